@@ -54,11 +54,13 @@ pub use crate::backup::file_copy::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::open::folder_kind::check_folder_kind;
+pub use crate::primitives::wakeup::Wakeup;
 pub use crate::read::all_reader::AllReader;
 pub use crate::read::filtered_reader::{FilteredItem, FilteredReader};
 pub use crate::read::link_resolution::ResolvedEvent;
 #[doc(hidden)]
 pub use crate::read::scan_planner::FilterStrategy;
+pub use crate::read::source::{Source, SourceReader};
 pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewReader, ViewState};
 pub use crate::store::store_stats::Stats;
@@ -72,7 +74,6 @@ pub use crate::types::stream_state::StreamState;
 pub use crate::types::version_conflict::{RequestItem, VersionConflict};
 pub use crate::types::view_kind::{ViewKind, is_view};
 pub use crate::visibility::visible_position::Watch;
-pub use crate::visibility::watch_registry::WatchTarget;
 pub use backup::{BackupReport, check_backup_target};
 pub use event_filter::EventFilter;
 pub use repair::{
@@ -81,7 +82,7 @@ pub use repair::{
 };
 pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};
 pub use store::Store;
-pub use subscription::{Subscription, SubscriptionBatch, SubscriptionSource, SubscriptionStart};
+pub use subscription::{Subscription, SubscriptionBatch, SubscriptionStart};
 pub use umbel::{Durability, MemoryBudget, MemoryBudgetStats};
 pub use verify::VerifyReport;
 

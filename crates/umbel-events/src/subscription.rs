@@ -2,40 +2,27 @@
 //!
 //! There is no queue and no thread: each batch is read from the store when it is requested. So a
 //! slow subscriber costs nothing but the time until it has caught up.
-//! - No gaps: a waiting subscriber registers a watch first, then reads, and waits only after a
+//! - No gaps: a batch registers the wake-up first, then reads, and a subscriber waits only after a
 //!   batch that has caught up.
 //! - No duplicates: a position is stored only once all events before it are in a batch. After an
 //!   error, the next batch begins where the failed one did.
 
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use umbel_base::fail_point;
-use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::append::store_inner::StoreInner;
-use crate::event_filter::EventFilter;
 use crate::limits::{BATCH_BYTES, FILTER_STEP_MILLIS};
+use crate::primitives::wakeup::Wakeup;
 use crate::read::all_reader::AllReader;
 use crate::read::filtered_reader::{FilteredItem, FilteredReader};
+use crate::read::source::{Source, SourceReader};
 use crate::read::stream_reader::{self, StreamItem, StreamReader};
 use crate::read::view_reader::{self, ViewReader};
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, Position, RecordedEvent, Revision};
 use crate::types::stream_state::StreamState;
 use crate::visibility::visible_position::Watch;
-
-/// Events that a subscription delivers.
-#[derive(Debug, Clone)]
-pub enum SubscriptionSource {
-    /// Events of a stream, which may be created later.
-    Stream(String),
-    /// All events of the store.
-    All,
-    /// All events of the store that pass a filter.
-    Filtered(Arc<EventFilter>),
-    /// Links of a view, by their numbers in it. Events that were scavenged before have none.
-    View(String),
-}
 
 /// Position after which a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,47 +56,43 @@ pub struct SubscriptionBatch {
 #[derive(Debug)]
 pub struct Subscription {
     shared: Arc<StoreInner>,
-    source: SubscriptionSource,
+    source: Source,
     /// Revision or position of the last event that was examined.
     position: Option<u64>,
-    open: OpenReader,
+    /// The open reader, if any.
+    reader: Option<SourceReader>,
     /// Of a view, events after this position are not delivered yet.
     through: Position,
     /// Whether a caller that waits for batches knows that it has caught up.
     has_reported_caught_up: bool,
-}
-
-/// The open reader.
-#[derive(Debug, Default)]
-enum OpenReader {
-    #[default]
-    Closed,
-    Stream(Box<StreamReader>),
-    All(Box<AllReader>),
-    Filtered(Box<FilteredReader>),
-    View(Box<ViewReader>),
+    wakeup: Arc<Wakeup>,
+    /// Registration of the wake-up.
+    watch: Option<Watch>,
 }
 
 impl Subscription {
     pub(crate) fn new(
         shared: &Arc<StoreInner>,
-        what: SubscriptionSource,
+        source: Source,
         since: SubscriptionStart,
     ) -> Result<Subscription> {
-        let place = match since {
+        let mut subscription = Subscription {
+            shared: Arc::clone(shared),
+            source,
+            position: None,
+            reader: None,
+            through: Position::END,
+            has_reported_caught_up: false,
+            wakeup: Arc::default(),
+            watch: None,
+        };
+        subscription.register_wakeup();
+        subscription.position = match since {
             SubscriptionStart::Start => None,
             SubscriptionStart::After(place) => Some(place),
-            SubscriptionStart::End => end_of_source(shared, &what)?,
+            SubscriptionStart::End => end_of_source(shared, &subscription.source)?,
         };
-        let (shared, through) = (Arc::clone(shared), Position::END);
-        Ok(Subscription {
-            shared,
-            source: what,
-            position: place,
-            open: OpenReader::Closed,
-            through,
-            has_reported_caught_up: false,
-        })
+        Ok(subscription)
     }
 
     /// Limits a view to events up to this position, until another limit is set. Other sources are
@@ -117,7 +100,7 @@ impl Subscription {
     pub fn limit_view_to(&mut self, through: Position) {
         if through != self.through {
             self.through = through;
-            self.open = OpenReader::Closed;
+            self.reader = None;
         }
     }
 
@@ -127,17 +110,23 @@ impl Subscription {
         self.position
     }
 
-    /// Calls `callback` once when more events may be readable than now, like
-    /// [`Store::watch`](crate::Store::watch). A caller misses nothing if it registers the watch
-    /// first, then reads, and waits only after a batch that has caught up.
-    pub fn watch(&self, callback: impl FnOnce(Position) + Send + 'static) -> Watch {
-        let stream = match &self.source {
-            SubscriptionSource::Stream(name) => Some(self.shared.existence.hash(name)),
-            SubscriptionSource::All
-            | SubscriptionSource::Filtered(_)
-            | SubscriptionSource::View(_) => None,
-        };
-        self.shared.visible.watch(stream, Box::new(move |at| callback(Position(at))))
+    /// Wake-up for events that become visible after the last batch was read, or for the end of the
+    /// store. A batch that begins after a wake-up makes it waitable again. A caller misses nothing
+    /// if it waits only after a batch that has caught up.
+    pub fn wakeup(&self) -> &Arc<Wakeup> {
+        &self.wakeup
+    }
+
+    /// Registers the wake-up, if it is not registered or was used. A forked child, where every read
+    /// is an error, takes no lock.
+    fn register_wakeup(&mut self) {
+        let is_registered = self.watch.is_some() && !self.wakeup.is_woken();
+        if is_registered || self.shared.check_process().is_err() {
+            return;
+        }
+        self.wakeup.reset();
+        let stream = self.source.watched_stream(&self.shared);
+        self.watch = Some(self.shared.visible.watch(stream, Arc::clone(&self.wakeup)));
     }
 
     /// Returns the available events without waiting: at most `events_max`, after examining at most
@@ -152,20 +141,17 @@ impl Subscription {
         events_max: usize,
         examined_max: usize,
     ) -> Result<SubscriptionBatch> {
+        self.register_wakeup();
         let (events_max, examined_max) = (events_max.max(1), examined_max.max(1));
         let mut batch = SubscriptionBatch::default();
         let place = match &self.source {
-            SubscriptionSource::Stream(_) => {
-                self.read_stream(events_max, examined_max, &mut batch)?
-            }
-            SubscriptionSource::All => self.read_all(events_max, &mut batch)?,
-            SubscriptionSource::Filtered(_) => {
-                self.read_filtered(events_max, examined_max, &mut batch)?
-            }
-            SubscriptionSource::View(_) => self.read_view(events_max, &mut batch)?,
+            Source::Stream(_) => self.read_stream(events_max, examined_max, &mut batch)?,
+            Source::All => self.read_all(events_max, &mut batch)?,
+            Source::Filtered(_) => self.read_filtered(events_max, examined_max, &mut batch)?,
+            Source::View(_) => self.read_view(events_max, &mut batch)?,
         };
         self.position = place;
-        if !matches!(self.source, SubscriptionSource::Stream(_) | SubscriptionSource::View(_)) {
+        if !matches!(self.source, Source::Stream(_) | Source::View(_)) {
             batch.checkpoint = place.map(Position);
         }
         Ok(batch)
@@ -184,9 +170,6 @@ impl Subscription {
         let clock = Arc::clone(&self.shared.env.clock);
         let until = clock.now().saturating_add(timeout);
         loop {
-            let signal = Arc::new(Signal::default());
-            let caller = Arc::clone(&signal);
-            let watch = self.watch(move |_| caller.set());
             let batch = self.try_next_batch(events_max, usize::MAX)?;
             let is_news = batch.is_caught_up && !self.has_reported_caught_up;
             let left = until.saturating_sub(clock.now());
@@ -194,10 +177,9 @@ impl Subscription {
                 self.has_reported_caught_up = batch.is_caught_up;
                 return Ok(batch);
             }
-            if batch.is_caught_up && !signal.wait(left) {
+            if batch.is_caught_up && !self.wakeup.wait(left) {
                 return Ok(batch);
             }
-            drop(watch);
         }
     }
 
@@ -220,12 +202,12 @@ impl Subscription {
         examined_max: usize,
         batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
-        let SubscriptionSource::Stream(name) = &self.source else { return Ok(self.position) };
+        let Source::Stream(name) = &self.source else { return Ok(self.position) };
         loop {
             // A stream is read as of the beginning of the read: only a new reader has seen its
             // current end.
-            let (mut reader, is_new) = match std::mem::take(&mut self.open) {
-                OpenReader::Stream(reader) => (reader, false),
+            let (mut reader, is_new) = match self.reader.take() {
+                Some(SourceReader::Stream(reader)) => (reader, false),
                 _ => {
                     let (from, direction) = (Revision(self.next_number()), Direction::Forwards);
                     (Box::new(StreamReader::new(&self.shared, name, from, direction)), true)
@@ -245,7 +227,7 @@ impl Subscription {
             batch.examined = batch.events.len() as u64;
             let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
             if !has_ended {
-                self.open = OpenReader::Stream(reader);
+                self.reader = Some(SourceReader::Stream(reader));
                 return Ok(place);
             }
             batch.is_caught_up = is_new;
@@ -260,11 +242,11 @@ impl Subscription {
         events_max: usize,
         batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
-        let SubscriptionSource::View(view) = &self.source else { return Ok(self.position) };
+        let Source::View(view) = &self.source else { return Ok(self.position) };
         loop {
             // Like a stream, a view is read as of the beginning of the read.
-            let (mut reader, is_new) = match std::mem::take(&mut self.open) {
-                OpenReader::View(reader) => (reader, false),
+            let (mut reader, is_new) = match self.reader.take() {
+                Some(SourceReader::View(reader)) => (reader, false),
                 _ => {
                     let (from, direction) = (self.next_entry(), Direction::Forwards);
                     let reader = ViewReader::new(&self.shared, view, from, direction, self.through);
@@ -276,7 +258,7 @@ impl Subscription {
             batch.examined = batch.events.len() as u64;
             let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
             if !has_ended {
-                self.open = OpenReader::View(reader);
+                self.reader = Some(SourceReader::View(reader));
                 return Ok(place);
             }
             batch.is_caught_up = is_new;
@@ -291,8 +273,8 @@ impl Subscription {
         events_max: usize,
         batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
-        let mut reader = match std::mem::take(&mut self.open) {
-            OpenReader::All(reader) => reader,
+        let mut reader = match self.reader.take() {
+            Some(SourceReader::All(reader)) => reader,
             _ => {
                 let from = Position(self.next_number());
                 Box::new(AllReader::new(&self.shared, from, Direction::Forwards))
@@ -303,7 +285,7 @@ impl Subscription {
         fail_point!("subscription-skip-to-end", batch.is_caught_up, |_| {
             Ok(Some(self.shared.visible.position()))
         });
-        self.open = OpenReader::All(reader);
+        self.reader = Some(SourceReader::All(reader));
         fail_point!("subscription-checkpoint-too-far", batch.is_caught_up, |_| {
             Ok(self.shared.log.last_position())
         });
@@ -316,16 +298,16 @@ impl Subscription {
         examined_max: usize,
         batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
-        let SubscriptionSource::Filtered(filter) = &self.source else { return Ok(self.position) };
-        let mut reader = match std::mem::take(&mut self.open) {
-            OpenReader::Filtered(reader) => reader,
+        let Source::Filtered(filter) = &self.source else { return Ok(self.position) };
+        let mut reader = match self.reader.take() {
+            Some(SourceReader::Filtered(reader)) => reader,
             _ => {
                 let (from, filter) = (Position(self.next_number()), Arc::clone(filter));
                 Box::new(FilteredReader::new(&self.shared, from, Direction::Forwards, filter))
             }
         };
         let place = self.fill_filtered(&mut reader, (events_max, examined_max), batch)?;
-        self.open = OpenReader::Filtered(reader);
+        self.reader = Some(SourceReader::Filtered(reader));
         Ok(place)
     }
 
@@ -373,18 +355,18 @@ impl Subscription {
 }
 
 /// Returns the position after which a subscription to new events begins.
-fn end_of_source(shared: &StoreInner, what: &SubscriptionSource) -> Result<Option<u64>> {
+fn end_of_source(shared: &StoreInner, source: &Source) -> Result<Option<u64>> {
     shared.check_open()?;
-    if let SubscriptionSource::View(view) = what {
+    if let Source::View(view) = source {
         return Ok(view_reader::view_state(shared, view, Position::END)?.map(|state| state.last));
     }
-    let SubscriptionSource::Stream(stream) = what else {
+    let Source::Stream(stream) = source else {
         return Ok(Some(shared.visible.position()).filter(|position| *position > 0));
     };
     match StreamState::from_snapshot(&stream_reader::stream_snapshot(shared, stream)?) {
         StreamState::Missing => Ok(None),
         StreamState::Live { last, .. } | StreamState::Deleted { last } => Ok(Some(last)),
-        StreamState::Tombstoned => Err(Error::StreamDeleted { stream: stream.clone() }),
+        StreamState::Tombstoned => Err(Error::StreamDeleted { stream: stream.to_string() }),
     }
 }
 
@@ -407,25 +389,4 @@ fn fill_batch(
 
 fn event_bytes(event: &RecordedEvent) -> usize {
     event.data.len() + event.metadata.len()
-}
-
-/// Signal that is set once and waited for.
-#[derive(Debug, Default)]
-struct Signal {
-    is_set: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Signal {
-    fn set(&self) {
-        *self.is_set.lock().ignore_poison() = true;
-        self.changed.notify_all();
-    }
-
-    /// Whether the signal is set in time.
-    fn wait(&self, timeout: Duration) -> bool {
-        let is_given = self.is_set.lock().ignore_poison();
-        let waited = self.changed.wait_timeout_while(is_given, timeout, |is| !*is);
-        *waited.ignore_poison().0
-    }
 }

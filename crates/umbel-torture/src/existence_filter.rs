@@ -3,7 +3,7 @@
 //!
 //! The crate's own tests run the same scripts with some hundred seeds.
 
-use umbel_testing::existence_script::{self, Plant, ScriptResult, planted_faults};
+use umbel_testing::existence_script::{self, Plant, ScriptResult, failpoint_list};
 
 use crate::simulation::crash_image_check::no_panic;
 use crate::support::active_failpoint::{self, ActiveFailpoint};
@@ -58,14 +58,14 @@ fn count(tally: &CampaignTally, done: &ScriptResult) {
 /// Hunts each planted fault within the limit of seeds.
 pub fn hunt_faults(seed: u64, seeds: u64) -> CampaignTally {
     let tally = CampaignTally::new("existence-planted");
-    for (pattern, plant) in planted_faults::FORGOTTEN {
+    for (pattern, plant) in failpoint_list::FORGOTTEN {
         hunt(&tally, &format!("'{pattern}' left out"), seed, seeds, plant);
     }
     if !active_failpoint::AVAILABLE {
         tally.skip("faults inside the filter: they need the feature failpoints".to_string());
         return tally;
     }
-    for (name, fault) in planted_faults::FAILPOINTS {
+    for (name, fault) in failpoint_list::FAILPOINTS {
         let _active = ActiveFailpoint::activate(name);
         hunt(&tally, &format!("{name} ({fault})"), seed, seeds, |_| ());
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use umbel_events::{
-    Direction, FilteredItem, FilteredReader, Position, RecordedEvent, Result, Revision, Store,
-    StreamState, ViewEvent, is_view,
+    Direction, Position, RecordedEvent, Result, Revision, Source, Store, StreamItem, StreamState,
+    ViewEvent,
 };
 
 use crate::errors::{CommandError, CommandResult};
@@ -19,8 +19,12 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
     let store = open_event_store::open_read_only(directory, limits)?;
     let direction = if args.backwards { Direction::Backwards } else { Direction::Forwards };
     let from = args.from.unwrap_or(if args.backwards { u64::MAX } else { 0 });
-    match &args.stream {
-        Some(view) if is_view(view) => {
+    let source = match &args.stream {
+        Some(name) => Source::named(name.as_str()),
+        None => Source::all(args.filter.to_store_filter()?),
+    };
+    match &source {
+        Source::View(view) => {
             if store.view(view, Position::END)?.is_none() {
                 return Err(not_found_error(&store, "event in the view", view));
             }
@@ -31,21 +35,17 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
             let events = store.read_view(view, Revision(from), direction, Position::END);
             write(events.map(|event| event.map(resolve)), args.count)?;
         }
-        Some(stream) => {
+        Source::Stream(stream) => {
             if let StreamState::Missing | StreamState::Deleted { .. } =
                 store.stream_state(stream)?
             {
                 return Err(not_found_error(&store, "stream", stream));
             }
-            write(store.read(stream, Revision(from), direction), args.count)?;
+            write(read(&store, &source, from, direction), args.count)?;
         }
-        None => match args.filter.to_store_filter()? {
-            Some(filter) => {
-                let mut reader = store.read_filtered(Position(from), direction, filter);
-                write(std::iter::from_fn(|| next(&mut reader)), args.count)?;
-            }
-            None => write(store.read_all(Position(from), direction), args.count)?,
-        },
+        Source::All | Source::Filtered(_) => {
+            write(read(&store, &source, from, direction), args.count)?;
+        }
     }
     Ok(store.close()?)
 }
@@ -58,16 +58,24 @@ fn not_found_error(store: &Store, what: &str, name: &str) -> CommandError {
     ))
 }
 
-/// The next event that passes.
-fn next(reader: &mut FilteredReader) -> Option<Result<RecordedEvent>> {
-    loop {
-        match reader.next_within(usize::MAX) {
-            Ok(FilteredItem::Event(event)) => return Some(Ok(event)),
-            Ok(FilteredItem::Examined(_)) => {}
-            Ok(FilteredItem::End(_)) => return None,
-            Err(error) => return Some(Err(error)),
+/// The events of a source.
+fn read(
+    store: &Store,
+    source: &Source,
+    from: u64,
+    direction: Direction,
+) -> impl Iterator<Item = Result<RecordedEvent>> {
+    let mut reader = store.read_source(source, from, direction, Position::END);
+    std::iter::from_fn(move || {
+        loop {
+            match reader.next_within(usize::MAX) {
+                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
+                Ok(StreamItem::Skipped) => {}
+                Ok(StreamItem::End) => return None,
+                Err(error) => return Some(Err(error)),
+            }
         }
-    }
+    })
 }
 
 fn write(

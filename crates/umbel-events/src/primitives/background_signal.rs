@@ -1,4 +1,7 @@
 //! [`BackgroundSignal`]: requests work from the background thread.
+//!
+//! It is no [`Wakeup`](crate::primitives::wakeup::Wakeup), because it names the requested work, and
+//! the thread waits again and again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};

@@ -1,4 +1,7 @@
 //! [`ExclusiveTask`]: a task that one thread at a time runs, and a wait until it is idle.
+//!
+//! It is no [`Wakeup`](crate::primitives::wakeup::Wakeup), because the task may begin again before
+//! the waiting thread runs.
 
 use std::sync::{Condvar, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;

@@ -5,3 +5,4 @@ pub mod exclusive_task;
 pub mod lazy_flag;
 pub mod panic_guard;
 pub mod prehashed_map;
+pub mod wakeup;

@@ -5,6 +5,7 @@ pub mod filtered_reader;
 pub mod link_resolution;
 pub mod link_visibility;
 pub mod scan_planner;
+pub mod source;
 pub mod stream_reader;
 pub mod view_merge;
 pub mod view_reader;

@@ -62,12 +62,13 @@ pub fn list_streams(
     Ok(found)
 }
 
-/// Next item of a stream.
+/// Next item of a stream, or of another source.
 #[derive(Debug)]
 pub enum StreamItem {
     /// A readable event.
     Event(RecordedEvent),
-    /// The requested number of events was skipped: they have expired or were scavenged.
+    /// The requested number of events was skipped: they have expired, were scavenged, or do not
+    /// pass the filter.
     Skipped,
     /// No more events.
     End,

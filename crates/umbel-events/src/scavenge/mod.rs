@@ -7,7 +7,7 @@
 //! entries of removed events, and the old file is removed.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -18,6 +18,7 @@ use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::ScavengedFile;
 use crate::event_log::scavenged_chunk::ScavengedChunkWriter;
 use crate::limits::WINDOW_BYTES;
+use crate::primitives::wakeup::Wakeup;
 use crate::scavenge::retention_policy::{RetentionPolicy, Verdict};
 use crate::types::error::{Error, Result};
 
@@ -111,10 +112,10 @@ pub struct Scavenge {
 struct ScavengeControl {
     report: Mutex<ScavengeReport>,
     outcome: Mutex<Option<Result<ScavengeReport>>>,
-    is_stopped: Mutex<bool>,
-    stopped: Condvar,
-    is_ended: Mutex<bool>,
-    ended: Condvar,
+    /// Woken when the scavenge must end.
+    stopped: Wakeup,
+    /// Woken when it has ended.
+    ended: Wakeup,
 }
 
 /// Signals the end of the scavenge, however it ends.
@@ -122,8 +123,7 @@ struct CompletionGuard(Arc<ScavengeControl>);
 
 impl Drop for CompletionGuard {
     fn drop(&mut self) {
-        *self.0.is_ended.lock().ignore_poison() = true;
-        self.0.ended.notify_all();
+        self.0.ended.wake();
     }
 }
 
@@ -138,23 +138,18 @@ impl Scavenge {
 
     /// Whether it has ended. In a forked child, which lacks the thread, it has.
     pub fn is_done(&self) -> bool {
-        !self.process.is_current() || *self.control.is_ended.lock().ignore_poison()
+        !self.process.is_current() || self.control.ended.is_woken()
     }
 
     /// Waits until it has ended, at most for `timeout`. Returns whether it has.
     pub fn wait_for(&self, timeout: Duration) -> bool {
-        if !self.process.is_current() {
-            return true;
-        }
-        let is_over = self.control.is_ended.lock().ignore_poison();
-        let waited = self.control.ended.wait_timeout_while(is_over, timeout, |is_over| !*is_over);
-        *waited.ignore_poison().0
+        !self.process.is_current() || self.control.ended.wait(timeout)
     }
 
     /// Requests an early end. Its work stays, and another scavenge continues from there.
     pub fn stop(&self) {
         if self.process.is_current() {
-            self.control.stop();
+            self.control.stopped.wake();
         }
     }
 
@@ -176,20 +171,6 @@ impl Drop for Scavenge {
     fn drop(&mut self) {
         self.stop();
         self.thread.take().map(JoinHandle::join);
-    }
-}
-
-impl ScavengeControl {
-    fn stop(&self) {
-        *self.is_stopped.lock().ignore_poison() = true;
-        self.stopped.notify_all();
-    }
-
-    /// Waits for `timeout`, or until it is stopped. Returns whether it is stopped.
-    fn pause(&self, timeout: Duration) -> bool {
-        let stopped = self.is_stopped.lock().ignore_poison();
-        let waited = self.stopped.wait_timeout_while(stopped, timeout, |stopped| !*stopped);
-        *waited.ignore_poison().0
     }
 }
 
@@ -473,7 +454,7 @@ impl ScavengeJob {
         loop {
             self.shared.check_writable()?;
             let nap = left.min(STOP_CHECK_INTERVAL);
-            if self.control.pause(nap) {
+            if self.control.stopped.wait(nap) {
                 return Err(ScavengeHalt::Stopped);
             }
             left -= nap;

@@ -67,11 +67,10 @@ fn handles(store: Store) -> InheritedHandles {
     let mut all = store.read_all(Position::START, Direction::Forwards);
     let mut view = store.read_view("$ce-cart", Revision::START, Direction::Forwards, Position::END);
     assert!(stream.next().is_some() && all.next().is_some() && view.next().is_some());
-    let mut subscription =
-        store.subscribe(SubscriptionSource::All, SubscriptionStart::Start).unwrap();
+    let mut subscription = store.subscribe(Source::All, SubscriptionStart::Start).unwrap();
     let SubscriptionBatch { events, .. } = subscription.try_next_batch(10, 10).unwrap();
     assert_eq!(events.len(), 10);
-    let _watch = store.watch(WatchTarget::All, |_| ());
+    let _watch = store.watch(&Source::All, |_| ());
     let tickets = vec![submit(&store).unwrap(), submit(&store).unwrap(), submit(&store).unwrap()];
     InheritedHandles { store, stream, all, view, subscription, _watch, tickets }
 }
@@ -112,8 +111,8 @@ fn read_with(handles: &mut InheritedHandles) {
     assert!(is_forked(handles.all.next().unwrap()));
     assert!(is_forked(handles.view.next().unwrap()));
     assert!(is_forked(handles.subscription.try_next_batch(10, 10)));
-    assert!(is_forked(store.subscribe(SubscriptionSource::All, SubscriptionStart::End)));
-    let mut later = store.subscribe(SubscriptionSource::All, SubscriptionStart::Start).unwrap();
+    assert!(is_forked(store.subscribe(Source::All, SubscriptionStart::End)));
+    let mut later = store.subscribe(Source::All, SubscriptionStart::Start).unwrap();
     assert!(is_forked(later.next_batch(10, Duration::from_secs(3600))));
     let filter = EventFilter::stream_prefixes(&["cart"]).unwrap();
     let mut filtered = store.read_filtered(Position::START, Direction::Forwards, filter);
@@ -125,7 +124,7 @@ fn read_with(handles: &mut InheritedHandles) {
     let visible = store.visible_position();
     assert_eq!(store.wait_past(Position::END, Duration::from_secs(3600)), visible);
     let (sender, called) = mpsc::channel();
-    drop(store.watch(WatchTarget::All, move |position| sender.send(position).unwrap()));
+    drop(store.watch(&Source::All, move |position| sender.send(position).unwrap()));
     assert_eq!(called.recv(), Ok(visible));
 }
 

@@ -17,14 +17,16 @@ use crate::event_filter::EventFilter;
 use crate::open;
 use crate::open::background_thread;
 use crate::open::open_read_only;
+use crate::primitives::wakeup::Wakeup;
 use crate::read::all_reader::AllReader;
 use crate::read::filtered_reader::FilteredReader;
 use crate::read::link_resolution::{self, ResolvedEvent};
+use crate::read::source::{Source, SourceReader};
 use crate::read::stream_reader::{self, StreamReader};
 use crate::read::view_reader::{self, ViewReader, ViewState};
 use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::store::store_stats::Stats;
-use crate::subscription::{Subscription, SubscriptionSource, SubscriptionStart};
+use crate::subscription::{Subscription, SubscriptionStart};
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
 use crate::types::expected_version::ExpectedVersion;
@@ -33,7 +35,6 @@ use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;
 use crate::verify::{self, VerifyReport};
 use crate::visibility::visible_position::Watch;
-use crate::visibility::watch_registry::WatchTarget;
 
 /// Open event store. Clones share it; the last handle closes it.
 #[derive(Debug, Clone)]
@@ -275,16 +276,24 @@ impl Store {
         FilteredReader::new(self.shared(), from, direction, filter)
     }
 
+    /// Reads the events of a source from a revision, number or position on, as for its own
+    /// function. A view ends at `through`; other sources are not affected by it.
+    pub fn read_source(
+        &self,
+        source: &Source,
+        from: u64,
+        direction: Direction,
+        through: Position,
+    ) -> SourceReader {
+        SourceReader::open(self.shared(), source, from, direction, through)
+    }
+
     /// Creates a subscription: the existing events after a start, then new ones.
     ///
     /// # Errors
     /// `StreamDeleted` if the stream was tombstoned and the subscription starts at its end.
-    pub fn subscribe(
-        &self,
-        what: SubscriptionSource,
-        since: SubscriptionStart,
-    ) -> Result<Subscription> {
-        Subscription::new(self.shared(), what, since)
+    pub fn subscribe(&self, source: Source, since: SubscriptionStart) -> Result<Subscription> {
+        Subscription::new(self.shared(), source, since)
     }
 
     /// Returns the event, or the target of a link. A link to a link is not followed.
@@ -321,7 +330,7 @@ impl Store {
         Position(self.shared().visible.wait_past(position.0, timeout))
     }
 
-    /// Calls `callback` once, with the position of the last event, when a new event of the target
+    /// Calls `callback` once, with the position of the last event, when a new event of the source
     /// becomes visible or the store is closed. Dropping the watch before cancels the call.
     ///
     /// The callback runs on the thread that appended. It must not block or append, but may drop the
@@ -329,19 +338,16 @@ impl Store {
     /// watch that a callback registers during the close is not called. A panic of the callback is
     /// reported and does not propagate; other callbacks are still called.
     ///
-    /// A reader misses nothing if it creates the watch first, then reads, and only then waits.
+    /// Other events may cause calls, too, except if the source is a stream. A reader misses nothing
+    /// if it creates the watch first, then reads, and only then waits.
     pub fn watch(
         &self,
-        watched: WatchTarget<'_>,
+        source: &Source,
         callback: impl FnOnce(Position) + Send + 'static,
     ) -> Watch {
-        let stream = match watched {
-            // A thread that waits does not look up the views of each event.
-            WatchTarget::All | WatchTarget::View(_) => None,
-            WatchTarget::Stream(name) => Some(self.shared().existence.hash(name)),
-        };
-        let callback = Box::new(move |position| callback(Position(position)));
-        self.shared().visible.watch(stream, callback)
+        let stream = source.watched_stream(self.shared());
+        let wakeup = Wakeup::with_callback(move |position| callback(Position(position)));
+        self.shared().visible.watch(stream, wakeup)
     }
 
     /// Syncs every append so far: it survives power loss from then on.

@@ -107,7 +107,7 @@ fn append_callback_may_drop_the_last_handle() {
         let store = Store::open("/events", options.clone()).expect("a new store");
         let (sender, closed) = mpsc::channel();
         let last = store.clone();
-        let watch = store.watch(WatchTarget::All, move |position| {
+        let watch = store.watch(&Source::All, move |position| {
             drop(last);
             sender.send(position).expect("the receiver exists");
         });

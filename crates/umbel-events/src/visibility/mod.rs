@@ -1,4 +1,4 @@
-//! Visible position, and the callbacks that wait for it to advance.
+//! Visible position, and the wake-ups that wait for it to advance.
 
 pub mod visible_position;
 pub mod watch_registry;

@@ -1,4 +1,4 @@
-//! [`VisiblePosition`]: the position up to which readers see events. [`Watch`]: a callback for new
+//! [`VisiblePosition`]: the position up to which readers see events. [`Watch`]: a wake-up for new
 //! visible events.
 //!
 //! INVARIANT: an event is visible only once it is acknowledged at the store's durability level, and
@@ -6,14 +6,13 @@
 
 use std::cell::Cell;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::primitives::panic_guard::catch_panic;
+use crate::primitives::wakeup::Wakeup;
 use crate::types::event::Position;
-use crate::visibility::watch_registry::{WatchCallback, WatchRegistration, WatchRegistry};
+use crate::visibility::watch_registry::{WatchRegistration, WatchRegistry};
 
 thread_local! {
     /// Visible position whose end this thread is announcing. Only compared.
@@ -29,7 +28,7 @@ pub struct VisiblePosition {
     registry: Arc<WatchRegistry>,
 }
 
-/// Calls a callback once when more events are visible, unless it is dropped before.
+/// Wakes once when more events are visible, unless it is dropped before.
 #[derive(Debug)]
 pub struct Watch {
     _watching: WatchRegistration,
@@ -37,8 +36,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Position of the last event that was visible when this was created: the callback is not
-    /// called for it.
+    /// Position of the last event that was visible when this was created: it does not wake for that
+    /// event.
     pub fn position(&self) -> Position {
         Position(self.position)
     }
@@ -51,7 +50,7 @@ impl VisiblePosition {
     }
 
     /// Makes events up to `position` visible. The streams are the hashes of their names.
-    /// [`VisiblePosition::notify`] must follow; it calls the callbacks that wait for these streams.
+    /// [`VisiblePosition::notify`] must follow; it wakes what waits for these streams.
     ///
     /// REQUIRES: the events are in the index.
     #[inline]
@@ -60,48 +59,47 @@ impl VisiblePosition {
         self.registry.take_ready(position, streams);
     }
 
-    /// Calls the callbacks whose events are visible by now.
+    /// Wakes what waits for events that are visible by now.
     ///
     /// REQUIRES: no lock of the store is held; a callback may drop its last handle.
     #[inline]
     pub fn notify(&self) {
-        self.registry.call_ready();
+        self.registry.wake_ready();
     }
 
-    /// Calls all waiting callbacks, although no new event is visible, and all later ones at once:
-    /// no more events will become visible.
+    /// Wakes everything that waits, although no new event is visible, and all that waits later at
+    /// once: no more events will become visible.
     pub fn close(&self) {
-        // Set before the registry's lock is taken: a registration that the calls miss took the lock
+        // Set before the registry's lock is taken: a registration that is missed took the lock
         // later, and sees this.
         self.has_ended.store(true, Ordering::SeqCst);
         self.notify_end();
     }
 
-    /// Calls all waiting callbacks. A watch that a callback registers again is not called once
-    /// more; otherwise this would never end.
+    /// Wakes everything that waits. A watch that a callback registers again is not woken once more;
+    /// otherwise this would never end.
     fn notify_end(&self) {
         if ptr::eq(NOTIFYING_END.get(), self) {
             return;
         }
         let before = NOTIFYING_END.replace(self);
-        self.registry.call_all(self.position());
+        self.registry.wake_all(self.position());
         NOTIFYING_END.set(before);
     }
 
-    /// Registers a callback that is called once when a new event is visible: any event, or one of
-    /// the stream whose name has this hash. If no more events will become visible, it runs at once
-    /// on the calling thread.
+    /// Registers a wake-up that is used once when a new event is visible: any event, or one of the
+    /// stream whose name has this hash. If no more events will become visible, it wakes at once on
+    /// the calling thread.
     ///
     /// A forked child, where no more events become visible, behaves the same.
-    pub fn watch(&self, stream: Option<u64>, callback: WatchCallback) -> Watch {
+    pub fn watch(&self, stream: Option<u64>, wakeup: Arc<Wakeup>) -> Watch {
         if self.registry.is_forked() {
             let position = self.position();
-            catch_panic(|| callback(position));
-            let watching = self.registry.add(stream, Box::new(|_| ()));
-            return Watch { _watching: watching, position };
+            wakeup.wake_at(position);
+            return Watch { _watching: self.registry.add(stream, wakeup), position };
         }
-        let watching = self.registry.add(stream, callback);
-        // In this order: the callback is called for every event that is not visible here.
+        let watching = self.registry.add(stream, wakeup);
+        // In this order: it wakes for every event that is not visible here.
         let position = self.position();
         if self.has_ended.load(Ordering::SeqCst) {
             self.notify_end();
@@ -115,20 +113,10 @@ impl VisiblePosition {
         if self.registry.is_forked() {
             return self.position();
         }
-        let called = Arc::new((Mutex::new(false), Condvar::new()));
-        let caller = Arc::clone(&called);
-        let watch = self.watch(
-            None,
-            Box::new(move |_| {
-                *caller.0.lock().ignore_poison() = true;
-                caller.1.notify_all();
-            }),
-        );
+        let wakeup = Arc::new(Wakeup::default());
+        let watch = self.watch(None, Arc::clone(&wakeup));
         if watch.position <= position {
-            let (is_called, changed) = &*called;
-            let waited =
-                changed.wait_timeout_while(is_called.lock().ignore_poison(), timeout, |is| !*is);
-            drop(waited.ignore_poison());
+            wakeup.wait(timeout);
         }
         self.position()
     }
@@ -151,7 +139,7 @@ mod tests {
             let (sender, called) = mpsc::channel();
             let watch = visible.watch(
                 stream,
-                Box::new(move |_| {
+                Wakeup::with_callback(move |_| {
                     let _ = sender.send(());
                 }),
             );
@@ -213,8 +201,8 @@ mod tests {
             let work = move || ending.close();
             let thread = Env::system().threads.spawn("end", Box::new(work)).expect("a thread");
             let (sender, called) = mpsc::channel();
-            let _watch = visible
-                .watch(Some(7), Box::new(move |_| sender.send(()).expect("the receiver exists")));
+            let send = move |_| sender.send(()).expect("the receiver exists");
+            let _watch = visible.watch(Some(7), Wakeup::with_callback(send));
             called.recv_timeout(WAIT_TIMEOUT).expect("the watch is called");
             assert!(thread.join());
         }
@@ -234,7 +222,7 @@ mod tests {
         let (again, sender) = (Arc::clone(visible), calls.clone());
         visible.watch(
             None,
-            Box::new(move |position| {
+            Wakeup::with_callback(move |position| {
                 sender.send(position).expect("the receiver exists");
                 std::mem::forget(watch_again(&again, &sender));
             }),

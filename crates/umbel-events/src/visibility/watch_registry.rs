@@ -1,25 +1,25 @@
-//! [`WatchRegistry`]: the callbacks that wait for events to become visible, and their targets.
+//! [`WatchRegistry`]: the wake-ups that wait for events to become visible, and their streams.
 //!
 //! A waiter registers, then looks at the store, and waits if it finds nothing new. A writer makes
-//! its events visible and then checks whether any callback is registered: a single load if none is.
-//! Otherwise it takes out the callbacks for everything and those for a stream that got an event. It
-//! calls them after it has released its locks: a callback may drop the store's last handle, and
+//! its events visible and then checks whether any wake-up is registered: a single load if none is.
+//! Otherwise it takes out the wake-ups for everything and those for a stream that got an event. It
+//! wakes them after it has released its locks: a callback may drop the store's last handle, and
 //! closing needs the locks. A stream is known by the hash of its name; a collision causes a
-//! spurious call.
+//! spurious wake-up.
 //!
-//! # Why no call is missed
+//! # Why no wake-up is missed
 //!
 //! An append raises the position (P), then loads the count (A). A waiter raises the count (W),
-//! under the lock and with its callback inserted, then loads the position (L). All four are
+//! under the lock and with its wake-up inserted, then loads the position (L). All four are
 //! sequentially consistent: there is one order of them, with P before A and W before L.
 //!
-//! - W before A: the count matches the number of callbacks whenever the lock is free, so A sees
-//!   more than 0 as long as this callback exists. The append takes the lock after the registration
-//!   and finds it, or another append has taken it out and calls it.
+//! - W before A: the count matches the number of wake-ups whenever the lock is free, so A sees
+//!   more than 0 as long as this wake-up exists. The append takes the lock after the registration
+//!   and finds it, or another append has taken it out and wakes it.
 //! - A before W: then P is before L, so L sees the position that P stored. What the append did
 //!   before P, including the index update, happened before every read after L: the look finds it.
 //!
-//! A call may be about an earlier event than the next one. So a called waiter registers again
+//! A wake-up may be about an earlier event than the next one. So a woken waiter registers again
 //! before it looks again, and all of this holds once more.
 
 use std::collections::BTreeMap;
@@ -31,60 +31,46 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::ProcessMark;
 
-use crate::primitives::panic_guard::catch_panic;
 use crate::primitives::prehashed_map::PrehashedMap;
+use crate::primitives::wakeup::Wakeup;
 
-/// Callback with the position of the last event.
-pub type WatchCallback = Box<dyn FnOnce(u64) + Send>;
-
-/// Events that a watch waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WatchTarget<'a> {
-    /// All events of the store.
-    All,
-    /// The events of this stream. Its metadata is a stream of its own.
-    Stream(&'a str),
-    /// The events of this view, such as `$ce-cart`. Other events may cause calls, too.
-    View(&'a str),
-}
-
-/// Callbacks that wait for events to become visible.
+/// Wake-ups that wait for events to become visible.
 pub struct WatchRegistry {
     /// Process that owns them. In a forked child nothing becomes visible, and the lock may be held
     /// forever.
     process: ProcessMark,
-    /// Number of callbacks; changed under the lock only.
+    /// Number of wake-ups; changed under the lock only.
     count: AtomicUsize,
-    /// Number of callbacks that were taken out and not called yet; changed under the lock only.
+    /// Number of wake-ups that were taken out and not used yet; changed under the lock only.
     ready_count: AtomicUsize,
-    registered: Mutex<RegisteredCallbacks>,
+    registered: Mutex<RegisteredWakeups>,
 }
 
 #[derive(Default)]
-struct RegisteredCallbacks {
+struct RegisteredWakeups {
     last_number: u64,
-    all: BTreeMap<u64, WatchCallback>,
-    /// Callbacks by the hash of the stream's name.
-    streams: PrehashedMap<BTreeMap<u64, WatchCallback>>,
-    /// Callbacks that were taken out, each with its position.
-    ready: Vec<(u64, WatchCallback)>,
+    all: BTreeMap<u64, Arc<Wakeup>>,
+    /// Wake-ups by the hash of the stream's name.
+    streams: PrehashedMap<BTreeMap<u64, Arc<Wakeup>>>,
+    /// Wake-ups that were taken out, each with its position.
+    ready: Vec<(u64, Arc<Wakeup>)>,
 }
 
-impl RegisteredCallbacks {
-    /// Takes out the callbacks for these streams.
+impl RegisteredWakeups {
+    /// Takes out the wake-ups for these streams.
     fn take_streams(&mut self, position: u64, streams: impl Iterator<Item = u64>) {
         for hash in streams {
             if self.streams.is_empty() {
                 return;
             }
             let of_stream = self.streams.remove(&hash).unwrap_or_default();
-            self.ready.extend(of_stream.into_values().map(|callback| (position, callback)));
+            self.ready.extend(of_stream.into_values().map(|wakeup| (position, wakeup)));
             fail_point!("watch-wake-first-stream-only", |_| ());
         }
     }
 }
 
-/// Registration of a callback, until it is dropped or called.
+/// Registration of a wake-up, until it is dropped or used.
 pub struct WatchRegistration {
     registry: Arc<WatchRegistry>,
     stream: Option<u64>,
@@ -108,14 +94,10 @@ impl WatchRegistry {
         !self.process.is_current()
     }
 
-    /// Registers a callback: for everything, or for the stream with this hash.
+    /// Registers a wake-up: for everything, or for the stream with this hash.
     ///
-    /// In a forked child it drops the callback instead.
-    pub fn add(
-        self: &Arc<Self>,
-        stream: Option<u64>,
-        callback: WatchCallback,
-    ) -> WatchRegistration {
+    /// In a forked child it drops the wake-up instead.
+    pub fn add(self: &Arc<Self>, stream: Option<u64>, wakeup: Arc<Wakeup>) -> WatchRegistration {
         if !self.process.is_current() {
             return WatchRegistration { registry: Arc::clone(self), stream, number: 0 };
         }
@@ -124,10 +106,10 @@ impl WatchRegistry {
         let number = waiting.last_number;
         match stream {
             None => {
-                waiting.all.insert(number, callback);
+                waiting.all.insert(number, wakeup);
             }
             Some(hash) => {
-                waiting.streams.entry(hash).or_default().insert(number, callback);
+                waiting.streams.entry(hash).or_default().insert(number, wakeup);
             }
         }
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -135,8 +117,8 @@ impl WatchRegistry {
         WatchRegistration { registry: Arc::clone(self), stream, number }
     }
 
-    /// Takes out the callbacks for everything and for one of these streams. The caller must then
-    /// call [`WatchRegistry::call_ready`], without a lock.
+    /// Takes out the wake-ups for everything and for one of these streams. The caller must then
+    /// call [`WatchRegistry::wake_ready`], without a lock.
     #[inline]
     pub fn take_ready(&self, position: u64, streams: impl Iterator<Item = u64>) {
         if self.count.load(Ordering::SeqCst) > 0 {
@@ -148,43 +130,43 @@ impl WatchRegistry {
         let mut waiting = self.registered.lock().ignore_poison();
         let waiting = &mut *waiting;
         let before = waiting.ready.len();
-        let with_position = |callback| (position, callback);
+        let with_position = |wakeup| (position, wakeup);
         waiting.ready.extend(std::mem::take(&mut waiting.all).into_values().map(with_position));
         waiting.take_streams(position, streams);
         self.count.fetch_sub(waiting.ready.len() - before, Ordering::SeqCst);
         self.ready_count.store(waiting.ready.len(), Ordering::Relaxed);
     }
 
-    /// Calls the callbacks that were taken out.
+    /// Wakes what was taken out.
     #[inline]
-    pub fn call_ready(&self) {
+    pub fn wake_ready(&self) {
         // A thread that took some sees at least its own, unless another has called them.
         if self.ready_count.load(Ordering::Relaxed) > 0 {
             let mut waiting = self.registered.lock().ignore_poison();
             let taken = self.drain_ready(&mut waiting);
             drop(waiting);
-            call_each(taken);
+            wake_each(taken);
         }
     }
 
-    /// Removes and returns the callbacks that were taken out. REQUIRES: the lock is held.
-    fn drain_ready(&self, waiting: &mut RegisteredCallbacks) -> Vec<(u64, WatchCallback)> {
+    /// Removes and returns the wake-ups that were taken out. REQUIRES: the lock is held.
+    fn drain_ready(&self, waiting: &mut RegisteredWakeups) -> Vec<(u64, Arc<Wakeup>)> {
         self.ready_count.store(0, Ordering::Relaxed);
         std::mem::take(&mut waiting.ready)
     }
 
-    /// Calls all callbacks.
-    pub fn call_all(&self, position: u64) {
+    /// Wakes everything.
+    pub fn wake_all(&self, position: u64) {
         let mut waiting = self.registered.lock().ignore_poison();
         let mut called = self.drain_ready(&mut waiting);
         let before = called.len();
         let of_all = std::mem::take(&mut waiting.all).into_values();
         let of_streams = std::mem::take(&mut waiting.streams).into_values();
-        let callbacks = of_all.chain(of_streams.flat_map(BTreeMap::into_values));
-        called.extend(callbacks.map(|callback| (position, callback)));
+        let wakeups = of_all.chain(of_streams.flat_map(BTreeMap::into_values));
+        called.extend(wakeups.map(|wakeup| (position, wakeup)));
         self.count.fetch_sub(called.len() - before, Ordering::SeqCst);
         drop(waiting);
-        call_each(called);
+        wake_each(called);
     }
 
     fn remove(&self, stream: Option<u64>, number: u64) {
@@ -197,26 +179,26 @@ impl WatchRegistry {
             Some(hash) => waiting.remove_of_stream(hash, number),
         };
         self.count.fetch_sub(usize::from(removed.is_some()), Ordering::SeqCst);
-        // Dropping what a callback owns may take the lock.
+        // Dropping what its callback owns may take the lock.
         drop(waiting);
         drop(removed);
     }
 }
 
-fn call_each(taken: Vec<(u64, WatchCallback)>) {
-    for (position, callback) in taken {
-        catch_panic(|| callback(position));
+fn wake_each(taken: Vec<(u64, Arc<Wakeup>)>) {
+    for (position, wakeup) in taken {
+        wakeup.wake_at(position);
     }
 }
 
-impl RegisteredCallbacks {
-    fn remove_of_stream(&mut self, hash: u64, number: u64) -> Option<WatchCallback> {
+impl RegisteredWakeups {
+    fn remove_of_stream(&mut self, hash: u64, number: u64) -> Option<Arc<Wakeup>> {
         let of_stream = self.streams.get_mut(&hash)?;
-        let callback = of_stream.remove(&number)?;
+        let wakeup = of_stream.remove(&number)?;
         if of_stream.is_empty() {
             self.streams.remove(&hash);
         }
-        Some(callback)
+        Some(wakeup)
     }
 }
 
@@ -252,12 +234,13 @@ mod tests {
         stream: Option<u64>,
     ) -> WatchRegistration {
         let called = Arc::clone(called);
-        watchers.add(stream, Box::new(move |at| called.lock().ignore_poison().push((name, at))))
+        let note = move |at| called.lock().ignore_poison().push((name, at));
+        watchers.add(stream, Wakeup::with_callback(note))
     }
 
     fn take_and_call(watchers: &WatchRegistry, position: u64, streams: impl Iterator<Item = u64>) {
         watchers.take_ready(position, streams);
-        watchers.call_ready();
+        watchers.wake_ready();
     }
 
     fn taken(called: &Called) -> Vec<(&'static str, u64)> {
@@ -279,7 +262,7 @@ mod tests {
         assert_eq!(taken(&called), [("another", 11), ("one", 11)]);
         take_and_call(&watchers, 12, [1].into_iter());
         assert_eq!(taken(&called), []);
-        watchers.call_all(12);
+        watchers.wake_all(12);
         assert_eq!(taken(&called), [("two", 12)]);
         assert_eq!(watchers.count.load(Ordering::SeqCst), 0, "no watch is left");
     }
@@ -320,7 +303,8 @@ mod tests {
     #[test]
     fn panicking_watch_does_not_block_other_watches() {
         let (watchers, called) = (Arc::new(WatchRegistry::default()), Called::default());
-        let _wrong = watchers.add(None, Box::new(|_| panic!("a callback of the test")));
+        let _wrong =
+            watchers.add(None, Wakeup::with_callback(|_| panic!("a callback of the test")));
         let _right = add(&watchers, &called, "right", None);
         take_and_call(&watchers, 7, std::iter::empty());
         assert_eq!(taken(&called), [("right", 7)]);
@@ -335,7 +319,7 @@ mod tests {
         let keep = Arc::clone(&kept);
         let _first = watchers.add(
             None,
-            Box::new(move |_| {
+            Wakeup::with_callback(move |_| {
                 drop(other);
                 *keep.lock().ignore_poison() = Some(add(&again.0, &again.1, "again", Some(1)));
             }),

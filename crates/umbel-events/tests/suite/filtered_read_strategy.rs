@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use umbel_events::{
     Direction, Error, EventFilter, ExpectedVersion, FilterStrategy, FilteredItem, NewEvent,
-    Position, RecordedEvent, Store, StoreOptions, SubscriptionSource, SubscriptionStart,
+    Position, RecordedEvent, Source, Store, StoreOptions, SubscriptionStart,
 };
 use umbel_sim::Sim;
 
@@ -113,7 +113,7 @@ fn strategy_uses_the_log_size_after_scavenge() {
 #[test]
 fn subscription_by_views_has_checkpoints_and_new_types() {
     let store = large(3);
-    let what = SubscriptionSource::Filtered(EventFilter::type_prefixes(&["Rar"]).expect("good"));
+    let what = Source::Filtered(EventFilter::type_prefixes(&["Rar"]).expect("good"));
     let mut subscription =
         store.subscribe(what.clone(), SubscriptionStart::Start).expect("subscribed");
     let batch = subscription.try_next_batch(5, 1000).expect("readable");

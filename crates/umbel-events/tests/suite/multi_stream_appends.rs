@@ -7,7 +7,7 @@ use std::time::Duration;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     AppendRequest, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, Revision,
-    Store, StoreOptions, StreamAppend, StreamCheck, WatchTarget, limits,
+    Source, Store, StoreOptions, StreamAppend, StreamCheck, limits,
 };
 use umbel_sim::Sim;
 
@@ -107,7 +107,7 @@ fn watches_and_waits_are_notified() {
     let seen = Arc::new(AtomicU64::new(0));
     let watch = || {
         let seen = Arc::clone(&seen);
-        store.watch(WatchTarget::All, move |position| seen.store(position.0, Ordering::SeqCst))
+        store.watch(&Source::All, move |position| seen.store(position.0, Ordering::SeqCst))
     };
     let first = watch();
     assert_eq!(first.position(), Position(0));
@@ -148,7 +148,7 @@ fn append_calls_only_watches_of_its_stream() {
         let store = Store::open("/events", StoreOptions { durability, ..options(&sim) });
         let store = store.expect("a new store");
         let called = Arc::new(Mutex::new(Vec::new()));
-        let watch = |watched: WatchTarget<'_>, name: String| {
+        let watch = |watched: &Source, name: String| {
             let called = Arc::clone(&called);
             store.watch(watched, move |_| called.lock().expect("a lock").push(name))
         };
@@ -156,7 +156,7 @@ fn append_calls_only_watches_of_its_stream() {
         let streams: Vec<_> = (0..1000).map(|number| format!("s-{number}")).collect();
         let _watches: Vec<_> = streams
             .iter()
-            .map(|stream| watch(WatchTarget::Stream(stream), stream.clone()))
+            .map(|stream| watch(&Source::Stream(stream.as_str().into()), stream.clone()))
             .collect();
         append(&store, "other", 0..1);
         append(&store, "$$s-1", 1..2);
@@ -171,7 +171,7 @@ fn append_calls_only_watches_of_its_stream() {
             StreamAppend { stream: "s-3", expected, events: &one },
             StreamAppend { stream: "s-4", expected, events: &two },
         ];
-        let _all = watch(WatchTarget::All, "all".to_string());
+        let _all = watch(&Source::All, "all".to_string());
         store.append_streams(&appends, &[]).expect("appended");
         let mut both = taken();
         both.sort_unstable();

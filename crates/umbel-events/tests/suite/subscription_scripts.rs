@@ -4,8 +4,7 @@
 
 use umbel_events::{
     AppendRequest, Direction, Durability, Error, EventFilter, EventId, ExpectedVersion, NewEvent,
-    Position, Store, StoreOptions, StreamAppend, Subscription, SubscriptionSource,
-    SubscriptionStart,
+    Position, Source, Store, StoreOptions, StreamAppend, Subscription, SubscriptionStart,
 };
 use umbel_sim::{CrashSide, Random, Sim, Survival};
 
@@ -29,16 +28,16 @@ enum SubscriberBug {
 
 /// Subscriber, with the state that survives a crash.
 struct Subscriber {
-    what: SubscriptionSource,
+    what: Source,
     position: Option<u64>,
     received: Vec<EventId>,
 }
 
 fn subscribers() -> Vec<Subscriber> {
-    let filtered = |filter: Result<_, Error>| SubscriptionSource::Filtered(filter.expect("good"));
+    let filtered = |filter: Result<_, Error>| Source::Filtered(filter.expect("good"));
     let kinds = [
-        SubscriptionSource::Stream("cart-1".to_string()),
-        SubscriptionSource::All,
+        Source::Stream("cart-1".into()),
+        Source::All,
         filtered(EventFilter::stream_prefixes(&["order-", "cart-2"])),
         filtered(EventFilter::type_regex("^(?!Added)")),
     ];
@@ -69,7 +68,7 @@ impl Subscriber {
         let batch = from.try_next_batch(sizes.0, sizes.1)?;
         let last = batch.events.last().map(|event| Position(event.position));
         assert!(batch.events.iter().all(|event| event.position <= store.visible_position().0));
-        if !matches!(self.what, SubscriptionSource::Stream(_)) {
+        if !matches!(self.what, Source::Stream(_)) {
             assert!(last <= batch.checkpoint && batch.checkpoint <= Some(store.visible_position()));
         }
         let leaves_out = bug == SubscriberBug::SkipsEvents && batch.events.len() > 2;
@@ -85,10 +84,10 @@ impl Subscriber {
         let all = store.read_all(Position::START, Direction::Forwards);
         let all = all.map(|event| event.expect("readable"));
         let is_wanted = |stream: &str, kind: &str| match &self.what {
-            SubscriptionSource::Stream(name) => name == stream,
-            SubscriptionSource::All => true,
-            SubscriptionSource::Filtered(filter) => filter.passes(stream, kind).expect("in time"),
-            SubscriptionSource::View(view) => panic!("{view} is followed elsewhere"),
+            Source::Stream(name) => **name == *stream,
+            Source::All => true,
+            Source::Filtered(filter) => filter.passes(stream, kind).expect("in time"),
+            Source::View(view) => panic!("{view} is followed elsewhere"),
         };
         all.filter(|event| is_wanted(&event.stream, &event.kind)).map(|event| event.id).collect()
     }

@@ -2,13 +2,14 @@
 //! threads are woken.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use umbel_env::Env;
 use umbel_events::{
-    Error, EventFilter, ExpectedVersion, NewEvent, Position, Store, Subscription,
-    SubscriptionBatch, SubscriptionSource, SubscriptionStart,
+    Error, EventFilter, ExpectedVersion, NewEvent, Position, Source, Store, Subscription,
+    SubscriptionBatch, SubscriptionStart,
 };
 
 use super::support::{append, id, store};
@@ -45,14 +46,14 @@ fn two_streams() -> (Store, Vec<u64>) {
     (store, positions)
 }
 
-fn only_b() -> SubscriptionSource {
-    SubscriptionSource::Filtered(EventFilter::stream_prefixes(&["b"]).expect("good"))
+fn only_b() -> Source {
+    Source::Filtered(EventFilter::stream_prefixes(&["b"]).expect("good"))
 }
 
 #[test]
 fn subscription_starts_after_its_checkpoint() {
     let (store, positions) = two_streams();
-    let a = || SubscriptionSource::Stream("a".to_string());
+    let a = || Source::Stream("a".into());
     let all: Vec<u64> = (0..12).collect();
     let of_b: Vec<u64> = (0..6).map(|n| 2 * n + 1).collect();
     let of_a: Vec<u64> = (0..6).map(|n| 2 * n).collect();
@@ -61,10 +62,10 @@ fn subscription_starts_after_its_checkpoint() {
         (a(), SubscriptionStart::After(0), of_a[1..].to_vec()),
         (a(), SubscriptionStart::After(5), vec![]),
         (a(), SubscriptionStart::End, vec![]),
-        (SubscriptionSource::All, SubscriptionStart::Start, all.clone()),
-        (SubscriptionSource::All, SubscriptionStart::After(positions[3]), all[4..].to_vec()),
-        (SubscriptionSource::All, SubscriptionStart::After(positions[3] - 1), all[3..].to_vec()),
-        (SubscriptionSource::All, SubscriptionStart::End, vec![]),
+        (Source::All, SubscriptionStart::Start, all.clone()),
+        (Source::All, SubscriptionStart::After(positions[3]), all[4..].to_vec()),
+        (Source::All, SubscriptionStart::After(positions[3] - 1), all[3..].to_vec()),
+        (Source::All, SubscriptionStart::End, vec![]),
         (only_b(), SubscriptionStart::Start, of_b.clone()),
         (only_b(), SubscriptionStart::After(positions[3]), of_b[2..].to_vec()),
         (only_b(), SubscriptionStart::After(positions[4]), of_b[2..].to_vec()),
@@ -87,10 +88,10 @@ fn subscription_starts_after_its_checkpoint() {
     append(&store, "b", 22..24);
     for (what, subscription) in &mut open {
         let wanted: &[u64] = match what {
-            SubscriptionSource::Stream(_) => &[20, 21],
-            SubscriptionSource::All => &[20, 21, 22, 23],
-            SubscriptionSource::Filtered(_) => &[22, 23],
-            SubscriptionSource::View(view) => panic!("{view} is followed elsewhere"),
+            Source::Stream(_) => &[20, 21],
+            Source::All => &[20, 21, 22, 23],
+            Source::Filtered(_) => &[22, 23],
+            Source::View(view) => panic!("{view} is followed elsewhere"),
         };
         assert_eq!(drain(subscription, 3), wanted, "{what:?}");
     }
@@ -118,7 +119,7 @@ fn checkpoint_is_the_last_scanned_event_and_resumable() {
     }
     let mut of_nothing = store
         .subscribe(
-            SubscriptionSource::Filtered(EventFilter::type_prefixes(&["Nothing"]).expect("good")),
+            Source::Filtered(EventFilter::type_prefixes(&["Nothing"]).expect("good")),
             SubscriptionStart::Start,
         )
         .expect("subscribed");
@@ -134,7 +135,7 @@ fn checkpoint_is_the_last_scanned_event_and_resumable() {
 #[test]
 fn empty_store_has_no_checkpoint_and_future_start_is_kept() {
     let store = store();
-    for what in [SubscriptionSource::All, only_b(), SubscriptionSource::Stream("a".to_string())] {
+    for what in [Source::All, only_b(), Source::Stream("a".into())] {
         for since in [SubscriptionStart::Start, SubscriptionStart::End] {
             let mut subscription = store.subscribe(what.clone(), since).expect("subscribed");
             let batch = subscription.try_next_batch(10, 10).expect("readable");
@@ -155,7 +156,7 @@ fn empty_store_has_no_checkpoint_and_future_start_is_kept() {
 
 #[test]
 fn subscriber_is_live_once_then_woken_by_appends() {
-    for what in [SubscriptionSource::All, only_b(), SubscriptionSource::Stream("b".to_string())] {
+    for what in [Source::All, only_b(), Source::Stream("b".into())] {
         let store = store();
         append(&store, "b", 0..3);
         let mut subscription =
@@ -186,11 +187,57 @@ fn subscriber_is_live_once_then_woken_by_appends() {
     }
 }
 
+/// Counts the wake-ups of a task.
+#[derive(Default)]
+struct WakeCounter(AtomicUsize);
+
+impl Wake for WakeCounter {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn task_is_woken_once_for_events_after_a_batch() {
+    for (source, by_others) in [
+        (Source::named("a"), 0),
+        (Source::named("$ce-a"), 1),
+        (Source::All, 1),
+        (Source::all(Some(EventFilter::stream_prefixes(&["a"]).expect("good"))), 1),
+    ] {
+        let store = store();
+        let counter = Arc::new(WakeCounter::default());
+        let waker = Waker::from(Arc::clone(&counter));
+        let mut context = Context::from_waker(&waker);
+        let since = SubscriptionStart::End;
+        let mut subscription = store.subscribe(source.clone(), since).expect("subscribed");
+        let batch = subscription.try_next_batch(10, 10).expect("readable");
+        assert!(batch.is_caught_up && batch.events.is_empty(), "{source:?}");
+        let wakeup = Arc::clone(subscription.wakeup());
+        assert!(wakeup.poll_wait(&mut context).is_pending());
+        append(&store, "other", 0..1);
+        append(&store, "other", 1..2);
+        assert_eq!(counter.0.load(Ordering::SeqCst), by_others, "{source:?}");
+        subscription.try_next_batch(10, 10).expect("readable");
+        assert!(wakeup.poll_wait(&mut context).is_pending(), "a batch was read after the wake-up");
+        append(&store, "a", 2..3);
+        append(&store, "a", 3..4);
+        assert!(wakeup.poll_wait(&mut context).is_ready());
+        assert_eq!(counter.0.load(Ordering::SeqCst), by_others + 1, "{source:?}");
+        if !matches!(source, Source::View(_)) {
+            let batch = subscription.try_next_batch(10, 10).expect("readable");
+            assert_eq!(numbers(&batch), [2, 3], "{source:?}");
+        }
+        store.close().expect("closed");
+        assert!(wakeup.poll_wait(&mut context).is_ready(), "the end wakes, too");
+    }
+}
+
 #[test]
 fn close_ends_the_wait_and_tombstone_ends_the_subscription() {
     let store = store();
     append(&store, "a", 0..1);
-    let a = || SubscriptionSource::Stream("a".to_string());
+    let a = || Source::Stream("a".into());
     let mut ended = store.subscribe(a(), SubscriptionStart::Start).expect("subscribed");
     assert_eq!(drain(&mut ended, 10), [0]);
     store.tombstone("a", ExpectedVersion::Any).expect("ended");
@@ -204,8 +251,7 @@ fn close_ends_the_wait_and_tombstone_ends_the_subscription() {
         store.subscribe(a(), SubscriptionStart::End),
         Err(Error::StreamDeleted { .. })
     ));
-    let mut waiting =
-        store.subscribe(SubscriptionSource::All, SubscriptionStart::End).expect("subscribed");
+    let mut waiting = store.subscribe(Source::All, SubscriptionStart::End).expect("subscribed");
     waiting.next_batch(10, WAIT_TIMEOUT).expect("caught up");
     let is_closing = Arc::new(AtomicBool::new(false));
     let closing = Arc::clone(&is_closing);
@@ -231,7 +277,7 @@ fn batch_size_is_bounded_in_bytes() {
         let event = NewEvent::binary(id(number), "Large", &large);
         store.append("b", ExpectedVersion::Any, &[event]).expect("appended");
     }
-    for what in [SubscriptionSource::All, only_b(), SubscriptionSource::Stream("b".to_string())] {
+    for what in [Source::All, only_b(), Source::Stream("b".into())] {
         let mut subscription =
             store.subscribe(what.clone(), SubscriptionStart::Start).expect("subscribed");
         let batch = subscription.try_next_batch(100, 100).expect("readable");

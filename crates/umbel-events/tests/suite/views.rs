@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use umbel_events::{
     Direction, Durability, Error, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-    Store, StoreOptions, StreamAppend, ViewEvent, ViewKind, ViewState, WatchTarget, is_view,
+    Source, Store, StoreOptions, StreamAppend, ViewEvent, ViewKind, ViewState, is_view,
     metadata_stream,
 };
 use umbel_sim::Sim;
@@ -295,7 +295,7 @@ fn view_watch_is_called() {
     let store = store();
     append(&store, "cart-1", 0..1);
     let (sender, called) = std::sync::mpsc::channel();
-    let watch = store.watch(WatchTarget::View("$ce-cart"), move |position| {
+    let watch = store.watch(&Source::named("$ce-cart"), move |position| {
         sender.send(position).expect("the receiver exists");
     });
     assert_eq!(watch.position(), store.visible_position());

@@ -2,7 +2,7 @@
 
 use umbel_base::failpoints::FailGuard;
 
-use umbel_testing::existence_script::planted_faults::{FAILPOINTS, FORGOTTEN};
+use umbel_testing::existence_script::failpoint_list::{FAILPOINTS, FORGOTTEN};
 use umbel_testing::existence_script::{Plant, run};
 
 /// Number of scripts within which every fault must be detected.

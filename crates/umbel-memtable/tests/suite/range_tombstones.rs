@@ -29,7 +29,8 @@ proptest! {
             memtable.delete_range(&[start], &[end], sequence);
             model.push(RangeTombstone { start: vec![start], end: vec![end], sequence });
             if number == cut_at {
-                prop_assert!(memtable.range_tombstones().eq(model.iter().filter(|t| t.start < t.end)));
+                let added = model.iter().filter(|t| t.start < t.end);
+                prop_assert!(memtable.range_tombstones().eq(added));
                 for key in 0..31u8 {
                     let over = |t: &&RangeTombstone| t.start[0] <= key && key < t.end[0];
                     let newest = model.iter().filter(over).map(|t| t.sequence).max();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_events::{Error, Store, Watch, WatchTarget};
+use umbel_events::{Error, Source, Store, Watch};
 
 /// A value read from a stream, with its freshness.
 #[derive(Debug)]
@@ -93,7 +93,8 @@ impl<T> StreamCache<T> {
         let is_old = Arc::new(AtomicBool::new(false));
         let watch = |stream: &&str| {
             let is_old = Arc::clone(&is_old);
-            store.watch(WatchTarget::Stream(stream), move |_| is_old.store(true, Ordering::SeqCst))
+            let source = Source::Stream((*stream).into());
+            store.watch(&source, move |_| is_old.store(true, Ordering::SeqCst))
         };
         let watches = streams.iter().map(watch).collect();
         let value = read(store)?;

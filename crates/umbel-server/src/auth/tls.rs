@@ -71,6 +71,7 @@ pub struct Tls {
     certificates: Arc<dyn CertificateStore>,
     clock: Arc<dyn Clock>,
     loaded: watch::Sender<LoadedCertificate>,
+    /// Wakes a task many times. A `Wakeup` of the event store wakes once.
     reload_request: Notify,
     /// The last problem of the certificate's validity that was reported.
     reported_problem: Mutex<Option<String>>,

@@ -8,7 +8,7 @@ use umbel_events::{
 };
 
 use crate::consumer_groups::dispatcher::ParkRequest;
-use crate::event_store::event_pager::resolved_bytes;
+use crate::event_store::event_resolution::resolved_bytes;
 use crate::limits::{PAGE_BYTES, PARK_BATCH_EVENTS_MAX};
 
 const LINK_TYPE: &str = "$>";

@@ -1,5 +1,5 @@
 //! [`EventStore`]: the event store as async calls use it. Handlers reach the store through it,
-//! directly or by a closure that they pass to [`EventStore::blocking`].
+//! directly or by a closure for a blocking thread.
 //!
 //! The store's functions block. Reads and deletes run on blocking threads; small reads run inline
 //! while those are fast. Appends enter by an [`AppendSubmitter`].
@@ -9,15 +9,13 @@ use std::sync::Arc;
 use tonic::Status;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
-    Error, EventFilter, ExpectedVersion, Stats, Store, Subscription, SubscriptionSource,
-    SubscriptionStart,
+    Error, EventFilter, ExpectedVersion, Source, Stats, Store, Subscription, SubscriptionStart,
 };
 
 use crate::access_control::acl_cache::AclCache;
 use crate::event_store::append_submitter::AppendSubmitter;
 use crate::event_store::event_pager::{EventPage, EventPager};
 use crate::event_store::filter_cache::FilterCache;
-use crate::event_store::subscription_pager::{SubscriptionPage, SubscriptionPager};
 use crate::limits::{EXAMINED_EVENTS_MAX, INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
@@ -29,6 +27,7 @@ pub mod append_completion;
 pub mod append_submitter;
 pub mod backups;
 pub mod event_pager;
+pub mod event_resolution;
 pub mod filter_cache;
 pub mod projection_states;
 pub mod scavenging;
@@ -118,10 +117,10 @@ impl EventStore {
     /// Opens a subscription.
     pub async fn subscribe(
         &self,
-        what: SubscriptionSource,
+        source: Source,
         since: SubscriptionStart,
     ) -> Result<Subscription, Error> {
-        self.blocking(move |store| store.subscribe(what, since)).await
+        self.blocking(move |store| store.subscribe(source, since)).await
     }
 
     /// A page of at most this many events, which fits into this reservation.
@@ -141,35 +140,16 @@ impl EventStore {
                 .run(|| reader.next_page(&self.store, max_events, INLINE_EVENTS_MAX))?;
             return Ok((page, reservation));
         }
-        self.blocking_in(reservation, move |store| {
-            reader.next_page(store, max_events, EXAMINED_EVENTS_MAX)
-        })
-        .await
+        let store = self.store.clone();
+        let read = move || reader.next_page(&store, max_events, EXAMINED_EVENTS_MAX);
+        let filled = reservation.fill_blocking(read).await;
+        let (page, reservation) = filled?;
+        Ok((page?, reservation))
     }
 
-    /// The next page of a subscription, which fits into this reservation.
-    pub async fn next_subscription_page(
-        &self,
-        follower: SubscriptionPager,
-        reservation: PageReservation,
-    ) -> Result<(SubscriptionPage, PageReservation), Error> {
-        self.blocking_in(reservation, move |store| follower.next_page(store)).await
-    }
-
-    /// Runs blocking work on the store. It keeps this reservation until the work is done, even if
-    /// the caller is dropped.
-    async fn blocking_in<T: Send + 'static>(
-        &self,
-        reservation: PageReservation,
-        work: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
-    ) -> Result<(T, PageReservation), Error> {
-        // The work may have to wait for a thread.
-        reservation.pause_clock();
-        self.blocking(move |store| {
-            let (done, reservation) = reservation.fill(|| work(store));
-            Ok((done?, reservation))
-        })
-        .await
+    /// A handle of the store, for work that another thread runs.
+    pub fn handle(&self) -> Store {
+        self.store.clone()
     }
 
     /// Runs blocking work on the store.

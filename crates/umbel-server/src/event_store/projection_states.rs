@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use umbel_events::{
-    Direction, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision, Store,
+    Direction, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
+    Source, Store,
 };
 
 use crate::event_store::EventStore;
@@ -89,6 +90,11 @@ impl SystemProjections {
         let kept = StoredStates::read(store)?;
         let through = kept.states.map(|gate| AtomicU64::new(gate.position()));
         Ok(SystemProjections { visible_through: through, stored: Mutex::new(kept) })
+    }
+
+    /// The last position that a source shows: [`Position::END`] unless it is a stopped view.
+    pub fn limit_of(&self, source: &Source) -> Position {
+        source.name().map_or(Position::END, |name| self.visible_through(name))
     }
 
     /// The last position that a view shows: [`Position::END`] while it is enabled.

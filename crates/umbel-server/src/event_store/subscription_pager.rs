@@ -5,12 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use umbel_env::Clock;
-use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscription, Watch};
-
-use tokio::sync::oneshot;
+use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscription, Wakeup};
 
 use crate::access_control::readable_streams::ReadableStreams;
-use crate::event_store::event_pager::{is_visible, recorded_bytes, resolve, resolved_bytes};
+use crate::event_store::event_resolution::{EventResolution, recorded_bytes, resolved_bytes};
 use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
 
 /// An open subscription to the store.
@@ -22,11 +20,7 @@ pub struct SubscriptionPager {
     checkpoint_interval: Option<u64>,
     /// Number of events examined since the last checkpoint.
     examined: u64,
-    resolve_links: bool,
-    /// The other streams that the reader may see; `None` for all.
-    readable_streams: Option<ReadableStreams>,
-    /// Whether the source is the events of all streams.
-    reads_all_streams: bool,
+    resolution: EventResolution,
     /// Items taken from the store and not returned yet.
     pending: VecDeque<PendingItem>,
     /// Whether the subscription was caught up when the pending items were taken.
@@ -63,21 +57,6 @@ pub struct SubscriptionPage {
     pub is_caught_up: bool,
 }
 
-/// A one-time signal that more events are visible than when it was made.
-#[derive(Debug)]
-pub struct NewEventSignal {
-    signal: oneshot::Receiver<()>,
-    _watch: Watch,
-}
-
-impl NewEventSignal {
-    /// Waits for the signal.
-    pub async fn notified(&mut self) {
-        // An error means that no signal comes: the caller then has to read.
-        let _ = (&mut self.signal).await;
-    }
-}
-
 impl SubscriptionPage {
     /// The bytes of the page, with the pending items of its pager.
     pub fn bytes(&self) -> usize {
@@ -99,40 +78,27 @@ impl SubscriptionPager {
         subscription: Subscription,
         clock: &Arc<dyn Clock>,
         interval: Option<u64>,
-        resolves: bool,
-        is_of_all: bool,
+        resolution: EventResolution,
     ) -> SubscriptionPager {
         SubscriptionPager {
             subscription,
             clock: Arc::clone(clock),
             checkpoint_interval: interval,
             examined: 0,
-            resolve_links: resolves,
-            readable_streams: None,
-            reads_all_streams: is_of_all,
+            resolution,
             pending: VecDeque::new(),
             is_caught_up: false,
         }
     }
 
-    /// Hides events of a view after this position from now on.
-    pub fn limit_to(&mut self, through: Position) {
-        self.subscription.limit_view_to(through);
-    }
-
     /// Restricts from now on the other streams that are shown.
     pub fn set_read_scope(&mut self, scope: Option<ReadableStreams>) {
-        self.readable_streams = scope;
+        self.resolution.read_scope = scope;
     }
 
-    /// A signal that fires when more events are visible than now.
-    pub fn new_event_signal(&self) -> NewEventSignal {
-        let (sender, receiver) = oneshot::channel();
-        let watch = self.subscription.watch(move |_| {
-            // The receiver may have been dropped just now.
-            let _ = sender.send(());
-        });
-        NewEventSignal { signal: receiver, _watch: watch }
+    /// Wake-up for events after the last page.
+    pub fn wakeup(&self) -> Arc<Wakeup> {
+        Arc::clone(self.subscription.wakeup())
     }
 
     /// The revision or position of the last examined event. `None` before the first one, and while
@@ -141,8 +107,13 @@ impl SubscriptionPager {
         self.subscription.position().filter(|_| self.pending.is_empty())
     }
 
-    /// The next page, bounded in bytes and time.
-    pub fn next_page(mut self, store: &Store) -> Result<SubscriptionPage, Error> {
+    /// The next page, bounded in bytes and time. A view shows no event after `through`.
+    pub fn next_page(
+        mut self,
+        store: &Store,
+        through: Position,
+    ) -> Result<SubscriptionPage, Error> {
+        self.subscription.limit_view_to(through);
         if self.pending.is_empty() {
             self.is_caught_up = self.fill_pending()?;
         }
@@ -151,20 +122,17 @@ impl SubscriptionPager {
         while bytes < PAGE_BYTES
             && let Some(taken) = self.pending.pop_front()
         {
-            let scope = self.readable_streams.as_ref();
-            found.push(match taken {
-                PendingItem::Event(event)
-                    if self.reads_all_streams && !is_visible(store, scope, &event)? =>
-                {
-                    continue;
-                }
+            match taken {
                 PendingItem::Event(event) => {
-                    let event = resolve(store, event, self.resolve_links, scope)?;
-                    bytes += resolved_bytes(&event);
-                    SubscriptionItem::Event(event)
+                    if let Some(event) = self.resolution.resolve(store, event)? {
+                        bytes += resolved_bytes(&event);
+                        found.push(SubscriptionItem::Event(event));
+                    }
                 }
-                PendingItem::Checkpoint(position) => SubscriptionItem::Checkpoint(position),
-            });
+                PendingItem::Checkpoint(position) => {
+                    found.push(SubscriptionItem::Checkpoint(position));
+                }
+            }
         }
         let is_caught_up = self.is_caught_up && self.pending.is_empty();
         Ok(SubscriptionPage { items: found, pager: self, is_caught_up })

@@ -14,7 +14,8 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::resources::connection_registry::{OpenCall, PageSlot};
-use crate::resources::outbound_quota::{FrameCharge, OutboundQuota, PendingPage};
+use crate::resources::outbound_quota::OutboundQuota;
+use crate::resources::pending_page::{FrameCharge, PendingPage};
 use crate::telemetry::access_log::AccessLogLine;
 
 /// Bytes handed to the connection at once.
@@ -66,7 +67,10 @@ impl ResponseBody {
     fn frame_charge(&self, bytes: &Bytes) -> Option<FrameCharge> {
         match &self.pending_page {
             Some(unsent) => unsent.take_frame_charge().filter(|_| !bytes.is_empty()),
-            None => self.quota.charge_frame(bytes, &self.open_call.connection()),
+            None => {
+                let charge = self.quota.charge_frame(bytes.len(), &self.open_call.connection());
+                charge.map(FrameCharge::unreserved)
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use crate::limits::LIST_BYTES;
-use crate::resources::outbound_quota::{OutboundShare, PendingPage};
+use crate::resources::outbound_share::OutboundShare;
+use crate::resources::pending_page::PendingPage;
 
 /// The messages of a response, in order; the first error ends them.
 pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;

@@ -212,13 +212,9 @@ async fn blocking_in<T: Send + 'static>(
     reservation: PageReservation,
     work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
 ) -> Result<(T, PageReservation), Status> {
-    // The work may have to wait for a thread.
-    reservation.pause_clock();
-    let done = blocking(move || {
-        let (done, reservation) = reservation.fill(work);
-        Ok((done?, reservation))
-    });
-    done.await.map_err(|failed: ReadError| failed.0)
+    let filled = reservation.fill_blocking(work).await.map_err(ReadError::from);
+    let done = filled.and_then(|(done, reservation)| Ok((done?, reservation)));
+    done.map_err(|failed| failed.0)
 }
 
 /// Runs work that may wait for the disk.

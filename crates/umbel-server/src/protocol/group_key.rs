@@ -1,7 +1,7 @@
 //! [`GroupKey`]: identifies a consumer group.
 
 use tonic::Status;
-use umbel_events::is_view;
+use umbel_events::Source;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 
 /// Stream name that stands for all events.
@@ -51,8 +51,13 @@ impl GroupKey {
         )))
     }
 
+    /// Source of the group's events, before a filter.
+    pub fn event_source(&self) -> Source {
+        self.stream.as_deref().map_or(Source::All, Source::named)
+    }
+
     /// Whether the group reads a view.
     pub fn is_of_view(&self) -> bool {
-        self.stream.as_deref().is_some_and(is_view)
+        matches!(self.event_source(), Source::View(_))
     }
 }

@@ -2,9 +2,9 @@
 //! faults. After every open the user inserts the uncovered keys, and no key of
 //! the log may ever be denied.
 
+pub mod failpoint_list;
 pub mod file_damage;
 pub mod hash_keys;
-pub mod planted_faults;
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -104,13 +104,14 @@ fn engine_faults() -> impl Iterator<Item = PlantedFault> {
 pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
     let tally = CampaignTally::new("fault-detection");
     for fault in planted_faults() {
-        let active = fault.failpoint.map(ActiveFailpoint::activate);
-        let caught = match fault.hunt {
-            HuntCampaign::Crash => by_crashing(&fault, seed, is_small),
-            HuntCampaign::Faults => by_failing(&fault, seed),
-            HuntCampaign::Rot => by_rotting(&fault, seed),
+        let caught = {
+            let _active = fault.failpoint.map(ActiveFailpoint::activate);
+            match fault.hunt {
+                HuntCampaign::Crash => by_crashing(&fault, seed, is_small),
+                HuntCampaign::Faults => by_failing(&fault, seed),
+                HuntCampaign::Rot => by_rotting(&fault, seed),
+            }
         };
-        drop(active);
         tally.scenario(caught.is_some());
         match caught {
             Some((tries, what)) => {

@@ -7,8 +7,8 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{SequenceNumber, ValueKind};
 use umbel_memtable::{Memtable, MemtableOptions};
 
+use crate::blob::blob_files::BlobFile;
 use crate::options::KeyspaceOptions;
-use crate::version::blob_files::BlobFile;
 
 /// Number of range tombstones of a memtable at which it is flushed. Overlapping ones are split, so
 /// a reader pays for up to the square of their number until a flush has dropped the hidden ones.

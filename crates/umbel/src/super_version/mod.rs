@@ -15,7 +15,6 @@ use umbel_base::ignore_poison::IgnorePoison;
 use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
 
-use crate::blob::blob_files::BlobFile;
 use crate::options::KeyspaceOptions;
 use crate::version::{TableFile, Version};
 

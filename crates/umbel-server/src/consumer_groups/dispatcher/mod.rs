@@ -16,7 +16,7 @@ use umbel_base::fail_point;
 use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
 
 use crate::consumer_groups::group_config::{GroupConfig, Strategy};
-use crate::event_store::event_pager::resolved_bytes;
+use crate::event_store::event_resolution::resolved_bytes;
 
 /// The number of a consumer. Later ones have higher numbers.
 pub type ConsumerId = u64;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tonic::Status;
 use umbel::{FilterAdvice, LevelAdvice, LevelStats};
 use umbel_events::{
-    Direction, Error, RecordedEvent, ResolvedEvent, Stats, Store, StreamState, ViewKind, is_view,
+    Direction, Error, RecordedEvent, ResolvedEvent, Source, Stats, Store, StreamState, ViewKind,
 };
 use umbel_proto::persistent::SubscriptionInfo;
 
@@ -16,13 +16,14 @@ use crate::access_control::acl_cache::CachedUser;
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
-use crate::event_store::event_pager::{EventPager, EventSource};
+use crate::event_store::event_pager::{EventPager, ReadRange};
 use crate::http::console::query_string::QueryString;
 use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX};
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
-use crate::resources::outbound_quota::{OutboundShare, PageReservation};
+use crate::resources::outbound_quota::PageReservation;
+use crate::resources::outbound_share::OutboundShare;
 use crate::server_context::ServerContext;
 use crate::services::node_info;
 use crate::services::read_permission::{ALL_STREAM, ReadPermission};
@@ -224,16 +225,11 @@ async fn events(
         Direction::Forwards => 0,
         Direction::Backwards => u64::MAX,
     });
-    let source = if stream == ALL_STREAM {
-        EventSource::All
-    } else if is_view(stream) {
-        EventSource::View(stream.into(), service.system_projections.visible_through(stream))
-    } else {
-        EventSource::Stream(stream.into())
-    };
+    let source = if stream == ALL_STREAM { Source::All } else { Source::named(stream) };
+    let through = service.system_projections.limit_of(&source);
     let max_events =
         query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
-    let mut reader = EventPager::new(source, direction, from, true);
+    let mut reader = EventPager::new(ReadRange { source, direction, from, through }, true);
     reader.set_read_scope(permit.revalidate(service).await?);
     let read = service.store.read_page(reader, max_events, reservation).await;
     let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;

@@ -53,6 +53,7 @@ pub struct WatchHub {
 struct WatchQueue {
     filter: WatchFilter,
     state: Mutex<QueueState>,
+    /// Wakes the watcher for each write. A `Wakeup` of the event store wakes once.
     notify: Notify,
 }
 

@@ -26,25 +26,20 @@
 //! budget. If they exceed as much again, connections end in the same way.
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use hyper::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tonic::{Extensions, Status};
 
 use crate::limits::{PAGE_BYTES_MAX, QUOTA_SCAN_TIME_MIN, QUOTA_WAIT_TIME, UNREAD_TIME};
-use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
 
 /// Bytes of one permit. Smaller frames are not counted unless they belong to a page.
-const UNIT_BYTES: usize = 1 << 10;
+pub const UNIT_BYTES: usize = 1 << 10;
 /// Permits for the largest page.
 const PAGE_UNITS: usize = PAGE_BYTES_MAX / UNIT_BYTES;
 
@@ -84,49 +79,13 @@ struct PageEntry {
     connection: Option<Arc<Connection>>,
 }
 
-/// Quota that one call holds for its last page.
-#[derive(Debug)]
-pub struct OutboundShare {
-    quota: Arc<OutboundQuota>,
-    connection: Option<Arc<Connection>>,
-    pending_page: PendingPage,
-}
-
-/// Handle of the pending page for code that makes frames of it.
-#[derive(Debug, Clone, Default)]
-pub struct PendingPage(Arc<Mutex<PendingPageState>>);
-
-/// Pages that the next frames are made of.
-#[derive(Debug, Default)]
-struct PendingPageState {
-    page: Option<Arc<PageCharge>>,
-    /// Whether a frame of the page exists.
-    has_frame: bool,
-    /// Pages released before they had a frame; the next frame contains their bytes.
-    released: Vec<Arc<PageCharge>>,
-}
-
 /// Charge of a page, as long as its call or a frame of it exists.
 #[derive(Debug)]
-struct PageCharge {
+pub struct PageCharge {
     quota: Arc<OutboundQuota>,
     number: u64,
     /// `None` if it has no reservation.
     permit: Option<OwnedSemaphorePermit>,
-}
-
-/// Charges of the pages that a frame is made of.
-#[derive(Debug, Clone)]
-pub struct FrameCharge {
-    last: Arc<PageCharge>,
-    before: Vec<Arc<PageCharge>>,
-}
-
-/// Bytes of pages that are being sent.
-#[derive(Debug)]
-struct Carried {
-    bytes: Bytes,
-    charge: FrameCharge,
 }
 
 /// Reservation for a page that is being read. It is tracked like a page, because the reading call
@@ -154,22 +113,8 @@ impl OutboundQuota {
         self.semaphore.close();
     }
 
-    /// Creates an empty share for a call on this connection.
-    pub fn new_share(self: &Arc<OutboundQuota>, peer: Option<Arc<Connection>>) -> OutboundShare {
-        OutboundShare {
-            quota: Arc::clone(self),
-            connection: peer,
-            pending_page: PendingPage::default(),
-        }
-    }
-
-    /// Creates an empty share for a call with these extensions.
-    pub fn held_for(self: &Arc<OutboundQuota>, extensions: &Extensions) -> OutboundShare {
-        self.new_share(extensions.get::<Arc<Connection>>().cloned())
-    }
-
     /// Waits for quota for a read on this connection. Returns `None` once the quota is closed.
-    async fn reserve(
+    pub async fn reserve(
         self: &Arc<OutboundQuota>,
         peer: Option<Arc<Connection>>,
         units: usize,
@@ -216,22 +161,22 @@ impl OutboundQuota {
         PageReservation(PageCharge { quota: Arc::clone(self), number, permit: Some(permit) })
     }
 
-    /// Charges the bytes of a frame without a reservation; `None` if they are few.
+    /// Charges a frame of this many bytes without a reservation; `None` if they are few.
     pub fn charge_frame(
         self: &Arc<OutboundQuota>,
-        bytes: &Bytes,
+        bytes: usize,
         peer: &Arc<Connection>,
-    ) -> Option<FrameCharge> {
-        let units = bytes.len() / UNIT_BYTES;
+    ) -> Option<PageCharge> {
+        let units = bytes / UNIT_BYTES;
         if units == 0 {
             return None;
         }
-        let last = Arc::new(self.track_uncovered(units, Some(Arc::clone(peer))));
+        let charge = self.track_uncovered(units, Some(Arc::clone(peer)));
         let over = self.locked(|held| held.uncovered_units.saturating_sub(self.units));
         if over > 0 {
             self.close_one_connection(self.semaphore.available_permits() + over, false);
         }
-        Some(FrameCharge { last, before: Vec::new() })
+        Some(charge)
     }
 
     /// Tracks units without a reservation.
@@ -346,6 +291,43 @@ impl PageReservation {
         (done, self)
     }
 
+    /// Runs blocking work that produces the page, on another thread. That thread keeps the
+    /// reservation until the work is done, even if the caller is dropped.
+    ///
+    /// # Errors
+    /// `Closed` if the work panics or the runtime ends.
+    pub async fn fill_blocking<T: Send + 'static>(
+        self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> umbel::Result<(T, PageReservation)> {
+        // The work may have to wait for a thread.
+        self.pause_clock();
+        let filled = tokio::task::spawn_blocking(move || self.fill(work)).await;
+        filled.map_err(|_| umbel::Error::Closed)
+    }
+
+    /// Returns the charge of a page of `bytes` bytes; `None` without any. Bytes beyond the
+    /// reservation have a second charge, as without one.
+    pub fn into_charges(mut self, bytes: usize) -> Option<(PageCharge, Option<PageCharge>)> {
+        let permit = self.0.permit.as_mut()?;
+        let reserved = permit.num_permits();
+        let all = bytes.div_ceil(UNIT_BYTES);
+        let units = all.min(reserved);
+        drop(permit.split(reserved - units));
+        let PageReservation(page) = self;
+        if units == 0 {
+            return None;
+        }
+        let connection = page.quota.locked(|held| {
+            let held = held.pages.get_mut(&page.number)?;
+            held.charged_at = Instant::now();
+            (held.last_write, held.units) = (Some(held.charged_at), units);
+            held.connection.clone()
+        });
+        let more = (all > reserved).then(|| page.quota.track_uncovered(all - reserved, connection));
+        Some((page, more))
+    }
+
     fn set(&self, since: Option<Instant>) {
         let PageReservation(PageCharge { quota: unread, number, .. }) = self;
         unread.locked(|held| {
@@ -357,131 +339,17 @@ impl PageReservation {
     }
 }
 
-impl OutboundShare {
-    /// Releases the last page, except for frames that are not yet written. Bytes that are not in a
-    /// frame yet go into one first.
-    pub async fn release(&self) {
-        if self.pending_page.locked(|making| making.page.is_some()) {
-            let mut has_paused = false;
-            // The encoder makes a frame of the available bytes once nothing more is pending.
-            poll_fn(|context| {
-                if std::mem::replace(&mut has_paused, true) {
-                    return Poll::Ready(());
-                }
-                context.waker().wake_by_ref();
-                Poll::Pending
-            })
-            .await;
-        }
-        self.pending_page.locked(PendingPageState::release);
-    }
-
-    /// Releases the last page and waits for quota for the next one.
-    ///
-    /// # Errors
-    /// The quota is closed, because the server stops.
-    pub async fn reserve_page(&self) -> Result<PageReservation, Status> {
-        self.reserve(PAGE_BYTES_MAX).await
-    }
-
-    /// Does the same for `bytes` bytes.
-    ///
-    /// # Errors
-    /// As [`OutboundShare::reserve_page`].
-    pub async fn reserve(&self, bytes: usize) -> Result<PageReservation, Status> {
-        self.release().await;
-        let reservation = self.quota.reserve(self.connection.clone(), bytes.div_ceil(UNIT_BYTES));
-        reservation.await.ok_or_else(grpc_status::shutting_down)
-    }
-
-    /// Waits for quota for `bytes` bytes, and charges the result of `work`, whose size `measure`
-    /// returns. The client cannot delay that work.
-    ///
-    /// # Errors
-    /// As [`OutboundShare::reserve_page`], and those of `work`.
-    pub async fn produce<A: Send + 'static>(
-        self,
-        bytes: usize,
-        work: impl Future<Output = Result<A, Status>> + Send + 'static,
-        measure: impl FnOnce(&A) -> usize + Send + 'static,
-    ) -> Result<(A, PendingPage), Status> {
-        let mut making = JoinSet::new();
-        making.spawn(async move {
-            let reservation = self.reserve(bytes).await?;
-            reservation.pause_clock();
-            let made = work.await?;
-            self.charge(reservation, measure(&made));
-            Ok((made, self.pending_page()))
-        });
-        // A panic of the task was reported; the call ends as at a shutdown.
-        making
-            .join_next()
-            .await
-            .and_then(Result::ok)
-            .unwrap_or_else(|| Err(grpc_status::shutting_down()))
-    }
-
-    /// Charges a page of `bytes` bytes. Bytes beyond the reservation count as without one.
-    pub fn charge(&self, reserved: PageReservation, bytes: usize) {
-        let PageReservation(mut page) = reserved;
-        let Some(permit) = &mut page.permit else { return };
-        let reserved = permit.num_permits();
-        let all = bytes.div_ceil(UNIT_BYTES);
-        let units = all.min(reserved);
-        drop(permit.split(reserved - units));
-        let more = (all > reserved)
-            .then(|| self.quota.track_uncovered(all - reserved, self.connection.clone()));
-        if units == 0 {
-            return;
-        }
+impl PageCharge {
+    /// Records that the client took a part of a frame of these pages.
+    pub fn note_write(&self, others: &[Arc<PageCharge>]) {
+        let now = Instant::now();
         self.quota.locked(|held| {
-            if let Some(held) = held.pages.get_mut(&page.number) {
-                held.charged_at = Instant::now();
-                (held.last_write, held.units) = (Some(held.charged_at), units);
+            for page in others.iter().map(|page| &**page).chain([self]) {
+                if let Some(page) = held.pages.get_mut(&page.number) {
+                    page.last_write = Some(now);
+                }
             }
         });
-        self.pending_page.locked(|making| {
-            making.release();
-            (making.page, making.has_frame) = (Some(Arc::new(page)), false);
-            making.released.extend(more.map(Arc::new));
-        });
-    }
-
-    /// Handle of the pending page for the encoder. It outlives the share, because the last page
-    /// becomes frames after the last read.
-    pub fn pending_page(&self) -> PendingPage {
-        self.pending_page.clone()
-    }
-}
-
-impl PendingPageState {
-    fn release(&mut self) {
-        let page = self.page.take().filter(|_| !self.has_frame);
-        self.released.extend(page);
-    }
-}
-
-impl PendingPage {
-    /// Takes the charges of the pages that the next frame is made of; `None` without any.
-    pub fn take_frame_charge(&self) -> Option<FrameCharge> {
-        self.locked(|making| {
-            let mut before = std::mem::take(&mut making.released);
-            making.has_frame = making.page.is_some();
-            let last = making.page.clone().or_else(|| before.pop())?;
-            Some(FrameCharge { last, before })
-        })
-    }
-
-    fn locked<T>(&self, work: impl FnOnce(&mut PendingPageState) -> T) -> T {
-        // No panic here can leave the state inconsistent.
-        work(&mut self.0.lock().ignore_poison())
-    }
-}
-
-impl FrameCharge {
-    /// Bytes that hold the charges until they are written.
-    pub fn attach(&self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Carried { bytes, charge: self.clone() })
     }
 }
 
@@ -491,27 +359,6 @@ impl Drop for PageCharge {
             let removed = held.pages.remove(&self.number);
             if self.permit.is_none() {
                 held.uncovered_units -= removed.map_or(0, |removed| removed.units);
-            }
-        });
-    }
-}
-
-impl AsRef<[u8]> for Carried {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Carried {
-    fn drop(&mut self) {
-        // Its client took a part of it.
-        let now = Instant::now();
-        let FrameCharge { last, before } = &self.charge;
-        last.quota.locked(|held| {
-            for page in before.iter().chain([last]) {
-                if let Some(page) = held.pages.get_mut(&page.number) {
-                    page.last_write = Some(now);
-                }
             }
         });
     }

@@ -1,20 +1,24 @@
 //! Tests of page charges, their lifetime, and the connections ended for them.
 
 use http_body_util::BodyExt;
+use hyper::body::Bytes;
 use prost::Message;
 use tonic::body::Body;
 use umbel_env::Env;
-use umbel_events::{Direction, EventId, RecordedEvent, ResolvedEvent};
+use umbel_events::{Direction, EventId, Position, RecordedEvent, ResolvedEvent, Source};
 use umbel_proto::kv::GetResponse;
 use umbel_proto::streams::read_req::UuidForm;
 
 use super::*;
-use crate::event_store::event_pager::{EventPager, EventSource, resolved_bytes};
+use crate::event_store::event_pager::{EventPager, ReadRange};
+use crate::event_store::event_resolution::resolved_bytes;
 use crate::grpc::grpc_encoder::GrpcEncoder;
 use crate::grpc::response_body::ResponseBody;
 use crate::grpc::response_stream::stream_steps;
 use crate::protocol::proto_convert::event_response;
 use crate::resources::connection_registry::ConnectionRegistry;
+use crate::resources::outbound_share::OutboundShare;
+use crate::resources::pending_page::FrameCharge;
 use crate::test_support::test_service::{TestService, run_paused};
 
 const MIB: usize = 1 << 20;
@@ -145,9 +149,10 @@ fn unreserved_frames_over_quota_close_the_largest_holder() {
         let unread = Arc::new(OutboundQuota::new(PAGE_BYTES_MAX));
         let frame = |of: &crate::resources::connection_registry::ConnectionSlot| {
             let bytes = Bytes::from(vec![0; MIB]);
-            unread.charge_frame(&bytes, &of.connection).map(|carrier| carrier.attach(bytes))
+            let charge = unread.charge_frame(bytes.len(), &of.connection);
+            charge.map(|charge| FrameCharge::unreserved(charge).attach(bytes))
         };
-        assert!(unread.charge_frame(&Bytes::from_static(b"few"), &much.connection).is_none());
+        assert!(unread.charge_frame(b"few".len(), &much.connection).is_none());
         let mut frames: Vec<_> = (0..PAGE_BYTES_MAX / MIB).map(|_| frame(&much)).collect();
         frames.push(frame(&little));
         assert!(unread.bytes() >= PAGE_BYTES_MAX / MIB * MIB);
@@ -373,7 +378,9 @@ fn abandoned_read_keeps_its_reservation_until_done() {
         let (release, released) = std::sync::mpsc::channel::<()>();
         let others = tokio::task::spawn_blocking(move || released.recv());
         let reservation = unread.new_share(None).reserve_page().await.unwrap();
-        let reader = EventPager::new(EventSource::All, Direction::Forwards, 0, false);
+        let (source, direction) = (Source::All, Direction::Forwards);
+        let range = ReadRange { source, direction, from: 0, through: Position::END };
+        let reader = EventPager::new(range, false);
         let mut read = Box::pin(fixture.service.store.read_page(reader, 100, reservation));
         assert!(tokio::time::timeout(QUOTA_WAIT_TIME / 10, &mut read).await.is_err());
         drop(read);

@@ -9,7 +9,7 @@ use crate::grpc::response_stream::{ResponseStream, stream_steps, with_pending_pa
 use crate::kv_store::{ScanPage, Scanner};
 use crate::protocol::deadline::{Deadline, deadline_exceeded};
 use crate::protocol::grpc_status;
-use crate::resources::outbound_quota::OutboundShare;
+use crate::resources::outbound_share::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
 use crate::services::kv::operator_permission::OperatorPermission;
 use crate::services::kv::request_checks;

@@ -305,7 +305,7 @@ mod tests {
         assert!(range(vec![2]).contains("greater than its start"));
         // Story: an empty end, which a scan takes for the last key, was "before its first key".
         assert!(range(vec![]).contains("has no end"));
-        let condition = kv::Condition::default();
+        let condition = Condition::default();
         let batch = BatchRequest { conditions: vec![condition], ..of(vec![fine()]) };
         assert!(refused(&batch).contains("condition 0: the key is empty"));
     }

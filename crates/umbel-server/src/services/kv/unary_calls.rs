@@ -15,7 +15,7 @@ use crate::grpc::response_stream::{
 use crate::kv_store::{ReadError, check_value_size};
 use crate::limits::KV_VALUE_BYTES_MAX;
 use crate::protocol::grpc_status;
-use crate::resources::outbound_quota::OutboundShare;
+use crate::resources::outbound_share::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
 use crate::services::kv::request_checks;
 

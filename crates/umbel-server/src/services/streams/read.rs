@@ -3,23 +3,22 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use umbel_events::{Direction, EventFilter, StreamState, is_view};
+use umbel_events::{Direction, Source, StreamState};
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::read_resp::{Content, StreamNotFound};
 use umbel_proto::streams::{ReadReq, ReadResp};
 
 use crate::auth::authorization::Caller;
-use crate::event_store::event_pager::{EventPager, EventSource, resolved_bytes};
+use crate::event_store::event_pager::{EventPager, ReadRange};
+use crate::event_store::event_resolution::resolved_bytes;
 use crate::grpc::response_stream;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::{grpc_status, proto_convert};
-use crate::resources::outbound_quota::OutboundShare;
+use crate::resources::outbound_share::OutboundShare;
 use crate::server_context::ServerContext;
 use crate::services::read_permission::{ALL_STREAM, ReadPermission};
-use crate::services::streams::read_request::{
-    self, ReadExtent, ReadOrigin, ReadRequest, ReadStart,
-};
+use crate::services::streams::read_request::{self, ReadExtent, ReadRequest, ReadStart};
 use crate::services::streams::subscription::CatchUpSubscription;
 
 type ReadResult = Result<ReadResp, Status>;
@@ -32,29 +31,28 @@ pub async fn read(
 ) -> Result<Response<ResponseStream<ReadResp>>, Status> {
     let held = service.outbound_quota.held_for(request.extensions());
     let caller = Caller::from_extensions(request.extensions());
-    let parsed = ReadRequest::from_options(request.into_inner().options)?;
-    let stream = match &parsed.origin {
-        ReadOrigin::Stream(name, _) => Arc::clone(name),
-        ReadOrigin::All(_) => ALL_STREAM.into(),
-    };
-    let permit = ReadPermission::new(&service, caller, &stream).await?;
-    if let ReadOrigin::All(ReadStart::At(position)) = parsed.origin
+    let mut parsed = ReadRequest::from_options(request.into_inner().options)?;
+    let stream = parsed.source.name().cloned();
+    let permit =
+        ReadPermission::new(&service, caller, stream.as_deref().unwrap_or(ALL_STREAM)).await?;
+    if let (Source::All, ReadStart::At(position)) = (&parsed.source, parsed.start)
         && position > service.store.visible_position()
     {
         return Err(read_request::invalid_position());
     }
-    let filter = match &parsed.filter {
-        Some(filter) => Some(service.store.compile_filter(filter.clone()).await?),
-        None => None,
-    };
+    if let Some(filter) = &parsed.filter {
+        parsed.source = Source::Filtered(service.store.compile_filter(filter.clone()).await?);
+    }
     let unsent = held.pending_page();
     let answers = match parsed.extent {
         ReadExtent::Count(count, direction) => {
-            let (source, from) = source_and_start(&service, &parsed.origin, filter);
-            let stream = match &source {
-                EventSource::Stream(name) | EventSource::View(name, _) => Some(Arc::clone(name)),
-                EventSource::All | EventSource::Filtered(_) => None,
+            let from = match parsed.start {
+                ReadStart::First => 0,
+                ReadStart::Last => u64::MAX,
+                ReadStart::At(number) => number,
             };
+            let through = service.system_projections.limit_of(&parsed.source);
+            let range = ReadRange { source: parsed.source, direction, from, through };
             let reading = ReadCall {
                 service,
                 quota_share: held,
@@ -65,42 +63,18 @@ pub async fn read(
                 stream,
                 from,
                 direction,
-                pager: Some(EventPager::new(source, direction, from, parsed.resolve_links)),
+                pager: Some(EventPager::new(range, parsed.resolve_links)),
                 left: count,
                 has_responded: false,
             };
             stream_steps(reading, ReadCall::step)
         }
         ReadExtent::Subscription => {
-            let subscription =
-                CatchUpSubscription::new((service, held), permit, deadline, parsed, filter);
+            let subscription = CatchUpSubscription::new((service, held), permit, deadline, parsed);
             stream_steps(subscription, CatchUpSubscription::step)
         }
     };
     Ok(response_stream::with_pending_page(answers, unsent))
-}
-
-/// Source and start of a read.
-fn source_and_start(
-    service: &ServerContext,
-    origin: &ReadOrigin,
-    filter: Option<Arc<EventFilter>>,
-) -> (EventSource, u64) {
-    let (source, start) = match (origin, filter) {
-        (ReadOrigin::Stream(name, start), _) if is_view(name) => (
-            EventSource::View(Arc::clone(name), service.system_projections.visible_through(name)),
-            start,
-        ),
-        (ReadOrigin::Stream(name, start), _) => (EventSource::Stream(Arc::clone(name)), start),
-        (ReadOrigin::All(start), None) => (EventSource::All, start),
-        (ReadOrigin::All(start), Some(filter)) => (EventSource::Filtered(filter), start),
-    };
-    let from = match start {
-        ReadStart::First => 0,
-        ReadStart::Last => u64::MAX,
-        ReadStart::At(number) => *number,
-    };
-    (source, from)
 }
 
 /// A read in progress.

@@ -1,10 +1,8 @@
 //! [`ReadRequest`]: the options of a read, without invalid combinations.
 
-use std::sync::Arc;
-
 use tonic::Status;
 use umbel_base::fail_point;
-use umbel_events::Direction;
+use umbel_events::{Direction, Source};
 use umbel_proto::streams::read_req::{
     AllOption, CountOption, FilterOption, Options, ReadDirection, RevisionOption, StreamOption,
     UuidForm,
@@ -14,10 +12,12 @@ use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::proto_convert;
 
 /// Options of a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ReadRequest {
-    /// Source and start.
-    pub origin: ReadOrigin,
+    /// Source of the events; all events until the filter is compiled.
+    pub source: Source,
+    /// Start of the read.
+    pub start: ReadStart,
     /// Number of events, or a subscription.
     pub extent: ReadExtent,
     /// Form of identifiers in responses.
@@ -28,15 +28,6 @@ pub struct ReadRequest {
     pub resolve_links: bool,
     /// Filter of all events, if any.
     pub filter: Option<FilterRequest>,
-}
-
-/// Source and start of a read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ReadOrigin {
-    /// Events of a stream.
-    Stream(Arc<str>, ReadStart),
-    /// All events.
-    All(ReadStart),
 }
 
 /// Start of a read.
@@ -94,14 +85,15 @@ impl ReadRequest {
             Some(FilterOption::NoFilter(())) => None,
             None => return Err(invalid("the read has neither a filter nor no_filter")),
         };
-        let origin = origin(options.stream_option)?;
-        if filter.is_some() && matches!(origin, ReadOrigin::Stream(..)) {
+        let (source, start) = source_and_start(options.stream_option)?;
+        if filter.is_some() && source.name().is_some() {
             return Err(invalid("a read of one stream cannot have a filter"));
         }
         let reports_ends = options.control_option.unwrap_or_default().compatibility >= 1;
         let resolves = options.resolve_links;
         Ok(ReadRequest {
-            origin,
+            source,
+            start,
             extent,
             form,
             reports_stream_ends: reports_ends,
@@ -111,7 +103,7 @@ impl ReadRequest {
     }
 }
 
-fn origin(option: Option<StreamOption>) -> Result<ReadOrigin, Status> {
+fn source_and_start(option: Option<StreamOption>) -> Result<(Source, ReadStart), Status> {
     match option {
         Some(StreamOption::Stream(stream)) => {
             let name = proto_convert::stream_name(stream.stream_identifier)?;
@@ -121,19 +113,22 @@ fn origin(option: Option<StreamOption>) -> Result<ReadOrigin, Status> {
                 Some(RevisionOption::End(())) => ReadStart::Last,
                 None => return Err(invalid("the read has no revision to start from")),
             };
-            Ok(ReadOrigin::Stream(name.into(), start))
+            Ok((Source::named(name), start))
         }
-        Some(StreamOption::All(all)) => match all.all_option {
-            Some(AllOption::Position(position)) => {
-                if position.commit_position < position.prepare_position {
-                    return Err(invalid_position());
+        Some(StreamOption::All(all)) => {
+            let start = match all.all_option {
+                Some(AllOption::Position(position)) => {
+                    if position.commit_position < position.prepare_position {
+                        return Err(invalid_position());
+                    }
+                    ReadStart::At(position.commit_position)
                 }
-                Ok(ReadOrigin::All(ReadStart::At(position.commit_position)))
-            }
-            Some(AllOption::Start(())) => Ok(ReadOrigin::All(ReadStart::First)),
-            Some(AllOption::End(())) => Ok(ReadOrigin::All(ReadStart::Last)),
-            None => Err(invalid("the read has no position to start from")),
-        },
+                Some(AllOption::Start(())) => ReadStart::First,
+                Some(AllOption::End(())) => ReadStart::Last,
+                None => return Err(invalid("the read has no position to start from")),
+            };
+            Ok((Source::All, start))
+        }
         None => Err(invalid("the read names neither a stream nor all events")),
     }
 }
@@ -179,7 +174,8 @@ mod tests {
     #[test]
     fn complete_request_is_parsed() {
         let read = ReadRequest::from_options(Some(options())).unwrap();
-        assert_eq!(read.origin, ReadOrigin::Stream("a".into(), ReadStart::First));
+        assert!(matches!(&read.source, Source::Stream(name) if &**name == "a"));
+        assert_eq!(read.start, ReadStart::First);
         assert_eq!(read.extent, ReadExtent::Count(5, Direction::Forwards));
         assert!(read.reports_stream_ends);
         let position = Position { commit_position: 9, prepare_position: 9 };
@@ -190,7 +186,8 @@ mod tests {
             ..options()
         };
         let read = ReadRequest::from_options(Some(backwards)).unwrap();
-        assert_eq!(read.origin, ReadOrigin::All(ReadStart::At(9)));
+        assert!(matches!(read.source, Source::All));
+        assert_eq!(read.start, ReadStart::At(9));
         assert_eq!(read.extent, ReadExtent::Count(5, Direction::Backwards));
         assert!(!read.reports_stream_ends);
     }

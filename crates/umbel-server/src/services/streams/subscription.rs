@@ -3,31 +3,35 @@
 //! There is no queue between the store and a subscriber. Each page is read from the store once the
 //! one before it was taken. So a slow subscriber costs only the time until it has caught up.
 //!
-//! The order of steps excludes gaps. A new-event signal is registered before the store is read, so
-//! that any event that becomes visible later triggers it. The subscription waits only after a page
-//! that found nothing more at its read. The signal of a stream subscription is triggered by events
-//! of that stream only.
+//! The order of steps excludes gaps. A page registers the wake-up before it reads the store, so
+//! any event that becomes visible later wakes the subscription. It waits only after a page that
+//! found nothing more at its read. A subscription to a stream is woken by events of that stream
+//! only.
 //!
 //! A filtered subscription sends checkpoints: after the requested number of examined events, when
 //! it has caught up, and soon after events that do not pass.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 use tonic::Status;
 use umbel_base::fail_point;
-use umbel_events::{EventFilter, SubscriptionSource, SubscriptionStart, is_view};
+use umbel_events::{Position, Source, SubscriptionStart, Wakeup};
 use umbel_proto::streams::ReadResp;
 use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
 
-use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
+use crate::event_store::event_resolution::EventResolution;
+use crate::event_store::subscription_pager::{
+    SubscriptionItem, SubscriptionPage, SubscriptionPager,
+};
 use crate::limits::CHECKPOINT_TIME;
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
-use crate::resources::outbound_quota::OutboundShare;
+use crate::resources::outbound_share::OutboundShare;
 use crate::server_context::ServerContext;
 use crate::services::read_permission::ReadPermission;
-use crate::services::streams::read_request::{ReadOrigin, ReadRequest, ReadStart};
+use crate::services::streams::read_request::{ReadRequest, ReadStart};
 
 type SubscriptionResult = Result<ReadResp, Status>;
 
@@ -42,11 +46,8 @@ pub struct CatchUpSubscription {
     grant: ReadPermission,
     deadline: Deadline,
     request: ReadRequest,
-    filter: Option<Arc<EventFilter>>,
     /// Number of examined events after which a filtered subscription sends a checkpoint.
     checkpoint_interval: Option<u64>,
-    /// Registered before the last read of the store; `None` once it was triggered.
-    new_event_signal: Option<NewEventSignal>,
     /// `None` before the subscription is confirmed.
     pager: Option<SubscriptionPager>,
     /// Whether the last page found nothing more at its read.
@@ -65,7 +66,6 @@ impl CatchUpSubscription {
         permit: ReadPermission,
         deadline: Deadline,
         mut request: ReadRequest,
-        filter: Option<Arc<EventFilter>>,
     ) -> CatchUpSubscription {
         // The filter may be long, and is compiled already.
         let interval = request.filter.take().map(|filter| filter.checkpoint_interval);
@@ -75,9 +75,7 @@ impl CatchUpSubscription {
             grant: permit,
             deadline,
             request,
-            filter,
             checkpoint_interval: interval,
-            new_event_signal: None,
             pager: None,
             is_caught_up: false,
             has_sent_caught_up: false,
@@ -102,24 +100,19 @@ impl CatchUpSubscription {
         loop {
             self.held.release().await;
             if self.is_caught_up {
-                self.wait_for_events().await?;
+                self.wait_for_events(&follower.wakeup()).await?;
             }
             if self.service.is_stopping() {
                 return Err(grpc_status::shutting_down());
             }
-            if self.new_event_signal.is_none() {
-                self.new_event_signal = Some(follower.new_event_signal());
-            }
             follower.set_read_scope(self.grant.revalidate(&self.service).await?);
-            if let ReadOrigin::Stream(name, _) = &self.request.origin {
-                follower.limit_to(self.service.system_projections.visible_through(name));
-            }
-            let reservation = self.deadline.limit(self.held.reserve_page()).await??;
-            let page = self.service.store.next_subscription_page(follower, reservation);
-            let page = self.deadline.limit(page).await?;
-            let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
-            self.held.charge(reservation, page.bytes());
-            self.is_caught_up = page.is_caught_up;
+            let (store, through) = (self.service.store.handle(), self.visible_through());
+            let read = move || follower.next_page(&store, through);
+            let page = self.held.read_page(read, SubscriptionPage::bytes);
+            let page = self.deadline.limit(page).await??;
+            // The page registers the wake-up after the limit was read. So it may not be used for
+            // events that a higher limit shows.
+            self.is_caught_up = page.is_caught_up && through == self.visible_through();
             let mut answers: Vec<ReadResp> =
                 page.items.into_iter().map(|found| self.item_response(found)).collect();
             follower = page.pager;
@@ -138,27 +131,15 @@ impl CatchUpSubscription {
 
     /// Opens the source after the event that the request names.
     async fn open_pager(&self) -> Result<SubscriptionPager, Status> {
-        let (what, start) = match (&self.request.origin, &self.filter) {
-            (ReadOrigin::Stream(name, start), _) if is_view(name) => {
-                (SubscriptionSource::View(name.to_string()), start)
-            }
-            (ReadOrigin::Stream(name, start), _) => {
-                (SubscriptionSource::Stream(name.to_string()), start)
-            }
-            (ReadOrigin::All(start), None) => (SubscriptionSource::All, start),
-            (ReadOrigin::All(start), Some(filter)) => {
-                (SubscriptionSource::Filtered(Arc::clone(filter)), start)
-            }
-        };
-        self.subscribe(what, subscription_start(start)).await
+        self.subscribe(self.request.source.clone(), subscription_start(self.request.start)).await
     }
 
     async fn subscribe(
         &self,
-        what: SubscriptionSource,
+        source: Source,
         since: SubscriptionStart,
     ) -> Result<SubscriptionPager, Status> {
-        let subscription = self.service.store.subscribe(what, since);
+        let subscription = self.service.store.subscribe(source, since);
         let subscription = self
             .deadline
             .limit(subscription)
@@ -166,28 +147,27 @@ impl CatchUpSubscription {
             .map_err(|error| grpc_status::status(&error))?;
         let interval = self.checkpoint_interval;
         let clock = &self.service.env.clock;
-        let is_of_all = matches!(self.request.origin, ReadOrigin::All(_));
-        Ok(SubscriptionPager::new(
-            subscription,
-            clock,
-            interval,
-            self.request.resolve_links,
-            is_of_all,
-        ))
+        let resolution = EventResolution {
+            resolve_links: self.request.resolve_links,
+            hides_streams: self.request.source.is_by_position(),
+            read_scope: None,
+        };
+        Ok(SubscriptionPager::new(subscription, clock, interval, resolution))
     }
 
-    /// Waits until the signal is triggered or a checkpoint is due.
-    async fn wait_for_events(&mut self) -> Result<(), Status> {
-        if let Some(signal) = &mut self.new_event_signal {
-            tokio::select! {
-                () = signal.notified() => {}
-                () = Deadline::at(self.checkpoint_due).wait() => {}
-                () = self.service.wait_stopping() => return Err(grpc_status::shutting_down()),
-                () = self.deadline.wait() => return Err(deadline::deadline_exceeded()),
-            }
+    /// Position after which the source shows no events.
+    fn visible_through(&self) -> Position {
+        self.service.system_projections.limit_of(&self.request.source)
+    }
+
+    /// Waits until it is woken or a checkpoint is due.
+    async fn wait_for_events(&self, wakeup: &Wakeup) -> Result<(), Status> {
+        tokio::select! {
+            () = poll_fn(|context| wakeup.poll_wait(context)) => Ok(()),
+            () = Deadline::at(self.checkpoint_due).wait() => Ok(()),
+            () = self.service.wait_stopping() => Err(grpc_status::shutting_down()),
+            () = self.deadline.wait() => Err(deadline::deadline_exceeded()),
         }
-        self.new_event_signal = None;
-        Ok(())
     }
 
     fn item_response(&mut self, found: SubscriptionItem) -> ReadResp {
@@ -207,7 +187,7 @@ impl CatchUpSubscription {
 
     /// Returns the checkpoint of a filtered subscription, if one is due.
     fn due_checkpoint(&mut self, position: Option<u64>, is_news: bool) -> Option<ReadResp> {
-        self.filter.as_ref()?;
+        self.checkpoint_interval?;
         if position <= self.last_checkpoint {
             self.checkpoint_due = None;
         } else if self.checkpoint_due.is_none() {
@@ -240,11 +220,11 @@ impl CatchUpSubscription {
 
     fn caught_up_response(&self, reached: Option<u64>) -> ReadResp {
         let timestamp = Some(proto_convert::to_timestamp(self.service.env.clock.wall_micros()));
-        let (stream_revision, position) = match self.request.origin {
-            ReadOrigin::Stream(..) => {
+        let (stream_revision, position) = match self.request.source.is_by_position() {
+            false => {
                 (Some(reached.map_or(EMPTY_STREAM_REVISION, |revision| revision as i64)), None)
             }
-            ReadOrigin::All(_) => (None, Some(proto_convert::all_position(reached.unwrap_or(0)))),
+            true => (None, Some(proto_convert::all_position(reached.unwrap_or(0)))),
         };
         proto_convert::read_response(Content::CaughtUp(Progress {
             timestamp,
@@ -254,10 +234,10 @@ impl CatchUpSubscription {
     }
 }
 
-fn subscription_start(start: &ReadStart) -> SubscriptionStart {
+fn subscription_start(start: ReadStart) -> SubscriptionStart {
     match start {
         ReadStart::First => SubscriptionStart::Start,
-        ReadStart::At(position) => start_after(*position),
+        ReadStart::At(position) => start_after(position),
         ReadStart::Last => SubscriptionStart::End,
     }
 }
@@ -304,13 +284,10 @@ mod tests {
             fixture.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
         };
         run_paused(async {
-            let origin = |stream: Option<&str>| match stream {
-                Some(stream) => ReadOrigin::Stream(stream.into(), ReadStart::First),
-                None => ReadOrigin::All(ReadStart::First),
-            };
-            for (stream, by_others) in [(Some("cart"), 0), (None, 1)] {
+            for (source, by_others) in [(Source::named("cart"), 0), (Source::All, 1)] {
                 let request = ReadRequest {
-                    origin: origin(stream),
+                    source,
+                    start: ReadStart::First,
                     extent: ReadExtent::Subscription,
                     form: UuidForm::String(()),
                     reports_stream_ends: false,
@@ -322,7 +299,7 @@ mod tests {
                 let permit = ReadPermission::new(&service, Caller::Trusted, "cart").await.unwrap();
                 let held = service.outbound_quota.new_share(None);
                 let (never, of) = (Deadline::NEVER, (service, held));
-                let subscription = CatchUpSubscription::new(of, permit, never, request, None);
+                let subscription = CatchUpSubscription::new(of, permit, never, request);
                 let mut answers = stream_steps(subscription, CatchUpSubscription::step);
                 while !matches!(
                     answers.next().await.unwrap().unwrap().content,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use umbel_events::{
-    Error, EventFilter, EventId, Position, RecordedEvent, Store, Subscription, SubscriptionBatch,
-    SubscriptionSource, SubscriptionStart,
+    Error, EventFilter, EventId, Position, RecordedEvent, Source, Store, Subscription,
+    SubscriptionBatch, SubscriptionStart,
 };
 use umbel_sim::Random;
 
@@ -56,12 +56,12 @@ impl SubscriptionKind {
         matches!(self, SubscriptionKind::All | SubscriptionKind::Filtered(_))
     }
 
-    fn source(self) -> Result<SubscriptionSource, Error> {
+    fn source(self) -> Result<Source, Error> {
         Ok(match self {
-            SubscriptionKind::Stream(name) => SubscriptionSource::Stream(name.to_string()),
-            SubscriptionKind::All => SubscriptionSource::All,
-            SubscriptionKind::Filtered(number) => SubscriptionSource::Filtered(filter(number)?),
-            SubscriptionKind::View(view) => SubscriptionSource::View(view.to_string()),
+            SubscriptionKind::Stream(name) => Source::Stream(name.into()),
+            SubscriptionKind::All => Source::All,
+            SubscriptionKind::Filtered(number) => Source::Filtered(filter(number)?),
+            SubscriptionKind::View(view) => Source::View(view.into()),
         })
     }
 

@@ -65,18 +65,20 @@ impl GroupTask {
             // Evicted events lie before the pager's next page.
             (self.pager, self.is_caught_up) = (None, false);
         }
-        let mut follower = match self.pager.take() {
+        let follower = match self.pager.take() {
             Some(follower) => follower,
             None => self.reopen_source().await?,
         };
-        if self.new_event_signal.is_none() {
-            self.new_event_signal = Some(follower.new_event_signal());
-        }
-        if let Some(name) = self.key.stream.as_deref() {
-            follower.limit_to(self.service.system_projections.visible_through(name));
-        }
-        let mut page = self.service.store.blocking(move |store| follower.next_page(store)).await?;
-        self.is_caught_up = page.is_caught_up;
+        // A pager that is lost wakes nothing.
+        (self.wakeup, self.is_caught_up) = (Some(follower.wakeup()), false);
+        let source = self.key.event_source();
+        let through = self.service.system_projections.limit_of(&source);
+        let read = move |store: &Store| follower.next_page(store, through);
+        let mut page = self.service.store.blocking(read).await?;
+        // The page registers the wake-up after the limit was read. So it may not be used for events
+        // that a higher limit shows.
+        let is_current = through == self.service.system_projections.limit_of(&source);
+        self.is_caught_up = page.is_caught_up && is_current;
         let only_missing = self.is_full();
         for found in take_items(&mut page) {
             match found {
@@ -119,10 +121,7 @@ impl GroupTask {
         let after = self.dispatcher.read_through();
         let subscribing =
             self.service.store.blocking(move |store| subscribe(store, &key, &config, after));
-        let resolves = self.config.settings.resolve_links;
-        let interval = self.config.filter.is_some().then_some(u64::MAX);
-        let clock = &self.service.env.clock;
-        Ok(SubscriptionPager::new(subscribing.await?, clock, interval, resolves, false))
+        Ok(source_pager(&self.service, &self.config, subscribing.await?))
     }
 
     /// Reads parked events that are to be replayed.

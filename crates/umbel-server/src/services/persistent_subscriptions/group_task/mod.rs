@@ -5,6 +5,7 @@
 //! event in flight. So after a crash every unprocessed event is delivered again.
 
 use std::collections::HashMap;
+use std::future::{pending, poll_fn};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -12,7 +13,8 @@ use tokio::time::Instant;
 use tonic::Status;
 use umbel_base::fail_point;
 use umbel_events::{
-    Direction, Error, Revision, Store, StreamState, SubscriptionSource, SubscriptionStart,
+    Direction, Error, Position, Revision, Source, Store, StreamState, Subscription,
+    SubscriptionStart, Wakeup,
 };
 use umbel_proto::persistent::{
     DeliveryPosition, ReadResp, ReadRespContent, ReadRespEvent, RetryCount,
@@ -27,7 +29,8 @@ use crate::consumer_groups::group_config::GroupConfig;
 use crate::consumer_groups::group_stats::GroupStats;
 use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::RateMeter;
-use crate::event_store::subscription_pager::{NewEventSignal, SubscriptionItem, SubscriptionPager};
+use crate::event_store::event_resolution::EventResolution;
+use crate::event_store::subscription_pager::{SubscriptionItem, SubscriptionPager};
 use crate::limits::{GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARK_BATCH_EVENTS_MAX};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::group_key::GroupKey;
@@ -55,7 +58,8 @@ pub struct GroupTask {
     rate: RateMeter,
     /// `None` while a page is read.
     pager: Option<SubscriptionPager>,
-    new_event_signal: Option<NewEventSignal>,
+    /// Wake-up of the last pager.
+    wakeup: Option<Arc<Wakeup>>,
     is_caught_up: bool,
     /// Revisions of parked events to replay: first, and end (exclusive).
     replay_range: Option<(u64, u64)>,
@@ -91,11 +95,7 @@ impl GroupTask {
         let opened = service.store.blocking(move |store| StoredGroup::read(store, &of, &settings));
         let opened = opened.await?;
         let after = opened.checkpoint.or(config.start_after);
-        let clock = &service.env.clock;
-        let resolves = config.settings.resolve_links;
-        let interval = config.filter.is_some().then_some(u64::MAX);
-        let follower =
-            SubscriptionPager::new(opened.subscription, clock, interval, resolves, false);
+        let follower = source_pager(&service, &config, opened.subscription);
         Ok(GroupTask {
             dispatcher: Dispatcher::new(&config, after),
             checkpoint: opened.checkpoint,
@@ -103,8 +103,8 @@ impl GroupTask {
             parked_count: opened.parked.1 - opened.parked.0,
             connected: HashMap::new(),
             rate: RateMeter::new(Instant::now()),
+            wakeup: Some(follower.wakeup()),
             pager: Some(follower),
-            new_event_signal: None,
             is_caught_up: false,
             replay_range: None,
             replayed: None,
@@ -156,8 +156,8 @@ impl GroupTask {
                 }
                 () = self.quota_share.reserve_page(), if is_ready => {}
                 () = self.quota_demand.wait(), if gives_back => {}
-                () = wait_for_signal(&mut self.new_event_signal), if follows => {
-                    (self.new_event_signal, self.is_caught_up) = (None, false);
+                () = wait_for_events(self.wakeup.as_deref()), if follows && self.is_caught_up => {
+                    self.is_caught_up = false;
                 }
                 () = wait.wait() => {}
             }
@@ -410,17 +410,29 @@ impl GroupTask {
     }
 }
 
-async fn wait_for_signal(signal: &mut Option<NewEventSignal>) {
-    match signal {
-        Some(signal) => signal.notified().await,
-        None => std::future::pending().await,
+async fn wait_for_events(wakeup: Option<&Wakeup>) {
+    match wakeup {
+        Some(wakeup) => poll_fn(|context| wakeup.poll_wait(context)).await,
+        None => pending().await,
     }
+}
+
+/// Pager of an open subscription. Each consumer's call hides the events that it may not read.
+fn source_pager(
+    service: &ServerContext,
+    config: &GroupConfig,
+    subscription: Subscription,
+) -> SubscriptionPager {
+    let resolve_links = config.settings.resolve_links;
+    let resolution = EventResolution { resolve_links, hides_streams: false, read_scope: None };
+    let interval = config.filter.is_some().then_some(u64::MAX);
+    SubscriptionPager::new(subscription, &service.env.clock, interval, resolution)
 }
 
 /// Stored state of a group.
 struct StoredGroup {
     checkpoint: Option<u64>,
-    subscription: umbel_events::Subscription,
+    subscription: Subscription,
     /// First parked revision, and the next free one.
     parked: (u64, u64),
 }
@@ -444,26 +456,26 @@ fn subscribe(
     key: &GroupKey,
     config: &GroupConfig,
     after: Option<u64>,
-) -> Result<umbel_events::Subscription, Error> {
-    let what = match (&key.stream, config.compile()?) {
-        (Some(name), _) if key.is_of_view() => SubscriptionSource::View(name.clone()),
-        (Some(name), _) => SubscriptionSource::Stream(name.clone()),
-        (None, None) => SubscriptionSource::All,
-        (None, Some(filter)) => SubscriptionSource::Filtered(filter),
+) -> Result<Subscription, Error> {
+    let source = match (key.event_source(), config.compile()?) {
+        (Source::All, Some(filter)) => Source::Filtered(filter),
+        (source, _) => source,
     };
-    store.subscribe(what, after.map_or(SubscriptionStart::Start, SubscriptionStart::After))
+    store.subscribe(source, after.map_or(SubscriptionStart::Start, SubscriptionStart::After))
 }
 
 /// Last revision or position of a group's source; `None` if it is empty.
 pub fn last_position(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
-    let Some(name) = &key.stream else {
-        return Ok(Some(store.visible_position().0).filter(|at| *at > 0));
-    };
-    if key.is_of_view() {
-        return Ok(store.view(name, umbel_events::Position::END)?.map(|view| view.last));
+    match key.event_source() {
+        Source::Stream(name) => {
+            let mut newest = store.read(&name, Revision::END, Direction::Backwards);
+            Ok(newest.next().transpose()?.map(|event| event.revision))
+        }
+        Source::View(name) => Ok(store.view(&name, Position::END)?.map(|view| view.last)),
+        Source::All | Source::Filtered(_) => {
+            Ok(Some(store.visible_position().0).filter(|at| *at > 0))
+        }
     }
-    let mut newest = store.read(name, Revision::END, Direction::Backwards);
-    Ok(newest.next().transpose()?.map(|event| event.revision))
 }
 
 mod event_fetch;

@@ -205,8 +205,7 @@ impl<'a> GroupModel<'a> {
 
     /// Signals new events, as the task would notice them.
     fn signal_new_events(&mut self) {
-        let group = self.group();
-        (group.new_event_signal, group.is_caught_up) = (None, false);
+        self.group().is_caught_up = false;
     }
 
     async fn connect(&mut self, capacity: usize) -> Result<ConsumerId, String> {

@@ -1,0 +1,58 @@
+//! [`EventResolution`]: turns an event into what its reader may see.
+
+use umbel_events::{Error, RecordedEvent, ResolvedEvent, Store};
+
+use crate::access_control::readable_streams::ReadableStreams;
+use crate::limits::RESPONSE_OVERHEAD_BYTES;
+
+/// Rules by which events are shown to a reader.
+#[derive(Debug, Clone)]
+pub struct EventResolution {
+    /// Whether links are resolved to their targets.
+    pub resolve_links: bool,
+    /// Whether events of streams that the reader may not read are left out.
+    pub hides_streams: bool,
+    /// The other streams that the reader may see; `None` for all.
+    pub read_scope: Option<ReadableStreams>,
+}
+
+impl EventResolution {
+    /// The event, or the link with its target, as sent to the client. `None` for an event of a
+    /// stream that is left out.
+    pub fn resolve(
+        &self,
+        store: &Store,
+        event: RecordedEvent,
+    ) -> Result<Option<ResolvedEvent>, Error> {
+        if self.hides_streams && !self.allows(store, &event)? {
+            return Ok(None);
+        }
+        if !self.resolve_links {
+            return Ok(Some(ResolvedEvent { event: Some(event), link: None }));
+        }
+        let mut resolved = store.resolve(event)?;
+        if resolved.link.is_some()
+            && let Some(target) = &resolved.event
+            && !self.allows(store, target)?
+        {
+            resolved.event = None;
+        }
+        Ok(Some(resolved))
+    }
+
+    /// Whether the reader may read the stream of this event.
+    fn allows(&self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
+        self.read_scope.as_ref().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
+    }
+}
+
+/// The bytes of a resolved event in a response.
+pub fn resolved_bytes(resolved: &ResolvedEvent) -> usize {
+    resolved.event.iter().chain(&resolved.link).map(recorded_bytes).sum()
+}
+
+/// The bytes of an event with its names in a response.
+pub fn recorded_bytes(event: &RecordedEvent) -> usize {
+    let names = event.stream.len() + event.kind.len();
+    RESPONSE_OVERHEAD_BYTES + names + event.data.len() + event.metadata.len()
+}
