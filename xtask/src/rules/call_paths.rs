@@ -9,7 +9,8 @@ use crate::{Tree, Violation};
 /// The page with the tables.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// Paths that the rule covers, by the first cell of their tables.
-const PATHS: [&str; 1] = ["append"];
+const PATHS: [&str; 5] =
+    ["put", "get", "append", "subscribe (catch-up): open", "subscribe (catch-up): an event"];
 
 /// Checks every covered path.
 pub fn check(tree: &Tree) -> Vec<Violation> {
