@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| umbel_cli::fuzz::texts(input));
+fuzz_target!(|input: &[u8]| umbel_cli::fuzz_entry_points::texts(input));

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: &[u8]| umbel_server::fuzz::stored_user(input));
+fuzz_target!(|input: &[u8]| umbel_server::fuzz_entry_points::stored_user(input));

@@ -35,7 +35,7 @@ pub fn warnings(tree: &Tree) -> Vec<Violation> {
 
 /// Runs every floor rule: crates, their lock files, modules and absences.
 pub fn layers(tree: &Tree) -> Vec<Violation> {
-    let mut found = rules::layers::check(tree);
+    let mut found = rules::crate_rules::check(tree);
     found.extend(rules::module_cycles::check(tree));
     found.extend(rules::lock_files::check(tree));
     found.extend(rules::forbidden_uses::check(tree));

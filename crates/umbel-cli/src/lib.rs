@@ -19,7 +19,7 @@ mod store_kind;
 mod text;
 mod usage_error;
 
-pub mod fuzz;
+pub mod fuzz_entry_points;
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -12,8 +12,8 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use crate::file_ownership::OwnershipCheck;
 use crate::file_system::{File, FileIdentity, FileSystem};
+use crate::owned_files::OwnershipCheck;
 
 /// Bytes at the end of a version that are compared. A checksum is among them.
 const TAIL_BYTES: u64 = 64;

@@ -6,17 +6,17 @@
 #![deny(unsafe_code)]
 
 mod atomic_file;
-mod file_ownership;
 mod fork_guarded_files;
 mod lock_wait;
+mod owned_files;
 mod pinned_files;
 
 pub mod aligned_buffer;
+pub mod empty_path_check;
 pub mod env;
 pub mod file_system;
 #[doc(hidden)]
 pub mod file_system_wrapper;
-pub mod path_check;
 pub mod process;
 pub mod system;
 

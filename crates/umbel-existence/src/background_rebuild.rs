@@ -9,7 +9,6 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use crate::hash_source::{HashSource, StepProgress};
 use crate::layout::cache_line::{LINE_WORDS, Line};
 use crate::layout::filter_sizing::FilterDimensions;
 use crate::memory::active_filters::{ActiveFilters, add_to};
@@ -18,6 +17,7 @@ use crate::options::{ExistenceOptions, ExistenceSize};
 use crate::persistence::checkpoint::CURSOR_BYTES_MAX;
 use crate::persistence::filter_writer::FilterWriter;
 use crate::progress_counters::ProgressCounters;
+use crate::rebuild_source::{HashSource, StepProgress};
 
 /// A filter is rebuilt if more than one line in this many is damaged.
 const REBUILD_DAMAGED_SHARE: u64 = 20;

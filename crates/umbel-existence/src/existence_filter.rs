@@ -10,7 +10,6 @@ use umbel_env::{Env, ProcessMark, check_path};
 
 use crate::background_rebuild::{BackgroundRebuild, StepContext};
 use crate::existence_reader::ExistenceReader;
-use crate::hash_source::{HashSource, StepProgress};
 use crate::layout::filter_page;
 use crate::log_coverage::Coverage;
 use crate::memory::active_filters::ActiveFilters;
@@ -22,6 +21,7 @@ use crate::persistence::recovery::{RecoveredFilter, covered, describe, recover};
 use crate::persistence::{checkpoint, journal};
 use crate::probe_counters::ProbeCounters;
 use crate::progress_counters::ProgressCounters;
+use crate::rebuild_source::{HashSource, StepProgress};
 use crate::stats::ExistenceStats;
 
 /// Additional bytes of each damaged line, in two trees: its number, and its rebuilt

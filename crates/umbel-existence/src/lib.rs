@@ -58,7 +58,6 @@
 mod background_rebuild;
 mod existence_filter;
 mod existence_reader;
-mod hash_source;
 mod layout;
 mod log_coverage;
 mod memory;
@@ -66,6 +65,7 @@ mod options;
 mod persistence;
 mod probe_counters;
 mod progress_counters;
+mod rebuild_source;
 mod stats;
 
 pub use crate::layout::filter_sizing::false_positive_rate;

@@ -50,7 +50,7 @@ mod rate;
 mod ribbon;
 mod simd;
 
-pub mod formulas;
+pub mod bloom_formulas;
 pub mod guide;
 
 pub use crate::blocked_bloom::bloom_builder::BloomBuilder;

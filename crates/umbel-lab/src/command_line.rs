@@ -22,7 +22,7 @@ use crate::results::result_file;
 use crate::runner::progress::Progress;
 use crate::runner::run_experiment::{self, RunOptions};
 use crate::runner::{free_space, partial_results};
-use crate::workload::user_data::UserData;
+use crate::workload::data_file::UserData;
 
 /// Name of the report in the directory of results.
 pub const REPORT_FILE: &str = "report.html";

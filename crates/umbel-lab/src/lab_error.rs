@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::results::result_file;
     use crate::runner::run_experiment;
-    use crate::workload::user_data::UserData;
+    use crate::workload::data_file::UserData;
 
     /// Story: with an empty path, results were written into the current folder, and stores were
     /// made and removed there.

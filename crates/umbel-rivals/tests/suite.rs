@@ -9,7 +9,7 @@ use umbel_rivals::engines;
 use umbel_rivals::kv::kv_arguments::KvArguments;
 use umbel_rivals::kv::kv_results::KvResults;
 use umbel_rivals::kv::kv_run::KvRun;
-use umbel_rivals::kv::run_phase::Phase;
+use umbel_rivals::kv::phase::Phase;
 
 fn folder(name: &str) -> PathBuf {
     let name = format!("umbel-rivals-test-{name}-{}", std::process::id());

@@ -45,7 +45,7 @@ mod telemetry;
 pub mod limits;
 
 #[doc(hidden)]
-pub mod fuzz;
+pub mod fuzz_entry_points;
 #[cfg(test)]
 mod test_support;
 

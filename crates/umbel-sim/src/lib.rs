@@ -83,13 +83,13 @@
 //! units and a reserved range of zeros costs nothing.
 #![forbid(unsafe_code)]
 
+mod call_gate;
 mod call_site;
 mod corruption;
 mod directory_operations;
 mod disk;
 mod fault_plan;
 mod file_content;
-mod machine;
 mod operator_actions;
 mod power_loss;
 mod random;

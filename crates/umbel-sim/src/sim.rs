@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use umbel_env::Env;
 
+use crate::call_gate::{Machine, MachineState};
 use crate::disk::{Disk, UnitNumber};
 use crate::fault_plan::{CrashSide, Fault};
-use crate::machine::{Machine, MachineState};
 use crate::power_loss::{Survival, chosen_image, crash_image};
 use crate::random::join;
 use crate::sim_env;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use umbel_base::Result;
 use umbel_env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 
-use crate::machine::Machine;
+use crate::call_gate::Machine;
 use crate::random::join;
 use crate::sim_files::SimFiles;
 

@@ -97,8 +97,8 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.split_first() {
         Some((first, rest)) if first == kv::kill::CHILD => std::process::exit(kv::kill::run(rest)),
-        Some((first, rest)) if first == kv::big_open::CHILD => {
-            std::process::exit(kv::big_open::run(rest))
+        Some((first, rest)) if first == kv::open_time::CHILD => {
+            std::process::exit(kv::open_time::run(rest))
         }
         Some((first, rest)) if first == kv::memory_budget::CHILD => {
             std::process::exit(kv::memory_budget::run(rest))
@@ -165,12 +165,12 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
         }
         "first-open" => kv::first_open_crashes::campaign(seed, small),
         "faults" => {
-            let mut scripts: Vec<_> = kv::faults::FAULT_SCRIPTS
+            let mut scripts: Vec<_> = kv::fault_campaign::FAULT_SCRIPTS
                 .iter()
                 .filter_map(|name| simulation::scripts::named(name))
                 .collect();
-            scripts.push(kv::faults::full_disk_script());
-            kv::faults::campaign(&scripts, seed, if small { 40 } else { 1 })
+            scripts.push(kv::fault_campaign::full_disk_script());
+            kv::fault_campaign::campaign(&scripts, seed, if small { 40 } else { 1 })
         }
         "rot" => kv::bit_rot::campaign(seed, small),
         "kill" => {
@@ -187,7 +187,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
             kv::advisor::campaign(place, seed, arguments.keys.unwrap_or(keys))
         }
         "big-open" => {
-            kv::big_open::campaign(place, seed, arguments.keys.unwrap_or(kv::big_open::KEYS))
+            kv::open_time::campaign(place, seed, arguments.keys.unwrap_or(kv::open_time::KEYS))
         }
         "memory" => {
             let named = &arguments.mebibytes;

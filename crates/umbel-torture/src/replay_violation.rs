@@ -7,9 +7,9 @@ use umbel_sim::Fault;
 
 use crate::events::{concurrent_appends, subscriptions};
 use crate::kv::crash::{self, Depth, ReplayPoint, nothing_planted};
-use crate::kv::faults::{self, FAULT_KINDS, FaultPlan};
+use crate::kv::fault_campaign::{self, FAULT_KINDS, FaultPlan};
 use crate::kv::{
-    advisor, big_open, bit_rot, fault_detection, filter_rates, first_open_crashes, kill,
+    advisor, bit_rot, fault_detection, filter_rates, first_open_crashes, kill, open_time,
     random_model,
 };
 use crate::server::{calls, concurrent_clients};

@@ -105,8 +105,8 @@ pub fn python() -> Result<Command, String> {
 }
 
 /// Returns the Python program for multi-stream appends and projections.
-pub fn python_second() -> Result<Command, String> {
-    python_script("python_second.py")
+pub fn python_sessions_and_projections() -> Result<Command, String> {
+    python_script("python_sessions_and_projections.py")
 }
 
 /// Returns the Python program for persistent subscriptions.
@@ -133,8 +133,8 @@ pub fn node() -> Result<Command, String> {
 }
 
 /// Returns the Node program for multi-stream appends and projections.
-pub fn node_second() -> Result<Command, String> {
-    node_script("node_second.cjs")
+pub fn node_sessions_and_projections() -> Result<Command, String> {
+    node_script("node_sessions_and_projections.cjs")
 }
 
 /// Returns the Node program for persistent subscriptions.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::checkout::file_tree;
 use crate::clients::client_programs::{
     CaseCounts, ClientLanguages, ClientProgram, PYTHON_CLIENT, Server, count, go, java, node,
-    node_groups, node_second, python, python_groups, python_kv, python_second, rust,
+    node_groups, node_sessions_and_projections, python, python_groups, python_kv, python_sessions_and_projections, rust,
 };
 use crate::clients::doc_transcript::transcript;
 use crate::tools::check_steps::{CheckCounts, StepOutcome};
@@ -33,10 +33,10 @@ const CLIENTS: [(&str, ClientProgram, bool); 5] = [
 /// Separate programs for the second protocol, projections, persistent subscriptions, and keys and
 /// values.
 const SECONDS: [(&str, ClientProgram); 5] = [
-    ("Python", python_second),
+    ("Python", python_sessions_and_projections),
     ("Python", python_groups),
     ("Python", python_kv),
-    ("Node", node_second),
+    ("Node", node_sessions_and_projections),
     ("Node", node_groups),
 ];
 

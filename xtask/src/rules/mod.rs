@@ -2,10 +2,10 @@
 
 pub mod call_paths;
 pub mod const_expression;
+pub mod crate_rules;
 pub mod documents;
 pub mod failpoints;
 pub mod forbidden_uses;
-pub mod layers;
 pub mod lock_files;
 pub mod module_cycles;
 pub mod prose;

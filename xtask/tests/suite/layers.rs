@@ -1,7 +1,7 @@
 //! Each floor rule with one planted violation.
 
 use crate::broken;
-use xtask::rules::layers::THIRD_PARTY;
+use xtask::rules::crate_rules::THIRD_PARTY;
 use xtask::{Tree, layers};
 
 const LIB: &str = "//! A.\n#![forbid(unsafe_code)]\n";

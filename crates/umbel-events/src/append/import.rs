@@ -9,7 +9,7 @@ use crate::append::store_inner::StoreInner;
 use crate::limits::EVENT_BYTES_MAX;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
-use crate::types::import_record::{ImportResult, ImportTask, ImportedEvent};
+use crate::types::imported_event::{ImportResult, ImportTask, ImportedEvent};
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
 

@@ -2,18 +2,18 @@
 
 pub mod ack_callbacks;
 pub mod append_decision;
-pub mod append_path;
 pub mod append_plan;
 pub mod append_request;
 pub mod appender;
-pub mod event_id_table;
 pub mod group_sync;
 pub mod import;
 pub mod index_commit;
 pub mod index_queue;
 pub mod pending_append;
 pub mod pending_heads;
+pub mod position_table;
 pub mod recent_event_ids;
 pub mod store_components;
 pub mod store_inner;
-pub mod stream_history;
+pub mod stream_history_reader;
+pub mod submit_write;

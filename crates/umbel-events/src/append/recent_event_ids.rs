@@ -3,7 +3,7 @@
 
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::append::event_id_table::PositionTable;
+use crate::append::position_table::PositionTable;
 use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
 use crate::types::event::EventId;
 

@@ -1,11 +1,11 @@
 //! Readers of streams, views and all events, by revision, position and filter.
 
 pub mod all_reader;
+pub mod event_source;
 pub mod filtered_reader;
 pub mod link_resolution;
 pub mod link_visibility;
 pub mod scan_planner;
-pub mod source;
 pub mod stream_reader;
 pub mod view_merge;
 pub mod view_reader;

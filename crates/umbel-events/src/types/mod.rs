@@ -3,7 +3,7 @@
 pub mod error;
 pub mod event;
 pub mod expected_version;
-pub mod import_record;
+pub mod imported_event;
 pub mod store_options;
 pub mod store_path;
 pub mod stream_metadata;

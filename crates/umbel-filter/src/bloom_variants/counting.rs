@@ -1,5 +1,6 @@
 //! Kind 7: a Bloom filter of counters, which keys can be removed from.
 
+use crate::bloom_formulas;
 use crate::bloom_variants::counter_array::{
     counter, nonzero_counters, saturating_sum, set_counter,
 };
@@ -7,7 +8,6 @@ use crate::bloom_variants::kind_view::{
     KindView, UNCACHED_BYTES, probe_in_rounds, probe_in_two_rounds,
 };
 use crate::format::filter_header::FilterHeader;
-use crate::formulas;
 use crate::probe::probe_positions::{FIRST_ROUND_PROBES, Probing, three_rounds};
 use crate::simd::prefetch;
 use std::ops::Range;

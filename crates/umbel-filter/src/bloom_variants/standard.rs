@@ -3,12 +3,12 @@
 //! FORMAT: bit `b` is bit `b % 8` of byte `b / 8` of the payload; bits after the last are zero.
 //! How the bits of a key are found is in [`Probing`].
 
+use crate::bloom_formulas;
 use crate::bloom_variants::kind_view::{
     CACHED_BYTES, KindView, UNCACHED_BYTES, ones, probe_in_rounds, probe_in_two_rounds,
 };
 use crate::format::bloom_header::FilterError;
 use crate::format::filter_header::{FilterHeader, malformed};
-use crate::formulas;
 use crate::probe::probe_positions::{FIRST_ROUND_PROBES, Probing, three_rounds};
 use crate::simd::{ProbeInput, VectorizedFilter, prefetch};
 use std::ops::Range;

@@ -1,5 +1,6 @@
 //! Options of a filter, their checks and the resulting sizes.
 
+use crate::bloom_formulas;
 use crate::bloom_variants::blocked_256;
 use crate::bloom_variants::blocked_512;
 use crate::bloom_variants::theoretical_rate::theoretical_rate;
@@ -8,7 +9,6 @@ use crate::build::filter_size::FilterSize;
 use crate::build::static_filter_plan;
 use crate::format::filter_header::{FilterHeader, HASH_KINDS, MAX_FILTER_BITS};
 use crate::format::filter_kind::FilterKind;
-use crate::formulas;
 use crate::hash::keyed_hash::KEYED_HASH_KIND;
 use crate::probe::probe_positions::Probing;
 use crate::probe::split_block_lanes::LANES;

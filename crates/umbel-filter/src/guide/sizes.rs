@@ -29,7 +29,7 @@
 //!
 //! # The textbook
 //!
-//! For the standard filter ([`formulas`](crate::formulas) has them as functions):
+//! For the standard filter ([`formulas`](crate::bloom_formulas) has them as functions):
 //!
 //! ```text
 //!     p = (1 − e^(−k·n/m))^k          the rate
@@ -40,7 +40,7 @@
 //! ```
 //!
 //! ```
-//! use umbel_filter::formulas;
+//! use umbel_filter::bloom_formulas;
 //!
 //! let bits = formulas::bits(1_000_000, 0.01);
 //! assert_eq!((bits, formulas::probes(bits, 1_000_000)), (9_585_059, 7));

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-pub mod built_in;
+pub mod built_in_engines;
 pub mod umbel_engine;
 
 /// Error of any engine.

@@ -11,7 +11,7 @@ use crate::measure::sanity_checks::{self, ClockReading, Conditions, Expectations
 use crate::measure::{Sample, Stopwatch, measure_with, others_while_waiting};
 use crate::results::outcome::{Cost, Scale};
 use crate::results::sample_recorder::MeasurementEvidence;
-use crate::workload::user_data::UserData;
+use crate::workload::data_file::UserData;
 
 /// Length of an idle check of an engine without counters.
 const IDLE_CHECK_TIME: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use umbel_lab::engine::ReadDigest;
 use umbel_lab::measure::Sample;
 
 use crate::kv::memory_peak::MemoryPeak;
-use crate::kv::run_phase::Phase;
+use crate::kv::phase::Phase;
 
 /// Engine whose times the others' are compared with.
 pub const OURS: &str = "umbel";

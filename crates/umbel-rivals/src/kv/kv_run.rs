@@ -17,7 +17,7 @@ use crate::engines;
 use crate::kv::key_population::{PARTS, Population};
 use crate::kv::kv_arguments::KvArguments;
 use crate::kv::kv_results::{KvResults, Participant, PhaseRecord};
-use crate::kv::run_phase::Phase;
+use crate::kv::phase::Phase;
 use crate::kv::{memory_peak, phase_runner, read_while_writing};
 
 /// Added to the seed for the reads that warm up before those that count.

@@ -8,4 +8,4 @@ pub mod kv_run;
 pub mod memory_peak;
 pub mod phase_runner;
 pub mod read_while_writing;
-pub mod run_phase;
+pub mod phase;

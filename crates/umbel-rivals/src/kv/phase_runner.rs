@@ -9,7 +9,7 @@ use umbel_lab::measure::{Sample, measure};
 use umbel_lab::workload::keys::{KeySet, Random};
 
 use crate::kv::key_population::Population;
-use crate::kv::run_phase::Phase;
+use crate::kv::phase::Phase;
 
 /// Number of keys that the hot phase reads.
 const HOT_KEYS: u64 = 10_000;

@@ -5,5 +5,5 @@ pub mod acl_cache;
 pub mod call_policy;
 pub mod passwords;
 pub mod readable_streams;
-pub mod stream_cache;
+pub mod stream_value_cache;
 pub mod users;

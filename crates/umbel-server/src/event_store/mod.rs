@@ -29,9 +29,9 @@ pub mod backups;
 pub mod event_pager;
 pub mod event_resolution;
 pub mod filter_cache;
-pub mod projection_states;
 pub mod scavenging;
 pub mod subscription_pager;
+pub mod system_projections;
 
 /// The event store as async calls use it.
 #[derive(Debug)]

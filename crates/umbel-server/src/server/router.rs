@@ -22,7 +22,7 @@ use crate::protocol::deadline::Deadline;
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
-use crate::services::streams::oversize_filter::OversizeFilter;
+use crate::services::streams::oversized_messages::OversizeFilter;
 use crate::services::streams::{append, batch_append, delete};
 use crate::services::streams::{read, v2_router};
 use crate::services::{gossip, kv, server_features};

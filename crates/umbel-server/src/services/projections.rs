@@ -15,7 +15,7 @@ use umbel_proto::projections::{
     StatisticsResp,
 };
 
-use crate::event_store::projection_states::{
+use crate::event_store::system_projections::{
     self, ProjectionCommand, ProjectionState, SystemProjection,
 };
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};

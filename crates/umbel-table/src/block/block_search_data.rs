@@ -5,7 +5,6 @@ use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_filter::KeyHasher;
 
 use crate::block::entry::read_entry;
-use crate::block::hash_tag::tag;
 use crate::format::{GROUP_ENTRIES_MAX, head32, read_varint};
 
 /// Longer prefixes are not repeated in the section: they stand right before `base`.
@@ -26,6 +25,12 @@ pub(crate) mod packed {
     pub(crate) const MORE: u32 = 1 << 26;
     /// No two entries of the group have the same key.
     pub(crate) const DISTINCT: u32 = 1 << 27;
+}
+
+/// The byte of a key's hash that serves as its tag.
+#[inline]
+pub(crate) fn tag(hash: u64) -> u8 {
+    (hash >> 24) as u8
 }
 
 /// Search helpers that are derived when a block is loaded.

@@ -32,7 +32,6 @@ pub mod block_search_data;
 pub mod block_seek;
 pub mod entry;
 pub mod entry_layout;
-pub mod hash_tag;
 
 /// A data block, checked and ready to be searched. A clone is another reference to it.
 #[derive(Debug, Clone)]

@@ -3,5 +3,5 @@
 pub mod cache_warming;
 pub mod filter_reader;
 pub mod paged_index;
-pub mod pinned_memory;
+pub mod table_memory;
 pub mod table_reader;

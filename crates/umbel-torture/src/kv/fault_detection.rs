@@ -6,8 +6,8 @@ use umbel_sim::{Fault, FaultKind};
 
 use crate::kv::bit_rot;
 use crate::kv::crash::{self, Depth, EnvPlant, nothing_planted};
-use crate::kv::faults::{self, FaultPlan};
-use crate::kv::faulty_env::{EnvBug, omit_calls, plant_bug};
+use crate::kv::fault_campaign::{self, FaultPlan};
+use crate::kv::planted_env_bugs::{EnvBug, omit_calls, plant_bug};
 use crate::simulation::script::Script;
 use crate::simulation::scripts;
 use crate::support::active_failpoint::{self, ActiveFailpoint};

@@ -6,7 +6,7 @@ use umbel::{Db, Durability};
 use umbel_sim::{Fault, Sim, Survival};
 
 use crate::kv::crash::{Depth, nothing_planted, run_script};
-use crate::kv::faults::FAULT_KINDS;
+use crate::kv::fault_campaign::FAULT_KINDS;
 use crate::simulation::crash_image_check::no_panic;
 use crate::simulation::full_read;
 use crate::simulation::script::{Script, small};

@@ -1,6 +1,6 @@
 //! Compaction: choice of the tables, entries that survive, and write throttle.
 
-pub mod bottommost;
+pub mod bottommost_picker;
 pub mod compaction_stream;
 pub mod picker;
 pub mod retained_versions;

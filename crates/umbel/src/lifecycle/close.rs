@@ -6,11 +6,11 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result};
 
 use crate::maintenance::advisor_job;
-use crate::maintenance::budget_sharing;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::flush_job::{self, FlushJob};
 use crate::maintenance::memtable_freeze;
 use crate::maintenance::scheduler::OLD_SEGMENTS_MAX;
+use crate::maintenance::shared_memtable_limit;
 use crate::maintenance::wal_provisioner;
 use crate::state::store::Store;
 use crate::version::Edit;

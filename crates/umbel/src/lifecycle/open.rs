@@ -36,7 +36,8 @@ use crate::thread_counters::StoreCounters;
 use crate::version::current_file::CurrentFile;
 use crate::version::key_hashing::KeyHashers;
 use crate::version::reserved_space;
-use crate::version::version_edit::{Identity, KeyspaceRecord, ManifestState};
+use crate::version::store_identity::Identity;
+use crate::version::version_edit::{KeyspaceRecord, ManifestState};
 use crate::version::{Manifest, StoreOwnership, TableContext, TableFile, TableOwner, Version};
 use crate::wal::{self, GroupSync, SegmentSize, Wal, WalOptions, WorkerSignal};
 

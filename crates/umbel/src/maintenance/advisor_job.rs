@@ -9,8 +9,8 @@ use umbel_base::limits::LEVELS;
 use umbel_table::FilterChoice;
 
 use crate::advisor::{FilterOption, PLAIN_PERIOD_GETS, allocate_memory, has_too_few_gets};
-use crate::maintenance::budget_sharing;
 use crate::maintenance::memory_enforcement;
+use crate::maintenance::shared_memtable_limit;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;

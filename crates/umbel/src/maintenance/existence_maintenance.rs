@@ -33,14 +33,15 @@ use umbel_existence::{Coverage, ExistenceFilter, ExistenceOptions, HashSource, S
 
 use crate::fs::filenames;
 use crate::maintenance::advisor_job;
-use crate::maintenance::existence_rebuild::KeyspaceKeys;
+use crate::maintenance::keyspace_keys::KeyspaceKeys;
 use crate::options::ExistenceSize;
 use crate::shared_budget::budget_shares::CHUNK_BYTES;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::version::Edit;
 use crate::version::sequence_lineage::{OpenRecord, SequenceLineage};
-use crate::version::version_edit::{Identity, KeyspaceRecord, ManifestState};
+use crate::version::store_identity::Identity;
+use crate::version::version_edit::{KeyspaceRecord, ManifestState};
 
 /// Number of hashes in no file above which they are written although nothing is flushed.
 const LAG_ITEMS_MAX: u64 = 1 << 16;

@@ -5,7 +5,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Result, SequenceNumber};
 
-use crate::compaction::bottommost::{LAST_LEVEL, ResumeKey, RewriteReason};
+use crate::compaction::bottommost_picker::{LAST_LEVEL, ResumeKey, RewriteReason};
 use crate::maintenance::compaction_jobs::compaction_job::{self, JobPick};
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::manual_flush;

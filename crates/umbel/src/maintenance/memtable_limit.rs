@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::maintenance::budget_sharing::{self, MEMTABLES_HARD_FACTOR};
 use crate::maintenance::memory_enforcement;
+use crate::maintenance::shared_memtable_limit::{self, MEMTABLES_HARD_FACTOR};
 use crate::state::store::{CommitState, Store};
 
 /// Checks all memtables together where enough was written since the last check. Returns whether any

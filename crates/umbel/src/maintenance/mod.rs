@@ -1,18 +1,18 @@
 //! Background work: scheduler, flushes, compactions, advisor, WAL segments, memory limits.
 
 pub mod advisor_job;
-pub mod budget_sharing;
 pub mod compaction_jobs;
 pub mod disk_full_reclaim;
 pub mod disk_full_retry;
 pub mod existence_maintenance;
-pub mod existence_rebuild;
 pub mod flush_job;
+pub mod keyspace_keys;
 pub mod manual_compaction;
 pub mod manual_flush;
 pub mod memory_enforcement;
 pub mod memtable_freeze;
 pub mod memtable_limit;
 pub mod scheduler;
+pub mod shared_memtable_limit;
 pub mod table_writer;
 pub mod wal_provisioner;

@@ -13,9 +13,10 @@ use umbel_base::{Error, Result};
 
 use crate::compaction::write_throttle::{self, CompactionLoad, ThrottleLimits};
 use crate::maintenance::advisor_job;
-use crate::maintenance::budget_sharing;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob};
-use crate::maintenance::compaction_jobs::garbage_estimator::{self, GarbageProbe, GarbageTask};
+use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
+    self, GarbageProbe, GarbageTask,
+};
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption;
 use crate::maintenance::disk_full_reclaim::{self, ReclaimScope};
@@ -24,6 +25,7 @@ use crate::maintenance::existence_maintenance;
 use crate::maintenance::flush_job::{self, FlushJob};
 use crate::maintenance::memtable_freeze;
 use crate::maintenance::memtable_limit;
+use crate::maintenance::shared_memtable_limit;
 use crate::maintenance::wal_provisioner;
 use crate::shared_budget::{JobKind, JobSlot};
 use crate::state::disk_full_backoff::Priority;

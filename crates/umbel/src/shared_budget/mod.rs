@@ -3,7 +3,7 @@
 //! The stores share one block cache and one count of cursor memory. Each store publishes its other
 //! memory uses, and the budget keeps their sums. A store may exceed its fair share of a use while
 //! the other stores leave it free. When a sum exceeds its limit, the store that holds most frees
-//! memory, idle or not: see [`crate::maintenance::budget_sharing`].
+//! memory, idle or not: see [`crate::maintenance::shared_memtable_limit`].
 
 mod budget_member;
 mod job_slots;

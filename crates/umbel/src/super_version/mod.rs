@@ -1,8 +1,8 @@
 //! [`SuperVersion`]: memtables and version that a reader of a keyspace uses, replaced as one; and
 //! the cursors over it and over merge inputs.
 
+mod flushable_memtable;
 pub mod memtable_cursor;
-mod memtable_slot;
 pub mod merge_inputs;
 pub mod sorted_runs;
 pub mod super_version_cursor;
@@ -18,7 +18,7 @@ use umbel_base::SequenceNumber;
 use crate::options::KeyspaceOptions;
 use crate::version::{TableFile, Version};
 
-pub use memtable_slot::{MemtableBytes, MemtableSlot};
+pub use flushable_memtable::{MemtableBytes, MemtableSlot};
 
 /// Memtables and tables of a keyspace at one moment.
 ///

@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod read_stats;
 pub mod reserved_space;
 pub mod sequence_lineage;
+pub mod store_identity;
 pub mod store_ownership;
 pub mod table_bound_heads;
 pub mod table_context;

@@ -6,7 +6,7 @@ use crate::append::append_decision::{ConflictCollector, Decision, StreamSnapshot
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
 use crate::append::store_components::StoreComponents;
-use crate::append::stream_history::StreamHistoryReader;
+use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::types::error::{Error, Result};
 use crate::types::stream_names;

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use crate::append::append_decision::{StreamHistory, StreamSnapshot};
 use crate::append::append_plan::AppendPlan;
 use crate::append::store_components::StoreComponents;
-use crate::append::stream_history::StreamHistoryReader;
+use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
 use crate::types::error::{Error, Result};
 use crate::types::event::EventId;
-use crate::types::import_record::ImportTask;
+use crate::types::imported_event::ImportTask;
 use crate::types::stream_names::TOMBSTONE_TYPE;
 
 use super::{Appender, TaskOutcome, write_result};

@@ -20,7 +20,7 @@ use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
 use crate::types::error::Result;
 use crate::types::expected_version::ExpectedVersion;
-use crate::types::import_record::ImportTask;
+use crate::types::imported_event::ImportTask;
 
 mod append_events;
 mod delete;

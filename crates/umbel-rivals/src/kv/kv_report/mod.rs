@@ -11,7 +11,7 @@ use crate::kv::kv_arguments::KvArguments;
 use crate::kv::kv_results::KvResults;
 
 mod kv_json;
-mod shape_tables;
+mod key_shape_tables;
 mod target_table;
 
 pub mod markdown_table;
@@ -87,21 +87,21 @@ fn one_shape(page: &mut String, shape: KeyShape, results: &KvResults) {
         }
     }
     put(page, "\n### Reading: wall time in ns, median (min–max)\n");
-    put(page, &shape_tables::reads(results, Sample::wall));
+    put(page, &key_shape_tables::reads(results, Sample::wall));
     put(page, "\n### Writing and opening, by the wall clock, median (min–max)\n");
-    put(page, &shape_tables::writes(results));
+    put(page, &key_shape_tables::writes(results));
     put(page, "\n### Gets of present keys, each timed\n");
-    put(page, &shape_tables::concurrent_reads(results));
-    if let Some(table) = shape_tables::memory(results) {
+    put(page, &key_shape_tables::concurrent_reads(results));
+    if let Some(table) = key_shape_tables::memory(results) {
         put(page, "\n### Memory: peak resident MiB, less those before\n");
         put(page, &table);
     }
     put(page, "\n### Umbel's time as a fraction of the other's, reads, wall time\n");
-    put(page, &shape_tables::ratios(results, Sample::wall));
+    put(page, &key_shape_tables::ratios(results, Sample::wall));
     put(page, "\n### The same, processor time of the reading thread\n");
-    put(page, &shape_tables::ratios(results, Sample::thread));
+    put(page, &key_shape_tables::ratios(results, Sample::thread));
     put(page, "\n### Answers\n");
-    put(page, &shape_tables::answers(results));
+    put(page, &key_shape_tables::answers(results));
 }
 
 fn settings(heading: &KvHeading<'_>) -> String {

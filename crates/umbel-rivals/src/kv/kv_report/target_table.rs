@@ -9,7 +9,7 @@ use umbel_lab::workload::keys::KeyShape;
 use crate::engines;
 use crate::kv::kv_report::markdown_table::{Table, figure};
 use crate::kv::kv_results::{KvResults, OURS, Spread};
-use crate::kv::run_phase::Phase;
+use crate::kv::phase::Phase;
 
 /// Side of its bound that a figure should be on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

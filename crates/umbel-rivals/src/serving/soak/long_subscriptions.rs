@@ -12,7 +12,7 @@ use crate::serving::soak::soak_context::{AnswerStream, SoakContext, SoakPhase, W
 use crate::serving::soak::soak_event::event_info;
 use crate::serving::soak::soak_oracle::stream_name;
 use crate::serving::soak::soak_plan::{SoakWork, WRITERS};
-use crate::serving::soak::writer_order::WriterOrder;
+use crate::serving::soak::writer_order_check::WriterOrder;
 
 /// Number of subscribers to all events.
 const OF_ALL: usize = 2;

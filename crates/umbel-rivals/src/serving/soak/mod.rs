@@ -11,7 +11,7 @@ mod soak_context;
 mod soak_event;
 mod soak_oracle;
 mod spawn_workers;
-mod writer_order;
+mod writer_order_check;
 
 pub mod call_times;
 pub mod process_stats;

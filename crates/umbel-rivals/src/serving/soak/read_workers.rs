@@ -10,7 +10,7 @@ use crate::serving::soak::soak_context::{
 };
 use crate::serving::soak::soak_oracle::stream_name;
 use crate::serving::soak::soak_plan::SoakWork;
-use crate::serving::soak::writer_order::WriterOrder;
+use crate::serving::soak::writer_order_check::WriterOrder;
 use umbel_testing::server_connection::Connection;
 
 /// Events of a read of a stream.

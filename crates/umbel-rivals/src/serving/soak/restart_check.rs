@@ -8,7 +8,7 @@ use crate::serving::soak::group_consumer::groups;
 use crate::serving::soak::soak_context::{AnswerStream, SoakContext, WorkResult};
 use crate::serving::soak::soak_oracle::{SoakOracle, stream_name};
 use crate::serving::soak::soak_plan::WRITERS;
-use crate::serving::soak::writer_order::WriterOrder;
+use crate::serving::soak::writer_order_check::WriterOrder;
 use umbel_testing::server_connection::Connection;
 
 /// Events that the server has after its restart.

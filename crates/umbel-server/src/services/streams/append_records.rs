@@ -16,9 +16,9 @@ use crate::auth::authorization::Caller;
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;
-use crate::services::streams::append_record::NewRecord;
 use crate::services::streams::append_session::revision_conflict_status;
-use crate::services::streams::transaction::{self, Transaction};
+use crate::services::streams::multi_stream_append::{self, Transaction};
+use crate::services::streams::new_record::NewRecord;
 
 /// Appends the records if the checks hold.
 pub async fn append_records(

@@ -15,8 +15,8 @@ use crate::grpc::message_limits;
 use crate::protocol::grpc_status;
 use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;
-use crate::services::streams::append_record::NewRecord;
-use crate::services::streams::transaction::{self, Transaction};
+use crate::services::streams::multi_stream_append::{self, Transaction};
+use crate::services::streams::new_record::NewRecord;
 
 /// Appends the client's records once all are received.
 pub async fn append_session(

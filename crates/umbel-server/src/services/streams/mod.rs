@@ -1,7 +1,6 @@
 //! The Streams services of both protocol versions: read, subscribe, append, delete.
 
 pub mod append;
-pub mod append_record;
 pub mod append_records;
 pub mod append_session;
 pub mod batch_append;
@@ -9,10 +8,11 @@ pub mod batch_header_parser;
 pub mod batch_response;
 pub mod delete;
 pub mod in_flight_batches;
-pub mod oversize_filter;
+pub mod multi_stream_append;
+pub mod new_record;
+pub mod oversized_messages;
 pub mod partial_batch;
 pub mod read;
 pub mod read_request;
 pub mod subscription;
-pub mod transaction;
 pub mod v2_router;

@@ -1,7 +1,7 @@
 //! Statistics of a store, as numbers and as text.
 
 mod blob_stats;
-mod directory_location;
+mod directory_stats;
 mod existence_stats;
 mod resource_stats;
 mod wal_stats;
@@ -19,7 +19,7 @@ use crate::state::store::Store;
 use crate::thread_counters::{ReadEvent, read};
 
 pub use blob_stats::BlobStats;
-pub use directory_location::DirectoryStats;
+pub use directory_stats::DirectoryStats;
 pub use resource_stats::{DescriptorStats, MemoryStats, ReaderStats};
 pub use wal_stats::LogStats;
 

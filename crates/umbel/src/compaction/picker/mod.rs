@@ -13,7 +13,7 @@
 //!    of a running compaction lies within the range of its busy inputs. A compaction that would
 //!    write the same keys of the same level meets a busy table.
 //! 3. Every pick moves bytes downward, or makes fewer tables of level 0, so picking ends.
-//!    [`crate::compaction::bottommost`] picks rewrites within the last level.
+//!    [`crate::compaction::bottommost_picker`] picks rewrites within the last level.
 //! 4. Tables of level 0 that are joined there are neighbours by age; the output takes their place.
 
 use std::cmp::Ordering;

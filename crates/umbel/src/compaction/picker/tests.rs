@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use umbel_base::limits::LEVELS;
 
 use super::*;
-use crate::compaction::bottommost::{BottommostPick, LAST_LEVEL, RewriteReason, pick_in_range};
+use crate::compaction::bottommost_picker::{
+    BottommostPick, LAST_LEVEL, RewriteReason, pick_in_range,
+};
 
 /// Entries of a table: sequence numbers by key. A range tombstone is an entry of every key of its
 /// range and of the keys between.

@@ -8,7 +8,9 @@ use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNu
 
 use crate::advisor;
 use crate::blob::blob_files;
-use crate::compaction::bottommost::{self, BottommostPick, LAST_LEVEL, ResumeKey, RewriteReason};
+use crate::compaction::bottommost_picker::{
+    self, BottommostPick, LAST_LEVEL, ResumeKey, RewriteReason,
+};
 use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes, StreamCounts};
 use crate::compaction::picker::{self, Pick, RangePick};
 use crate::compaction::surviving_tombstones::surviving_tombstones;

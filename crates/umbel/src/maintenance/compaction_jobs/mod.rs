@@ -2,6 +2,6 @@
 
 pub mod cache_warming;
 pub mod compaction_job;
-pub mod garbage_estimator;
+pub mod hidden_entries_estimator;
 pub mod picker_input;
 pub mod preemption;

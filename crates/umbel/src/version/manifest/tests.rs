@@ -6,7 +6,7 @@ use umbel_sim::Sim;
 use super::*;
 use crate::options::{ExistenceSize, KeyspaceOptions};
 use crate::version::LogState;
-use crate::version::version_edit::Identity;
+use crate::version::store_identity::Identity;
 
 const FOLDER: &str = "/store";
 

@@ -16,19 +16,7 @@ use crate::options::{ExistenceSize, KeyspaceOptions};
 use crate::version::feature_bits;
 use crate::version::read_stats::ReadCounts;
 use crate::version::sequence_lineage::{OpenRecord, SequenceLineage};
-
-/// Identity of a store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// Random, made at creation; in every manifest.
-    pub store_id: [u8; 16],
-    /// The seed of the keyed hash. Secret.
-    pub hash_seed: [u8; 16],
-    /// The number by which tables name the seed.
-    pub seed_id: u32,
-    /// Features that a reader must know.
-    pub features: u64,
-}
+use crate::version::store_identity::Identity;
 
 /// Known state of a WAL segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

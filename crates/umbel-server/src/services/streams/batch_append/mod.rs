@@ -26,7 +26,7 @@ use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
 use crate::services::streams::batch_response::BatchResponseBuilder;
 use crate::services::streams::in_flight_batches::InFlightBatches;
-use crate::services::streams::oversize_filter::OversizedMessages;
+use crate::services::streams::oversized_messages::OversizedMessages;
 use crate::services::streams::partial_batch::{OpenBatch, PartialBatch};
 
 type BatchResult = Result<BatchAppendResp, Status>;

@@ -23,7 +23,7 @@ public final class Clients {
     private Clients() {}
 
     public static void main(String[] arguments) throws Exception {
-        World world = new World(arguments[0], arguments[1]);
+        CaseContext world = new CaseContext(arguments[0], arguments[1]);
         Map<String, Case> cases = new LinkedHashMap<>();
         if (arguments.length > 2 && arguments[2].equals("secure")) {
             new Secure(arguments[0], arguments[1]).addTo(cases);
@@ -32,7 +32,7 @@ public final class Clients {
         } else {
             new Streams(world).addTo(cases);
             new Subscriptions(world).addTo(cases);
-            new Second(world).addTo(cases);
+            new SessionsAndProjections(world).addTo(cases);
             new Groups(world).addTo(cases);
         }
         int passed = 0;

@@ -1,9 +1,9 @@
 package umbel;
 
-import static umbel.World.expect;
-import static umbel.World.newStream;
-import static umbel.World.numbers;
-import static umbel.World.refused;
+import static umbel.CaseContext.expect;
+import static umbel.CaseContext.newStream;
+import static umbel.CaseContext.numbers;
+import static umbel.CaseContext.refused;
 
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
@@ -32,10 +32,10 @@ import java.util.concurrent.TimeUnit;
 
 /** Persistent subscriptions. */
 final class Groups {
-    private final World world;
+    private final CaseContext world;
     private final KurrentDBPersistentSubscriptionsClient client;
 
-    Groups(World world) {
+    Groups(CaseContext world) {
         this.world = world;
         this.client = KurrentDBPersistentSubscriptionsClient.from(world.client);
     }
@@ -86,7 +86,7 @@ final class Groups {
             List<Long> seen = new ArrayList<>();
             while (seen.size() < count) {
                 ResolvedEvent event = event().getValue();
-                seen.add(World.number(event));
+                seen.add(CaseContext.number(event));
                 group.ack(event);
             }
             return seen;
@@ -132,17 +132,17 @@ final class Groups {
     }
 
     static void done(CompletableFuture<?> future) throws Exception {
-        World.wait(future);
+        CaseContext.wait(future);
     }
 
     Consumer join(String stream) throws Exception {
         Consumer consumer = new Consumer();
-        consumer.group = World.wait(client.subscribeToStream(stream, "group", consumer));
+        consumer.group = CaseContext.wait(client.subscribeToStream(stream, "group", consumer));
         return consumer;
     }
 
     private PersistentSubscriptionToStreamInfo info(String stream) throws Exception {
-        return World.wait(client.getInfoToStream(stream, "group")).orElseThrow();
+        return CaseContext.wait(client.getInfoToStream(stream, "group")).orElseThrow();
     }
 
     private void untilParked(String stream, long count) throws Exception {
@@ -180,13 +180,13 @@ final class Groups {
         String stream = newGroup(3);
         Consumer first = join(stream);
         for (long n = 0; n < 3; n++) {
-            expect(World.number(first.event().getValue()), n);
+            expect(CaseContext.number(first.event().getValue()), n);
         }
         first.group.stop();
         Consumer second = join(stream);
         for (long n = 0; n < 3; n++) {
             Map.Entry<Integer, ResolvedEvent> again = second.event();
-            expect(World.number(again.getValue()), n);
+            expect(CaseContext.number(again.getValue()), n);
             expect(again.getKey(), 1);
             second.group.ack(again.getValue());
         }
@@ -200,13 +200,13 @@ final class Groups {
         List<ResolvedEvent> events = new ArrayList<>();
         for (long n = 0; n < 3; n++) {
             events.add(consumer.event().getValue());
-            expect(World.number(events.get((int) n)), n);
+            expect(CaseContext.number(events.get((int) n)), n);
         }
         for (int at = 0; at < 3; at++) {
             consumer.group.nack(actions[at], "because", events.get(at));
         }
         Map.Entry<Integer, ResolvedEvent> again = consumer.event();
-        expect(List.of(again.getKey(), World.number(again.getValue())), List.of(1, 0L));
+        expect(List.of(again.getKey(), CaseContext.number(again.getValue())), List.of(1, 0L));
         consumer.group.ack(again.getValue());
         untilParked(stream, 1);
         done(client.replayParkedMessagesToStream(stream, "group"));
@@ -216,7 +216,7 @@ final class Groups {
     }
 
     private PersistentSubscriptionToAllStats statsToAll(String name) throws Exception {
-        return World.wait(client.getInfoToAll(name)).orElseThrow().getStats();
+        return CaseContext.wait(client.getInfoToAll(name)).orElseThrow().getStats();
     }
 
     private void shareAll() throws Exception {
@@ -234,7 +234,7 @@ final class Groups {
         world.append(newStream(), 7, 8);
         WriteResult last = world.append(stream, 0, 2);
         Consumer consumer = new Consumer();
-        consumer.group = World.wait(client.subscribeToAll(name, consumer));
+        consumer.group = CaseContext.wait(client.subscribeToAll(name, consumer));
         expect(consumer.acknowledge(1), numbers(0, 1));
         consumer.group.nack(NackAction.Park, "because", consumer.event().getValue());
         until(() -> statsToAll(name).getParkedMessageCount() == 1);
@@ -244,12 +244,12 @@ final class Groups {
                 .getLastCheckpointedEventPosition()
                 .filter(at -> at.compareTo(last.getLogPosition()) >= 0)
                 .isPresent());
-        List<PersistentSubscriptionToAllInfo> listed = World.wait(client.listToAll());
+        List<PersistentSubscriptionToAllInfo> listed = CaseContext.wait(client.listToAll());
         expect(listed.stream().anyMatch(one -> one.getGroupName().equals(name)), true);
         done(client.updateToAll(name));
         consumer.dropped(Status.Code.CANCELLED);
         done(client.deleteToAll(name));
-        expect(World.wait(client.getInfoToAll(name)).isPresent(), false);
+        expect(CaseContext.wait(client.getInfoToAll(name)).isPresent(), false);
     }
 
     private void shareCategory() throws Exception {
@@ -296,9 +296,9 @@ final class Groups {
         String stream = newGroup(1);
         Consumer consumer = join(stream);
         consumer.event();
-        expect(World.wait(client.listToStream(stream)).get(0).getGroupName(), "group");
+        expect(CaseContext.wait(client.listToStream(stream)).get(0).getGroupName(), "group");
         expect(
-                World.wait(client.listAll()).stream()
+                CaseContext.wait(client.listAll()).stream()
                         .anyMatch(one -> one.getEventSource().equals(stream)),
                 true);
         done(client.restartSubsystem());
@@ -311,7 +311,7 @@ final class Groups {
 
     private void findNoGroup() throws Exception {
         String none = newStream();
-        expect(World.wait(client.getInfoToStream(none, "group")).isPresent(), false);
+        expect(CaseContext.wait(client.getInfoToStream(none, "group")).isPresent(), false);
         for (CompletableFuture<?> future : List.<CompletableFuture<?>>of(
                 client.subscribeToStream(none, "group", new Consumer()),
                 client.replayParkedMessagesToStream(none, "group"),

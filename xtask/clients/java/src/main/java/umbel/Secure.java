@@ -1,11 +1,11 @@
 package umbel;
 
-import static umbel.World.event;
-import static umbel.World.expect;
-import static umbel.World.newStream;
-import static umbel.World.numbers;
-import static umbel.World.numbersOf;
-import static umbel.World.refused;
+import static umbel.CaseContext.event;
+import static umbel.CaseContext.expect;
+import static umbel.CaseContext.newStream;
+import static umbel.CaseContext.numbers;
+import static umbel.CaseContext.numbersOf;
+import static umbel.CaseContext.refused;
 
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
@@ -32,8 +32,8 @@ import java.util.concurrent.CompletableFuture;
 final class Secure {
     private final String connection;
     private final Path folder;
-    private final World admin;
-    private final World ops;
+    private final CaseContext admin;
+    private final CaseContext ops;
 
     Secure(String connection, String folder) {
         this.connection = connection;
@@ -55,14 +55,14 @@ final class Secure {
         cases.put("require permission for groups and projections", this::leaveToOperators);
     }
 
-    private World by(String authority, String user, String more) {
+    private CaseContext by(String authority, String user, String more) {
         String at = user.isEmpty() ? "" : user + "@";
         String string = connection.replace("://", "://" + at) + "?tlsCaFile=" + folder.resolve(authority);
-        return new World(string + more, "");
+        return new CaseContext(string + more, "");
     }
 
     /** Returns a world with the client of this user, or anonymous. */
-    private World as(String user) {
+    private CaseContext as(String user) {
         return by("ca.crt", user, "");
     }
 
@@ -75,7 +75,7 @@ final class Secure {
         status(Status.Code.PERMISSION_DENIED, future);
     }
 
-    private static CompletableFuture<WriteResult> rule(World user, String stream, Acl acl) {
+    private static CompletableFuture<WriteResult> rule(CaseContext user, String stream, Acl acl) {
         StreamMetadata metadata = new StreamMetadata();
         metadata.setAcl(acl);
         return user.client.setStreamMetadata(stream, metadata);
@@ -90,7 +90,7 @@ final class Secure {
                 .addMetaWriteRoles("admin");
     }
 
-    private static CompletableFuture<?> peek(World user, String stream) {
+    private static CompletableFuture<?> peek(CaseContext user, String stream) {
         return user.client.readStream(stream, ReadStreamOptions.get().fromStart());
     }
 
@@ -99,7 +99,7 @@ final class Secure {
         String stream = newStream();
         admin.append(stream, 0, 1);
         if (acl != null) {
-            World.wait(rule(admin, stream, acl));
+            CaseContext.wait(rule(admin, stream, acl));
         }
         return stream;
     }
@@ -123,7 +123,7 @@ final class Secure {
     private void wrongPassword() throws Exception {
         denied(as("").begin(newStream(), StreamState.any(), event(0)));
         for (String user : List.of("admin:second", "unknown:first")) {
-            World other = as(user);
+            CaseContext other = as(user);
             status(
                     Status.Code.UNAUTHENTICATED,
                     other.begin(newStream(), StreamState.any(), event(0)));
@@ -134,17 +134,17 @@ final class Secure {
     private void userCertificate() throws Exception {
         String stream = ownStream(Acls.newStreamAcl().addReadRoles("ops").addWriteRoles("ops"));
         String more = "&userCertFile=" + folder.resolve("ops.crt");
-        World user = by("ca.crt", "", more + "&userKeyFile=" + folder.resolve("ops.key"));
+        CaseContext user = by("ca.crt", "", more + "&userKeyFile=" + folder.resolve("ops.key"));
         user.append(stream, 1, 2);
         expect(user.all(stream), numbers(0, 2));
     }
 
     private void strangeServer() throws Exception {
-        World user = by("strange.crt", "admin:first", "&maxDiscoverAttempts=1");
+        CaseContext user = by("strange.crt", "admin:first", "&maxDiscoverAttempts=1");
         refused(Exception.class, user.begin(newStream(), StreamState.any(), event(0)));
     }
 
-    private static CompletableFuture<?> session(World user, String... streams) {
+    private static CompletableFuture<?> session(CaseContext user, String... streams) {
         return user.client.multiStreamAppend(List.of(streams).stream()
                 .map(stream -> new AppendStreamRequest(
                         stream, List.of(event(2)).iterator(), StreamState.any()))
@@ -161,26 +161,26 @@ final class Secure {
         expect(Status.fromThrowable(why).getCode(), Status.Code.PERMISSION_DENIED);
         denied(rule(ops, stream, Acls.newUserStreamAcl()));
         denied(ops.client.deleteStream(stream));
-        World.wait(session(ops, stream));
+        CaseContext.wait(session(ops, stream));
         expect(admin.all(stream), numbers(0, 3));
-        expect(World.wait(admin.client.getStreamMetadata(stream)).getAcl(), forAdmin());
+        expect(CaseContext.wait(admin.client.getStreamMetadata(stream)).getAcl(), forAdmin());
         String hidden = ownStream(Acls.newSystemStreamAcl());
         denied(session(ops, stream, hidden));
-        World.wait(admin.client.deleteStream(stream));
+        CaseContext.wait(admin.client.deleteStream(stream));
     }
 
     private void generalAcl() throws Exception {
         String stream = ownStream(Acls.newSystemStreamAcl());
         denied(peek(ops, stream));
-        World.wait(rule(admin, stream, Acls.newUserStreamAcl()));
+        CaseContext.wait(rule(admin, stream, Acls.newUserStreamAcl()));
         expect(ops.all(stream), numbers(0, 1));
     }
 
     private void rightTakenAway() throws Exception {
         String stream = ownStream(null);
-        World.Followed followed = ops.follow(stream, SubscribeToStreamOptions.get().fromStart());
+        CaseContext.Followed followed = ops.follow(stream, SubscribeToStreamOptions.get().fromStart());
         expect(followed.take(1), numbers(0, 1));
-        World.wait(rule(admin, stream, forAdmin()));
+        CaseContext.wait(rule(admin, stream, forAdmin()));
         admin.append(stream, 1, 2);
         Status why = Status.fromThrowable(followed.dropped());
         expect(why.getCode(), Status.Code.PERMISSION_DENIED);
@@ -206,7 +206,7 @@ final class Secure {
         KurrentDBPersistentSubscriptionsClient client =
                 KurrentDBPersistentSubscriptionsClient.from(ops.client);
         Groups.done(client.createToStream(stream, "group", Groups.soon()));
-        World anonymous = as("");
+        CaseContext anonymous = as("");
         KurrentDBPersistentSubscriptionsClient groups =
                 KurrentDBPersistentSubscriptionsClient.from(anonymous.client);
         denied(groups.deleteToStream(stream, "group"));

@@ -1,13 +1,13 @@
 package umbel;
 
-import static umbel.World.blob;
-import static umbel.World.event;
-import static umbel.World.events;
-import static umbel.World.expect;
-import static umbel.World.newStream;
-import static umbel.World.numbers;
-import static umbel.World.numbersOf;
-import static umbel.World.refused;
+import static umbel.CaseContext.blob;
+import static umbel.CaseContext.event;
+import static umbel.CaseContext.events;
+import static umbel.CaseContext.expect;
+import static umbel.CaseContext.newStream;
+import static umbel.CaseContext.numbers;
+import static umbel.CaseContext.numbersOf;
+import static umbel.CaseContext.refused;
 
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
@@ -35,9 +35,9 @@ import java.util.UUID;
 
 /** Appends, reads, deletions, metadata. */
 final class Streams {
-    private final World world;
+    private final CaseContext world;
 
-    Streams(World world) {
+    Streams(CaseContext world) {
         this.world = world;
     }
 
@@ -67,7 +67,7 @@ final class Streams {
         byte[] data = "{\"n\":7}".getBytes(StandardCharsets.UTF_8);
         byte[] metadata = "{\"trace\":\"7\"}".getBytes(StandardCharsets.UTF_8);
         EventData sent = EventData.builderAsJson(id, "Counted", data).metadataAsBytes(metadata).build();
-        WriteResult done = World.wait(world.begin(stream, StreamState.noStream(), sent));
+        WriteResult done = CaseContext.wait(world.begin(stream, StreamState.noStream(), sent));
         expect(done.getNextExpectedRevision(), StreamState.streamRevision(0));
         RecordedEvent seen = world.events(stream, ReadStreamOptions.get()).get(0).getEvent();
         expect(List.of(seen.getEventId(), seen.getEventType()), List.of(id, "Counted"));
@@ -88,7 +88,7 @@ final class Streams {
             data[at] = (byte) at;
         }
         EventData sent = EventData.builderAsBinary("Blob", data).build();
-        World.wait(world.begin(stream, StreamState.any(), sent));
+        CaseContext.wait(world.begin(stream, StreamState.any(), sent));
         RecordedEvent seen = world.events(stream, ReadStreamOptions.get()).get(0).getEvent();
         expect(seen.getContentType(), "application/octet-stream");
         expect(Arrays.equals(seen.getEventData(), data), true);
@@ -96,7 +96,7 @@ final class Streams {
 
     private void appendLarge() throws Exception {
         String stream = newStream();
-        World.wait(world.begin(stream, StreamState.any(), blob(4_000_000)));
+        CaseContext.wait(world.begin(stream, StreamState.any(), blob(4_000_000)));
         RecordedEvent seen = world.events(stream, ReadStreamOptions.get()).get(0).getEvent();
         expect(seen.getEventData().length, 4_000_000);
     }
@@ -118,7 +118,7 @@ final class Streams {
             StreamState.streamRevision(2)
         };
         for (int at = 0; at < states.length; at++) {
-            WriteResult done = World.wait(world.begin(stream, states[at], event(at)));
+            WriteResult done = CaseContext.wait(world.begin(stream, states[at], event(at)));
             expect(done.getNextExpectedRevision(), StreamState.streamRevision(at));
         }
         expect(world.all(stream), numbers(0, 4));
@@ -127,8 +127,8 @@ final class Streams {
     private void appendAgain() throws Exception {
         String stream = newStream();
         EventData[] events = events(0, 2);
-        WriteResult first = World.wait(world.begin(stream, StreamState.noStream(), events));
-        WriteResult again = World.wait(world.begin(stream, StreamState.noStream(), events));
+        WriteResult first = CaseContext.wait(world.begin(stream, StreamState.noStream(), events));
+        WriteResult again = CaseContext.wait(world.begin(stream, StreamState.noStream(), events));
         expect(again.getLogPosition(), first.getLogPosition());
         expect(again.getNextExpectedRevision(), first.getNextExpectedRevision());
         expect(world.all(stream), numbers(0, 2));
@@ -168,7 +168,7 @@ final class Streams {
         String stream = newStream();
         world.append(stream, 0, 5);
         ReadStreamOptions two = ReadStreamOptions.get().fromStart().maxCount(2);
-        expect(World.wait(world.client.readStream(stream, two)).getLastStreamPosition(), 4L);
+        expect(CaseContext.wait(world.client.readStream(stream, two)).getLastStreamPosition(), 4L);
     }
 
     private void readAllBothWays() throws Exception {
@@ -177,10 +177,10 @@ final class Streams {
         world.append(stream, 1, 5);
         ReadAllOptions forwards =
                 ReadAllOptions.get().fromPosition(first.getLogPosition()).maxCount(5);
-        expect(numbersOf(World.wait(world.client.readAll(forwards)).getEvents()), numbers(0, 5));
+        expect(numbersOf(CaseContext.wait(world.client.readAll(forwards)).getEvents()), numbers(0, 5));
         ReadAllOptions back = ReadAllOptions.get().backwards().fromEnd().maxCount(5);
-        List<Long> seen = numbersOf(World.wait(world.client.readAll(back)).getEvents());
-        expect(seen, World.backwards(numbers(0, 5)));
+        List<Long> seen = numbersOf(CaseContext.wait(world.client.readAll(back)).getEvents());
+        expect(seen, CaseContext.backwards(numbers(0, 5)));
     }
 
     private void findNoStream() throws Exception {
@@ -194,7 +194,7 @@ final class Streams {
 
     private void keepDeadline() throws Exception {
         AppendToStreamOptions options = AppendToStreamOptions.get().deadline(60_000);
-        World.wait(world.client.appendToStream(newStream(), options, event(1)));
+        CaseContext.wait(world.client.appendToStream(newStream(), options, event(1)));
     }
 
     private void metadata() throws Exception {
@@ -202,8 +202,8 @@ final class Streams {
         world.append(stream, 0, 5);
         StreamMetadata wanted = new StreamMetadata();
         wanted.setMaxCount(2L);
-        World.wait(world.client.setStreamMetadata(stream, wanted));
-        expect(World.wait(world.client.getStreamMetadata(stream)).getMaxCount(), 2L);
+        CaseContext.wait(world.client.setStreamMetadata(stream, wanted));
+        expect(CaseContext.wait(world.client.getStreamMetadata(stream)).getMaxCount(), 2L);
         expect(world.all(stream), List.of(3L, 4L));
     }
 
@@ -215,11 +215,11 @@ final class Streams {
                 WrongExpectedVersionException.class, world.client.deleteStream(stream, wrong));
         expect(why.getActualState(), StreamState.streamRevision(1));
         DeleteStreamOptions right = DeleteStreamOptions.get().streamRevision(1);
-        World.wait(world.client.deleteStream(stream, right));
+        CaseContext.wait(world.client.deleteStream(stream, right));
         refused(
                 StreamNotFoundException.class,
                 world.client.readStream(stream, ReadStreamOptions.get()));
-        WriteResult done = World.wait(world.begin(stream, StreamState.noStream(), event(2)));
+        WriteResult done = CaseContext.wait(world.begin(stream, StreamState.noStream(), event(2)));
         expect(done.getNextExpectedRevision(), StreamState.streamRevision(2));
         expect(world.all(stream), List.of(2L));
     }
@@ -227,7 +227,7 @@ final class Streams {
     private void tombstone() throws Exception {
         String stream = newStream();
         world.append(stream, 0, 1);
-        World.wait(world.client.tombstoneStream(stream));
+        CaseContext.wait(world.client.tombstoneStream(stream));
         Class<StreamDeletedException> kind = StreamDeletedException.class;
         refused(kind, world.begin(stream, StreamState.any(), event(1)));
         refused(kind, world.client.deleteStream(stream));
@@ -240,7 +240,7 @@ final class Streams {
     }
 
     private void serverVersion() throws Exception {
-        ServerVersion version = World.wait(world.client.getServerVersion()).orElseThrow();
+        ServerVersion version = CaseContext.wait(world.client.getServerVersion()).orElseThrow();
         expect(version.isGreaterOrEqualThan(26, 1), true);
         expect(version.isLessThan(26, 2, 0), true);
     }
@@ -248,7 +248,7 @@ final class Streams {
     private void gossip() throws Exception {
         String discover = world.connection.replace("kurrentdb://", "kurrentdb+discover://");
         KurrentDBClient found = Clients.connect(discover);
-        World.wait(found.appendToStream(newStream(), event(1)));
-        World.wait(found.shutdown());
+        CaseContext.wait(found.appendToStream(newStream(), event(1)));
+        CaseContext.wait(found.shutdown());
     }
 }

@@ -1,10 +1,10 @@
 package umbel;
 
-import static umbel.World.expect;
-import static umbel.World.newStream;
-import static umbel.World.numbers;
-import static umbel.World.numbersOf;
-import static umbel.World.odd;
+import static umbel.CaseContext.expect;
+import static umbel.CaseContext.newStream;
+import static umbel.CaseContext.numbers;
+import static umbel.CaseContext.numbersOf;
+import static umbel.CaseContext.odd;
 
 import io.kurrent.dbclient.EventData;
 import io.kurrent.dbclient.Position;
@@ -29,9 +29,9 @@ final class Subscriptions {
     /** The client compiles an expression by itself; this one only Java knows. */
     private static final String JAVA_ONLY = "\\p{javaLowerCase}";
 
-    private final World world;
+    private final CaseContext world;
 
-    Subscriptions(World world) {
+    Subscriptions(CaseContext world) {
         this.world = world;
     }
 
@@ -58,7 +58,7 @@ final class Subscriptions {
     private void subscribe() throws Exception {
         String stream = newStream();
         world.append(stream, 0, 120);
-        World.Followed followed = world.follow(stream, options().fromStart());
+        CaseContext.Followed followed = world.follow(stream, options().fromStart());
         List<Long> seen = new ArrayList<>(followed.take(120));
         for (long n = 120; n < 170; n++) {
             world.append(stream, n, n + 1);
@@ -72,8 +72,8 @@ final class Subscriptions {
     private void subscribeLater() throws Exception {
         String stream = newStream();
         world.append(stream, 0, 5);
-        World.Followed behind = world.follow(stream, options().fromRevision(2));
-        World.Followed live = world.follow(stream, options().fromEnd());
+        CaseContext.Followed behind = world.follow(stream, options().fromRevision(2));
+        CaseContext.Followed live = world.follow(stream, options().fromEnd());
         live.untilCaughtUp();
         world.append(stream, 5, 6);
         expect(behind.take(3), List.of(3L, 4L, 5L));
@@ -84,7 +84,7 @@ final class Subscriptions {
 
     private void subscribeEarly() throws Exception {
         String stream = newStream();
-        World.Followed followed = world.follow(stream, options().fromStart());
+        CaseContext.Followed followed = world.follow(stream, options().fromStart());
         followed.untilCaughtUp();
         world.append(stream, 0, 3);
         expect(followed.take(3), numbers(0, 3));
@@ -94,7 +94,7 @@ final class Subscriptions {
     private void subscribeToAll() throws Exception {
         String stream = newStream();
         WriteResult first = world.append(stream, 0, 1);
-        World.Followed followed =
+        CaseContext.Followed followed =
                 world.followAll(SubscribeToAllOptions.get().fromPosition(first.getLogPosition()));
         for (long n = 1; n < 21; n++) {
             world.append(stream, n, n + 1);
@@ -106,7 +106,7 @@ final class Subscriptions {
     private void followed(Position from, SubscriptionFilter filter, List<Long> wanted)
             throws Exception {
         SubscribeToAllOptions options = SubscribeToAllOptions.get().fromPosition(from).filter(filter);
-        World.Followed followed = world.followAll(options);
+        CaseContext.Followed followed = world.followAll(options);
         expect(followed.take(wanted.size()), wanted);
         followed.stop();
     }
@@ -150,7 +150,7 @@ final class Subscriptions {
                     return CompletableFuture.completedFuture(null);
                 })
                 .build();
-        World.Followed followed =
+        CaseContext.Followed followed =
                 world.followAll(SubscribeToAllOptions.get().fromPosition(first).filter(filter));
         expect(followed.take(10), odd(1, 20));
         followed.untilCaughtUp();
@@ -195,13 +195,13 @@ final class Subscriptions {
         String links = newStream();
         world.append(stream, 7, 9);
         EventData[] both = {link("1@" + stream), link("0@" + stream)};
-        World.wait(world.begin(links, StreamState.any(), both));
+        CaseContext.wait(world.begin(links, StreamState.any(), both));
         ReadStreamOptions resolving = ReadStreamOptions.get().fromStart().resolveLinkTos();
         List<ResolvedEvent> read = world.events(links, resolving);
         expect(numbersOf(read), List.of(8L, 7L));
         expect(read.get(1).getEvent().getStreamId(), stream);
         expect(read.get(1).getLink().getRevision(), 1L);
-        World.Followed followed = world.follow(links, options().fromStart().resolveLinkTos());
+        CaseContext.Followed followed = world.follow(links, options().fromStart().resolveLinkTos());
         expect(followed.take(2), List.of(8L, 7L));
         followed.stop();
     }
@@ -213,7 +213,7 @@ final class Subscriptions {
         String view = "$ce-" + category;
         ReadStreamOptions resolving = ReadStreamOptions.get().fromStart().resolveLinkTos();
         expect(world.read(view, resolving), numbers(0, 4));
-        World.Followed followed = world.follow(view, options().fromRevision(1).resolveLinkTos());
+        CaseContext.Followed followed = world.follow(view, options().fromRevision(1).resolveLinkTos());
         world.append(category + "-1", 4, 5);
         expect(followed.take(3), numbers(2, 5));
         followed.stop();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use umbel_base::{Result, SequenceNumber};
 use umbel_table::{FilterResidency, ResidentFilter, SequentialReader};
 
-use crate::compaction::bottommost::LAST_LEVEL;
+use crate::compaction::bottommost_picker::LAST_LEVEL;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob, JobPick};
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::state::keyspace_state::KeyspaceState;

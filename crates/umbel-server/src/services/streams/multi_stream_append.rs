@@ -16,7 +16,7 @@ use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::rich_status::{self, invalid};
 use crate::protocol::{grpc_status, proto_convert};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
-use crate::services::streams::append_record::NewRecord;
+use crate::services::streams::new_record::NewRecord;
 
 /// Records of several streams, within the limits of one append.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use crate::engines;
 use crate::kv::kv_report::markdown_table::{NO_VALUE, Table, cell, figure, optional_cell};
 use crate::kv::kv_report::target_table;
 use crate::kv::kv_results::{KvResults, OURS, PhaseRecord, Spread};
-use crate::kv::run_phase::Phase;
+use crate::kv::phase::Phase;
 
 type TimeColumn = fn(&Sample) -> f64;
 

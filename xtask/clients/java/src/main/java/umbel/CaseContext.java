@@ -27,7 +27,7 @@ import java.util.stream.Collectors;
 import java.util.stream.LongStream;
 
 /** State and helpers that every case needs. */
-final class World {
+final class CaseContext {
     /** Time limit of a call; a call that takes longer hangs. */
     private static final long TIMEOUT_SECONDS = 60;
 
@@ -35,7 +35,7 @@ final class World {
     final String connection;
     final String kept;
 
-    World(String connection, String kept) {
+    CaseContext(String connection, String kept) {
         this.client = Clients.connect(connection);
         this.connection = connection;
         this.kept = kept;
@@ -88,7 +88,7 @@ final class World {
     }
 
     static EventData[] events(long from, long to) {
-        return LongStream.range(from, to).mapToObj(World::event).toArray(EventData[]::new);
+        return LongStream.range(from, to).mapToObj(CaseContext::event).toArray(EventData[]::new);
     }
 
     static EventData blob(int size) {
@@ -110,7 +110,7 @@ final class World {
     }
 
     static List<Long> numbersOf(List<ResolvedEvent> events) {
-        return events.stream().map(World::number).collect(Collectors.toList());
+        return events.stream().map(CaseContext::number).collect(Collectors.toList());
     }
 
     List<ResolvedEvent> events(String stream, ReadStreamOptions options) throws Exception {

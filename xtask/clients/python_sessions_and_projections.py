@@ -1,6 +1,6 @@
 """The Python client, unchanged, against a server: multi-stream appends and projections.
 
-    python python_second.py CONNECTION
+    python python_sessions_and_projections.py CONNECTION
 
 CONNECTION is the client's connection string. Each case prints a line; the last line counts passed,
 failed and skipped cases.

@@ -1,11 +1,11 @@
 package umbel;
 
-import static umbel.World.blob;
-import static umbel.World.event;
-import static umbel.World.expect;
-import static umbel.World.newStream;
-import static umbel.World.numbers;
-import static umbel.World.refused;
+import static umbel.CaseContext.blob;
+import static umbel.CaseContext.event;
+import static umbel.CaseContext.expect;
+import static umbel.CaseContext.newStream;
+import static umbel.CaseContext.numbers;
+import static umbel.CaseContext.refused;
 
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
@@ -29,11 +29,11 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 
 /** Multi-stream appends and projections. */
-final class Second {
-    private final World world;
+final class SessionsAndProjections {
+    private final CaseContext world;
     private final KurrentDBProjectionManagementClient projections;
 
-    Second(World world) {
+    SessionsAndProjections(CaseContext world) {
         this.world = world;
         this.projections = KurrentDBProjectionManagementClient.from(world.client);
     }
@@ -62,7 +62,7 @@ final class Second {
     private void appendToSeveral() throws Exception {
         String one = newStream();
         String two = newStream();
-        MultiStreamAppendResponse done = World.wait(session(
+        MultiStreamAppendResponse done = CaseContext.wait(session(
                 request(one, StreamState.noStream(), event(0), event(1)),
                 request(two, StreamState.any(), event(2))));
         List<AppendResponse> results = done.getResults();
@@ -94,7 +94,7 @@ final class Second {
     private void tombstoneInSession() throws Exception {
         String stream = newStream();
         world.append(stream, 0, 1);
-        World.wait(world.client.tombstoneStream(stream));
+        CaseContext.wait(world.client.tombstoneStream(stream));
         StreamTombstonedException why = refused(
                 StreamTombstonedException.class,
                 session(request(stream, StreamState.any(), event(1))));
@@ -115,7 +115,7 @@ final class Second {
 
     private void listProjections() throws Exception {
         Map<String, String> seen = new HashMap<>();
-        for (ProjectionDetails one : World.wait(projections.list())) {
+        for (ProjectionDetails one : CaseContext.wait(projections.list())) {
             seen.put(one.getName(), one.getStatus());
         }
         Map<String, String> wanted = Map.of(
@@ -128,23 +128,23 @@ final class Second {
     }
 
     private String status(String name) throws Exception {
-        return World.wait(projections.getStatus(name)).getStatus();
+        return CaseContext.wait(projections.getStatus(name)).getStatus();
     }
 
     private void stopAndStart() throws Exception {
-        World.wait((CompletableFuture<?>) projections.disable("$by_category"));
+        CaseContext.wait((CompletableFuture<?>) projections.disable("$by_category"));
         expect(status("$by_category"), "Stopped");
-        World.wait((CompletableFuture<?>) projections.enable("$by_category"));
-        World.wait((CompletableFuture<?>) projections.abort("$by_category"));
-        World.wait((CompletableFuture<?>) projections.enable("$by_category"));
-        World.wait((CompletableFuture<?>) projections.reset("$by_category"));
+        CaseContext.wait((CompletableFuture<?>) projections.enable("$by_category"));
+        CaseContext.wait((CompletableFuture<?>) projections.abort("$by_category"));
+        CaseContext.wait((CompletableFuture<?>) projections.enable("$by_category"));
+        CaseContext.wait((CompletableFuture<?>) projections.reset("$by_category"));
         expect(status("$by_category"), "Running");
-        World.wait((CompletableFuture<?>) projections.restartSubsystem());
+        CaseContext.wait((CompletableFuture<?>) projections.restartSubsystem());
     }
 
     private void projectionState() throws Exception {
-        expect(World.wait(projections.getState("$streams", Map.class)), Map.of());
-        expect(World.wait(projections.getResult("$streams", Map.class)), Map.of());
+        expect(CaseContext.wait(projections.getState("$streams", Map.class)), Map.of());
+        expect(CaseContext.wait(projections.getResult("$streams", Map.class)), Map.of());
     }
 
     private static void failsWith(CompletableFuture<?> future, Status.Code code, String text)

@@ -1,6 +1,6 @@
 // The Node client, unchanged, against a server: multi-stream appends and projections.
 //
-//     NODE_PATH=node_modules node node_second.cjs CONNECTION
+//     NODE_PATH=node_modules node node_sessions_and_projections.cjs CONNECTION
 //
 // CONNECTION is the client's connection string. Each case prints a line; the last line counts
 // passed, failed and skipped cases.
