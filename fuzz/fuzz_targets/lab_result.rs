@@ -12,7 +12,7 @@ use umbel_lab::results::journal::{self, JournalEntry, JournalHeading};
 use umbel_lab::results::outcome::Outcome;
 use umbel_lab::results::result_file;
 use umbel_lab::results::sample_recorder::Record;
-use umbel_lab::workload::user_data::UserData;
+use umbel_lab::workload::data_file::UserData;
 
 fuzz_target!(|input: &[u8]| {
     if let Ok(outcome) = result_file::parse("input", input) {

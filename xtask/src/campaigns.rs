@@ -33,9 +33,23 @@ const RIVAL_LIBRARIES: [(&str, &str, &str); 2] =
 /// Path of the committed report of the full campaigns; the JSON file is beside it.
 const TORTURE_REPORT: &str = "docs/lab/torture.md";
 
+/// Tests of the server that activate failpoints of the whole process, so they run alone: those of
+/// consumer groups, of requests to the event store, and of requests about keys and values.
+const SERVER_FAILPOINT_TESTS: [&str; 7] =
+    ["test", "-p", "umbel-server", "--features", "failpoints", "--lib", "failpoint"];
+const SERVER_FAILPOINT_TESTS_MIN: u64 = 3;
+
 /// Builds `umbel-torture` with its failpoints and runs it. Without arguments it runs every campaign
-/// in full and writes the committed report. Returns whether every promise held.
+/// in full, also those of the server's tests, and writes the committed report. Returns whether
+/// every promise held.
 pub fn torture(arguments: &[String]) -> bool {
+    if arguments.is_empty() {
+        let counts = run(cargo().args(SERVER_FAILPOINT_TESTS)).counts;
+        if counts.failed > 0 || counts.passed < SERVER_FAILPOINT_TESTS_MIN {
+            eprintln!("the server's tests do not detect every failpoint");
+            return false;
+        }
+    }
     let command = ["run", "--release", "-p", "umbel-torture", "--features", "failpoints", "--"];
     run(cargo().args(command).args(torture_arguments(arguments))).counts.failed == 0
 }

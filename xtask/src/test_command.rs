@@ -19,10 +19,6 @@ const DEPENDENCIES_END: usize = 15;
 /// Features of the unkeyed hashes, which no crate of the workspace enables.
 const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
 
-/// Tests of the server that activate failpoints of the whole process, so they run alone.
-const SERVER_FAILPOINTS: [&str; 6] =
-    ["-p", "umbel-server", "--features", "failpoints", "--lib", "failpoint"];
-
 /// Runs every check. Returns whether none failed.
 pub fn test(fast: bool) -> bool {
     let mut report = CheckReport::default();
@@ -42,7 +38,6 @@ pub fn test(fast: bool) -> bool {
     }
     report.step("tests", || unit_tests(&["--workspace"]));
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH));
-    report.step("fault detection of the server's tests", || unit_tests(&SERVER_FAILPOINTS));
     if fast {
         report.step("programs", || {
             StepOutcome::skip("smoke test, clients, torture, instructions: left out by --fast")

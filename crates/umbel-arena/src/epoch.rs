@@ -28,7 +28,7 @@ use crate::atomics::{AtomicU64, Mutex, Ordering, fence, order_fence};
 
 /// Value of an empty slot. Epochs start above it.
 const NO_EPOCH: u64 = 0;
-/// SlotArray of the first block; each further block has twice as many as the one before.
+/// Slots of the first block; each further block has twice as many as the one before.
 const FIRST_SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
 /// As many blocks as give every thread a slot.
 const FURTHER_SLOT_BLOCKS: usize = 24;

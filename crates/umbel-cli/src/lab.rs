@@ -4,7 +4,7 @@ use std::io;
 
 use umbel::Env;
 use umbel_lab::command_line::{LabCommand, LabEnvironment, execute};
-use umbel_lab::engine::built_in;
+use umbel_lab::engine::built_in_engines;
 use umbel_lab::lab_error::LabError;
 use umbel_lab::runner::stop_signal;
 
@@ -13,7 +13,8 @@ use crate::errors::{CommandError, CommandResult};
 /// Runs the command.
 pub fn run(command: &LabCommand, json: bool) -> CommandResult<()> {
     let (env, stop) = (Env::system(), stop_signal::listen());
-    let around = LabEnvironment { env: &env, engines: &built_in::BUILT_IN, stop: &stop, json };
+    let around =
+        LabEnvironment { env: &env, engines: &built_in_engines::BUILT_IN, stop: &stop, json };
     execute(command, &around, &mut io::stdout().lock()).map_err(|error| match error {
         LabError::Usage(text) => CommandError::Usage(text),
         LabError::Damaged(text) => CommandError::Damaged(text),

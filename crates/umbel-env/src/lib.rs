@@ -34,14 +34,14 @@ pub const FILE_SIZE_SIGNAL: i32 = libc::SIGXFSZ;
 
 pub use aligned_buffer::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use atomic_file::AtomicFile;
+pub use empty_path_check::check_path;
 pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
-pub use file_ownership::{OwnedFiles, OwnershipCheck};
 pub use file_system::{
     Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
     Prefaulter,
 };
 #[doc(hidden)]
 pub use file_system_wrapper::WrapperResult;
-pub use path_check::check_path;
+pub use owned_files::{OwnedFiles, OwnershipCheck};
 pub use pinned_files::PinnedFiles;
 pub use process::{OpenMark, OpenState, ProcessLocal, ProcessMark, ProcessOwned};

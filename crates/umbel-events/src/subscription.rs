@@ -68,6 +68,8 @@ pub struct Subscription {
     wakeup: Arc<Wakeup>,
     /// Registration of the wake-up.
     watch: Option<Watch>,
+    /// Whether the last batch found no more events.
+    was_at_end: bool,
 }
 
 impl Subscription {
@@ -85,6 +87,7 @@ impl Subscription {
             has_reported_caught_up: false,
             wakeup: Arc::default(),
             watch: None,
+            was_at_end: true,
         };
         subscription.register_wakeup();
         subscription.position = match since {
@@ -120,13 +123,16 @@ impl Subscription {
     /// Registers the wake-up, if it is not registered or was used. A forked child, where every read
     /// is an error, takes no lock.
     fn register_wakeup(&mut self) {
-        let is_registered = self.watch.is_some() && !self.wakeup.is_woken();
-        if is_registered || self.shared.check_process().is_err() {
+        if self.is_registered() || self.shared.check_process().is_err() {
             return;
         }
         self.wakeup.reset();
         let stream = self.source.watched_stream(&self.shared);
         self.watch = Some(self.shared.visible.watch(stream, Arc::clone(&self.wakeup)));
+    }
+
+    fn is_registered(&self) -> bool {
+        self.watch.is_some() && !self.wakeup.is_woken()
     }
 
     /// Returns the available events without waiting: at most `events_max`, after examining at most
@@ -141,7 +147,11 @@ impl Subscription {
         events_max: usize,
         examined_max: usize,
     ) -> Result<SubscriptionBatch> {
-        self.register_wakeup();
+        // While existing events follow, a wake-up that was used need not be registered again.
+        if self.was_at_end {
+            self.register_wakeup();
+        }
+        let is_registered = self.is_registered();
         let (events_max, examined_max) = (events_max.max(1), examined_max.max(1));
         let mut batch = SubscriptionBatch::default();
         let place = match &self.source {
@@ -151,6 +161,9 @@ impl Subscription {
             Source::View(_) => self.read_view(events_max, &mut batch)?,
         };
         self.position = place;
+        self.was_at_end = batch.is_caught_up;
+        // The next batch registers the wake-up, then reads what came meanwhile.
+        batch.is_caught_up &= is_registered;
         if !matches!(self.source, Source::Stream(_) | Source::View(_)) {
             batch.checkpoint = place.map(Position);
         }

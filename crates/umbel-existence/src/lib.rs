@@ -71,7 +71,7 @@ mod stats;
 pub use crate::layout::filter_sizing::false_positive_rate;
 pub use existence_filter::ExistenceFilter;
 pub use existence_reader::ExistenceReader;
-pub use hash_source::{HashSource, StepProgress};
 pub use log_coverage::Coverage;
 pub use options::{ExistenceOptions, ExistenceSize};
+pub use rebuild_source::{HashSource, StepProgress};
 pub use stats::ExistenceStats;

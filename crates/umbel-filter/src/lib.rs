@@ -7,8 +7,8 @@
 //! line only, so that a lookup costs one cache miss however large the filter is.
 //!
 //! Other layouts have other uses. [`FilterBuilder`] builds blocks of 256 bits,
-//! the textbook's Bloom filter (with [`formulas`]), Apache Parquet's split blocks and counters that
-//! permit removals ([`CountingBloom`]), from bits per key or a false positive rate.
+//! the textbook's Bloom filter (with [`bloom_formulas`]), Apache Parquet's split blocks and
+//! counters that permit removals ([`CountingBloom`]), from bits per key or a false positive rate.
 //! [`FilterView`] probes a filter of any kind in place, one hash or a batch, combines
 //! and folds filters, and estimates their rate; [`Filter`] keeps the bytes aligned. Filters of
 //! LevelDB and of Parquet are read and written by [`from_leveldb`] and [`from_parquet`] and their

@@ -6,8 +6,8 @@
 //!
 //! The map is a B+tree over eight-byte key heads. `docs/decisions/0003-memtable.md` has the reasons
 //! and costs, and the `node` module the protocol of concurrent readers.
-//! Unsafe code lives here, in `arena`, `entry`, `filter`, `node`, `tree` and `cursor`, so that the
-//! engine above can forbid it.
+//! Unsafe code lives here, in `bump_arena`, `entry`, `growing_filter`, `node`, `tree` and
+//! `memtable_cursor`, so that the engine above can forbid it.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use umbel_lab::engine::Result;
 use umbel_lab::measure::machine::{Machine, loads};
 use umbel_lab::workload::keys::{KeySet, KeyShape};
+use umbel_rivals::kv::key_population::Population;
 use umbel_rivals::kv::kv_arguments::KvArguments;
 use umbel_rivals::kv::kv_report::{self, KvHeading};
 use umbel_rivals::kv::kv_results::{KvResults, Participant};

@@ -21,7 +21,7 @@ fn folder(name: &str) -> PathBuf {
 /// Results of a run with 700 keys, checked to agree between all engines.
 fn results_of(name: &str, shape: KeyShape, rest: &str) -> KvResults {
     let line = format!("--num 700 --rounds 2 --fill-rounds 1 --beside-rounds 1 --synced 8 {rest}");
-    let arguments = KvArguments::parse(line.split_whitespace().map(str::to_string))
+    let arguments = KvArguments::parse_words(line.split_whitespace().map(str::to_string))
         .expect("the flags are right");
     let folder = folder(name);
     let mut run = KvRun::new(&arguments, shape, folder.clone()).expect("a run");
@@ -183,7 +183,7 @@ fn counters_grow_with_work() {
 #[test]
 fn unknown_engine_is_rejected() {
     let words = ["--engines", "umbel,nosuch"].map(str::to_string);
-    let arguments = KvArguments::parse(words).unwrap();
+    let arguments = KvArguments::parse_words(words).unwrap();
     let refused = KvRun::new(&arguments, KeyShape::Random, std::env::temp_dir()).err().unwrap();
     assert!(refused.to_string().contains("nosuch"));
 }

@@ -101,10 +101,10 @@ pub fn stored_settings(input: &[u8]) {
             assert_round_trip(key, config);
         }
     }
-    if let Some(projection_states) = projection_states::parse(&event("$viewsChanged", input)) {
-        let again = projection_states::parse(&event(
+    if let Some(projection_states) = system_projections::parse(&event("$viewsChanged", input)) {
+        let again = system_projections::parse(&event(
             "$viewsChanged",
-            &projection_states::encode(&projection_states),
+            &system_projections::encode(&projection_states),
         ));
         assert_eq!(again, Some(projection_states), "what was read can be written and read again");
     }
@@ -229,8 +229,8 @@ fn group(options: Option<CreateOptions>) {
 pub fn batches(input: &[u8]) {
     let input = &input[..input.len().min(FILTERED_BYTES_MAX)];
     let Some((first, sent)) = input.split_first() else { return };
-    let unsplit = oversize_filter::filter_bytes(sent, sent.len().max(1), MESSAGE_BYTES);
-    let pieces = oversize_filter::filter_bytes(sent, usize::from(*first).max(1), MESSAGE_BYTES);
+    let unsplit = oversized_messages::filter_bytes(sent, sent.len().max(1), MESSAGE_BYTES);
+    let pieces = oversized_messages::filter_bytes(sent, usize::from(*first).max(1), MESSAGE_BYTES);
     assert_eq!(unsplit, pieces, "pieces of {first}");
     assert!(unsplit.len() <= sent.len(), "nothing is added");
 }

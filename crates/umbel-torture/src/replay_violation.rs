@@ -33,7 +33,7 @@ impl ReplayWords<'_> {
     fn script(&self) -> Result<Arc<Script>, String> {
         let name = self.words.first().ok_or("the script's name is missing")?;
         let found = if *name == "filling" {
-            Some(faults::full_disk_script())
+            Some(fault_campaign::full_disk_script())
         } else {
             scripts::named(name)
         };
@@ -75,7 +75,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         "filters" => {
             print_result(filter_rates::campaign(place, words.number(0)?, words.number(1)?))
         }
-        "big-open" => print_result(big_open::campaign(place, words.number(0)?, big_open::KEYS)),
+        "big-open" => print_result(open_time::campaign(place, words.number(0)?, open_time::KEYS)),
         "model" => print_result(random_model::campaign(
             words.number(0)? + words.number(1)?,
             random_model::OPERATIONS,
@@ -115,7 +115,7 @@ fn replay_fault(words: &ReplayWords<'_>) -> Result<(), String> {
         let fault = Fault { kind: *kind, sticky: words.number(4)? == 1 };
         (FaultPlan::Call(words.number(2)?, fault), words.number(5)? == 1)
     };
-    let noticed = faults::run(&script, seed, wrong, reverts, &nothing_planted())?;
+    let noticed = fault_campaign::run(&script, seed, wrong, reverts, &nothing_planted())?;
     println!("nothing was wrong; the engine noticed: {noticed}");
     Ok(())
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::checkout::file_tree;
 use crate::clients::client_programs::{
     CaseCounts, ClientLanguages, ClientProgram, PYTHON_CLIENT, Server, count, go, java, node,
-    node_groups, node_sessions_and_projections, python, python_groups, python_kv, python_sessions_and_projections, rust,
+    node_groups, node_sessions_and_projections, python, python_groups, python_kv,
+    python_sessions_and_projections, rust,
 };
 use crate::clients::doc_transcript::transcript;
 use crate::tools::check_steps::{CheckCounts, StepOutcome};

@@ -9,14 +9,19 @@ use crate::{Tree, Violation};
 /// The page with the tables.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// Paths that the rule covers, by the first cell of their tables.
-const PATHS: [&str; 5] =
+pub const PATHS: [&str; 5] =
     ["put", "get", "append", "subscribe (catch-up): open", "subscribe (catch-up): an event"];
 
 /// Checks every covered path.
 pub fn check(tree: &Tree) -> Vec<Violation> {
+    check_paths(tree, &PATHS)
+}
+
+/// Checks the tables of these paths.
+pub fn check_paths(tree: &Tree, paths: &[&str]) -> Vec<Violation> {
     let mut found = Vec::new();
     let Some(page) = tree.text(ARCHITECTURE) else { return found };
-    for path in PATHS {
+    for &path in paths {
         let rows = rows(page, path);
         if rows.is_empty() {
             let message = format!("the table of the path `{path}` is missing");

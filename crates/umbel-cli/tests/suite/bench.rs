@@ -173,7 +173,7 @@ fn invalid_names_and_numbers_are_rejected_before_start() {
     let fixture = Fixture::new();
     let cases: [(&[&str], &[&str]); 16] = [
         (&["--benchmarks=fillseq,readrandum"], &["`readrandum`", "did you mean `readrandom`?"]),
-        (&["--blom_bits=10"], &["`--blom_bits`", "did you mean `--bloom_bits`?"]),
+        (&["--blom_bits=10"], &["'--blom_bits'", "a similar argument exists: '--bloom_bits'"]),
         (&["--bloom_bits=1001"], &["--bloom_bits is 1001, but must be -1 to 1000"]),
         (&["--num=12x"], &["--num", "`x` in `12x` is no suffix"]),
         (&["--num=0"], &["--num is 0"]),

@@ -76,7 +76,9 @@ fn views_are_read_and_categories_and_types_listed() {
         "deleted events leave their links"
     );
     fixture.run(&["read", "--stream=$ce-x"]).fails(1, &["there is no event in the view '$ce-x'"]);
-    fixture.run(&["read", "--all", "--resolve-links"]).fails(2, &["`--all` and `--resolve-links`"]);
+    fixture
+        .run(&["read", "--all", "--resolve-links"])
+        .fails(2, &["'--all' cannot be used with '--resolve-links'"]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Decision about an append by the stream's state, the expected version and earlier writes of the
 //! events. `docs/reference/event-store.md` has the table; each of its cells has a test.
-//! [`ConflictCollector`] collects the decisions of one request.
+//! [`ConflictCollector`] collects the conflicts of one request.
 
 use umbel_base::fail_point;
 

@@ -97,9 +97,15 @@ impl StoreComponents {
 
     /// Returns the head of an indexed stream whose name has this hash.
     pub fn head_with_hash(&self, stream: &str, hash: u64) -> umbel::Result<Option<StreamHead>> {
-        if !self.existence.may_contain(hash) {
-            return Ok(None);
+        match self.existence.may_contain(hash) {
+            true => self.head_past_filter(stream),
+            false => Ok(None),
         }
+    }
+
+    /// Returns the head of an indexed stream that the filter of stream names may have.
+    #[inline]
+    pub fn head_past_filter(&self, stream: &str) -> umbel::Result<Option<StreamHead>> {
         let head = self.index.head(stream)?;
         if head.is_none() {
             self.existence.note_false_positive();

@@ -401,17 +401,18 @@ impl ChunkManifest {
     /// Adds a chunk with a capacity of `capacity` bytes and a unique key, and returns it.
     pub fn add(&mut self, capacity: u64, key: u64) -> ChunkEntry {
         fail_point!("events-reuse-positions", |_| {
-            let end = |last: &ChunkEntry| Some(last.start + last.ended?.end);
-            self.add_at(self.chunks.last().and_then(end).unwrap_or(self.next_start), capacity, key)
+            let last = self.chunks.last_mut().filter(|last| last.ended.is_some());
+            let used = last.map(|last| {
+                last.capacity = last.ended.map_or(last.capacity, |ended| ended.end);
+                last.start + last.capacity
+            });
+            self.add_at(used.unwrap_or(self.next_start), capacity, key)
         });
         self.add_at(self.next_start, capacity, key)
     }
 
-    /// Adds a chunk whose positions begin at `start`; those of the chunk before it end there.
+    /// Adds a chunk whose positions begin at `start`.
     fn add_at(&mut self, start: u64, capacity: u64, key: u64) -> ChunkEntry {
-        if let Some(last) = self.chunks.last_mut() {
-            last.capacity = last.capacity.min(start - last.start);
-        }
         let id = self.next_id;
         let entry = ChunkEntry { id, start, capacity, key, ended: None, scavenged: None };
         self.next_id += 1;

@@ -288,15 +288,20 @@ impl FilterWriter {
         Ok(())
     }
 
+    /// Commits a generation whose filter is written.
+    fn commit_written(&mut self, generation: &GenerationWriter) -> Result<()> {
+        fail_point!("existence-start-journal-after-filter", |_| {
+            self.create_journal().and_then(|()| self.commit(generation))
+        });
+        self.commit(generation)
+    }
+
     /// Writes up to about `pages_max` pages of the generation in progress, or completes it. Returns
     /// whether it is complete. After an error it is dropped, and another one is due.
     fn write_some(&mut self, pages_max: u64) -> Result<bool> {
         let Some(mut generation) = self.current_generation.take() else { return Ok(true) };
-        fail_point!("existence-start-journal-after-filter", generation.is_written(), |_| {
-            self.create_journal().and_then(|()| self.commit(&generation)).map(|()| true)
-        });
         let result = if generation.is_written() {
-            self.commit(&generation).map(|()| true)
+            self.commit_written(&generation).map(|()| true)
         } else {
             generation.write_some(pages_max).map(|bytes| {
                 self.gauges.bytes_written.add(bytes);

@@ -82,7 +82,7 @@ impl KindView for CountingView<'_> {
     }
 
     fn estimated_keys(&self) -> f64 {
-        formulas::cardinality(
+        bloom_formulas::cardinality(
             self.header.units,
             self.header.probes.into(),
             nonzero_counters(self.payload),

@@ -135,7 +135,11 @@ impl KindView for StandardView<'_> {
     }
 
     fn estimated_keys(&self) -> f64 {
-        formulas::cardinality(self.header.units, self.header.probes.into(), ones(self.payload))
+        bloom_formulas::cardinality(
+            self.header.units,
+            self.header.probes.into(),
+            ones(self.payload),
+        )
     }
 
     fn estimated_rate(&self) -> f64 {

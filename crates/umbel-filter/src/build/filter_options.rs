@@ -174,8 +174,8 @@ impl FilterOptions {
             FilterKind::Blocked512 => blocked_512::best_probes(bits_per_key),
             FilterKind::Blocked256 => blocked_256::best_probes(bits_per_key),
             FilterKind::SplitBlock => LANES as u32,
-            _ if self.probing == Probing::LevelDb => formulas::leveldb_probes(bits_per_key),
-            _ => formulas::probes_at(bits_per_key),
+            _ if self.probing == Probing::LevelDb => bloom_formulas::leveldb_probes(bits_per_key),
+            _ => bloom_formulas::probes_at(bits_per_key),
         }
     }
 
@@ -186,7 +186,7 @@ impl FilterOptions {
             && self.probes.is_none()
             && self.probing != Probing::LevelDb;
         if by_formula {
-            let units = self.units_for(formulas::bits(keys, rate));
+            let units = self.units_for(bloom_formulas::bits(keys, rate));
             // Near 1 a twentieth more would be all there are.
             if reaches(units, (rate * RATE_TOLERANCE).min(f64::midpoint(rate, 1.0))) {
                 return Ok(self.with_units(keys, units));
@@ -196,7 +196,7 @@ impl FilterOptions {
         let mut enough = self.units_for(bits_max.min(MAX_FILTER_BITS));
         if !reaches(enough, rate) {
             if bits_max > MAX_FILTER_BITS {
-                return Err(BuildError::TooLarge { bits: formulas::bits(keys, rate) });
+                return Err(BuildError::TooLarge { bits: bloom_formulas::bits(keys, rate) });
             }
             let lowest = theoretical_rate(&self.with_units(keys, enough));
             return Err(BuildError::RateOutOfReach { given: rate, lowest });

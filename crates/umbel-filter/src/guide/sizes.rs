@@ -42,8 +42,8 @@
 //! ```
 //! use umbel_filter::bloom_formulas;
 //!
-//! let bits = formulas::bits(1_000_000, 0.01);
-//! assert_eq!((bits, formulas::probes(bits, 1_000_000)), (9_585_059, 7));
+//! let bits = bloom_formulas::bits(1_000_000, 0.01);
+//! assert_eq!((bits, bloom_formulas::probes(bits, 1_000_000)), (9_585_059, 7));
 //! ```
 //!
 //! # The traps

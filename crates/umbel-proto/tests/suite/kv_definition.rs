@@ -52,7 +52,7 @@ impl MessageFields {
         for value in values {
             let bytes = value.encode_to_vec();
             assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(value));
-            check_golden(&bytes);
+            check_golden::<M>(&bytes);
             of_bytes(&bytes, &mut fields);
         }
         assert!(self.0.insert(name, fields).is_none(), "{name} is recorded twice");

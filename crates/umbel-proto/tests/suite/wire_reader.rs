@@ -24,15 +24,17 @@ pub fn first_wire_type(mut bytes: &[u8]) -> WireType {
     decode_key(&mut bytes).expect("a key").1
 }
 
-/// Encodings of the messages in these tests, in hexadecimal. They never change: clients and servers
-/// of other versions exchange these bytes.
+/// Types of the messages in these tests and their encodings, in hexadecimal. They never change:
+/// clients and servers of other versions exchange these bytes.
 const GOLDEN: &str = include_str!("golden_encodings.txt");
 
-/// Checks that an encoding is a golden one.
-pub fn check_golden(bytes: &[u8]) {
+/// Checks that an encoding is a golden one of its message type.
+pub fn check_golden<M>(bytes: &[u8]) {
+    let name = std::any::type_name::<M>().rsplit("::").next().unwrap_or_default();
     let encoding: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let is_golden = encoding.is_empty() || GOLDEN.lines().any(|line| line == encoding);
-    assert!(is_golden, "tests/suite/golden_encodings.txt does not have {encoding}");
+    let line = format!("{name} {encoding}");
+    let is_golden = encoding.is_empty() || GOLDEN.lines().any(|golden| golden == line);
+    assert!(is_golden, "tests/suite/golden_encodings.txt does not have {line}");
 }
 
 /// Checks that a message survives encoding, has these field numbers, and has golden bytes.
@@ -41,5 +43,5 @@ pub fn check<M: Message + Default + PartialEq + Debug>(message: M, expected: &[u
     assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(&message));
     assert_eq!(numbers(&bytes), expected, "{message:?}");
     assert_eq!(bytes.len(), message.encoded_len());
-    check_golden(&bytes);
+    check_golden::<M>(&bytes);
 }

@@ -6,6 +6,6 @@ pub mod kv_report;
 pub mod kv_results;
 pub mod kv_run;
 pub mod memory_peak;
+pub mod phase;
 pub mod phase_runner;
 pub mod read_while_writing;
-pub mod phase;

@@ -241,12 +241,9 @@ pub fn bootstrap(
     for (login, full_name, group, password) in first {
         let state = store.stream_state(&user_stream(login)).map_err(|error| error.to_string())?;
         if state != StreamState::Missing {
-            let user = read(store, login).map_err(|error| error.to_string())?;
-            let is_in_use = |secret: &Secret| {
-                user.as_ref()
-                    .is_some_and(|it| passwords::verify(secret.reveal(), &it.password_hash))
-            };
-            ignored.extend(password.as_ref().filter(|it| !is_in_use(it)).map(|_| login));
+            ignored.extend(
+                password.as_ref().filter(|it| !has_password(store, login, it)).map(|_| login),
+            );
             continue;
         }
         let secret = match password {
@@ -272,12 +269,20 @@ pub fn bootstrap(
     if !ignored.is_empty() {
         tracing::warn!(
             "the configured password for {} has no effect: the user was created before, by an \
-             earlier start or an import; set another one with the call ResetPassword, if need be \
-             while the server runs with --insecure on a loopback address",
+             earlier start or an import; set another one with the call ResetPassword, or Create \
+             where the user was deleted, if need be while the server runs with --insecure on a \
+             loopback address",
             ignored.join(" and ")
         );
     }
     Ok(made)
+}
+
+/// Whether a user exists and has this password. A record that cannot be read has none: it concerns
+/// only the logins of this user.
+fn has_password(store: &Store, login: &str, password: &Secret) -> bool {
+    let user = read(store, login).ok().flatten();
+    user.is_some_and(|user| passwords::verify(password.reveal(), &user.password_hash))
 }
 
 /// Checks that a user survives a write and a read unchanged. For fuzzing only.

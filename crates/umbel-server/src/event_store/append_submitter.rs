@@ -18,7 +18,7 @@ use crate::event_store::append_command::AppendCommand;
 use crate::event_store::append_completion::{AppendCompletion, AppendResult};
 use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
-use crate::resources::inline_read_policy::InlineReadPolicy;
+use crate::resources::inline_policy::InlinePolicy;
 
 /// Number of queued appends after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;
@@ -28,7 +28,7 @@ const APPENDS_PER_GROUP: usize = 64;
 pub struct AppendSubmitter {
     store: Store,
     acl_cache: Arc<AclCache>,
-    inline_appends: InlineReadPolicy,
+    inline_appends: InlinePolicy,
     jobs: mpsc::UnboundedSender<AppendJob>,
     /// Number of jobs that the appender thread has or will have.
     queued_jobs: Arc<AtomicUsize>,
@@ -54,7 +54,7 @@ impl AppendSubmitter {
         let submitter = AppendSubmitter {
             store: store.clone(),
             acl_cache: Arc::clone(acl_cache),
-            inline_appends: InlineReadPolicy::new(env),
+            inline_appends: InlinePolicy::new(env),
             jobs,
             queued_jobs: Arc::default(),
         };

@@ -19,7 +19,7 @@ use crate::event_store::filter_cache::FilterCache;
 use crate::limits::{EXAMINED_EVENTS_MAX, INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
-use crate::resources::inline_read_policy::InlineReadPolicy;
+use crate::resources::inline_policy::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
 
 pub mod append_command;
@@ -38,7 +38,7 @@ pub mod system_projections;
 pub struct EventStore {
     store: Store,
     appends: AppendSubmitter,
-    inline_reads: InlineReadPolicy,
+    inline_reads: InlinePolicy,
     acl_cache: Arc<AclCache>,
     filter_cache: Arc<FilterCache>,
 }
@@ -58,7 +58,7 @@ impl EventStore {
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
         let acl_cache = Arc::new(AclCache::default());
         let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env)?;
-        let inline_reads = InlineReadPolicy::new(env);
+        let inline_reads = InlinePolicy::new(env);
         let filter_cache = Arc::default();
         Ok((EventStore { store, appends, inline_reads, acl_cache, filter_cache }, thread))
     }

@@ -27,7 +27,7 @@ pub use watch_hub::{WatchFilter, Watcher};
 pub use write_request::{WriteCondition, WriteOperation, WriteRequest};
 
 use crate::limits::{INLINE_EVENTS_MAX, SCAN_TIME};
-use crate::resources::inline_read_policy::InlineReadPolicy;
+use crate::resources::inline_policy::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
 use kv_writer::{KvWriter, WriterJob};
 use watch_hub::WatchCounts;
@@ -50,7 +50,7 @@ pub struct KvConfig {
 pub struct KvStore {
     db: Db,
     jobs: mpsc::UnboundedSender<WriterJob>,
-    inline_reads: InlineReadPolicy,
+    inline_reads: InlinePolicy,
     scan_time: Duration,
     watch_counts: Arc<WatchCounts>,
     create_lock: Arc<Mutex<()>>,
@@ -93,7 +93,7 @@ impl KvStore {
         let counts = Arc::new(WatchCounts::default());
         let writer = KvWriter::new(db.clone(), sync, Arc::clone(&counts));
         let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
-        let (quick, creating) = (InlineReadPolicy::new(env), Arc::default());
+        let (quick, creating) = (InlinePolicy::new(env), Arc::default());
         Ok((
             KvStore {
                 db,

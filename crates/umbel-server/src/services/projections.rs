@@ -116,7 +116,7 @@ async fn apply_command(
     request: Request<ProjectionReq>,
 ) -> Result<Response<()>, Status> {
     let name = projection_name(request.into_inner())?;
-    let Some(view) = projection_states::by_name(&name) else {
+    let Some(view) = system_projections::by_name(&name) else {
         return match change {
             ProjectionCommand::Enable => {
                 Err(Status::unimplemented(format!("Projection '{name}' {UNSUPPORTED}")))
@@ -157,7 +157,7 @@ async fn statistics(
     };
     let mut answers = Vec::with_capacity(names.len());
     for name in names {
-        let details = match projection_states::by_name(&name) {
+        let details = match system_projections::by_name(&name) {
             Some(view) => projection_details(&service, name, view).await,
             None => unsupported_details(name),
         };
@@ -231,9 +231,9 @@ mod tests {
 
     #[test]
     fn every_view_that_can_be_stopped_is_built_in() {
-        let kept = BUILT_IN.iter().filter(|name| projection_states::by_name(name).is_some());
+        let kept = BUILT_IN.iter().filter(|name| system_projections::by_name(name).is_some());
         assert_eq!(kept.count(), 3);
-        assert_eq!(projection_states::by_name("$streams"), Some(SystemProjection::Streams));
+        assert_eq!(system_projections::by_name("$streams"), Some(SystemProjection::Streams));
         assert_eq!(check_name("$by_category".to_string()).unwrap(), "$by_category");
         let status = check_name("mine".to_string()).unwrap_err();
         assert_eq!(status.message(), "Projection 'mine' not found");

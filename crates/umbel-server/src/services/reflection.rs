@@ -2,7 +2,7 @@
 //! covers all services of the server. The key-value service is among them if it is served.
 
 use std::convert::Infallible;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -10,6 +10,7 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic_reflection::server::Builder;
+use umbel_env::ProcessLocal;
 use umbel_proto::{DESCRIPTORS, kv};
 
 use crate::grpc::request_body::RequestBody;
@@ -31,8 +32,14 @@ struct Responders {
 }
 
 /// Responders of servers with and without the key-value service. The first call builds them.
-static WITH_KV: LazyLock<Result<Responders, Status>> = LazyLock::new(|| Responders::new(true));
-static WITHOUT_KV: LazyLock<Result<Responders, Status>> = LazyLock::new(|| Responders::new(false));
+#[derive(Default)]
+struct BuiltResponders {
+    with_kv: OnceLock<Result<Responders, Status>>,
+    without_kv: OnceLock<Result<Responders, Status>>,
+}
+
+/// A forked child builds its own: a thread of the parent may have been building.
+static RESPONDERS: ProcessLocal<BuiltResponders> = ProcessLocal::new();
 
 impl Responders {
     fn new(serves_kv: bool) -> Result<Responders, Status> {
@@ -59,8 +66,9 @@ pub async fn call(
     service: &ServerContext,
     request: hyper::Request<RequestBody>,
 ) -> hyper::Response<Body> {
-    let responders = if service.kv.is_some() { &WITH_KV } else { &WITHOUT_KV };
-    let responders = match &**responders {
+    let (serves_kv, built) = (service.kv.is_some(), RESPONDERS.get());
+    let responders = if serves_kv { &built.with_kv } else { &built.without_kv };
+    let responders = match responders.get_or_init(|| Responders::new(serves_kv)) {
         Ok(responders) => responders,
         Err(status) => return status.clone().into_http(),
     };

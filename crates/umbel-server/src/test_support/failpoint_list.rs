@@ -50,7 +50,7 @@ pub const KV_REQUESTS: [(&str, &str); 6] = [
 /// Returns the failpoints that `hunt` does not notice, each active alone.
 pub fn unnoticed(
     failpoints: &[(&'static str, &'static str)],
-    hunt: fn() -> Option<String>,
+    hunt: impl Fn() -> Option<String>,
 ) -> Vec<&'static str> {
     // Other tests with failpoints wait for its end.
     let _scenario = FailScenario::setup();

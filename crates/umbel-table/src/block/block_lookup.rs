@@ -6,8 +6,8 @@ use umbel_arena::{equal_in_line, prefetch_lines};
 use umbel_base::SequenceNumber;
 
 use crate::block::block_search_data::packed;
-use crate::block::entry_layout::{EntryLayout, Trailer, read_long, read_short};
 use crate::block::block_search_data::tag;
+use crate::block::entry_layout::{EntryLayout, Trailer, read_long, read_short};
 use crate::block::{BlockView, SearchGroup};
 use crate::format::{GROUP_ENTRIES_MAX, bytes_equal, head32};
 

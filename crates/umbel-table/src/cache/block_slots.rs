@@ -86,7 +86,7 @@ impl BlockSlots {
         }
     }
 
-    /// SlotArray of a table whose index is paged.
+    /// Slots of a table whose index is paged.
     pub(crate) fn paged(own: &Arena, arena: Arena) -> BlockSlots {
         BlockSlots { paged: Some(PagedBlocks::default()), ..BlockSlots::new(own, arena, 0) }
     }

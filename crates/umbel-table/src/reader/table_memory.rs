@@ -9,9 +9,10 @@ impl Table {
     pub fn pinned_bytes(&self) -> usize {
         let key_bytes: usize =
             self.original_tombstones().iter().map(|t| t.start.len() + t.end.len()).sum();
-        let fragments = size_of_val(self.original_tombstones()) + self.tombstones().memory_bytes();
+        let originals = size_of_val(self.original_tombstones()) + key_bytes;
+        let fragments = self.tombstones().memory_bytes();
         let slots = size_of::<BlockSlots>() + self.slots().memory_bytes();
         let index = self.index().memory_bytes() + self.top().memory_bytes();
-        size_of::<Table>() + index + slots + key_bytes + fragments
+        size_of::<Table>() + index + slots + originals + fragments
     }
 }

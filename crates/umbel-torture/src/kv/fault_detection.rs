@@ -152,16 +152,17 @@ fn by_crashing(fault: &PlantedFault, seed: u64, is_small: bool) -> Option<(u64, 
 
 fn by_failing(fault: &PlantedFault, seed: u64) -> Option<(u64, String)> {
     let mut tries = 0;
-    for name in faults::FAULT_SCRIPTS {
+    for name in fault_campaign::FAULT_SCRIPTS {
         let Some(script) = scripts::named(name) else { continue };
         let script: Arc<Script> = Arc::new(script);
         let script_seed = derive_seed(seed, seed_from_name(name));
-        let (calls, _) = faults::measure(&script, script_seed);
+        let (calls, _) = fault_campaign::measure(&script, script_seed);
         for call in 1..=calls {
             tries += 1;
             let enospc = Fault { kind: FaultKind::Enospc, sticky: false };
             let wrong = FaultPlan::Call(call, enospc);
-            if let Err(what) = faults::run(&script, script_seed, wrong, false, &fault.plant) {
+            if let Err(what) = fault_campaign::run(&script, script_seed, wrong, false, &fault.plant)
+            {
                 return Some((tries, format!("script {name}, call {call}: {what}")));
             }
         }

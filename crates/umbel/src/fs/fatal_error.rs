@@ -6,7 +6,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-/// First failure after which the store refuses writes.
+/// First failure after which the store refuses writes, and the transient one that work waits for.
 #[derive(Debug, Default)]
 pub struct FatalError {
     reason: OnceLock<Error>,
@@ -37,6 +37,11 @@ impl FatalError {
     /// Records the reason why work is postponed, or that it was done.
     pub fn note_postponed(&self, reason: Option<Error>) {
         *self.postponed.lock().ignore_poison() = reason;
+    }
+
+    /// The reason why work is postponed, while it is.
+    pub fn postponed(&self) -> Option<Error> {
+        self.postponed.lock().ignore_poison().clone()
     }
 
     /// Whether a write or sync has failed.

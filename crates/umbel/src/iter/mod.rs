@@ -5,7 +5,7 @@
 
 mod cursor_position;
 mod key_bounds;
-mod range_tombstone_finder;
+pub mod range_tombstone_finder;
 mod shared_key_prefix;
 
 pub mod borrowing_cursor;

@@ -4,12 +4,50 @@ use std::sync::Arc;
 
 use umbel_base::{FragmentedTombstones, SequenceNumber};
 
-/// Range tombstones of several sources, with the stretch of keys around the last key, so that
-/// neighbouring keys need no search.
+/// Range tombstones of several runs. The parts of a run, such as the tables of a level, are in key
+/// order and do not overlap.
+#[derive(Debug, Clone, Default)]
+pub struct TombstoneRuns {
+    /// The parts of all runs. INVARIANT: none is empty.
+    parts: Vec<Arc<FragmentedTombstones>>,
+    /// For each run the end of its parts.
+    run_ends: Vec<usize>,
+}
+
+impl TombstoneRuns {
+    /// Adds parts that each are a run of their own.
+    pub fn push_single(&mut self, parts: impl IntoIterator<Item = Arc<FragmentedTombstones>>) {
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            self.parts.push(part);
+            self.run_ends.push(self.parts.len());
+        }
+    }
+
+    /// Adds a part to the run that begins after part number `first` of all.
+    ///
+    /// REQUIRES: it lies after all parts of the run.
+    pub fn push_part(&mut self, first: usize, part: Arc<FragmentedTombstones>) {
+        if part.is_empty() {
+            return;
+        }
+        if self.parts.len() > first {
+            self.run_ends.pop();
+        }
+        self.parts.push(part);
+        self.run_ends.push(self.parts.len());
+    }
+
+    /// Number of parts.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+}
+
+/// Range tombstones with the stretch of keys around the last key, so that neighbouring keys need no
+/// search.
 #[derive(Debug)]
 pub struct RangeTombstoneFinder {
-    /// INVARIANT: none is empty.
-    sources: Vec<Arc<FragmentedTombstones>>,
+    runs: TombstoneRuns,
     /// `None` before the first search.
     stretch: Option<Stretch>,
 }
@@ -30,21 +68,20 @@ struct Stretch {
 /// A bound of a fragment.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
-    Start { source: usize, fragment: usize },
-    End { source: usize, fragment: usize },
+    Start { part: usize, fragment: usize },
+    End { part: usize, fragment: usize },
 }
 
 impl RangeTombstoneFinder {
     /// Starts without a remembered stretch.
-    pub fn new(mut sources: Vec<Arc<FragmentedTombstones>>) -> Self {
-        sources.retain(|tombstones| !tombstones.is_empty());
-        RangeTombstoneFinder { sources, stretch: None }
+    pub fn new(runs: TombstoneRuns) -> Self {
+        RangeTombstoneFinder { runs, stretch: None }
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.sources.is_empty()
+        self.runs.parts.is_empty()
     }
 
     /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
@@ -56,49 +93,67 @@ impl RangeTombstoneFinder {
     fn newest_over(&mut self, key: &[u8], reader: SequenceNumber) -> Option<SequenceNumber> {
         let remembered = self.stretch.as_ref().filter(|stretch| {
             stretch.reader == reader
-                && stretch.first.is_none_or(|first| self.key(first) <= key)
-                && stretch.end.is_none_or(|end| key < self.key(end))
+                && stretch.first.is_none_or(|first| self.runs.key(first) <= key)
+                && stretch.end.is_none_or(|end| key < self.runs.key(end))
         });
         if let Some(stretch) = remembered {
             return stretch.newest;
         }
-        let stretch = self.stretch_around(key, reader);
+        let stretch = self.runs.stretch_around(key, reader);
         let newest = stretch.newest;
         self.stretch = Some(stretch);
         newest
     }
+}
 
+impl TombstoneRuns {
     fn key(&self, bound: Bound) -> &[u8] {
         match bound {
-            Bound::Start { source, fragment } => self.sources[source].start(fragment),
-            Bound::End { source, fragment } => self.sources[source].end(fragment),
+            Bound::Start { part, fragment } => self.parts[part].start(fragment),
+            Bound::End { part, fragment } => self.parts[part].end(fragment),
         }
     }
 
     fn stretch_around(&self, key: &[u8], reader: SequenceNumber) -> Stretch {
         let mut stretch = Stretch { first: None, end: None, reader, newest: None };
-        for (source, tombstones) in self.sources.iter().enumerate() {
-            let started = tombstones.started_at(key);
-            let next =
-                (started < tombstones.len()).then_some(Bound::Start { source, fragment: started });
-            let (first, end) = match started.checked_sub(1) {
-                None => (None, next),
-                Some(fragment) if key < tombstones.end(fragment) => {
-                    stretch.newest = stretch.newest.max(tombstones.newest_at(fragment, reader));
-                    let first = Bound::Start { source, fragment };
-                    (Some(first), Some(Bound::End { source, fragment }))
-                }
-                Some(fragment) => (Some(Bound::End { source, fragment }), next),
-            };
-            stretch.first = [stretch.first, first]
-                .into_iter()
-                .flatten()
-                .max_by(|&a, &b| self.key(a).cmp(self.key(b)));
-            stretch.end = [stretch.end, end]
-                .into_iter()
-                .flatten()
-                .min_by(|&a, &b| self.key(a).cmp(self.key(b)));
+        let mut first_part = 0;
+        for &end_part in &self.run_ends {
+            let (first, end, newest) = self.stretch_of_run((first_part, end_part), key, reader);
+            first_part = end_part;
+            stretch.newest = stretch.newest.max(newest);
+            let both = |a: Option<Bound>, b: Option<Bound>| [a, b].into_iter().flatten();
+            let compare = |a: &Bound, b: &Bound| self.key(*a).cmp(self.key(*b));
+            stretch.first = both(stretch.first, first).max_by(compare);
+            stretch.end = both(stretch.end, end).min_by(compare);
         }
         stretch
+    }
+
+    /// The bounds around `key` within one run, and the newest tombstone over it.
+    fn stretch_of_run(
+        &self,
+        (first_part, end_part): (usize, usize),
+        key: &[u8],
+        reader: SequenceNumber,
+    ) -> (Option<Bound>, Option<Bound>, Option<SequenceNumber>) {
+        let parts = &self.parts[first_part..end_part];
+        let started = first_part + parts.partition_point(|part| part.start(0) <= key);
+        let next_part = (started < end_part).then_some(Bound::Start { part: started, fragment: 0 });
+        if started == first_part {
+            return (None, next_part, None);
+        }
+        let part = started - 1;
+        let tombstones = &self.parts[part];
+        let after = tombstones.started_at(key);
+        let fragment = after - 1;
+        if key < tombstones.end(fragment) {
+            let (first, end) = (Bound::Start { part, fragment }, Bound::End { part, fragment });
+            return (Some(first), Some(end), tombstones.newest_at(fragment, reader));
+        }
+        let next = match after < tombstones.len() {
+            true => Some(Bound::Start { part, fragment: after }),
+            false => next_part,
+        };
+        (Some(Bound::End { part, fragment }), next, None)
     }
 }

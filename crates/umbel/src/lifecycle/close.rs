@@ -47,7 +47,7 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
         wal_provisioner::wait_for_callers(store);
     }
     let result = if store.read_only { Ok(()) } else { store.or_reserve_again(finish(store)) };
-    budget_sharing::leave(store);
+    shared_memtable_limit::leave(store);
     // Only now may another handle open it, and from now on its files may belong to another store.
     store.context.file_cache.shut_down();
     store.context.obsolete.release_lock();

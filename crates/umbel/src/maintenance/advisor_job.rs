@@ -21,7 +21,7 @@ const REFILTER_BATCH: usize = 64;
 
 impl TableOwner for Store {
     fn close_readers(&self) {
-        budget_sharing::close_readers(self);
+        shared_memtable_limit::close_readers(self);
     }
 
     fn note_filter_miss(&self, table: u64) {

@@ -18,7 +18,7 @@ fn enforce(store: &Store, state: &mut CommitState) -> bool {
     let total = store.budget.sizes.buffers;
     state.bytes_since_check = 0;
     let mut frozen = match store.budget.membership() {
-        Some(membership) => budget_sharing::enforce_shared(store, membership),
+        Some(membership) => shared_memtable_limit::enforce_shared(store, membership),
         None => freeze_above(store, total),
     };
     frozen |= freeze_segment_holders(store, state, total);
@@ -44,7 +44,7 @@ fn freeze_above(store: &Store, total: u64) -> bool {
     }
     let frozen = memory_enforcement::freeze_fullest(store, total / 2);
     match bytes > total * MEMTABLES_HARD_FACTOR {
-        true => budget_sharing::stall_writers(store, || {
+        true => shared_memtable_limit::stall_writers(store, || {
             memtable_bytes(store) > total * MEMTABLES_HARD_FACTOR
         }),
         false => store.memtables_full.store(false, Ordering::Release),
@@ -77,7 +77,7 @@ fn freeze_segment_holders(store: &Store, state: &CommitState, total: u64) -> boo
 /// Releases stalled writers once the memtables are within bounds again.
 pub fn release_writers(store: &Store) {
     let must_wait = match store.budget.membership() {
-        Some(membership) => budget_sharing::must_stall(store, membership),
+        Some(membership) => shared_memtable_limit::must_stall(store, membership),
         None => memtable_bytes(store) > store.budget.sizes.buffers * MEMTABLES_HARD_FACTOR,
     };
     if !must_wait {

@@ -210,7 +210,7 @@ pub fn find_job(
     if let Some((_, keyspace, buffer)) =
         idle.copied().filter_map(|keyspace| oldest(&keyspace)).min_by_key(|(first, ..)| *first)
     {
-        let turn = budget_sharing::take_slot(store, state, JobKind::Flush, true)?;
+        let turn = shared_memtable_limit::take_slot(store, state, JobKind::Flush, true)?;
         let other = keyspace.flush_partner().map(|other| other.id);
         let claimed: Vec<u32> = [keyspace.id].into_iter().chain(other).collect();
         state.flushing.extend(&claimed);
@@ -226,7 +226,7 @@ pub fn find_job(
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
     let job = match urgent {
         Some((_, keyspace)) => {
-            let turn = budget_sharing::take_slot(store, state, JobKind::Compaction, true)?;
+            let turn = shared_memtable_limit::take_slot(store, state, JobKind::Compaction, true)?;
             Job::Compact(Arc::new(compaction_job::pick_most_urgent(&keyspace)?), turn)
         }
         None if is_backing_off(store, state, Priority::Optional) => return None,
@@ -251,7 +251,7 @@ fn find_optional_job(
     };
     // Only a store with a job waits for its slot.
     if let Job::Compact(_, turn) | Job::ProbeGarbage(_, turn) = &mut job {
-        *turn = budget_sharing::take_slot(store, state, JobKind::Compaction, false)?;
+        *turn = shared_memtable_limit::take_slot(store, state, JobKind::Compaction, false)?;
     }
     Some(job)
 }
@@ -277,7 +277,7 @@ fn find_garbage(
     if state.compactions > 0 {
         return None;
     }
-    match garbage_estimator::find_task(store, keyspaces, state) {
+    match hidden_entries_estimator::find_task(store, keyspaces, state) {
         GarbageTask::Compact(job) => Some(Job::Compact(Arc::new(job), JobSlot::default())),
         GarbageTask::Probe(look) => Some(Job::ProbeGarbage(look, JobSlot::default())),
         GarbageTask::Freeze(keyspace) => Some(Job::Freeze(keyspace)),

@@ -56,7 +56,7 @@ pub struct JobSlots {
 }
 
 impl JobSlots {
-    /// SlotArray for `slots` jobs at the same time.
+    /// Slots for `slots` jobs at the same time.
     pub fn new(slots: usize) -> JobSlots {
         JobSlots {
             capacity: slots,

@@ -10,8 +10,8 @@ use umbel_memtable::{Memtable, MemtableOptions};
 use crate::blob::blob_files::BlobFile;
 use crate::options::KeyspaceOptions;
 
-/// Number of range tombstones of a memtable at which it is flushed. Overlapping ones are split, so
-/// a reader pays for up to the square of their number until a flush has dropped the hidden ones.
+/// Number of range tombstones of a memtable at which it is flushed. A flush drops those that newer
+/// ones hide.
 const RANGE_DELETES_MAX: usize = 256;
 
 /// Size of a memtable at which it is flushed.

@@ -3,12 +3,14 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use umbel_base::{Cursor, FragmentedTombstones, Result, SequenceNumber, ValueKind};
+use umbel_base::limits::LEVELS;
+use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 use umbel_table::{BorrowingTableCursor, Table};
 
 use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
+use crate::iter::range_tombstone_finder::TombstoneRuns;
 use crate::super_version::SuperVersion;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
 use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, overlaps};
@@ -104,7 +106,7 @@ pub fn open(
     view: Arc<SuperVersion>,
     bounds: &KeyBounds,
     reading: ReadParams<'_>,
-) -> Result<(SuperVersionCursor, Vec<Arc<FragmentedTombstones>>)> {
+) -> Result<(SuperVersionCursor, TombstoneRuns)> {
     let ReadParams { sequence, prefix_probe: probe, fill_cache } = reading;
     let levels = &view.version.levels;
     let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
@@ -175,14 +177,24 @@ fn tables_in_bounds(tables: &[Arc<TableFile>], bounds: &KeyBounds) -> Range<usiz
 
 /// The range tombstones of each source that may overlap `bounds`. Each source's are shared by all
 /// cursors, so opening one takes no time for each tombstone.
-fn tombstones(view: &SuperVersion, bounds: &KeyBounds) -> Result<Vec<Arc<FragmentedTombstones>>> {
-    let mut found = Vec::new();
+fn tombstones(view: &SuperVersion, bounds: &KeyBounds) -> Result<TombstoneRuns> {
+    let mut found = TombstoneRuns::default();
     for buffer in std::iter::once(&view.active).chain(&view.frozen) {
-        buffer.memtable.add_fragmented_tombstones(&mut found);
+        if buffer.memtable.has_tombstones() {
+            let mut runs = Vec::new();
+            buffer.memtable.add_fragmented_tombstones(&mut runs);
+            found.push_single(runs);
+        }
     }
-    for table in view.version.with_range_tombstones() {
-        if overlaps(table, bounds) {
-            found.push(Arc::clone(table.reader()?.tombstones()));
+    for level in 0..LEVELS {
+        let first = found.len();
+        let tables = view.version.with_range_tombstones(level);
+        for table in tables.filter(|table| overlaps(table, bounds)) {
+            let part = Arc::clone(table.reader()?.tombstones());
+            match level {
+                0 => found.push_single([part]),
+                _ => found.push_part(first, part),
+            }
         }
     }
     Ok(found)

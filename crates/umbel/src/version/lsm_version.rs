@@ -1,5 +1,6 @@
 //! [`Version`]: the tables of one keyspace at one moment.
 
+use std::array;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -20,12 +21,15 @@ pub struct Version {
     pub levels: [Vec<Arc<TableFile>>; LEVELS],
     /// The same tables in the layout for point reads.
     point_index: PointIndex,
-    /// The tables that have range tombstones, level 0 first.
-    with_range_tombstones: Vec<Arc<TableFile>>,
+    /// For each level the indexes of the tables that have range tombstones.
+    with_range_tombstones: [Vec<usize>; LEVELS],
 }
 
-fn tables_with_range_tombstones(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> Vec<Arc<TableFile>> {
-    levels.iter().flatten().filter(|table| table.meta.range_tombstones > 0).cloned().collect()
+fn tables_with_range_tombstones(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> [Vec<usize>; LEVELS] {
+    array::from_fn(|level| {
+        let tables = levels[level].iter().enumerate();
+        tables.filter(|(_, table)| table.meta.range_tombstones > 0).map(|(at, _)| at).collect()
+    })
 }
 
 /// The tables with heads, which nearly always decide the table of a key. So a point read touches
@@ -259,10 +263,9 @@ impl Version {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 
-    /// The tables that have range tombstones, level 0 first.
-    #[inline]
-    pub fn with_range_tombstones(&self) -> &[Arc<TableFile>] {
-        &self.with_range_tombstones
+    /// The tables of a level that have range tombstones.
+    pub fn with_range_tombstones(&self, level: usize) -> impl Iterator<Item = &Arc<TableFile>> {
+        self.with_range_tombstones[level].iter().map(move |&at| &self.levels[level][at])
     }
 
     /// Every table, level 0 first.

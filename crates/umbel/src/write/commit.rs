@@ -93,7 +93,7 @@ fn enqueue<'a>(
         return outcome;
     }
     let group = std::mem::take(&mut *lock_queue(store));
-    commit_group(store, &mut state, &group);
+    commit_group(store, &mut state, &group, post_commit);
     drop(group);
     post_commit.state = Some(state);
     take_outcome(request)
@@ -145,9 +145,18 @@ fn take_outcome(request: &CommitRequest) -> Option<Result<CommitOutcome>> {
     request.outcome.lock().ignore_poison().take()
 }
 
-fn commit_group(store: &Store, state: &mut CommitState, group: &[Arc<CommitRequest>]) {
+fn commit_group(
+    store: &Store,
+    state: &mut CommitState,
+    group: &[Arc<CommitRequest>],
+    post_commit: &mut PostCommit<'_>,
+) {
     let mut commits = 0;
-    for request in group {
+    for (number, request) in group.iter().enumerate() {
+        // A group has no limit, but each memtable has one.
+        if number > 0 {
+            post_commit.freeze(store, state);
+        }
         let writes = &request.writes;
         let outcome = commit_in_order(store, state, request);
         if outcome.is_ok() {

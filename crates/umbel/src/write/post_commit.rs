@@ -37,11 +37,17 @@ impl PostCommit<'_> {
     #[inline]
     pub fn release_lock(&mut self, store: &Store) {
         let Some(mut state) = self.state.take() else { return };
-        if !state.full.is_empty() {
-            self.due.frozen |= freeze_full(&mut state);
-        }
-        self.due.frozen |= memtable_limit::enforce_if_due(store, &mut state);
+        self.freeze(store, &mut state);
         self.due.wal_task |= state.wal.take_task_due();
+    }
+
+    /// Freezes full memtables, and others where all together exceed their limit.
+    #[inline]
+    pub fn freeze(&mut self, store: &Store, state: &mut CommitState) {
+        if !state.full.is_empty() {
+            self.due.frozen |= freeze_full(state);
+        }
+        self.due.frozen |= memtable_limit::enforce_if_due(store, state);
     }
 }
 

@@ -34,12 +34,17 @@ pub fn commit_batch(
     let mut committed = commit::commit(store, writes, durability, &mut post_commit);
     if matches!(committed, Err(Error::DiskFull { .. })) && writes.frees_space() {
         post_commit.release_lock(store);
-        let again = || commit::commit(store, writes, durability, &mut post_commit);
+        let again = || {
+            let committed = commit::commit(store, writes, durability, &mut post_commit);
+            post_commit.release_lock(store);
+            committed
+        };
         committed = disk_full_reclaim::reclaim_and_retry(store, committed, again);
     }
     if let (Some(blobs), Ok(_)) = (&mut blobs, &committed) {
         blobs.keep();
     }
+    drop(blobs);
     post_commit::finish(store, post_commit, committed, durability)
 }
 
@@ -60,7 +65,12 @@ pub fn commit_write(
     let mut committed = commit::commit_one(store, keyspace, action, key, value, &mut post_commit);
     if matches!(committed, Err(Error::DiskFull { .. })) && action.frees_space() {
         post_commit.release_lock(store);
-        let again = || commit::commit_one(store, keyspace, action, key, value, &mut post_commit);
+        let again = || {
+            let committed =
+                commit::commit_one(store, keyspace, action, key, value, &mut post_commit);
+            post_commit.release_lock(store);
+            committed
+        };
         committed = disk_full_reclaim::reclaim_and_retry(store, committed, again);
     }
     post_commit::finish(store, post_commit, committed, None)
@@ -84,5 +94,6 @@ fn commit_long_value(
     if committed.is_ok() {
         blobs.keep();
     }
+    drop(blobs);
     post_commit::finish(store, post_commit, committed, None)
 }

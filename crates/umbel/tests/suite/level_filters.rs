@@ -4,7 +4,7 @@
 use umbel::limits::LEVELS;
 use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, Options};
 use umbel_env::Access;
-use umbel_filter::{FilterOptions, FilterView, HEADER_BYTES, formulas};
+use umbel_filter::{FilterOptions, FilterView, HEADER_BYTES, bloom_formulas};
 use umbel_sim::Sim;
 
 use crate::suite::fixture::{PATH, again, existing, inline, key};
@@ -74,7 +74,7 @@ fn check(keyspace: &Keyspace, rate: f64) {
 fn tables_have_the_probes_of_their_level() {
     let bits = 10 * KEYS as u64;
     for (given, probes) in [(Some(6), 6), (Some(7), 7), (None, 7)] {
-        let rate = formulas::rate(KEYS as u64, bits, probes);
+        let rate = bloom_formulas::rate(KEYS as u64, bits, probes);
         let sim = Sim::new(1);
         let db = Db::open(PATH, inline(&sim.env())).unwrap();
         let options = options(FilterKind::Standard, given);
@@ -109,7 +109,7 @@ fn changed_probes_apply_to_new_tables_and_advisor() {
         fill(&keyspace);
         keyspace.compact(None, None).unwrap();
         assert_eq!(filters(&sim), [(FilterKind::Standard, probes.into(), KEYS as u64)]);
-        let rate = formulas::rate(KEYS as u64, 10 * KEYS as u64, probes.into());
+        let rate = bloom_formulas::rate(KEYS as u64, 10 * KEYS as u64, probes.into());
         let level = db.advice().remove(0).levels.remove(0);
         assert!((level.plain.1 / rate - 1.0).abs() < 0.005, "{} for {rate}", level.plain.1);
         levels.push((level.level, level.plain.0, level.entries));

@@ -1,6 +1,7 @@
 //! [`Appender`]: checks streams, decides, and writes the log; the thread that holds it appends.
 //!
-//! A task enters by [`Appender::try_execute`] and goes through these files in one direction:
+//! A task enters by [`Appender::try_execute`]. An append of existing streams goes through these
+//! files in one direction; a delete, and an append that undeletes, look up metadata once more:
 //!
 //! 1. `append_events`, `delete` or `import_event`: the kind of the task;
 //! 2. `stream_lookup`: states of the streams, then the decision;

@@ -30,14 +30,10 @@ impl Appender {
         if ahead.is_some() {
             return Ok(ahead);
         }
-        if !self.existence.may_contain(hash) {
-            return Ok(None);
+        match self.existence.may_contain(hash) {
+            true => Ok(parts.head_past_filter(stream)?),
+            false => Ok(None),
         }
-        let head = parts.index.head(stream)?;
-        if head.is_none() {
-            parts.existence.note_false_positive();
-        }
-        Ok(head)
     }
 
     /// Returns the head that the stream gets from appends which the index lacks.

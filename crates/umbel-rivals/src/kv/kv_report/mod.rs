@@ -10,8 +10,8 @@ use crate::engines;
 use crate::kv::kv_arguments::KvArguments;
 use crate::kv::kv_results::KvResults;
 
-mod kv_json;
 mod key_shape_tables;
+mod kv_json;
 mod target_table;
 
 pub mod markdown_table;

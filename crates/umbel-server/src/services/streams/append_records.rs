@@ -86,7 +86,7 @@ fn build_transaction(
                 "check {index} is of an unknown kind; only stream_state is supported"
             )));
         };
-        let Some(expected) = transaction::expected_from_number(expected_state) else {
+        let Some(expected) = multi_stream_append::expected_from_number(expected_state) else {
             return Err(invalid(format!(
                 "check {index} expects {expected_state}, but a state is a revision, -1 (no \
                  stream), -2 (any), -4 (exists), -5 (deleted) or -6 (tombstoned)"
@@ -131,8 +131,8 @@ impl CheckOrigins {
 
 fn check_violation(index: usize, violation: VersionConflict) -> ConsistencyViolation {
     let state = StreamStateViolation {
-        expected_state: transaction::expected_number(violation.expected),
-        actual_state: transaction::actual_number(violation.state),
+        expected_state: multi_stream_append::expected_number(violation.expected),
+        actual_state: multi_stream_append::actual_number(violation.state),
         stream: violation.stream,
     };
     ConsistencyViolation {

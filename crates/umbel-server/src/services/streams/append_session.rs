@@ -48,7 +48,7 @@ async fn read_session(
     let mut named = HashSet::new();
     while let Some(part) = parts.message().await.map_err(rich_status::decode_error)? {
         let AppendRequest { stream, records, expected_revision } = part;
-        let expected = match expected_revision.map(transaction::expected_from_number) {
+        let expected = match expected_revision.map(multi_stream_append::expected_from_number) {
             None => ExpectedVersion::Any,
             Some(Some(
                 expected @ (ExpectedVersion::Any
@@ -125,9 +125,9 @@ pub fn revision_conflict_status(violation: &VersionConflict) -> Status {
         StreamState::Tombstoned => return rich_status::tombstoned(stream),
         // Its revisions continue, so the next writer needs the last one.
         StreamState::Deleted { last } => last as i64,
-        state => transaction::actual_number(state),
+        state => multi_stream_append::actual_number(state),
     };
-    rich_status::revision_conflict(stream, transaction::expected_number(*expected), actual)
+    rich_status::revision_conflict(stream, multi_stream_append::expected_number(*expected), actual)
 }
 
 #[cfg(test)]

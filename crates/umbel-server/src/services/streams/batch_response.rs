@@ -95,7 +95,7 @@ impl BatchResponseBuilder {
                 let actual = grpc_status::current_number(*current);
                 let text = grpc_status::wrong_expected_text("Append", stream, &number, &actual);
                 fail_point!("conflict-omit-detail", |_| {
-                    detailed_status(Code::AlreadyExists, &text, "Unknown", &Unknown {})
+                    detailed_status(Code::AlreadyExists, &text, "Unknown", &())
                 });
                 let detail = wrong_expected_version(*expected, *current);
                 detailed_status(Code::AlreadyExists, &text, "WrongExpectedVersion", &detail)

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::atomic::Ordering;
-use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_table::FilterResidency;
 
@@ -155,13 +154,12 @@ fn table_counts(store: &Store) -> MemoryStats {
 
 pub(super) fn descriptors(store: &Store) -> DescriptorStats {
     let [limit, open_tables, reopened, shortages] = store.context.file_cache.summary();
-    let postponed = store.fatal_error.postponed.lock().ignore_poison();
     DescriptorStats {
         open_tables_max: (limit < u64::MAX).then_some(limit),
         open_tables,
         reopened,
         exhaustions: shortages,
-        postponed_work: postponed.as_ref().map(ToString::to_string),
+        postponed_work: store.fatal_error.postponed().map(|reason| reason.to_string()),
     }
 }
 

@@ -14,12 +14,12 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use umbel_base::{Cursor, Error, FragmentedTombstones, Result, SequenceNumber, ValueKind};
+use umbel_base::{Cursor, Error, Result, SequenceNumber, ValueKind};
 
 use crate::cache::cursor_memory::CursorMemory;
 use crate::iter::cursor_position::CursorPosition;
 use crate::iter::key_bounds::{is_before_lower, is_past_upper, put_successor};
-use crate::iter::range_tombstone_finder::RangeTombstoneFinder;
+use crate::iter::range_tombstone_finder::{RangeTombstoneFinder, TombstoneRuns};
 
 /// Number of hidden versions of one key after which a seek is cheaper than more steps.
 const STEPS_MAX: u32 = 8;
@@ -82,7 +82,7 @@ impl<C: Cursor> VisibleCursor<C> {
     pub fn new(
         inner: C,
         sequence: SequenceNumber,
-        tombstones: Vec<Arc<FragmentedTombstones>>,
+        tombstones: TombstoneRuns,
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> Self {

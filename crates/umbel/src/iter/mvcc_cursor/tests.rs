@@ -6,6 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
 
+use crate::iter::range_tombstone_finder::TombstoneRuns;
+
 use crate::cache::cursor_memory::CursorMemory;
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
@@ -124,7 +126,8 @@ proptest! {
             let ranges = ranges.iter().enumerate().filter(|(i, _)| *i as u64 % sources == source);
             Arc::new(FragmentedTombstones::new(ranges.map(|(_, tombstone)| tombstone)))
         };
-        let tombstones = (0..sources).map(of_source).collect();
+        let mut tombstones = TombstoneRuns::default();
+        tombstones.push_single((0..sources).map(of_source));
         let inner = merge(&rows, sources);
         let memory = Arc::new(CursorMemory::new(1));
         let mut cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
@@ -157,7 +160,7 @@ proptest! {
         let mut inner = RowCursor::new(rows);
         inner.movements_left = movements;
         let mut cursor =
-            VisibleCursor::new(inner, 1000, Vec::new(), Bound::Unbounded, Bound::Unbounded);
+            VisibleCursor::new(inner, 1000, <_>::default(), Bound::Unbounded, Bound::Unbounded);
         let mut seen = 0;
         let mut moved = if backward { cursor.seek_to_last() } else { cursor.seek_to_first() };
         while moved.is_ok() && cursor.valid() {
@@ -189,8 +192,13 @@ fn long_runs_of_versions_are_skipped_by_seeks() {
         for backward in [false, true] {
             let mut inner = RowCursor::new(rows.clone());
             inner.movements_left = 60;
-            let mut cursor =
-                VisibleCursor::new(inner, sequence, Vec::new(), Bound::Unbounded, Bound::Unbounded);
+            let mut cursor = VisibleCursor::new(
+                inner,
+                sequence,
+                TombstoneRuns::default(),
+                Bound::Unbounded,
+                Bound::Unbounded,
+            );
             let mut seen = 0;
             if backward {
                 cursor.seek_to_last().unwrap()

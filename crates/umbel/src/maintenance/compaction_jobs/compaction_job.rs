@@ -92,7 +92,8 @@ pub fn pick_bottommost_rewrite(
 ) -> (Option<CompactionJob>, AwaitedRelease) {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.super_version.load().version);
-    let found = bottommost::pick_rewrite(&picker_input::build(&version, &options, &[]), readers);
+    let found =
+        bottommost_picker::pick_rewrite(&picker_input::build(&version, &options, &[]), readers);
     let awaited = AwaitedRelease {
         oldest: found.oldest_reader_needed,
         released_one_of: found.blocking_snapshots,
@@ -110,7 +111,7 @@ pub fn pick_bottommost(
 ) -> JobPick {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.super_version.load().version);
-    match bottommost::pick_in_range(
+    match bottommost_picker::pick_in_range(
         &picker_input::build(&version, &options, &[]),
         wanted,
         range,
@@ -267,7 +268,7 @@ impl CompactionJob {
     /// Returns the end of its keys.
     pub fn resume_key(&self) -> ResumeKey {
         let (_, table) = self.inputs.last()?;
-        bottommost::resume_key_of(&table.meta.largest, table.meta.largest_is_exclusive)
+        bottommost_picker::resume_key_of(&table.meta.largest, table.meta.largest_is_exclusive)
     }
 
     fn move_table(&self, store: &Store) -> Result<StreamCounts> {

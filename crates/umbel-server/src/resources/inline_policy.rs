@@ -1,12 +1,12 @@
-//! [`InlineReadPolicy`]: decides whether short reads run on the calling thread.
+//! [`InlinePolicy`]: decides whether short operations run on the calling thread.
 //!
-//! A read of one event in memory takes some microseconds; handing it to another thread triples
-//! that, because of two wake-ups. But a read that waits for the disk would block the calls of other
-//! clients. No caller knows in advance which it will be, so the last reads decide. After a slow
-//! read, all reads go to threads for a while.
+//! A read or an append of one event in memory takes some microseconds. Handing it to another thread
+//! triples that, because of two wake-ups. But one that waits for the disk would block the calls of
+//! other clients. No caller knows in advance which it will be, so the last ones decide. After a
+//! slow one, all go to threads for a while.
 //!
-//! A read whose thread was only preempted says nothing about the disk. With clients on the same
-//! machine this happens to one read in some hundreds, and would keep all of them on threads.
+//! An operation whose thread was only preempted says nothing about the disk. With clients on the
+//! same machine this happens to one read in some hundreds, and would keep all of them on threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,30 +15,30 @@ use umbel_env::Env;
 
 use crate::limits::{INLINE_PAUSE, INLINE_TIME_MAX};
 
-/// Decides whether short reads run inline.
+/// Decides whether short operations run inline.
 #[derive(Debug)]
-pub struct InlineReadPolicy {
+pub struct InlinePolicy {
     env: Env,
-    /// End of the pause of inline reads, in microseconds of the clock.
+    /// End of the pause of inline operations, in microseconds of the clock.
     paused_until: AtomicU64,
 }
 
-impl InlineReadPolicy {
-    /// Creates the state with inline reads allowed.
-    pub fn new(env: &Env) -> InlineReadPolicy {
-        InlineReadPolicy { env: env.clone(), paused_until: AtomicU64::new(0) }
+impl InlinePolicy {
+    /// Creates the state with inline operations allowed.
+    pub fn new(env: &Env) -> InlinePolicy {
+        InlinePolicy { env: env.clone(), paused_until: AtomicU64::new(0) }
     }
 
-    /// Whether the next read may run inline.
+    /// Whether the next operation may run inline.
     pub fn is_allowed(&self) -> bool {
         micros(self.env.clock.now()) >= self.paused_until.load(Ordering::Relaxed)
     }
 
-    /// Runs a read inline.
-    pub fn run<T>(&self, read: impl FnOnce() -> T) -> T {
+    /// Runs an operation inline.
+    pub fn run<T>(&self, operation: impl FnOnce() -> T) -> T {
         let Env { clock, resources, .. } = &self.env;
         let (before, waits) = (clock.now(), resources.context_switches());
-        let done = read();
+        let done = operation();
         let after = clock.now();
         let has_waited = || waits.is_none() || resources.context_switches() != waits;
         if after.saturating_sub(before) > INLINE_TIME_MAX && has_waited() {
@@ -98,9 +98,9 @@ mod tests {
         }
     }
 
-    fn quick(clock: &Arc<StubClock>, waits: &Arc<WaitCounter>) -> InlineReadPolicy {
+    fn quick(clock: &Arc<StubClock>, waits: &Arc<WaitCounter>) -> InlinePolicy {
         let (clock, resources) = (Arc::clone(clock), Arc::clone(waits));
-        InlineReadPolicy::new(&Env { clock, resources, ..Env::system() })
+        InlinePolicy::new(&Env { clock, resources, ..Env::system() })
     }
 
     #[test]
