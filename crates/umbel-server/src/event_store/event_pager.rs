@@ -48,13 +48,13 @@ impl EventPager {
     /// A read of these events.
     pub fn new(range: ReadRange, resolve_links: bool) -> EventPager {
         let hides_streams = range.source.is_by_position();
-        let resolution = EventResolution { resolve_links, hides_streams, read_scope: None };
+        let resolution = EventResolution { resolve_links, hides_streams, readable_streams: None };
         EventPager { range, resolution, reader: None, view_state: None }
     }
 
     /// Restricts from now on the other streams that are shown.
-    pub fn set_read_scope(&mut self, scope: Option<ReadableStreams>) {
-        self.resolution.read_scope = scope;
+    pub fn set_readable_streams(&mut self, scope: Option<ReadableStreams>) {
+        self.resolution.readable_streams = scope;
     }
 
     /// Whether a page is quick to read from memory: the source is a stream, and links are not

@@ -13,7 +13,7 @@ pub struct EventResolution {
     /// Whether events of streams that the reader may not read are left out.
     pub hides_streams: bool,
     /// The other streams that the reader may see; `None` for all.
-    pub read_scope: Option<ReadableStreams>,
+    pub readable_streams: Option<ReadableStreams>,
 }
 
 impl EventResolution {
@@ -42,7 +42,7 @@ impl EventResolution {
 
     /// Whether the reader may read the stream of this event.
     fn allows(&self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
-        self.read_scope.as_ref().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
+        self.readable_streams.as_ref().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
     }
 }
 

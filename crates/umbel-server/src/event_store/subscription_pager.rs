@@ -92,8 +92,8 @@ impl SubscriptionPager {
     }
 
     /// Restricts from now on the other streams that are shown.
-    pub fn set_read_scope(&mut self, scope: Option<ReadableStreams>) {
-        self.resolution.read_scope = scope;
+    pub fn set_readable_streams(&mut self, scope: Option<ReadableStreams>) {
+        self.resolution.readable_streams = scope;
     }
 
     /// Wake-up for events after the last page.

@@ -30,9 +30,9 @@ impl ReadPermission {
         caller: Caller,
         stream: &str,
     ) -> Result<ReadPermission, Status> {
-        let mut permit = ReadPermission { caller, stream: stream.into() };
-        permit.revalidate(service).await?;
-        Ok(permit)
+        let mut permission = ReadPermission { caller, stream: stream.into() };
+        permission.revalidate(service).await?;
+        Ok(permission)
     }
 
     /// Checks the permission again. Returns the scope of other streams that the reader may see;

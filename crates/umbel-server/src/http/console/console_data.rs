@@ -220,7 +220,7 @@ async fn events(
 ) -> Result<(Value, PageReservation), Status> {
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
-    let mut permit = ReadPermission::new(service, caller.clone(), stream).await?;
+    let mut permission = ReadPermission::new(service, caller.clone(), stream).await?;
     let from = query.number("from")?.unwrap_or(match direction {
         Direction::Forwards => 0,
         Direction::Backwards => u64::MAX,
@@ -230,7 +230,7 @@ async fn events(
     let max_events =
         query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
     let mut reader = EventPager::new(ReadRange { source, direction, from, through }, true);
-    reader.set_read_scope(permit.revalidate(service).await?);
+    reader.set_readable_streams(permission.revalidate(service).await?);
     let read = service.store.read_page(reader, max_events, reservation).await;
     let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
     let state = page.state.map(|state| match state {

@@ -23,7 +23,7 @@ pub async fn scan(
     request: Request<ScanRequest>,
 ) -> Result<Response<ResponseStream<ScanResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
-    let permit = OperatorPermission::new(Caller::from_extensions(request.extensions()));
+    let permission = OperatorPermission::new(Caller::from_extensions(request.extensions()));
     let mut request = request.into_inner();
     let range = request_checks::scan_range(&mut request)?;
     let keyspace = request_checks::find_keyspace(&call.kv, &request.keyspace)?;
@@ -32,7 +32,7 @@ pub async fn scan(
         .without_values(request.keys_only);
     let snapshot = call.kv.snapshot();
     let unsent = held.pending_page();
-    let pages = ScanPages::new(call, (held, permit), scanner, snapshot);
+    let pages = ScanPages::new(call, (held, permission), scanner, snapshot);
     Ok(with_pending_page(stream_steps(pages, step), unsent))
 }
 
@@ -56,7 +56,7 @@ async fn step(mut pages: ScanPages) -> (Vec<ScanResult>, Option<ScanPages>) {
 pub struct ScanPages {
     call: KvCall,
     quota_share: OutboundShare,
-    grant: OperatorPermission,
+    permission: OperatorPermission,
     lease: SnapshotLease,
     /// Time at which the snapshot is released.
     deadline: Deadline,
@@ -68,7 +68,7 @@ impl ScanPages {
     /// Creates the pages of `scanner` in `snapshot`.
     pub fn new(
         call: KvCall,
-        (held, permit): (OutboundShare, OperatorPermission),
+        (held, permission): (OutboundShare, OperatorPermission),
         scanner: Scanner,
         snapshot: umbel::Snapshot,
     ) -> ScanPages {
@@ -77,7 +77,7 @@ impl ScanPages {
         ScanPages {
             call,
             quota_share: held,
-            grant: permit,
+            permission,
             lease,
             deadline: until,
             scanner: Some(scanner),
@@ -100,7 +100,7 @@ impl ScanPages {
             .limit(self.quota_share.reserve_page())
             .await
             .map_err(|_| self.expired_status())??;
-        self.grant.revalidate(&self.call.service).await?;
+        self.permission.revalidate(&self.call.service).await?;
         let snapshot = self.lease.snapshot().ok_or_else(|| self.expired_status())?;
         let page = self.deadline.limit(self.call.kv.page(scanner, snapshot, reservation)).await;
         let ((page, scanner), reservation) = page.map_err(|_| self.expired_status())??;
@@ -109,9 +109,9 @@ impl ScanPages {
         Ok(Some(page))
     }
 
-    /// Releases the snapshot, and returns the quota share and the grant.
+    /// Releases the snapshot, and returns the quota share and the permission.
     pub fn into_grant(self) -> (OutboundShare, OperatorPermission) {
-        (self.quota_share, self.grant)
+        (self.quota_share, self.permission)
     }
 
     fn expired_status(&self) -> Status {

@@ -44,7 +44,7 @@ pub async fn watch(
 ) -> Result<Response<ResponseStream<WatchResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
     let unsent = held.pending_page();
-    let permit = OperatorPermission::new(Caller::from_extensions(request.extensions()));
+    let permission = OperatorPermission::new(Caller::from_extensions(request.extensions()));
     let WatchRequest { keyspace, prefix, with_entries, keys_only } = request.into_inner();
     request_checks::check_bound("prefix", &prefix)?;
     let found = request_checks::find_keyspace(&call.kv, &keyspace)?;
@@ -57,10 +57,10 @@ pub async fn watch(
         true => {
             let range = ScanRange::new(&prefix, Vec::new(), Vec::new());
             let scanner = Scanner::new(found, range, 0).without_values(keys_only);
-            let pages = ScanPages::new(call.clone(), (held, permit), scanner, snapshot);
+            let pages = ScanPages::new(call.clone(), (held, permission), scanner, snapshot);
             WatchStage::Entries(Box::new(pages))
         }
-        false => WatchStage::Starting(held, permit),
+        false => WatchStage::Starting(held, permission),
     };
     let watch = WatchCall { call, watcher, sequence, stage };
     Ok(with_pending_page(stream_steps(watch, step), unsent))
@@ -74,7 +74,7 @@ async fn step(watch: WatchCall) -> (Vec<WatchResult>, Option<WatchCall>) {
 }
 
 async fn next(mut watch: WatchCall) -> Result<(WatchEvent, WatchCall), Status> {
-    let (held, permit) = match watch.stage {
+    let (held, permission) = match watch.stage {
         WatchStage::Entries(mut pages) => match pages.next().await? {
             Some(page) if !page.entries.is_empty() => {
                 watch.stage = WatchStage::Entries(pages);
@@ -83,8 +83,8 @@ async fn next(mut watch: WatchCall) -> Result<(WatchEvent, WatchCall), Status> {
             }
             _ => pages.into_grant(),
         },
-        WatchStage::Starting(held, permit) => (held, permit),
-        WatchStage::Changes(held, mut permit) => {
+        WatchStage::Starting(held, permission) => (held, permission),
+        WatchStage::Changes(held, mut permission) => {
             held.release().await;
             let KvCall { service, deadline, .. } = &watch.call;
             let update = tokio::select! {
@@ -94,13 +94,13 @@ async fn next(mut watch: WatchCall) -> Result<(WatchEvent, WatchCall), Status> {
             };
             let bytes = update.encoded_len();
             let reservation = deadline.limit(held.reserve(bytes)).await??;
-            permit.revalidate(service).await?;
+            permission.revalidate(service).await?;
             held.charge(reservation, bytes);
-            watch.stage = WatchStage::Changes(held, permit);
+            watch.stage = WatchStage::Changes(held, permission);
             return Ok((WatchEvent::Changes(update), watch));
         }
     };
-    watch.stage = WatchStage::Changes(held, permit);
+    watch.stage = WatchStage::Changes(held, permission);
     let started = Started { sequence: watch.sequence };
     Ok((WatchEvent::Started(started), watch))
 }

@@ -12,7 +12,7 @@ use crate::server_context::ServerContext;
 pub struct OperatorPermission(Caller);
 
 impl OperatorPermission {
-    /// Grant of the caller.
+    /// Permission of the caller.
     pub fn new(caller: Caller) -> OperatorPermission {
         OperatorPermission(caller)
     }

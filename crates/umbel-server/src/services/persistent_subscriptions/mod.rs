@@ -225,9 +225,9 @@ async fn read(
         .and_then(|option| option.content)
         .ok_or_else(|| Status::invalid_argument("the options have no uuid_option"))?;
     let stream = key.stream.as_deref().unwrap_or(ALL_STREAM);
-    let mut permit = ReadPermission::new(&service, caller, stream).await?;
+    let mut permission = ReadPermission::new(&service, caller, stream).await?;
     let is_of_all = key.stream.is_none();
-    revalidate(&mut permit, &service, is_of_all).await?;
+    revalidate(&mut permission, &service, is_of_all).await?;
     let group = service.group_registry.command_sender(&service, &key).await?;
     let (answers, events) = mpsc::channel(capacity + 2);
     let joining =
@@ -240,7 +240,7 @@ async fn read(
     tokio::spawn(forward_commands(messages, group, id, answers, closed));
     let reading = ConsumerStream {
         service,
-        grant: permit,
+        permission,
         reads_all_streams: is_of_all,
         deadline,
         // Clients compare it with their request.
@@ -323,7 +323,7 @@ fn parse_command(id: ConsumerId, content: ReadReqContent) -> Result<Option<Group
 /// Response stream of a consumer.
 struct ConsumerStream {
     service: Arc<ServerContext>,
-    grant: ReadPermission,
+    permission: ReadPermission,
     /// Whether the group's source is all streams.
     reads_all_streams: bool,
     deadline: Deadline,
@@ -361,12 +361,16 @@ impl ConsumerStream {
     /// Restricts a response to what the consumer may see: links to streams without read permission
     /// stay unresolved.
     async fn redact(&mut self, mut answer: ReadResp) -> ConsumerResponse {
-        let sees_all = revalidate(&mut self.grant, &self.service, self.reads_all_streams).await?;
+        let sees_all =
+            revalidate(&mut self.permission, &self.service, self.reads_all_streams).await?;
         if !sees_all
             && let Some(ReadRespContent::Event(ReadRespEvent { event, link: Some(_), .. })) =
                 &mut answer.content
             && let Some(target) = event.as_ref().and_then(|event| event.stream_identifier.clone())
-            && !self.grant.allows(&self.service, &proto_convert::stream_name(Some(target))?).await?
+            && !self
+                .permission
+                .allows(&self.service, &proto_convert::stream_name(Some(target))?)
+                .await?
         {
             *event = None;
         }
@@ -377,11 +381,11 @@ impl ConsumerStream {
 /// Whether the consumer may read every stream; an error if it may not consume any more. A group of
 /// all events sends each event to one consumer, so each consumer must be able to see all of them.
 async fn revalidate(
-    permit: &mut ReadPermission,
+    permission: &mut ReadPermission,
     service: &ServerContext,
     is_of_all: bool,
 ) -> Result<bool, Status> {
-    let sees_all = permit.revalidate(service).await?.is_none();
+    let sees_all = permission.revalidate(service).await?.is_none();
     if is_of_all && !sees_all { Err(grpc_status::access_denied()) } else { Ok(sees_all) }
 }
 

@@ -33,7 +33,7 @@ pub async fn read(
     let caller = Caller::from_extensions(request.extensions());
     let mut parsed = ReadRequest::from_options(request.into_inner().options)?;
     let stream = parsed.source.name().cloned();
-    let permit =
+    let permission =
         ReadPermission::new(&service, caller, stream.as_deref().unwrap_or(ALL_STREAM)).await?;
     if let (Source::All, ReadStart::At(position)) = (&parsed.source, parsed.start)
         && position > service.store.visible_position()
@@ -56,7 +56,7 @@ pub async fn read(
             let reading = ReadCall {
                 service,
                 quota_share: held,
-                grant: permit,
+                permission,
                 deadline,
                 form: parsed.form,
                 reports_stream_ends: parsed.reports_stream_ends,
@@ -70,7 +70,8 @@ pub async fn read(
             stream_steps(reading, ReadCall::step)
         }
         ReadExtent::Subscription => {
-            let subscription = CatchUpSubscription::new((service, held), permit, deadline, parsed);
+            let subscription =
+                CatchUpSubscription::new((service, held), permission, deadline, parsed);
             stream_steps(subscription, CatchUpSubscription::step)
         }
     };
@@ -81,7 +82,7 @@ pub async fn read(
 struct ReadCall {
     service: Arc<ServerContext>,
     quota_share: OutboundShare,
-    grant: ReadPermission,
+    permission: ReadPermission,
     deadline: Deadline,
     form: UuidForm,
     reports_stream_ends: bool,
@@ -110,7 +111,7 @@ impl ReadCall {
         }
         let Some(mut reader) = self.pager.take() else { return Ok((Vec::new(), false)) };
         let reservation = self.deadline.limit(self.quota_share.reserve_page()).await??;
-        reader.set_read_scope(self.grant.revalidate(&self.service).await?);
+        reader.set_readable_streams(self.permission.revalidate(&self.service).await?);
         let page = self.service.store.read_page(reader, self.left, reservation);
         let page = self.deadline.limit(page).await?;
         let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;

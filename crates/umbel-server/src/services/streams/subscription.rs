@@ -43,7 +43,7 @@ const EMPTY_STREAM_REVISION: i64 = -1;
 pub struct CatchUpSubscription {
     service: Arc<ServerContext>,
     held: OutboundShare,
-    grant: ReadPermission,
+    permission: ReadPermission,
     deadline: Deadline,
     request: ReadRequest,
     /// Number of examined events after which a filtered subscription sends a checkpoint.
@@ -63,7 +63,7 @@ impl CatchUpSubscription {
     /// Creates a subscription that begins where the request says.
     pub fn new(
         (service, held): (Arc<ServerContext>, OutboundShare),
-        permit: ReadPermission,
+        permission: ReadPermission,
         deadline: Deadline,
         mut request: ReadRequest,
     ) -> CatchUpSubscription {
@@ -72,7 +72,7 @@ impl CatchUpSubscription {
         CatchUpSubscription {
             service,
             held,
-            grant: permit,
+            permission,
             deadline,
             request,
             checkpoint_interval: interval,
@@ -105,7 +105,7 @@ impl CatchUpSubscription {
             if self.service.is_stopping() {
                 return Err(grpc_status::shutting_down());
             }
-            follower.set_read_scope(self.grant.revalidate(&self.service).await?);
+            follower.set_readable_streams(self.permission.revalidate(&self.service).await?);
             let (store, through) = (self.service.store.handle(), self.visible_through());
             let read = move || follower.next_page(&store, through);
             let page = self.held.read_page(read, SubscriptionPage::bytes);
@@ -150,7 +150,7 @@ impl CatchUpSubscription {
         let resolution = EventResolution {
             resolve_links: self.request.resolve_links,
             hides_streams: self.request.source.is_by_position(),
-            read_scope: None,
+            readable_streams: None,
         };
         Ok(SubscriptionPager::new(subscription, clock, interval, resolution))
     }
@@ -296,10 +296,11 @@ mod tests {
                 };
                 append("cart");
                 let service = Arc::clone(&fixture.service);
-                let permit = ReadPermission::new(&service, Caller::Trusted, "cart").await.unwrap();
+                let permission =
+                    ReadPermission::new(&service, Caller::Trusted, "cart").await.unwrap();
                 let held = service.outbound_quota.new_share(None);
                 let (never, of) = (Deadline::NEVER, (service, held));
-                let subscription = CatchUpSubscription::new(of, permit, never, request);
+                let subscription = CatchUpSubscription::new(of, permission, never, request);
                 let mut answers = stream_steps(subscription, CatchUpSubscription::step);
                 while !matches!(
                     answers.next().await.unwrap().unwrap().content,

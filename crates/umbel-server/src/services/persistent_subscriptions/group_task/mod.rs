@@ -424,7 +424,8 @@ fn source_pager(
     subscription: Subscription,
 ) -> SubscriptionPager {
     let resolve_links = config.settings.resolve_links;
-    let resolution = EventResolution { resolve_links, hides_streams: false, read_scope: None };
+    let resolution =
+        EventResolution { resolve_links, hides_streams: false, readable_streams: None };
     let interval = config.filter.is_some().then_some(u64::MAX);
     SubscriptionPager::new(subscription, &service.env.clock, interval, resolution)
 }
