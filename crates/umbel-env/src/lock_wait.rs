@@ -114,4 +114,24 @@ mod tests {
         env.lock(&path, Duration::from_secs(10)).unwrap();
         assert_eq!(paused.pauses.load(Ordering::Relaxed), pauses, "it was free at once");
     }
+
+    /// Story: a store in a new directory was locked. Its lock file had the number of a file that
+    /// another thread had just closed, and whose registration was not removed yet.
+    #[test]
+    fn new_directories_are_free_while_others_are_released() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock_often = |thread: u32| {
+            let env = Env::system();
+            for round in 0..300 {
+                let path = folder.path().join(format!("{thread}-{round}"));
+                env.files.create_dir_all(&path).unwrap();
+                let held = env.lock(&path.join("LOCK"), Duration::ZERO).unwrap();
+                std::fs::remove_dir_all(&path).unwrap();
+                drop(held);
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..4).for_each(|thread| drop(scope.spawn(move || lock_often(thread))));
+        });
+    }
 }

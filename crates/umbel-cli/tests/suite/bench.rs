@@ -187,7 +187,7 @@ fn invalid_names_and_numbers_are_rejected_before_start() {
         (&["--benchmarks=fillseq,snappycomp"], &["`snappycomp`", "Umbel does not have; take"]),
         (&["--benchmarks=snappyuncomp"], &["`snappyuncomp`", "--compression=lz4"]),
         (&["--db="], &["--db is empty"]),
-        (&["--format=rocks"], &["`rocks`", "rocksdb, leveldb"]),
+        (&["--format=rocks"], &["'rocks'", "rocksdb, leveldb"]),
     ];
     for (flags, parts) in cases {
         let run = bench(&fixture, flags).fails(2, parts);

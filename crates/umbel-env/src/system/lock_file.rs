@@ -36,9 +36,24 @@ fn registry() -> MutexGuard<'static, BTreeSet<FileIdentity>> {
     REGISTRY.get().lock().ignore_poison()
 }
 
+/// Locked while a lock is released. Between the close of a file and the end of its registration, a
+/// new file may have its identity.
+static RELEASING: ProcessLocal<Mutex<()>> = ProcessLocal::new();
+
+fn releasing() -> MutexGuard<'static, ()> {
+    RELEASING.get().lock().ignore_poison()
+}
+
 /// A held lock.
 #[derive(Debug)]
 pub(super) struct SystemLock {
+    /// `None` once it is released.
+    held: Option<HeldLock>,
+}
+
+/// The files of a lock, and their registrations.
+#[derive(Debug)]
+struct HeldLock {
     file: LockedFile,
     /// The directory, locked too where the system supports it. A process that deletes the file and
     /// creates a new one does not get a second lock.
@@ -48,7 +63,15 @@ pub(super) struct SystemLock {
 
 impl Lock for SystemLock {
     fn is_pinned(&self, through: u64) -> Result<bool> {
-        Ok(version_pin::is_pinned(&self.file.file, through))
+        let held = self.held.as_ref();
+        Ok(held.is_some_and(|held| version_pin::is_pinned(&held.file.file, through)))
+    }
+}
+
+impl Drop for SystemLock {
+    fn drop(&mut self) {
+        let _releasing = releasing();
+        self.held = None;
     }
 }
 
@@ -108,6 +131,20 @@ impl SystemLock {
     /// Takes the lock of the file at a location, creating the file where missing. `path` is what
     /// errors name.
     pub(super) fn take(location: &Location, path: &Path) -> Result<SystemLock> {
+        let held = match HeldLock::take(location, path) {
+            Err(Error::Locked(_)) => {
+                // The registration may be that of another file, which is closed.
+                let _none_is_being_released = releasing();
+                HeldLock::take(location, path)
+            }
+            taken => taken,
+        };
+        held.map(|held| SystemLock { held: Some(held) })
+    }
+}
+
+impl HeldLock {
+    fn take(location: &Location, path: &Path) -> Result<HeldLock> {
         let failed = |error: io::Error| Error::io("lock", path, error);
         let is_locked = || Error::Locked(path.parent().unwrap_or(path).to_path_buf());
         let directory = open_directory::open_parent(location).map_err(failed)?;
@@ -134,6 +171,6 @@ impl SystemLock {
             Err(error) => return Err(failed(error.into())),
         };
         let registrations = [file_line, directory_line];
-        Ok(SystemLock { file, _directory: directory, _registrations: registrations })
+        Ok(HeldLock { file, _directory: directory, _registrations: registrations })
     }
 }
