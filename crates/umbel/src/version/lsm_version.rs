@@ -195,7 +195,6 @@ impl Version {
             }
         }
         next.point_index = PointIndex::new(&next.levels);
-        next.with_range_tombstones = tables_with_range_tombstones(&next.levels);
         next
     }
 
