@@ -50,7 +50,7 @@ pub use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck
 pub use crate::append::import::{Import, ImportReport};
 pub use crate::append::pending_append::PendingAppend;
 pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_backup};
-pub use crate::backup::file_copy::{CopyOptions, CopyProgress};
+pub use crate::backup::copy_throttle::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::open::folder_kind::check_folder_kind;

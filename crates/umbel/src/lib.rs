@@ -34,7 +34,6 @@
 
 mod advisor;
 mod api;
-mod blob;
 mod cache;
 mod compaction;
 mod fs;
@@ -69,8 +68,8 @@ pub use crate::fs::create_dir::enclosing_store;
 pub use crate::lifecycle::checkpoint::CheckpointReport;
 pub use crate::lifecycle::verify_store::VerifyReport;
 pub use options::{
-    Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushGate, HashKind,
-    KeyPrefix, KeyspaceOptions, LevelFilter, Options,
+    Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushPrecondition,
+    HashKind, KeyPrefix, KeyspaceOptions, LevelFilter, Options,
 };
 pub use shared_budget::{MemoryBudget, MemoryBudgetStats};
 pub use umbel_base::{Error, Result, limits};

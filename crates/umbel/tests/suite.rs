@@ -17,7 +17,7 @@ mod suite {
     mod existence_damage;
     mod existence_maintenance;
     mod fixture;
-    mod flush_gate;
+    mod flush_precondition;
     mod golden_stores;
     mod hash_kinds;
     mod hooked_files;

@@ -1,10 +1,10 @@
 //! Append path: concurrency checks, the appender, the queue before the index, acknowledgements.
 
 pub mod ack_callbacks;
-pub mod append_decision;
 pub mod append_plan;
 pub mod append_request;
 pub mod appender;
+pub mod expected_version_check;
 pub mod group_sync;
 pub mod import;
 pub mod index_commit;

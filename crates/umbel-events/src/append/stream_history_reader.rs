@@ -1,6 +1,6 @@
 //! [`StreamHistoryReader`]: written events of a stream, for the decision about an append to it.
 
-use crate::append::append_decision::StreamHistory;
+use crate::append::expected_version_check::StreamHistory;
 use crate::append::index_queue::IndexQueue;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::append::store_components::StoreComponents;

@@ -6,7 +6,8 @@ use umbel_env::{Access, Env, check_path};
 use umbel_log::ExpectedEnd;
 
 use crate::backup::backup_manifest::BackupManifest;
-use crate::backup::file_copy::{CopyOptions, CopyThrottle, check_file};
+use crate::backup::copy_throttle::{CopyOptions, CopyThrottle};
+use crate::backup::file_copy::check_file;
 use crate::event_log::chunk_manifest::{ChunkEnd, chunk_directory};
 use crate::event_log::chunk_scan::scan_chunk;
 use crate::event_log::scavenged_chunk;

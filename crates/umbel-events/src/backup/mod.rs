@@ -14,9 +14,8 @@ use umbel_log::{END_RECORD_BYTES, ExpectedEnd, Seal};
 
 use crate::append::store_inner::StoreInner;
 use crate::backup::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
-use crate::backup::file_copy::{
-    CopyOptions, CopyThrottle, block_checksums, copy_tail, create_directory,
-};
+use crate::backup::copy_throttle::{CopyOptions, CopyThrottle};
+use crate::backup::file_copy::{block_checksums, copy_tail, create_directory};
 use crate::event_log::chunk::FIRST_EVENT_OFFSET;
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, open_error,
@@ -28,6 +27,7 @@ use crate::types::event::Position;
 
 pub mod backup_manifest;
 pub mod backup_verify;
+pub mod copy_throttle;
 pub mod file_copy;
 pub mod restore;
 

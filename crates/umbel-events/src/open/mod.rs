@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use umbel::{Durability, FlushGate, Options};
+use umbel::{Durability, FlushPrecondition, Options};
 use umbel_base::fail_point;
 use umbel_env::{Access, AtomicFile, Env, OpenMark, OwnedFiles, PinnedFiles, check_path};
 use umbel_filter::HashSecret;
@@ -256,7 +256,7 @@ fn index_options(
 ) -> Options {
     let (log, failed) = (Arc::clone(log), Arc::clone(failed));
     // A table of the index may only contain events that are durable in the log.
-    let before_flush = Some(FlushGate::new(move || sync_log(&log, &failed)));
+    let before_flush = Some(FlushPrecondition::new(move || sync_log(&log, &failed)));
     Options { before_flush, env: env.clone(), ..options.index_options() }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::append::append_decision::StreamSnapshot;
+use crate::append::expected_version_check::StreamSnapshot;
 use crate::append::store_inner::StoreInner;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_env::{Clock, JoinHandle, ProcessMark};
+use umbel_env::{JoinHandle, ProcessMark};
 
 use crate::append::store_inner::StoreInner;
 use crate::event_log::chunk::Chunk;
@@ -20,19 +20,17 @@ use crate::event_log::scavenged_chunk::ScavengedChunkWriter;
 use crate::limits::WINDOW_BYTES;
 use crate::primitives::wakeup::Wakeup;
 use crate::scavenge::retention_policy::{RetentionPolicy, Verdict};
+use crate::scavenge::scavenge_throttle::{SLICE_BYTES, ScavengeThrottle};
 use crate::types::error::{Error, Result};
 
 pub mod index_cleanup;
 pub mod removed_view_entries;
 pub mod retention_policy;
+pub mod scavenge_throttle;
 
 /// Number of rewritten chunks whose old files are kept until one flush of the index serves them
 /// all.
 const CHUNKS_PER_FLUSH: usize = 4;
-/// Bytes that are read or written between two checks of the clock.
-const SLICE_BYTES: u64 = 64 << 10;
-/// Maximum length of a pause.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Interval at which a pause checks whether the store was closed.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -222,22 +220,15 @@ fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge
         ));
     }
     let clock = Arc::clone(&shared.env.clock);
-    let last = clock.now();
+    let throttle = ScavengeThrottle::new(clock, options.bytes_per_second, options.busy_percent);
     Ok(ScavengeJob {
         shared: Arc::clone(shared),
         options: options.clone(),
         control: Arc::default(),
         swapped: Vec::new(),
         next: 0,
-        throttle: ScavengeThrottle { clock, last, bytes: 0 },
+        throttle,
     })
-}
-
-/// Time of the last pause, and the bytes since then.
-struct ScavengeThrottle {
-    clock: Arc<dyn Clock>,
-    last: Duration,
-    bytes: u64,
 }
 
 /// Running scavenge. It holds the store's exclusive task until it is dropped.
@@ -439,18 +430,8 @@ impl ScavengeJob {
 
     /// Counts the bytes that were read or written, and pauses for other work.
     fn throttle(&mut self, bytes: u64) -> core::result::Result<(), ScavengeHalt> {
-        self.throttle.bytes += bytes;
-        if self.throttle.bytes < SLICE_BYTES {
-            return Ok(());
-        }
-        let worked = self.throttle.clock.now().saturating_sub(self.throttle.last);
-        let percent = u32::try_from(self.options.busy_percent).unwrap_or(100).max(1);
-        let mut pause = worked * (100 - percent.min(100)) / percent;
-        if let Some(rate) = self.options.bytes_per_second {
-            let wanted = Duration::from_secs_f64(self.throttle.bytes as f64 / rate as f64);
-            pause = pause.max(wanted.saturating_sub(worked));
-        }
-        let mut left = pause.min(PAUSE_MAX);
+        let Some(pause) = self.throttle.record(bytes) else { return Ok(()) };
+        let mut left = pause;
         loop {
             self.shared.check_writable()?;
             let nap = left.min(STOP_CHECK_INTERVAL);
@@ -462,8 +443,7 @@ impl ScavengeJob {
                 break;
             }
         }
-        self.throttle.last = self.throttle.clock.now();
-        self.throttle.bytes = 0;
+        self.throttle.resume();
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::append::appender::WriteTask;
 use crate::append::import::Import;
 use crate::append::pending_append::PendingAppend;
 use crate::append::store_inner::StoreInner;
-use crate::backup::file_copy::CopyOptions;
+use crate::backup::copy_throttle::CopyOptions;
 use crate::backup::{self, BackupReport};
 use crate::event_filter::EventFilter;
 use crate::open;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_arena::{Allocation, Arena, SlotArray, SlotsGuard};
 
 use crate::block::{Block, BlockView};
-use crate::cache::paged_blocks::{ENTRY_BYTES, PagedBlocks};
+use crate::cache::block_map::{BlockMap, ENTRY_BYTES};
 
 /// Policy that decides which blocks stay in memory.
 pub trait BlockCache: Send + Sync + Debug {
@@ -50,7 +50,7 @@ impl BlockCache for UnboundedCache {
 #[derive(Debug)]
 pub struct BlockSlots {
     slots: SlotArray,
-    paged: Option<PagedBlocks>,
+    paged: Option<BlockMap>,
     arena: Arena,
     resident_bytes: AtomicU64,
     misses: AtomicU64,
@@ -88,7 +88,7 @@ impl BlockSlots {
 
     /// Slots of a table whose index is paged.
     pub(crate) fn paged(own: &Arena, arena: Arena) -> BlockSlots {
-        BlockSlots { paged: Some(PagedBlocks::default()), ..BlockSlots::new(own, arena, 0) }
+        BlockSlots { paged: Some(BlockMap::default()), ..BlockSlots::new(own, arena, 0) }
     }
 
     /// A block or a part of the index that was loaded, where there are no slots.

@@ -3,8 +3,8 @@
 pub mod advisor;
 pub mod bit_rot;
 pub mod crash;
+pub mod failpoint_campaign;
 pub mod fault_campaign;
-pub mod fault_detection;
 pub mod filter_rates;
 pub mod first_open_crashes;
 pub mod kill;

@@ -13,7 +13,7 @@ use umbel_base::{Error, Result};
 use umbel_env::{Env, Lock, OpenMark, OwnedFiles, Pin, check_path};
 use umbel_log::{ExpectedEnd, LogKind, LogReader};
 
-use crate::blob::blob_files::BlobFiles;
+use crate::fs::blob_files::BlobFiles;
 use crate::fs::create_dir;
 use crate::fs::fatal_error::FatalError;
 use crate::fs::file_cache::{self, FileCache};

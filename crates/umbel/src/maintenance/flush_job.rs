@@ -9,9 +9,9 @@ use std::sync::Arc;
 use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber};
 
 use crate::advisor;
-use crate::blob::blob_files;
 use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes};
 use crate::compaction::surviving_tombstones::surviving_tombstones;
+use crate::fs::blob_files;
 use crate::maintenance::advisor_job;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};

@@ -13,10 +13,10 @@ pub use umbel_table::Compression;
 use umbel_table::TableHasher;
 
 use crate::fs::file_cache::OPEN_TABLES_MIN;
-pub use crate::options::flush_gate::FlushGate;
+pub use crate::options::flush_precondition::FlushPrecondition;
 use crate::shared_budget::MemoryBudget;
 
-pub mod flush_gate;
+pub mod flush_precondition;
 
 /// Failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +79,7 @@ pub struct Options {
     /// Condition that must succeed before tables of keyspaces without WAL become part of the store.
     /// A caller with its own log, which catches up from the markers, makes that log durable here.
     /// If it fails, the flush fails.
-    pub before_flush: Option<FlushGate>,
+    pub before_flush: Option<FlushPrecondition>,
     /// The environment the store runs in: file system, clock and threads.
     pub env: Env,
 }

@@ -7,7 +7,7 @@
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 use umbel_table::{SearchState, SearchStep};
 
-use crate::blob::blob_files::BlobFiles;
+use crate::fs::blob_files::BlobFiles;
 use crate::read::lookup::{Lookup, LookupResult, PointerCell, take_result};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;

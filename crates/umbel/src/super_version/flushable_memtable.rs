@@ -7,7 +7,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{SequenceNumber, ValueKind};
 use umbel_memtable::{Memtable, MemtableOptions};
 
-use crate::blob::blob_files::BlobFile;
+use crate::fs::blob_files::BlobFile;
 use crate::options::KeyspaceOptions;
 
 /// Number of range tombstones of a memtable at which it is flushed. A flush drops those that newer

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 
-use crate::blob::blob_files::BlobFiles;
 use crate::cache::block_cache::ClockCache;
+use crate::fs::blob_files::BlobFiles;
 use crate::fs::fatal_error::FatalError;
 use crate::fs::file_cache::FileCache;
 use crate::fs::obsolete_files::ObsoleteFiles;

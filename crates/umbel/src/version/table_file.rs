@@ -14,8 +14,8 @@ use umbel_filter::HashKind;
 use umbel_table::{BlockCache, BlockSlots, FilterResidency, Table, TableMeta};
 
 use super::table_context::TableContext;
-use crate::blob::blob_files::BlobFile;
 use crate::cache::block_cache::ClockCache;
+use crate::fs::blob_files::BlobFile;
 use crate::fs::file_cache::CachedFileHandle;
 use crate::fs::filenames;
 use crate::store_budget::SEQUENTIAL_READ;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use umbel::{
-    Db, Env, Error, FlushGate, Keyspace, KeyspaceOptions, MemoryBudget, MemoryBudgetStats, Options,
+    Db, Env, Error, FlushPrecondition, Keyspace, KeyspaceOptions, MemoryBudget, MemoryBudgetStats,
+    Options,
 };
 use umbel_sim::{Fault, FaultKind, Random, Sim};
 
@@ -303,7 +304,7 @@ fn hanging_flush_blocks_no_other_store() {
     let (release, hangs) = mpsc::channel::<()>();
     let (hangs, is_in_it) = (Mutex::new(hangs), Arc::new(AtomicBool::new(false)));
     let seen = Arc::clone(&is_in_it);
-    let gate = FlushGate::new(move || {
+    let gate = FlushPrecondition::new(move || {
         seen.store(true, Ordering::SeqCst);
         // It ends when the sender is dropped.
         let _ = hangs.lock().unwrap().recv();

@@ -2,7 +2,7 @@
 
 use umbel_base::fail_point;
 
-use crate::append::append_decision::StreamSnapshot;
+use crate::append::expected_version_check::StreamSnapshot;
 use crate::append::store_components::StoreComponents;
 use crate::index::stream_head::StreamHead;
 use crate::types::error::Result;

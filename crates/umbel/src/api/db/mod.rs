@@ -12,7 +12,7 @@ use crate::api::filter_advice::{FilterAdvice, filter_advice};
 use crate::api::keyspace::Keyspace;
 use crate::api::snapshot::Snapshot;
 use crate::api::stats::{self, DirectoryStats, Stats};
-use crate::blob::blob_files;
+use crate::fs::blob_files;
 use crate::lifecycle::checkpoint::{self, CheckpointReport};
 use crate::lifecycle::close;
 use crate::lifecycle::open;

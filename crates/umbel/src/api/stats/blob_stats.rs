@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{KeyspaceStats, MEBIBYTE};
-use crate::blob::blob_files::BlobTotals;
+use crate::fs::blob_files::BlobTotals;
 use crate::state::store::Store;
 use crate::super_version::SuperVersion;
 use crate::thread_counters::read;

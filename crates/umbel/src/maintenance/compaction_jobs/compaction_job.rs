@@ -7,13 +7,13 @@ use umbel_base::fail_point;
 use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
 
 use crate::advisor;
-use crate::blob::blob_files;
 use crate::compaction::bottommost_picker::{
     self, BottommostPick, LAST_LEVEL, ResumeKey, RewriteReason,
 };
 use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes, StreamCounts};
 use crate::compaction::picker::{self, Pick, RangePick};
 use crate::compaction::surviving_tombstones::surviving_tombstones;
+use crate::fs::blob_files;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
 use crate::maintenance::compaction_jobs::picker_input;

@@ -20,11 +20,11 @@ struct PagedBlock {
 
 /// Pieces by number.
 #[derive(Debug, Default)]
-pub(crate) struct PagedBlocks {
+pub(crate) struct BlockMap {
     pieces: Mutex<BTreeMap<u32, PagedBlock>>,
 }
 
-impl PagedBlocks {
+impl BlockMap {
     fn lock_pieces(&self) -> MutexGuard<'_, BTreeMap<u32, PagedBlock>> {
         self.pieces.lock().ignore_poison()
     }

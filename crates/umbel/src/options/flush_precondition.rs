@@ -1,4 +1,4 @@
-//! [`FlushGate`]: condition that must succeed before a flush becomes part of the store.
+//! [`FlushPrecondition`]: condition that must succeed before a flush becomes part of the store.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use umbel_base::Result;
 /// Condition of a flush of keyspaces without WAL; see
 /// [`Options::before_flush`](crate::Options::before_flush).
 #[derive(Clone)]
-pub struct FlushGate(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+pub struct FlushPrecondition(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
-impl FlushGate {
+impl FlushPrecondition {
     /// A gate that passes if `open` succeeds. Background threads and writers of the store call it;
     /// it must not write to the store.
-    pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushGate {
-        FlushGate(Arc::new(open))
+    pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushPrecondition {
+        FlushPrecondition(Arc::new(open))
     }
 
     pub(crate) fn pass(&self) -> Result<()> {
@@ -22,8 +22,8 @@ impl FlushGate {
     }
 }
 
-impl fmt::Debug for FlushGate {
+impl fmt::Debug for FlushPrecondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FlushGate")
+        f.write_str("FlushPrecondition")
     }
 }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use umbel::{Db, Error, FlushGate, KeyspaceOptions, Options};
+use umbel::{Db, Error, FlushPrecondition, KeyspaceOptions, Options};
 use umbel_sim::{Sim, Survival};
 
 use crate::suite::fixture::{PATH, inline, unlogged};
 
 fn gated(sim: &Sim, shut: &Arc<AtomicBool>, passed: &Arc<AtomicU64>) -> Db {
     let (shut, passed) = (Arc::clone(shut), Arc::clone(passed));
-    let gate = FlushGate::new(move || {
+    let gate = FlushPrecondition::new(move || {
         passed.fetch_add(1, Ordering::SeqCst);
         match shut.load(Ordering::SeqCst) {
             true => Err(Error::ReadOnly("the gate is shut".to_string())),
@@ -50,7 +50,7 @@ fn closed_gate_blocks_every_flush() {
 #[test]
 fn panicking_gate_is_fatal_and_blocks_no_thread() {
     let sim = Sim::new(1);
-    let gate = FlushGate::new(|| panic!("the program's own fault"));
+    let gate = FlushPrecondition::new(|| panic!("the program's own fault"));
     let options = Options { before_flush: Some(gate), ..inline(&sim.env()) };
     let db = Db::open(PATH, options).unwrap();
     let keyspace = db.keyspace("k", unlogged()).unwrap();
