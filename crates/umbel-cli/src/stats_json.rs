@@ -118,6 +118,8 @@ fn keyspace_json(keyspace: &KeyspaceStats) -> Value {
         "frozen_memtables": keyspace.frozen_memtables,
         "blobs": keyspace.blobs,
         "blob_bytes": keyspace.blob_bytes,
+        "hidden_entries_passed": keyspace.hidden_entries_passed,
+        "skip_spans": keyspace.skip_spans,
         "memtable_negatives": keyspace.memtable_negatives,
         "gets": keyspace.gets,
         "existence_filter": existence_size_json(keyspace.existence_filter),

@@ -8,6 +8,7 @@ mod suite {
     mod cache_warming;
     mod child_process;
     mod concurrency_races;
+    mod deleted_space;
     mod directory_moves;
     mod disk_full;
     mod disk_full_background;
@@ -33,6 +34,7 @@ mod suite {
     mod multi_get;
     mod option_sets;
     mod prefix_filters;
+    mod queues;
     mod read_only;
     mod regressions_arena;
     mod regressions_crash;

@@ -265,6 +265,12 @@ pub trait Reader {
         self.seek(key, entries, tally)
     }
 
+    /// Reads the last entry, with a new iterator. Returns `false` where that is not implemented.
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        let _ = tally;
+        Ok(false)
+    }
+
     /// Reads every entry in key order.
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()>;
 }

@@ -246,6 +246,15 @@ impl Reader for LendingReader<'_> {
         count(cursor, entries, tally)
     }
 
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
+        cursor.seek_to_last()?;
+        if cursor.valid() {
+            tally.add_entry(cursor.key(), cursor.value()?);
+        }
+        Ok(true)
+    }
+
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         let mut cursor = self.keyspace.cursor::<&[u8]>(..)?;
         cursor.seek_to_first()?;

@@ -205,6 +205,14 @@ impl Reader for FjallReader<'_> {
         Ok(())
     }
 
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        if let Some(guard) = self.keyspace.iter().next_back() {
+            let (key, value) = guard.into_inner()?;
+            tally.add_entry(&key, &value);
+        }
+        Ok(true)
+    }
+
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for guard in self.keyspace.iter() {
             let (key, value) = guard.into_inner()?;

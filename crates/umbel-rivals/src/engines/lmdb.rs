@@ -335,6 +335,23 @@ impl Reader for LmdbReader<'_> {
         self.count(self.cursor, Some(key), entries, tally)
     }
 
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        let (cursor, mut key, mut value) = (self.cursor()?, EMPTY, EMPTY);
+        // SAFETY: cursor and transaction are open; what they lend is read before the cursor is
+        // closed, which is not used again.
+        unsafe {
+            let code = sys::mdb_cursor_get(cursor, &mut key, &mut value, sys::MDB_LAST);
+            if code == sys::MDB_SUCCESS {
+                tally.add_entry(bytes(&key), bytes(&value));
+            }
+            sys::mdb_cursor_close(cursor);
+            if code != sys::MDB_NOTFOUND {
+                checked(code)?;
+            }
+        }
+        Ok(true)
+    }
+
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         self.walk(None, usize::MAX, tally)
     }
@@ -344,7 +361,7 @@ impl Reader for LmdbReader<'_> {
 struct LmdbPerCallReader<'a>(LmdbReader<'a>);
 
 impl LmdbPerCallReader<'_> {
-    fn call(&mut self, read: impl FnOnce(&mut LmdbReader<'_>) -> Result<()>) -> Result<()> {
+    fn call<T>(&mut self, read: impl FnOnce(&mut LmdbReader<'_>) -> Result<T>) -> Result<T> {
         // SAFETY: the transaction was reset, so it may be renewed.
         checked(unsafe { sys::mdb_txn_renew(self.0.transaction.0) })?;
         let done = read(&mut self.0);
@@ -365,6 +382,10 @@ impl Reader for LmdbPerCallReader<'_> {
 
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.call(|reader| reader.seek(key, entries, tally))
+    }
+
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        self.call(|reader| reader.last(tally))
     }
 
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {

@@ -161,6 +161,13 @@ impl Reader for RedbReader {
         Ok(())
     }
 
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        if let Some((key, value)) = self.table.last()? {
+            tally.add_entry(key.value(), value.value());
+        }
+        Ok(true)
+    }
+
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         for entry in self.table.iter()? {
             let (key, value) = entry?;
@@ -191,6 +198,10 @@ impl Reader for RedbPerCallReader<'_> {
 
     fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
         self.begin()?.seek(key, entries, tally)
+    }
+
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        self.begin()?.last(tally)
     }
 
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {

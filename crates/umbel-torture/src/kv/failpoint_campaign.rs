@@ -90,6 +90,7 @@ fn engine_faults() -> impl Iterator<Item = PlantedFault> {
             "compaction-forget-snapshots" => "snapshot-across-compactions",
             "compaction-drop-tombstones-early" => "tombstones-to-the-bottom",
             "blob-remove-under-reader" => "long-values-read-across-compactions",
+            "skip-spans-ignore-puts" => "puts-into-skip-spans",
             "existence-forget-replayed-keys" => "existence-replayed",
             "existence-walk-skip-memtables" | "existence-trust-uncovered-filter" => {
                 "existence-later"

@@ -33,7 +33,7 @@ const SWAP_RESULTS: Failpoint =
     failpoint("batch-swap-results", "the results of two batches of a call are swapped");
 
 /// Faults in the key-value store.
-pub const ENGINE: [Failpoint; 9] = [
+pub const ENGINE: [Failpoint; 10] = [
     failpoint("checksum-constant", "every checksum is the same number"),
     failpoint(
         "compaction-drop-tombstones-early",
@@ -45,6 +45,10 @@ pub const ENGINE: [Failpoint; 9] = [
     failpoint(
         "blob-remove-under-reader",
         "the file of a long value is removed while a reader may still use it",
+    ),
+    failpoint(
+        "skip-spans-ignore-puts",
+        "a put into a known empty range stays hidden from cursors that skip the range",
     ),
     failpoint(
         "existence-forget-replayed-keys",

@@ -90,14 +90,18 @@ impl DbCursor {
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.handle.store.check_process()?;
         self.release();
-        self.inner.seek_to_first()
+        let moved = self.inner.seek_to_first();
+        self.arm_skip_spans();
+        moved
     }
 
     /// Moves to the last key within the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.handle.store.check_process()?;
         self.release();
-        self.inner.seek_to_last()
+        let moved = self.inner.seek_to_last();
+        self.arm_skip_spans();
+        moved
     }
 
     /// Returns copies of the first key within the bounds and its value.
@@ -124,14 +128,18 @@ impl DbCursor {
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.handle.store.check_process()?;
         self.release();
-        self.inner.seek(key.as_ref())
+        let moved = self.inner.seek(key.as_ref());
+        self.arm_skip_spans();
+        moved
     }
 
     /// Moves to the last key not greater than `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.handle.store.check_process()?;
         self.release();
-        self.inner.seek_for_prev(key.as_ref())
+        let moved = self.inner.seek_for_prev(key.as_ref());
+        self.arm_skip_spans();
+        moved
     }
 
     /// Moves to the next key. A cursor without a position does nothing; one that failed returns its
@@ -207,6 +215,14 @@ impl DbCursor {
         }
     }
 
+    /// Arms the run of hidden entries that the last movement recorded, unless a writer is busy.
+    #[inline]
+    fn arm_skip_spans(&mut self) {
+        if self.inner.take_recorded_run() {
+            self.handle.store.arm_skip_spans(self.inner.inner().skip_spans());
+        }
+    }
+
     /// Drops a value that was read, before the cursor moves.
     #[inline]
     fn release(&mut self) {
@@ -218,6 +234,9 @@ impl DbCursor {
 
 impl Drop for DbCursor {
     fn drop(&mut self) {
+        if !self.handle.store.open.is_forked() {
+            self.arm_skip_spans();
+        }
         let cache = &self.handle.store.cache;
         if cache.cursors().is_tight() {
             // The memory of this cursor no longer makes others park.

@@ -9,6 +9,7 @@ pub mod range_tombstone_finder;
 mod shared_key_prefix;
 
 pub mod borrowing_cursor;
+pub mod hidden_run;
 pub mod level_cursor;
 pub mod merging_cursor;
 pub mod mvcc_cursor;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, TryLockError, Weak};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -20,6 +20,7 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::snapshot_list::SnapshotList;
 use crate::state::write_batch::CommitRequest;
 use crate::store_budget::StoreBudget;
+use crate::super_version::skip_spans::SkipSpans;
 use crate::thread_counters::StoreCounters;
 use crate::version::manifest;
 use crate::version::{Manifest, TableContext, Version};
@@ -88,9 +89,39 @@ pub struct GarbageState {
     pub drain_requests: usize,
     /// The newest write at the last check, and the time since which it has been the newest.
     pub newest: Option<(SequenceNumber, Duration)>,
-    /// For each keyspace, the version that was examined and its approximate number of garbage
-    /// entries.
-    pub estimates: HashMap<u32, (Weak<Version>, u64)>,
+    /// For each keyspace, the version that was examined and its approximate garbage.
+    pub estimates: HashMap<u32, (Weak<Version>, GarbageEstimate)>,
+    /// For each keyspace, the number of hidden entries that cursors had passed when its garbage was
+    /// last compacted for them.
+    pub hidden_passed: HashMap<u32, u64>,
+    /// For each keyspace, the time when its memtable was last frozen for what its deletes hide.
+    pub frozen_at: HashMap<u32, Duration>,
+}
+
+/// Approximate garbage of a keyspace, or the size of all its tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GarbageEstimate {
+    /// Entries.
+    pub entries: u64,
+    /// Bytes in files, long values included.
+    pub bytes: u64,
+}
+
+impl GarbageEstimate {
+    /// More than any tables hold.
+    pub const MAX: GarbageEstimate = GarbageEstimate { entries: u64::MAX, bytes: u64::MAX };
+
+    /// Adds another part.
+    pub fn add(&mut self, other: GarbageEstimate) {
+        self.entries = self.entries.saturating_add(other.entries);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+
+    /// Whether it is at least one part in `share` of `all`, by entries or by bytes.
+    pub fn is_share_of(&self, all: GarbageEstimate, share: u64) -> bool {
+        let reaches = |part: u64, all: u64| part > 0 && part.saturating_mul(share) >= all;
+        reaches(self.entries, all.entries) || reaches(self.bytes, all.bytes)
+    }
 }
 
 /// State that every handle of an open store shares.
@@ -171,6 +202,18 @@ impl Store {
     /// Takes the commit lock.
     pub fn commit_lock(&self) -> MutexGuard<'_, CommitState> {
         self.commit.lock().ignore_poison()
+    }
+
+    /// Arms recorded ranges of `spans`, unless a writer holds the commit lock: then the next writer
+    /// arms them.
+    #[cold]
+    pub fn arm_skip_spans(&self, spans: &SkipSpans) {
+        let state = match self.commit.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        spans.arm(state.last_sequence);
     }
 
     /// Takes the manifest lock; fails if the store is open read-only.

@@ -42,6 +42,8 @@ struct MemtableWriteState {
     last_sequence: AtomicU64,
     /// Number of range tombstones in it.
     range_deletes: AtomicUsize,
+    /// Number of deletes in it.
+    deletes: AtomicU64,
     /// Bytes of the long values that its entries point at.
     blob_bytes: AtomicU64,
     /// The files of these long values.
@@ -74,6 +76,10 @@ impl MemtableSlot {
         hash: u64,
     ) {
         self.memtable.insert(key, sequence, kind, value, hash);
+        if kind == ValueKind::Delete {
+            let deletes = &self.write_state.deletes;
+            deletes.store(deletes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
         self.note(sequence);
     }
 
@@ -91,6 +97,11 @@ impl MemtableSlot {
             self.first_sequence.store(sequence, Ordering::Release);
         }
         self.write_state.last_sequence.store(sequence, Ordering::Release);
+    }
+
+    /// Number of deletes in it, without range tombstones.
+    pub fn deletes(&self) -> u64 {
+        self.write_state.deletes.load(Ordering::Relaxed)
     }
 
     /// Holds the file of a long value that an entry points at. REQUIRES: the commit lock, and that

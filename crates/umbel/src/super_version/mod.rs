@@ -4,6 +4,7 @@
 mod flushable_memtable;
 pub mod memtable_cursor;
 pub mod merge_inputs;
+pub mod skip_spans;
 pub mod sorted_runs;
 pub mod super_version_cursor;
 
@@ -16,6 +17,7 @@ use arc_swap::{ArcSwap, Guard};
 use umbel_base::SequenceNumber;
 
 use crate::options::KeyspaceOptions;
+use crate::super_version::skip_spans::SkipSpans;
 use crate::version::{TableFile, Version};
 
 pub use flushable_memtable::{MemtableBytes, MemtableSlot};
@@ -33,6 +35,9 @@ pub struct SuperVersion {
     pub frozen: Vec<Arc<MemtableSlot>>,
     /// The tables.
     pub version: Arc<Version>,
+    /// Key ranges without visible keys; shared by all super versions until the keyspace is
+    /// cleared.
+    pub skip_spans: Arc<SkipSpans>,
 }
 
 impl SuperVersion {
@@ -71,7 +76,9 @@ impl SuperVersionCell {
     /// A keyspace with these tables and an empty memtable.
     pub fn new(options: &KeyspaceOptions, version: Version) -> SuperVersionCell {
         let active = Arc::new(MemtableSlot::new(options));
-        let view = SuperVersion { active, frozen: Vec::new(), version: Arc::new(version) };
+        let version = Arc::new(version);
+        let (frozen, skip_spans) = (Vec::new(), Arc::default());
+        let view = SuperVersion { active, frozen, version, skip_spans };
         SuperVersionCell { current: ArcSwap::from_pointee(view), retired: Mutex::default() }
     }
 
@@ -95,7 +102,7 @@ impl SuperVersionCell {
             frozen.push(Arc::clone(&view.active));
             frozen.extend(view.frozen.iter().cloned());
             let active = Arc::clone(&active);
-            SuperVersion { active, frozen, version: Arc::clone(&view.version) }
+            SuperVersion { active, frozen, ..SuperVersion::clone(view) }
         });
         self.note_retired(&before);
     }
@@ -116,7 +123,7 @@ impl SuperVersionCell {
     fn replace_tables(&self, other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>) {
         let before = self.current.rcu(|view| {
             let version = Arc::new(view.version.with_replacements(&other));
-            SuperVersion { active: Arc::clone(&view.active), frozen: view.frozen.clone(), version }
+            SuperVersion { version, ..SuperVersion::clone(view) }
         });
         self.note_retired(&before);
     }
@@ -168,8 +175,10 @@ impl SuperVersionCell {
     pub fn clear(&self, options: &KeyspaceOptions) {
         let (active, version) =
             (Arc::new(MemtableSlot::new(options)), Arc::new(Version::default()));
+        // No sequence number tells the state before from the one after, so spans are not shared.
+        let (frozen, skip_spans) = (Vec::new(), Arc::default());
         let before =
-            self.current.swap(Arc::new(SuperVersion { active, frozen: Vec::new(), version }));
+            self.current.swap(Arc::new(SuperVersion { active, frozen, version, skip_spans }));
         self.note_retired(&before);
     }
 
@@ -180,8 +189,8 @@ impl SuperVersionCell {
         let before = self.current.rcu(|view| {
             let mut frozen = view.frozen.clone();
             frozen.retain(|buffer| !flushed.iter().any(|done| Arc::ptr_eq(done, buffer)));
-            let (active, version) = (Arc::clone(&view.active), Arc::clone(&version));
-            SuperVersion { active, frozen, version }
+            let version = Arc::clone(&version);
+            SuperVersion { frozen, version, ..SuperVersion::clone(view) }
         });
         self.note_retired(&before);
     }

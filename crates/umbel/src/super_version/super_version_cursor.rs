@@ -8,11 +8,13 @@ use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 use umbel_table::{BorrowingTableCursor, Table};
 
 use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::range_tombstone_finder::TombstoneRuns;
 use crate::super_version::SuperVersion;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
+use crate::super_version::skip_spans::SkipSpans;
 use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, overlaps};
 use crate::version::lsm_version::TableBounds;
 use crate::version::{PrefixProbe, TableFile};
@@ -26,6 +28,11 @@ pub struct SuperVersionCursor {
 }
 
 impl SuperVersionCursor {
+    /// Skip spans of the keyspace.
+    pub fn skip_spans(&self) -> &SkipSpans {
+        &self.super_version.skip_spans
+    }
+
     /// Bytes that it takes besides the current blocks, if each source reads `ahead` bytes ahead.
     pub fn memory_bytes(&self, ahead: u64) -> u64 {
         self.merged.children() as u64 * (size_of::<EntrySource>() as u64 + ahead)
@@ -325,6 +332,24 @@ impl BorrowingCursor<SuperVersion> for EntrySource {
     #[inline]
     fn value(&self) -> &[u8] {
         of_source!(self, walk => BorrowingCursor::<SuperVersion>::value(walk))
+    }
+}
+
+impl SkipSpanSource for SuperVersionCursor {
+    fn skip_forward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
+        self.super_version.skip_spans.skip_forward(key, sequence, target)
+    }
+
+    fn skip_backward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
+        self.super_version.skip_spans.skip_backward(key, sequence, target)
+    }
+
+    fn count_hidden(&self, stepped: u32) {
+        self.super_version.skip_spans.count_hidden(stepped);
+    }
+
+    fn record(&self, range: (&[u8], &[u8]), sequence: SequenceNumber, hidden: u32) {
+        self.super_version.skip_spans.record(range, sequence, hidden);
     }
 }
 

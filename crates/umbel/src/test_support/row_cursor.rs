@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKind, cmp_internal};
 
 use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::hidden_run::SkipSpanSource;
+use crate::iter::merging_cursor::MergingCursor;
 
 /// An entry as the tests write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,3 +241,6 @@ pub fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> BTreeMap
         .map(|row| (row.key.clone(), row.value.clone()))
         .collect()
 }
+
+impl SkipSpanSource for RowCursor {}
+impl<C> SkipSpanSource for MergingCursor<C> {}

@@ -324,6 +324,9 @@ fn insert_into_memtable(
                 add_exclusive(&write.keyspace.counters.user_bytes, pointer.value_bytes);
             }
             view.active.insert(write.key, sequence, kind, write.value, hash);
+            if view.skip_spans.is_active() {
+                view.skip_spans.note_write(write.key, kind, sequence);
+            }
             if write.keyspace.existence.is_on() {
                 write.keyspace.existence.note_write(kind, hash);
             }

@@ -73,6 +73,7 @@ unsafe extern "C" {
     pub fn leveldb_iter_destroy(iter: *mut Iter);
     pub fn leveldb_iter_valid(iter: *const Iter) -> c_uchar;
     pub fn leveldb_iter_seek_to_first(iter: *mut Iter);
+    pub fn leveldb_iter_seek_to_last(iter: *mut Iter);
     pub fn leveldb_iter_seek(iter: *mut Iter, key: *const u8, key_len: usize);
     pub fn leveldb_iter_next(iter: *mut Iter);
     pub fn leveldb_iter_key(iter: *const Iter, len: *mut usize) -> *const u8;

@@ -443,6 +443,14 @@ impl Reader for RocksDbReader<'_> {
         walk.count(entries, tally)
     }
 
+    fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
+        let mut walk = self.store.iterator();
+        // SAFETY: the iterator is ours.
+        unsafe { rocksdb_iter_seek_to_last(walk.iter) };
+        walk.count(1, tally)?;
+        Ok(true)
+    }
+
     fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
         let mut walk = self.store.iterator();
         // SAFETY: the iterator is ours.

@@ -109,6 +109,18 @@ fn compactions() -> Vec<Script> {
     ]
 }
 
+/// Deletes become skip spans when they are read; puts into these have to be found.
+fn puts_into_skip_spans() -> Script {
+    let mut script = tiny_script("puts-into-skip-spans").fill("a", 0..30, "x", 20);
+    for number in 2..28 {
+        script = script.delete("a", number);
+    }
+    for number in [9, 20, 27] {
+        script = script.op(Op::Read).op(Op::Read).put("a", number, "y", 20);
+    }
+    script.op(Op::Read).op(Op::Flush).put("a", 12, "z", 20).op(Op::Read)
+}
+
 fn readers() -> Vec<Script> {
     vec![
         tiny_script("snapshot-across-compactions")
@@ -120,6 +132,7 @@ fn readers() -> Vec<Script> {
             .op(Op::Compact("a", None, None))
             .op(Op::Release)
             .op(Op::Compact("a", None, None)),
+        puts_into_skip_spans(),
         tiny_script("iterator-across-compactions")
             .fill("a", 0..20, "x", 200)
             .op(Op::HoldIterator("a"))

@@ -97,6 +97,11 @@ pub struct KeyspaceStats {
     pub memtable_entries: u64,
     /// Frozen memtables that wait for a flush.
     pub frozen_memtables: usize,
+    /// Hidden entries that cursors stepped through in runs of at least four, since the store was
+    /// opened. Cursors skip the rest of a long run that another cursor passed before.
+    pub hidden_entries_passed: u64,
+    /// Known key ranges without visible keys, which cursors skip.
+    pub skip_spans: usize,
     /// Lookups of a memtable that its filter excluded.
     pub memtable_negatives: u64,
     /// Probes of tables' prefix filters by scans.
@@ -248,6 +253,8 @@ pub fn of_keyspace(keyspace: &KeyspaceState) -> KeyspaceStats {
         memtable_bytes: keyspace.memtable_bytes(),
         memtable_entries: buffers.map(|buffer| buffer.memtable.entries()).sum(),
         frozen_memtables: view.frozen.len(),
+        hidden_entries_passed: view.skip_spans.hidden_passed(),
+        skip_spans: view.skip_spans.counts().0,
         memtable_negatives: keyspace.reads.memtable_negatives(),
         prefix_probes: read(&keyspace.prefixes.probes),
         prefix_negatives: read(&keyspace.prefixes.negatives),

@@ -9,7 +9,8 @@
 //! the inner cursor holds nothing until its next seek.
 //!
 //! Key ranges under a range tombstone are stepped through, not skipped: any source may hold an
-//! entry newer than the tombstone there.
+//! entry newer than the tombstone there. A long run of hidden entries becomes a skip span, through
+//! which later cursors do not step.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use umbel_base::{Cursor, Error, Result, SequenceNumber, ValueKind};
 
 use crate::cache::cursor_memory::CursorMemory;
 use crate::iter::cursor_position::CursorPosition;
+use crate::iter::hidden_run::{HiddenRun, SkipSpanSource};
 use crate::iter::key_bounds::{is_before_lower, is_past_upper, put_successor};
 use crate::iter::range_tombstone_finder::{RangeTombstoneFinder, TombstoneRuns};
 
@@ -45,7 +47,7 @@ enum OlderVersions {
 }
 
 /// Cursor over the keys and values that a reader at one sequence number sees within bounds.
-pub struct VisibleCursor<C: Cursor> {
+pub struct VisibleCursor<C: Cursor + SkipSpanSource> {
     inner: C,
     sequence: SequenceNumber,
     /// Whether each newest put of a key that `try_next_visible` reaches is visible.
@@ -60,6 +62,12 @@ pub struct VisibleCursor<C: Cursor> {
     value: Vec<u8>,
     /// Key of a run of versions newer than the reader.
     too_new_key: Vec<u8>,
+    /// First key of a long run of hidden entries in the direction of the movement.
+    run_start: Vec<u8>,
+    /// Key to which a skip span leads, or scratch space.
+    skip_target: Vec<u8>,
+    /// Whether a hidden run was recorded.
+    has_recorded_run: bool,
     /// Counter of the memory, which also says when to park.
     memory: Option<Arc<CursorMemory>>,
     /// Bytes counted there, and the share of the buffers in them.
@@ -67,7 +75,7 @@ pub struct VisibleCursor<C: Cursor> {
     counted_buffer_bytes: u64,
 }
 
-impl<C: Cursor> Drop for VisibleCursor<C> {
+impl<C: Cursor + SkipSpanSource> Drop for VisibleCursor<C> {
     fn drop(&mut self) {
         if let Some(memory) = &self.memory {
             memory.subtract(self.counted_bytes);
@@ -75,7 +83,7 @@ impl<C: Cursor> Drop for VisibleCursor<C> {
     }
 }
 
-impl<C: Cursor> VisibleCursor<C> {
+impl<C: Cursor + SkipSpanSource> VisibleCursor<C> {
     /// Creates a cursor over `inner` at `sequence`, within `lower` and `upper`. `tombstones` are
     /// those of every source that `inner` merges. Reversed bounds are an empty range.
     #[inline]
@@ -99,6 +107,9 @@ impl<C: Cursor> VisibleCursor<C> {
             key: Vec::new(),
             value: Vec::new(),
             too_new_key: Vec::new(),
+            run_start: Vec::new(),
+            skip_target: Vec::new(),
+            has_recorded_run: false,
             memory: None,
             counted_bytes: 0,
             counted_buffer_bytes: 0,
@@ -238,6 +249,17 @@ impl<C: Cursor> VisibleCursor<C> {
             }
         };
         self.set_position(moved)
+    }
+
+    /// The cursor over all versions.
+    pub fn inner(&self) -> &C {
+        &self.inner
+    }
+
+    /// Whether the cursor recorded a run of hidden entries since the last call.
+    #[inline]
+    pub fn take_recorded_run(&mut self) -> bool {
+        std::mem::take(&mut self.has_recorded_run)
     }
 
     /// Whether the cursor is on a key.
@@ -385,7 +407,21 @@ impl<C: Cursor> VisibleCursor<C> {
     }
 
     /// Finds the first visible key at or after the inner cursor's position.
-    fn find_forward(&mut self, mut older: OlderVersions) -> Result<CursorPosition> {
+    fn find_forward(&mut self, older: OlderVersions) -> Result<CursorPosition> {
+        let mut run = HiddenRun::default();
+        let found = self.pass_hidden_forward(older, &mut run)?;
+        if run.is_long() {
+            self.finish_run_forward(&run);
+        }
+        Ok(found)
+    }
+
+    #[inline]
+    fn pass_hidden_forward(
+        &mut self,
+        mut older: OlderVersions,
+        run: &mut HiddenRun,
+    ) -> Result<CursorPosition> {
         let mut steps = 0;
         while self.inner.valid() {
             if older == OlderVersions::Pending && self.inner.key() == self.key {
@@ -418,9 +454,38 @@ impl<C: Cursor> VisibleCursor<C> {
             self.key.extend_from_slice(key);
             older = OlderVersions::Pending;
             steps = 0;
+            if run.step() && self.skip_forward(run)? {
+                older = OlderVersions::Skipped;
+                continue;
+            }
             self.inner.next()?;
         }
         Ok(CursorPosition::Unpositioned)
+    }
+
+    /// Moves beyond the known empty range around the hidden key in the key buffer.
+    #[cold]
+    fn skip_forward(&mut self, run: &mut HiddenRun) -> Result<bool> {
+        if run.is_first_lookup() {
+            self.run_start.clone_from(&self.key);
+        }
+        let skips = self.inner.skip_forward(&self.key, self.sequence, &mut self.skip_target);
+        run.finish_lookup(skips);
+        if skips {
+            self.inner.seek(&self.skip_target, self.sequence)?;
+        }
+        Ok(skips)
+    }
+
+    /// Notes the run of hidden entries that ends with the key in the key buffer.
+    #[cold]
+    fn finish_run_forward(&mut self, run: &HiddenRun) {
+        self.inner.count_hidden(run.stepped());
+        if run.is_recorded() {
+            put_successor(&mut self.skip_target, &self.key);
+            self.inner.record((&self.run_start, &self.skip_target), self.sequence, run.stepped());
+            self.has_recorded_run = true;
+        }
     }
 
     /// Steps forward over versions newer than the reader. Stops at the newest visible version of
@@ -447,6 +512,15 @@ impl<C: Cursor> VisibleCursor<C> {
 
     /// Finds the last visible key at or before the inner cursor's position.
     fn find_backward(&mut self) -> Result<CursorPosition> {
+        let mut run = HiddenRun::default();
+        let found = self.pass_hidden_backward(&mut run)?;
+        if run.is_long() {
+            self.finish_run_backward(&run, found);
+        }
+        Ok(found)
+    }
+
+    fn pass_hidden_backward(&mut self, run: &mut HiddenRun) -> Result<CursorPosition> {
         while self.inner.valid() {
             if is_before_lower(self.inner.key(), &self.lower) {
                 return Ok(CursorPosition::Unpositioned);
@@ -462,8 +536,41 @@ impl<C: Cursor> VisibleCursor<C> {
                     _ => CursorPosition::Buffered,
                 });
             }
+            if run.step() {
+                self.skip_backward(run)?;
+            }
         }
         Ok(CursorPosition::Unpositioned)
+    }
+
+    /// Moves before the known empty range around the hidden key in the key buffer.
+    #[cold]
+    fn skip_backward(&mut self, run: &mut HiddenRun) -> Result<()> {
+        if run.is_first_lookup() {
+            put_successor(&mut self.run_start, &self.key);
+        }
+        let skips = self.inner.skip_backward(&self.key, self.sequence, &mut self.skip_target);
+        run.finish_lookup(skips);
+        if skips {
+            self.inner.seek_before(&self.skip_target)?;
+        }
+        Ok(())
+    }
+
+    /// Notes the run of hidden entries before the key in the key buffer, if that is visible, or
+    /// from it on.
+    #[cold]
+    fn finish_run_backward(&mut self, run: &HiddenRun, found: CursorPosition) {
+        self.inner.count_hidden(run.stepped());
+        if !run.is_recorded() {
+            return;
+        }
+        match found {
+            CursorPosition::Unpositioned => self.skip_target.clone_from(&self.key),
+            _ => put_successor(&mut self.skip_target, &self.key),
+        }
+        self.inner.record((&self.skip_target, &self.run_start), self.sequence, run.stepped());
+        self.has_recorded_run = true;
     }
 
     /// Moves back over all versions of the key in the key buffer, from the oldest on, and buffers

@@ -9,6 +9,7 @@ use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
 use crate::iter::range_tombstone_finder::TombstoneRuns;
 
 use crate::cache::cursor_memory::CursorMemory;
+use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
 use crate::test_support::row_cursor::{Row, RowCursor, model};
@@ -41,7 +42,7 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
 
 /// Moves the cursor and the list in parallel, from `start` on, which is an index in the list plus
 /// one. Returns the final index.
-fn check_moves<C: Cursor>(
+fn check_moves<C: Cursor + SkipSpanSource>(
     cursor: &mut VisibleCursor<C>,
     list: &[(Vec<u8>, Vec<u8>)],
     moves: &[(u8, u8)],

@@ -2,8 +2,15 @@
 //! entries they hide there. Level sizes do not reveal it. It is worth a compaction when there is no
 //! other work.
 //!
-//! The amount is estimated: some keys of each upper table are looked up in the filters of the
-//! tables below.
+//! The amount is estimated, in entries and in bytes: some keys of each upper table are looked up in
+//! the filters of the tables below, and range tombstones are laid over the bounds and indexes of
+//! these tables. What a memtable's deletes hide has an upper bound: each hides one entry of the
+//! table with the longest ones. A memtable that may hide much is flushed early.
+//!
+//! Hidden entries that cursors stepped through count as well, once they are as many as the tables'
+//! entries: merging costs as much as these steps did.
+//!
+//! Little garbage is compacted after some time without writes; much of it, beside them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,8 +23,9 @@ use crate::compaction::bottommost_picker::LAST_LEVEL;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob, JobPick};
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::state::keyspace_state::KeyspaceState;
-use crate::state::store::{GarbageState, SchedulerState, Store};
+use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store};
 use crate::store_budget::MemoryReservation;
+use crate::super_version::SuperVersion;
 use crate::super_version::sorted_runs::first_reaching;
 use crate::version::{TableFile, Version};
 
@@ -27,15 +35,28 @@ const QUIET_PERIOD: Duration = Duration::from_secs(2);
 const WORTHWHILE_SHARE: u64 = 12;
 /// The same after a long time without writes.
 const WORTHWHILE_SHARE_AT_REST: u64 = 32;
+/// The same while writers write.
+const WORTHWHILE_SHARE_BESIDE_WRITES: u64 = 3;
+/// Share of all bytes that a memtable's deletes may hide, as one part in this number, from which on
+/// it is flushed after [`QUIET_PERIOD`], and beside writes.
+const FLUSHED_HIDING: (u64, u64) = (6, 2);
+/// Smallest number of bytes that they may hide then.
+const FLUSHED_HIDING_BYTES_MIN: u64 = 256 << 10;
+/// Interval of such flushes beside writes.
+const FLUSHED_HIDING_INTERVAL: Duration = Duration::from_secs(5);
 /// Size from which on a memtable is flushed then: one part in this number of the tables' bytes, and
 /// a minimum. That frees its WAL and the entries that it overwrites.
 const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
 /// Time without writes until a store is at rest: a minimum, plus a second for each number of table
 /// bytes. So continual rewriting for little garbage stays rare.
 const REST: (Duration, u64) = (Duration::from_secs(20), 8 << 20);
+/// Smallest number of hidden entries passed by cursors for which garbage is compacted.
+const HIDDEN_PASSED_MIN: u64 = 1 << 16;
 /// Places of a table where keys are sampled, and keys at each place.
 const SAMPLES: usize = 8;
 const KEYS_PER_SAMPLE: usize = 32;
+/// Number of range tombstones of a table that are laid over the tables below.
+const RANGES_MAX: usize = 256;
 /// Maximum measured false-positive rate of a filter whose answers are used.
 const RATE_MAX: f64 = 0.05;
 
@@ -74,18 +95,32 @@ pub fn find_task(
         let left = wait.saturating_sub(quiet_for);
         later = Some(later.map_or(left, |later| later.min(left)));
     };
+    let now = store.options.env.clock.now();
     for keyspace in keyspaces {
-        let version = Arc::clone(&keyspace.super_version.load().version);
+        let view = keyspace.super_version.acquire();
+        let version = Arc::clone(&view.version);
+        let all = size_of_tables(&version);
+        match hiding_flush_delay(&view, all, quiet_for, since(&state.garbage, keyspace, now)) {
+            Some(Duration::ZERO) => return GarbageTask::Freeze(Arc::clone(keyspace)),
+            Some(delay) => wait_for(quiet_for + delay),
+            None => {}
+        }
+        if let Some(task) = task_for_readers(keyspace, &view, all, &mut state.garbage) {
+            return task;
+        }
         if !is_wanted && is_much_in_the_log(keyspace, &version) {
             if quiet_for >= rest_period(&version) {
                 return GarbageTask::Freeze(Arc::clone(keyspace));
             }
             wait_for(rest_period(&version));
         }
-        for (wait, worth) in
-            [(QUIET_PERIOD, WORTHWHILE_SHARE), (rest_period(&version), WORTHWHILE_SHARE_AT_REST)]
-        {
-            if !is_worthwhile(garbage_max(&version), worth, &version) {
+        let limit = garbage_max(&version);
+        for (wait, worth) in [
+            (Duration::ZERO, WORTHWHILE_SHARE_BESIDE_WRITES),
+            (QUIET_PERIOD, WORTHWHILE_SHARE),
+            (rest_period(&version), WORTHWHILE_SHARE_AT_REST),
+        ] {
+            if !limit.is_share_of(all, worth) {
                 continue;
             }
             if quiet_for < wait && !(is_wanted && worth == WORTHWHILE_SHARE) {
@@ -95,7 +130,7 @@ pub fn find_task(
             let Some(found) = known_estimate(keyspace, &version, &state.garbage) else {
                 return GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace)));
             };
-            if is_worthwhile(found, worth, &version)
+            if found.is_share_of(all, worth)
                 && let Some(job) = pick(keyspace)
             {
                 return GarbageTask::Compact(job.preemptible());
@@ -148,17 +183,107 @@ fn tables_above_last_level(version: &Version) -> impl Iterator<Item = (usize, &A
     version.tables().filter(|(level, _)| *level < LAST_LEVEL)
 }
 
-fn is_worthwhile(garbage: u64, worth: u64, version: &Version) -> bool {
-    let all: u64 = version.tables().map(|(_, table)| table.meta.entries).sum();
-    garbage > 0 && garbage.saturating_mul(worth) >= all
+/// Entries and bytes of all tables, long values included.
+fn size_of_tables(version: &Version) -> GarbageEstimate {
+    let mut all = GarbageEstimate::default();
+    for (_, table) in version.tables() {
+        all.add(size_of(table));
+    }
+    all
+}
+
+fn size_of(table: &TableFile) -> GarbageEstimate {
+    let blobs: u64 = table.meta.blobs.iter().map(|blob| blob.value_bytes).sum();
+    GarbageEstimate { entries: table.meta.entries, bytes: table.meta.file_bytes + blobs }
+}
+
+/// Bytes of an entry of a table, on average.
+fn entry_bytes(table: &TableFile) -> u64 {
+    size_of(table).bytes / table.meta.entries.max(1)
+}
+
+/// Bytes of an entry of the table with the longest ones.
+fn entry_bytes_max(version: &Version) -> u64 {
+    version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0)
+}
+
+/// Returns work that spares readers the hidden entries of a keyspace, if they passed many.
+fn task_for_readers(
+    keyspace: &Arc<KeyspaceState>,
+    view: &SuperVersion,
+    all: GarbageEstimate,
+    garbage: &mut GarbageState,
+) -> Option<GarbageTask> {
+    let passed = view.skip_spans.hidden_passed();
+    let before = garbage.hidden_passed.get(&keyspace.id).copied().unwrap_or_default();
+    let entries = all.entries + view.active.memtable.entries();
+    if passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN) {
+        return None;
+    }
+    let has_deletes = view.active.deletes() > 0 || view.active.memtable.has_tombstones();
+    let task = match has_deletes {
+        true => Some(GarbageTask::Freeze(Arc::clone(keyspace))),
+        false => pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible())),
+    };
+    garbage.hidden_passed.insert(keyspace.id, passed);
+    task
+}
+
+/// Time since the last flush of a keyspace for what its deletes hide.
+fn since(garbage: &GarbageState, keyspace: &KeyspaceState, now: Duration) -> Duration {
+    let last = garbage.frozen_at.get(&keyspace.id);
+    last.map_or(Duration::MAX, |last| now.saturating_sub(*last))
+}
+
+/// Time until the active memtable is to be flushed for what its deletes may hide. `None` if they
+/// hide little.
+fn hiding_flush_delay(
+    view: &SuperVersion,
+    all: GarbageEstimate,
+    quiet_for: Duration,
+    since_last: Duration,
+) -> Option<Duration> {
+    let hidden = hidden_by_memtable_max(view).min(all.bytes);
+    let reaches = |share: u64| hidden.saturating_mul(share) >= all.bytes;
+    if hidden < FLUSHED_HIDING_BYTES_MIN || !reaches(FLUSHED_HIDING.0) {
+        return None;
+    }
+    let quiet = QUIET_PERIOD.saturating_sub(quiet_for);
+    let beside_writes = FLUSHED_HIDING_INTERVAL.saturating_sub(since_last);
+    Some(if reaches(FLUSHED_HIDING.1) { quiet.min(beside_writes) } else { quiet })
+}
+
+/// Upper bound of the bytes in tables that the active memtable's deletes hide.
+fn hidden_by_memtable_max(view: &SuperVersion) -> u64 {
+    let deletes = view.active.deletes().saturating_mul(entry_bytes_max(&view.version));
+    if !view.active.memtable.has_tombstones() {
+        return deletes;
+    }
+    let is_met = |table: &TableFile| {
+        let mut ranges = view.active.memtable.range_tombstones();
+        ranges.any(|range| {
+            range.start.as_slice() <= table.meta.largest.as_slice()
+                && table.meta.smallest.as_slice() < range.end.as_slice()
+        })
+    };
+    let met = view.version.tables().filter(|(_, table)| is_met(table));
+    met.fold(deletes, |sum, (_, table)| sum.saturating_add(size_of(table).bytes))
 }
 
 /// Upper bound of the garbage by the manifest. Entries that a range tombstone hides are not known.
-fn garbage_max(version: &Version) -> u64 {
-    tables_above_last_level(version).fold(0, |sum: u64, (_, table)| {
-        let ranges = if table.meta.range_tombstones > 0 { u64::MAX } else { 0 };
-        sum.saturating_add(table.meta.entries + table.meta.deletes).saturating_add(ranges)
-    })
+fn garbage_max(version: &Version) -> GarbageEstimate {
+    let mut sum = GarbageEstimate::default();
+    let hidden_bytes = entry_bytes_max(version);
+    for (_, table) in tables_above_last_level(version) {
+        if table.meta.range_tombstones > 0 {
+            return GarbageEstimate::MAX;
+        }
+        sum.add(GarbageEstimate {
+            entries: table.meta.entries + table.meta.deletes,
+            bytes: table.meta.entries.saturating_mul(hidden_bytes),
+        });
+    }
+    sum
 }
 
 /// Returns the estimated garbage of a version, where there is an estimate.
@@ -166,7 +291,7 @@ fn known_estimate(
     keyspace: &KeyspaceState,
     version: &Arc<Version>,
     garbage: &GarbageState,
-) -> Option<u64> {
+) -> Option<GarbageEstimate> {
     let (seen, found) = garbage.estimates.get(&keyspace.id)?;
     Weak::ptr_eq(seen, &Arc::downgrade(version)).then_some(*found)
 }
@@ -178,7 +303,7 @@ impl GarbageProbe {
         let preemption = Preemption::default();
         // Errors are left to the next reader to report.
         let found = estimate(store, &version, || preemption.should_preempt(store, &self.0))
-            .unwrap_or(Some(0));
+            .unwrap_or(Some(GarbageEstimate::default()));
         let Some(found) = found else { return };
         let found = (Arc::downgrade(&version), found);
         store.scheduler_lock().garbage.estimates.insert(self.0.id, found);
@@ -190,35 +315,101 @@ fn estimate(
     store: &Store,
     version: &Version,
     should_preempt: impl Fn() -> bool,
-) -> Result<Option<u64>> {
-    let mut garbage = 0;
-    if garbage_max(version) == u64::MAX {
-        return Ok(Some(u64::MAX));
-    }
+) -> Result<Option<GarbageEstimate>> {
+    let mut garbage = GarbageEstimate::default();
     for (level, table) in tables_above_last_level(version) {
         store.check_open()?;
         if should_preempt() {
             return Ok(None);
         }
-        let (looked_at, hiding) = sample(store, version, level, table)?;
-        let hidden = table.meta.entries * hiding / looked_at.max(1);
-        garbage += hidden + table.meta.deletes;
+        let sampled = sample(store, version, level, table)?;
+        let scaled = |part: u64| part.saturating_mul(table.meta.entries) / sampled.keys.max(1);
+        garbage.add(GarbageEstimate {
+            entries: scaled(sampled.hiding) + table.meta.deletes,
+            bytes: scaled(sampled.hidden_bytes),
+        });
+        if table.meta.range_tombstones > 0 {
+            garbage.add(hidden_by_ranges(version, level, table)?);
+        }
     }
     Ok(Some(garbage))
 }
 
-/// Returns the number of sampled keys of a table, and the number of those that may also be in
-/// tables below it.
+/// Estimates what the range tombstones of a table hide in the tables below it.
+fn hidden_by_ranges(version: &Version, level: usize, table: &TableFile) -> Result<GarbageEstimate> {
+    let tombstones = table.reader()?.tombstones();
+    let step = tombstones.len().div_ceil(RANGES_MAX).max(1);
+    let mut garbage =
+        GarbageEstimate { entries: table.meta.range_tombstones, bytes: table.meta.file_bytes };
+    for other in tables_below(version, level, table) {
+        let mut covered = 0;
+        for fragment in (0..tombstones.len()).step_by(step) {
+            let (start, end) = (tombstones.start(fragment), tombstones.end(fragment));
+            covered += covered_bytes(other, start, end)?;
+        }
+        let size = size_of(other);
+        let bytes = covered.saturating_mul(step as u64).min(size.bytes);
+        let entries = u128::from(size.entries) * u128::from(bytes) / u128::from(size.bytes.max(1));
+        garbage.add(GarbageEstimate { entries: entries as u64, bytes });
+    }
+    Ok(garbage)
+}
+
+/// Approximate bytes of a table between two keys.
+fn covered_bytes(table: &TableFile, start: &[u8], end: &[u8]) -> Result<u64> {
+    let meta = &table.meta;
+    if end <= meta.smallest.as_slice() || meta.largest.as_slice() < start {
+        return Ok(0);
+    }
+    let (is_from_start, is_to_end) =
+        (start <= meta.smallest.as_slice(), meta.largest.as_slice() < end);
+    if is_from_start && is_to_end {
+        return Ok(size_of(table).bytes);
+    }
+    let (mut from, mut to) = (0, 0);
+    for (split, offset) in table.reader()?.block_separators() {
+        if split < start {
+            from = offset;
+        }
+        if split < end || is_to_end {
+            to = offset;
+        }
+    }
+    Ok(to - from)
+}
+
+/// Tables that are older than `table` of `level`, or lie below that level.
+fn tables_below<'a>(
+    version: &'a Version,
+    level: usize,
+    table: &'a TableFile,
+) -> impl Iterator<Item = &'a Arc<TableFile>> {
+    let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);
+    let older = older.skip(1).filter(move |_| level == 0);
+    older.chain(version.levels.iter().skip(level + 1).flatten())
+}
+
+/// Counts of sampled keys of a table.
+#[derive(Debug, Default)]
+struct SampleCounts {
+    keys: u64,
+    /// Keys that may also be in tables below.
+    hiding: u64,
+    /// Bytes that these take there.
+    hidden_bytes: u64,
+}
+
+/// Samples keys of a table.
 fn sample(
     store: &Store,
     version: &Version,
     level: usize,
     table: &Arc<TableFile>,
-) -> Result<(u64, u64)> {
+) -> Result<SampleCounts> {
     let reader = table.reader()?;
     let places: Vec<&[u8]> = reader.block_separators().map(|(key, _)| key).collect();
     let step = places.len().div_ceil(SAMPLES).max(1);
-    let (mut looked_at, mut hiding) = (0, 0);
+    let mut counts = SampleCounts::default();
     let mut loader = FilterLoader::new(version);
     let mut run = SequentialReader::default();
     let starts = [table.meta.smallest.as_slice()];
@@ -228,13 +419,15 @@ fn sample(
             if !run.valid() {
                 break;
             }
-            looked_at += 1;
-            let lies_below = is_below(store, version, level, table, run.key(), &mut loader)?;
-            hiding += u64::from(lies_below);
+            counts.keys += 1;
+            if let Some(other) = find_below(store, version, level, table, run.key(), &mut loader)? {
+                counts.hiding += 1;
+                counts.hidden_bytes += entry_bytes(other);
+            }
             run.next(reader)?;
         }
     }
-    Ok((looked_at, hiding))
+    Ok(counts)
 }
 
 /// Loads filters that the advisor released, for the duration of an estimate, most recently probed
@@ -275,21 +468,21 @@ impl FilterLoader {
     }
 }
 
-/// Whether `key`, which `table` has, may be in an older table too.
-fn is_below(
+/// The next older table that may have `key` too, which `table` has.
+fn find_below<'a>(
     store: &Store,
-    version: &Version,
+    version: &'a Version,
     level: usize,
     table: &TableFile,
     key: &[u8],
     loader: &mut FilterLoader,
-) -> Result<bool> {
+) -> Result<Option<&'a TableFile>> {
     let hash = table.hash(key);
     if level == 0 {
         let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);
         for other in older.skip(1).filter(|other| other.meta.smallest.as_slice() <= key) {
             if other.reaches(key) && loader.may_contain(store, other, hash)? {
-                return Ok(true);
+                return Ok(Some(other));
             }
         }
     }
@@ -298,8 +491,8 @@ fn is_below(
             && other.meta.smallest.as_slice() <= key
             && loader.may_contain(store, other, hash)?
         {
-            return Ok(true);
+            return Ok(Some(other));
         }
     }
-    Ok(false)
+    Ok(None)
 }

@@ -1,0 +1,386 @@
+//! [`SkipSpans`]: key ranges of a keyspace that hold no visible key, found by cursors that passed
+//! the deleted entries there. Later cursors skip them, so a queue's first element stays cheap to
+//! find however many elements were deleted before it.
+//!
+//! A span is proven at a sequence number: the state at that number has no key in it, and no put
+//! came into it since. So it holds for every reader from that number on. A put cuts its key out of
+//! the span before it becomes visible.
+//!
+//! Spans come in three steps.
+//! 1. A cursor records a range without visible keys. That proves nothing yet: a put may have come
+//!    after the cursor's sequence number.
+//! 2. A thread with the commit lock arms it: from then on puts cut it. If no write followed the
+//!    cursor's sequence number, the span is proven.
+//! 3. Otherwise the next cursor that passes all of it, at a number of the arming or later, proves
+//!    it.
+//!
+//! Spans are kept in memory only, up to [`SPANS_MAX`] and [`KEY_BYTES_MAX`]. Of more, those with
+//! the fewest hidden entries are dropped.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use umbel_base::ignore_poison::IgnorePoison;
+use umbel_base::{SequenceNumber, ValueKind, fail_point};
+
+/// Maximum number of spans of a keyspace.
+pub const SPANS_MAX: usize = 1024;
+/// Maximum bytes of their keys.
+pub const KEY_BYTES_MAX: usize = 128 << 10;
+/// Maximum number of recorded ranges that wait to be armed.
+const PENDING_MAX: usize = 64;
+
+/// Flag: there are armed spans.
+const HAS_SPANS: u8 = 1;
+/// Flag: recorded ranges wait to be armed.
+const HAS_PENDING: u8 = 2;
+
+/// Key ranges without visible keys.
+#[derive(Debug, Default)]
+pub struct SkipSpans {
+    flags: AtomicU8,
+    /// Hidden entries that cursors stepped through in long runs.
+    hidden_passed: AtomicU64,
+    set: Mutex<SpanSet>,
+}
+
+/// State of a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SpanState {
+    /// Puts cut it since this sequence number.
+    Armed(SequenceNumber),
+    /// Empty for readers from this sequence number on.
+    Proven(SequenceNumber),
+}
+
+#[derive(Debug, Clone)]
+struct Span {
+    end: Vec<u8>,
+    state: SpanState,
+    /// Hidden entries that a cursor stepped through in it.
+    hidden: u32,
+}
+
+/// A recorded range that waits to be armed.
+#[derive(Debug, Clone)]
+struct PendingRange {
+    start: Vec<u8>,
+    end: Vec<u8>,
+    sequence: SequenceNumber,
+    hidden: u32,
+}
+
+/// Spans by start, without overlaps.
+#[derive(Debug, Clone, Default)]
+struct SpanSet {
+    spans: BTreeMap<Vec<u8>, Span>,
+    key_bytes: usize,
+    pending: Vec<PendingRange>,
+}
+
+impl SkipSpans {
+    fn lock(&self) -> MutexGuard<'_, SpanSet> {
+        self.set.lock().ignore_poison()
+    }
+
+    /// The spans, unless another thread holds them. Readers never wait.
+    fn try_lock(&self) -> Option<MutexGuard<'_, SpanSet>> {
+        match self.set.try_lock() {
+            Ok(set) => Some(set),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    #[inline]
+    fn has(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::Relaxed) & flag != 0
+    }
+
+    fn update_flags(&self, set: &SpanSet) {
+        let spans = if set.spans.is_empty() { 0 } else { HAS_SPANS };
+        let pending = if set.pending.is_empty() { 0 } else { HAS_PENDING };
+        self.flags.store(spans | pending, Ordering::Relaxed);
+    }
+
+    /// Whether writes must be passed to [`SkipSpans::note_write`].
+    ///
+    /// A thread that armed spans held the commit lock, so the next writer sees the flag. A writer
+    /// that does not see a recorded range leaves it to the next.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) != 0
+    }
+
+    /// Arms recorded ranges, and cuts the key of a put out of the spans. REQUIRES: the commit lock,
+    /// and that the write is not visible yet.
+    #[cold]
+    pub fn note_write(&self, key: &[u8], kind: ValueKind, sequence: SequenceNumber) {
+        let is_put = kind != ValueKind::Delete;
+        if !is_put && !self.has(HAS_PENDING) {
+            return;
+        }
+        let mut set = self.lock();
+        set.arm(sequence.saturating_sub(1));
+        fail_point!("skip-spans-ignore-puts", |_| ());
+        if is_put {
+            set.cut(key);
+        }
+        self.update_flags(&set);
+    }
+
+    /// Arms recorded ranges. REQUIRES: the commit lock; `last` is the number of the last write.
+    pub fn arm(&self, last: SequenceNumber) {
+        if !self.has(HAS_PENDING) {
+            return;
+        }
+        let Some(mut set) = self.try_lock() else { return };
+        set.arm(last);
+        self.update_flags(&set);
+    }
+
+    /// Writes to `target` the end of the proven spans around `key`, for a reader at `sequence`.
+    pub fn skip_forward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
+        if !self.has(HAS_SPANS) {
+            return false;
+        }
+        self.try_lock().is_some_and(|set| set.skip_forward(key, sequence, target))
+    }
+
+    /// Writes to `target` the start of the proven spans around `key`, for a reader at `sequence`.
+    pub fn skip_backward(
+        &self,
+        key: &[u8],
+        sequence: SequenceNumber,
+        target: &mut Vec<u8>,
+    ) -> bool {
+        if !self.has(HAS_SPANS) {
+            return false;
+        }
+        self.try_lock().is_some_and(|set| set.skip_backward(key, sequence, target))
+    }
+
+    /// Records that a reader at `sequence` saw no key from `start` up to but excluding `end`, after
+    /// `hidden` hidden entries.
+    pub fn record(&self, (start, end): (&[u8], &[u8]), sequence: SequenceNumber, hidden: u32) {
+        let Some(mut set) = self.try_lock() else { return };
+        set.record((start, end), sequence, hidden);
+        self.update_flags(&set);
+    }
+
+    /// Counts hidden entries that a cursor stepped through.
+    pub fn count_hidden(&self, stepped: u32) {
+        self.hidden_passed.fetch_add(u64::from(stepped), Ordering::Relaxed);
+    }
+
+    /// Hidden entries that cursors stepped through in long runs.
+    pub fn hidden_passed(&self) -> u64 {
+        self.hidden_passed.load(Ordering::Relaxed)
+    }
+
+    /// Number of spans, and bytes of their keys.
+    pub fn counts(&self) -> (usize, usize) {
+        let set = self.lock();
+        (set.spans.len(), set.key_bytes)
+    }
+}
+
+impl SpanSet {
+    fn insert(&mut self, start: Vec<u8>, span: Span) {
+        self.key_bytes += start.len() + span.end.len();
+        self.spans.insert(start, span);
+    }
+
+    fn remove(&mut self, start: &[u8]) -> Option<(Vec<u8>, Span)> {
+        let (start, span) = self.spans.remove_entry(start)?;
+        self.key_bytes -= start.len() + span.end.len();
+        Some((start, span))
+    }
+
+    /// The span that contains `key`.
+    fn containing(&self, key: &[u8]) -> Option<(&Vec<u8>, &Span)> {
+        let before = (Bound::Unbounded, Bound::Included(key));
+        let (start, span) = self.spans.range::<[u8], _>(before).next_back()?;
+        (key < span.end.as_slice()).then_some((start, span))
+    }
+
+    /// Divides the span that contains `key` and starts before it.
+    fn split_at(&mut self, key: &[u8]) {
+        let Some((start, _)) = self.containing(key).filter(|(start, _)| start.as_slice() < key)
+        else {
+            return;
+        };
+        let start = start.clone();
+        let Some((start, mut span)) = self.remove(&start) else { return };
+        let hidden = span.hidden / 2;
+        let end = std::mem::replace(&mut span.end, key.to_vec());
+        self.insert(key.to_vec(), Span { end, hidden, ..span });
+        self.insert(start, Span { hidden, ..span });
+    }
+
+    /// Takes `key` out of the span that contains it.
+    fn cut(&mut self, key: &[u8]) {
+        self.split_at(key);
+        if !self.spans.contains_key(key) {
+            return;
+        }
+        let after = [key, &[0]].concat();
+        self.split_at(&after);
+        self.remove(key);
+    }
+
+    /// Parts of a range that no span covers.
+    fn gaps(&self, start: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut gaps = Vec::new();
+        let mut at = match self.containing(start) {
+            Some((_, span)) => span.end.clone(),
+            None => start.to_vec(),
+        };
+        while at.as_slice() < end {
+            let next =
+                self.spans.range::<[u8], _>((Bound::Included(&at[..]), Bound::Excluded(end)));
+            let (gap_end, resume) = match next.into_iter().next() {
+                Some((start, span)) => (start.clone(), span.end.clone()),
+                None => (end.to_vec(), end.to_vec()),
+            };
+            if at < gap_end {
+                gaps.push((at, gap_end));
+            }
+            at = resume;
+        }
+        gaps
+    }
+
+    fn record(&mut self, (start, end): (&[u8], &[u8]), sequence: SequenceNumber, hidden: u32) {
+        if start >= end {
+            return;
+        }
+        self.split_at(start);
+        self.split_at(end);
+        for (_, span) in
+            self.spans.range_mut::<[u8], _>((Bound::Included(start), Bound::Excluded(end)))
+        {
+            if matches!(span.state, SpanState::Armed(armed) if armed <= sequence) {
+                span.state = SpanState::Proven(sequence);
+            }
+        }
+        for (start, end) in self.gaps(start, end) {
+            if self.pending.len() < PENDING_MAX {
+                self.pending.push(PendingRange { start, end, sequence, hidden });
+            }
+        }
+        self.join(start, end, sequence);
+    }
+
+    fn arm(&mut self, last: SequenceNumber) {
+        for range in std::mem::take(&mut self.pending) {
+            let state = if range.sequence == last {
+                SpanState::Proven(last)
+            } else {
+                SpanState::Armed(last)
+            };
+            for (start, end) in self.gaps(&range.start, &range.end) {
+                self.insert(start, Span { end, state, hidden: range.hidden });
+            }
+            self.join(&range.start, &range.end, last);
+        }
+        self.evict();
+    }
+
+    /// Joins adjacent spans around a range.
+    fn join(&mut self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
+        let before = self.spans.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(start)));
+        let first = before.into_iter().next_back().map_or(start, |(start, _)| start).to_vec();
+        let around = (Bound::Included(&first[..]), Bound::Included(end));
+        let starts: Vec<Vec<u8>> =
+            self.spans.range::<[u8], _>(around).map(|(start, _)| start.clone()).collect();
+        let mut left: Option<Vec<u8>> = None;
+        for start in starts {
+            let joined = left.as_ref().and_then(|left| {
+                let (before, span) = (self.spans.get(left)?, self.spans.get(&start)?);
+                let state = joined_state(before, span, sequence)?;
+                (before.end == start).then_some(state)
+            });
+            let (Some(state), Some(left)) = (joined, left.as_ref()) else {
+                left = Some(start);
+                continue;
+            };
+            let (Some((_, span)), Some((left, before))) = (self.remove(&start), self.remove(left))
+            else {
+                continue;
+            };
+            let hidden = before.hidden.saturating_add(span.hidden);
+            self.insert(left, Span { end: span.end, state, hidden });
+        }
+    }
+
+    /// Drops the half of the spans with fewer hidden entries where there are too many.
+    fn evict(&mut self) {
+        while self.spans.len() > SPANS_MAX || self.key_bytes > KEY_BYTES_MAX {
+            let mut counts: Vec<u32> = self.spans.values().map(|span| span.hidden).collect();
+            let middle = counts.len() / 2;
+            let median = *counts.select_nth_unstable(middle).1;
+            let mut dropped = middle + 1;
+            self.spans.retain(|_, span| {
+                let drops = span.hidden <= median && dropped > 0;
+                dropped -= usize::from(drops);
+                !drops
+            });
+            self.key_bytes =
+                self.spans.iter().map(|(start, span)| start.len() + span.end.len()).sum();
+        }
+    }
+
+    fn skip_forward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
+        let is_empty = |span: &Span| matches!(span.state, SpanState::Proven(at) if at <= sequence);
+        let Some((_, first)) = self.containing(key).filter(|(_, span)| is_empty(span)) else {
+            return false;
+        };
+        let mut end = &first.end;
+        while let Some(next) = self.spans.get(end).filter(|span| is_empty(span)) {
+            end = &next.end;
+        }
+        target.clear();
+        target.extend_from_slice(end);
+        true
+    }
+
+    fn skip_backward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
+        let is_empty = |span: &Span| matches!(span.state, SpanState::Proven(at) if at <= sequence);
+        let Some((mut start, _)) = self.containing(key).filter(|(_, span)| is_empty(span)) else {
+            return false;
+        };
+        let before = self.spans.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&start[..])));
+        for (earlier, span) in before.rev() {
+            if span.end != *start || !is_empty(span) {
+                break;
+            }
+            start = earlier;
+        }
+        target.clear();
+        target.extend_from_slice(start);
+        true
+    }
+}
+
+/// State of two adjacent spans joined into one; `None` if they stay apart.
+///
+/// A joined span has no more hidden entries than there were writes since it was proven. So the
+/// sizes of adjacent spans grow geometrically with their age, and a reader that began some writes
+/// ago finds all but as many hidden entries as there were writes meanwhile.
+fn joined_state(a: &Span, b: &Span, now: SequenceNumber) -> Option<SpanState> {
+    if a.state == b.state {
+        return Some(a.state);
+    }
+    let (SpanState::Proven(first), SpanState::Proven(second)) = (a.state, b.state) else {
+        return None;
+    };
+    let at = first.max(second);
+    let hidden = u64::from(a.hidden) + u64::from(b.hidden);
+    (hidden <= now.saturating_sub(at)).then_some(SpanState::Proven(at))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Space of deleted entries comes back by itself, however little the deletes themselves take.
+
+use std::time::Duration;
+
+use umbel::{Db, Keyspace, KeyspaceOptions};
+use umbel_sim::Sim;
+
+use crate::suite::fixture::{PATH, all, existing, key, threaded};
+
+const KEYS: usize = 1000;
+const VALUE: usize = 8 << 10;
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions {
+        table_bytes: 1 << 20,
+        level_bytes_base: 4 << 20,
+        ..KeyspaceOptions::default()
+    }
+}
+
+/// A store with a thousand long values in tables.
+fn filled(sim: &Sim) -> (Db, Keyspace) {
+    let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
+    let keyspace = db.keyspace("a", options()).unwrap();
+    for index in 0..KEYS {
+        keyspace.put(key(index), vec![index as u8; VALUE]).unwrap();
+    }
+    keyspace.compact(None, None).unwrap();
+    (db, keyspace)
+}
+
+fn table_bytes(keyspace: &Keyspace) -> u64 {
+    keyspace.stats().levels.iter().map(|level| level.bytes).sum()
+}
+
+/// Lets seconds of the simulated clock pass until the condition holds.
+fn wait_for(sim: &Sim, seconds: usize, mut work: impl FnMut(), is_reached: impl Fn() -> bool) {
+    for _ in 0..seconds {
+        // The store checks again after a while by the real clock, and reads the simulated one.
+        for _ in 0..60 {
+            if is_reached() {
+                return;
+            }
+            work();
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        sim.advance(Duration::from_secs(1));
+    }
+    panic!("the space did not come back in {seconds} s");
+}
+
+/// Story: a thousand deletes of long values stayed in the memtable, and nothing was freed.
+#[test]
+fn few_deletes_of_long_values_free_their_space() {
+    let sim = Sim::new(1);
+    let (db, keyspace) = filled(&sim);
+    for index in 0..KEYS - 100 {
+        keyspace.delete(key(index)).unwrap();
+    }
+    let live = (100 * VALUE) as u64;
+    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
+    assert_eq!(all(&keyspace).len(), 100);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
+/// Story: one range delete over everything freed nothing, not even after the store was opened
+/// again.
+#[test]
+fn a_range_delete_frees_its_space_also_after_a_reopen() {
+    let sim = Sim::new(1);
+    let (db, keyspace) = filled(&sim);
+    keyspace.delete_range(key(0), key(KEYS - 100)).unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
+    let keyspace = existing(&db, "a");
+    let live = (100 * VALUE) as u64;
+    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
+    assert_eq!(all(&keyspace).len(), 100);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
+/// Writers that never pause keep no deleted space.
+#[test]
+fn deletes_free_their_space_beside_steady_writes() {
+    for is_range in [false, true] {
+        let sim = Sim::new(1);
+        let (db, keyspace) = filled(&sim);
+        if is_range {
+            keyspace.delete_range(key(0), key(KEYS - 100)).unwrap();
+        } else {
+            (0..KEYS - 100).for_each(|index| keyspace.delete(key(index)).unwrap());
+        }
+        let live = (100 * VALUE) as u64;
+        let mut number = 0u64;
+        let write = || {
+            number += 1;
+            keyspace.put(b"zzz", number.to_be_bytes()).unwrap();
+        };
+        wait_for(&sim, 20, write, || table_bytes(&keyspace) <= 2 * live);
+        assert_eq!(all(&keyspace).len(), 101);
+        drop(keyspace);
+        db.close().unwrap();
+    }
+}
+
+/// A snapshot keeps what it shows; the space comes back after it is dropped.
+#[test]
+fn a_snapshot_keeps_the_space_of_what_it_shows() {
+    let sim = Sim::new(1);
+    let (db, keyspace) = filled(&sim);
+    let snapshot = db.snapshot();
+    keyspace.delete_range(key(0), key(KEYS - 100)).unwrap();
+    for _ in 0..10 {
+        sim.advance(Duration::from_secs(1));
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    assert_eq!(keyspace.iter_at(&snapshot).unwrap().count(), KEYS);
+    drop(snapshot);
+    let live = (100 * VALUE) as u64;
+    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
+    assert_eq!(all(&keyspace).len(), 100);
+    drop(keyspace);
+    db.close().unwrap();
+}
