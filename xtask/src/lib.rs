@@ -22,7 +22,7 @@ pub use crate::rules::violation::Violation;
 pub fn tidy(tree: &Tree) -> Vec<Violation> {
     let mut found = rules::tidy::check(tree);
     found.extend(rules::documents::check(tree));
-    found.extend(rules::call_paths::check(tree));
+    found.extend(rules::architecture_call_paths::check(tree));
     found.extend(rules::failpoints::check(tree));
     found.extend(rules::prose::check(tree));
     found

@@ -2,7 +2,7 @@
 //! a rule that cannot fail is noticed.
 
 mod suite {
-    pub mod call_paths;
+    pub mod architecture_call_paths;
     pub mod documents;
     pub mod failpoints;
     pub mod layers;

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use umbel_base::fail_point;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::limits::{BATCH_BYTES, FILTER_STEP_MILLIS};
 use crate::primitives::wakeup::Wakeup;
 use crate::read::all_reader::AllReader;
-use crate::read::event_source::{Source, SourceReader};
 use crate::read::filtered_reader::{FilteredItem, FilteredReader};
+use crate::read::read_source::{Source, SourceReader};
 use crate::read::stream_reader::{self, StreamItem, StreamReader};
 use crate::read::view_reader::{self, ViewReader};
 use crate::types::error::{Error, Result};

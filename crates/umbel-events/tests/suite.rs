@@ -1,6 +1,8 @@
 //! Tests of the event store through its public interface.
 
 mod suite {
+    pub mod append_stream_checks;
+    pub mod append_submission;
     pub mod backup_crashes;
     pub mod backup_scavenged;
     pub mod backups;
@@ -42,8 +44,6 @@ mod suite {
     pub mod scavenge_crashes;
     pub mod scavenge_scripts;
     pub mod shared_budget;
-    pub mod stream_checks;
-    pub mod submit_each;
     pub mod subscription_scripts;
     pub mod subscriptions;
     pub mod support;

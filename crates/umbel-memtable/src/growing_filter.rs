@@ -5,7 +5,7 @@
 //! INVARIANT: a filter that readers were once given stays until the memtable is dropped; each one
 //! has the hashes of all before it.
 
-use crate::atomics::{AtomicPtr, Ordering};
+use crate::loom_atomics::{AtomicPtr, Ordering};
 use std::array;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr as OwnedPtr, AtomicUsize};

@@ -26,10 +26,10 @@
 //! # Ok::<(), umbel_base::Error>(())
 //! ```
 
-mod atomics;
 mod bump_arena;
 mod entry;
 mod growing_filter;
+mod loom_atomics;
 mod memtable;
 mod memtable_cursor;
 mod node;

@@ -4,10 +4,10 @@
 //! root is published before the old one is split. A reader that has read the root node's
 //! version checks that it still is the root.
 
-use crate::atomics::{AtomicPtr, Ordering, pause};
 use crate::bump_arena::BumpArena;
 use crate::entry::{Entry, SeekKey, write_entry};
 use crate::growing_filter::FilterGrowth;
+use crate::loom_atomics::{AtomicPtr, Ordering, pause};
 use crate::node::{Bound, Node, NodeReader};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::AtomicUsize;

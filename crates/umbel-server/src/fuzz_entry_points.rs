@@ -15,7 +15,7 @@ use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest
 
 use crate::access_control::acl::{self, Acl};
 use crate::access_control::users;
-use crate::auth::authentication::BasicCredentials;
+use crate::auth::basic_authentication::BasicCredentials;
 use crate::consumer_groups::checkpoint_store;
 use crate::consumer_groups::group_config::{self, GroupConfig};
 use crate::event_store::system_projections;

@@ -83,7 +83,6 @@
 //! units and a reserved range of zeros costs nothing.
 #![forbid(unsafe_code)]
 
-mod call_gate;
 mod call_site;
 mod corruption;
 mod directory_operations;
@@ -96,6 +95,7 @@ mod random;
 mod sim;
 mod sim_env;
 mod sim_files;
+mod simulated_machine;
 
 pub use directory_operations::Mount;
 pub use fault_plan::{CrashSide, Fault, FaultKind};

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use umbel_env::Env;
 
-use crate::call_gate::{Machine, MachineState};
 use crate::disk::{Disk, UnitNumber};
 use crate::fault_plan::{CrashSide, Fault};
 use crate::power_loss::{Survival, chosen_image, crash_image};
 use crate::random::join;
 use crate::sim_env;
+use crate::simulated_machine::{Machine, MachineState};
 
 /// Most pending units of which [`Sim::crash_images_exhaustive`] tries every subset.
 pub const EXHAUSTIVE_UNITS_MAX: usize = 12;

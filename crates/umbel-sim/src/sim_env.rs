@@ -6,9 +6,9 @@ use std::time::Duration;
 use umbel_base::Result;
 use umbel_env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 
-use crate::call_gate::Machine;
 use crate::random::join;
 use crate::sim_files::SimFiles;
+use crate::simulated_machine::Machine;
 
 /// Start of the simulated time: the 14th of November 2023, in microseconds since 1970.
 const WALL_START_MICROS: u64 = 1_700_000_000_000_000;

@@ -13,12 +13,12 @@ use umbel_env::{
     Lock, Mapping, Pin,
 };
 
-use crate::call_gate::{Call, CallVerdict, Machine, MachineState};
 use crate::call_site::{Operation, class_of};
 use crate::disk::{Change, DirectorySlot, Node, ResolvedDirectory};
 use crate::file_content::{FILE_BYTES_MAX, PAGE_BYTES};
 use crate::power_loss::SECTOR_BYTES;
 use crate::random::{digest, join};
+use crate::simulated_machine::{Call, CallVerdict, Machine, MachineState};
 
 /// The class of every directory.
 const DIRECTORY: &str = "directory";

@@ -15,7 +15,7 @@ use crate::format::range_tombstone_block;
 use crate::format::table_meta::TableMeta;
 use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
 use crate::index::in_memory_index::TableIndex;
-use crate::index::index_region::IndexRegion;
+use crate::index::index_loading::IndexRegion;
 use crate::reader::table_reader::Table;
 
 /// Data is read in pieces of about this size.

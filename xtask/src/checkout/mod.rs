@@ -2,5 +2,5 @@
 
 pub mod cargo_manifest;
 pub mod file_tree;
-pub mod path_scan;
+pub mod rust_path_scan;
 pub mod rust_source;

@@ -15,7 +15,7 @@ pub fn kill_servers(rounds: u32) -> StepOutcome {
 /// Kills a writer after `events` events and starts servers on the store. REQUIRES: the release
 /// binary is built.
 pub fn time_starts(events: u64) -> StepOutcome {
-    with_client("starts", "python_start.py", events)
+    with_client("starts", "python_start_after_kill.py", events)
 }
 
 fn with_client(what: &str, name: &str, count: u64) -> StepOutcome {

@@ -2,7 +2,7 @@
 //! `umbel-env`, async code below floor 5, unsafe code outside the crates that need it.
 
 use crate::checkout::file_tree::Crate;
-use crate::checkout::path_scan::paths;
+use crate::checkout::rust_path_scan::paths;
 use crate::checkout::rust_source::{Source, words};
 use crate::rules::tidy::{covers, test_files};
 use crate::{Tree, Violation};

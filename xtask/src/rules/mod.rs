@@ -1,6 +1,6 @@
 //! The rules for sources, documents, layers and modules, and what they report.
 
-pub mod call_paths;
+pub mod architecture_call_paths;
 pub mod const_expression;
 pub mod crate_rules;
 pub mod documents;

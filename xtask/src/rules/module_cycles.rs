@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::checkout::path_scan::paths;
+use crate::checkout::rust_path_scan::paths;
 use crate::checkout::rust_source::{Source, words};
 use crate::rules::tidy::{covers, test_files};
 use crate::{Tree, Violation};

@@ -83,8 +83,8 @@ fn unnumbered_or_unlisted_decisions_are_reported() {
     let with = |name: &str, index: &str| {
         breaks("decisions", &[(name, ""), ("docs/decisions/README.md", index)])
     };
-    assert!(!with("docs/decisions/0001-floors.md", "[f](0001-floors.md)"));
-    assert!(with("docs/decisions/0001-floors.md", ""));
+    assert!(!with("docs/decisions/0001-layers.md", "[f](0001-layers.md)"));
+    assert!(with("docs/decisions/0001-layers.md", ""));
     assert!(with("docs/decisions/floors.md", "[f](floors.md)"));
 }
 

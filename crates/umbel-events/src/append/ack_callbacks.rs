@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Mutex;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::primitives::panic_guard::catch_panic;
 use crate::types::error::{Error, Result};
 

@@ -3,8 +3,6 @@
 
 use std::borrow::Cow;
 
-use umbel_base::fail_point;
-
 use crate::event_log::AppendStart;
 use crate::event_log::event_format::{self, Frame, FrameLocation, FrameMeta};
 use crate::index::index_changes::{ChangeBuilder, IndexChanges};
@@ -149,10 +147,6 @@ pub fn replay_event(
 ) -> StreamHead {
     let FrameMeta { position, revision, .. } = frame.meta;
     let is_indexed = head.is_some_and(|head| head.last_position >= position);
-    fail_point!("events-replace-newer-head", is_indexed, |_| {
-        let older = head.map(|head| StreamHead { last_position: position - 1, ..head });
-        replay_event(changes, older, frame, hash)
-    });
     // It is unknown here which events the filter lacks.
     let is_new = true;
     if let Some(head) = head.filter(|_| is_indexed) {

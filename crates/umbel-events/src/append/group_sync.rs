@@ -5,7 +5,7 @@ use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::append::index_commit;
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::index::index_batch::IndexBatch;
 use crate::types::error::Result;
 

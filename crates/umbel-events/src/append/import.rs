@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::append::appender::WriteTask;
 use crate::append::pending_append::PendingAppend;
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::limits::EVENT_BYTES_MAX;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;

@@ -1,7 +1,7 @@
 //! Step of an append from the log into the index: keyspaces, then views, then the filter of stream
 //! names. The events may become visible after it.
 
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::StreamChange;
 use crate::types::error::Result;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use umbel_base::fail_point;
 
 use crate::append::append_request::WriteResult;
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::primitives::panic_guard::catch_panic;
 use crate::types::error::Result;
 

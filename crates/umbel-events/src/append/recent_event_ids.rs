@@ -3,13 +3,13 @@
 
 use umbel_filter::{HashSecret, hash_key};
 
-use crate::append::position_table::PositionTable;
+use crate::append::event_id_table::EventIdTable;
 use crate::limits::{WINDOW_BYTES, WINDOW_EVENTS};
 use crate::types::event::EventId;
 
 #[derive(Debug, Default)]
 struct IdGeneration {
-    positions: PositionTable,
+    positions: EventIdTable,
     events: usize,
     /// Bytes of the log that the events take.
     bytes: u64,

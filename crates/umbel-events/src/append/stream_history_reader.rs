@@ -3,7 +3,7 @@
 use crate::append::expected_version_check::StreamHistory;
 use crate::append::index_queue::IndexQueue;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
 use crate::types::error::Result;

@@ -8,7 +8,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use crate::append::append_request::{AppendRequest, WriteResult};
 use crate::append::appender::{TaskOutcome, WriteTask};
 use crate::append::pending_append::PendingAppend;
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::event_format;
 use crate::types::error::Result;
 

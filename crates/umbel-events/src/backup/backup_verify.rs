@@ -6,7 +6,7 @@ use umbel_env::{Access, Env, check_path};
 use umbel_log::ExpectedEnd;
 
 use crate::backup::backup_manifest::BackupManifest;
-use crate::backup::copy_throttle::{CopyOptions, CopyThrottle};
+use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
 use crate::backup::file_copy::check_file;
 use crate::event_log::chunk_manifest::{ChunkEnd, chunk_directory};
 use crate::event_log::chunk_scan::scan_chunk;

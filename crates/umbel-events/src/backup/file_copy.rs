@@ -6,7 +6,7 @@ use umbel_base::checksum::checksum;
 use umbel_env::{Access, Env, File};
 
 use crate::backup::backup_manifest::{BLOCK_BYTES, BackupFile};
-use crate::backup::copy_throttle::CopyThrottle;
+use crate::backup::copy_rate_limit::CopyThrottle;
 use crate::types::error::Result;
 
 /// Creates a folder and its missing parents, with their names durable.

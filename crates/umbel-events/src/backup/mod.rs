@@ -12,9 +12,9 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Access, DirectoryLocation, Env, Lock, check_path};
 use umbel_log::{END_RECORD_BYTES, ExpectedEnd, Seal};
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::backup::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
-use crate::backup::copy_throttle::{CopyOptions, CopyThrottle};
+use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
 use crate::backup::file_copy::{block_checksums, copy_tail, create_directory};
 use crate::event_log::chunk::FIRST_EVENT_OFFSET;
 use crate::event_log::chunk_manifest::{
@@ -27,7 +27,7 @@ use crate::types::event::Position;
 
 pub mod backup_manifest;
 pub mod backup_verify;
-pub mod copy_throttle;
+pub mod copy_rate_limit;
 pub mod file_copy;
 pub mod restore;
 

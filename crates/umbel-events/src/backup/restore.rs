@@ -12,7 +12,7 @@ use crate::backup::backup_manifest::{
     BackupFile, BackupManifest, is_file_name, restore_marker_path,
 };
 use crate::backup::backup_verify;
-use crate::backup::copy_throttle::{CopyOptions, CopyThrottle};
+use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
 use crate::backup::file_copy::{check_file, create_directory};
 use crate::event_log::chunk_manifest::{ChunkManifest, chunk_directory};
 use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};

@@ -9,7 +9,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_existence::StepProgress;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
 /// Time without new visible events after which optional work may run.

@@ -15,8 +15,8 @@ use crate::append::append_plan;
 use crate::append::appender::Appender;
 use crate::append::index_commit;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::store_components::{StoreComponents, sync_log};
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_parts::{StoreComponents, sync_log};
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path, open_error,
@@ -438,8 +438,8 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
         }
         before = position;
         let frame = cursor.event_at(position)?;
-        let head = match heads.get(frame.stream) {
-            Some(head) => Some(*head),
+        let head = match replayed_head(&heads, frame.stream) {
+            Some(head) => Some(head),
             None => parts.index.head(frame.stream)?,
         };
         let hash = parts.existence.hash(frame.stream);
@@ -455,6 +455,12 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     gaps.apply_before(parts, u64::MAX)?;
     parts.visible.advance(last, std::iter::empty());
     Ok(created)
+}
+
+/// Returns the head that the stream gets from replayed events which the index lacks.
+fn replayed_head(heads: &HashMap<String, StreamHead>, stream: &str) -> Option<StreamHead> {
+    fail_point!("events-forget-replayed-heads", |_| None);
+    heads.get(stream).copied()
 }
 
 /// Applies changes to the index, which already has streams up to the first position. It then has

@@ -27,8 +27,8 @@ use umbel_env::{Access, Env, OpenMark, Pin, check_path};
 use umbel_filter::HashSecret;
 
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::store_components::StoreComponents;
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_parts::StoreComponents;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest, chunk_path};
 use crate::index::Index;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
 use crate::types::error::Result;

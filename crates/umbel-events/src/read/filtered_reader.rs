@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_filter::{EventFilter, is_hidden};
 use crate::event_log::event_format::Frame;
 use crate::limits::FILTER_STEP_MILLIS;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::read::stream_reader::StreamReader;
 use crate::types::error::{Error, Result};
 use crate::types::event::RecordedEvent;

@@ -1,6 +1,6 @@
 //! [`LinkVisibility`]: which targets of the links of a view can be read.
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::event_format::Frame;
 use crate::read::stream_reader::retention_start;
 use crate::types::error::Result;

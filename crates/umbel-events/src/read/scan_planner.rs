@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_filter::{ContainingViews, EventFilter};
 use crate::limits::{FILTER_STEP_MILLIS, FILTER_VIEWS_MAX};
 use crate::read::view_merge::{ViewMerge, ViewRange};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::append::expected_version_check::StreamSnapshot;
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
 use crate::types::error::{Error, Result};

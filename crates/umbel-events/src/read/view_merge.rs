@@ -3,7 +3,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
 use crate::types::error::Result;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use umbel_filter::{HashKind, KeyHasher};
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
 use crate::read::link_visibility::LinkVisibility;

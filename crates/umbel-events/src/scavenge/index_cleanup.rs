@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use umbel_log::ExpectedEnd;
 
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::{ChunkEntry, chunk_directory, parse_chunk_name};
 use crate::event_log::chunk_scan::scan_chunk;

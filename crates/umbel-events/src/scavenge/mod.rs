@@ -13,20 +13,20 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::{JoinHandle, ProcessMark};
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::ScavengedFile;
 use crate::event_log::scavenged_chunk::ScavengedChunkWriter;
 use crate::limits::WINDOW_BYTES;
 use crate::primitives::wakeup::Wakeup;
 use crate::scavenge::retention_policy::{RetentionPolicy, Verdict};
-use crate::scavenge::scavenge_throttle::{SLICE_BYTES, ScavengeThrottle};
+use crate::scavenge::scavenge_rate_limit::{SLICE_BYTES, ScavengeThrottle};
 use crate::types::error::{Error, Result};
 
 pub mod index_cleanup;
 pub mod removed_view_entries;
 pub mod retention_policy;
-pub mod scavenge_throttle;
+pub mod scavenge_rate_limit;
 
 /// Number of rewritten chunks whose old files are kept until one flush of the index serves them
 /// all.

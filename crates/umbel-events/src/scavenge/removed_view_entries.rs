@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::scavenged_chunk::{RemovedEvents, RemovedRun};
 use crate::types::error::Result;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::event_format::Frame;
 use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;

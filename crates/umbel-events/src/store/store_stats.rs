@@ -1,6 +1,6 @@
 //! [`Stats`]: the statistics of a store.
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::index::stream_existence::ExistenceStats;
 use crate::types::error::Result;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbel_log::ExpectedEnd;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, chunk_path, removed_file_error};
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_log::event_format::Frame;
 use crate::types::error::Result;
 use crate::types::view_kind::{ViewKind, begins_stream, category};

@@ -30,9 +30,9 @@
 
 mod node_writer;
 
-use crate::atomics::{AtomicPtr, AtomicU64, Ordering, WIDTH, fence, pause};
 use crate::bump_arena::BumpArena;
 use crate::entry::{Entry, EntryHeader, SeekKey, prefetch};
+use crate::loom_atomics::{AtomicPtr, AtomicU64, Ordering, WIDTH, fence, pause};
 use std::alloc::Layout;
 use std::array;
 use std::cmp;

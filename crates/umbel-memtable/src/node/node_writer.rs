@@ -3,9 +3,9 @@
 //! REQUIRES, for everything here: one thread at a time, which the tree's mutex ensures.
 
 use super::{BRIDGE_BYTES, Node, NodeLayout, NodePrefix, NodeReader, PrefixKind, entry_in};
-use crate::atomics::{Ordering, WIDTH, fence};
 use crate::bump_arena::BumpArena;
 use crate::entry::{Entry, SeekKey};
+use crate::loom_atomics::{Ordering, WIDTH, fence};
 use std::cmp;
 use std::ptr::NonNull;
 

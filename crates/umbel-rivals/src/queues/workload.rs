@@ -20,14 +20,18 @@ pub struct Workload {
     pub entries_read: usize,
 }
 
+/// A queue of a thousand elements.
+const QUEUE: Workload =
+    Workload { name: "queue-1k", queues: 1, live: 1_000, is_backward: false, entries_read: 1 };
+
 /// All workloads.
 pub const ALL: [Workload; 6] = [
-    Workload { name: "queue-1k", queues: 1, live: 1_000, is_backward: false, entries_read: 1 },
-    Workload { name: "queue-1k-backward", is_backward: true, ..ALL[0] },
-    Workload { name: "queue-100k", live: 100_000, ..ALL[0] },
-    Workload { name: "queue-100k-backward", live: 100_000, is_backward: true, ..ALL[0] },
-    Workload { name: "16-queues-1k", queues: 16, ..ALL[0] },
-    Workload { name: "time-series-10k", live: 10_000, entries_read: 100, ..ALL[0] },
+    QUEUE,
+    Workload { name: "queue-1k-backward", is_backward: true, ..QUEUE },
+    Workload { name: "queue-100k", live: 100_000, ..QUEUE },
+    Workload { name: "queue-100k-backward", live: 100_000, is_backward: true, ..QUEUE },
+    Workload { name: "16-queues-1k", queues: 16, ..QUEUE },
+    Workload { name: "time-series-10k", live: 10_000, entries_read: 100, ..QUEUE },
 ];
 
 impl Workload {

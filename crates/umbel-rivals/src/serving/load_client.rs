@@ -19,7 +19,7 @@ use umbel_proto::streams::{
 };
 
 use super::messages::{append, batch, batch_number, id, made_at, mix, now, proposed};
-use crate::serving::serving_work::{
+use crate::serving::load_kinds::{
     ALL_EVENTS, BATCH_EVENTS, BATCHES_IN_FLIGHT, STREAM_EVENTS, STREAMS, Work, WorkKind,
 };
 use umbel_testing::server_connection::Connection;

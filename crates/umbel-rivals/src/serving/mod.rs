@@ -16,7 +16,7 @@ pub mod server_process;
 pub mod serving_arguments;
 pub mod serving_report;
 pub mod serving_run;
-pub mod serving_work;
+pub mod load_kinds;
 
 #[expect(clippy::disallowed_methods, reason = "real servers are timed with the real clock")]
 mod load_client;

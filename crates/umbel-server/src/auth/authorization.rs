@@ -9,7 +9,7 @@ use umbel_env::Env;
 use crate::access_control::acl::{AccessRequest, StreamAction};
 use crate::access_control::acl_cache::{AclCache, CachedUser};
 use crate::access_control::users::User;
-use crate::auth::authentication::{Authenticator, BasicCredentials};
+use crate::auth::basic_authentication::{Authenticator, BasicCredentials};
 use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
 

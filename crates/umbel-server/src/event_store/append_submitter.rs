@@ -18,7 +18,7 @@ use crate::event_store::append_command::AppendCommand;
 use crate::event_store::append_completion::{AppendCompletion, AppendResult};
 use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
-use crate::resources::inline_policy::InlinePolicy;
+use crate::resources::inline_execution::InlinePolicy;
 
 /// Number of queued appends after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;

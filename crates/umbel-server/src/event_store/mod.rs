@@ -19,7 +19,7 @@ use crate::event_store::filter_cache::FilterCache;
 use crate::limits::{EXAMINED_EVENTS_MAX, INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
-use crate::resources::inline_policy::InlinePolicy;
+use crate::resources::inline_execution::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
 
 pub mod append_command;

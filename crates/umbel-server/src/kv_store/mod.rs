@@ -27,7 +27,7 @@ pub use watch_hub::{WatchFilter, Watcher};
 pub use write_request::{WriteCondition, WriteOperation, WriteRequest};
 
 use crate::limits::{INLINE_EVENTS_MAX, SCAN_TIME};
-use crate::resources::inline_policy::InlinePolicy;
+use crate::resources::inline_execution::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
 use kv_writer::{KvWriter, WriterJob};
 use watch_hub::WatchCounts;

@@ -27,10 +27,10 @@ use crate::kv_store::{KvConfig, KvStore};
 use crate::server::listener::ListenerLimits;
 use crate::server_context::ServerContext;
 
-pub mod directory_watch;
 pub mod listener;
 pub mod preface_timeout;
 pub mod router;
+pub mod store_directory_watch;
 
 /// Time limit at exit for reads that no caller waits for any more.
 const READ_DRAIN_TIME: Duration = Duration::from_secs(5);
@@ -186,7 +186,7 @@ impl Prepared {
         service.kv = kv;
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
-        let watch = directory_watch::watch(Arc::clone(&service), stopped.clone());
+        let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());
         let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
         let serve = async {
             tokio::join!(serve, watch);

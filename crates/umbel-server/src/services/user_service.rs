@@ -16,8 +16,8 @@ use umbel_proto::users::{
 
 use crate::access_control::passwords;
 use crate::access_control::users::{self, ADMINS_GROUP, User};
-use crate::auth::authentication::BasicCredentials;
 use crate::auth::authorization::Caller;
+use crate::auth::basic_authentication::BasicCredentials;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};

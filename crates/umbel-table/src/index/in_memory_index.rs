@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::format::sealed_checksum;
     use crate::index::index_builder::IndexBuilder;
-    use crate::index::index_region::IndexRegion;
+    use crate::index::index_loading::IndexRegion;
 
     fn build(separators: &[(Vec<u8>, u64)]) -> TableIndex {
         let mut builder = IndexBuilder::default();

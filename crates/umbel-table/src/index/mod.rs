@@ -3,7 +3,7 @@
 pub mod in_memory_index;
 pub mod index_block;
 pub mod index_builder;
-pub mod index_region;
+pub mod index_loading;
 pub mod key_head_tree;
 pub mod key_head_tree_builder;
 pub mod top_level_index;

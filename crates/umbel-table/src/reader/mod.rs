@@ -3,5 +3,5 @@
 pub mod cache_warming;
 pub mod filter_reader;
 pub mod paged_index;
-pub mod table_memory;
+pub mod pinned_bytes;
 pub mod table_reader;

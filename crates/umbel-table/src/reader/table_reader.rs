@@ -16,7 +16,7 @@ use crate::format::range_tombstone_block;
 use crate::format::table_meta::TableMeta;
 use crate::format::{BlockKind, feature, open_sealed};
 use crate::index::in_memory_index::{PAGED_INDEX, TableIndex};
-use crate::index::index_region::IndexRegion;
+use crate::index::index_loading::IndexRegion;
 use crate::index::key_head_tree::{SearchState, SearchStep};
 use crate::index::top_level_index::TopLevelIndex;
 use crate::options::TableHasher;

@@ -72,7 +72,10 @@ pub const EVENT_STORE: [Failpoint; 10] = [
     failpoint("events-accept-events-after-gap", "events after a gap in the event log count"),
     FORGET_RETRIES,
     failpoint("events-lose-recent-ids", "an open does not read the ids of the newest events"),
-    failpoint("events-replace-newer-head", "catching up replaces a newer head by an older one"),
+    failpoint(
+        "events-forget-replayed-heads",
+        "catching up ignores earlier events that are not in the index yet",
+    ),
     failpoint(
         "events-forget-pending-heads",
         "an append ignores earlier ones that are not in the index yet",

@@ -8,7 +8,7 @@ use umbel_filter::FilterKind;
 
 use crate::advisor::{FilterOption, LevelLoad, allocate_bits, loads, second_filter_bits};
 use crate::maintenance::advisor_job::advise;
-use crate::maintenance::keyspace_keys::KeyspaceKeys;
+use crate::maintenance::existence_key_scan::KeyspaceKeys;
 use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::version::TableFile;

@@ -11,7 +11,7 @@ use crate::maintenance::flush_job::{self, FlushJob};
 use crate::maintenance::memtable_freeze;
 use crate::maintenance::scheduler::OLD_SEGMENTS_MAX;
 use crate::maintenance::shared_memtable_limit;
-use crate::maintenance::wal_provisioner;
+use crate::maintenance::wal_recycling;
 use crate::state::store::Store;
 use crate::version::Edit;
 
@@ -44,7 +44,7 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     let joined = threads.into_iter().all(|thread| thread.join());
     if joined {
         wait_for_callers(store);
-        wal_provisioner::wait_for_callers(store);
+        wal_recycling::wait_for_callers(store);
     }
     let result = if store.read_only { Ok(()) } else { store.or_reserve_again(finish(store)) };
     shared_memtable_limit::leave(store);
@@ -114,7 +114,7 @@ fn finish(store: &Arc<Store>) -> Result<()> {
     );
     edits.retain(|edit| manifest.state().is_change(edit));
     manifest.commit(&edits)?;
-    wal_provisioner::remove(store, surplus);
+    wal_recycling::remove(store, surplus);
     manifest.seal()?;
     let last = manifest.state().last_sequence;
     drop(manifest);

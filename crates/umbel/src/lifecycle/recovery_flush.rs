@@ -28,10 +28,10 @@ use crate::shared_budget::budget_shares::writing_bytes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::store_budget::SEQUENTIAL_READ;
 use crate::super_version::MemtableSlot;
-use crate::super_version::merge_inputs;
+use crate::super_version::flush_compaction_inputs;
 use crate::thread_counters::add;
 use crate::version::version_edit::ManifestState;
-use crate::version::{Edit, TableContext, TableFile};
+use crate::version::{Edit, SharedTableState, TableFile};
 
 /// Maximum bytes between two checks of the memtables' size.
 const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
@@ -42,7 +42,7 @@ const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
 pub struct RecoveryFlush<'a> {
     env: &'a Env,
     folder: &'a Path,
-    context: &'a Arc<TableContext>,
+    context: &'a Arc<SharedTableState>,
     /// Source of ids for new files; `None` where nothing may be written.
     ids: Option<&'a AtomicU64>,
     /// Bytes that were replayed since the last check.
@@ -60,7 +60,7 @@ impl<'a> RecoveryFlush<'a> {
     pub fn new(
         env: &'a Env,
         folder: &'a Path,
-        context: &'a Arc<TableContext>,
+        context: &'a Arc<SharedTableState>,
         ids: Option<&'a AtomicU64>,
     ) -> RecoveryFlush<'a> {
         let written = BTreeMap::new();
@@ -78,7 +78,7 @@ impl<'a> RecoveryFlush<'a> {
     }
 
     /// Shared context of tables.
-    pub fn context(&self) -> &'a Arc<TableContext> {
+    pub fn context(&self) -> &'a Arc<SharedTableState> {
         self.context
     }
 
@@ -181,7 +181,8 @@ impl<'a> RecoveryFlush<'a> {
         let stripes = SnapshotStripes::new(vec![last]);
         let kept = surviving_tombstones(tombstones(), &stripes, |_, _| false);
         let tombstones = Arc::new(FragmentedTombstones::new(tombstones()));
-        let merged = merge_inputs::of_memtables(buffers.iter().map(|buffer| &buffer.memtable));
+        let merged =
+            flush_compaction_inputs::of_memtables(buffers.iter().map(|buffer| &buffer.memtable));
         let mut stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
         let bytes: u64 = buffers.iter().map(|buffer| buffer.memtable.bytes() as u64).sum();
         let _claim = self.context.budget.reserve(writing_bytes(bytes));

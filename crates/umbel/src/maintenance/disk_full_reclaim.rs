@@ -6,7 +6,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result};
 
 use crate::fs::filenames;
-use crate::maintenance::wal_provisioner;
+use crate::maintenance::wal_recycling;
 use crate::state::store::Store;
 
 /// Space to reclaim.
@@ -67,7 +67,7 @@ pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
         has_released
     };
     // A mapped file is truncated once it is unmapped.
-    wal_provisioner::run_tasks(store)?;
+    wal_recycling::run_tasks(store)?;
     Ok(has_released
         || (extent == ReclaimScope::All && store.manifest_lock()?.release_reserved_segment()))
 }

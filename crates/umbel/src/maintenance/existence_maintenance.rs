@@ -33,7 +33,7 @@ use umbel_existence::{Coverage, ExistenceFilter, ExistenceOptions, HashSource, S
 
 use crate::fs::filenames;
 use crate::maintenance::advisor_job;
-use crate::maintenance::keyspace_keys::KeyspaceKeys;
+use crate::maintenance::existence_key_scan::KeyspaceKeys;
 use crate::options::ExistenceSize;
 use crate::shared_budget::budget_shares::CHUNK_BYTES;
 use crate::state::keyspace_state::KeyspaceState;

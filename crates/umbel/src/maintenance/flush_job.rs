@@ -15,12 +15,12 @@ use crate::fs::blob_files;
 use crate::maintenance::advisor_job;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
-use crate::maintenance::wal_provisioner;
+use crate::maintenance::wal_recycling;
 use crate::shared_budget::budget_shares::writing_bytes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::super_version::MemtableSlot;
-use crate::super_version::merge_inputs;
+use crate::super_version::flush_compaction_inputs;
 use crate::thread_counters::add;
 use crate::version::{Edit, TableFile};
 
@@ -68,7 +68,7 @@ pub fn run(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
         work.note_dropped(&output.counts);
         add(&work.bytes_written, output.metas.iter().map(|meta| meta.file_bytes).sum());
     }
-    wal_provisioner::drop_obsolete(store)
+    wal_recycling::drop_obsolete(store)
 }
 
 fn write_table(store: &Arc<Store>, job: &FlushJob) -> Result<TableOutput> {
@@ -78,7 +78,8 @@ fn write_table(store: &Arc<Store>, job: &FlushJob) -> Result<TableOutput> {
     let stripes = SnapshotStripes::new(store.snapshots.boundaries());
     let kept = surviving_tombstones(tombstones(), &stripes, |_, _| false);
     let tombstones = Arc::new(FragmentedTombstones::new(tombstones()));
-    let merged = merge_inputs::of_memtables(job.memtables.iter().map(|buffer| &buffer.memtable));
+    let merged =
+        flush_compaction_inputs::of_memtables(job.memtables.iter().map(|buffer| &buffer.memtable));
     let (lower, upper, readers) = (None, None, stripes.boundaries().to_vec());
     let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
     let options = job.keyspace.options();

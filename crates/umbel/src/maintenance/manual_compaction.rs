@@ -10,7 +10,7 @@ use crate::maintenance::compaction_jobs::compaction_job::{self, JobPick};
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::manual_flush;
 use crate::maintenance::scheduler::{self, Job};
-use crate::maintenance::wal_provisioner;
+use crate::maintenance::wal_recycling;
 use crate::shared_budget::{JobSlot, SLOT_RETRY_INTERVAL};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
@@ -98,7 +98,7 @@ pub fn drain(store: &Arc<Store>) -> Result<()> {
                 None => {
                     let postponed = state.disk_full_backoff.reason().cloned();
                     drop(state);
-                    return postponed.map_or_else(|| wal_provisioner::release_idle(store), Err);
+                    return postponed.map_or_else(|| wal_recycling::release_idle(store), Err);
                 }
                 // Leave it to the threads: undo the claim and wake one.
                 Some(Job::Flush(job, _)) => state.flushing.retain(|id| !job.claimed.contains(id)),

@@ -26,7 +26,7 @@ use crate::maintenance::flush_job::{self, FlushJob};
 use crate::maintenance::memtable_freeze;
 use crate::maintenance::memtable_limit;
 use crate::maintenance::shared_memtable_limit;
-use crate::maintenance::wal_provisioner;
+use crate::maintenance::wal_recycling;
 use crate::shared_budget::{JobKind, JobSlot};
 use crate::state::disk_full_backoff::Priority;
 use crate::state::keyspace_state::KeyspaceState;
@@ -76,7 +76,7 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
     if store.read_only {
         return Ok(());
     }
-    wal_provisioner::start(store)?;
+    wal_recycling::start(store)?;
     for number in 0..store.options.background_threads {
         let worker = Arc::clone(store);
         let name = format!("umbel-work-{number}");

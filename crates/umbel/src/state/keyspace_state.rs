@@ -12,7 +12,7 @@ use umbel_filter::KeyHasher;
 
 use crate::advisor::Advisor;
 use crate::options::{KeyPrefix, KeyspaceOptions, OptionCaps};
-use crate::state::existence_slot::ExistenceSlot;
+use crate::state::keyspace_existence::KeyspaceExistence;
 use crate::super_version::{MemtableBytes, SuperVersionCell};
 use crate::thread_counters::{KeyspaceCounters, ReadCounters};
 use crate::version::{PrefixCounters, Version};
@@ -35,7 +35,7 @@ pub struct KeyspaceState {
     /// Its memtables and tables.
     pub super_version: SuperVersionCell,
     /// Its existence filter, if it has one.
-    pub existence: ExistenceSlot,
+    pub existence: KeyspaceExistence,
     /// Counters of reads.
     pub reads: ReadCounters,
     /// Decides which filters are built and kept in memory.
@@ -87,7 +87,7 @@ impl KeyspaceState {
             name,
             hasher,
             super_version: view,
-            existence: ExistenceSlot::default(),
+            existence: KeyspaceExistence::default(),
             reads: ReadCounters::default(),
             advisor: Advisor::default(),
             prefixes: Arc::default(),

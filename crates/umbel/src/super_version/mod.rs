@@ -1,9 +1,9 @@
 //! [`SuperVersion`]: memtables and version that a reader of a keyspace uses, replaced as one; and
 //! the cursors over it and over merge inputs.
 
+pub mod flush_compaction_inputs;
 mod flushable_memtable;
 pub mod memtable_cursor;
-pub mod merge_inputs;
 pub mod skip_spans;
 pub mod sorted_runs;
 pub mod super_version_cursor;

@@ -1,6 +1,6 @@
 //! The write-ahead log (WAL) as a sequence of segments.
 //!
-//! Segments are provisioned in advance of the writers: `wal_provisioner` does the tasks that this
+//! Segments are provisioned in advance of the writers: `wal_recycling` does the tasks that this
 //! module requests, on another thread if there is one.
 //!
 //! INVARIANTS:

@@ -8,7 +8,7 @@ use umbel_base::Result;
 
 use crate::maintenance::memtable_limit;
 use crate::maintenance::scheduler;
-use crate::maintenance::wal_provisioner;
+use crate::maintenance::wal_recycling;
 use crate::options::Durability;
 use crate::state::store::{CommitState, Store};
 use crate::state::write_batch::CommitOutcome;
@@ -27,7 +27,7 @@ pub struct PostCommit<'a> {
 struct DueWork {
     /// Whether a memtable was frozen and waits for a flush.
     frozen: bool,
-    /// Whether the WAL has tasks for `wal_provisioner`.
+    /// Whether the WAL has tasks for `wal_recycling`.
     wal_task: bool,
 }
 
@@ -117,7 +117,7 @@ fn sync_and_begin_work(
 /// Wakes the threads that do the work, or does it where there are none.
 fn begin_work(store: &Arc<Store>, due: DueWork) -> Result<()> {
     if due.wal_task {
-        wal_provisioner::run_or_signal(store)?;
+        wal_recycling::run_or_signal(store)?;
     }
     if !due.frozen {
         return Ok(());

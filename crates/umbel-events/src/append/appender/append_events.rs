@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
 use crate::append::expected_version_check::{ConflictCollector, Decision, StreamSnapshot, decide};
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::types::error::{Error, Result};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::expected_version_check::{StreamHistory, StreamSnapshot};
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};

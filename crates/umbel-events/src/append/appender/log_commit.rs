@@ -4,7 +4,7 @@ use crate::append::append_plan::{self, AppendPlan};
 use crate::append::append_request::WriteResult;
 use crate::append::index_commit;
 use crate::append::index_queue::{QueuePosition, QueuedAppends};
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::AppendStart;
 use crate::event_log::event_format;
 use crate::index::index_batch::IndexBatch;

@@ -15,7 +15,7 @@ use crate::append::append_request::{AppendRequest, StreamAppend, WriteResult};
 use crate::append::index_queue::IndexQueue;
 use crate::append::pending_heads::PendingHeads;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::{LogCursor, LogEnd};
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;

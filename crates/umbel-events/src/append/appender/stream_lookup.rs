@@ -3,7 +3,7 @@
 use umbel_base::fail_point;
 
 use crate::append::expected_version_check::StreamSnapshot;
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::index::stream_head::StreamHead;
 use crate::types::error::Result;
 use crate::types::expected_version::ExpectedVersion;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::WriteResult;
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::index::stream_head::StreamHead;
 use crate::types::error::Result;
 use crate::types::event::NewEvent;

@@ -22,7 +22,7 @@ use crate::state::write_batch::{self, LoggedWrite};
 use crate::super_version::SuperVersion;
 use crate::version::reserved_space;
 use crate::version::version_edit::{ManifestState, encoded_bytes};
-use crate::version::{LogState, TableContext};
+use crate::version::{LogState, SharedTableState};
 use crate::wal::{self, OldSegment};
 
 /// Result of the replay.
@@ -158,7 +158,7 @@ fn rewrite_tail(
     env: &Env,
     folder: &Path,
     ids: &AtomicU64,
-    context: &TableContext,
+    context: &SharedTableState,
     unsynced: &[RecordRange],
     state: &mut ManifestState,
 ) -> Result<Option<OldSegment>> {
@@ -192,7 +192,7 @@ fn sync_in_place(env: &Env, folder: &Path, logs: &[RecordRange]) -> Result<()> {
 struct ReplayTarget<'a, 'b> {
     keyspaces: &'a [Arc<KeyspaceState>],
     state: &'a ManifestState,
-    context: &'a TableContext,
+    context: &'a SharedTableState,
     recovery_flush: &'a mut RecoveryFlush<'b>,
 }
 
@@ -251,7 +251,7 @@ fn open_segment(
     path: &Path,
     id: u64,
     log: LogState,
-    context: &TableContext,
+    context: &SharedTableState,
 ) -> Result<LogReader> {
     if !env.files.exists(path)? {
         let reason = "the manifest names this log, but the file is missing";

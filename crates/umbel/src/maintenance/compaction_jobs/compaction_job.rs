@@ -24,7 +24,7 @@ use crate::shared_budget::budget_shares::merging_bytes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::snapshot_list::AwaitedRelease;
 use crate::state::store::Store;
-use crate::super_version::merge_inputs::{self, CompactionInputs};
+use crate::super_version::flush_compaction_inputs::{self, CompactionInputs};
 use crate::thread_counters::add;
 use crate::version::{Edit, TableFile, Version};
 
@@ -412,7 +412,7 @@ impl CompactionJob {
             }
             before = *level;
         }
-        merge_inputs::of_tables(runs)
+        flush_compaction_inputs::of_tables(runs)
     }
 
     /// Whether nothing older than the inputs can hold a key in `start..=end`.

@@ -1,4 +1,4 @@
-//! [`ExistenceSlot`]: the existence filter of a keyspace, if it has one, for gets and puts.
+//! [`KeyspaceExistence`]: the existence filter of a keyspace, if it has one, for gets and puts.
 //! `existence_maintenance` opens, flushes and removes it.
 //!
 //! INVARIANT: the filter rejects no key that a reader may see:
@@ -36,7 +36,7 @@ pub struct ExistenceFiles {
 
 /// Holder of a keyspace's existence filter.
 #[derive(Debug)]
-pub struct ExistenceSlot {
+pub struct KeyspaceExistence {
     /// Whether there is a filter. A separate field, so that keyspaces without one pay for one
     /// branch.
     is_on: AtomicBool,
@@ -47,9 +47,9 @@ pub struct ExistenceSlot {
     stats_on_disk: OnceLock<Box<ExistenceStats>>,
 }
 
-impl Default for ExistenceSlot {
-    fn default() -> ExistenceSlot {
-        ExistenceSlot {
+impl Default for KeyspaceExistence {
+    fn default() -> KeyspaceExistence {
+        KeyspaceExistence {
             is_on: AtomicBool::new(false),
             filter: ArcSwapOption::empty(),
             files: Mutex::new(ExistenceFiles { size: ExistenceSize::Off, floor: 0 }),
@@ -59,7 +59,7 @@ impl Default for ExistenceSlot {
     }
 }
 
-impl ExistenceSlot {
+impl KeyspaceExistence {
     /// Whether there is a filter to probe.
     #[inline]
     pub fn is_on(&self) -> bool {
@@ -120,7 +120,7 @@ impl ExistenceSlot {
     }
 
     /// Inserts a key replayed from the WAL, unless the filter covers it. REQUIRES: as
-    /// [`ExistenceSlot::note_write`], and no flush since the filter was opened.
+    /// [`KeyspaceExistence::note_write`], and no flush since the filter was opened.
     pub fn note_replayed(&self, sequence: SequenceNumber, kind: ValueKind, hash: u64) {
         fail_point!("existence-forget-replayed-keys", |_| ());
         let covered = self.filter.load().as_ref().map_or(u64::MAX, |filter| filter.covered());

@@ -13,7 +13,7 @@ use umbel_existence::HashSource;
 
 use crate::state::keyspace_state::KeyspaceState;
 use crate::super_version::SuperVersion;
-use crate::super_version::merge_inputs::{self, FlushInputs};
+use crate::super_version::flush_compaction_inputs::{self, FlushInputs};
 use crate::version::TableFile;
 
 /// Keys of a keyspace.
@@ -28,7 +28,7 @@ impl HashSource for KeyspaceKeys<'_> {
     ) -> Result<Option<Vec<u8>>> {
         let view = self.0.super_version.acquire();
         let mut memory = memtable_entries(&view);
-        let mut tables = merge_inputs::of_tables(runs(&view, after));
+        let mut tables = flush_compaction_inputs::of_tables(runs(&view, after));
         seek_after(&mut memory, after)?;
         seek_after(&mut tables, after)?;
         let mut last: Vec<u8> = Vec::new();
@@ -76,9 +76,11 @@ impl HashSource for KeyspaceKeys<'_> {
 
 /// Entries of all memtables.
 fn memtable_entries(view: &SuperVersion) -> FlushInputs {
-    fail_point!("existence-walk-skip-memtables", |_| merge_inputs::of_memtables([].iter()));
+    fail_point!("existence-walk-skip-memtables", |_| flush_compaction_inputs::of_memtables(
+        [].iter()
+    ));
     let buffers = std::iter::once(&view.active).chain(&view.frozen);
-    merge_inputs::of_memtables(buffers.map(|buffer| &buffer.memtable))
+    flush_compaction_inputs::of_memtables(buffers.map(|buffer| &buffer.memtable))
 }
 
 /// Returns the tables that reach beyond `after`, as sorted runs, newest first.

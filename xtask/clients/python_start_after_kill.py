@@ -1,6 +1,6 @@
 """Kills a writer of many events and measures how long a server needs to start on the store.
 
-    python python_start.py PROGRAM FOLDER EVENTS [STARTS]
+    python python_start_after_kill.py PROGRAM FOLDER EVENTS [STARTS]
 
 PROGRAM is `umbel`, FOLDER gets the store. `umbel append` gets EVENTS events in a tenth as many
 streams. It is killed after it has acknowledged the last one, before the end of its input. Then a

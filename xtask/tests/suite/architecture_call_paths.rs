@@ -1,7 +1,7 @@
 //! The rule for the call paths of ARCHITECTURE with planted violations.
 
 use xtask::Tree;
-use xtask::rules::call_paths::{PATHS, check_paths};
+use xtask::rules::architecture_call_paths::{PATHS, check_paths};
 
 /// Returns the lines of the violations in a page with this table of the path `append`.
 fn reported(rows: &[&str]) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::append::store_inner::StoreInner;
+use crate::append::shared_store_state::StoreInner;
 use crate::event_filter::EventFilter;
 use crate::read::all_reader::AllReader;
 use crate::read::filtered_reader::{FilteredItem, FilteredReader};

@@ -13,7 +13,7 @@ use umbel_existence::StepProgress;
 
 use crate::append::ack_callbacks::AckCallbacks;
 use crate::append::appender::Appender;
-use crate::append::store_components::StoreComponents;
+use crate::append::shared_store_parts::StoreComponents;
 use crate::primitives::exclusive_task::ExclusiveTask;
 use crate::types::error::Result;
 

@@ -6,8 +6,8 @@ use tonic::Status;
 
 use crate::access_control::call_policy::{RequiredRole, required_role};
 use crate::access_control::users;
-use crate::auth::authentication::BasicCredentials;
 use crate::auth::authorization::{Authorizer, Caller, CertificateUser, active_user};
+use crate::auth::basic_authentication::BasicCredentials;
 use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
 

@@ -1,4 +1,4 @@
-//! [`PositionTable`]: positions by hashes of event ids.
+//! [`EventIdTable`]: positions by hashes of event ids.
 
 /// Slots of a table at its first insertion.
 const INITIAL_SLOTS: usize = 1 << 10;
@@ -11,13 +11,13 @@ const EMPTY_SLOT: (u64, u64) = (0, 0);
 /// Positions by hashes of event ids. Hash table with one array of slots and linear probing. A
 /// lookup of an absent id and its insertion touch one cache line, which is hardly ever cached.
 #[derive(Debug, Default)]
-pub struct PositionTable {
+pub struct EventIdTable {
     /// Hash and position; the length is a power of two or 0.
     slots: Vec<(u64, u64)>,
     count: usize,
 }
 
-impl PositionTable {
+impl EventIdTable {
     /// Slot of the hash, or the empty slot for it. REQUIRES: there are slots, and one is empty.
     #[inline]
     fn slot(&self, hash: u64) -> usize {
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn table_matches_a_map_for_colliding_hashes() {
         for spread in [1, INITIAL_SLOTS as u64, 0x9e37_79b9_7f4a_7c15] {
-            let (mut table, mut model) = (PositionTable::default(), HashMap::new());
+            let (mut table, mut model) = (EventIdTable::default(), HashMap::new());
             assert_eq!(table.get(0), None);
             for round in 1..=3u64 {
                 for number in 0..5000u64 {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn large_table_frees_its_memory() {
-        let mut table = PositionTable::default();
+        let mut table = EventIdTable::default();
         (1..=RETAINED_SLOTS_MAX as u64).for_each(|hash| table.insert(hash, hash));
         table.clear();
         assert!(table.slots.is_empty() && table.get(1).is_none());
