@@ -64,6 +64,17 @@ fn torture_arguments(arguments: &[String]) -> Vec<String> {
 /// Builds and runs the comparison with other engines, without those whose library or compiler is
 /// missing. Returns whether it succeeded.
 pub fn rivals(arguments: &[String]) -> bool {
+    run_rivals("umbel-rivals", &engine_features(), arguments)
+}
+
+/// Builds and runs the comparison of engines as queues and time series. Returns whether it
+/// succeeded.
+pub fn queues(arguments: &[String]) -> bool {
+    run_rivals("queues", &engine_features(), arguments)
+}
+
+/// Features of the engines whose library or compiler is here. Names the missing ones.
+fn engine_features() -> String {
     let mut features = Vec::new();
     for (feature, header, package) in RIVAL_LIBRARIES {
         if has_header(header) {
@@ -77,7 +88,7 @@ pub fn rivals(arguments: &[String]) -> bool {
     } else {
         eprintln!("without pebble: it is written in Go, and there is no `go` on the PATH");
     }
-    run_rivals("umbel-rivals", &features.join(","), arguments)
+    features.join(",")
 }
 
 /// Builds and runs the comparison with filters of other crates. Returns whether it succeeded.

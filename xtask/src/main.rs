@@ -20,6 +20,7 @@ cargo xtask starts [EVENTS]                start time of a server after kill -9,
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             comparison with other engines
+cargo xtask queues [ARGUMENTS]             engines as queues and time series
 cargo xtask filters [ARGUMENTS]            comparison with filters of other crates
 cargo xtask serving [ARGUMENTS]            comparison of the server with a bare server
 cargo xtask instructions [--write]         hot operations, counted against the baseline
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
         ("rivals", _) => campaigns::rivals(rest),
+        ("queues", _) => campaigns::queues(rest),
         ("filters", _) => campaigns::filters(rest),
         ("serving", _) => campaigns::serving(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
@@ -80,7 +82,7 @@ fn main() -> ExitCode {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
                  clients, console, docs, kills, starts, audit, instructions, torture, rivals, \
-                 filters, serving and fuzz"
+                 queues, filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

@@ -23,6 +23,8 @@ const EXAMPLES: &str = "\
 Benchmarks:
   fillseq fillrandom filluniquerandom fillbatch fillsync fill100K    write into a fresh store
   overwrite updaterandom deleteseq deleterandom                      write
+  deleterange deleterangenested                                      delete ranges
+  queue                                                              put, read first, delete
   readrandom readmissing readhot readrandomsmall readseq readreverse read
   multireadrandom seekrandom                                         read
   readwhilewriting readwhilescanning readrandomwriterandom           read and write

@@ -29,6 +29,12 @@ pub enum BenchmarkKind {
     DeleteSequential,
     /// Deletes random keys.
     DeleteRandom,
+    /// Deletes ranges that do not overlap.
+    DeleteRanges,
+    /// Deletes ranges each of which lies within the one before, in one batch.
+    DeleteNestedRanges,
+    /// Reads the first element of a queue, puts one at its end and deletes the first.
+    Queue,
     /// Reads random keys.
     ReadRandom,
     /// Reads keys that lie between those that exist.
@@ -120,7 +126,7 @@ const fn on_existing_store(name: &'static str, work: BenchmarkKind) -> Benchmark
     Benchmark { name, kind: work, needs_fresh_store: false }
 }
 
-const BENCHMARKS: [Benchmark; 32] = [
+const BENCHMARKS: [Benchmark; 35] = [
     on_fresh_store("fillseq", BenchmarkKind::WriteSequential),
     on_fresh_store("fillrandom", BenchmarkKind::WriteRandom),
     on_fresh_store("filluniquerandom", BenchmarkKind::WriteUnique),
@@ -131,6 +137,9 @@ const BENCHMARKS: [Benchmark; 32] = [
     on_existing_store("updaterandom", BenchmarkKind::Update),
     on_existing_store("deleteseq", BenchmarkKind::DeleteSequential),
     on_existing_store("deleterandom", BenchmarkKind::DeleteRandom),
+    on_existing_store("deleterange", BenchmarkKind::DeleteRanges),
+    on_existing_store("deleterangenested", BenchmarkKind::DeleteNestedRanges),
+    on_fresh_store("queue", BenchmarkKind::Queue),
     on_existing_store("readrandom", BenchmarkKind::ReadRandom),
     on_existing_store("readrandomsmall", BenchmarkKind::ReadRandom),
     on_existing_store("readmissing", BenchmarkKind::ReadMissing),

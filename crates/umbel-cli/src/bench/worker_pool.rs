@@ -108,9 +108,11 @@ impl WorkerPool<'_> {
             BenchmarkKind::WriteRandom
             | BenchmarkKind::WriteSequential
             | BenchmarkKind::WriteUnique => self.settings.writes.unwrap_or(step.num),
-            BenchmarkKind::DeleteRandom | BenchmarkKind::DeleteSequential => {
-                self.settings.deletes.unwrap_or(step.num)
-            }
+            BenchmarkKind::DeleteRandom
+            | BenchmarkKind::DeleteSequential
+            | BenchmarkKind::DeleteRanges
+            | BenchmarkKind::DeleteNestedRanges
+            | BenchmarkKind::Queue => self.settings.deletes.unwrap_or(step.num),
             BenchmarkKind::Compact | BenchmarkKind::Flush | BenchmarkKind::Checksum => 0,
             _ => step.reads,
         };
@@ -122,7 +124,14 @@ impl WorkerPool<'_> {
 
 /// Whether more threads would only do the same thing again.
 fn is_single(work: BenchmarkKind) -> bool {
-    matches!(work, BenchmarkKind::Compact | BenchmarkKind::Flush | BenchmarkKind::Checksum)
+    matches!(
+        work,
+        BenchmarkKind::Compact
+            | BenchmarkKind::Flush
+            | BenchmarkKind::Checksum
+            | BenchmarkKind::DeleteNestedRanges
+            | BenchmarkKind::Queue
+    )
 }
 
 fn merge_totals(

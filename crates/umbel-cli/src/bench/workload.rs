@@ -17,6 +17,9 @@ use crate::bench::value_generator::ValueGenerator;
 const CHECKSUM_BYTES: usize = 4096;
 const CHECKSUM_TOTAL: u64 = 500 << 20;
 
+/// Live elements of a queue.
+const QUEUE_ELEMENTS: u64 = 1000;
+
 /// One thread at work.
 pub struct Worker<'a> {
     /// Action.
@@ -58,6 +61,9 @@ impl Worker<'_> {
                 let num = self.step.num;
                 self.delete(move |_, random| random.below(num))
             }
+            (BenchmarkKind::DeleteRanges, _) => self.delete_ranges(),
+            (BenchmarkKind::DeleteNestedRanges, _) => self.delete_nested_ranges(),
+            (BenchmarkKind::Queue, _) => self.queue(),
             (BenchmarkKind::ReadMissing, _) => {
                 self.read(KeyGenerator::missing_key(self.settings), self.step.num)
             }
@@ -151,6 +157,57 @@ impl Worker<'_> {
             }
             self.commit(batch, Operation::Delete)?;
         }
+        Ok(())
+    }
+
+    fn delete_ranges(&mut self) -> Result<()> {
+        let limit = self.settings.deletes.unwrap_or(self.step.num);
+        let mut keys = KeyGenerator::new(self.settings);
+        let mut number = 0;
+        while self.tally.wants_more(limit) {
+            let mut batch = self.db.batch();
+            for _ in 0..self.batch_entries(limit) {
+                // Every second key, so that no two ranges touch.
+                let start = keys.key(2 * number).to_vec();
+                batch.delete_range(&self.keyspace, start, keys.key(2 * number + 1));
+                number += 1;
+            }
+            self.commit(batch, Operation::Delete)?;
+        }
+        Ok(())
+    }
+
+    fn delete_nested_ranges(&mut self) -> Result<()> {
+        let count = self.settings.deletes.unwrap_or(self.step.num);
+        let mut keys = KeyGenerator::new(self.settings);
+        let mut batch = self.db.batch();
+        for number in 0..count {
+            let start = keys.key(number).to_vec();
+            batch.delete_range(&self.keyspace, start, keys.key(2 * count - number));
+        }
+        self.commit(batch, Operation::Delete)
+    }
+
+    fn queue(&mut self) -> Result<()> {
+        let limit = self.settings.deletes.unwrap_or(self.step.num);
+        let size = self.step.value_size;
+        let mut keys = KeyGenerator::new(self.settings);
+        for number in 0..QUEUE_ELEMENTS {
+            self.keyspace.put(keys.key(number), self.values.next(size))?;
+        }
+        let mut number = QUEUE_ELEMENTS;
+        while self.tally.wants_more(limit) {
+            if let Some((first, value)) = self.keyspace.first()? {
+                self.tally.found += 1;
+                self.tally.bytes += (first.len() + value.len()) as u64;
+                self.keyspace.delete(first)?;
+            }
+            self.keyspace.put(keys.key(number), self.values.next(size))?;
+            self.tally.lookup_count += 1;
+            self.tally.count_operations(1, Operation::Update);
+            number += 1;
+        }
+        self.set_found_message();
         Ok(())
     }
 

@@ -22,10 +22,10 @@ fn number(text: &str, name: &str, unit: &str) -> f64 {
 #[test]
 fn every_benchmark_runs_and_has_its_line() {
     let fixture = Fixture::new();
-    let names = "fillseq,fillbatch,fillsync,fill100K,filluniquerandom,fillrandom,overwrite,\
+    let names = "fillseq,fillbatch,fillsync,fill100K,queue,filluniquerandom,fillrandom,overwrite,\
         readrandom,readmissing,readhot,readseq,readreverse,seekrandom,multireadrandom,\
         readwhilewriting,readwhilescanning,readrandomwriterandom,updaterandom,flush,deleteseq,\
-        deleterandom,open,compact,verify";
+        deleterandom,deleterange,deleterangenested,open,compact,verify";
     let flag = format!("--benchmarks={names},waitforcompaction,stats,levelstats");
     let run = bench(&fixture, &[&flag, "--num=2000", "--seed=1", "--seek_nexts=5"]).succeeds();
     let text = run.text();

@@ -48,9 +48,7 @@ fn line(arguments: &QueueArguments, row: &QueueRow) -> String {
         let _ = write!(line, " {cell} |");
     }
     let ratio = match row.spans[..] {
-        [first, .., last] if row.spans.len() as u64 == arguments.spans => {
-            format!("{:.2}", last / first)
-        }
+        [first, .., last] if row.note.is_none() => format!("{:.2}", last / first),
         _ => row.note.clone().unwrap_or_default(),
     };
     let amplification = row.write_amplification.map_or("–".to_string(), |it| format!("{it:.2}"));

@@ -80,18 +80,20 @@ fn run_one(
     let store = (engine.open)(folder, &EngineSettings::default())?;
     fill(workload, &*store)?;
     let started = now();
+    let limit = Duration::from_secs(arguments.seconds_limit);
+    let is_late = || started.elapsed() > limit;
     for span in 0..arguments.spans {
-        if started.elapsed() > Duration::from_secs(arguments.seconds_limit) {
-            row.note = Some(format!("stopped after {} s", arguments.seconds_limit));
-            break;
-        }
         let span_started = now();
         let pops = span * arguments.pops..(span + 1) * arguments.pops;
-        if !pop_span(workload, engine, &*store, pops, &mut row.longest_read)? {
-            row.note = Some("has no read of the last entry here".to_string());
+        let (done, note) =
+            pop_span(workload, engine, &*store, pops, &is_late, &mut row.longest_read)?;
+        if done > 0 {
+            row.spans.push(span_started.elapsed().as_nanos() as f64 / done as f64);
+        }
+        if note.is_some() {
+            row.note = note.map(str::to_string);
             break;
         }
-        row.spans.push(span_started.elapsed().as_nanos() as f64 / arguments.pops as f64);
     }
     row.disk_bytes = disk_usage::listing(folder)?.iter().map(|(_, bytes, _)| bytes).sum();
     row.write_amplification = store.counters().write_amplification;
@@ -118,20 +120,26 @@ fn fill(workload: &Workload, store: &dyn Store) -> Result<()> {
     Ok(())
 }
 
-/// Pops elements: reads the oldest, puts a new one and deletes the oldest.
+/// Pops elements: reads the oldest, puts a new one and deletes the oldest. Returns their number,
+/// and why there are no more.
 fn pop_span(
     workload: &Workload,
     engine: &Engine,
     store: &dyn Store,
     pops: std::ops::Range<u64>,
+    is_late: &dyn Fn() -> bool,
     longest_read: &mut Duration,
-) -> Result<bool> {
+) -> Result<(u64, Option<&'static str>)> {
     let mut reader = store.reader(engine.fresh_read_path)?;
-    for pop in pops {
+    let first = pops.start;
+    for pop in pops.clone() {
+        if is_late() {
+            return Ok((pop - first, Some("stopped at the time limit")));
+        }
         let (queue, number) = (pop % workload.queues, pop / workload.queues);
         let read_started = now();
         if !workload.read_oldest(&mut *reader, queue, number)? {
-            return Ok(false);
+            return Ok((0, Some("no read of the last entry here")));
         }
         *longest_read = (*longest_read).max(read_started.elapsed());
         let newest = number + workload.live;
@@ -140,5 +148,5 @@ fn pop_span(
         let writes = vec![(&put[..], Some(&value[..])), (&deleted[..], None)];
         store.write_all(&mut Writes(writes.into_iter()))?;
     }
-    Ok(true)
+    Ok((pops.end - first, None))
 }

@@ -12,11 +12,11 @@ mod append_sink;
 mod bare_subscribers;
 
 pub mod bare_server;
+pub mod load_kinds;
 pub mod server_process;
 pub mod serving_arguments;
 pub mod serving_report;
 pub mod serving_run;
-pub mod load_kinds;
 
 #[expect(clippy::disallowed_methods, reason = "real servers are timed with the real clock")]
 mod load_client;

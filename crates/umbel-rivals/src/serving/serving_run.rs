@@ -7,9 +7,9 @@ use umbel_lab::engine::Result;
 
 use crate::kv::kv_results::Spread;
 use crate::serving::load_client::{prepare, run_work};
+use crate::serving::load_kinds::{Work, all};
 use crate::serving::server_process::{ServerKind, ServerProcess, processor_time};
 use crate::serving::serving_arguments::ServingArguments;
-use crate::serving::load_kinds::{Work, all};
 
 /// Repetition of some work at one server.
 #[derive(Debug, Clone)]

@@ -9,7 +9,9 @@ const FIRST_LOOKUP: u32 = 4;
 /// Number of hidden entries between further lookups.
 const LOOKUP_INTERVAL: u32 = 64;
 /// Smallest number of entries stepped through that is worth a skip span.
-const RECORDED_MIN: u32 = 16;
+const RECORDED_MIN: u32 = 64;
+/// The same after a span, which they extend.
+const EXTENDED_MIN: u32 = 16;
 
 /// Known key ranges without visible keys, which a cursor skips and extends.
 ///
@@ -46,6 +48,7 @@ pub struct HiddenRun {
     stepped: u32,
     /// Those since the last skip.
     since_skip: u32,
+    has_skipped: bool,
     /// Value of `stepped` at the next lookup.
     next_lookup: u32,
 }
@@ -69,7 +72,7 @@ impl HiddenRun {
         let interval = if has_skipped { FIRST_LOOKUP } else { LOOKUP_INTERVAL };
         self.next_lookup = self.stepped + interval;
         if has_skipped {
-            self.since_skip = 0;
+            (self.since_skip, self.has_skipped) = (0, true);
         }
     }
 
@@ -86,6 +89,6 @@ impl HiddenRun {
 
     /// Whether the run is worth a skip span.
     pub fn is_recorded(&self) -> bool {
-        self.since_skip >= RECORDED_MIN
+        self.since_skip >= if self.has_skipped { EXTENDED_MIN } else { RECORDED_MIN }
     }
 }

@@ -111,11 +111,11 @@ fn compactions() -> Vec<Script> {
 
 /// Deletes become skip spans when they are read; puts into these have to be found.
 fn puts_into_skip_spans() -> Script {
-    let mut script = tiny_script("puts-into-skip-spans").fill("a", 0..30, "x", 20);
-    for number in 2..28 {
+    let mut script = tiny_script("puts-into-skip-spans").fill("a", 0..80, "x", 20);
+    for number in 2..78 {
         script = script.delete("a", number);
     }
-    for number in [9, 20, 27] {
+    for number in [9, 20, 77] {
         script = script.op(Op::Read).op(Op::Read).put("a", number, "y", 20);
     }
     script.op(Op::Read).op(Op::Flush).put("a", 12, "z", 20).op(Op::Read)

@@ -29,6 +29,9 @@ use umbel_base::{SequenceNumber, ValueKind, fail_point};
 pub const SPANS_MAX: usize = 1024;
 /// Maximum bytes of their keys.
 pub const KEY_BYTES_MAX: usize = 128 << 10;
+/// Number of puts without a skip between them after which all spans are dropped: searching them
+/// costs each put some time.
+const UNUSED_PUTS_MAX: u32 = 1 << 16;
 /// Maximum number of recorded ranges that wait to be armed.
 const PENDING_MAX: usize = 64;
 
@@ -78,6 +81,8 @@ struct SpanSet {
     spans: BTreeMap<Vec<u8>, Span>,
     key_bytes: usize,
     pending: Vec<PendingRange>,
+    /// Puts since the last skip.
+    unused_puts: u32,
 }
 
 impl SkipSpans {
@@ -127,6 +132,7 @@ impl SkipSpans {
         fail_point!("skip-spans-ignore-puts", |_| ());
         if is_put {
             set.cut(key);
+            set.drop_unused();
         }
         self.update_flags(&set);
     }
@@ -146,7 +152,8 @@ impl SkipSpans {
         if !self.has(HAS_SPANS) {
             return false;
         }
-        self.try_lock().is_some_and(|set| set.skip_forward(key, sequence, target))
+        self.try_lock()
+            .is_some_and(|mut set| set.note_use(|set| set.skip_forward(key, sequence, target)))
     }
 
     /// Writes to `target` the start of the proven spans around `key`, for a reader at `sequence`.
@@ -159,7 +166,8 @@ impl SkipSpans {
         if !self.has(HAS_SPANS) {
             return false;
         }
-        self.try_lock().is_some_and(|set| set.skip_backward(key, sequence, target))
+        self.try_lock()
+            .is_some_and(|mut set| set.note_use(|set| set.skip_backward(key, sequence, target)))
     }
 
     /// Records that a reader at `sequence` saw no key from `start` up to but excluding `end`, after
@@ -197,6 +205,23 @@ impl SpanSet {
         let (start, span) = self.spans.remove_entry(start)?;
         self.key_bytes -= start.len() + span.end.len();
         Some((start, span))
+    }
+
+    /// Counts a put, and drops all spans after many without a skip.
+    fn drop_unused(&mut self) {
+        self.unused_puts += 1;
+        if self.unused_puts > UNUSED_PUTS_MAX {
+            *self = SpanSet::default();
+        }
+    }
+
+    /// Notes that a cursor used a span, if `skip` finds one.
+    fn note_use(&mut self, skip: impl FnOnce(&SpanSet) -> bool) -> bool {
+        let is_used = skip(self);
+        if is_used {
+            self.unused_puts = 0;
+        }
+        is_used
     }
 
     /// The span that contains `key`.

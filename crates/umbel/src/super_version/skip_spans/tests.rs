@@ -190,3 +190,22 @@ fn spans_of_the_fewest_hidden_entries_are_dropped_first() {
     let mut heavy = (0..4 * SPANS_MAX as u64).step_by(16);
     assert!(heavy.all(|number| spans.skip_forward(&start(number), 7, &mut target)));
 }
+
+#[test]
+fn spans_that_no_cursor_uses_are_dropped() {
+    let spans = queue(1000);
+    let mut target = Vec::new();
+    for number in 0..3 * u64::from(UNUSED_PUTS_MAX) {
+        assert!(spans.is_active());
+        spans.note_write(&[0xff], ValueKind::Put, 3000 + number);
+        if number % 50_000 == 0 {
+            assert!(spans.skip_forward(&0u64.to_be_bytes(), 3000 + number, &mut target));
+        }
+    }
+    for number in 0..2 * u64::from(UNUSED_PUTS_MAX) {
+        if spans.is_active() {
+            spans.note_write(&[0xff], ValueKind::Put, 900_000 + number);
+        }
+    }
+    assert!(!spans.is_active());
+}
