@@ -158,7 +158,7 @@ pub struct ImportArgs {
     /// Format of the input
     #[arg(long, value_enum, default_value_t = ImportFormat::Lines)]
     pub format: ImportFormat,
-    /// Read keys and values of lines, tsv and csv as hex
+    /// Decode keys and values from hex; only for the formats lines, tsv and csv
     #[arg(long)]
     pub hex: bool,
     /// Skip the first line of a csv, which has column names

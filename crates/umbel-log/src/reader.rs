@@ -431,7 +431,7 @@ impl LogReader {
                     return Err(self.corruption(offset, reason));
                 }
                 Tail::Undecided => {
-                    let reason = "the bytes after the log's end look too much like its records";
+                    let reason = "the bytes after the log's end look like records: one may be lost";
                     return Err(self.corruption(end, reason));
                 }
             }

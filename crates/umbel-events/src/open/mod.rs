@@ -492,9 +492,9 @@ fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the index of {} lacks the events after position {}, and those up to position {position} \
-         take half of memory_bytes; a handle that is open for reading only cannot write them to \
-         the index: give it more memory, or open the store for writing once",
+        "the index of {} ends at position {}; indexing the events up to position {position} in \
+         memory takes half of memory_bytes, and a read-only handle cannot write the index: raise \
+         memory_bytes, or open the store for writing once",
         parts.folder.display(),
         parts.index.durable_through()?
     )))

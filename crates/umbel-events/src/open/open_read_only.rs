@@ -186,8 +186,9 @@ fn pin_generation(
 ///
 /// A writer ends a chunk before it stores an event in the next one. So where a later chunk proves
 /// that the one before it was complete, and the reader found no end of that, it scans again. Then
-/// the end exists, or the damage is on disk. Each scan finds one more chunk ended. Without such a
-/// proof, bytes after an unended chunk do not count: they came after the open began.
+/// the end exists, or the damage is on disk. Each scan finds one more chunk ended. Unless a later
+/// chunk proves an unended chunk complete, the chunks after it count as empty: their events were
+/// written after the open began.
 fn scan_open_ends(env: &Env, folder: &Path, manifest: &mut ChunkManifest) -> Result<Vec<u64>> {
     check_no_unlisted_chunk(env, folder, manifest)?;
     let chunks = manifest.open_chunks(folder)?;

@@ -43,8 +43,9 @@ pub fn check_no_repair(env: &Env, folder: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "a repair of the event store in {} was interrupted; run `umbel repair` again, which \
-         completes it",
+        "a repair of the event store in {} was interrupted; run `umbel repair --db {}` again to \
+         complete the repair",
+        folder.display(),
         folder.display()
     )))
 }

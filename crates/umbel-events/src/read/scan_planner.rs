@@ -44,7 +44,7 @@ pub enum ScanPlan {
 /// Plans how a filtered read finds its next events.
 #[derive(Debug)]
 pub struct ScanPlanner {
-    /// Strategy that is used at any cost. For tests.
+    /// Strategy used instead of the one that cost estimates would select. For tests.
     pub forced: Option<FilterStrategy>,
     /// Results of the expression for types.
     type_matches: HashMap<String, bool>,

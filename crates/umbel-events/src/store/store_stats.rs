@@ -13,7 +13,7 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Files of the event log.
     pub chunks: usize,
-    /// Number of them that scavenges rewrote.
+    /// Number of chunks that scavenges rewrote.
     pub scavenged_chunks: usize,
     /// Bytes of the event log that scavenges freed.
     pub scavenged_bytes: u64,

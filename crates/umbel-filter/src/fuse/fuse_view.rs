@@ -39,7 +39,7 @@ impl<'a> FuseView<'a> {
             return Err(malformed("the filter's fingerprints do not have 4 to 16 bits"));
         }
         let Some(arity) = FuseArity::from_slots(arity) else {
-            return Err(malformed("the filter's keys do not have 3 or 4 slots"));
+            return Err(malformed("the fuse filter's header gives each key neither 3 nor 4 slots"));
         };
         if rest.iter().any(|&byte| byte != 0) {
             return Err(malformed("the reserved bytes of the filter's header are not zero"));

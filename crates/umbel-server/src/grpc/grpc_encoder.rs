@@ -68,7 +68,7 @@ where
     }
 }
 
-/// Adds a message to a frame.
+/// Appends a message with its gRPC length prefix to `made`, the next HTTP/2 DATA frame.
 fn encode(answer: &impl Message, made: &mut BytesMut) -> Result<(), Status> {
     let bytes = answer.encoded_len();
     if bytes > MESSAGE_BYTES_MAX {

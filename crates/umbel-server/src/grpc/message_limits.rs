@@ -32,7 +32,8 @@ pub trait RequestMessage: Message + Default {
             return Ok(());
         }
         Err(format!(
-            "a message of this call has {bytes} bytes; the limit is {SMALL_MESSAGE_BYTES_MAX}"
+            "the message has {bytes} bytes, but a message of this call at most \
+             {SMALL_MESSAGE_BYTES_MAX}"
         ))
     }
 

@@ -130,6 +130,6 @@ pub(crate) fn check(
     if reaches && sum == data_len {
         Ok(())
     } else {
-        Err("a part of the index does not match the top of the index")
+        Err("an index block's last separator or data length differs from the top-level index")
     }
 }

@@ -92,7 +92,8 @@ pub struct CrashResult {
     pub sites: CallSites,
 }
 
-/// Runs one script with a crash at every call.
+/// Runs one script once, and checks crash images taken before and after its file system calls, as
+/// `depth` selects.
 pub fn run_script(
     script: &Arc<Script>,
     seed: u64,

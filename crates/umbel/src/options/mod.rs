@@ -176,8 +176,8 @@ impl LevelFilter {
         let has = format!("level_filters has {probes} probes for level {level}");
         match self.kind.most_probes() {
             None => Err(Error::invalid(format!(
-                "{has}, but those of a {} filter are fixed: leave them out or use a {}, {} or {} \
-                 filter",
+                "{has}, but a {} filter has a fixed number of probes: leave probes out, or use \
+                 a {}, {} or {} filter",
                 self.kind,
                 FilterKind::Blocked512,
                 FilterKind::Blocked256,

@@ -103,7 +103,8 @@ fn probes_unsupported_by_filter_kind_are_rejected() {
     }
     for kind in [FilterKind::SplitBlock, FilterKind::BinaryFuse, FilterKind::Ribbon] {
         let bad = check_error(kind, 8);
-        let expected = format!("8 probes for level 4, but those of a {kind} filter are fixed");
+        let expected =
+            format!("8 probes for level 4, but a {kind} filter has a fixed number of probes");
         assert!(bad.contains(&expected) && bad.contains("leave them out or use"), "{bad}");
     }
 }

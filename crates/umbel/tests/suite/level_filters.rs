@@ -174,7 +174,10 @@ fn probes_unsupported_by_filter_kind_are_rejected() {
     let message = refused(FilterKind::Standard, 0);
     assert!(message.contains("0 probes for level 0, but a standard filter must have 1 to 255"));
     let message = refused(FilterKind::Ribbon, 6);
-    assert!(message.contains("those of a ribbon filter are fixed: leave them out"), "{message}");
+    assert!(
+        message.contains("a ribbon filter has a fixed number of probes: leave probes out"),
+        "{message}"
+    );
     assert!(db.existing_keyspace("a").unwrap().is_none());
     db.keyspace("a", options(FilterKind::Standard, Some(6))).unwrap();
 }

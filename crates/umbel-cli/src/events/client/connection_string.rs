@@ -178,7 +178,8 @@ fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'stati
 
 /// Text in which `%` and two digits stand for a byte.
 fn percent_decode(text: &str) -> Result<String, &'static str> {
-    let wrong = "a % in it does not encode a byte of UTF-8";
+    let wrong =
+        "a % is not followed by two hex digits, or the bytes are not UTF-8; write % itself as %25";
     // The crate keeps a % that encodes no byte.
     let is_code = |after: &str| {
         after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit())

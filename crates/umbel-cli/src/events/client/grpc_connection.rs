@@ -159,7 +159,8 @@ impl Connection {
     /// A page, with the status it came with.
     ///
     /// # Errors
-    /// The connection has ended, or the page is no page.
+    /// The call fails or times out, or the body exceeds `PAGE_BYTES_MAX`. An HTTP error status is
+    /// not an error.
     pub async fn http_get(&self, path: &str) -> CommandResult<(StatusCode, Bytes)> {
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
         let wrong = |reason: &dyn Display| {

@@ -12,7 +12,7 @@ use crate::kv::import::import_record::{ImportRecord, NextRecord, Records, set_fi
 const PUNCTUATION_BYTES_MAX: usize = 1024;
 
 fn too_long(limit: usize) -> Result<(), String> {
-    Err(format!("the line has more than {limit} bytes, the limit of key and value"))
+    Err(format!("the line has more than {limit} bytes, the maximum for a line of this format"))
 }
 
 /// Reads one line and hands it to `fill`, whose error is the reason why it is no record.

@@ -192,7 +192,8 @@ fn messages_that_expand_when_decoded() {
         ] {
             let (status, more) = call(&client, &path, field(1, &many(2))).await;
             assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
-            let wanted = "a message of this call has 16777221 bytes; the limit is 1048576";
+            let wanted =
+                "the message has 16777221 bytes, but a message of this call at most 1048576";
             assert_eq!(status.message(), wanted, "{path}");
             assert!(more < MORE_MAX, "{path}: {} MiB", more >> 20);
         }
