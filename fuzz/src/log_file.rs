@@ -60,7 +60,7 @@ pub struct Record<'a> {
 /// A file of the records that an input describes. Each record has one byte of kind and flags, one
 /// of sequence step, two of durable mark, the payload. Flag 0x80 damages the record. With flag 0x40
 /// eight bytes of sequence number replace the step. The mark [`MARK_HERE`] says that all bytes
-/// before the record was durable.
+/// before the record were durable.
 pub fn assemble(kind: LogKind, log_id: u64, mut parts: Parts<'_>) -> Vec<u8> {
     let mut file = header(kind, log_id);
     let mut sequence = 1;
