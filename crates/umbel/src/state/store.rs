@@ -89,6 +89,8 @@ pub struct GarbageState {
     pub drain_requests: usize,
     /// The newest write at the last check, and the time since which it has been the newest.
     pub newest: Option<(SequenceNumber, Duration)>,
+    /// For each keyspace, a version and its sizes.
+    pub sizes: HashMap<u32, (Weak<Version>, VersionSizes)>,
     /// For each keyspace, the version that was examined and its approximate garbage.
     pub estimates: HashMap<u32, (Weak<Version>, GarbageEstimate)>,
     /// For each keyspace, the number of hidden entries that cursors had passed when its garbage was
@@ -96,6 +98,17 @@ pub struct GarbageState {
     pub hidden_passed: HashMap<u32, u64>,
     /// For each keyspace, the time when its memtable was last frozen for what its deletes hide.
     pub frozen_at: HashMap<u32, Duration>,
+}
+
+/// Sizes of a version that bound its garbage.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct VersionSizes {
+    /// All tables, long values included.
+    pub all: GarbageEstimate,
+    /// Maximum of the garbage by the manifest.
+    pub garbage_max: GarbageEstimate,
+    /// Bytes of an entry of the table with the longest ones, on average.
+    pub entry_bytes_max: u64,
 }
 
 /// Approximate garbage of a keyspace, or the size of all its tables.

@@ -23,7 +23,7 @@ use crate::compaction::bottommost_picker::LAST_LEVEL;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob, JobPick};
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::state::keyspace_state::KeyspaceState;
-use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store};
+use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store, VersionSizes};
 use crate::store_budget::MemoryReservation;
 use crate::super_version::SuperVersion;
 use crate::super_version::sorted_runs::first_reaching;
@@ -57,6 +57,8 @@ const SAMPLES: usize = 8;
 const KEYS_PER_SAMPLE: usize = 32;
 /// Number of range tombstones of a table that are laid over the tables below.
 const RANGES_MAX: usize = 256;
+/// Comparisons of a memtable's range tombstones with tables, above which they count as hiding all.
+const COMPARED_MAX: usize = 1 << 16;
 /// Maximum measured false-positive rate of a filter whose answers are used.
 const RATE_MAX: f64 = 0.05;
 
@@ -99,8 +101,11 @@ pub fn find_task(
     for keyspace in keyspaces {
         let view = keyspace.super_version.acquire();
         let version = Arc::clone(&view.version);
-        let all = size_of_tables(&version);
-        match hiding_flush_delay(&view, all, quiet_for, since(&state.garbage, keyspace, now)) {
+        let sizes = known_sizes(keyspace, &version, &mut state.garbage);
+        let all = sizes.all;
+        let since_last = since(&state.garbage, keyspace, now);
+        let delay = hiding_flush_delay(&view, &sizes, quiet_for, since_last);
+        match delay.filter(|_| keyspace.uses_wal()) {
             Some(Duration::ZERO) => return GarbageTask::Freeze(Arc::clone(keyspace)),
             Some(delay) => wait_for(quiet_for + delay),
             None => {}
@@ -114,7 +119,7 @@ pub fn find_task(
             }
             wait_for(rest_period(&version));
         }
-        let limit = garbage_max(&version);
+        let limit = sizes.garbage_max;
         for (wait, worth) in [
             (Duration::ZERO, WORTHWHILE_SHARE_BESIDE_WRITES),
             (QUIET_PERIOD, WORTHWHILE_SHARE),
@@ -183,13 +188,31 @@ fn tables_above_last_level(version: &Version) -> impl Iterator<Item = (usize, &A
     version.tables().filter(|(level, _)| *level < LAST_LEVEL)
 }
 
-/// Entries and bytes of all tables, long values included.
-fn size_of_tables(version: &Version) -> GarbageEstimate {
+/// Returns the sizes of a version, which are computed once.
+fn known_sizes(
+    keyspace: &KeyspaceState,
+    version: &Arc<Version>,
+    garbage: &mut GarbageState,
+) -> VersionSizes {
+    let seen = Arc::downgrade(version);
+    if let Some((known, sizes)) = garbage.sizes.get(&keyspace.id)
+        && Weak::ptr_eq(known, &seen)
+    {
+        return *sizes;
+    }
+    let sizes = sizes_of(version);
+    garbage.sizes.insert(keyspace.id, (seen, sizes));
+    sizes
+}
+
+fn sizes_of(version: &Version) -> VersionSizes {
     let mut all = GarbageEstimate::default();
     for (_, table) in version.tables() {
         all.add(size_of(table));
     }
-    all
+    let entry_bytes_max = version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0);
+    let garbage_max = garbage_max(version, entry_bytes_max);
+    VersionSizes { all, garbage_max, entry_bytes_max }
 }
 
 fn size_of(table: &TableFile) -> GarbageEstimate {
@@ -200,11 +223,6 @@ fn size_of(table: &TableFile) -> GarbageEstimate {
 /// Bytes of an entry of a table, on average.
 fn entry_bytes(table: &TableFile) -> u64 {
     size_of(table).bytes / table.meta.entries.max(1)
-}
-
-/// Bytes of an entry of the table with the longest ones.
-fn entry_bytes_max(version: &Version) -> u64 {
-    version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0)
 }
 
 /// Returns work that spares readers the hidden entries of a keyspace, if they passed many.
@@ -221,7 +239,7 @@ fn task_for_readers(
         return None;
     }
     let has_deletes = view.active.deletes() > 0 || view.active.memtable.has_tombstones();
-    let task = match has_deletes {
+    let task = match has_deletes && keyspace.uses_wal() {
         true => Some(GarbageTask::Freeze(Arc::clone(keyspace))),
         false => pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible())),
     };
@@ -239,12 +257,12 @@ fn since(garbage: &GarbageState, keyspace: &KeyspaceState, now: Duration) -> Dur
 /// hide little.
 fn hiding_flush_delay(
     view: &SuperVersion,
-    all: GarbageEstimate,
+    sizes: &VersionSizes,
     quiet_for: Duration,
     since_last: Duration,
 ) -> Option<Duration> {
-    let hidden = hidden_by_memtable_max(view).min(all.bytes);
-    let reaches = |share: u64| hidden.saturating_mul(share) >= all.bytes;
+    let hidden = hidden_by_memtable_max(view, sizes).min(sizes.all.bytes);
+    let reaches = |share: u64| hidden.saturating_mul(share) >= sizes.all.bytes;
     if hidden < FLUSHED_HIDING_BYTES_MIN || !reaches(FLUSHED_HIDING.0) {
         return None;
     }
@@ -254,14 +272,18 @@ fn hiding_flush_delay(
 }
 
 /// Upper bound of the bytes in tables that the active memtable's deletes hide.
-fn hidden_by_memtable_max(view: &SuperVersion) -> u64 {
-    let deletes = view.active.deletes().saturating_mul(entry_bytes_max(&view.version));
-    if !view.active.memtable.has_tombstones() {
+fn hidden_by_memtable_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
+    let memtable = &view.active.memtable;
+    let deletes = view.active.deletes().saturating_mul(sizes.entry_bytes_max);
+    if !memtable.has_tombstones() {
         return deletes;
     }
+    let tables = view.version.tables().count();
+    if memtable.range_tombstones().count().saturating_mul(tables) > COMPARED_MAX {
+        return sizes.all.bytes;
+    }
     let is_met = |table: &TableFile| {
-        let mut ranges = view.active.memtable.range_tombstones();
-        ranges.any(|range| {
+        memtable.range_tombstones().any(|range| {
             range.start.as_slice() <= table.meta.largest.as_slice()
                 && table.meta.smallest.as_slice() < range.end.as_slice()
         })
@@ -271,16 +293,15 @@ fn hidden_by_memtable_max(view: &SuperVersion) -> u64 {
 }
 
 /// Upper bound of the garbage by the manifest. Entries that a range tombstone hides are not known.
-fn garbage_max(version: &Version) -> GarbageEstimate {
+fn garbage_max(version: &Version, entry_bytes_max: u64) -> GarbageEstimate {
     let mut sum = GarbageEstimate::default();
-    let hidden_bytes = entry_bytes_max(version);
     for (_, table) in tables_above_last_level(version) {
         if table.meta.range_tombstones > 0 {
             return GarbageEstimate::MAX;
         }
         sum.add(GarbageEstimate {
             entries: table.meta.entries + table.meta.deletes,
-            bytes: table.meta.entries.saturating_mul(hidden_bytes),
+            bytes: table.meta.entries.saturating_mul(entry_bytes_max),
         });
     }
     sum
