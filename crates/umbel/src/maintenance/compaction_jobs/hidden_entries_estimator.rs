@@ -262,8 +262,8 @@ fn hidden_by_memtable_max(view: &SuperVersion) -> u64 {
     let is_met = |table: &TableFile| {
         let mut ranges = view.active.memtable.range_tombstones();
         ranges.any(|range| {
-            range.start.as_slice() <= table.meta.largest.as_slice()
-                && table.meta.smallest.as_slice() < range.end.as_slice()
+            range.start <= table.meta.largest.as_slice()
+                && table.meta.smallest.as_slice() < range.end
         })
     };
     let met = view.version.tables().filter(|(_, table)| is_met(table));
