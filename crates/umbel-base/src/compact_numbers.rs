@@ -109,10 +109,11 @@ mod tests {
             }
             prop_assert!((0..list.len()).map(|index| list.get(index)).eq(numbers.iter().copied()));
             prop_assert_eq!(list.memory_bytes(), numbers.len() * if is_narrow { 4 } else { 8 });
-            let limit = limit.index(numbers.len());
-            let expected = numbers[limit..].iter().filter(|&&number| number == numbers[limit]).count();
-            let found = list.partition_point(limit..numbers.len(), |number| number <= numbers[limit]);
-            prop_assert_eq!(found, limit + expected);
+            let first = limit.index(numbers.len());
+            let limit = numbers[first];
+            let equal = numbers[first..].iter().filter(|&&number| number == limit).count();
+            let found = list.partition_point(first..numbers.len(), |number| number <= limit);
+            prop_assert_eq!(found, first + equal);
         }
     }
 }

@@ -10,33 +10,74 @@ use std::ops::Range;
 use crate::compact_numbers::CompactNumbers;
 use crate::{CommonPrefix, RangeTombstoneRef, SequenceNumber};
 
-/// Range tombstones cut into fragments that do not overlap, so that one binary search answers.
+/// Range tombstones cut at their bounds, so that one binary search answers.
+///
+/// Fragment `i` is the stretch of keys from bound `i` to the next one. Where no tombstone lies
+/// over it, it is a gap.
 ///
 /// `n` tombstones take `O(n log n)` time to cut and memory to hold, whichever way they overlap.
-///
-/// INVARIANT: fragments are sorted, and each ends at or before the next one's start. All lists of
-/// fragments have the same length.
 #[derive(Debug, Clone, Default)]
 pub struct FragmentedTombstones {
     /// The distinct bounds of all tombstones in key order, one after the other.
     bound_bytes: Vec<u8>,
     /// For each bound its end in `bound_bytes`.
     bound_ends: CompactNumbers,
-    /// What all bounds begin with.
-    prefix: CommonPrefix,
-    /// For each fragment the number of the bound where it starts; it ends at the next bound.
-    starts: Vec<u32>,
-    /// For each fragment the head of its first key.
-    heads: Vec<u64>,
-    /// For each fragment the sequence number of the newest tombstone over it.
+    heads: BoundHeads,
+    /// For each fragment the sequence number of the newest tombstone over it, or `gap`.
     newest: CompactNumbers,
-    /// The greatest of these.
-    newest_of_all: SequenceNumber,
+    /// A number below those of all tombstones.
+    gap: SequenceNumber,
     overlaps: OverlapTree,
 }
 
-/// The tombstones over each fragment, as a segment tree of sequence numbers. It is empty where each
-/// fragment has one tombstone.
+/// Number of bounds for each sampled head: heads of this many bounds fill two cache lines.
+const SAMPLE_INTERVAL: usize = 16;
+
+/// The heads of the bounds, which decide most comparisons.
+#[derive(Debug, Clone, Default)]
+struct BoundHeads {
+    /// The common prefix of all bounds.
+    prefix: CommonPrefix,
+    heads: Vec<u64>,
+    /// Each head whose number is a multiple of [`SAMPLE_INTERVAL`]. They stay in a cache where all
+    /// heads do not.
+    samples: Vec<u64>,
+}
+
+impl BoundHeads {
+    /// REQUIRES: `bounds` are sorted.
+    fn new(bounds: &[&[u8]]) -> BoundHeads {
+        let ends = bounds.first().into_iter().chain(bounds.last());
+        let prefix = CommonPrefix::of(ends.copied());
+        let heads: Vec<u64> = bounds.iter().map(|bound| prefix.head(bound)).collect();
+        let samples = heads.iter().step_by(SAMPLE_INTERVAL).copied().collect();
+        BoundHeads { prefix, heads, samples }
+    }
+
+    /// Numbers of the bounds that have the head of `key`: only whole keys decide. Bounds before
+    /// them are before `key`, those after them after it.
+    #[inline]
+    fn ties(&self, key: &[u8]) -> Range<usize> {
+        let head = self.prefix.head(key);
+        let sample = self.samples.partition_point(|&sample| sample < head);
+        let first = sample.saturating_sub(1) * SAMPLE_INTERVAL;
+        let near = &self.heads[first..self.heads.len().min(sample * SAMPLE_INTERVAL)];
+        let first = first + near.partition_point(|&bound| bound < head);
+        match self.heads.get(first) {
+            Some(&bound) if bound == head => {
+                first..first + self.heads[first..].partition_point(|&bound| bound == head)
+            }
+            _ => first..first,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.prefix.memory_bytes() + size_of_val(&*self.heads) + size_of_val(&*self.samples)
+    }
+}
+
+/// The tombstones over each fragment, as a segment tree of sequence numbers. It is empty where no
+/// fragment has two.
 ///
 /// Node 1 is the root, node `count + i` the leaf of fragment `i`, and `node / 2` the node above.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +88,7 @@ struct OverlapTree {
     sequences: CompactNumbers,
 }
 
-/// A tombstone over a range of fragments, or of bounds.
+/// A tombstone over a range of fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Cover {
     sequence: SequenceNumber,
@@ -153,44 +194,23 @@ fn distinct_bounds<'a>(
     distinct
 }
 
-/// Renumbers `covers` from bounds to fragments. Returns the bound where each fragment starts.
-///
-/// Stretches between bounds that no tombstone covers are no fragments.
-fn number_fragments(bounds: usize, covers: &mut [Cover]) -> Vec<u32> {
-    let mut opened = vec![0_i32; bounds];
-    for cover in &*covers {
-        opened[cover.first as usize] += 1;
-        opened[cover.end as usize] -= 1;
-    }
-    let mut fragment_of = vec![0_u32; bounds];
-    let mut starts = Vec::new();
-    let mut depth = 0;
-    for (bound, change) in opened.into_iter().enumerate() {
-        fragment_of[bound] = starts.len() as u32;
-        depth += change;
-        if depth > 0 {
-            starts.push(bound as u32);
-        }
-    }
-    for cover in covers {
-        cover.first = fragment_of[cover.first as usize];
-        cover.end = fragment_of[cover.end as usize];
-    }
-    starts
-}
-
 impl FragmentedTombstones {
-    /// Cuts `tombstones`, which may overlap and come in any order. Empty ranges are dropped.
+    /// Cuts `tombstones`, which may overlap and come in any order. Those that hide nothing are
+    /// dropped: empty ranges, and those with sequence number 0.
     ///
     /// # Panics
-    /// With 2³⁰ tombstones or more.
+    /// With 2³¹ tombstones or more.
     pub fn new<'a, T: Into<RangeTombstoneRef<'a>>>(
         tombstones: impl IntoIterator<Item = T, IntoIter: Clone>,
     ) -> Self {
         let tombstones = tombstones.into_iter().map(Into::into);
-        let tombstones = tombstones.filter(|t: &RangeTombstoneRef<'a>| t.start < t.end);
+        let tombstones =
+            tombstones.filter(|t: &RangeTombstoneRef<'a>| t.start < t.end && t.sequence > 0);
         let bounds = distinct_bounds(tombstones.clone());
-        i32::try_from(bounds.len()).expect("fewer than 2^30 range tombstones");
+        if bounds.is_empty() {
+            return FragmentedTombstones::default();
+        }
+        u32::try_from(bounds.len()).expect("fewer than 2^31 range tombstones");
         let number = |key: &[u8]| bounds.partition_point(|&bound| bound < key) as u32;
         let mut covers = Vec::with_capacity(tombstones.clone().count());
         covers.extend(tombstones.map(|t| Cover {
@@ -198,59 +218,37 @@ impl FragmentedTombstones {
             first: number(t.start),
             end: number(t.end),
         }));
-        let (Some(&first), Some(&last)) = (bounds.first(), bounds.last()) else {
-            return FragmentedTombstones::default();
-        };
         covers.sort_unstable();
-        let starts = number_fragments(bounds.len(), &mut covers);
-        let prefix = CommonPrefix::of([first, last].into_iter());
-        let heads = starts.iter().map(|&start| prefix.head(bounds[start as usize])).collect();
+        let heads = BoundHeads::new(&bounds);
         let bound_bytes = bounds.concat();
         let mut bound_ends = CompactNumbers::filled(bounds.len(), 0..=bound_bytes.len() as u64);
-        let mut end = 0;
+        let (fragments, mut end) = (bounds.len() - 1, 0);
         for (number, bound) in bounds.into_iter().enumerate() {
             end += bound.len() as u64;
             bound_ends.set(number, end);
         }
-        let (newest, overlaps) = newest_and_overlaps(starts.len(), &covers);
-        let newest_of_all = covers[covers.len() - 1].sequence;
-        FragmentedTombstones {
-            bound_bytes,
-            bound_ends,
-            prefix,
-            starts,
-            heads,
-            newest,
-            newest_of_all,
-            overlaps,
-        }
+        let gap = covers[0].sequence - 1;
+        let (newest, overlaps) = newest_and_overlaps(fragments, &covers, gap);
+        FragmentedTombstones { bound_bytes, bound_ends, heads, newest, gap, overlaps }
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.starts.is_empty()
+        self.newest.len() == 0
     }
 
-    /// Number of fragments. They are numbered in key order.
+    /// Number of fragments, gaps included. They are numbered in key order.
     #[inline]
     pub fn len(&self) -> usize {
-        self.starts.len()
-    }
-
-    /// Sequence number of the newest tombstone; 0 without one.
-    #[inline]
-    pub fn newest(&self) -> SequenceNumber {
-        self.newest_of_all
+        self.newest.len()
     }
 
     /// Memory taken, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bound_bytes.len()
             + self.bound_ends.memory_bytes()
-            + self.prefix.memory_bytes()
-            + size_of_val(&*self.starts)
-            + size_of_val(&*self.heads)
+            + self.heads.memory_bytes()
             + self.newest.memory_bytes()
             + self.overlaps.node_ends.memory_bytes()
             + self.overlaps.sequences.memory_bytes()
@@ -265,32 +263,49 @@ impl FragmentedTombstones {
     /// First key of a fragment.
     #[inline]
     pub fn start(&self, fragment: usize) -> &[u8] {
-        self.bound(self.starts[fragment] as usize)
+        self.bound(fragment)
     }
 
     /// First key after a fragment.
     #[inline]
     pub fn end(&self, fragment: usize) -> &[u8] {
-        self.bound(self.starts[fragment] as usize + 1)
+        self.bound(fragment + 1)
     }
 
-    /// Number of fragments that start at or before `key`.
+    /// Whether no tombstone lies over a fragment.
     #[inline]
-    pub fn started_at(&self, key: &[u8]) -> usize {
-        let head = self.prefix.head(key);
-        let before = self.heads.partition_point(|&start| start < head);
-        match self.heads.get(before) {
-            Some(&start) if start == head => before + self.resolve_ties(before, key, head),
-            _ => before,
-        }
+    pub fn is_gap(&self, fragment: usize) -> bool {
+        self.newest.get(fragment) == self.gap
     }
 
-    /// Number of fragments from `first` on that start with this head and at or before `key`: only
-    /// whole keys decide.
-    fn resolve_ties(&self, first: usize, key: &[u8], head: u64) -> usize {
-        let ties = self.heads[first..].partition_point(|&start| start == head);
-        let starts = &self.starts[first..first + ties];
-        starts.partition_point(|&start| self.bound(start as usize) <= key)
+    /// Number of bounds at or before `key`. It is in the fragment before that number, if any; from
+    /// the last bound on it is in none.
+    #[inline]
+    pub fn bounds_through(&self, key: &[u8]) -> usize {
+        let ties = self.heads.ties(key);
+        if ties.is_empty() {
+            return ties.start;
+        }
+        self.resolve_ties(ties, key)
+    }
+
+    fn resolve_ties(&self, ties: Range<usize>, key: &[u8]) -> usize {
+        let (mut first, mut end) = (ties.start, ties.end);
+        while first < end {
+            let middle = first.midpoint(end);
+            match self.bound(middle) <= key {
+                true => first = middle + 1,
+                false => end = middle,
+            }
+        }
+        first
+    }
+
+    /// The fragment over `key`, which may be a gap.
+    #[inline]
+    fn fragment_over(&self, key: &[u8]) -> Option<usize> {
+        let fragment = self.bounds_through(key).checked_sub(1)?;
+        (fragment < self.len()).then_some(fragment)
     }
 
     /// Sequence number of the newest tombstone over a fragment that a reader at `sequence` sees.
@@ -298,7 +313,7 @@ impl FragmentedTombstones {
     pub fn newest_at(&self, fragment: usize, sequence: SequenceNumber) -> Option<SequenceNumber> {
         let newest = self.newest.get(fragment);
         if newest <= sequence {
-            return Some(newest);
+            return (newest != self.gap).then_some(newest);
         }
         self.overlaps.newest_at(fragment, sequence)
     }
@@ -311,7 +326,7 @@ impl FragmentedTombstones {
         sequence: SequenceNumber,
     ) -> Option<SequenceNumber> {
         let newest = self.newest.get(fragment);
-        if newest <= sequence {
+        if newest <= sequence || newest == self.gap {
             return None;
         }
         if self.overlaps.is_empty() {
@@ -323,29 +338,35 @@ impl FragmentedTombstones {
     /// The newest tombstone over `key` that a reader at `sequence` sees.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
-        let fragment = self.started_at(key).checked_sub(1)?;
-        if key < self.end(fragment) { self.newest_at(fragment, sequence) } else { None }
+        self.newest_at(self.fragment_over(key)?, sequence)
     }
 }
 
-/// For each fragment the newest tombstone over it, and all of them. REQUIRES: `covers` is not
-/// empty, and sorted by sequence number.
-fn newest_and_overlaps(count: usize, covers: &[Cover]) -> (CompactNumbers, OverlapTree) {
-    let range = covers[0].sequence..=covers[covers.len() - 1].sequence;
+/// For each fragment the newest tombstone over it or `gap`, and all of them. REQUIRES: `covers` is
+/// not empty, and sorted by sequence number.
+fn newest_and_overlaps(
+    count: usize,
+    covers: &[Cover],
+    gap: SequenceNumber,
+) -> (CompactNumbers, OverlapTree) {
+    let range = gap..=covers[covers.len() - 1].sequence;
     let mut newest = CompactNumbers::filled(count, range);
-    // Each fragment has a tombstone, so none has two exactly where they are as many.
-    if covers.iter().map(|cover| (cover.end - cover.first) as usize).sum::<usize>() == count {
+    let covered = covers.iter().map(|cover| u64::from(cover.end - cover.first)).sum::<u64>();
+    let mut have_overlaps = covered > count as u64;
+    if !have_overlaps {
         for cover in covers {
-            (cover.first..cover.end).for_each(|fragment| {
-                newest.set(fragment as usize, cover.sequence);
-            });
+            for fragment in cover.first as usize..cover.end as usize {
+                have_overlaps |= newest.get(fragment) != gap;
+                newest.set(fragment, cover.sequence);
+            }
         }
+    }
+    if !have_overlaps {
         return (newest, OverlapTree::default());
     }
     let overlaps = OverlapTree::new(count, covers);
     for fragment in 0..count {
-        let newest_over = overlaps.newest_at(fragment, SequenceNumber::MAX);
-        newest.set(fragment, newest_over.expect("each fragment has a tombstone"));
+        newest.set(fragment, overlaps.newest_at(fragment, SequenceNumber::MAX).unwrap_or(gap));
     }
     (newest, overlaps)
 }
@@ -355,6 +376,7 @@ mod tests {
     use super::*;
     use crate::RangeTombstone;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn tombstone(start: u8, end: u8, sequence: u64) -> RangeTombstone {
         RangeTombstone { start: vec![start], end: vec![end], sequence }
@@ -369,6 +391,7 @@ mod tests {
             tombstone(12, 12, 6),
         ]);
         let shape: Vec<_> = (0..cut.len())
+            .filter(|&f| !cut.is_gap(f))
             .map(|f| (cut.start(f)[0], cut.end(f)[0], cut.newest_at(f, 15), cut.newest_at(f, 99)))
             .collect();
         let expected = [
@@ -393,12 +416,14 @@ mod tests {
             })
             .collect();
         let cut = FragmentedTombstones::new(&list);
-        assert_eq!((cut.len(), cut.newest()), (1_000, (1 << 40) + 999));
-        // Both keys with their ends, and for a fragment its start, its head and its number.
-        assert_eq!(cut.memory_bytes(), "key-0000".len() + 1_000 * (2 * (12 + 4) + 4 + 8 + 4));
+        assert_eq!(cut.len(), 1_999);
+        assert_eq!((0..cut.len()).filter(|&fragment| cut.is_gap(fragment)).count(), 999);
+        // For a bound its key, its end, its head and its sample, and for a fragment a number.
+        assert_eq!(cut.memory_bytes(), 8 + 2_000 * (12 + 4 + 8) + 125 * 8 + 1_999 * 4);
         assert_eq!(cut.covering(b"key-00000500", u64::MAX), Some(250 + (1 << 40)));
         assert_eq!(cut.covering(b"key-00000500", 249 + (1 << 40)), None);
-        assert_eq!(cut.oldest_after(250, 249 + (1 << 40)), Some(250 + (1 << 40)));
+        assert_eq!(cut.oldest_after(500, 249 + (1 << 40)), Some(250 + (1 << 40)));
+        assert_eq!(cut.oldest_after(501, 0), None);
         for outside in [&b"key-00000501"[..], b"key-0000", b"a", b"z"] {
             assert_eq!(cut.covering(outside, u64::MAX), None);
         }
@@ -431,8 +456,8 @@ mod tests {
             wide in any::<bool>(),
         ) {
             let keys: [&[u8]; 12] = [
-                b"", b"a", b"k", b"key", b"key\0", b"key\0\0\0\0\0\0\0\0", b"key-1234567", b"key-12345678",
-                b"key-123456789", b"key-12345678a", b"l", b"\xff",
+                b"", b"a", b"k", b"key", b"key\0", b"key\0\0\0\0\0\0\0\0", b"key-1234567",
+                b"key-12345678", b"key-123456789", b"key-12345678a", b"l", b"\xff",
             ];
             let list: Vec<_> = list.into_iter().map(|(start, end, sequence)| RangeTombstone {
                 start: keys[start].to_vec(),
@@ -443,8 +468,10 @@ mod tests {
             for key in keys {
                 let over = list.iter().filter(|t| t.start.as_slice() <= key && key < &*t.end);
                 prop_assert_eq!(cut.covering(key, u64::MAX), over.map(|t| t.sequence).max());
-                let started = (0..cut.len()).filter(|&fragment| cut.start(fragment) <= key).count();
-                prop_assert_eq!(cut.started_at(key), started);
+                let bounds: BTreeSet<&[u8]> = list.iter().filter(|t| t.start < t.end)
+                    .flat_map(|t| [&*t.start, &*t.end])
+                    .collect();
+                prop_assert_eq!(cut.bounds_through(key), bounds.range(..=key).count());
             }
         }
 
@@ -457,8 +484,10 @@ mod tests {
             for key in 0u8..21 {
                 let over = list.iter().filter(|t| t.start[0] <= key && key < t.end[0]);
                 let over: Vec<u64> = over.map(|t| t.sequence).collect();
-                let fragment = cut.started_at(&[key]).checked_sub(1);
-                let fragment = fragment.filter(|&f| [key].as_slice() < cut.end(f));
+                let fragment = cut.fragment_over(&[key]).filter(|&f| !cut.is_gap(f));
+                if let Some(f) = fragment {
+                    prop_assert!((cut.start(f)..cut.end(f)).contains(&[key].as_slice()));
+                }
                 prop_assert_eq!(fragment.is_none(), over.is_empty());
                 for at in 0..31 {
                     let naive = over.iter().copied().filter(|&s| s <= at).max();

@@ -19,7 +19,7 @@ pub struct RangeTombstoneBlock {
 #[derive(Debug, Default)]
 pub(crate) struct RangeTombstoneBlockBuilder {
     encoded: Vec<u8>,
-    /// Where each tombstone begins in `encoded`.
+    /// The place in `encoded` where each tombstone begins.
     offsets: Vec<u32>,
     /// Whether one did not come after the one before it.
     is_unsorted: bool,

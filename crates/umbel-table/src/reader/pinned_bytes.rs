@@ -4,8 +4,8 @@ use crate::cache::block_slots::BlockSlots;
 use crate::reader::table_reader::Table;
 
 impl Table {
-    /// Number of bytes that stay in memory while the table is open: index, range tombstones and slots,
-    /// but neither filters nor cached blocks.
+    /// Number of bytes that stay in memory while the table is open: index, range tombstones and
+    /// slots, but neither filters nor cached blocks.
     pub fn pinned_bytes(&self) -> usize {
         let fragments = self.tombstones().memory_bytes();
         let slots = size_of::<BlockSlots>() + self.slots().memory_bytes();

@@ -30,8 +30,7 @@ struct Change {
     sequence: SequenceNumber,
 }
 
-/// The bounds of tombstones in key order. Of those that are sorted already, only the tombstones over
-/// the current key are in memory.
+/// The bounds of sorted tombstones in key order. It holds only the tombstones over the current key.
 struct BoundSweep<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> {
     /// The tombstones that have not started yet, sorted by start.
     starting: Peekable<I>,

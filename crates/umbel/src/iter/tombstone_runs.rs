@@ -134,15 +134,13 @@ impl TombstoneRuns {
         }
         let part = started - 1;
         let tombstones = &self.parts[part];
-        let after = tombstones.started_at(key);
-        let last = FragmentId { part, fragment: after - 1 };
-        if key < tombstones.end(last.fragment) {
-            return (Some(Bound::Start(last)), Some(Bound::End(last)), Some(last));
+        let fragment = tombstones.bounds_through(key) - 1;
+        let id = FragmentId { part, fragment };
+        if fragment == tombstones.len() {
+            let last = FragmentId { part, fragment: fragment - 1 };
+            return (Some(Bound::End(last)), next_part, None);
         }
-        let next = match after < tombstones.len() {
-            true => Some(Bound::Start(FragmentId { part, fragment: after })),
-            false => next_part,
-        };
-        (Some(Bound::End(last)), next, None)
+        let over = (!tombstones.is_gap(fragment)).then_some(id);
+        (Some(Bound::Start(id)), Some(Bound::End(id)), over)
     }
 }
