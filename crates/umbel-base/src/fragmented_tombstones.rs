@@ -5,80 +5,162 @@
 //! the fragments holds them: each tombstone is in `O(log n)` nodes, and a fragment's tombstones are
 //! those of its leaf and of the nodes above it.
 
-use crate::{RangeTombstone, SequenceNumber};
+use std::ops::Range;
 
-/// A stretch of keys over which the same tombstones hold.
-#[derive(Debug, Clone, Copy)]
-struct Fragment {
-    /// Number of the bound where it starts; it ends at the next bound.
-    start: u32,
-    /// Sequence number of the newest tombstone over it.
-    newest: SequenceNumber,
-}
+use crate::compact_numbers::CompactNumbers;
+use crate::{CommonPrefix, RangeTombstoneRef, SequenceNumber};
 
-/// Range tombstones cut into fragments that do not overlap, so that one binary search answers.
+/// Range tombstones cut at their bounds, so that one binary search answers.
+///
+/// Fragment `i` is the stretch of keys from bound `i` to the next one. Where no tombstone lies
+/// over it, it is a gap.
 ///
 /// `n` tombstones take `O(n log n)` time to cut and memory to hold, whichever way they overlap.
-///
-/// INVARIANT: fragments are sorted, and each ends at or before the next one's start.
 #[derive(Debug, Clone, Default)]
 pub struct FragmentedTombstones {
     /// The distinct bounds of all tombstones in key order, one after the other.
     bound_bytes: Vec<u8>,
     /// For each bound its end in `bound_bytes`.
-    bound_ends: Vec<usize>,
-    fragments: Vec<Fragment>,
+    bound_ends: CompactNumbers,
+    heads: BoundHeads,
+    /// For each fragment the sequence number of the newest tombstone over it, or `gap`.
+    newest: CompactNumbers,
+    /// A number below those of all tombstones.
+    gap: SequenceNumber,
     overlaps: OverlapTree,
 }
 
-/// The tombstones over each fragment, as a segment tree of sequence numbers.
+/// Number of bounds for each sampled head: heads of this many bounds fill two cache lines.
+const SAMPLE_INTERVAL: usize = 16;
+
+/// The heads of the bounds, which decide most comparisons.
+#[derive(Debug, Clone, Default)]
+struct BoundHeads {
+    /// The common prefix of all bounds.
+    prefix: CommonPrefix,
+    heads: Vec<u64>,
+    /// Each head whose number is a multiple of [`SAMPLE_INTERVAL`]. They stay in a cache where all
+    /// heads do not.
+    samples: Vec<u64>,
+}
+
+impl BoundHeads {
+    /// REQUIRES: `bounds` are sorted.
+    fn new(bounds: &[&[u8]]) -> BoundHeads {
+        let ends = bounds.first().into_iter().chain(bounds.last());
+        let prefix = CommonPrefix::of(ends.copied());
+        let heads: Vec<u64> = bounds.iter().map(|bound| prefix.head(bound)).collect();
+        let samples = heads.iter().step_by(SAMPLE_INTERVAL).copied().collect();
+        BoundHeads { prefix, heads, samples }
+    }
+
+    /// Numbers of the bounds that have the head of `key`: only whole keys decide. Bounds before
+    /// them are before `key`, those after them after it.
+    #[inline]
+    fn ties(&self, key: &[u8]) -> Range<usize> {
+        let head = self.prefix.head(key);
+        let sample = self.samples.partition_point(|&sample| sample < head);
+        let first = sample.saturating_sub(1) * SAMPLE_INTERVAL;
+        let near = &self.heads[first..self.heads.len().min(sample * SAMPLE_INTERVAL)];
+        let first = first + near.partition_point(|&bound| bound < head);
+        match self.heads.get(first) {
+            Some(&bound) if bound == head => {
+                first..first + self.heads[first..].partition_point(|&bound| bound == head)
+            }
+            _ => first..first,
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.prefix.memory_bytes() + size_of_val(&*self.heads) + size_of_val(&*self.samples)
+    }
+}
+
+/// The tombstones over each fragment, as a segment tree of sequence numbers. It is empty where no
+/// fragment has two.
 ///
 /// Node 1 is the root, node `count + i` the leaf of fragment `i`, and `node / 2` the node above.
 #[derive(Debug, Clone, Default)]
 struct OverlapTree {
     /// For each node the end of its numbers in `sequences`, which begin where the node before ends.
-    node_ends: Vec<usize>,
+    node_ends: CompactNumbers,
     /// The sequence numbers of each node, ascending.
-    sequences: Vec<SequenceNumber>,
+    sequences: CompactNumbers,
+}
+
+/// A tombstone over a range of fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Cover {
+    sequence: SequenceNumber,
+    first: u32,
+    end: u32,
 }
 
 impl OverlapTree {
-    /// A tree over `count` fragments, of tombstones over ranges of fragments. REQUIRES: `covers` is
-    /// sorted by sequence number.
-    fn new(count: usize, covers: &[(SequenceNumber, usize, usize)]) -> OverlapTree {
-        let mut node_ends = vec![0; 2 * count];
-        for &(_, first, end) in covers {
-            for_each_node(count, first, end, |node| node_ends[node] += 1);
+    /// A tree over `count` fragments. REQUIRES: `covers` is not empty, and sorted by sequence
+    /// number.
+    fn new(count: usize, covers: &[Cover]) -> OverlapTree {
+        let mut lengths = vec![0_u32; 2 * count];
+        for cover in covers {
+            for_each_node(count, cover, |node| lengths[node] += 1);
         }
-        let mut total = 0;
-        for node_end in &mut node_ends {
-            // For now the beginning: it moves to the end while the node fills.
-            total += std::mem::replace(node_end, total);
+        let total = lengths.iter().map(|&length| u64::from(length)).sum();
+        let mut node_ends = CompactNumbers::filled(2 * count, 0..=total);
+        let mut end = 0;
+        for (node, &length) in lengths.iter().enumerate() {
+            end += u64::from(length);
+            node_ends.set(node, end);
         }
-        let mut sequences = vec![0; total];
-        for &(sequence, first, end) in covers {
-            for_each_node(count, first, end, |node| {
-                sequences[node_ends[node]] = sequence;
-                node_ends[node] += 1;
+        let range = covers[0].sequence..=covers[covers.len() - 1].sequence;
+        let mut sequences = CompactNumbers::filled(total as usize, range);
+        for cover in covers {
+            for_each_node(count, cover, |node| {
+                sequences
+                    .set(node_ends.get(node) as usize - lengths[node] as usize, cover.sequence);
+                lengths[node] -= 1;
             });
         }
         OverlapTree { node_ends, sequences }
     }
 
-    /// The sequence numbers of the nodes over a fragment, by node.
-    fn over(&self, fragment: usize) -> impl Iterator<Item = &[SequenceNumber]> {
-        let leaf = self.node_ends.len() / 2 + fragment;
+    fn is_empty(&self) -> bool {
+        self.node_ends.len() == 0
+    }
+
+    /// The places in `sequences` of the nodes over a fragment, by node.
+    fn over(&self, fragment: usize) -> impl Iterator<Item = Range<usize>> {
+        let leaf = if self.is_empty() { 0 } else { self.node_ends.len() / 2 + fragment };
         let nodes = std::iter::successors(Some(leaf), |node| Some(node / 2));
         nodes.take_while(|&node| node > 0).map(|node| {
-            let first = self.node_ends[node - 1];
-            &self.sequences[first..self.node_ends[node]]
+            let first = self.node_ends.get(node - 1) as usize;
+            first..self.node_ends.get(node) as usize
         })
+    }
+
+    /// The newest tombstone over a fragment up to `sequence`.
+    fn newest_at(&self, fragment: usize, sequence: SequenceNumber) -> Option<SequenceNumber> {
+        let seen = |node: Range<usize>| {
+            let first = node.start;
+            let end = self.sequences.partition_point(node, |tombstone| tombstone <= sequence);
+            (end > first).then(|| self.sequences.get(end - 1))
+        };
+        self.over(fragment).filter_map(seen).max()
+    }
+
+    /// The oldest tombstone over a fragment after `sequence`.
+    fn oldest_after(&self, fragment: usize, sequence: SequenceNumber) -> Option<SequenceNumber> {
+        let newer = |node: Range<usize>| {
+            let end = node.end;
+            let first = self.sequences.partition_point(node, |tombstone| tombstone <= sequence);
+            (first < end).then(|| self.sequences.get(first))
+        };
+        self.over(fragment).filter_map(newer).min()
     }
 }
 
-/// Visits the nodes that together cover the fragments `first..end` of `count`.
-fn for_each_node(count: usize, first: usize, end: usize, mut visit: impl FnMut(usize)) {
-    let (mut low, mut high) = (first + count, end + count);
+/// Visits the nodes that together cover the fragments of `cover`, of `count` in all.
+fn for_each_node(count: usize, cover: &Cover, mut visit: impl FnMut(usize)) {
+    let (mut low, mut high) = (cover.first as usize + count, cover.end as usize + count);
     while low < high {
         if low % 2 == 1 {
             visit(low);
@@ -93,114 +175,147 @@ fn for_each_node(count: usize, first: usize, end: usize, mut visit: impl FnMut(u
     }
 }
 
+/// The distinct bounds of tombstones, in key order.
+fn distinct_bounds<'a>(
+    tombstones: impl Iterator<Item = RangeTombstoneRef<'a>> + Clone,
+) -> Vec<&'a [u8]> {
+    let bounds = tombstones.flat_map(|tombstone| [tombstone.start, tombstone.end]);
+    // Neighbours often meet.
+    let unequal_to_last = || {
+        let mut last = None;
+        bounds.clone().filter(move |&bound| last.replace(bound) != Some(bound))
+    };
+    let mut distinct = Vec::with_capacity(unequal_to_last().count());
+    distinct.extend(unequal_to_last());
+    if !distinct.is_sorted() {
+        distinct.sort_unstable();
+    }
+    distinct.dedup();
+    distinct
+}
+
 impl FragmentedTombstones {
-    /// Cuts `tombstones`, which may overlap and come in any order. Empty ranges are dropped.
+    /// Cuts `tombstones`, which may overlap and come in any order. Those that hide nothing are
+    /// dropped: empty ranges, and those with sequence number 0.
     ///
     /// # Panics
     /// With 2³¹ tombstones or more.
-    pub fn new<'a>(tombstones: impl IntoIterator<Item = &'a RangeTombstone>) -> Self {
-        let mut tombstones: Vec<&RangeTombstone> =
-            tombstones.into_iter().filter(|t| t.start < t.end).collect();
-        if tombstones.is_empty() {
+    pub fn new<'a, T: Into<RangeTombstoneRef<'a>>>(
+        tombstones: impl IntoIterator<Item = T, IntoIter: Clone>,
+    ) -> Self {
+        let tombstones = tombstones.into_iter().map(Into::into);
+        let tombstones =
+            tombstones.filter(|t: &RangeTombstoneRef<'a>| t.start < t.end && t.sequence > 0);
+        let bounds = distinct_bounds(tombstones.clone());
+        if bounds.is_empty() {
             return FragmentedTombstones::default();
         }
-        tombstones.sort_unstable_by_key(|t| t.sequence);
-        let mut bounds: Vec<&[u8]> =
-            tombstones.iter().flat_map(|t| [t.start.as_slice(), t.end.as_slice()]).collect();
-        bounds.sort_unstable();
-        bounds.dedup();
         u32::try_from(bounds.len()).expect("fewer than 2^31 range tombstones");
-        let number = |key: &[u8]| bounds.partition_point(|&bound| bound < key);
-        let mut covers: Vec<(SequenceNumber, usize, usize)> =
-            tombstones.iter().map(|t| (t.sequence, number(&t.start), number(&t.end))).collect();
-        // Stretches between bounds that no tombstone covers are no fragments.
-        let mut fragment_of = vec![0; bounds.len()];
-        let mut starts = Vec::new();
-        let mut open = vec![0_i64; bounds.len()];
-        for &(_, start, end) in &covers {
-            open[start] += 1;
-            open[end] -= 1;
+        let number = |key: &[u8]| bounds.partition_point(|&bound| bound < key) as u32;
+        let mut covers = Vec::with_capacity(tombstones.clone().count());
+        covers.extend(tombstones.map(|t| Cover {
+            sequence: t.sequence,
+            first: number(t.start),
+            end: number(t.end),
+        }));
+        covers.sort_unstable();
+        let heads = BoundHeads::new(&bounds);
+        let bound_bytes = bounds.concat();
+        let mut bound_ends = CompactNumbers::filled(bounds.len(), 0..=bound_bytes.len() as u64);
+        let (fragments, mut end) = (bounds.len() - 1, 0);
+        for (number, bound) in bounds.into_iter().enumerate() {
+            end += bound.len() as u64;
+            bound_ends.set(number, end);
         }
-        let mut depth = 0;
-        for (bound, change) in open.into_iter().enumerate() {
-            fragment_of[bound] = starts.len();
-            depth += change;
-            if depth > 0 {
-                starts.push(bound as u32);
-            }
-        }
-        for (_, start, end) in &mut covers {
-            (*start, *end) = (fragment_of[*start], fragment_of[*end]);
-        }
-        let overlaps = OverlapTree::new(starts.len(), &covers);
-        let newest = |fragment| overlaps.over(fragment).filter_map(|s| s.last()).max().copied();
-        let fragments = starts
-            .into_iter()
-            .enumerate()
-            .map(|(fragment, start)| Fragment { start, newest: newest(fragment).unwrap_or(0) });
-        let fragments = fragments.collect();
-        let mut bound_bytes = Vec::with_capacity(bounds.iter().map(|bound| bound.len()).sum());
-        let ends = bounds.into_iter().map(|bound| {
-            bound_bytes.extend_from_slice(bound);
-            bound_bytes.len()
-        });
-        let bound_ends = ends.collect();
-        FragmentedTombstones { bound_bytes, bound_ends, fragments, overlaps }
+        let gap = covers[0].sequence - 1;
+        let (newest, overlaps) = newest_and_overlaps(fragments, &covers, gap);
+        FragmentedTombstones { bound_bytes, bound_ends, heads, newest, gap, overlaps }
     }
 
     /// Whether there are none.
+    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.fragments.is_empty()
+        self.newest.len() == 0
     }
 
-    /// Number of fragments. They are numbered in key order.
+    /// Number of fragments, gaps included. They are numbered in key order.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.fragments.len()
+        self.newest.len()
     }
 
     /// Memory taken, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.bound_bytes.len()
-            + size_of_val(&*self.bound_ends)
-            + size_of_val(&*self.fragments)
-            + size_of_val(&*self.overlaps.node_ends)
-            + size_of_val(&*self.overlaps.sequences)
+            + self.bound_ends.memory_bytes()
+            + self.heads.memory_bytes()
+            + self.newest.memory_bytes()
+            + self.overlaps.node_ends.memory_bytes()
+            + self.overlaps.sequences.memory_bytes()
     }
 
+    #[inline]
     fn bound(&self, number: usize) -> &[u8] {
-        let first = number.checked_sub(1).map_or(0, |before| self.bound_ends[before]);
-        &self.bound_bytes[first..self.bound_ends[number]]
+        let first = number.checked_sub(1).map_or(0, |before| self.bound_ends.get(before));
+        &self.bound_bytes[first as usize..self.bound_ends.get(number) as usize]
     }
 
     /// First key of a fragment.
     #[inline]
     pub fn start(&self, fragment: usize) -> &[u8] {
-        self.bound(self.fragments[fragment].start as usize)
+        self.bound(fragment)
     }
 
     /// First key after a fragment.
     #[inline]
     pub fn end(&self, fragment: usize) -> &[u8] {
-        self.bound(self.fragments[fragment].start as usize + 1)
+        self.bound(fragment + 1)
     }
 
-    /// Number of fragments that start at or before `key`.
-    pub fn started_at(&self, key: &[u8]) -> usize {
-        self.fragments.partition_point(|fragment| self.bound(fragment.start as usize) <= key)
+    /// Whether no tombstone lies over a fragment.
+    #[inline]
+    pub fn is_gap(&self, fragment: usize) -> bool {
+        self.newest.get(fragment) == self.gap
+    }
+
+    /// Number of bounds at or before `key`. It is in the fragment before that number, if any; from
+    /// the last bound on it is in none.
+    #[inline]
+    pub fn bounds_through(&self, key: &[u8]) -> usize {
+        let ties = self.heads.ties(key);
+        if ties.is_empty() {
+            return ties.start;
+        }
+        self.resolve_ties(ties, key)
+    }
+
+    fn resolve_ties(&self, ties: Range<usize>, key: &[u8]) -> usize {
+        let (mut first, mut end) = (ties.start, ties.end);
+        while first < end {
+            let middle = first.midpoint(end);
+            match self.bound(middle) <= key {
+                true => first = middle + 1,
+                false => end = middle,
+            }
+        }
+        first
+    }
+
+    /// The fragment over `key`, which may be a gap.
+    #[inline]
+    fn fragment_over(&self, key: &[u8]) -> Option<usize> {
+        let fragment = self.bounds_through(key).checked_sub(1)?;
+        (fragment < self.len()).then_some(fragment)
     }
 
     /// Sequence number of the newest tombstone over a fragment that a reader at `sequence` sees.
     #[inline]
     pub fn newest_at(&self, fragment: usize, sequence: SequenceNumber) -> Option<SequenceNumber> {
-        let newest = self.fragments[fragment].newest;
+        let newest = self.newest.get(fragment);
         if newest <= sequence {
-            return Some(newest);
+            return (newest != self.gap).then_some(newest);
         }
-        let seen = |node: &[SequenceNumber]| {
-            let count = node.partition_point(|&tombstone| tombstone <= sequence);
-            count.checked_sub(1).map(|last| node[last])
-        };
-        self.overlaps.over(fragment).filter_map(seen).max()
+        self.overlaps.newest_at(fragment, sequence)
     }
 
     /// Sequence number of the oldest tombstone over a fragment that is newer than `sequence`.
@@ -210,30 +325,58 @@ impl FragmentedTombstones {
         fragment: usize,
         sequence: SequenceNumber,
     ) -> Option<SequenceNumber> {
-        if self.fragments[fragment].newest <= sequence {
+        let newest = self.newest.get(fragment);
+        if newest <= sequence || newest == self.gap {
             return None;
         }
-        let newer = |node: &[SequenceNumber]| {
-            node.get(node.partition_point(|&tombstone| tombstone <= sequence)).copied()
-        };
-        self.overlaps.over(fragment).filter_map(newer).min()
+        if self.overlaps.is_empty() {
+            return Some(newest);
+        }
+        self.overlaps.oldest_after(fragment, sequence)
     }
 
     /// The newest tombstone over `key` that a reader at `sequence` sees.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
-        if self.fragments.is_empty() {
-            return None;
-        }
-        let fragment = self.started_at(key).checked_sub(1)?;
-        if key < self.end(fragment) { self.newest_at(fragment, sequence) } else { None }
+        self.newest_at(self.fragment_over(key)?, sequence)
     }
+}
+
+/// For each fragment the newest tombstone over it or `gap`, and all of them. REQUIRES: `covers` is
+/// not empty, and sorted by sequence number.
+fn newest_and_overlaps(
+    count: usize,
+    covers: &[Cover],
+    gap: SequenceNumber,
+) -> (CompactNumbers, OverlapTree) {
+    let range = gap..=covers[covers.len() - 1].sequence;
+    let mut newest = CompactNumbers::filled(count, range);
+    let covered = covers.iter().map(|cover| u64::from(cover.end - cover.first)).sum::<u64>();
+    let mut have_overlaps = covered > count as u64;
+    if !have_overlaps {
+        for cover in covers {
+            for fragment in cover.first as usize..cover.end as usize {
+                have_overlaps |= newest.get(fragment) != gap;
+                newest.set(fragment, cover.sequence);
+            }
+        }
+    }
+    if !have_overlaps {
+        return (newest, OverlapTree::default());
+    }
+    let overlaps = OverlapTree::new(count, covers);
+    for fragment in 0..count {
+        newest.set(fragment, overlaps.newest_at(fragment, SequenceNumber::MAX).unwrap_or(gap));
+    }
+    (newest, overlaps)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RangeTombstone;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     fn tombstone(start: u8, end: u8, sequence: u64) -> RangeTombstone {
         RangeTombstone { start: vec![start], end: vec![end], sequence }
@@ -248,6 +391,7 @@ mod tests {
             tombstone(12, 12, 6),
         ]);
         let shape: Vec<_> = (0..cut.len())
+            .filter(|&f| !cut.is_gap(f))
             .map(|f| (cut.start(f)[0], cut.end(f)[0], cut.newest_at(f, 15), cut.newest_at(f, 99)))
             .collect();
         let expected = [
@@ -260,6 +404,29 @@ mod tests {
         assert_eq!(cut.covering(&[4], 15), Some(10));
         assert_eq!((cut.covering(&[0], 99), cut.covering(&[8], 99)), (None, None));
         assert_eq!((cut.oldest_after(1, 10), cut.oldest_after(1, 9)), (Some(20), Some(10)));
+    }
+
+    #[test]
+    fn disjoint_ranges_take_little_beside_their_keys() {
+        let list: Vec<_> = (0..1_000_u32)
+            .map(|i| RangeTombstone {
+                start: format!("key-{:08}", 2 * i).into_bytes(),
+                end: format!("key-{:08}", 2 * i + 1).into_bytes(),
+                sequence: u64::from(i) + (1 << 40),
+            })
+            .collect();
+        let cut = FragmentedTombstones::new(&list);
+        assert_eq!(cut.len(), 1_999);
+        assert_eq!((0..cut.len()).filter(|&fragment| cut.is_gap(fragment)).count(), 999);
+        // For a bound its key, its end, its head and its sample, and for a fragment a number.
+        assert_eq!(cut.memory_bytes(), 8 + 2_000 * (12 + 4 + 8) + 125 * 8 + 1_999 * 4);
+        assert_eq!(cut.covering(b"key-00000500", u64::MAX), Some(250 + (1 << 40)));
+        assert_eq!(cut.covering(b"key-00000500", 249 + (1 << 40)), None);
+        assert_eq!(cut.oldest_after(500, 249 + (1 << 40)), Some(250 + (1 << 40)));
+        assert_eq!(cut.oldest_after(501, 0), None);
+        for outside in [&b"key-00000501"[..], b"key-0000", b"a", b"z"] {
+            assert_eq!(cut.covering(outside, u64::MAX), None);
+        }
     }
 
     #[test]
@@ -284,6 +451,31 @@ mod tests {
 
     proptest! {
         #[test]
+        fn keys_with_equal_heads_are_found_by_whole_keys(
+            list in proptest::collection::vec((0usize..12, 0usize..12, 1u64..30), 1..12),
+            wide in any::<bool>(),
+        ) {
+            let keys: [&[u8]; 12] = [
+                b"", b"a", b"k", b"key", b"key\0", b"key\0\0\0\0\0\0\0\0", b"key-1234567",
+                b"key-12345678", b"key-123456789", b"key-12345678a", b"l", b"\xff",
+            ];
+            let list: Vec<_> = list.into_iter().map(|(start, end, sequence)| RangeTombstone {
+                start: keys[start].to_vec(),
+                end: keys[end].to_vec(),
+                sequence: sequence << if wide { 40 } else { 0 },
+            }).collect();
+            let cut = FragmentedTombstones::new(&list);
+            for key in keys {
+                let over = list.iter().filter(|t| t.start.as_slice() <= key && key < &*t.end);
+                prop_assert_eq!(cut.covering(key, u64::MAX), over.map(|t| t.sequence).max());
+                let bounds: BTreeSet<&[u8]> = list.iter().filter(|t| t.start < t.end)
+                    .flat_map(|t| [&*t.start, &*t.end])
+                    .collect();
+                prop_assert_eq!(cut.bounds_through(key), bounds.range(..=key).count());
+            }
+        }
+
+        #[test]
         fn lookup_equals_a_linear_search(
             list in proptest::collection::vec((0u8..20, 0u8..20, 1u64..30), 0..12),
         ) {
@@ -292,8 +484,10 @@ mod tests {
             for key in 0u8..21 {
                 let over = list.iter().filter(|t| t.start[0] <= key && key < t.end[0]);
                 let over: Vec<u64> = over.map(|t| t.sequence).collect();
-                let fragment = cut.started_at(&[key]).checked_sub(1);
-                let fragment = fragment.filter(|&f| [key].as_slice() < cut.end(f));
+                let fragment = cut.fragment_over(&[key]).filter(|&f| !cut.is_gap(f));
+                if let Some(f) = fragment {
+                    prop_assert!((cut.start(f)..cut.end(f)).contains(&[key].as_slice()));
+                }
                 prop_assert_eq!(fragment.is_none(), over.is_empty());
                 for at in 0..31 {
                     let naive = over.iter().copied().filter(|&s| s <= at).max();

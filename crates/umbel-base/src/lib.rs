@@ -6,6 +6,8 @@
 
 pub mod blob_pointer;
 pub mod checksum;
+pub mod common_prefix;
+mod compact_numbers;
 pub mod cursor;
 pub mod decoder;
 pub mod entry;
@@ -19,6 +21,7 @@ pub mod range_tombstone;
 pub mod varint;
 
 pub use blob_pointer::BlobPointer;
+pub use common_prefix::CommonPrefix;
 pub use cursor::Cursor;
 pub use decoder::Decoder;
 pub use entry::{SequenceNumber, ValueKind, cmp_internal};
@@ -27,4 +30,4 @@ pub use error::{Error, Result};
 pub use failpoints::fail_point;
 pub use fragmented_tombstones::FragmentedTombstones;
 pub use key_head::key_head;
-pub use range_tombstone::RangeTombstone;
+pub use range_tombstone::{RangeTombstone, RangeTombstoneRef};

@@ -7,7 +7,7 @@ use crate::tree::Tree;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use umbel_base::{FragmentedTombstones, RangeTombstone, SequenceNumber, ValueKind};
+use umbel_base::{FragmentedTombstones, RangeTombstoneRef, SequenceNumber, ValueKind};
 use umbel_filter::ConcurrentBloom;
 
 /// Estimated bytes of an entry, header and share of its node included, for the size of the
@@ -98,9 +98,8 @@ impl Memtable {
     /// An empty range changes nothing.
     pub fn delete_range(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
         if start < end {
-            let (start, end) = (start.to_vec(), end.to_vec());
             let tombstones = self.tombstones.get_or_init(|| Box::new(RangeTombstones::new()));
-            let bytes = tombstones.push(RangeTombstone { start, end, sequence });
+            let bytes = tombstones.push(RangeTombstoneRef { start, end, sequence });
             self.tombstone_bytes.fetch_add(bytes, Ordering::Relaxed);
             self.note_filled();
         }
@@ -147,7 +146,7 @@ impl Memtable {
     }
 
     /// The range tombstones in the order of their deletes.
-    pub fn range_tombstones(&self) -> impl Iterator<Item = &RangeTombstone> {
+    pub fn range_tombstones(&self) -> impl Iterator<Item = RangeTombstoneRef<'_>> + Clone {
         self.tombstones.get().into_iter().flat_map(|tombstones| tombstones.iter())
     }
 

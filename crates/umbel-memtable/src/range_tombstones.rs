@@ -11,7 +11,7 @@ use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use umbel_base::ignore_poison::IgnorePoison;
-use umbel_base::{FragmentedTombstones, RangeTombstone, SequenceNumber};
+use umbel_base::{FragmentedTombstones, RangeTombstoneRef, SequenceNumber};
 
 /// Tombstones in the first chunk; each further one has twice as many as the one before.
 const CHUNK_FIRST: usize = 4;
@@ -21,6 +21,28 @@ const CHUNKS: usize = 30;
 const UNFRAGMENTED_MAX: usize = 8;
 /// A run stays apart where it has more than this many times the tombstones that come after it.
 const RUN_RATIO: usize = 2;
+
+/// A tombstone with both keys in one allocation.
+struct StoredTombstone {
+    /// The start, then the end.
+    keys: Box<[u8]>,
+    start_bytes: u32,
+    sequence: SequenceNumber,
+}
+
+impl StoredTombstone {
+    /// REQUIRES: the start is shorter than 4 GiB.
+    fn new(tombstone: RangeTombstoneRef<'_>) -> StoredTombstone {
+        let RangeTombstoneRef { start, end, sequence } = tombstone;
+        let keys = [start, end].concat().into_boxed_slice();
+        StoredTombstone { keys, start_bytes: start.len() as u32, sequence }
+    }
+
+    fn get(&self) -> RangeTombstoneRef<'_> {
+        let (start, end) = self.keys.split_at(self.start_bytes as usize);
+        RangeTombstoneRef { start, end, sequence: self.sequence }
+    }
+}
 
 /// Consecutive tombstones, cut into fragments.
 #[derive(Clone)]
@@ -39,7 +61,7 @@ struct TombstoneRuns {
 
 /// A growing set of range tombstones.
 pub(crate) struct RangeTombstones {
-    chunks: [OnceLock<Box<[OnceLock<RangeTombstone>]>>; CHUNKS],
+    chunks: [OnceLock<Box<[OnceLock<StoredTombstone>]>>; CHUNKS],
     /// Number of tombstones. INVARIANT: those numbered below it are in the chunks.
     count: AtomicUsize,
     memory_bytes: AtomicUsize,
@@ -71,8 +93,8 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds one and returns the bytes that hold it.
-    pub(crate) fn push(&self, tombstone: RangeTombstone) -> usize {
+    /// Adds one and returns the bytes that hold it. REQUIRES: the limits of `umbel_base::limits`.
+    pub(crate) fn push(&self, tombstone: RangeTombstoneRef<'_>) -> usize {
         let key_bytes = tombstone.start.len() + tombstone.end.len();
         let _writer = self.writer.lock().ignore_poison();
         let number = self.count.load(Ordering::Relaxed);
@@ -83,10 +105,11 @@ impl RangeTombstones {
             memory_bytes += size_of_val(&*slots);
             slots
         });
-        slots[at].set(tombstone).expect("no number is given twice");
+        let stored = slots[at].set(StoredTombstone::new(tombstone)).is_ok();
+        assert!(stored, "no number is given twice");
         self.memory_bytes.fetch_add(memory_bytes, Ordering::Relaxed);
         self.count.store(number + 1, Ordering::Release);
-        size_of::<RangeTombstone>() + key_bytes
+        size_of::<StoredTombstone>() + key_bytes
     }
 
     /// Memory taken, in bytes.
@@ -95,15 +118,15 @@ impl RangeTombstones {
     }
 
     /// The tombstones, oldest first, of at least those whose `push` happened before this call.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &RangeTombstone> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = RangeTombstoneRef<'_>> + Clone {
         (0..self.count.load(Ordering::Acquire)).map(|number| self.at(number))
     }
 
     /// The tombstone of this number. REQUIRES: `number < count`.
-    fn at(&self, number: usize) -> &RangeTombstone {
+    fn at(&self, number: usize) -> RangeTombstoneRef<'_> {
         let (chunk, at) = locate(number);
         let slot = self.chunks[chunk].get().and_then(|slots| slots[at].get());
-        slot.expect("every number below the count was given")
+        slot.expect("every number below the count was given").get()
     }
 
     /// The newest tombstone over `key` that a reader at `sequence` sees, of at least those whose
@@ -122,9 +145,8 @@ impl RangeTombstones {
         }
         let in_runs =
             fragmented.runs.iter().filter_map(|run| run.fragments.covering(key, sequence));
-        let covers = |t: &&RangeTombstone| {
-            t.sequence <= sequence && t.start.as_slice() <= key && key < t.end.as_slice()
-        };
+        let covers =
+            |t: &RangeTombstoneRef<'_>| t.sequence <= sequence && t.start <= key && key < t.end;
         let uncut = (fragmented.count..count).map(|number| self.at(number)).filter(covers);
         uncut.map(|tombstone| tombstone.sequence).max().max(in_runs.max())
     }
@@ -172,8 +194,8 @@ mod tests {
             let tombstones = RangeTombstones::new();
             for number in 0..5_000_u32 {
                 let (start, end) = (number.to_be_bytes(), (number + 1).to_be_bytes());
-                let (start, end) = (start.to_vec(), end.to_vec());
-                tombstones.push(RangeTombstone { start, end, sequence: u64::from(number) + 1 });
+                let (start, end, sequence) = (&start, &end, u64::from(number) + 1);
+                tombstones.push(RangeTombstoneRef { start, end, sequence });
                 if number % cut_each == 0 {
                     tombstones.fragment(number as usize + 1);
                 }
@@ -184,7 +206,7 @@ mod tests {
             assert_eq!(fragmented.count, 5_000);
             assert_eq!(tombstones.covering(&77_u32.to_be_bytes(), 78), Some(78));
             assert_eq!(tombstones.covering(&77_u32.to_be_bytes(), 77), None);
-            assert!(tombstones.memory_bytes() > 5_000 * size_of::<RangeTombstone>());
+            assert!(tombstones.memory_bytes() > 5_000 * size_of::<StoredTombstone>());
         }
     }
 

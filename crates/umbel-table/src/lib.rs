@@ -26,6 +26,7 @@ pub use crate::cursor::table_cursor::TableCursor;
 pub use crate::filter::resident_filter::{FilterResidency, ResidentFilter};
 pub use crate::filter::resident_prefix_filter::ResidentPrefixFilter;
 pub use crate::format::properties::Properties;
+pub use crate::format::range_tombstone_block::RangeTombstoneBlock;
 pub use crate::format::table_meta::{SecondFilter, TableMeta};
 pub use crate::index::key_head_tree::{SearchState, SearchStep};
 pub use crate::reader::cache_warming::CacheWarming;

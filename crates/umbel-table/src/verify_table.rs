@@ -11,7 +11,7 @@ use crate::filter::resident_filter::ResidentFilter;
 use crate::filter::resident_prefix_filter::ResidentPrefixFilter;
 use crate::format::footer::read_metadata_block;
 use crate::format::footer::{FOOTER_BYTES, Footer};
-use crate::format::range_tombstone_block;
+use crate::format::range_tombstone_block::RangeTombstoneBlock;
 use crate::format::table_meta::TableMeta;
 use crate::format::{BlockKind, HEADER_BYTES, chain_checksum, header, sealed_checksum};
 use crate::index::in_memory_index::TableIndex;
@@ -94,6 +94,7 @@ impl Table {
             return Err(self.corruption(0, "the file is no longer the one that was opened"));
         }
         let (index, filters) = self.verify_metadata()?;
+        let tombstones = self.read_tombstones()?;
         let probed = Some(&filters).filter(|filters| !filters.is_empty()).zip(self.hasher());
         let mut walk = VerifyState { sequence_min: u64::MAX, ..VerifyState::default() };
         self.verify_data(&index, probed, &mut walk)?;
@@ -102,7 +103,7 @@ impl Table {
             return Err(self.corruption(footer.data.offset, reason));
         }
         walk.blobs.sort_unstable_by_key(|blob| blob.id);
-        self.verify_counts(&walk)?;
+        self.verify_counts(&walk, &tombstones)?;
         let mut report = walk.report;
         report.range_tombstones = self.meta().range_tombstones;
         report.bytes = footer.properties.offset + footer.properties.len + FOOTER_BYTES as u64;
@@ -114,15 +115,6 @@ impl Table {
         let footer = self.footer();
         let part = |region, kind| read_metadata_block(self.file(), footer, region, kind);
         part(footer.properties, BlockKind::Properties)?;
-        let payload = part(footer.tombstones, BlockKind::Tombstones)?;
-        if !payload.is_empty() {
-            let given = range_tombstone_block::decode(&payload);
-            if given.as_deref() != Ok(self.original_tombstones()) {
-                let reason =
-                    "the range tombstones differ from those that the open of the table read";
-                return Err(self.corruption(footer.tombstones.offset, reason));
-            }
-        }
         let [plain, second, prefix] = self.filter_regions();
         let mut filters = VerifiedFilters::default();
         if let Some(plain) = plain {
@@ -174,16 +166,16 @@ impl Table {
         Ok(())
     }
 
-    fn verify_counts(&self, walk: &VerifyState) -> Result<()> {
+    fn verify_counts(&self, walk: &VerifyState, tombstones: &RangeTombstoneBlock) -> Result<()> {
         let meta = self.meta();
         let mut smallest = (meta.entries > 0).then_some(walk.smallest.as_slice());
         let mut largest = walk.key.as_slice();
         let (mut least, mut greatest) = (walk.sequence_min, walk.sequence_max);
-        for tombstone in self.original_tombstones() {
-            if smallest.is_none_or(|smallest| tombstone.start.as_slice() < smallest) {
-                smallest = Some(&tombstone.start);
+        for tombstone in tombstones.iter() {
+            if smallest.is_none_or(|smallest| tombstone.start < smallest) {
+                smallest = Some(tombstone.start);
             }
-            largest = largest.max(&tombstone.end);
+            largest = largest.max(tombstone.end);
             least = least.min(tombstone.sequence);
             greatest = greatest.max(tombstone.sequence);
         }

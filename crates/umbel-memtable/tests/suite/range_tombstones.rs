@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use umbel_base::RangeTombstone;
+use umbel_base::{RangeTombstone, RangeTombstoneRef};
 use umbel_memtable::{Memtable, MemtableOptions};
 use umbel_sim::Random;
 
@@ -29,7 +29,7 @@ proptest! {
             memtable.delete_range(&[start], &[end], sequence);
             model.push(RangeTombstone { start: vec![start], end: vec![end], sequence });
             if number == cut_at {
-                let added = model.iter().filter(|t| t.start < t.end);
+                let added = model.iter().filter(|t| t.start < t.end).map(RangeTombstoneRef::from);
                 prop_assert!(memtable.range_tombstones().eq(added));
                 for key in 0..31u8 {
                     let over = |t: &&RangeTombstone| t.start[0] <= key && key < t.end[0];

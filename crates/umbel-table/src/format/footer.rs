@@ -223,5 +223,10 @@ pub(crate) fn read_metadata_block(
     if sealed_checksum(&sealed) != region.checksum {
         return refuse("the part that starts here is not the one that the footer was written for");
     }
-    open_sealed(file.path(), footer.file_id, region.offset, kind, &sealed, 0).map(Cow::into_owned)
+    let payload = open_sealed(file.path(), footer.file_id, region.offset, kind, &sealed, 0)?;
+    if let Cow::Owned(unpacked) = payload {
+        return Ok(unpacked);
+    }
+    sealed.truncate(len - TRAILER_BYTES);
+    Ok(sealed)
 }

@@ -4,15 +4,12 @@ use crate::cache::block_slots::BlockSlots;
 use crate::reader::table_reader::Table;
 
 impl Table {
-    /// Number of bytes stay in memory while the table is open: index, range tombstones and slots,
-    /// but neither filters nor cached blocks.
+    /// Number of bytes that stay in memory while the table is open: index, range tombstones and
+    /// slots, but neither filters nor cached blocks.
     pub fn pinned_bytes(&self) -> usize {
-        let key_bytes: usize =
-            self.original_tombstones().iter().map(|t| t.start.len() + t.end.len()).sum();
-        let originals = size_of_val(self.original_tombstones()) + key_bytes;
         let fragments = self.tombstones().memory_bytes();
         let slots = size_of::<BlockSlots>() + self.slots().memory_bytes();
         let index = self.index().memory_bytes() + self.top().memory_bytes();
-        size_of::<Table>() + index + slots + originals + fragments
+        size_of::<Table>() + index + slots + fragments
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use umbel_arena::Arena;
-use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
 use umbel_filter::{KeyHasher, PrefixHasher};
 
@@ -12,7 +12,7 @@ use crate::block::block_search_data::SearchDataKind;
 use crate::cache::block_slots::{BlockCache, BlockSlots, UnboundedCache};
 use crate::format::footer::{Footer, Region, read_metadata_block};
 use crate::format::properties::Properties;
-use crate::format::range_tombstone_block;
+use crate::format::range_tombstone_block::RangeTombstoneBlock;
 use crate::format::table_meta::TableMeta;
 use crate::format::{BlockKind, feature, open_sealed};
 use crate::index::in_memory_index::{PAGED_INDEX, TableIndex};
@@ -36,7 +36,6 @@ pub struct Table {
     /// Whether the filters in the file can be probed with this hash.
     filter_is_usable: bool,
     tombstones: Arc<FragmentedTombstones>,
-    original_tombstones: Vec<RangeTombstone>,
     cache: Arc<dyn BlockCache>,
     file: Arc<dyn File>,
     footer: Footer,
@@ -152,15 +151,8 @@ impl Table {
             let slots = BlockSlots::new(&own, arena, index.blocks());
             (top, index, slots)
         };
-        let tombstones_given = match part(footer.tombstones, BlockKind::Tombstones)? {
-            payload if payload.is_empty() => Vec::new(),
-            payload => {
-                range_tombstone_block::decode(&payload).map_err(damaged(footer.tombstones))?
-            }
-        };
-        if tombstones_given.len() as u64 != meta.range_tombstones {
-            return Err(damaged(footer.tombstones)("range tombstones are missing or too many"));
-        }
+        let tombstones = read_tombstones(&*file, &footer, meta.range_tombstones)?;
+        let tombstones = Arc::new(FragmentedTombstones::new(tombstones.iter()));
         let usable = |hasher: &TableHasher| {
             hasher.kind() == footer.hash_kind && hasher.seed_id == footer.seed_id
         };
@@ -172,8 +164,7 @@ impl Table {
             filter_is_usable: hasher.is_some_and(usable),
             hasher: hasher.map(|hasher| hasher.keys),
             prefixes: hasher.and_then(|hasher| hasher.prefixes),
-            tombstones: Arc::new(FragmentedTombstones::new(&tombstones_given)),
-            original_tombstones: tombstones_given,
+            tombstones,
             cache,
             footer,
             sequence_max: properties.meta.sequence_max,
@@ -436,14 +427,14 @@ impl Table {
     /// [`Table::tombstones`].
     #[inline]
     pub fn has_tombstones(&self) -> bool {
-        !self.original_tombstones.is_empty()
+        !self.tombstones.is_empty()
     }
 
     /// The sequence number of the newest range tombstone over `key` that is not newer than
     /// `sequence`; 0 where no such tombstone exists.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> SequenceNumber {
-        if self.original_tombstones.is_empty() {
+        if self.tombstones.is_empty() {
             return 0;
         }
         self.tombstones.covering(key, sequence).unwrap_or(0)
@@ -454,9 +445,13 @@ impl Table {
         &self.tombstones
     }
 
-    /// The range tombstones as they were written.
-    pub fn original_tombstones(&self) -> &[RangeTombstone] {
-        &self.original_tombstones
+    /// Reads the range tombstones as they were written. Only a rewrite of the table needs them, so
+    /// they do not stay in memory.
+    ///
+    /// # Errors
+    /// [`Error::Corruption`] where they are damaged; the file's error where they cannot be read.
+    pub fn read_tombstones(&self) -> Result<RangeTombstoneBlock> {
+        read_tombstones(&*self.file, &self.footer, self.meta().range_tombstones)
     }
 
     /// Keys that split the table into ranges of about 64 blocks, ascending, each with the number
@@ -490,6 +485,21 @@ impl Table {
     pub(crate) fn file(&self) -> &dyn File {
         &*self.file
     }
+}
+
+/// Reads and checks the range tombstones, of which the properties name the number.
+fn read_tombstones(file: &dyn File, footer: &Footer, count: u64) -> Result<RangeTombstoneBlock> {
+    let region = footer.tombstones;
+    let damaged = |reason: &'static str| Error::corruption(file.path(), region.offset, reason);
+    let payload = read_metadata_block(file, footer, region, BlockKind::Tombstones)?;
+    let tombstones = match payload.is_empty() {
+        true => RangeTombstoneBlock::default(),
+        false => RangeTombstoneBlock::parse(payload).map_err(damaged)?,
+    };
+    if tombstones.len() as u64 != count {
+        return Err(damaged("range tombstones are missing or too many"));
+    }
+    Ok(tombstones)
 }
 
 /// Fills the fields of the meta that stand in the footer.

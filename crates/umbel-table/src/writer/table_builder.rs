@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
-use umbel_base::{BlobPointer, Error, RangeTombstone, Result, SequenceNumber, ValueKind};
+use umbel_base::{BlobPointer, Error, RangeTombstoneRef, Result, SequenceNumber, ValueKind};
 use umbel_env::File;
 use umbel_filter::{
     BloomBuilder, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView,
@@ -15,7 +15,7 @@ use crate::block::block_builder::BlockBuilder;
 use crate::compression::{Compression, Compressor};
 use crate::format::footer::{FOOTER_BYTES, Footer, Region};
 use crate::format::properties::{FilterChecksums, Properties};
-use crate::format::range_tombstone_block;
+use crate::format::range_tombstone_block::{RangeTombstoneBlock, RangeTombstoneBlockBuilder};
 use crate::format::table_meta::{SecondFilter, TableMeta};
 use crate::format::{
     BlockKind, HEADER_BYTES, TRAILER_BYTES, chain_checksum, feature, head64, header, seal,
@@ -47,8 +47,7 @@ pub struct TableBuilder {
     prefixes: Option<PrefixFilterBuilder<KeyPrefix>>,
     /// Bits of all filters for each key, about.
     filter_bits: u64,
-    tombstones: Vec<RangeTombstone>,
-    tombstone_bytes: usize,
+    tombstones: RangeTombstoneBlockBuilder,
     separator: Vec<u8>,
     last_key: Vec<u8>,
     /// The first bytes of `last_key`.
@@ -84,8 +83,7 @@ impl TableBuilder {
             block: BlockBuilder::default(),
             compressor: Compressor::new(options.compression),
             index: IndexBuilder::default(),
-            tombstones: Vec::new(),
-            tombstone_bytes: 0,
+            tombstones: RangeTombstoneBlockBuilder::default(),
             separator: Vec::new(),
             last_key: Vec::new(),
             last_head: 0,
@@ -246,7 +244,8 @@ impl TableBuilder {
 
     /// Adds a range tombstone, in any order and at any time before [`TableBuilder::finish`]. One
     /// that is empty or was added before is dropped; one that is over a limit makes `finish` fail.
-    pub fn add_tombstone(&mut self, tombstone: &RangeTombstone) {
+    pub fn add_tombstone<'a>(&mut self, tombstone: impl Into<RangeTombstoneRef<'a>>) {
+        let tombstone = tombstone.into();
         if tombstone.start >= tombstone.end {
             return;
         }
@@ -255,13 +254,12 @@ impl TableBuilder {
             && tombstone.end.len() <= KEY_BYTES_MAX + 1
             && tombstone.sequence <= SEQUENCE_MAX;
         self.failed |= !fits;
-        self.tombstone_bytes += tombstone.start.len() + tombstone.end.len() + 8;
-        self.tombstones.push(tombstone.clone());
+        self.tombstones.add(tombstone);
     }
 
     /// About how many bytes the file would have if it were finished now.
     pub fn estimated_bytes(&self) -> u64 {
-        let pinned = self.index.bytes() + self.tombstone_bytes + self.block.bytes();
+        let pinned = self.index.bytes() + self.tombstones.bytes() + self.block.bytes();
         let filter = self.filter.len() as u64 * self.filter_bits / 8;
         self.output.end() + pinned as u64 + filter + FOOTER_BYTES as u64
     }
@@ -435,7 +433,7 @@ impl TableBuilder {
         }
         let (index, index_top_bytes) = self.write_index()?;
         let (filter, filter_checksums) = self.write_filters()?;
-        let tombstones = self.finish_tombstones();
+        let tombstones = self.finish_tombstones()?.into_payload();
         let tombstones = self.write_metadata_block(BlockKind::Tombstones, tombstones)?;
         let properties =
             Properties::new(self.meta.clone(), &self.options, filter_checksums).encode();
@@ -467,26 +465,28 @@ impl TableBuilder {
         Ok(self.meta)
     }
 
-    /// Sorts the range tombstones, widens the table's bounds by them and gives their payload.
-    fn finish_tombstones(&mut self) -> Vec<u8> {
+    /// Sorts the range tombstones and widens the table's bounds by them.
+    fn finish_tombstones(&mut self) -> Result<RangeTombstoneBlock> {
+        let tombstones = std::mem::take(&mut self.tombstones).finish();
+        let tombstones = tombstones.ok_or_else(|| self.over_length())?;
         let meta = &mut self.meta;
         meta.largest.clone_from(&self.last_key);
-        self.tombstones.sort_unstable();
-        self.tombstones.dedup();
-        let Some(first) = self.tombstones.first() else { return Vec::new() };
+        let Some(first) = tombstones.iter().next() else { return Ok(tombstones) };
         self.features |= feature::RANGE_TOMBSTONES;
-        if meta.entries == 0 || first.start < meta.smallest {
-            meta.smallest.clone_from(&first.start);
+        if meta.entries == 0 || first.start < meta.smallest.as_slice() {
+            meta.smallest = first.start.to_vec();
         }
-        for tombstone in &self.tombstones {
-            if tombstone.end > meta.largest {
-                meta.largest.clone_from(&tombstone.end);
+        let mut largest = meta.largest.as_slice();
+        for tombstone in tombstones.iter() {
+            if tombstone.end > largest {
+                largest = tombstone.end;
                 meta.largest_is_exclusive = true;
             }
             meta.sequence_min = meta.sequence_min.min(tombstone.sequence);
             meta.sequence_max = meta.sequence_max.max(tombstone.sequence);
         }
-        meta.range_tombstones = self.tombstones.len() as u64;
-        range_tombstone_block::encode(&self.tombstones)
+        meta.largest = largest.to_vec();
+        meta.range_tombstones = tombstones.len() as u64;
+        Ok(tombstones)
     }
 }

@@ -72,11 +72,11 @@ impl DbCursor {
         snapshot: Option<Snapshot>,
     ) -> Result<DbCursor> {
         let sequence = reading.sequence;
-        let (merged, tombstones) = super_version_cursor::open(view, &bounds, reading)?;
+        let (merged, has_tombstones) = super_version_cursor::open(view, &bounds, reading)?;
         let ahead = if reading.fill_cache { 0 } else { handle.store.budget.sizes.readahead };
         let bytes = size_of::<DbCursor>() as u64 + merged.memory_bytes(ahead);
         let (lower, upper) = bounds;
-        let mut inner = VisibleCursor::new(merged, sequence, tombstones, lower, upper);
+        let mut inner = VisibleCursor::new(merged, sequence, has_tombstones, lower, upper);
         inner.count_memory(handle.store.cache.cursors(), bytes);
         Ok(DbCursor {
             inner: ProcessOwned::of(handle.store.open.process(), inner),

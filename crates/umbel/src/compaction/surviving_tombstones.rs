@@ -1,9 +1,11 @@
 //! The range tombstones that a compaction or a flush writes.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::iter::Peekable;
 
-use umbel_base::{RangeTombstone, SequenceNumber};
+use umbel_base::{RangeTombstoneRef, SequenceNumber};
 
 use crate::compaction::compaction_stream::SnapshotStripes;
 
@@ -23,39 +25,129 @@ struct StripeSweep<'a> {
 }
 
 /// A bound of a tombstone.
-struct Change<'a> {
-    key: &'a [u8],
+struct Change {
     is_start: bool,
     sequence: SequenceNumber,
 }
 
-/// Returns the range tombstones of the inputs to write, sorted by start, newest first. Of
-/// tombstones in one stripe only the newest over each key is kept, and adjacent equal ones are
-/// joined: at most two for each input.
+/// The bounds of sorted tombstones in key order. It holds only the tombstones over the current key.
+struct BoundSweep<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> {
+    /// The tombstones that have not started yet, sorted by start.
+    starting: Peekable<I>,
+    /// The ends of the others that have not ended yet, first the least.
+    ending: BinaryHeap<Reverse<(&'a [u8], SequenceNumber)>>,
+}
+
+impl<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> BoundSweep<'a, I> {
+    fn new(sorted: I) -> BoundSweep<'a, I> {
+        BoundSweep { starting: sorted.peekable(), ending: BinaryHeap::new() }
+    }
+
+    /// The key of the next bounds.
+    fn next_key(&mut self) -> Option<&'a [u8]> {
+        let start = self.starting.peek().map(|tombstone| tombstone.start);
+        let end = self.ending.peek().map(|Reverse((end, _))| *end);
+        start.into_iter().chain(end).min()
+    }
+
+    /// Takes the next bound at `key`, which is that of the next ones.
+    fn next_at(&mut self, key: &[u8]) -> Option<Change> {
+        if let Some(started) = self.starting.next_if(|tombstone| tombstone.start == key) {
+            self.ending.push(Reverse((started.end, started.sequence)));
+            return Some(Change { is_start: true, sequence: started.sequence });
+        }
+        let next = self.ending.peek_mut().filter(|next| next.0.0 == key)?;
+        let Reverse((_, sequence)) = PeekMut::pop(next);
+        Some(Change { is_start: false, sequence })
+    }
+}
+
+/// The range tombstones to write. Their keys are those of the inputs.
+#[derive(Debug)]
+pub struct SurvivingTombstones<'a> {
+    /// Sorted by start, end and sequence number.
+    tombstones: Vec<RangeTombstoneRef<'a>>,
+    /// Whether they are sorted by end, too.
+    are_ends_sorted: bool,
+}
+
+impl<'a> SurvivingTombstones<'a> {
+    fn new(mut tombstones: Vec<RangeTombstoneRef<'a>>) -> SurvivingTombstones<'a> {
+        if !tombstones.is_sorted() {
+            tombstones.sort_unstable();
+        }
+        let are_ends_sorted = tombstones.is_sorted_by_key(|tombstone| tombstone.end);
+        SurvivingTombstones { tombstones, are_ends_sorted }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.tombstones.is_empty()
+    }
+
+    /// All of them, sorted by start, end and sequence number.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = RangeTombstoneRef<'a>> + Clone {
+        self.tombstones.iter().copied()
+    }
+
+    /// Those that overlap `lower..upper`, the keys of one output table, cut to it.
+    pub fn within<'b>(
+        &self,
+        lower: Option<&'b [u8]>,
+        upper: Option<&'b [u8]>,
+    ) -> impl Iterator<Item = RangeTombstoneRef<'b>>
+    where
+        'a: 'b,
+    {
+        let starts_before = |key| self.tombstones.partition_point(|t| t.start < key);
+        let end = upper.map_or(self.tombstones.len(), starts_before);
+        let begin = match lower {
+            Some(key) if self.are_ends_sorted => {
+                self.tombstones[..end].partition_point(|tombstone| tombstone.end <= key)
+            }
+            _ => 0,
+        };
+        self.tombstones[begin..end].iter().filter_map(move |tombstone| {
+            let start = lower.map_or(tombstone.start, |lower| lower.max(tombstone.start));
+            let end = upper.map_or(tombstone.end, |upper| upper.min(tombstone.end));
+            (start < end).then_some(RangeTombstoneRef { start, end, ..*tombstone })
+        })
+    }
+}
+
+/// Returns the range tombstones of the inputs to write. Of tombstones in one stripe only the newest
+/// over each key is kept, and adjacent equal ones are joined: at most two for each input.
 ///
 /// `is_bottommost` says whether no older entry lies beneath the inputs in `start..end`.
-pub fn surviving_tombstones<'a>(
-    tombstones: impl IntoIterator<Item = &'a RangeTombstone>,
+pub fn surviving_tombstones<'a, T: Into<RangeTombstoneRef<'a>>>(
+    tombstones: impl IntoIterator<Item = T, IntoIter: Clone>,
+    stripes: &SnapshotStripes,
+    is_bottommost: impl FnMut(&[u8], &[u8]) -> bool,
+) -> SurvivingTombstones<'a> {
+    let tombstones = tombstones.into_iter().map(Into::into);
+    let tombstones = tombstones.filter(|t: &RangeTombstoneRef<'a>| t.start < t.end);
+    if tombstones.clone().is_sorted_by_key(|tombstone| tombstone.start) {
+        return sweep(BoundSweep::new(tombstones), stripes, is_bottommost);
+    }
+    let mut sorted: Vec<_> = tombstones.collect();
+    sorted.sort_unstable_by_key(|tombstone| tombstone.start);
+    sweep(BoundSweep::new(sorted.into_iter()), stripes, is_bottommost)
+}
+
+fn sweep<'a>(
+    mut bounds: BoundSweep<'a, impl Iterator<Item = RangeTombstoneRef<'a>>>,
     stripes: &SnapshotStripes,
     mut is_bottommost: impl FnMut(&[u8], &[u8]) -> bool,
-) -> Vec<RangeTombstone> {
-    let bounds = |t: &'a RangeTombstone| {
-        let change = |key, is_start| Change { key, is_start, sequence: t.sequence };
-        [change(&t.start, true), change(&t.end, false)]
-    };
-    let tombstones = tombstones.into_iter().filter(|t| t.start < t.end);
-    let mut changes: Vec<Change<'a>> = tombstones.flat_map(bounds).collect();
-    changes.sort_unstable_by_key(|change| change.key);
+) -> SurvivingTombstones<'a> {
     let mut sweeps: BTreeMap<StripeId, StripeSweep<'a>> = BTreeMap::new();
     let mut surviving = Vec::new();
     let mut changed = Vec::new();
-    let mut groups = changes.chunk_by(|a, b| a.key == b.key).peekable();
-    while let Some(group) = groups.next() {
-        let key = group[0].key;
+    let mut next = bounds.next_key();
+    while let Some(key) = next {
         changed.clear();
-        for change in group {
+        while let Some(change) = bounds.next_at(key) {
             let stripe = stripes.stripe(change.sequence);
-            sweeps.entry(stripe).or_default().apply(change);
+            sweeps.entry(stripe).or_default().apply(&change);
             changed.push(stripe);
         }
         // Whether older entries lie beneath depends on the keys up to the next bound.
@@ -64,13 +156,13 @@ pub fn surviving_tombstones<'a>(
         }
         changed.sort_unstable();
         changed.dedup();
-        let until = groups.peek().map(|next| next[0].key);
+        next = bounds.next_key();
         for &stripe in &changed {
             let Some(sweep) = sweeps.get_mut(&stripe) else { continue };
             let newest = sweep.over.last_key_value().map(|(&sequence, _)| sequence);
             let kept = newest.filter(|&sequence| {
                 let is_bottom = |until| is_bottommost(key, until);
-                !(stripes.all_see(sequence) && until.is_some_and(is_bottom))
+                !(stripes.all_see(sequence) && next.is_some_and(is_bottom))
             });
             surviving.extend(sweep.set_newest(kept, key));
             if newest.is_none() {
@@ -78,14 +170,11 @@ pub fn surviving_tombstones<'a>(
             }
         }
     }
-    surviving.sort_unstable_by(|a, b| {
-        (&a.start, Reverse(a.sequence)).cmp(&(&b.start, Reverse(b.sequence)))
-    });
-    surviving
+    SurvivingTombstones::new(surviving)
 }
 
 impl<'a> StripeSweep<'a> {
-    fn apply(&mut self, change: &Change<'a>) {
+    fn apply(&mut self, change: &Change) {
         let count = self.over.entry(change.sequence).or_default();
         if change.is_start {
             *count += 1;
@@ -102,30 +191,11 @@ impl<'a> StripeSweep<'a> {
         &mut self,
         newest: Option<SequenceNumber>,
         key: &'a [u8],
-    ) -> Option<RangeTombstone> {
+    ) -> Option<RangeTombstoneRef<'a>> {
         if self.newest.map(|(sequence, _)| sequence) == newest {
             return None;
         }
         let ended = std::mem::replace(&mut self.newest, newest.map(|sequence| (sequence, key)));
-        ended.map(|(sequence, start)| RangeTombstone {
-            start: start.to_vec(),
-            end: key.to_vec(),
-            sequence,
-        })
+        ended.map(|(sequence, start)| RangeTombstoneRef { start, end: key, sequence })
     }
-}
-
-/// Cuts `tombstones` to `lower..upper`, the keys of one output table.
-pub fn clip(
-    tombstones: &[RangeTombstone],
-    lower: Option<&[u8]>,
-    upper: Option<&[u8]>,
-) -> Vec<RangeTombstone> {
-    let part = |tombstone: &RangeTombstone| {
-        let start = lower.map_or(tombstone.start.as_slice(), |l| l.max(&tombstone.start));
-        let end = upper.map_or(tombstone.end.as_slice(), |u| u.min(&tombstone.end));
-        let sequence = tombstone.sequence;
-        (start < end).then(|| RangeTombstone { start: start.to_vec(), end: end.to_vec(), sequence })
-    };
-    tombstones.iter().filter_map(part).collect()
 }

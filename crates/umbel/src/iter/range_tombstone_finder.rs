@@ -1,159 +1,115 @@
 //! [`RangeTombstoneFinder`]: finds the range tombstone that hides a key, for keys in sequence.
 
-use std::sync::Arc;
+use std::ops::Bound;
 
-use umbel_base::{FragmentedTombstones, SequenceNumber};
+use umbel_base::{Result, SequenceNumber};
 
-/// Range tombstones of several runs. The parts of a run, such as the tables of a level, are in key
-/// order and do not overlap.
-#[derive(Debug, Clone, Default)]
-pub struct TombstoneRuns {
-    /// The parts of all runs. INVARIANT: none is empty.
-    parts: Vec<Arc<FragmentedTombstones>>,
-    /// For each run the end of its parts.
-    run_ends: Vec<usize>,
-}
+use crate::iter::tombstone_runs::{FragmentId, Stretch, TombstoneRuns};
 
-impl TombstoneRuns {
-    /// Adds parts that each are a run of their own.
-    pub fn push_single(&mut self, parts: impl IntoIterator<Item = Arc<FragmentedTombstones>>) {
-        for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            self.parts.push(part);
-            self.run_ends.push(self.parts.len());
-        }
+/// The range tombstones of all sources that a cursor merges. The defaults have none.
+pub trait RangeTombstoneSource {
+    /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
+    fn hides(&self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> Result<bool> {
+        let _ = (key, sequence, reader);
+        Ok(false)
     }
 
-    /// Adds a part to the run that begins after part number `first` of all.
-    ///
-    /// REQUIRES: it lies after all parts of the run.
-    pub fn push_part(&mut self, first: usize, part: Arc<FragmentedTombstones>) {
-        if part.is_empty() {
-            return;
-        }
-        if self.parts.len() > first {
-            self.run_ends.pop();
-        }
-        self.parts.push(part);
-        self.run_ends.push(self.parts.len());
-    }
-
-    /// Number of parts.
-    pub fn len(&self) -> usize {
-        self.parts.len()
+    /// All tombstones that may overlap the keys within `lower` and `upper`.
+    fn tombstone_runs(
+        &self,
+        lower: &Bound<Vec<u8>>,
+        upper: &Bound<Vec<u8>>,
+    ) -> Result<TombstoneRuns> {
+        let _ = (lower, upper);
+        Ok(TombstoneRuns::default())
     }
 }
 
-/// Range tombstones with the stretch of keys around the last key, so that neighbouring keys need no
-/// search.
+/// Searches the range tombstones of a source. The first key after a seek is searched in the source.
+/// For further ones the finder remembers the stretch of keys around the last key, so that
+/// neighbouring keys need no search.
 #[derive(Debug)]
 pub struct RangeTombstoneFinder {
-    runs: TombstoneRuns,
-    /// `None` before the first search.
-    stretch: Option<Stretch>,
+    is_empty: bool,
+    /// Whether a key was searched since the last seek.
+    is_stepping: bool,
+    /// `None` before the second key of a movement.
+    runs: Option<TombstoneRuns>,
+    remembered: Option<RememberedStretch>,
+    /// Scratch space.
+    over: Vec<FragmentId>,
 }
 
-/// Keys between two bounds of tombstones, over which the same ones hold.
+/// A stretch of keys with the newest tombstone over it that a reader sees.
 #[derive(Debug)]
-struct Stretch {
-    /// First key; from the least key on without it.
-    first: Option<Bound>,
-    /// First key after it; without it there is no end.
-    end: Option<Bound>,
-    /// The reader.
+struct RememberedStretch {
+    stretch: Stretch,
     reader: SequenceNumber,
-    /// The newest tombstone that the reader sees.
     newest: Option<SequenceNumber>,
 }
 
-/// A bound of a fragment.
-#[derive(Debug, Clone, Copy)]
-enum Bound {
-    Start { part: usize, fragment: usize },
-    End { part: usize, fragment: usize },
-}
-
 impl RangeTombstoneFinder {
-    /// Starts without a remembered stretch.
-    pub fn new(runs: TombstoneRuns) -> Self {
-        RangeTombstoneFinder { runs, stretch: None }
+    /// Creates a finder without a remembered stretch. `is_empty` says that the source has no
+    /// tombstones within the bounds.
+    pub fn new(is_empty: bool) -> Self {
+        let (is_stepping, runs, remembered, over) = (false, None, None, Vec::new());
+        RangeTombstoneFinder { is_empty, is_stepping, runs, remembered, over }
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.runs.parts.is_empty()
+        self.is_empty
+    }
+
+    /// Notes that the next key may be far from the last one.
+    #[inline]
+    pub fn note_seek(&mut self) {
+        self.is_stepping = false;
     }
 
     /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
+    /// REQUIRES: the same source and bounds in all calls.
     #[inline]
-    pub fn hides(&mut self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> bool {
-        !self.is_empty() && self.newest_over(key, reader).is_some_and(|newest| newest > sequence)
-    }
-
-    fn newest_over(&mut self, key: &[u8], reader: SequenceNumber) -> Option<SequenceNumber> {
-        let remembered = self.stretch.as_ref().filter(|stretch| {
-            stretch.reader == reader
-                && stretch.first.is_none_or(|first| self.runs.key(first) <= key)
-                && stretch.end.is_none_or(|end| key < self.runs.key(end))
-        });
-        if let Some(stretch) = remembered {
-            return stretch.newest;
+    pub fn hides(
+        &mut self,
+        source: &impl RangeTombstoneSource,
+        (lower, upper): (&Bound<Vec<u8>>, &Bound<Vec<u8>>),
+        (key, sequence): (&[u8], SequenceNumber),
+        reader: SequenceNumber,
+    ) -> Result<bool> {
+        if self.is_empty {
+            return Ok(false);
         }
-        let stretch = self.runs.stretch_around(key, reader);
-        let newest = stretch.newest;
-        self.stretch = Some(stretch);
-        newest
-    }
-}
-
-impl TombstoneRuns {
-    fn key(&self, bound: Bound) -> &[u8] {
-        match bound {
-            Bound::Start { part, fragment } => self.parts[part].start(fragment),
-            Bound::End { part, fragment } => self.parts[part].end(fragment),
+        if let Some(newest) = self.newest_remembered(key, reader) {
+            return Ok(newest > Some(sequence));
         }
-    }
-
-    fn stretch_around(&self, key: &[u8], reader: SequenceNumber) -> Stretch {
-        let mut stretch = Stretch { first: None, end: None, reader, newest: None };
-        let mut first_part = 0;
-        for &end_part in &self.run_ends {
-            let (first, end, newest) = self.stretch_of_run((first_part, end_part), key, reader);
-            first_part = end_part;
-            stretch.newest = stretch.newest.max(newest);
-            let both = |a: Option<Bound>, b: Option<Bound>| [a, b].into_iter().flatten();
-            let compare = |a: &Bound, b: &Bound| self.key(*a).cmp(self.key(*b));
-            stretch.first = both(stretch.first, first).max_by(compare);
-            stretch.end = both(stretch.end, end).min_by(compare);
+        if !std::mem::replace(&mut self.is_stepping, true) {
+            return source.hides(key, sequence, reader);
         }
-        stretch
+        if self.runs.is_none() {
+            self.runs = Some(source.tombstone_runs(lower, upper)?);
+        }
+        Ok(self.search(key, reader) > Some(sequence))
     }
 
-    /// The bounds around `key` within one run, and the newest tombstone over it.
-    fn stretch_of_run(
+    /// The newest tombstone over a key in the remembered stretch; `None` if it is outside.
+    #[inline]
+    fn newest_remembered(
         &self,
-        (first_part, end_part): (usize, usize),
         key: &[u8],
         reader: SequenceNumber,
-    ) -> (Option<Bound>, Option<Bound>, Option<SequenceNumber>) {
-        let parts = &self.parts[first_part..end_part];
-        let started = first_part + parts.partition_point(|part| part.start(0) <= key);
-        let next_part = (started < end_part).then_some(Bound::Start { part: started, fragment: 0 });
-        if started == first_part {
-            return (None, next_part, None);
-        }
-        let part = started - 1;
-        let tombstones = &self.parts[part];
-        let after = tombstones.started_at(key);
-        let fragment = after - 1;
-        if key < tombstones.end(fragment) {
-            let (first, end) = (Bound::Start { part, fragment }, Bound::End { part, fragment });
-            return (Some(first), Some(end), tombstones.newest_at(fragment, reader));
-        }
-        let next = match after < tombstones.len() {
-            true => Some(Bound::Start { part, fragment: after }),
-            false => next_part,
-        };
-        (Some(Bound::End { part, fragment }), next, None)
+    ) -> Option<Option<SequenceNumber>> {
+        let (runs, remembered) = (self.runs.as_ref()?, self.remembered.as_ref()?);
+        let is_inside = remembered.reader == reader && runs.contains(&remembered.stretch, key);
+        is_inside.then_some(remembered.newest)
+    }
+
+    fn search(&mut self, key: &[u8], reader: SequenceNumber) -> Option<SequenceNumber> {
+        let runs = self.runs.as_ref()?;
+        let stretch = runs.stretch_around(key, &mut self.over);
+        let newest = self.over.iter().filter_map(|&id| runs.newest_at(id, reader)).max();
+        self.remembered = Some(RememberedStretch { stretch, reader, newest });
+        newest
     }
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber};
+use umbel_base::{Error, Result, SequenceNumber};
 use umbel_env::Env;
 use umbel_table::{TableBuilder, TableMeta, TableOptions};
 
@@ -180,9 +180,9 @@ impl<'a> RecoveryFlush<'a> {
         // There is no reader yet: later readers see everything that was replayed.
         let stripes = SnapshotStripes::new(vec![last]);
         let kept = surviving_tombstones(tombstones(), &stripes, |_, _| false);
-        let tombstones = Arc::new(FragmentedTombstones::new(tombstones()));
-        let merged =
-            flush_compaction_inputs::of_memtables(buffers.iter().map(|buffer| &buffer.memtable));
+        let memtables = || buffers.iter().map(|buffer| &buffer.memtable);
+        let tombstones = flush_compaction_inputs::tombstones_of_memtables(memtables());
+        let merged = flush_compaction_inputs::of_memtables(memtables());
         let mut stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
         let bytes: u64 = buffers.iter().map(|buffer| buffer.memtable.bytes() as u64).sum();
         let _claim = self.context.budget.reserve(writing_bytes(bytes));

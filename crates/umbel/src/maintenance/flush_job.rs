@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use umbel_base::{Error, FragmentedTombstones, Result, SequenceNumber};
+use umbel_base::{Error, Result, SequenceNumber};
 
 use crate::advisor;
 use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes};
@@ -76,12 +76,13 @@ fn write_table(store: &Arc<Store>, job: &FlushJob) -> Result<TableOutput> {
     let expected = job.memtables.iter().map(|buffer| buffer.memtable.entries()).sum();
     // One list of boundaries serves entries and tombstones.
     let stripes = SnapshotStripes::new(store.snapshots.boundaries());
+    let memtables = || job.memtables.iter().map(|buffer| &buffer.memtable);
+    // Cut first: readers may wait for it.
+    let runs = flush_compaction_inputs::tombstones_of_memtables(memtables());
     let kept = surviving_tombstones(tombstones(), &stripes, |_, _| false);
-    let tombstones = Arc::new(FragmentedTombstones::new(tombstones()));
-    let merged =
-        flush_compaction_inputs::of_memtables(job.memtables.iter().map(|buffer| &buffer.memtable));
+    let merged = flush_compaction_inputs::of_memtables(memtables());
     let (lower, upper, readers) = (None, None, stripes.boundaries().to_vec());
-    let stream = CompactionStream::new(merged, tombstones, stripes, false, |_| false);
+    let stream = CompactionStream::new(merged, runs, stripes, false, |_| false);
     let options = job.keyspace.options();
     let bytes: usize = job.memtables.iter().map(|buffer| buffer.memtable.bytes()).sum();
     let _claim = store.budget.reserve(writing_bytes(bytes as u64));

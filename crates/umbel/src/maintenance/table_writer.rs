@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use umbel_base::{Cursor, RangeTombstone, Result, SequenceNumber};
+use umbel_base::{Cursor, RangeTombstoneRef, Result, SequenceNumber};
 use umbel_table::{FilterChoice, TableBuilder, TableMeta, TableOptions};
 
 use crate::compaction::compaction_stream::{CompactionStream, StreamCounts};
 use crate::compaction::retained_versions::RetainedVersions;
-use crate::compaction::surviving_tombstones::clip;
+use crate::compaction::surviving_tombstones::SurvivingTombstones;
 use crate::fs::filenames;
 use crate::options::{HashKind, KeyspaceOptions};
 use crate::state::keyspace_state::KeyspaceState;
@@ -127,13 +127,13 @@ impl TableOutput {
         Ok(builder.with_chunk_size(pieces, plan.expected_bytes, uses_direct_writes(&self.store)))
     }
 
-    fn end(
+    fn end<'a>(
         &mut self,
         mut builder: TableBuilder,
         older: &mut RetainedVersions<'_>,
-        tombstones: Vec<RangeTombstone>,
+        tombstones: impl Iterator<Item = RangeTombstoneRef<'a>>,
     ) -> Result<()> {
-        tombstones.iter().for_each(|tombstone| builder.add_tombstone(tombstone));
+        tombstones.for_each(|tombstone| builder.add_tombstone(tombstone));
         let direct = builder.is_direct();
         let meta = builder.finish()?;
         let counters = &self.store.counters;
@@ -195,7 +195,7 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     store: &Arc<Store>,
     plan: &TablePlan,
     mut stream: CompactionStream<C, B>,
-    tombstones: &[RangeTombstone],
+    tombstones: &SurvivingTombstones<'_>,
     should_preempt: impl Fn() -> bool,
 ) -> Result<TableOutput> {
     let mut output = TableOutput::new(store, plan);
@@ -214,7 +214,7 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
             plan.split && builder.estimated_bytes() >= table_bytes_max && !entry.repeats
         });
         if full && let Some(done) = builder.take() {
-            let clipped = clip(tombstones, lower.as_deref(), Some(entry.key));
+            let clipped = tombstones.within(lower.as_deref(), Some(entry.key));
             output.end(done, &mut older, clipped)?;
             lower = Some(entry.key.to_vec());
         }
@@ -225,8 +225,8 @@ pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
         };
         builder.add(entry.key, entry.sequence, entry.kind, entry.value)?;
     }
-    let clipped = clip(tombstones, lower.as_deref(), plan.upper.as_deref());
-    if builder.is_none() && !clipped.is_empty() {
+    let mut clipped = tombstones.within(lower.as_deref(), plan.upper.as_deref()).peekable();
+    if builder.is_none() && clipped.peek().is_some() {
         builder = Some(output.begin(plan)?);
     }
     if let Some(builder) = builder {

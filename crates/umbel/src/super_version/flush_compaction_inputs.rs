@@ -10,6 +10,7 @@ use umbel_table::{SequentialReader, Table};
 use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
+use crate::iter::tombstone_runs::TombstoneRuns;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
 use crate::super_version::sorted_runs::first_reaching;
 use crate::version::TableFile;
@@ -34,6 +35,37 @@ pub fn of_tables(runs: Vec<Vec<Arc<TableFile>>>) -> CompactionInputs {
 pub fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> FlushInputs {
     let walk = |memtable: &Arc<Memtable>| DetachedMemtableCursor::new(memtable.cursor());
     MergingCursor::new(memtables.map(walk).collect())
+}
+
+/// The range tombstones of memtables, cut as their readers have them.
+pub fn tombstones_of_memtables<'a>(
+    memtables: impl Iterator<Item = &'a Arc<Memtable>>,
+) -> TombstoneRuns {
+    let mut parts = Vec::new();
+    memtables.for_each(|memtable| memtable.add_fragmented_tombstones(&mut parts));
+    let mut runs = TombstoneRuns::default();
+    runs.push_single(parts);
+    runs
+}
+
+/// The range tombstones of tables with their levels, cut as their readers have them. Those of one
+/// deeper level are adjacent and in key order.
+pub fn tombstones_of_tables(tables: &[(usize, Arc<TableFile>)]) -> Result<TombstoneRuns> {
+    let mut runs = TombstoneRuns::default();
+    let (mut first, mut before) = (0, 0);
+    for (level, table) in tables {
+        if *level != before {
+            (first, before) = (runs.len(), *level);
+        }
+        if table.meta.range_tombstones > 0 {
+            let part = Arc::clone(table.reader()?.tombstones());
+            match level {
+                0 => runs.push_single([part]),
+                _ => runs.push_part(first, part),
+            }
+        }
+    }
+    Ok(runs)
 }
 
 #[cold]

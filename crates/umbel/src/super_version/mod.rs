@@ -41,6 +41,12 @@ pub struct SuperVersion {
 }
 
 impl SuperVersion {
+    /// The memtables, newest first.
+    #[inline]
+    pub fn memtables(&self) -> impl Iterator<Item = &Arc<MemtableSlot>> {
+        std::iter::once(&self.active).chain(&self.frozen)
+    }
+
     /// Whether the memtables are empty for a reader at `sequence`.
     #[inline]
     pub fn has_no_memtable_entries(&self, sequence: SequenceNumber) -> bool {

@@ -128,13 +128,13 @@ impl BorrowingCursor<Table> for BorrowingTableCursor {
 }
 
 /// Whether a table may hold keys within `bounds`.
-pub fn overlaps(table: &TableFile, bounds: &KeyBounds) -> bool {
-    let from_below = match &bounds.0 {
+pub fn overlaps(table: &TableFile, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
+    let from_below = match lower {
         Bound::Unbounded => true,
         Bound::Included(key) | Bound::Excluded(key) => table.reaches(key),
     };
     let smallest = table.meta.smallest.as_slice();
-    let from_above = match &bounds.1 {
+    let from_above = match upper {
         Bound::Unbounded => true,
         Bound::Included(key) => smallest <= key.as_slice(),
         Bound::Excluded(key) => smallest < key.as_slice(),

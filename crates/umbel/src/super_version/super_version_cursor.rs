@@ -3,7 +3,6 @@
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-use umbel_base::limits::LEVELS;
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 use umbel_table::{BorrowingTableCursor, Table};
 
@@ -11,12 +10,13 @@ use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
-use crate::iter::range_tombstone_finder::TombstoneRuns;
+use crate::iter::range_tombstone_finder::RangeTombstoneSource;
+use crate::iter::tombstone_runs::TombstoneRuns;
 use crate::super_version::SuperVersion;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
 use crate::super_version::skip_spans::SkipSpans;
 use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, overlaps};
-use crate::version::lsm_version::TableBounds;
+use crate::version::lsm_version::{LevelBounds, PointIndex, TableBounds};
 use crate::version::{PrefixProbe, TableFile};
 
 /// A cursor over every version of every key of a super version. It holds the super version once;
@@ -108,16 +108,16 @@ pub struct ReadParams<'a> {
 }
 
 /// Opens a merge of all entries of `view` within `bounds` that this reader may see. Also returns
-/// the range tombstones of all sources: their cursor shows those that the reader sees.
+/// whether a source may have range tombstones there.
 pub fn open(
     view: Arc<SuperVersion>,
     bounds: &KeyBounds,
     reading: ReadParams<'_>,
-) -> Result<(SuperVersionCursor, TombstoneRuns)> {
+) -> Result<(SuperVersionCursor, bool)> {
     let ReadParams { sequence, prefix_probe: probe, fill_cache } = reading;
     let levels = &view.version.levels;
     let mut sources = Vec::with_capacity(view.frozen.len() + levels[0].len() + levels.len());
-    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
+    for buffer in view.memtables() {
         // Every write visible to the reader was recorded before its number became visible.
         if buffer.first_sequence() <= sequence && buffer.memtable.entries() > 0 {
             let cursor = buffer.memtable.cursor();
@@ -132,7 +132,7 @@ pub fn open(
         )));
     };
     for (place, table) in levels[0].iter().enumerate() {
-        if overlaps(table, bounds) && may_have(table, probe)? {
+        if overlaps(table, &bounds.0, &bounds.1) && may_have(table, probe)? {
             add(None, place..place + 1);
         }
     }
@@ -146,11 +146,9 @@ pub fn open(
             add(Some(place), near);
         }
     }
-    let tombstones = tombstones(&view, bounds)?;
-    Ok((
-        SuperVersionCursor { merged: MergingCursor::new(sources), super_version: view },
-        tombstones,
-    ))
+    let has_tombstones = has_tombstones(&view, bounds);
+    let merged = MergingCursor::new(sources);
+    Ok((SuperVersionCursor { merged, super_version: view }, has_tombstones))
 }
 
 /// Whether a table may have keys with the probed prefix.
@@ -182,29 +180,77 @@ fn tables_in_bounds(tables: &[Arc<TableFile>], bounds: &KeyBounds) -> Range<usiz
     from..from + count
 }
 
-/// The range tombstones of each source that may overlap `bounds`. Each source's are shared by all
-/// cursors, so opening one takes no time for each tombstone.
-fn tombstones(view: &SuperVersion, bounds: &KeyBounds) -> Result<TombstoneRuns> {
-    let mut found = TombstoneRuns::default();
-    for buffer in std::iter::once(&view.active).chain(&view.frozen) {
-        if buffer.memtable.has_tombstones() {
-            let mut runs = Vec::new();
-            buffer.memtable.add_fragmented_tombstones(&mut runs);
-            found.push_single(runs);
-        }
-    }
-    for level in 0..LEVELS {
-        let first = found.len();
-        let tables = view.version.with_range_tombstones(level);
-        for table in tables.filter(|table| overlaps(table, bounds)) {
-            let part = Arc::clone(table.reader()?.tombstones());
-            match level {
-                0 => found.push_single([part]),
-                _ => found.push_part(first, part),
+/// Whether a source may have range tombstones within `bounds`.
+fn has_tombstones(view: &SuperVersion, (lower, upper): &KeyBounds) -> bool {
+    let index = view.version.range_tombstone_index();
+    view.memtables().any(|buffer| buffer.memtable.has_tombstones())
+        || index.level0().iter().any(|near| overlaps(near.table(), lower, upper))
+        || index.deeper().iter().any(|level| {
+            // A table that ends with an excluded bound has nothing within the bounds, but the next
+            // one may.
+            let near = reaching(index, level, lower).iter().take(2);
+            near.into_iter().any(|near| overlaps(near.table(), lower, upper))
+        })
+}
+
+/// The tables of a level from the first one on that may hold keys from `lower` on.
+fn reaching<'a>(
+    index: &PointIndex,
+    level: &'a LevelBounds,
+    lower: &Bound<Vec<u8>>,
+) -> &'a [TableBounds] {
+    let first = match lower {
+        Bound::Unbounded => 0,
+        Bound::Included(key) | Bound::Excluded(key) => level.first_reaching(key, index.head(key)),
+    };
+    &level.tables()[first..]
+}
+
+impl RangeTombstoneSource for SuperVersionCursor {
+    fn hides(&self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> Result<bool> {
+        let view = &*self.super_version;
+        // Only tombstones newer than the entry hide it, and few sources have them.
+        for buffer in view.memtables().filter(|buffer| buffer.memtable.has_tombstones()) {
+            if buffer.last_sequence() > sequence
+                && buffer.memtable.covering(key, reader) > Some(sequence)
+            {
+                return Ok(true);
             }
         }
+        for table in view.version.range_tombstone_index().candidates(key) {
+            if table.meta.sequence_max > sequence
+                && table.reader()?.covering(key, reader) > sequence
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
-    Ok(found)
+
+    /// Each source's are shared by all cursors, so this takes no time for each tombstone.
+    fn tombstone_runs(
+        &self,
+        lower: &Bound<Vec<u8>>,
+        upper: &Bound<Vec<u8>>,
+    ) -> Result<TombstoneRuns> {
+        let view = &*self.super_version;
+        let mut runs = TombstoneRuns::default();
+        let mut parts = Vec::new();
+        view.memtables().for_each(|buffer| buffer.memtable.add_fragmented_tombstones(&mut parts));
+        runs.push_single(parts);
+        let index = view.version.range_tombstone_index();
+        let overlaps = |near: &&TableBounds| overlaps(near.table(), lower, upper);
+        for near in index.level0().iter().filter(overlaps) {
+            runs.push_single([Arc::clone(near.table().reader()?.tombstones())]);
+        }
+        for level in index.deeper() {
+            let first = runs.len();
+            for near in reaching(index, level, lower).iter().filter(overlaps) {
+                runs.push_part(first, Arc::clone(near.table().reader()?.tombstones()));
+            }
+        }
+        Ok(runs)
+    }
 }
 
 /// Calls one method of the source, whatever its kind.

@@ -7,6 +7,7 @@ use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKin
 use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::merging_cursor::MergingCursor;
+use crate::iter::range_tombstone_finder::RangeTombstoneSource;
 
 /// An entry as the tests write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -242,5 +243,6 @@ pub fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> BTreeMap
         .collect()
 }
 
+impl RangeTombstoneSource for RowCursor {}
 impl SkipSpanSource for RowCursor {}
 impl<C> SkipSpanSource for MergingCursor<C> {}

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use umbel_base::limits::LEVELS;
-use umbel_base::{Error, Result};
+use umbel_base::{CommonPrefix, Error, Result};
 use umbel_table::TableMeta;
 
 use super::TableFile;
-use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange, LevelPrefix};
+use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange};
 
 /// The tables of a keyspace, by level. Never changed, only replaced.
 ///
@@ -21,35 +21,35 @@ pub struct Version {
     pub levels: [Vec<Arc<TableFile>>; LEVELS],
     /// The same tables in the layout for point reads.
     point_index: PointIndex,
-    /// For each level the indexes of the tables that have range tombstones.
-    with_range_tombstones: [Vec<usize>; LEVELS],
-}
-
-fn tables_with_range_tombstones(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> [Vec<usize>; LEVELS] {
-    array::from_fn(|level| {
-        let tables = levels[level].iter().enumerate();
-        tables.filter(|(_, table)| table.meta.range_tombstones > 0).map(|(at, _)| at).collect()
-    })
+    /// Those of them that have range tombstones.
+    range_tombstone_index: PointIndex,
 }
 
 /// The tables with heads, which nearly always decide the table of a key. So a point read touches
 /// only the tables that it probes.
 #[derive(Debug, Default, Clone)]
-struct PointIndex {
+pub struct PointIndex {
     /// The prefix that heads skip.
-    prefix: LevelPrefix,
+    prefix: CommonPrefix,
     level0: Vec<TableBounds>,
     deeper: Vec<LevelBounds>,
 }
 
 impl PointIndex {
+    fn of_range_tombstones(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> PointIndex {
+        let has_tombstones = |table: &&Arc<TableFile>| table.meta.range_tombstones > 0;
+        PointIndex::new(&array::from_fn(|level| {
+            levels[level].iter().filter(has_tombstones).cloned().collect()
+        }))
+    }
+
     fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> PointIndex {
         let deeper = levels.iter().enumerate().skip(1).filter(|(_, tables)| !tables.is_empty());
         let bounds = levels
             .iter()
             .flatten()
             .flat_map(|table| [table.meta.smallest.as_slice(), table.meta.largest.as_slice()]);
-        let common = LevelPrefix::of(bounds);
+        let common = CommonPrefix::of(bounds);
         let near_table = |table: &Arc<TableFile>| TableBounds::new(table, &common);
         let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| LevelBounds {
             level,
@@ -59,6 +59,31 @@ impl PointIndex {
         let newest = levels[0].iter().map(near_table).collect();
         let deeper = deeper.map(near_level).collect();
         PointIndex { prefix: common, level0: newest, deeper }
+    }
+
+    /// The head of a key, of the part after the common prefix of all bounds.
+    #[inline]
+    pub fn head(&self, key: &[u8]) -> u64 {
+        self.prefix.head(key)
+    }
+
+    /// The tables of level 0, newest first.
+    #[inline]
+    pub fn level0(&self) -> &[TableBounds] {
+        &self.level0
+    }
+
+    /// The deeper levels that have tables, newest first.
+    #[inline]
+    pub fn deeper(&self) -> &[LevelBounds] {
+        &self.deeper
+    }
+
+    /// The tables that may hold `key`, newest first.
+    pub fn candidates<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a TableFile> {
+        let head = self.head(key);
+        let level0 = self.level0.iter().filter_map(move |near| near.table_for(key, head));
+        level0.chain(self.deeper.iter().filter_map(move |level| level.find(key, head)))
     }
 }
 
@@ -70,7 +95,7 @@ pub struct TableBounds {
 }
 
 impl TableBounds {
-    fn new(table: &Arc<TableFile>, common: &LevelPrefix) -> TableBounds {
+    fn new(table: &Arc<TableFile>, common: &CommonPrefix) -> TableBounds {
         let TableMeta { smallest, largest, .. } = &*table.meta;
         let heads = KeyHeadRange { smallest: common.head(smallest), largest: common.head(largest) };
         TableBounds { heads, table: Arc::clone(table) }
@@ -179,7 +204,7 @@ impl Version {
         }
         next.check()?;
         next.point_index = PointIndex::new(&next.levels);
-        next.with_range_tombstones = tables_with_range_tombstones(&next.levels);
+        next.range_tombstone_index = PointIndex::of_range_tombstones(&next.levels);
         Ok(next)
     }
 
@@ -195,6 +220,7 @@ impl Version {
             }
         }
         next.point_index = PointIndex::new(&next.levels);
+        next.range_tombstone_index = PointIndex::of_range_tombstones(&next.levels);
         next
     }
 
@@ -262,9 +288,10 @@ impl Version {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 
-    /// The tables of a level that have range tombstones.
-    pub fn with_range_tombstones(&self, level: usize) -> impl Iterator<Item = &Arc<TableFile>> {
-        self.with_range_tombstones[level].iter().map(move |&at| &self.levels[level][at])
+    /// The tables that have range tombstones.
+    #[inline]
+    pub fn range_tombstone_index(&self) -> &PointIndex {
+        &self.range_tombstone_index
     }
 
     /// Every table, level 0 first.

@@ -1,42 +1,6 @@
 //! Heads of the bounds of tables: [`KeyHeadRange`] separates most keys outside a table
 //! from those inside without a comparison of whole keys.
 
-use umbel_base::key_head;
-
-/// The common prefix of the bounds of all tables, which heads skip because it decides nothing.
-#[derive(Debug, Clone, Default)]
-pub struct LevelPrefix(Vec<u8>);
-
-impl LevelPrefix {
-    /// The common prefix of these keys.
-    pub fn of<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> LevelPrefix {
-        let Some(first) = keys.next() else { return LevelPrefix::default() };
-        let shared_len = |one: &[u8]| one.iter().zip(first).take_while(|(a, b)| a == b).count();
-        let len = keys.map(shared_len).min().unwrap_or(0);
-        LevelPrefix(first[..len].to_vec())
-    }
-
-    /// The head of the part of `key` after the prefix.
-    ///
-    /// INVARIANT: as that of [`key_head`], whether or not the keys have the prefix.
-    #[inline]
-    pub fn head(&self, key: &[u8]) -> u64 {
-        if self.0.is_empty() { key_head(key) } else { self.head_after_prefix(key) }
-    }
-
-    /// A function of its own, so that keys without a common prefix do not pay for it.
-    #[inline(never)]
-    fn head_after_prefix(&self, key: &[u8]) -> u64 {
-        let common = self.0.as_slice();
-        match key.strip_prefix(common) {
-            Some(rest) => key_head(rest),
-            // A key without the prefix sorts before or after all keys with it.
-            None if key < common => 0,
-            None => u64::MAX,
-        }
-    }
-}
-
 /// The heads of a table's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyHeadRange {
@@ -67,48 +31,6 @@ impl KeyHeadRange {
             BoundMatch::OutOfRange
         } else {
             BoundMatch::OnBound
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn key_heads_keep_key_order(
-            left in proptest::collection::vec(0u8..3, 0..11),
-            right in proptest::collection::vec(0u8..3, 0..11),
-        ) {
-            let (first, second) = (key_head(&left), key_head(&right));
-            prop_assert!(first == second || (first < second) == (left < right));
-            prop_assert_eq!(first == key_head(&[&left[..], &[9; 8]].concat()), left.len() >= 8);
-        }
-
-        #[test]
-        fn key_heads_after_common_prefix_keep_key_order(
-            mut bounds in proptest::collection::vec(
-                proptest::collection::vec(0u8..2, 0..11), 1..5,
-            ),
-            beginning in proptest::collection::vec(prop_oneof![Just(0), Just(255)], 0..12),
-            mut left in proptest::collection::vec(prop_oneof![Just(0), Just(255)], 0..14),
-            mut right in proptest::collection::vec(prop_oneof![Just(0), Just(255)], 0..14),
-            begin_so: [bool; 2],
-        ) {
-            bounds.iter_mut().for_each(|key| drop(key.splice(0..0, beginning.iter().copied())));
-            for (key, begins_so) in [&mut left, &mut right].into_iter().zip(begin_so) {
-                if begins_so {
-                    key.splice(0..0, beginning.iter().copied());
-                }
-            }
-            let common = LevelPrefix::of(bounds.iter().map(Vec::as_slice));
-            let keys = bounds.iter().chain([&left, &right]);
-            for (one, other) in keys.clone().flat_map(|one| keys.clone().map(move |b| (one, b))) {
-                let (first, second) = (common.head(one), common.head(other));
-                prop_assert!(first == second || (first < second) == (one < other));
-            }
         }
     }
 }

@@ -16,9 +16,9 @@
 //!    says.
 //! 4. Entries in = entries out + entries dropped.
 
-use std::sync::Arc;
+use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use umbel_base::{Cursor, FragmentedTombstones, Result, SequenceNumber, ValueKind};
+use crate::iter::tombstone_runs::{FragmentId, Stretch, TombstoneRuns};
 
 /// Stripes of sequence numbers that readers can distinguish.
 #[derive(Debug, Clone)]
@@ -156,9 +156,10 @@ enum EntryFate {
 /// Stream of the surviving entries of a compaction's inputs, or of one memtable, in internal order.
 pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
     inner: C,
-    tombstones: Arc<FragmentedTombstones>,
-    /// Index of the first fragment that ends after the current key.
-    fragment: usize,
+    tombstones: TombstoneRuns,
+    /// The stretch of keys around the last key that was looked up, and the fragments over it.
+    stretch: Option<Stretch>,
+    over: Vec<FragmentId>,
     stripes: SnapshotStripes,
     is_bottommost: B,
     zero_sequences: bool,
@@ -183,7 +184,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// them smaller. Never set it for level 0, whose tables are ordered by sequence number.
     pub fn new(
         inner: C,
-        tombstones: Arc<FragmentedTombstones>,
+        tombstones: TombstoneRuns,
         stripes: SnapshotStripes,
         zero_sequences: bool,
         is_bottom: B,
@@ -191,7 +192,8 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         CompactionStream {
             inner,
             tombstones,
-            fragment: 0,
+            stretch: None,
+            over: Vec::new(),
             stripes,
             is_bottommost: is_bottom,
             zero_sequences,
@@ -318,14 +320,12 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// of it from every reader.
     fn range_deleted(&mut self, sequence: SequenceNumber) -> (bool, bool) {
         let (key, tombstones) = (self.inner.key(), &self.tombstones);
-        while self.fragment < tombstones.len() && tombstones.end(self.fragment) <= key {
-            self.fragment += 1;
+        // Keys ascend, so the end decides.
+        if self.stretch.is_none_or(|stretch| !tombstones.is_before_end(&stretch, key)) {
+            self.stretch = Some(tombstones.stretch_around(key, &mut self.over));
         }
-        if self.fragment == tombstones.len() || tombstones.start(self.fragment) > key {
-            return (false, false);
-        }
-        let newer = tombstones.oldest_after(self.fragment, sequence);
-        (true, newer.is_some_and(|newer| self.stripes.hides(newer, sequence)))
+        let newer = self.over.iter().filter_map(|&id| tombstones.oldest_after(id, sequence)).min();
+        (!self.over.is_empty(), newer.is_some_and(|newer| self.stripes.hides(newer, sequence)))
     }
 }
 

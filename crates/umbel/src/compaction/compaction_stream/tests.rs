@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use umbel_base::{FragmentedTombstones, RangeTombstone, ValueKind, cmp_internal};
+use umbel_base::{
+    FragmentedTombstones, RangeTombstone, RangeTombstoneRef, ValueKind, cmp_internal,
+};
 
 use super::{CompactionStream, SnapshotStripes, StreamCounts};
-use crate::compaction::surviving_tombstones::{clip, surviving_tombstones};
+use crate::compaction::surviving_tombstones::surviving_tombstones;
+use crate::iter::tombstone_runs::TombstoneRuns;
 use crate::test_support::row_cursor::{Row, RowCursor, model};
 
 /// One write; its index in the script is its sequence number.
@@ -77,7 +80,13 @@ fn compact(
     cuts: &[u8],
 ) -> (Part, StreamCounts) {
     let stripes = SnapshotStripes::new(boundaries.to_vec());
-    let tombstones = Arc::new(FragmentedTombstones::new(&inputs.ranges));
+    // Each third of them is a run of its own.
+    let mut tombstones = TombstoneRuns::default();
+    tombstones.push_single(
+        (0..3).map(|run| {
+            Arc::new(FragmentedTombstones::new(inputs.ranges.iter().skip(run).step_by(3)))
+        }),
+    );
     let surviving =
         surviving_tombstones(&inputs.ranges, &stripes, |start, end| !beneath.touches(start, end));
     let mut cuts: Vec<Vec<u8>> = cuts.iter().map(|&cut| vec![cut]).collect();
@@ -90,7 +99,7 @@ fn compact(
         let bottom = |key: &[u8]| !beneath.touches(key, &[key, &[0]].concat());
         let inner = RowCursor::new(inputs.rows.clone());
         let mut stream =
-            CompactionStream::new(inner, Arc::clone(&tombstones), stripes.clone(), zero, bottom)
+            CompactionStream::new(inner, tombstones.clone(), stripes.clone(), zero, bottom)
                 .within(pair[0], pair[1]);
         while let Some(entry) = stream.next_entry().unwrap() {
             out.rows.push(Row {
@@ -102,7 +111,7 @@ fn compact(
         }
         assert!(stream.next_entry().unwrap().is_none());
         counts.add(&stream.counts());
-        out.ranges.extend(clip(&surviving, pair[0], pair[1]));
+        out.ranges.extend(surviving.within(pair[0], pair[1]).map(RangeTombstoneRef::to_owned));
     }
     (out, counts)
 }
@@ -211,15 +220,16 @@ proptest! {
             .collect();
         let before = FragmentedTombstones::new(&list);
         let stripes = SnapshotStripes::new(boundaries.clone());
-        let mut kept = surviving_tombstones(&list, &stripes, |_, _| false);
-        let again = surviving_tombstones(&kept, &stripes, |_, _| false);
-        prop_assert_eq!(&again, &kept, "a second compaction changes nothing");
-        prop_assert!(kept.len() <= 2 * list.len());
-        let halves = [clip(&kept, None, Some(&[cut])), clip(&kept, Some(&[cut]), None)];
-        prop_assert!(halves[0].iter().all(|t| t.end <= vec![cut]));
-        prop_assert!(halves[1].iter().all(|t| t.start >= vec![cut]));
-        kept = halves.concat();
-        let after = FragmentedTombstones::new(&kept);
+        let kept = surviving_tombstones(&list, &stripes, |_, _| false);
+        let again = surviving_tombstones(kept.iter(), &stripes, |_, _| false);
+        prop_assert!(again.iter().eq(kept.iter()), "a second compaction changes nothing");
+        prop_assert!(kept.iter().is_sorted() && kept.iter().len() <= 2 * list.len());
+        let cut = [cut];
+        let first: Vec<_> = kept.within(None, Some(&cut)).collect();
+        let last: Vec<_> = kept.within(Some(&cut), None).collect();
+        prop_assert!(first.iter().all(|t| t.end <= &cut[..]));
+        prop_assert!(last.iter().all(|t| t.start >= &cut[..]));
+        let after = FragmentedTombstones::new([first, last].concat());
         let visible = boundaries.iter().copied().max().unwrap_or(0);
         for key in 0u8..21 {
             for reader in boundaries.iter().copied().chain(visible..31) {
@@ -239,6 +249,7 @@ fn adjacent_fragments_are_joined() {
     let list = [range(1, 9, 5), range(3, 4, 7), range(6, 7, 8)];
     assert_eq!(FragmentedTombstones::new(&list).len(), 5);
     let kept = surviving_tombstones(&list, &SnapshotStripes::new(vec![5, 10]), |_, _| false);
+    let kept: Vec<_> = kept.iter().map(RangeTombstoneRef::to_owned).collect();
     assert_eq!(kept, [range(1, 9, 5), range(3, 4, 7), range(6, 7, 8)]);
 }
 

@@ -21,7 +21,7 @@ use crate::cache::cursor_memory::CursorMemory;
 use crate::iter::cursor_position::CursorPosition;
 use crate::iter::hidden_run::{HiddenRun, SkipSpanSource};
 use crate::iter::key_bounds::{is_before_lower, is_past_upper, put_successor};
-use crate::iter::range_tombstone_finder::{RangeTombstoneFinder, TombstoneRuns};
+use crate::iter::range_tombstone_finder::{RangeTombstoneFinder, RangeTombstoneSource};
 
 /// Number of hidden versions of one key after which a seek is cheaper than more steps.
 const STEPS_MAX: u32 = 8;
@@ -47,7 +47,7 @@ enum OlderVersions {
 }
 
 /// Cursor over the keys and values that a reader at one sequence number sees within bounds.
-pub struct VisibleCursor<C: Cursor + SkipSpanSource> {
+pub struct VisibleCursor<C: Cursor + SkipSpanSource + RangeTombstoneSource> {
     inner: C,
     sequence: SequenceNumber,
     /// Whether each newest put of a key that `try_next_visible` reaches is visible.
@@ -75,7 +75,7 @@ pub struct VisibleCursor<C: Cursor + SkipSpanSource> {
     counted_buffer_bytes: u64,
 }
 
-impl<C: Cursor + SkipSpanSource> Drop for VisibleCursor<C> {
+impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> Drop for VisibleCursor<C> {
     fn drop(&mut self) {
         if let Some(memory) = &self.memory {
             memory.subtract(self.counted_bytes);
@@ -83,18 +83,18 @@ impl<C: Cursor + SkipSpanSource> Drop for VisibleCursor<C> {
     }
 }
 
-impl<C: Cursor + SkipSpanSource> VisibleCursor<C> {
-    /// Creates a cursor over `inner` at `sequence`, within `lower` and `upper`. `tombstones` are
-    /// those of every source that `inner` merges. Reversed bounds are an empty range.
+impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
+    /// Creates a cursor over `inner` at `sequence`, within `lower` and `upper`. `has_tombstones`
+    /// says whether `inner` may have range tombstones there. Reversed bounds are an empty range.
     #[inline]
     pub fn new(
         inner: C,
         sequence: SequenceNumber,
-        tombstones: TombstoneRuns,
+        has_tombstones: bool,
         lower: Bound<Vec<u8>>,
         upper: Bound<Vec<u8>>,
     ) -> Self {
-        let tombstones = RangeTombstoneFinder::new(tombstones);
+        let tombstones = RangeTombstoneFinder::new(!has_tombstones);
         VisibleCursor {
             inner,
             sequence,
@@ -126,18 +126,21 @@ impl<C: Cursor + SkipSpanSource> VisibleCursor<C> {
 
     /// Moves to the first key.
     pub fn seek_to_first(&mut self) -> Result<()> {
+        self.tombstones.note_seek();
         let result = self.seek_to_lower_bound();
         self.set_position_or_park(result)
     }
 
     /// Moves to the last key.
     pub fn seek_to_last(&mut self) -> Result<()> {
+        self.tombstones.note_seek();
         let result = self.seek_to_upper_bound();
         self.set_position_or_park(result)
     }
 
     /// Moves to the first key not less than `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.tombstones.note_seek();
         let result = if is_before_lower(key, &self.lower) {
             self.seek_to_lower_bound()
         } else {
@@ -150,6 +153,7 @@ impl<C: Cursor + SkipSpanSource> VisibleCursor<C> {
 
     /// Moves to the last key not greater than `key`.
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        self.tombstones.note_seek();
         let result = if is_past_upper(key, &self.upper) {
             self.seek_to_upper_bound()
         } else {
@@ -443,7 +447,11 @@ impl<C: Cursor + SkipSpanSource> VisibleCursor<C> {
             }
             let key = self.inner.key();
             let kind = self.inner.kind();
-            if kind != ValueKind::Delete && !self.tombstones.hides(key, sequence, self.sequence) {
+            let (source, bounds) = (&self.inner, (&self.lower, &self.upper));
+            let entry = (key, sequence);
+            if kind != ValueKind::Delete
+                && !self.tombstones.hides(source, bounds, entry, self.sequence)?
+            {
                 return Ok(match kind {
                     ValueKind::BlobPointer => CursorPosition::LentPointer,
                     _ => CursorPosition::Lent,
@@ -529,7 +537,12 @@ impl<C: Cursor + SkipSpanSource> VisibleCursor<C> {
             self.key.extend_from_slice(self.inner.key());
             if let Some((sequence, kind)) = self.buffer_newest()?
                 && kind != ValueKind::Delete
-                && !self.tombstones.hides(&self.key, sequence, self.sequence)
+                && !self.tombstones.hides(
+                    &self.inner,
+                    (&self.lower, &self.upper),
+                    (&self.key, sequence),
+                    self.sequence,
+                )?
             {
                 return Ok(match kind {
                     ValueKind::BlobPointer => CursorPosition::BufferedPointer,

@@ -4,14 +4,14 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, ValueKind};
-
-use crate::iter::range_tombstone_finder::TombstoneRuns;
+use umbel_base::{Cursor, FragmentedTombstones, RangeTombstone, Result, SequenceNumber, ValueKind};
 
 use crate::cache::cursor_memory::CursorMemory;
 use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
+use crate::iter::range_tombstone_finder::RangeTombstoneSource;
+use crate::iter::tombstone_runs::TombstoneRuns;
 use crate::test_support::row_cursor::{Row, RowCursor, model};
 
 fn key(number: u8) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
 
 /// Moves the cursor and the list in parallel, from `start` on, which is an index in the list plus
 /// one. Returns the final index.
-fn check_moves<C: Cursor + SkipSpanSource>(
+fn check_moves<C: Cursor + SkipSpanSource + RangeTombstoneSource>(
     cursor: &mut VisibleCursor<C>,
     list: &[(Vec<u8>, Vec<u8>)],
     moves: &[(u8, u8)],
@@ -81,6 +81,90 @@ fn check_moves<C: Cursor + SkipSpanSource>(
         }
     }
     place
+}
+
+/// Merged rows with range tombstones.
+struct TombstoneCursor {
+    merged: MergingCursor,
+    ranges: Vec<RangeTombstone>,
+    tombstones: TombstoneRuns,
+}
+
+impl SkipSpanSource for TombstoneCursor {}
+
+impl RangeTombstoneSource for TombstoneCursor {
+    fn hides(&self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> Result<bool> {
+        Ok(self.ranges.iter().any(|t| {
+            (sequence + 1..=reader).contains(&t.sequence)
+                && (t.start.as_slice()..t.end.as_slice()).contains(&key)
+        }))
+    }
+
+    fn tombstone_runs(&self, _: &Bound<Vec<u8>>, _: &Bound<Vec<u8>>) -> Result<TombstoneRuns> {
+        Ok(self.tombstones.clone())
+    }
+}
+
+impl Cursor for TombstoneCursor {
+    fn seek_to_first(&mut self) -> Result<()> {
+        self.merged.seek_to_first()
+    }
+
+    fn seek_to_last(&mut self) -> Result<()> {
+        self.merged.seek_to_last()
+    }
+
+    fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()> {
+        self.merged.seek(key, sequence)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        self.merged.seek_before(key)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        Cursor::next(&mut self.merged)
+    }
+
+    fn next_repeats(&mut self) -> Result<bool> {
+        Cursor::next_repeats(&mut self.merged)
+    }
+
+    fn try_next(&mut self) -> Option<bool> {
+        Cursor::try_next(&mut self.merged)
+    }
+
+    fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
+        Cursor::try_next_visible(&mut self.merged, sequence)
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        Cursor::prev(&mut self.merged)
+    }
+
+    fn release(&mut self) {
+        Cursor::release(&mut self.merged);
+    }
+
+    fn valid(&self) -> bool {
+        Cursor::valid(&self.merged)
+    }
+
+    fn key(&self) -> &[u8] {
+        Cursor::key(&self.merged)
+    }
+
+    fn sequence(&self) -> SequenceNumber {
+        Cursor::sequence(&self.merged)
+    }
+
+    fn kind(&self) -> ValueKind {
+        Cursor::kind(&self.merged)
+    }
+
+    fn value(&self) -> &[u8] {
+        Cursor::value(&self.merged)
+    }
 }
 
 /// Rows spread over `sources` by their sequence number, newest source first.
@@ -129,9 +213,10 @@ proptest! {
         };
         let mut tombstones = TombstoneRuns::default();
         tombstones.push_single((0..sources).map(of_source));
-        let inner = merge(&rows, sources);
+        let has_tombstones = !tombstones.is_empty();
+        let inner = TombstoneCursor { merged: merge(&rows, sources), ranges, tombstones };
         let memory = Arc::new(CursorMemory::new(1));
-        let mut cursor = VisibleCursor::new(inner, sequence, tombstones, lower, upper);
+        let mut cursor = VisibleCursor::new(inner, sequence, has_tombstones, lower, upper);
         cursor.count_memory(&memory, 1);
         // Memory is tight at times, and cursors park or continue.
         let mut place = 0;
@@ -161,7 +246,7 @@ proptest! {
         let mut inner = RowCursor::new(rows);
         inner.movements_left = movements;
         let mut cursor =
-            VisibleCursor::new(inner, 1000, <_>::default(), Bound::Unbounded, Bound::Unbounded);
+            VisibleCursor::new(inner, 1000, false, Bound::Unbounded, Bound::Unbounded);
         let mut seen = 0;
         let mut moved = if backward { cursor.seek_to_last() } else { cursor.seek_to_first() };
         while moved.is_ok() && cursor.valid() {
@@ -193,13 +278,8 @@ fn long_runs_of_versions_are_skipped_by_seeks() {
         for backward in [false, true] {
             let mut inner = RowCursor::new(rows.clone());
             inner.movements_left = 60;
-            let mut cursor = VisibleCursor::new(
-                inner,
-                sequence,
-                TombstoneRuns::default(),
-                Bound::Unbounded,
-                Bound::Unbounded,
-            );
+            let mut cursor =
+                VisibleCursor::new(inner, sequence, false, Bound::Unbounded, Bound::Unbounded);
             let mut seen = 0;
             if backward {
                 cursor.seek_to_last().unwrap()

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use umbel_base::fail_point;
-use umbel_base::{Error, FragmentedTombstones, RangeTombstone, Result, SequenceNumber};
+use umbel_base::{Error, Result, SequenceNumber};
+use umbel_table::RangeTombstoneBlock;
 
 use crate::advisor;
 use crate::compaction::bottommost_picker::{
@@ -14,6 +15,7 @@ use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes, St
 use crate::compaction::picker::{self, Pick, RangePick};
 use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::fs::blob_files;
+use crate::iter::tombstone_runs::TombstoneRuns;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
 use crate::maintenance::compaction_jobs::picker_input;
@@ -49,10 +51,10 @@ pub struct CompactionJob {
 
 /// The range tombstones of a job's inputs.
 struct InputTombstones {
-    /// As they were written.
-    original: Vec<RangeTombstone>,
-    /// Cut where they overlap.
-    fragmented: Arc<FragmentedTombstones>,
+    /// As they were written, by table.
+    written: Vec<RangeTombstoneBlock>,
+    /// Cut where they overlap, shared with the readers.
+    runs: TombstoneRuns,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the earlier version
@@ -391,14 +393,12 @@ impl CompactionJob {
     }
 
     fn tombstones(&self) -> Result<Arc<InputTombstones>> {
-        let mut original: Vec<RangeTombstone> = Vec::new();
-        for (_, table) in &self.scan_inputs {
-            if table.meta.range_tombstones > 0 {
-                original.extend_from_slice(table.reader()?.original_tombstones());
-            }
-        }
-        let fragmented = Arc::new(FragmentedTombstones::new(&original));
-        Ok(Arc::new(InputTombstones { original, fragmented }))
+        let runs = flush_compaction_inputs::tombstones_of_tables(&self.scan_inputs)?;
+        let tables = self.scan_inputs.iter().map(|(_, table)| table);
+        let tables = tables.filter(|table| table.meta.range_tombstones > 0);
+        let written =
+            tables.map(|table| table.reader()?.read_tombstones()).collect::<Result<_>>()?;
+        Ok(Arc::new(InputTombstones { written, runs }))
     }
 
     /// Merges the inputs, newest source first.
@@ -501,10 +501,11 @@ impl CompactionJob {
     ) -> Result<TableOutput> {
         let readers = stripes.boundaries().to_vec();
         let is_bottom = |start: &[u8], end: &[u8]| self.is_bottommost(start, end);
-        let kept = surviving_tombstones(&tombstones.original, &stripes, is_bottom);
+        let written = tombstones.written.iter().flat_map(RangeTombstoneBlock::iter);
+        let kept = surviving_tombstones(written, &stripes, is_bottom);
         // Tables of level 0 stay in order by their sequence numbers.
         let (zero, is_last) = (self.target > 0, |key: &[u8]| self.is_bottommost(key, key));
-        let (cursor, tombstones) = (self.cursor(), Arc::clone(&tombstones.fragmented));
+        let (cursor, tombstones) = (self.cursor(), tombstones.runs.clone());
         let stream = CompactionStream::new(cursor, tombstones, stripes, zero, is_last);
         let stream = stream.within(lower.as_deref(), upper.as_deref());
         let (level, split) = (self.target, self.target > 0);

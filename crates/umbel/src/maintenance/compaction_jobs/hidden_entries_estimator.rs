@@ -284,8 +284,8 @@ fn hidden_by_memtable_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     }
     let is_met = |table: &TableFile| {
         memtable.range_tombstones().any(|range| {
-            range.start.as_slice() <= table.meta.largest.as_slice()
-                && table.meta.smallest.as_slice() < range.end.as_slice()
+            range.start <= table.meta.largest.as_slice()
+                && table.meta.smallest.as_slice() < range.end
         })
     };
     let met = view.version.tables().filter(|(_, table)| is_met(table));
@@ -359,12 +359,13 @@ fn estimate(
 /// Estimates what the range tombstones of a table hide in the tables below it.
 fn hidden_by_ranges(version: &Version, level: usize, table: &TableFile) -> Result<GarbageEstimate> {
     let tombstones = table.reader()?.tombstones();
-    let step = tombstones.len().div_ceil(RANGES_MAX).max(1);
+    let fragments = (0..tombstones.len()).filter(|&fragment| !tombstones.is_gap(fragment));
+    let step = fragments.clone().count().div_ceil(RANGES_MAX).max(1);
     let mut garbage =
         GarbageEstimate { entries: table.meta.range_tombstones, bytes: table.meta.file_bytes };
     for other in tables_below(version, level, table) {
         let mut covered = 0;
-        for fragment in (0..tombstones.len()).step_by(step) {
+        for fragment in fragments.clone().step_by(step) {
             let (start, end) = (tombstones.start(fragment), tombstones.end(fragment));
             covered += covered_bytes(other, start, end)?;
         }
