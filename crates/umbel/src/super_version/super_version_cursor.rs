@@ -132,7 +132,10 @@ pub fn open(
         )));
     };
     for (place, table) in levels[0].iter().enumerate() {
-        if overlaps(table, &bounds.0, &bounds.1) && may_have(table, probe)? {
+        if table.meta.entries > 0
+            && overlaps(table, &bounds.0, &bounds.1)
+            && may_have(table, probe)?
+        {
             add(None, place..place + 1);
         }
     }
