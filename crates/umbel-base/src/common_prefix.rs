@@ -17,7 +17,7 @@ impl CommonPrefix {
 
     /// The head of the part of `key` after the prefix.
     ///
-    /// INVARIANT: as that of [`key_head`], whether or not the keys have the prefix.
+    /// INVARIANT: as that of [`key_head()`], whether or not the keys have the prefix.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
         if self.0.is_empty() { key_head(key) } else { self.head_after_prefix(key) }

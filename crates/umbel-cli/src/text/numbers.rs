@@ -57,7 +57,7 @@ fn unit_factor(suffix: &str) -> Option<u64> {
     })
 }
 
-/// As [`counts`], and a minus in front is allowed: db_bench uses -1 for "not set".
+/// Parses a number with a suffix, or a negative one: db_bench uses -1 for "not set".
 pub fn parse_signed(text: &str) -> Result<i64, String> {
     let number = parse_saturating(text)?;
     i64::try_from(number).map_err(|_| format!("must be {} to {}", i64::MIN, i64::MAX))

@@ -105,7 +105,7 @@ fn probes_unsupported_by_filter_kind_are_rejected() {
         let bad = check_error(kind, 8);
         let expected =
             format!("8 probes for level 4, but a {kind} filter has a fixed number of probes");
-        assert!(bad.contains(&expected) && bad.contains("leave them out or use"), "{bad}");
+        assert!(bad.contains(&expected) && bad.contains("leave probes out, or use"), "{bad}");
     }
 }
 
