@@ -477,9 +477,9 @@ fn unindexed_tail_over_memory_budget_is_rejected() {
     let refused = Store::open_read_only(PATH, small.clone()).expect_err("too much");
     assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
     let message = refused.to_string();
-    assert!(message.contains(&format!("after position {through}")), "{message}");
+    assert!(message.contains(&format!("ends at position {through}")), "{message}");
     assert!(
-        message.contains("give it more memory, or open the store for writing once"),
+        message.contains("raise memory_bytes, or open the store for writing once"),
         "{message}"
     );
     let large = StoreOptions { memory_bytes: Some(256 << 20), ..small.clone() };

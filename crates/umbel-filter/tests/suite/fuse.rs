@@ -240,7 +240,7 @@ fn damaged_header_fields_are_classified() {
         assert!(reason(damaged(at, 0xf1)).contains("slots"));
     }
     for arity in [0, 2, 5, 255] {
-        assert!(reason(damaged(32, arity)).contains("3 or 4"));
+        assert!(reason(damaged(32, arity)).contains("neither 3 nor 4"));
     }
     for log in [19, 64, 255] {
         assert!(reason(damaged(33, log)).contains("too long"));

@@ -284,7 +284,7 @@ mod tests {
             ("a:70000", "no host and port"),
             ("esdb://a?tls=no", "true or false"),
             ("esdb://a?userCertFile=x", "need each other"),
-            ("esdb://a%4:b@c", "encode a byte"),
+            ("esdb://a%4:b@c", "two hex digits"),
             ("esdb://ops@c", "UMBEL_PASSWORD"),
             // Regression: an address without brackets was parsed as the host `:` and the port 1.
             ("::1", "no host and port"),
@@ -300,7 +300,7 @@ mod tests {
             ("a%20b:7", "no host and port"),
             ("esdb://a:/?tls=false", "no host and port"),
             ("", "no host and port"),
-            ("esdb://ops:%+f@c", "encode a byte"),
+            ("esdb://ops:%+f@c", "two hex digits"),
             ("esdb://:secret@c", "is empty or has a colon"),
             ("esdb://a%3Ab:secret@c", "is empty or has a colon"),
         ] {
