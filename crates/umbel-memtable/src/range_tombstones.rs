@@ -156,9 +156,18 @@ impl RangeTombstones {
         let count = self.count.load(Ordering::Acquire);
         let mut fragmented = self.fragmented.load();
         if fragmented.count < count {
-            let _cutting = self.fragmenting.lock().ignore_poison();
-            self.fragment(count);
+            // While another thread cuts, this one cuts the rest for itself: in a forked child that
+            // thread does not exist.
+            match self.fragmenting.try_lock() {
+                Ok(_cutting) => self.fragment(count),
+                Err(TryLockError::Poisoned(_)) => self.fragment(count),
+                Err(TryLockError::WouldBlock) => {}
+            }
             fragmented = self.fragmented.load();
+        }
+        if fragmented.count < count {
+            let rest = (fragmented.count..count).map(|number| self.at(number));
+            to.push(Arc::new(FragmentedTombstones::new(rest)));
         }
         to.extend(fragmented.runs.iter().map(|run| Arc::clone(&run.fragments)));
     }

@@ -41,10 +41,7 @@ impl DbCursor {
         at: Option<&Snapshot>,
     ) -> Result<DbCursor> {
         handle.store.check_open()?;
-        // The super version first, the sequence number second: see the invariant of `SuperVersion`.
-        let view = keyspace.super_version.acquire();
-        let present = || handle.store.snapshots.visible();
-        let sequence = at.map_or_else(present, Snapshot::sequence);
+        let (view, sequence) = state_at(handle, keyspace, at);
         let probe = prefix_probe(handle, keyspace, &bounds);
         let reading = ReadParams { sequence, prefix_probe: probe.as_ref(), fill_cache: true };
         DbCursor::over(handle, view, bounds, reading, at.cloned())
@@ -57,9 +54,7 @@ impl DbCursor {
         bounds: KeyBounds,
     ) -> Result<DbCursor> {
         handle.store.check_open()?;
-        // The super version first, the sequence number second: see the invariant of `SuperVersion`.
-        let view = keyspace.super_version.acquire();
-        let sequence = handle.store.snapshots.visible();
+        let (view, sequence) = state_at(handle, keyspace, None);
         let reading = ReadParams { sequence, prefix_probe: None, fill_cache: false };
         DbCursor::over(handle, view, bounds, reading, None)
     }
@@ -252,6 +247,18 @@ impl fmt::Debug for DbCursor {
     }
 }
 
+/// The super version and the sequence number of the state at a snapshot, or of the present one.
+fn state_at(
+    handle: &DbHandle,
+    keyspace: &KeyspaceState,
+    at: Option<&Snapshot>,
+) -> (Arc<SuperVersion>, SequenceNumber) {
+    match at {
+        Some(snapshot) => (keyspace.super_version.acquire(), snapshot.sequence()),
+        None => keyspace.super_version.acquire_present(|| handle.store.snapshots.visible()),
+    }
+}
+
 /// Iterator over copies of keys and values, from both ends. It ends after the first error.
 #[derive(Debug)]
 pub struct Iter {
@@ -293,10 +300,7 @@ impl Iter {
         at: Option<&Snapshot>,
     ) -> Iter {
         let refused = keyspace.check_not_dropped().err();
-        // The super version first, the sequence number second: see the invariant of `SuperVersion`.
-        let view = keyspace.super_version.acquire();
-        let present = || handle.store.snapshots.visible();
-        let sequence = at.map_or_else(present, Snapshot::sequence);
+        let (view, sequence) = state_at(handle, keyspace, at);
         let probe = prefix_probe(handle, keyspace, &bounds);
         let (handle, snapshot) = (Arc::clone(handle), at.cloned());
         let process = handle.store.open.process();

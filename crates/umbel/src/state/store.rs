@@ -96,8 +96,10 @@ pub struct GarbageState {
     /// For each keyspace, the number of hidden entries that cursors had passed when its garbage was
     /// last compacted for them.
     pub hidden_passed: HashMap<u32, u64>,
-    /// For each keyspace, the time when its memtable was last frozen for what its deletes hide.
-    pub frozen_at: HashMap<u32, Duration>,
+    /// Time of the last flush or compaction beside writes for what deletes hide.
+    pub beside_writes_at: [Option<Duration>; 2],
+    /// Time of the last compaction for hidden entries that cursors passed.
+    pub for_readers_at: Option<Duration>,
 }
 
 /// Sizes of a version that bound its garbage.
@@ -132,8 +134,13 @@ impl GarbageEstimate {
 
     /// Whether it is at least one part in `share` of `all`, by entries or by bytes.
     pub fn is_share_of(&self, all: GarbageEstimate, share: u64) -> bool {
-        let reaches = |part: u64, all: u64| part > 0 && part.saturating_mul(share) >= all;
-        reaches(self.entries, all.entries) || reaches(self.bytes, all.bytes)
+        self.entries > 0 && self.entries.saturating_mul(share) >= all.entries
+            || self.is_byte_share_of(all, share)
+    }
+
+    /// Whether it is at least one part in `share` of `all` by bytes.
+    pub fn is_byte_share_of(&self, all: GarbageEstimate, share: u64) -> bool {
+        self.bytes > 0 && self.bytes.saturating_mul(share) >= all.bytes
     }
 }
 

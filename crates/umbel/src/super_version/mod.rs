@@ -99,6 +99,26 @@ impl SuperVersionCell {
         self.current.load_full()
     }
 
+    /// The super version and the sequence number of the present state. `visible` reads the number
+    /// up to which writes are visible.
+    ///
+    /// A super version that was loaded before a freeze lacks the writes after it. The number alone
+    /// would promise them to the reader.
+    pub fn acquire_present(
+        &self,
+        visible: impl Fn() -> SequenceNumber,
+    ) -> (Arc<SuperVersion>, SequenceNumber) {
+        let mut view = self.acquire();
+        loop {
+            let sequence = visible();
+            // A freeze precedes the publication of each write to the new memtable.
+            if Arc::ptr_eq(&self.load().active, &view.active) {
+                return (view, sequence);
+            }
+            view = self.acquire();
+        }
+    }
+
     /// Replaces the active memtable with a new one; the old one waits for a flush. REQUIRES: the
     /// commit lock.
     pub fn freeze(&self, options: &KeyspaceOptions) {

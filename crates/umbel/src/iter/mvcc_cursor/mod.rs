@@ -535,7 +535,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
             }
             self.key.clear();
             self.key.extend_from_slice(self.inner.key());
-            if let Some((sequence, kind)) = self.buffer_newest()?
+            let newest = self.buffer_newest()?;
+            if let Some((sequence, kind)) = newest
                 && kind != ValueKind::Delete
                 && !self.tombstones.hides(
                     &self.inner,
@@ -549,7 +550,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
                     _ => CursorPosition::Buffered,
                 });
             }
-            if run.step() {
+            // A key with newer versions alone is not deleted.
+            if newest.is_some() && run.step() {
                 self.skip_backward(run)?;
             }
         }

@@ -42,8 +42,9 @@ const WORTHWHILE_SHARE_BESIDE_WRITES: u64 = 3;
 const FLUSHED_HIDING: (u64, u64) = (6, 2);
 /// Smallest number of bytes that they may hide then.
 const FLUSHED_HIDING_BYTES_MIN: u64 = 256 << 10;
-/// Interval of such flushes beside writes.
-const FLUSHED_HIDING_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval of such flushes, and of compactions, beside writes: a minimum, plus a second for each
+/// number of table bytes. So rewriting takes a bounded part of the disk's bandwidth.
+const BESIDE_WRITES_INTERVAL: (Duration, u64) = (Duration::from_secs(5), 32 << 20);
 /// Size from which on a memtable is flushed then: one part in this number of the tables' bytes, and
 /// a minimum. That frees its WAL and the entries that it overwrites.
 const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
@@ -98,48 +99,50 @@ pub fn find_task(
         later = Some(later.map_or(left, |later| later.min(left)));
     };
     let now = store.options.env.clock.now();
+    // It may keep what deletes hide, so that nothing would be freed beside writes.
+    let is_snapshot_held = store.snapshots.summary().0 > 0;
     for keyspace in keyspaces {
         let view = keyspace.super_version.acquire();
         let version = Arc::clone(&view.version);
         let sizes = known_sizes(keyspace, &version, &mut state.garbage);
         let all = sizes.all;
-        let since_last = since(&state.garbage, keyspace, now);
-        let delay = hiding_flush_delay(&view, &sizes, quiet_for, since_last);
-        match delay.filter(|_| keyspace.uses_wal()) {
+        let [flush_in, compact_in] = state
+            .garbage
+            .beside_writes_at
+            .map(|last| (!is_snapshot_held).then(|| beside_writes_delay(last, now, all.bytes)));
+        let delay = hiding_flush_delay(&view, &sizes, quiet_for, flush_in);
+        match delay.filter(|_| keyspace.uses_wal() && view.frozen.is_empty()) {
             Some(Duration::ZERO) => return GarbageTask::Freeze(Arc::clone(keyspace)),
             Some(delay) => wait_for(quiet_for + delay),
             None => {}
         }
-        if let Some(task) = task_for_readers(keyspace, &view, all, &mut state.garbage) {
+        if !is_snapshot_held
+            && let Some(task) = task_for_readers(keyspace, &view, all, now, &mut state.garbage)
+        {
             return task;
         }
         if !is_wanted && is_much_in_the_log(keyspace, &version) {
-            if quiet_for >= rest_period(&version) {
-                return GarbageTask::Freeze(Arc::clone(keyspace));
+            match rest_period(&version) {
+                rest if quiet_for >= rest => return GarbageTask::Freeze(Arc::clone(keyspace)),
+                rest => wait_for(rest),
             }
-            wait_for(rest_period(&version));
         }
         let limit = sizes.garbage_max;
-        for (wait, worth) in [
-            (Duration::ZERO, WORTHWHILE_SHARE_BESIDE_WRITES),
-            (QUIET_PERIOD, WORTHWHILE_SHARE),
-            (rest_period(&version), WORTHWHILE_SHARE_AT_REST),
-        ] {
-            if !limit.is_share_of(all, worth) {
-                continue;
+        match compact_in.filter(|_| limit.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES)) {
+            Some(delay) if !delay.is_zero() => wait_for(quiet_for + delay),
+            Some(_) => {
+                let task = task_beside_writes(keyspace, &version, all, now, &mut state.garbage);
+                if let Some(task) = task {
+                    return task;
+                }
             }
-            if quiet_for < wait && !(is_wanted && worth == WORTHWHILE_SHARE) {
-                wait_for(wait);
-                continue;
-            }
-            let Some(found) = known_estimate(keyspace, &version, &state.garbage) else {
-                return GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace)));
-            };
-            if found.is_share_of(all, worth)
-                && let Some(job) = pick(keyspace)
-            {
-                return GarbageTask::Compact(job.preemptible());
-            }
+            None => {}
+        }
+        let quiet = (quiet_for, is_wanted);
+        let task =
+            task_after_writes(keyspace, &version, &sizes, quiet, &state.garbage, &mut wait_for);
+        if let Some(task) = task {
+            return task;
         }
     }
     later.map_or(GarbageTask::Nothing, GarbageTask::Wait)
@@ -230,27 +233,77 @@ fn task_for_readers(
     keyspace: &Arc<KeyspaceState>,
     view: &SuperVersion,
     all: GarbageEstimate,
+    now: Duration,
     garbage: &mut GarbageState,
 ) -> Option<GarbageTask> {
     let passed = view.skip_spans.hidden_passed();
     let before = garbage.hidden_passed.get(&keyspace.id).copied().unwrap_or_default();
     let entries = all.entries + view.active.memtable.entries();
-    if passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN) {
+    let is_soon = garbage
+        .for_readers_at
+        .is_some_and(|last| now.saturating_sub(last) < rest_period(&view.version));
+    if is_soon || passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN) {
         return None;
     }
-    let has_deletes = view.active.deletes() > 0 || view.active.memtable.has_tombstones();
-    let task = match has_deletes && keyspace.uses_wal() {
-        true => Some(GarbageTask::Freeze(Arc::clone(keyspace))),
-        false => pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible())),
-    };
     garbage.hidden_passed.insert(keyspace.id, passed);
-    task
+    garbage.for_readers_at = Some(now);
+    pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
 }
 
-/// Time since the last flush of a keyspace for what its deletes hide.
-fn since(garbage: &GarbageState, keyspace: &KeyspaceState, now: Duration) -> Duration {
-    let last = garbage.frozen_at.get(&keyspace.id);
-    last.map_or(Duration::MAX, |last| now.saturating_sub(*last))
+/// Returns a compaction of garbage after some time without writes, or the estimate that it needs
+/// first. `quiet` is that time, and whether a caller waits for no more of it.
+fn task_after_writes(
+    keyspace: &Arc<KeyspaceState>,
+    version: &Arc<Version>,
+    sizes: &VersionSizes,
+    (quiet_for, is_wanted): (Duration, bool),
+    garbage: &GarbageState,
+    wait_for: &mut impl FnMut(Duration),
+) -> Option<GarbageTask> {
+    for (wait, worth) in
+        [(QUIET_PERIOD, WORTHWHILE_SHARE), (rest_period(version), WORTHWHILE_SHARE_AT_REST)]
+    {
+        if !sizes.garbage_max.is_share_of(sizes.all, worth) {
+            continue;
+        }
+        if quiet_for < wait && !(is_wanted && worth == WORTHWHILE_SHARE) {
+            wait_for(wait);
+            continue;
+        }
+        let Some(found) = known_estimate(keyspace, version, garbage) else {
+            return Some(GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace))));
+        };
+        if found.is_share_of(sizes.all, worth)
+            && let Some(job) = pick(keyspace)
+        {
+            return Some(GarbageTask::Compact(job.preemptible()));
+        }
+    }
+    None
+}
+
+/// Returns a compaction of much garbage beside writes, or the estimate that it needs first.
+fn task_beside_writes(
+    keyspace: &Arc<KeyspaceState>,
+    version: &Arc<Version>,
+    all: GarbageEstimate,
+    now: Duration,
+    garbage: &mut GarbageState,
+) -> Option<GarbageTask> {
+    let Some(found) = known_estimate(keyspace, version, garbage) else {
+        return Some(GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace))));
+    };
+    garbage.beside_writes_at[1] = Some(now);
+    if !found.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES) {
+        return None;
+    }
+    pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
+}
+
+/// Time until there may be another flush, or compaction, beside writes.
+fn beside_writes_delay(last: Option<Duration>, now: Duration, bytes: u64) -> Duration {
+    let interval = BESIDE_WRITES_INTERVAL.0 + Duration::from_secs(bytes / BESIDE_WRITES_INTERVAL.1);
+    last.map_or(Duration::ZERO, |last| interval.saturating_sub(now.saturating_sub(last)))
 }
 
 /// Time until the active memtable is to be flushed for what its deletes may hide. `None` if they
@@ -259,7 +312,7 @@ fn hiding_flush_delay(
     view: &SuperVersion,
     sizes: &VersionSizes,
     quiet_for: Duration,
-    since_last: Duration,
+    beside_writes: Option<Duration>,
 ) -> Option<Duration> {
     let hidden = hidden_by_memtable_max(view, sizes).min(sizes.all.bytes);
     let reaches = |share: u64| hidden.saturating_mul(share) >= sizes.all.bytes;
@@ -267,8 +320,8 @@ fn hiding_flush_delay(
         return None;
     }
     let quiet = QUIET_PERIOD.saturating_sub(quiet_for);
-    let beside_writes = FLUSHED_HIDING_INTERVAL.saturating_sub(since_last);
-    Some(if reaches(FLUSHED_HIDING.1) { quiet.min(beside_writes) } else { quiet })
+    let beside_writes = beside_writes.filter(|_| reaches(FLUSHED_HIDING.1));
+    Some(beside_writes.map_or(quiet, |delay| quiet.min(delay)))
 }
 
 /// Upper bound of the bytes in tables that the active memtable's deletes hide.
@@ -361,11 +414,12 @@ fn hidden_by_ranges(version: &Version, level: usize, table: &TableFile) -> Resul
     let tombstones = table.reader()?.tombstones();
     let fragments = (0..tombstones.len()).filter(|&fragment| !tombstones.is_gap(fragment));
     let step = fragments.clone().count().div_ceil(RANGES_MAX).max(1);
+    let sampled: Vec<usize> = fragments.step_by(step).collect();
     let mut garbage =
         GarbageEstimate { entries: table.meta.range_tombstones, bytes: table.meta.file_bytes };
     for other in tables_below(version, level, table) {
         let mut covered = 0;
-        for fragment in fragments.clone().step_by(step) {
+        for &fragment in &sampled {
             let (start, end) = (tombstones.start(fragment), tombstones.end(fragment));
             covered += covered_bytes(other, start, end)?;
         }
@@ -388,16 +442,19 @@ fn covered_bytes(table: &TableFile, start: &[u8], end: &[u8]) -> Result<u64> {
     if is_from_start && is_to_end {
         return Ok(size_of(table).bytes);
     }
-    let (mut from, mut to) = (0, 0);
+    // Each part of the index that the range meets counts whole.
+    let (mut from, mut to, mut previous) = (0, 0, None);
     for (split, offset) in table.reader()?.block_separators() {
         if split < start {
             from = offset;
         }
-        if split < end || is_to_end {
+        if is_to_end || previous.is_none_or(|previous| previous < end) {
             to = offset;
         }
+        previous = Some(split);
     }
-    Ok(to - from)
+    let covered = u128::from(to.saturating_sub(from)) * u128::from(size_of(table).bytes);
+    Ok((covered / u128::from(meta.file_bytes.max(1))) as u64)
 }
 
 /// Tables that are older than `table` of `level`, or lie below that level.

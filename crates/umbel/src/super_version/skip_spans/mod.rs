@@ -33,7 +33,9 @@ pub const KEY_BYTES_MAX: usize = 128 << 10;
 /// costs each put some time.
 const UNUSED_PUTS_MAX: u32 = 1 << 16;
 /// Maximum number of recorded ranges that wait to be armed.
-const PENDING_MAX: usize = 64;
+const PENDING_MAX: usize = 16;
+/// Maximum length of a key that bounds a span.
+const SPAN_KEY_BYTES_MAX: usize = 1 << 10;
 
 /// Flag: there are armed spans.
 const HAS_SPANS: u8 = 1;
@@ -279,7 +281,7 @@ impl SpanSet {
     }
 
     fn record(&mut self, (start, end): (&[u8], &[u8]), sequence: SequenceNumber, hidden: u32) {
-        if start >= end {
+        if start >= end || start.len().max(end.len()) > SPAN_KEY_BYTES_MAX {
             return;
         }
         self.split_at(start);
@@ -297,6 +299,7 @@ impl SpanSet {
             }
         }
         self.join(start, end, sequence);
+        self.evict();
     }
 
     fn arm(&mut self, last: SequenceNumber) {
@@ -345,9 +348,8 @@ impl SpanSet {
     fn evict(&mut self) {
         while self.spans.len() > SPANS_MAX || self.key_bytes > KEY_BYTES_MAX {
             let mut counts: Vec<u32> = self.spans.values().map(|span| span.hidden).collect();
-            let middle = counts.len() / 2;
-            let median = *counts.select_nth_unstable(middle).1;
-            let mut dropped = middle + 1;
+            let mut dropped = counts.len().div_ceil(2);
+            let median = *counts.select_nth_unstable(dropped - 1).1;
             self.spans.retain(|_, span| {
                 let drops = span.hidden <= median && dropped > 0;
                 dropped -= usize::from(drops);
