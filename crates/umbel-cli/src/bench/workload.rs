@@ -146,13 +146,24 @@ impl Worker<'_> {
     }
 
     fn delete(&mut self, mut choose: impl FnMut(u64, &mut Random) -> u64) -> Result<()> {
+        self.delete_in_batches(|worker, batch, keys, number| {
+            let key = keys.key(choose(number, &mut worker.random));
+            batch.delete(&worker.keyspace, key);
+        })
+    }
+
+    /// Deletes in batches; `add` adds the deletes of one number.
+    fn delete_in_batches(
+        &mut self,
+        mut add: impl FnMut(&mut Self, &mut Batch, &mut KeyGenerator, u64),
+    ) -> Result<()> {
         let limit = self.settings.deletes.unwrap_or(self.step.num);
         let mut keys = KeyGenerator::new(self.settings);
         let mut number = 0;
         while self.tally.wants_more(limit) {
             let mut batch = self.db.batch();
             for _ in 0..self.batch_entries(limit) {
-                batch.delete(&self.keyspace, keys.key(choose(number, &mut self.random)));
+                add(self, &mut batch, &mut keys, number);
                 number += 1;
             }
             self.commit(batch, Operation::Delete)?;
@@ -161,20 +172,11 @@ impl Worker<'_> {
     }
 
     fn delete_ranges(&mut self) -> Result<()> {
-        let limit = self.settings.deletes.unwrap_or(self.step.num);
-        let mut keys = KeyGenerator::new(self.settings);
-        let mut number = 0;
-        while self.tally.wants_more(limit) {
-            let mut batch = self.db.batch();
-            for _ in 0..self.batch_entries(limit) {
-                // Every second key, so that no two ranges touch.
-                let start = keys.key(2 * number).to_vec();
-                batch.delete_range(&self.keyspace, start, keys.key(2 * number + 1));
-                number += 1;
-            }
-            self.commit(batch, Operation::Delete)?;
-        }
-        Ok(())
+        self.delete_in_batches(|worker, batch, keys, number| {
+            // Every second key, so that no two ranges touch.
+            let start = keys.key(2 * number).to_vec();
+            batch.delete_range(&worker.keyspace, start, keys.key(2 * number + 1));
+        })
     }
 
     fn delete_nested_ranges(&mut self) -> Result<()> {

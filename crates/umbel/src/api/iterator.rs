@@ -83,20 +83,12 @@ impl DbCursor {
 
     /// Moves to the first key within the bounds.
     pub fn seek_to_first(&mut self) -> Result<()> {
-        self.handle.store.check_process()?;
-        self.release();
-        let moved = self.inner.seek_to_first();
-        self.arm_skip_spans();
-        moved
+        self.seek_with(|inner| inner.seek_to_first())
     }
 
     /// Moves to the last key within the bounds.
     pub fn seek_to_last(&mut self) -> Result<()> {
-        self.handle.store.check_process()?;
-        self.release();
-        let moved = self.inner.seek_to_last();
-        self.arm_skip_spans();
-        moved
+        self.seek_with(|inner| inner.seek_to_last())
     }
 
     /// Returns copies of the first key within the bounds and its value.
@@ -121,20 +113,12 @@ impl DbCursor {
 
     /// Moves to the first key not less than `key`.
     pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.handle.store.check_process()?;
-        self.release();
-        let moved = self.inner.seek(key.as_ref());
-        self.arm_skip_spans();
-        moved
+        self.seek_with(|inner| inner.seek(key.as_ref()))
     }
 
     /// Moves to the last key not greater than `key`.
     pub fn seek_for_prev(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.handle.store.check_process()?;
-        self.release();
-        let moved = self.inner.seek_for_prev(key.as_ref());
-        self.arm_skip_spans();
-        moved
+        self.seek_with(|inner| inner.seek_for_prev(key.as_ref()))
     }
 
     /// Moves to the next key. A cursor without a position does nothing; one that failed returns its
@@ -208,6 +192,19 @@ impl DbCursor {
                 None => self.handle.store.context.blobs.read_at(pointer),
             },
         }
+    }
+
+    /// Moves by a seek, which a forked child may not do.
+    #[inline]
+    fn seek_with(
+        &mut self,
+        seek: impl FnOnce(&mut VisibleCursor<SuperVersionCursor>) -> Result<()>,
+    ) -> Result<()> {
+        self.handle.store.check_process()?;
+        self.release();
+        let moved = seek(&mut self.inner);
+        self.arm_skip_spans();
+        moved
     }
 
     /// Arms the run of hidden entries that the last movement recorded, unless a writer is busy.

@@ -107,6 +107,8 @@ pub struct GarbageState {
 pub struct VersionSizes {
     /// All tables, long values included.
     pub all: GarbageEstimate,
+    /// Bytes of the tables, without long values in files of their own.
+    pub file_bytes: u64,
     /// Maximum of the garbage by the manifest.
     pub garbage_max: GarbageEstimate,
     /// Bytes of an entry of the table with the longest ones, on average.

@@ -49,6 +49,16 @@ fn wait_for(sim: &Sim, seconds: usize, mut work: impl FnMut(), is_reached: impl 
     panic!("the space did not come back in {seconds} s");
 }
 
+/// Waits until the tables have at most 1.3 times the bytes of the hundred keys that are left, and
+/// closes the store.
+fn check_freed(sim: &Sim, db: Db, keyspace: Keyspace) {
+    let live = (100 * VALUE) as u64;
+    wait_for(sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
+    assert_eq!(all(&keyspace).len(), 100);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
 /// Story: a thousand deletes of long values stayed in the memtable, and nothing was freed.
 #[test]
 fn few_deletes_of_long_values_free_their_space() {
@@ -57,11 +67,7 @@ fn few_deletes_of_long_values_free_their_space() {
     for index in 0..KEYS - 100 {
         keyspace.delete(key(index)).unwrap();
     }
-    let live = (100 * VALUE) as u64;
-    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
-    assert_eq!(all(&keyspace).len(), 100);
-    drop(keyspace);
-    db.close().unwrap();
+    check_freed(&sim, db, keyspace);
 }
 
 /// Story: one range delete over everything freed nothing, not even after the store was opened
@@ -75,11 +81,7 @@ fn a_range_delete_frees_its_space_also_after_a_reopen() {
     db.close().unwrap();
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
     let keyspace = existing(&db, "a");
-    let live = (100 * VALUE) as u64;
-    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
-    assert_eq!(all(&keyspace).len(), 100);
-    drop(keyspace);
-    db.close().unwrap();
+    check_freed(&sim, db, keyspace);
 }
 
 /// Writers that never pause keep no deleted space.
@@ -119,9 +121,5 @@ fn a_snapshot_keeps_the_space_of_what_it_shows() {
     }
     assert_eq!(keyspace.iter_at(&snapshot).unwrap().count(), KEYS);
     drop(snapshot);
-    let live = (100 * VALUE) as u64;
-    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
-    assert_eq!(all(&keyspace).len(), 100);
-    drop(keyspace);
-    db.close().unwrap();
+    check_freed(&sim, db, keyspace);
 }

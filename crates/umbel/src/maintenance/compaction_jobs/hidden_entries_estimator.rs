@@ -117,12 +117,12 @@ pub fn find_task(
             None => {}
         }
         if !is_snapshot_held
-            && let Some(task) = task_for_readers(keyspace, &view, all, now, &mut state.garbage)
+            && let Some(task) = task_for_readers(keyspace, &view, &sizes, now, &mut state.garbage)
         {
             return task;
         }
-        if !is_wanted && is_much_in_the_log(keyspace, &version) {
-            match rest_period(&version) {
+        if !is_wanted && is_much_in_the_log(keyspace, &sizes) {
+            match rest_period(&sizes) {
                 rest if quiet_for >= rest => return GarbageTask::Freeze(Arc::clone(keyspace)),
                 rest => wait_for(rest),
             }
@@ -149,19 +149,15 @@ pub fn find_task(
 }
 
 /// Time without writes after which a store is at rest.
-fn rest_period(version: &Version) -> Duration {
-    REST.0.max(Duration::from_secs(bytes(version) / REST.1))
-}
-
-fn bytes(version: &Version) -> u64 {
-    version.tables().map(|(_, table)| table.meta.file_bytes).sum()
+fn rest_period(sizes: &VersionSizes) -> Duration {
+    REST.0.max(Duration::from_secs(sizes.file_bytes / REST.1))
 }
 
 /// Whether the memtable is worth a table.
-fn is_much_in_the_log(keyspace: &KeyspaceState, version: &Version) -> bool {
+fn is_much_in_the_log(keyspace: &KeyspaceState, sizes: &VersionSizes) -> bool {
     let (share, least) = FLUSHED_AT_REST;
     let held = keyspace.super_version.load().active.memtable.bytes() as u64;
-    keyspace.uses_wal() && held >= least.max(bytes(version) / share)
+    keyspace.uses_wal() && held >= least.max(sizes.file_bytes / share)
 }
 
 /// Observed time without writes.
@@ -215,7 +211,8 @@ fn sizes_of(version: &Version) -> VersionSizes {
     }
     let entry_bytes_max = version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0);
     let garbage_max = garbage_max(version, entry_bytes_max);
-    VersionSizes { all, garbage_max, entry_bytes_max }
+    let file_bytes = version.tables().map(|(_, table)| table.meta.file_bytes).sum();
+    VersionSizes { all, file_bytes, garbage_max, entry_bytes_max }
 }
 
 fn size_of(table: &TableFile) -> GarbageEstimate {
@@ -232,16 +229,15 @@ fn entry_bytes(table: &TableFile) -> u64 {
 fn task_for_readers(
     keyspace: &Arc<KeyspaceState>,
     view: &SuperVersion,
-    all: GarbageEstimate,
+    sizes: &VersionSizes,
     now: Duration,
     garbage: &mut GarbageState,
 ) -> Option<GarbageTask> {
     let passed = view.skip_spans.hidden_passed();
     let before = garbage.hidden_passed.get(&keyspace.id).copied().unwrap_or_default();
-    let entries = all.entries + view.active.memtable.entries();
-    let is_soon = garbage
-        .for_readers_at
-        .is_some_and(|last| now.saturating_sub(last) < rest_period(&view.version));
+    let entries = sizes.all.entries + view.active.memtable.entries();
+    let is_soon =
+        garbage.for_readers_at.is_some_and(|last| now.saturating_sub(last) < rest_period(sizes));
     if is_soon || passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN) {
         return None;
     }
@@ -261,7 +257,7 @@ fn task_after_writes(
     wait_for: &mut impl FnMut(Duration),
 ) -> Option<GarbageTask> {
     for (wait, worth) in
-        [(QUIET_PERIOD, WORTHWHILE_SHARE), (rest_period(version), WORTHWHILE_SHARE_AT_REST)]
+        [(QUIET_PERIOD, WORTHWHILE_SHARE), (rest_period(sizes), WORTHWHILE_SHARE_AT_REST)]
     {
         if !sizes.garbage_max.is_share_of(sizes.all, worth) {
             continue;

@@ -68,6 +68,13 @@ struct Span {
     hidden: u32,
 }
 
+impl Span {
+    /// Whether it is proven for a reader at `sequence`.
+    fn is_empty_at(&self, sequence: SequenceNumber) -> bool {
+        matches!(self.state, SpanState::Proven(at) if at <= sequence)
+    }
+}
+
 /// A recorded range that waits to be armed.
 #[derive(Debug, Clone)]
 struct PendingRange {
@@ -361,12 +368,12 @@ impl SpanSet {
     }
 
     fn skip_forward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
-        let is_empty = |span: &Span| matches!(span.state, SpanState::Proven(at) if at <= sequence);
-        let Some((_, first)) = self.containing(key).filter(|(_, span)| is_empty(span)) else {
+        let Some((_, first)) = self.containing(key).filter(|(_, span)| span.is_empty_at(sequence))
+        else {
             return false;
         };
         let mut end = &first.end;
-        while let Some(next) = self.spans.get(end).filter(|span| is_empty(span)) {
+        while let Some(next) = self.spans.get(end).filter(|span| span.is_empty_at(sequence)) {
             end = &next.end;
         }
         target.clear();
@@ -375,13 +382,14 @@ impl SpanSet {
     }
 
     fn skip_backward(&self, key: &[u8], sequence: SequenceNumber, target: &mut Vec<u8>) -> bool {
-        let is_empty = |span: &Span| matches!(span.state, SpanState::Proven(at) if at <= sequence);
-        let Some((mut start, _)) = self.containing(key).filter(|(_, span)| is_empty(span)) else {
+        let Some((mut start, _)) =
+            self.containing(key).filter(|(_, span)| span.is_empty_at(sequence))
+        else {
             return false;
         };
         let before = self.spans.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&start[..])));
         for (earlier, span) in before.rev() {
-            if span.end != *start || !is_empty(span) {
+            if span.end != *start || !span.is_empty_at(sequence) {
                 break;
             }
             start = earlier;
