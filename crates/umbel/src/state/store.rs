@@ -89,17 +89,29 @@ pub struct GarbageState {
     pub drain_requests: usize,
     /// The newest write at the last check, and the time since which it has been the newest.
     pub newest: Option<(SequenceNumber, Duration)>,
-    /// For each keyspace, a version and its sizes.
-    pub sizes: HashMap<u32, (Weak<Version>, VersionSizes)>,
-    /// For each keyspace, the version that was examined and its approximate garbage.
-    pub estimates: HashMap<u32, (Weak<Version>, GarbageEstimate)>,
-    /// For each keyspace, the number of hidden entries that cursors had passed when its garbage was
-    /// last compacted for them.
-    pub hidden_passed: HashMap<u32, u64>,
+    /// The state of each keyspace, by its id.
+    pub keyspaces: HashMap<u32, KeyspaceGarbage>,
+    /// Id of the keyspace that was last examined or worked on beside writes. The next search begins
+    /// after that keyspace.
+    pub last_keyspace: Option<u32>,
     /// Time of the last flush or compaction beside writes for what deletes hide.
     pub beside_writes_at: [Option<Duration>; 2],
     /// Time of the last compaction for hidden entries that cursors passed.
     pub for_readers_at: Option<Duration>,
+}
+
+/// What the search for garbage knows about a keyspace.
+#[derive(Debug, Default)]
+pub struct KeyspaceGarbage {
+    /// The version that `sizes` and `estimate` describe.
+    pub version: Weak<Version>,
+    /// Sizes of the version.
+    pub sizes: VersionSizes,
+    /// Approximate garbage of the version, once it was examined.
+    pub estimate: Option<GarbageEstimate>,
+    /// Number of hidden entries that cursors had passed when the keyspace was last compacted for
+    /// them.
+    pub hidden_passed: u64,
 }
 
 /// Sizes of a version that bound its garbage.

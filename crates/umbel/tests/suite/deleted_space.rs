@@ -123,3 +123,36 @@ fn a_snapshot_keeps_the_space_of_what_it_shows() {
     drop(snapshot);
     check_freed(&sim, db, keyspace);
 }
+
+/// Story: the first keyspace made garbage without pause and took each flush and compaction that
+/// there may be beside writes. The deleted entries of the second one stayed.
+#[test]
+fn a_keyspace_with_new_garbage_does_not_starve_another() {
+    let sim = Sim::new(1);
+    let (db, busy) = filled(&sim);
+    let keyspace = db.keyspace("b", options()).unwrap();
+    for index in 0..KEYS {
+        keyspace.put(key(index), vec![index as u8; VALUE]).unwrap();
+    }
+    keyspace.compact(None, None).unwrap();
+    keyspace.delete_range(key(0), key(KEYS - 100)).unwrap();
+    let live = (100 * VALUE) as u64;
+    let mut seconds = 0;
+    while table_bytes(&keyspace) > 2 * live {
+        assert!(seconds < 40, "{} bytes are left", table_bytes(&keyspace));
+        for index in 0..100 {
+            busy.put(key(index), vec![seconds as u8; VALUE]).unwrap();
+        }
+        busy.flush().unwrap();
+        busy.delete_range(key(0), key(KEYS)).unwrap();
+        for _ in 0..10 {
+            busy.put(b"zzz", b"steady").unwrap();
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        sim.advance(Duration::from_secs(1));
+        seconds += 1;
+    }
+    assert_eq!(all(&keyspace).len(), 100);
+    drop((busy, keyspace));
+    db.close().unwrap();
+}

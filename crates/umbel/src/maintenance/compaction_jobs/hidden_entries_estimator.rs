@@ -83,7 +83,33 @@ pub enum GarbageTask {
 pub struct GarbageProbe(Arc<KeyspaceState>);
 
 /// Finds a keyspace whose garbage is worth a compaction. REQUIRES: there is nothing else to do.
+///
+/// The search begins after the keyspace that had the last task, so none waits for ever.
 pub fn find_task(
+    store: &Store,
+    keyspaces: &[&Arc<KeyspaceState>],
+    state: &mut SchedulerState,
+) -> GarbageTask {
+    let last = state.garbage.last_keyspace;
+    let first = keyspaces.iter().position(|keyspace| Some(keyspace.id) == last);
+    let (before, after) = keyspaces.split_at(first.map_or(0, |first| first + 1));
+    let in_turn: Vec<_> = after.iter().chain(before).copied().collect();
+    let known = &mut state.garbage.keyspaces;
+    if known.len() > keyspaces.len() {
+        known.retain(|id, _| keyspaces.iter().any(|keyspace| keyspace.id == *id));
+    }
+    let task = find_task_in_turn(store, &in_turn, state);
+    state.garbage.last_keyspace = match &task {
+        GarbageTask::Freeze(keyspace) | GarbageTask::Probe(GarbageProbe(keyspace)) => {
+            Some(keyspace.id)
+        }
+        GarbageTask::Compact(job) => Some(job.keyspace.id),
+        GarbageTask::Nothing | GarbageTask::Wait(_) => state.garbage.last_keyspace,
+    };
+    task
+}
+
+fn find_task_in_turn(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
     state: &mut SchedulerState,
@@ -193,15 +219,14 @@ fn known_sizes(
     version: &Arc<Version>,
     garbage: &mut GarbageState,
 ) -> VersionSizes {
+    let known = garbage.keyspaces.entry(keyspace.id).or_default();
     let seen = Arc::downgrade(version);
-    if let Some((known, sizes)) = garbage.sizes.get(&keyspace.id)
-        && Weak::ptr_eq(known, &seen)
-    {
-        return *sizes;
+    if !Weak::ptr_eq(&known.version, &seen) {
+        known.version = seen;
+        known.sizes = sizes_of(version);
+        known.estimate = None;
     }
-    let sizes = sizes_of(version);
-    garbage.sizes.insert(keyspace.id, (seen, sizes));
-    sizes
+    known.sizes
 }
 
 fn sizes_of(version: &Version) -> VersionSizes {
@@ -234,14 +259,14 @@ fn task_for_readers(
     garbage: &mut GarbageState,
 ) -> Option<GarbageTask> {
     let passed = view.skip_spans.hidden_passed();
-    let before = garbage.hidden_passed.get(&keyspace.id).copied().unwrap_or_default();
+    let before = garbage.keyspaces.get(&keyspace.id).map_or(0, |known| known.hidden_passed);
     let entries = sizes.all.entries + view.active.memtable.entries();
     let is_soon =
         garbage.for_readers_at.is_some_and(|last| now.saturating_sub(last) < rest_period(sizes));
     if is_soon || passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN) {
         return None;
     }
-    garbage.hidden_passed.insert(keyspace.id, passed);
+    garbage.keyspaces.entry(keyspace.id).or_default().hidden_passed = passed;
     garbage.for_readers_at = Some(now);
     pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
 }
@@ -290,6 +315,7 @@ fn task_beside_writes(
         return Some(GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace))));
     };
     garbage.beside_writes_at[1] = Some(now);
+    garbage.last_keyspace = Some(keyspace.id);
     if !found.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES) {
         return None;
     }
@@ -362,8 +388,8 @@ fn known_estimate(
     version: &Arc<Version>,
     garbage: &GarbageState,
 ) -> Option<GarbageEstimate> {
-    let (seen, found) = garbage.estimates.get(&keyspace.id)?;
-    Weak::ptr_eq(seen, &Arc::downgrade(version)).then_some(*found)
+    let known = garbage.keyspaces.get(&keyspace.id)?;
+    known.estimate.filter(|_| Weak::ptr_eq(&known.version, &Arc::downgrade(version)))
 }
 
 impl GarbageProbe {
@@ -375,8 +401,11 @@ impl GarbageProbe {
         let found = estimate(store, &version, || preemption.should_preempt(store, &self.0))
             .unwrap_or(Some(GarbageEstimate::default()));
         let Some(found) = found else { return };
-        let found = (Arc::downgrade(&version), found);
-        store.scheduler_lock().garbage.estimates.insert(self.0.id, found);
+        let mut state = store.scheduler_lock();
+        let Some(known) = state.garbage.keyspaces.get_mut(&self.0.id) else { return };
+        if Weak::ptr_eq(&known.version, &Arc::downgrade(&version)) {
+            known.estimate = Some(found);
+        }
     }
 }
 
@@ -394,9 +423,11 @@ fn estimate(
         }
         let sampled = sample(store, version, level, table)?;
         let scaled = |part: u64| part.saturating_mul(table.meta.entries) / sampled.keys.max(1);
+        // A few samples that meet long entries say little about their share.
+        let bytes_max = tables_below(version, level, table).map(|other| size_of(other).bytes).sum();
         garbage.add(GarbageEstimate {
             entries: scaled(sampled.hiding) + table.meta.deletes,
-            bytes: scaled(sampled.hidden_bytes),
+            bytes: scaled(sampled.hidden_bytes).min(bytes_max),
         });
         if table.meta.range_tombstones > 0 {
             garbage.add(hidden_by_ranges(version, level, table)?);
