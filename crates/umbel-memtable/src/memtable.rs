@@ -139,9 +139,16 @@ impl Memtable {
 
     /// Adds the range tombstones, cut where they overlap, in one or more runs. For a point read
     /// [`Memtable::covering`] is cheaper.
-    pub fn add_fragmented_tombstones(&self, to: &mut Vec<Arc<FragmentedTombstones>>) {
+    ///
+    /// While another thread cuts, the caller waits if `may_wait`. Otherwise the caller cuts for
+    /// itself, as it must in a forked child, where that thread does not exist.
+    pub fn add_fragmented_tombstones(
+        &self,
+        to: &mut Vec<Arc<FragmentedTombstones>>,
+        may_wait: bool,
+    ) {
         if let Some(tombstones) = self.tombstones.get() {
-            tombstones.add_fragments(to);
+            tombstones.add_fragments(to, may_wait);
         }
     }
 

@@ -135,12 +135,8 @@ impl RangeTombstones {
         let count = self.count.load(Ordering::Acquire);
         let mut fragmented = self.fragmented.load();
         if count.saturating_sub(fragmented.count) > UNFRAGMENTED_MAX {
-            // While another reader cuts, this one searches the rest one by one.
-            match self.fragmenting.try_lock() {
-                Ok(_cutting) => self.fragment(count),
-                Err(TryLockError::Poisoned(_)) => self.fragment(count),
-                Err(TryLockError::WouldBlock) => {}
-            }
+            // While another thread cuts, this one searches the rest one by one.
+            self.fragment_unless_busy(count);
             fragmented = self.fragmented.load();
         }
         let in_runs =
@@ -152,16 +148,17 @@ impl RangeTombstones {
     }
 
     /// Adds the fragments of at least those tombstones whose `push` happened before this call.
-    pub(crate) fn add_fragments(&self, to: &mut Vec<Arc<FragmentedTombstones>>) {
+    ///
+    /// While another thread cuts, the caller waits if `may_wait`, and otherwise cuts for itself.
+    pub(crate) fn add_fragments(&self, to: &mut Vec<Arc<FragmentedTombstones>>, may_wait: bool) {
         let count = self.count.load(Ordering::Acquire);
         let mut fragmented = self.fragmented.load();
         if fragmented.count < count {
-            // While another thread cuts, this one cuts the rest for itself: in a forked child that
-            // thread does not exist.
-            match self.fragmenting.try_lock() {
-                Ok(_cutting) => self.fragment(count),
-                Err(TryLockError::Poisoned(_)) => self.fragment(count),
-                Err(TryLockError::WouldBlock) => {}
+            if may_wait {
+                let _cutting = self.fragmenting.lock().ignore_poison();
+                self.fragment(count);
+            } else {
+                self.fragment_unless_busy(count);
             }
             fragmented = self.fragmented.load();
         }
@@ -170,6 +167,15 @@ impl RangeTombstones {
             to.push(Arc::new(FragmentedTombstones::new(rest)));
         }
         to.extend(fragmented.runs.iter().map(|run| Arc::clone(&run.fragments)));
+    }
+
+    /// Cuts the first `count` tombstones or more, unless another thread cuts.
+    fn fragment_unless_busy(&self, count: usize) {
+        match self.fragmenting.try_lock() {
+            Ok(_cutting) => self.fragment(count),
+            Err(TryLockError::Poisoned(_)) => self.fragment(count),
+            Err(TryLockError::WouldBlock) => {}
+        }
     }
 
     /// Cuts the first `count` tombstones or more. The writer does not wait meanwhile.
@@ -217,6 +223,33 @@ mod tests {
             assert_eq!(tombstones.covering(&77_u32.to_be_bytes(), 77), None);
             assert!(tombstones.memory_bytes() > 5_000 * size_of::<StoredTombstone>());
         }
+    }
+
+    /// Each cursor beside one that cut 100,000 tombstones cut them for itself, too, and held its
+    /// own copy.
+    #[test]
+    fn threads_share_one_cut() {
+        let tombstones = RangeTombstones::new();
+        for number in 0..10_000_u32 {
+            let (start, end) = (number.to_be_bytes(), (20_000 - number).to_be_bytes());
+            let (start, end, sequence) = (&start, &end, u64::from(number) + 1);
+            tombstones.push(RangeTombstoneRef { start, end, sequence });
+        }
+        let cut = |may_wait| {
+            let mut parts = Vec::new();
+            tombstones.add_fragments(&mut parts, may_wait);
+            parts
+        };
+        let held = tombstones.fragmenting.lock().unwrap();
+        let alone = cut(false);
+        let parts = std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| cut(true))).collect();
+            drop(held);
+            waiting.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(parts.iter().all(|part| part.len() == 1 && Arc::ptr_eq(&part[0], &parts[0][0])));
+        assert!(alone.len() == 1 && !Arc::ptr_eq(&alone[0], &parts[0][0]));
+        assert_eq!(alone[0].len(), parts[0][0].len());
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn a_filter_says_no_and_its_absence_maybe() {
 /// The newest tombstone over `key` at `sequence`, by the fragments.
 pub fn newest_over(memtable: &Memtable, key: &[u8], sequence: u64) -> Option<u64> {
     let mut runs = Vec::new();
-    memtable.add_fragmented_tombstones(&mut runs);
+    memtable.add_fragmented_tombstones(&mut runs, true);
     runs.iter().filter_map(|run| run.covering(key, sequence)).max()
 }
 
@@ -33,7 +33,7 @@ fn range_tombstones_are_cut_once() {
     let memtable = memtable(10);
     let fragments = || {
         let mut runs = Vec::new();
-        memtable.add_fragmented_tombstones(&mut runs);
+        memtable.add_fragmented_tombstones(&mut runs, true);
         runs
     };
     assert!(!memtable.has_tombstones() && fragments().is_empty());

@@ -42,7 +42,7 @@ pub fn tombstones_of_memtables<'a>(
     memtables: impl Iterator<Item = &'a Arc<Memtable>>,
 ) -> TombstoneRuns {
     let mut parts = Vec::new();
-    memtables.for_each(|memtable| memtable.add_fragmented_tombstones(&mut parts));
+    memtables.for_each(|memtable| memtable.add_fragmented_tombstones(&mut parts, true));
     let mut runs = TombstoneRuns::default();
     runs.push_single(parts);
     runs

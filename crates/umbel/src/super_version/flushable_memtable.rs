@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_base::{SequenceNumber, ValueKind};
+use umbel_base::{FragmentedTombstones, SequenceNumber, ValueKind};
+use umbel_env::ProcessMark;
 use umbel_memtable::{Memtable, MemtableOptions};
 
 use crate::fs::blob_files::BlobFile;
@@ -31,6 +32,8 @@ pub struct MemtableSlot {
     /// Sequence number of its first write; `u64::MAX` if it is empty.
     first_sequence: AtomicU64,
     write_state: MemtableWriteState,
+    /// The process that made it.
+    process: ProcessMark,
 }
 
 /// State of a [`MemtableSlot`] that changes with each write, in a cache line apart from the state
@@ -61,6 +64,7 @@ impl MemtableSlot {
             memtable: Arc::new(Memtable::new(&options)),
             first_sequence: AtomicU64::new(u64::MAX),
             write_state: MemtableWriteState::default(),
+            process: ProcessMark::current(),
         }
     }
 
@@ -97,6 +101,12 @@ impl MemtableSlot {
             self.first_sequence.store(sequence, Ordering::Release);
         }
         self.write_state.last_sequence.store(sequence, Ordering::Release);
+    }
+
+    /// Adds the range tombstones, cut where they overlap. Threads that need them at the same time
+    /// share the work, except in a forked child, which must not wait for another thread.
+    pub fn add_fragmented_tombstones(&self, to: &mut Vec<Arc<FragmentedTombstones>>) {
+        self.memtable.add_fragmented_tombstones(to, self.process.is_current());
     }
 
     /// Number of deletes in it, without range tombstones.

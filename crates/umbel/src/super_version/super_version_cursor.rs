@@ -239,7 +239,7 @@ impl RangeTombstoneSource for SuperVersionCursor {
         let view = &*self.super_version;
         let mut runs = TombstoneRuns::default();
         let mut parts = Vec::new();
-        view.memtables().for_each(|buffer| buffer.memtable.add_fragmented_tombstones(&mut parts));
+        view.memtables().for_each(|buffer| buffer.add_fragmented_tombstones(&mut parts));
         runs.push_single(parts);
         let index = view.version.range_tombstone_index();
         let overlaps = |near: &&TableBounds| overlaps(near.table(), lower, upper);
