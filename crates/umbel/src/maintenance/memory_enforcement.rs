@@ -35,7 +35,8 @@ pub struct MemoryUsage {
     pub log: u64,
     /// Buffers of running compactions and flushes, about.
     pub compactions: u64,
-    /// Open cursors, and blocks that are in memory only because a cursor is in them.
+    /// Open cursors, blocks that are in memory only because a cursor is in them, and the skip spans
+    /// that cursors left.
     pub cursors: u64,
 }
 
@@ -75,8 +76,12 @@ pub fn measure(store: &Store, log: u64) -> MemoryUsage {
             + existence_bytes(&keyspaces),
         log,
         compactions: store.budget.compactions.load(Ordering::Relaxed),
-        cursors: store.budget.cursors.bytes(),
+        cursors: store.budget.cursors.bytes() + skip_span_bytes(&keyspaces),
     }
+}
+
+fn skip_span_bytes(keyspaces: &[Arc<KeyspaceState>]) -> u64 {
+    keyspaces.iter().map(|it| it.super_version.load().skip_spans.memory_bytes()).sum()
 }
 
 fn existence_bytes(keyspaces: &[Arc<KeyspaceState>]) -> u64 {

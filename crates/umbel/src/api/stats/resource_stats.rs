@@ -36,7 +36,7 @@ pub struct MemoryStats {
     pub log_bytes: u64,
     /// Buffers of running flushes and compactions, about.
     pub compaction_bytes: u64,
-    /// Open cursors and iterators, and evicted blocks that they still read.
+    /// Open cursors and iterators, evicted blocks that they still read, and skip spans.
     pub cursor_bytes: u64,
     /// Whether cursors take so much memory that they keep copies of their entries instead of
     /// blocks.

@@ -48,6 +48,8 @@ pub struct SkipSpans {
     flags: AtomicU8,
     /// Hidden entries that cursors stepped through in long runs.
     hidden_passed: AtomicU64,
+    /// Memory of the spans, about.
+    memory_bytes: AtomicU64,
     set: Mutex<SpanSet>,
 }
 
@@ -117,6 +119,13 @@ impl SkipSpans {
         let spans = if set.spans.is_empty() { 0 } else { HAS_SPANS };
         let pending = if set.pending.is_empty() { 0 } else { HAS_PENDING };
         self.flags.store(spans | pending, Ordering::Relaxed);
+        let bytes = set.key_bytes + set.spans.len() * size_of::<(Vec<u8>, Span)>();
+        self.memory_bytes.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Memory of the spans, about.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
     }
 
     /// Whether writes must be passed to [`SkipSpans::note_write`].

@@ -185,6 +185,8 @@ fn spans_of_the_fewest_hidden_entries_are_dropped_first() {
     }
     let (count, bytes) = spans.counts();
     assert!(count <= SPANS_MAX && bytes <= KEY_BYTES_MAX, "{count} spans, {bytes} bytes");
+    let memory = spans.memory_bytes();
+    assert!(memory > bytes as u64 && memory < 2 * KEY_BYTES_MAX as u64, "{memory} bytes");
     let mut target = Vec::new();
     let start = |number: u64| [&number.to_be_bytes()[..], &[0]].concat();
     let mut heavy = (0..4 * SPANS_MAX as u64).step_by(16);
