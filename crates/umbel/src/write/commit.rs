@@ -283,9 +283,10 @@ pub fn replay(store: &Store, writes: &WriteBatch) -> Result<()> {
     for write in writes.iter() {
         state.last_sequence += 1;
         let hash = hash_and_prefetch(&write);
-        if insert_into_memtable(store, &write, hash, state.last_sequence) {
-            write.keyspace.super_version.freeze(&write.keyspace.options());
-        }
+        insert_into_memtable(store, &write, hash, state.last_sequence);
+    }
+    for keyspace in writes.keyspaces().iter().filter(|keyspace| keyspace.has_full_memtable()) {
+        keyspace.super_version.freeze(&keyspace.options());
     }
     store.snapshots.publish(state.last_sequence);
     state.bytes_since_check += writes.bytes() as u64;

@@ -5,6 +5,7 @@
 //! means that the successor's records come after a hole and do not count. Where one of them proves
 //! that the earlier segment was durable, the segment is damaged, which is an error.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -69,10 +70,18 @@ pub fn replay(
     let (mut old, mut ends) = (Vec::new(), Vec::new());
     let mut torn: Option<TornTail> = None;
     let mut unsynced = Vec::new();
+    let keyspaces_by_id = keyspaces.iter().map(|it| (it.id, Arc::clone(it))).collect();
     for (id, log) in state.logs.clone() {
         let path = filenames::segment(folder, id);
         if let Some(earlier) = torn.take() {
-            let mut target = ReplayTarget { keyspaces, state, context, recovery_flush };
+            let mut target = ReplayTarget {
+                keyspaces,
+                keyspaces_by_id: &keyspaces_by_id,
+                full: BTreeSet::new(),
+                state,
+                context,
+                recovery_flush,
+            };
             let (still_torn, last) = earlier.at_end_of(env, &path, (id, log), &mut target)?;
             (torn, replayed_through) = (still_torn, replayed_through.max(last));
             if torn.is_some() {
@@ -81,7 +90,14 @@ pub fn replay(
                 continue;
             }
         }
-        let mut target = ReplayTarget { keyspaces, state, context, recovery_flush };
+        let mut target = ReplayTarget {
+            keyspaces,
+            keyspaces_by_id: &keyspaces_by_id,
+            full: BTreeSet::new(),
+            state,
+            context,
+            recovery_flush,
+        };
         let (segment, reader) = replay_segment(env, &path, id, log, &mut target)?;
         replayed_through = replayed_through.max(segment.last_sequence);
         ends.push((id, segment.outcome.end));
@@ -191,6 +207,9 @@ fn sync_in_place(env: &Env, folder: &Path, logs: &[RecordRange]) -> Result<()> {
 
 struct ReplayTarget<'a, 'b> {
     keyspaces: &'a [Arc<KeyspaceState>],
+    keyspaces_by_id: &'a HashMap<u32, Arc<KeyspaceState>>,
+    /// Ids of the keyspaces whose memtables the current record filled.
+    full: BTreeSet<u32>,
     state: &'a ManifestState,
     context: &'a SharedTableState,
     recovery_flush: &'a mut RecoveryFlush<'b>,
@@ -313,6 +332,7 @@ fn read_records(
             needed |= target.apply(sequence, write)?;
             last_sequence = sequence;
         }
+        target.freeze_full_memtables();
     }
     let mut outcome = reader.outcome();
     if let LogState::Recovered(end) = log {
@@ -333,13 +353,11 @@ impl ReplayTarget<'_, '_> {
         if sequence <= record.flushed_through {
             return Ok(false);
         }
-        let Some(keyspace) = self.keyspaces.iter().find(|k| k.id == write.keyspace) else {
-            return Ok(false);
-        };
+        let Some(keyspace) = self.keyspaces_by_id.get(&write.keyspace) else { return Ok(false) };
         let view = keyspace.super_version.load();
         self.insert(keyspace, &view, sequence, write);
         if view.active.is_full(keyspace.memtable_bytes_max()) {
-            keyspace.super_version.freeze(&keyspace.options());
+            self.full.insert(write.keyspace);
         }
         drop(view);
         self.recovery_flush.note(
@@ -349,6 +367,17 @@ impl ReplayTarget<'_, '_> {
             write.key.len() + write.value.len(),
         )?;
         Ok(true)
+    }
+
+    /// Freezes the memtables that the last record filled. A record is one batch, which a commit
+    /// does not spread over several memtables either.
+    fn freeze_full_memtables(&mut self) {
+        for id in std::mem::take(&mut self.full) {
+            let Some(keyspace) = self.keyspaces_by_id.get(&id) else { continue };
+            if keyspace.has_full_memtable() {
+                keyspace.super_version.freeze(&keyspace.options());
+            }
+        }
     }
 
     fn insert(

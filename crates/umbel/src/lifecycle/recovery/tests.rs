@@ -191,6 +191,30 @@ fn replayed_writes_over_memtable_limit_are_flushed() {
     }
 }
 
+/// A batch of 1,000 range deletes was one memtable before the crash and four after: each was cut
+/// apart from the others, and each was a table later.
+#[test]
+fn batch_of_range_deletes_is_replayed_into_one_memtable() {
+    let sim = Sim::new(3);
+    let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("a new store");
+    let keyspaces = ["left", "right"].map(|name| db.keyspace(name, None).expect("a keyspace"));
+    let mut batch = db.batch();
+    for number in 0..1_000 {
+        for keyspace in &keyspaces {
+            batch.delete_range(keyspace, name(number), name(2_000 - number));
+        }
+    }
+    batch.commit(None).expect("a write");
+    keyspaces[0].put(name(1), "after").expect("a write");
+    let image = sim.kill_image();
+    let options = with_buffers(&image, 64 << 20);
+    let store = crate::lifecycle::open::open(Path::new(FOLDER), options, false).expect("it opens");
+    for keyspace in &store.keyspaces() {
+        let view = keyspace.super_version.load();
+        assert_eq!(view.frozen.len() + view.version.tables().count(), 1, "{}", keyspace.name);
+    }
+}
+
 #[test]
 fn replay_within_original_memory_flushes_nothing() {
     let sim = killed_with_full_memtables();
