@@ -5,6 +5,7 @@
 //! after the change that drops it is durable. A reader pins before it reads the list of files.
 //! So a reader whose pin was not found reads that change, and does not use the file.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,19 +19,17 @@ pub struct PinnedFiles {
     files: Arc<dyn FileSystem>,
     /// `None` where the store is open for reading only, and after it was closed.
     lock: Mutex<Option<Box<dyn Lock>>>,
-    /// The oldest version first.
-    kept: Mutex<Vec<PinnedFile>>,
+    kept: Mutex<KeptFiles>,
     /// The number of files kept, and their bytes.
     totals: (AtomicU64, AtomicU64),
 }
 
-/// A file that is kept.
-#[derive(Debug)]
-struct PinnedFile {
-    path: PathBuf,
-    bytes: u64,
-    /// Readers of this version or an earlier one may know it.
-    version: u64,
+/// The files that are kept.
+#[derive(Debug, Default)]
+struct KeptFiles {
+    /// By version and path. Readers of this version or an earlier one may know the file.
+    bytes: BTreeMap<(u64, PathBuf), u64>,
+    paths: HashSet<PathBuf>,
 }
 
 impl PinnedFiles {
@@ -40,7 +39,7 @@ impl PinnedFiles {
         PinnedFiles { files, lock, kept, totals: sums }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<PinnedFile>> {
+    fn kept(&self) -> MutexGuard<'_, KeptFiles> {
         self.kept.lock().ignore_poison()
     }
 
@@ -60,20 +59,20 @@ impl PinnedFiles {
             let _ = self.files.remove_file(path);
             return;
         }
-        if kept.iter().any(|file| file.path == path) {
+        if kept.paths.contains(path) {
             return;
         }
         let opened = self.files.open(path, Access::Read);
         let bytes = opened.and_then(|file| file.len()).unwrap_or(0);
         self.totals.0.fetch_add(1, Ordering::Relaxed);
         self.totals.1.fetch_add(bytes, Ordering::Relaxed);
-        let at = kept.partition_point(|file| file.version <= version);
-        kept.insert(at, PinnedFile { path: path.to_path_buf(), bytes, version });
+        kept.paths.insert(path.to_path_buf());
+        kept.bytes.insert((version, path.to_path_buf()), bytes);
     }
 
     /// Whether a file is kept.
     pub fn contains(&self, path: &Path) -> bool {
-        self.is_nonempty() && self.kept().iter().any(|file| file.path == path)
+        self.is_nonempty() && self.kept().paths.contains(path)
     }
 
     /// Whether files are kept.
@@ -93,11 +92,18 @@ impl PinnedFiles {
         }
         let mut kept = self.kept();
         // A pin of one version is one of every later version.
-        let free = kept.iter().take_while(|file| !self.is_pinned_through(file.version)).count();
-        for file in kept.drain(..free) {
+        let mut unpinned = None;
+        while let Some(file) = kept.bytes.first_entry() {
+            let version = file.key().0;
+            if unpinned != Some(version) && self.is_pinned_through(version) {
+                break;
+            }
+            unpinned = Some(version);
+            let ((_, path), bytes) = file.remove_entry();
+            kept.paths.remove(&path);
             self.totals.0.fetch_sub(1, Ordering::Relaxed);
-            self.totals.1.fetch_sub(file.bytes, Ordering::Relaxed);
-            let _ = self.files.remove_file(&file.path);
+            self.totals.1.fetch_sub(bytes, Ordering::Relaxed);
+            let _ = self.files.remove_file(&path);
         }
     }
 

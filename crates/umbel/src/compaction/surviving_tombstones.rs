@@ -67,17 +67,21 @@ impl<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> BoundSweep<'a, I> {
 pub struct SurvivingTombstones<'a> {
     /// Sorted by start, end and sequence number.
     tombstones: Vec<RangeTombstoneRef<'a>>,
-    /// Whether they are sorted by end, too.
-    are_ends_sorted: bool,
+    /// The greatest end of each [`END_BLOCK`] consecutive tombstones.
+    block_ends: Vec<&'a [u8]>,
 }
+
+/// Number of tombstones that a search for those over a table passes over at once.
+const END_BLOCK: usize = 64;
 
 impl<'a> SurvivingTombstones<'a> {
     fn new(mut tombstones: Vec<RangeTombstoneRef<'a>>) -> SurvivingTombstones<'a> {
         if !tombstones.is_sorted() {
             tombstones.sort_unstable();
         }
-        let are_ends_sorted = tombstones.is_sorted_by_key(|tombstone| tombstone.end);
-        SurvivingTombstones { tombstones, are_ends_sorted }
+        let greatest = |block: &[RangeTombstoneRef<'a>]| block.iter().map(|t| t.end).max();
+        let block_ends = tombstones.chunks(END_BLOCK).filter_map(greatest).collect();
+        SurvivingTombstones { tombstones, block_ends }
     }
 
     /// Whether there are none.
@@ -101,13 +105,9 @@ impl<'a> SurvivingTombstones<'a> {
     {
         let starts_before = |key| self.tombstones.partition_point(|t| t.start < key);
         let end = upper.map_or(self.tombstones.len(), starts_before);
-        let begin = match lower {
-            Some(key) if self.are_ends_sorted => {
-                self.tombstones[..end].partition_point(|tombstone| tombstone.end <= key)
-            }
-            _ => 0,
-        };
-        self.tombstones[begin..end].iter().filter_map(move |tombstone| {
+        let blocks = self.tombstones[..end].chunks(END_BLOCK).zip(&self.block_ends);
+        let blocks = blocks.filter(move |(_, end)| lower.is_none_or(|lower| lower < **end));
+        blocks.flat_map(|(block, _)| block).filter_map(move |tombstone| {
             let start = lower.map_or(tombstone.start, |lower| lower.max(tombstone.start));
             let end = upper.map_or(tombstone.end, |upper| upper.min(tombstone.end));
             (start < end).then_some(RangeTombstoneRef { start, end, ..*tombstone })
@@ -197,5 +197,42 @@ impl<'a> StripeSweep<'a> {
         }
         let ended = std::mem::replace(&mut self.newest, newest.map(|sequence| (sequence, key)));
         ended.map(|(sequence, start)| RangeTombstoneRef { start, end: key, sequence })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A compaction with a snapshot read all tombstones again for each table that it wrote.
+    #[test]
+    fn search_for_tombstones_of_a_table_passes_over_those_before_it() {
+        let keys: Vec<[u8; 4]> = (0..20_000_u32).map(u32::to_be_bytes).collect();
+        let tombstone = |start: usize, end: usize, sequence| {
+            let (start, end) = (keys[start].as_slice(), keys[end].as_slice());
+            RangeTombstoneRef { start, end, sequence }
+        };
+        // A long one of an older stripe between short ones: the ends are not in order.
+        let short = (0..9_000).map(|at| tombstone(2 * at, 2 * at + 1, 100));
+        let tombstones: Vec<_> = short.chain([tombstone(3, 19_000, 5)]).collect();
+        let surviving =
+            surviving_tombstones(tombstones, &SnapshotStripes::new(vec![50]), |_, _| false);
+        for (lower, upper) in [(0, 1), (2, 8), (4_000, 4_100), (17_990, 19_999), (19_500, 19_999)] {
+            let (lower, upper) = (keys[lower].as_slice(), keys[upper].as_slice());
+            let found: Vec<_> = surviving.within(Some(lower), Some(upper)).collect();
+            let expected: Vec<_> = surviving
+                .iter()
+                .map(|t| RangeTombstoneRef {
+                    start: t.start.max(lower),
+                    end: t.end.min(upper),
+                    ..t
+                })
+                .filter(|t| t.start < t.end)
+                .collect();
+            assert_eq!(found, expected);
+        }
+        let lower = keys[17_000].as_slice();
+        let passed = surviving.block_ends.iter().filter(|end| **end <= lower).count();
+        assert!(passed > 120, "{passed} of {}", surviving.block_ends.len());
     }
 }

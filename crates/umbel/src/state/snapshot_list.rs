@@ -36,7 +36,7 @@ struct SnapshotStates {
 pub struct AwaitedRelease {
     /// The sequence number that the oldest reader must reach.
     pub oldest: Option<SequenceNumber>,
-    /// States of which one must be released.
+    /// States of which one must be released, ascending.
     pub released_one_of: Vec<SequenceNumber>,
 }
 
@@ -95,7 +95,7 @@ impl SnapshotList {
             *count -= 1;
             if *count == 0 {
                 held.counts.remove(&sequence);
-                is_released = held.awaited.released_one_of.contains(&sequence);
+                is_released = held.awaited.released_one_of.binary_search(&sequence).is_ok();
             }
         }
         let oldest = self.oldest_of(&held);

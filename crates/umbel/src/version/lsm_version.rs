@@ -2,6 +2,7 @@
 
 use std::array;
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use umbel_base::limits::LEVELS;
@@ -184,11 +185,16 @@ impl Version {
         added: &[(usize, Arc<TableFile>)],
     ) -> Result<Version> {
         let mut next = self.clone();
+        let mut removed_by_level: BTreeMap<usize, HashSet<u64>> = BTreeMap::new();
         for &(level, id) in removed {
-            let tables = &mut next.levels[level];
-            let before = tables.len();
-            tables.retain(|table| table.meta.id != id);
-            if tables.len() + 1 != before {
+            if !removed_by_level.entry(level).or_default().insert(id) {
+                let message = format!("internal: table {id} is removed twice");
+                return Err(Error::invalid(message));
+            }
+        }
+        for (level, mut ids) in removed_by_level {
+            next.levels[level].retain(|table| !ids.remove(&table.meta.id));
+            if let Some(id) = ids.into_iter().min() {
                 let message = format!("internal: table {id} is not in level {level}");
                 return Err(Error::invalid(message));
             }

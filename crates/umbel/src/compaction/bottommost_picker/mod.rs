@@ -85,6 +85,7 @@ fn is_worthwhile(table: &TableInfo) -> bool {
 /// readers may use.
 pub fn pick_rewrite(view: &PickerInput, readers: &[u64]) -> BottommostRewrite {
     let mut found = BottommostRewrite::default();
+    let mut retained_for = Vec::new();
     for table in view.level(LAST_LEVEL).iter().filter(|table| !table.busy && is_worthwhile(table)) {
         if is_stale(table, readers) {
             let pick = Some(rewrite(std::slice::from_ref(table)));
@@ -92,10 +93,21 @@ pub fn pick_rewrite(view: &PickerInput, readers: &[u64]) -> BottommostRewrite {
         }
         found.oldest_reader_needed =
             Some(found.oldest_reader_needed.unwrap_or(u64::MAX).min(table.sequence_max));
-        let held = table.retained_for.iter().flat_map(|states| within(readers, *states));
-        found.blocking_snapshots.extend(held);
+        retained_for.extend_from_slice(table.retained_for);
     }
+    found.blocking_snapshots = within_any(readers, retained_for);
     found
+}
+
+/// Returns the `readers` within any of the closed intervals, ascending, each once.
+fn within_any(readers: &[u64], mut intervals: Vec<(u64, u64)>) -> Vec<u64> {
+    intervals.sort_unstable();
+    let mut held = Vec::new();
+    for (first, last) in intervals {
+        let after_held = held.last().map_or(first, |newest: &u64| first.max(newest + 1));
+        held.extend_from_slice(within(readers, (after_held, last)));
+    }
+    held
 }
 
 /// Returns the first tables within `start..end` after `resume_after` to rewrite for this reason.

@@ -89,6 +89,18 @@ fn shared_versions_are_dropped_with_their_last_reader() {
     assert_eq!(found.inputs, [(LAST_LEVEL, vec![1])]);
 }
 
+/// Each snapshot was listed once for each table that keeps versions for it.
+#[test]
+fn snapshots_that_block_many_tables_are_listed_once() {
+    let states = [(1, 5), (2, 3), (4, 9), (12, 12)];
+    let tables = (0..1_000)
+        .map(|id| TableInfo { retained_for: &states, ..table(id, 50, b"ac", (0, 9)) })
+        .collect();
+    let readers: Vec<u64> = (0..10).chain([12, 20]).collect();
+    let waits = pick_rewrite(&view(tables), &readers);
+    assert_eq!(waits.blocking_snapshots, [1, 2, 3, 4, 5, 6, 7, 8, 9, 12]);
+}
+
 #[test]
 fn manual_compaction_rewrites_each_numbered_table_once() {
     let last = vec![

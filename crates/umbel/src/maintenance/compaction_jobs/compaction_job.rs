@@ -1,5 +1,6 @@
 //! Compaction job: merges the inputs, writes the outputs, and installs both in one edit.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -167,10 +168,9 @@ pub fn pick_range(
 fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> CompactionJob {
     let mut inputs = Vec::new();
     for (level, ids) in &picked.inputs {
-        let tables = &version.levels[*level];
-        inputs.extend(
-            tables.iter().filter(|t| ids.contains(&t.meta.id)).map(|t| (*level, Arc::clone(t))),
-        );
+        let ids: HashSet<u64> = ids.iter().copied().collect();
+        let picked = version.levels[*level].iter().filter(|table| ids.contains(&table.meta.id));
+        inputs.extend(picked.map(|table| (*level, Arc::clone(table))));
     }
     if picked.level > 0
         && picked.level < LAST_LEVEL
@@ -209,9 +209,10 @@ fn find_older_tables(
     let smallest = inputs.iter().map(|(_, table)| table.meta.smallest.as_slice()).min();
     let largest = inputs.iter().map(|(_, table)| table.meta.largest.as_slice()).max();
     let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
-    let is_input = |id: u64| inputs.iter().any(|(_, table)| table.meta.id == id);
-    let near =
-        |table: &&Arc<TableFile>| overlaps(table, smallest, largest) && !is_input(table.meta.id);
+    let input_ids: HashSet<u64> = inputs.iter().map(|(_, table)| table.meta.id).collect();
+    let near = |table: &&Arc<TableFile>| {
+        overlaps(table, smallest, largest) && !input_ids.contains(&table.meta.id)
+    };
     let mut beneath: Vec<Vec<Arc<TableFile>>> = Vec::new();
     let first = if source == 0 { 0 } else { source + 1 };
     for (level, tables) in version.levels.iter().enumerate().skip(first) {
