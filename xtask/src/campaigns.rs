@@ -67,6 +67,12 @@ pub fn rivals(arguments: &[String]) -> bool {
     run_rivals("umbel-rivals", &engine_features(), arguments)
 }
 
+/// Builds and runs the comparison of the disk space that engines free after deletes. Returns
+/// whether it succeeded.
+pub fn deletions(arguments: &[String]) -> bool {
+    run_rivals("deletions", &engine_features(), arguments)
+}
+
 /// Builds and runs the comparison of engines as queues and time series. Returns whether it
 /// succeeded.
 pub fn queues(arguments: &[String]) -> bool {

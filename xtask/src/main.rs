@@ -21,6 +21,7 @@ cargo xtask console                        the console in Chromium; pictures go 
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             comparison with other engines
 cargo xtask queues [ARGUMENTS]             engines as queues and time series
+cargo xtask deletions [ARGUMENTS]          disk space that engines free after deletes
 cargo xtask filters [ARGUMENTS]            comparison with filters of other crates
 cargo xtask serving [ARGUMENTS]            comparison of the server with a bare server
 cargo xtask instructions [--write]         hot operations, counted against the baseline
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         ("torture", _) => campaigns::torture(rest),
         ("rivals", _) => campaigns::rivals(rest),
         ("queues", _) => campaigns::queues(rest),
+        ("deletions", _) => campaigns::deletions(rest),
         ("filters", _) => campaigns::filters(rest),
         ("serving", _) => campaigns::serving(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
@@ -82,7 +84,7 @@ fn main() -> ExitCode {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
                  clients, console, docs, kills, starts, audit, instructions, torture, rivals, \
-                 queues, filters, serving and fuzz"
+                 queues, deletions, filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

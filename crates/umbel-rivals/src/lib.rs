@@ -4,6 +4,7 @@
 //! Unsafe code is in the files that call a C library, and nowhere else. Pebble is written in Go:
 //! `build.rs` makes a C library of the folder `pebble`.
 
+pub mod deletions;
 pub mod kv;
 pub mod queues;
 pub mod whole_number;

@@ -214,6 +214,13 @@ pub trait Store: Sync {
         self.write_all(source)
     }
 
+    /// Deletes all keys of `start..end` by one range delete. Returns `false` where the engine has
+    /// no such call.
+    fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<bool> {
+        let _ = (start, end);
+        Ok(false)
+    }
+
     /// Puts an entry durably against power loss.
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()>;
 

@@ -135,6 +135,11 @@ impl Store for UmbelStore {
         Ok(())
     }
 
+    fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<bool> {
+        self.keyspace.delete_range(start, end)?;
+        Ok(true)
+    }
+
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
         let mut batch = self.db.batch();
         batch.put(&self.keyspace, key, value);

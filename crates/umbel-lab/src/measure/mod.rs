@@ -147,7 +147,7 @@ fn processor_ns(clock: ClockId) -> u64 {
 }
 
 /// Returns the kernel's count of bytes that this process has written so far.
-fn written_bytes() -> Option<u64> {
+pub fn written_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
 }

@@ -249,6 +249,25 @@ impl Store for RocksDb {
         }
     }
 
+    fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<bool> {
+        let (mut error, options) = (null_mut(), self.buffered);
+        // SAFETY: see the invariant; the keys are read during the call only.
+        unsafe {
+            rocksdb_delete_range_cf(
+                self.db,
+                options,
+                self.family,
+                start.as_ptr(),
+                start.len(),
+                end.as_ptr(),
+                end.len(),
+                &mut error,
+            );
+        }
+        checked(error)?;
+        Ok(true)
+    }
+
     fn put_synced(&self, key: &[u8], value: &[u8]) -> Result<()> {
         self.put(self.synced, key, value)
     }

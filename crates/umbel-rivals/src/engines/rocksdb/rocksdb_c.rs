@@ -97,6 +97,16 @@ unsafe extern "C" {
         key_len: usize,
         error: *mut *mut c_char,
     );
+    pub fn rocksdb_delete_range_cf(
+        db: *mut Db,
+        options: *const WriteOpts,
+        family: *mut Family,
+        start: *const u8,
+        start_len: usize,
+        end: *const u8,
+        end_len: usize,
+        error: *mut *mut c_char,
+    );
     pub fn rocksdb_create_snapshot(db: *mut Db) -> *const Snapshot;
     pub fn rocksdb_release_snapshot(db: *mut Db, snapshot: *const Snapshot);
     pub fn rocksdb_create_iterator(db: *mut Db, options: *const ReadOpts) -> *mut Iter;
