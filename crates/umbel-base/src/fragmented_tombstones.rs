@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::compact_numbers::CompactNumbers;
+use crate::frame_of_reference::FrameOfReferenceList;
 use crate::{CommonPrefix, RangeTombstoneRef, SequenceNumber};
 
 /// Range tombstones cut at their bounds, so that one binary search answers.
@@ -21,10 +21,10 @@ pub struct FragmentedTombstones {
     /// The distinct bounds of all tombstones in key order, one after the other.
     bound_bytes: Vec<u8>,
     /// For each bound its end in `bound_bytes`.
-    bound_ends: CompactNumbers,
+    bound_ends: FrameOfReferenceList,
     heads: BoundHeads,
     /// For each fragment the sequence number of the newest tombstone over it, or `gap`.
-    newest: CompactNumbers,
+    newest: FrameOfReferenceList,
     /// A number below those of all tombstones.
     gap: SequenceNumber,
     overlaps: OverlapTree,
@@ -90,9 +90,9 @@ impl BoundHeads {
 #[derive(Debug, Clone, Default)]
 struct OverlapTree {
     /// For each node the end of its numbers in `sequences`, which begin where the node before ends.
-    node_ends: CompactNumbers,
+    node_ends: FrameOfReferenceList,
     /// The sequence numbers of each node, ascending.
-    sequences: CompactNumbers,
+    sequences: FrameOfReferenceList,
 }
 
 /// A tombstone over a range of fragments.
@@ -112,14 +112,14 @@ impl OverlapTree {
             for_each_node(count, cover, |node| lengths[node] += 1);
         }
         let total = lengths.iter().map(|&length| u64::from(length)).sum();
-        let mut node_ends = CompactNumbers::filled(2 * count, 0..=total);
+        let mut node_ends = FrameOfReferenceList::filled(2 * count, 0..=total);
         let mut end = 0;
         for (node, &length) in lengths.iter().enumerate() {
             end += u64::from(length);
             node_ends.set(node, end);
         }
         let range = covers[0].sequence..=covers[covers.len() - 1].sequence;
-        let mut sequences = CompactNumbers::filled(total as usize, range);
+        let mut sequences = FrameOfReferenceList::filled(total as usize, range);
         for cover in covers {
             for_each_node(count, cover, |node| {
                 sequences
@@ -228,7 +228,8 @@ impl FragmentedTombstones {
         covers.sort_unstable();
         let heads = BoundHeads::new(&bounds);
         let bound_bytes = bounds.concat();
-        let mut bound_ends = CompactNumbers::filled(bounds.len(), 0..=bound_bytes.len() as u64);
+        let mut bound_ends =
+            FrameOfReferenceList::filled(bounds.len(), 0..=bound_bytes.len() as u64);
         let (fragments, mut end) = (bounds.len() - 1, 0);
         for (number, bound) in bounds.into_iter().enumerate() {
             end += bound.len() as u64;
@@ -361,9 +362,9 @@ fn newest_and_overlaps(
     count: usize,
     covers: &[Cover],
     gap: SequenceNumber,
-) -> (CompactNumbers, OverlapTree) {
+) -> (FrameOfReferenceList, OverlapTree) {
     let range = gap..=covers[covers.len() - 1].sequence;
-    let mut newest = CompactNumbers::filled(count, range);
+    let mut newest = FrameOfReferenceList::filled(count, range);
     let covered = covers.iter().map(|cover| u64::from(cover.end - cover.first)).sum::<u64>();
     let mut have_overlaps = covered > count as u64;
     if !have_overlaps {

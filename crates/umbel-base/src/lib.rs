@@ -7,13 +7,13 @@
 pub mod blob_pointer;
 pub mod checksum;
 pub mod common_prefix;
-mod compact_numbers;
 pub mod cursor;
 pub mod decoder;
 pub mod entry;
 pub mod error;
 pub mod failpoints;
 pub mod fragmented_tombstones;
+mod frame_of_reference;
 pub mod ignore_poison;
 pub mod key_head;
 pub mod limits;

@@ -1,37 +1,37 @@
-//! [`CompactNumbers`]: numbers that mostly lie close together, in half the memory.
+//! [`FrameOfReferenceList`]: numbers that mostly lie close together, in half the memory.
 
 use std::ops::{Range, RangeInclusive};
 
 /// A list of numbers, as offsets of 32 bits from the least one where all of them fit.
 #[derive(Debug, Clone)]
-pub(crate) enum CompactNumbers {
+pub(crate) enum FrameOfReferenceList {
     /// Offsets from `least`.
     Narrow { least: u64, offsets: Vec<u32> },
     /// The numbers themselves.
     Wide(Vec<u64>),
 }
 
-impl Default for CompactNumbers {
-    fn default() -> CompactNumbers {
-        CompactNumbers::Narrow { least: 0, offsets: Vec::new() }
+impl Default for FrameOfReferenceList {
+    fn default() -> FrameOfReferenceList {
+        FrameOfReferenceList::Narrow { least: 0, offsets: Vec::new() }
     }
 }
 
-impl CompactNumbers {
+impl FrameOfReferenceList {
     /// A list of `len` times the least number of `range`, for numbers within it.
-    pub(crate) fn filled(len: usize, range: RangeInclusive<u64>) -> CompactNumbers {
+    pub(crate) fn filled(len: usize, range: RangeInclusive<u64>) -> FrameOfReferenceList {
         let (least, most) = range.into_inner();
         match most - least <= u64::from(u32::MAX) {
-            true => CompactNumbers::Narrow { least, offsets: vec![0; len] },
-            false => CompactNumbers::Wide(vec![least; len]),
+            true => FrameOfReferenceList::Narrow { least, offsets: vec![0; len] },
+            false => FrameOfReferenceList::Wide(vec![least; len]),
         }
     }
 
     /// Number of numbers.
     pub(crate) fn len(&self) -> usize {
         match self {
-            CompactNumbers::Narrow { offsets, .. } => offsets.len(),
-            CompactNumbers::Wide(numbers) => numbers.len(),
+            FrameOfReferenceList::Narrow { offsets, .. } => offsets.len(),
+            FrameOfReferenceList::Wide(numbers) => numbers.len(),
         }
     }
 
@@ -39,8 +39,8 @@ impl CompactNumbers {
     #[inline]
     pub(crate) fn get(&self, index: usize) -> u64 {
         match self {
-            CompactNumbers::Narrow { least, offsets } => least + u64::from(offsets[index]),
-            CompactNumbers::Wide(numbers) => numbers[index],
+            FrameOfReferenceList::Narrow { least, offsets } => least + u64::from(offsets[index]),
+            FrameOfReferenceList::Wide(numbers) => numbers[index],
         }
     }
 
@@ -48,8 +48,10 @@ impl CompactNumbers {
     #[inline]
     pub(crate) fn set(&mut self, index: usize, number: u64) {
         match self {
-            CompactNumbers::Narrow { least, offsets } => offsets[index] = (number - *least) as u32,
-            CompactNumbers::Wide(numbers) => numbers[index] = number,
+            FrameOfReferenceList::Narrow { least, offsets } => {
+                offsets[index] = (number - *least) as u32
+            }
+            FrameOfReferenceList::Wide(numbers) => numbers[index] = number,
         }
     }
 
@@ -63,10 +65,10 @@ impl CompactNumbers {
     ) -> usize {
         range.start
             + match self {
-                CompactNumbers::Narrow { least, offsets } => {
+                FrameOfReferenceList::Narrow { least, offsets } => {
                     offsets[range].partition_point(|&offset| is_before(least + u64::from(offset)))
                 }
-                CompactNumbers::Wide(numbers) => {
+                FrameOfReferenceList::Wide(numbers) => {
                     numbers[range].partition_point(|&number| is_before(number))
                 }
             }
@@ -75,8 +77,8 @@ impl CompactNumbers {
     /// Memory taken, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
-            CompactNumbers::Narrow { offsets, .. } => size_of_val(&**offsets),
-            CompactNumbers::Wide(numbers) => size_of_val(&**numbers),
+            FrameOfReferenceList::Narrow { offsets, .. } => size_of_val(&**offsets),
+            FrameOfReferenceList::Wide(numbers) => size_of_val(&**numbers),
         }
     }
 }
@@ -100,9 +102,9 @@ mod tests {
                 offsets.iter().map(|offset| least.saturating_add(*offset)).collect();
             numbers.sort_unstable();
             let most = numbers[numbers.len() - 1];
-            let mut list = CompactNumbers::filled(numbers.len(), least..=most);
+            let mut list = FrameOfReferenceList::filled(numbers.len(), least..=most);
             let is_narrow = most - least < 1 << 32;
-            prop_assert_eq!(matches!(list, CompactNumbers::Narrow { .. }), is_narrow);
+            prop_assert_eq!(matches!(list, FrameOfReferenceList::Narrow { .. }), is_narrow);
             prop_assert_eq!(list.get(0), least);
             for (index, &number) in numbers.iter().enumerate() {
                 list.set(index, number);
