@@ -13,7 +13,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result};
 
 use crate::file_system::{File, FileIdentity, FileSystem};
-use crate::owned_files::OwnershipCheck;
+use crate::ownership_checked_files::OwnershipCheck;
 
 /// Bytes at the end of a version that are compared. A checksum is among them.
 const TAIL_BYTES: u64 = 64;

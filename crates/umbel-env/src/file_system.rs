@@ -221,7 +221,7 @@ pub trait FileSystem: Send + Sync + Debug {
     /// Fails where a name stands for another file than the one that the writer of the held
     /// directory created or listed, or for none: data in that file would be lost with the
     /// handle. Nothing is checked where the file system does not know the writer's files: see
-    /// [`OwnedFiles`](crate::OwnedFiles).
+    /// [`OwnershipCheckedFiles`](crate::OwnershipCheckedFiles).
     fn check_named(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())

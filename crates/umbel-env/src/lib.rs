@@ -8,7 +8,7 @@
 mod atomic_file;
 mod fork_guarded_files;
 mod lock_wait;
-mod owned_files;
+mod ownership_checked_files;
 mod pinned_files;
 
 pub mod aligned_buffer;
@@ -42,6 +42,6 @@ pub use file_system::{
 };
 #[doc(hidden)]
 pub use file_system_wrapper::WrapperResult;
-pub use owned_files::{OwnedFiles, OwnershipCheck};
+pub use ownership_checked_files::{OwnershipCheck, OwnershipCheckedFiles};
 pub use pinned_files::PinnedFiles;
 pub use process::{OpenMark, OpenState, ProcessLocal, ProcessMark, ProcessOwned};

@@ -26,7 +26,7 @@ use crate::process::{ProcessLocal, ProcessOwned};
 use crate::system::close_on_fork::{self, ForkEntry};
 use crate::system::open_directory::{self, Location};
 use crate::system::open_file::open_file;
-use crate::system::version_pin;
+use crate::system::reader_pin;
 
 /// The directories and lock files of every lock that this process holds.
 static REGISTRY: ProcessLocal<Mutex<BTreeSet<FileIdentity>>> = ProcessLocal::new();
@@ -64,7 +64,7 @@ struct HeldLock {
 impl Lock for SystemLock {
     fn is_pinned(&self, through: u64) -> Result<bool> {
         let held = self.held.as_ref();
-        Ok(held.is_some_and(|held| version_pin::is_pinned(&held.file.file, through)))
+        Ok(held.is_some_and(|held| reader_pin::is_pinned(&held.file.file, through)))
     }
 }
 

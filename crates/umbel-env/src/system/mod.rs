@@ -11,8 +11,8 @@ mod mapped_file;
 mod open_directory;
 mod open_file;
 mod process_limits;
+mod reader_pin;
 mod system_files;
-mod version_pin;
 mod write_back;
 
 use std::io;

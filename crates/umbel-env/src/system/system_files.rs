@@ -34,7 +34,7 @@ use crate::system::lock_file::SystemLock;
 use crate::system::mapped_file::{self, MappingCount};
 use crate::system::open_directory::{self, Location, OpenDirectory};
 use crate::system::open_file::open_file;
-use crate::system::version_pin;
+use crate::system::reader_pin;
 
 /// The file system of the operating system.
 #[derive(Debug)]
@@ -577,7 +577,7 @@ impl FileSystem for SystemFiles {
     }
 
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
-        let taken = version_pin::take(&self.locate(path)?, path, version)?;
+        let taken = reader_pin::take(&self.locate(path)?, path, version)?;
         Ok(taken.map(|pin| Box::new(pin) as Box<dyn Pin>))
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use umbel_base::Error;
 use umbel_env::{
-    Access, AlignedBuffer, AtomicFile, DIRECT_ALIGNMENT, Env, FileSystem, OwnedFiles,
-    OwnershipCheck,
+    Access, AlignedBuffer, AtomicFile, DIRECT_ALIGNMENT, Env, FileSystem, OwnershipCheck,
+    OwnershipCheckedFiles,
 };
 
 #[test]
@@ -254,7 +254,7 @@ fn root_file_replace_refuses_a_foreign_file() {
     let held = Env::system().open_directory(folder.path()).unwrap().files;
     let (path, new) = (folder.path().join("ROOT"), folder.path().join("ROOT.new"));
     let root = Arc::new(AtomicFile::new(Arc::clone(&held), path.clone()));
-    let own = OwnedFiles::new(held, Arc::<AtomicFile>::clone(&root));
+    let own = OwnershipCheckedFiles::new(held, Arc::<AtomicFile>::clone(&root));
     let replace = |number: u32| {
         if own.exists(&new).unwrap() {
             own.remove_file(&new).unwrap();
@@ -286,7 +286,7 @@ fn foreign_files_are_not_changed() {
     let root = Arc::new(AtomicFile::new(Arc::clone(&held), folder.path().join("ROOT")));
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("found"), b"found").unwrap();
-    let own = OwnedFiles::new(held, root);
+    let own = OwnershipCheckedFiles::new(held, root);
     own.read_dir(folder.path()).unwrap();
     for name in ["made", "replaced"] {
         own.create(&at(name)).unwrap();

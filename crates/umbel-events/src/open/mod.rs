@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushPrecondition, Options};
 use umbel_base::fail_point;
-use umbel_env::{Access, AtomicFile, Env, OpenMark, OwnedFiles, PinnedFiles, check_path};
+use umbel_env::{
+    Access, AtomicFile, Env, OpenMark, OwnershipCheckedFiles, PinnedFiles, check_path,
+};
 use umbel_filter::HashSecret;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
 
@@ -118,7 +120,8 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
 fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFile>)> {
     let held = outside.fork_guarded().open_directory(folder)?;
     let root = ChunkManifest::atomic_file(&held, folder);
-    let files = OwnedFiles::new(Arc::clone(&held.files), Arc::<AtomicFile>::clone(&root));
+    let files =
+        OwnershipCheckedFiles::new(Arc::clone(&held.files), Arc::<AtomicFile>::clone(&root));
     Ok((Env { files: Arc::new(files), ..held }, root))
 }
 

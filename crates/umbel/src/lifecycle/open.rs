@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
 
 use umbel_base::fail_point;
 use umbel_base::{Error, Result};
-use umbel_env::{Env, Lock, OpenMark, OwnedFiles, Pin, check_path};
+use umbel_env::{Env, Lock, OpenMark, OwnershipCheckedFiles, Pin, check_path};
 use umbel_log::{ExpectedEnd, LogKind, LogReader};
 
 use crate::fs::blob_files::BlobFiles;
@@ -283,7 +283,8 @@ fn retrying_env(
     let open_tables_max = options.open_tables_max.unwrap_or_else(share);
     let mut files = Arc::clone(&held.files);
     if !read_only {
-        files = Arc::new(OwnedFiles::new(files, Arc::<StoreOwnership>::clone(ownership)));
+        files =
+            Arc::new(OwnershipCheckedFiles::new(files, Arc::<StoreOwnership>::clone(ownership)));
     }
     let pool = FileCache::new(Arc::clone(&files), open_tables_max);
     let files = RetryingFiles::new(files, Arc::clone(&pool));

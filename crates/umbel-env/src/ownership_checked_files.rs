@@ -1,5 +1,5 @@
-//! [`OwnedFiles`]: the files of a directory that has one writer, which changes no file that is not
-//! its own.
+//! [`OwnershipCheckedFiles`]: the files of a directory that has one writer, which changes no file
+//! that is not its own.
 //!
 //! An operator can put another file under a name of an open store, or another state of the
 //! store into its directory. The writer owns the files that it created, and those that it found
@@ -27,7 +27,7 @@ pub trait OwnershipCheck: Send + Sync + Debug {
 
 /// The files of the directory of a writer.
 #[derive(Debug)]
-pub struct OwnedFiles {
+pub struct OwnershipCheckedFiles {
     files: Arc<dyn FileSystem>,
     ownership: Arc<dyn OwnershipCheck>,
     hasher: RandomState,
@@ -37,11 +37,19 @@ pub struct OwnedFiles {
     identities: Mutex<HashMap<u64, FileIdentity>>,
 }
 
-impl OwnedFiles {
+impl OwnershipCheckedFiles {
     /// REQUIRES: `files` are held at the directory. A file in it is removed or renamed only after
     /// it was created or its directory listed through this.
-    pub fn new(files: Arc<dyn FileSystem>, ownership: Arc<dyn OwnershipCheck>) -> OwnedFiles {
-        OwnedFiles { files, ownership, hasher: RandomState::new(), identities: Mutex::default() }
+    pub fn new(
+        files: Arc<dyn FileSystem>,
+        ownership: Arc<dyn OwnershipCheck>,
+    ) -> OwnershipCheckedFiles {
+        OwnershipCheckedFiles {
+            files,
+            ownership,
+            hasher: RandomState::new(),
+            identities: Mutex::default(),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<u64, FileIdentity>> {
@@ -84,7 +92,7 @@ impl OwnedFiles {
     }
 }
 
-impl FileSystem for OwnedFiles {
+impl FileSystem for OwnershipCheckedFiles {
     crate::delegate_calls! {
         files: absolute reaches directory_location is_removed identity innermost create_dir_all
             hard_link remove_dir exists resolved sync_dir lock pin
