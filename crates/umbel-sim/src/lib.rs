@@ -85,11 +85,11 @@
 
 mod call_site;
 mod corruption;
-mod directory_operations;
 mod disk;
 mod fault_plan;
 mod file_content;
-mod operator_actions;
+mod operator_commands;
+mod operator_schedule;
 mod power_loss;
 mod random;
 mod sim;
@@ -97,8 +97,8 @@ mod sim_env;
 mod sim_files;
 mod simulated_machine;
 
-pub use directory_operations::Mount;
 pub use fault_plan::{CrashSide, Fault, FaultKind};
+pub use operator_commands::Mount;
 pub use power_loss::{SECTOR_BYTES, Survival};
 pub use random::{Random, scramble};
 pub use sim::{CrashImages, EXHAUSTIVE_UNITS_MAX, Sim};

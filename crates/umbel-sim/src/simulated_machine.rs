@@ -13,7 +13,7 @@ use umbel_base::{Error, Result};
 use crate::call_site::Operation;
 use crate::disk::{Disk, ResolvedDirectory};
 use crate::fault_plan::{CrashSide, FaultKind, FaultPlan};
-use crate::operator_actions::OperatorActions;
+use crate::operator_schedule::OperatorSchedule;
 use crate::random::{Random, digest, join};
 
 /// A simulated machine.
@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     /// The clock, in nanoseconds. Beside the state, because every thread reads it all the time.
     pub(crate) now_ns: AtomicU64,
     /// Operation of an operator between two calls.
-    pub(crate) scheduled: OperatorActions,
+    pub(crate) scheduled: OperatorSchedule,
 }
 
 /// Everything that calls change.
@@ -105,7 +105,7 @@ impl Machine {
             site_numbers: BTreeMap::new(),
             calls: Vec::new(),
         };
-        let moves = OperatorActions::default();
+        let moves = OperatorSchedule::default();
         Machine { state: Mutex::new(state), now_ns: AtomicU64::new(now_ns), scheduled: moves }
     }
 

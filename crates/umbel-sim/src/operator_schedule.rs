@@ -11,19 +11,19 @@ pub(crate) type Move = Box<dyn FnOnce() + Send>;
 
 /// Moves that are planned, by the number of the call that each comes before.
 #[derive(Default)]
-pub(crate) struct OperatorActions {
+pub(crate) struct OperatorSchedule {
     planned: Mutex<BTreeMap<u64, Vec<Move>>>,
     /// The call before which the next move comes; 0 where none is planned.
     next: AtomicU64,
 }
 
-impl fmt::Debug for OperatorActions {
+impl fmt::Debug for OperatorSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Moves").field("next", &self.next).finish_non_exhaustive()
     }
 }
 
-impl OperatorActions {
+impl OperatorSchedule {
     fn planned(&self) -> MutexGuard<'_, BTreeMap<u64, Vec<Move>>> {
         self.planned.lock().ignore_poison()
     }
