@@ -1,7 +1,7 @@
 //! A filter that owns its lines, each in one cache line, for a table's pinned memory.
 
 use crate::bloom_variants::blocked_512::has;
-use crate::bloom_variants::kind_view::{CACHED_BYTES, probe_in_groups};
+use crate::bloom_variants::kind_view_trait::{CACHED_BYTES, probe_in_groups};
 use crate::format::bloom_header::{BloomHeader, FilterError, decode, encode};
 use crate::hash::keyed_hash::KEYED_HASH_KIND;
 use crate::probe::cache_line::{LINE_BYTES, Line, fold_lines, line_of};

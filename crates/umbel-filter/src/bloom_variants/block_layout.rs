@@ -1,6 +1,8 @@
 //! Blocks of bits, of which a key uses one: how the blocked kinds differ, and their common view.
 
-use crate::bloom_variants::kind_view::{CACHED_BYTES, GROUP, KindView, ones, probe_in_groups};
+use crate::bloom_variants::kind_view_trait::{
+    CACHED_BYTES, GROUP, KindView, ones, probe_in_groups,
+};
 use crate::format::filter_header::FilterHeader;
 use crate::simd::{ProbeInput, VectorizedFilter, Vectors, prefetch};
 use std::fmt;

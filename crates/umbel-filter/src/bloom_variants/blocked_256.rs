@@ -4,7 +4,7 @@
 //! of kind 1 are. Each byte of a remix is one position.
 
 use crate::bloom_variants::block_layout::BlockLayout;
-use crate::bloom_variants::kind_view::ones;
+use crate::bloom_variants::kind_view_trait::ones;
 use crate::hash::keyed_hash::fold;
 use crate::probe::cache_line::{MULTIPLIERS, line_of};
 use crate::rate::blocked_rate::{best_from, rate_in_cells};

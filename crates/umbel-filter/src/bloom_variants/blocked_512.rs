@@ -1,7 +1,7 @@
 //! Kind 1 among the others: the lines of 512 bits that tables and memtables use as well.
 
 use crate::bloom_variants::block_layout::BlockLayout;
-use crate::bloom_variants::kind_view::ones;
+use crate::bloom_variants::kind_view_trait::ones;
 use crate::probe::cache_line::{self, LINE_BITS, LINE_BYTES, Words, all_set, line_of};
 use crate::rate::blocked_rate::{best_from, designed_rate};
 use crate::simd::{ProbeInput, VectorizedFilter, Vectors};

@@ -4,7 +4,7 @@ use crate::bloom_formulas;
 use crate::bloom_variants::counter_array::{
     counter, nonzero_counters, saturating_sum, set_counter,
 };
-use crate::bloom_variants::kind_view::{
+use crate::bloom_variants::kind_view_trait::{
     KindView, UNCACHED_BYTES, probe_in_rounds, probe_in_two_rounds,
 };
 use crate::format::filter_header::FilterHeader;

@@ -5,7 +5,7 @@ pub mod blocked_256;
 pub mod blocked_512;
 pub mod counter_array;
 pub mod counting;
-pub mod kind_view;
+pub mod kind_view_trait;
 pub mod split_block;
 pub mod standard;
 pub mod theoretical_rate;

@@ -4,7 +4,7 @@
 //! How the bits of a key are found is in [`Probing`].
 
 use crate::bloom_formulas;
-use crate::bloom_variants::kind_view::{
+use crate::bloom_variants::kind_view_trait::{
     CACHED_BYTES, KindView, UNCACHED_BYTES, ones, probe_in_rounds, probe_in_two_rounds,
 };
 use crate::format::bloom_header::FilterError;

@@ -4,7 +4,7 @@ use crate::bloom_variants::block_layout::BlockedFilterView;
 use crate::bloom_variants::blocked_256::Blocked256;
 use crate::bloom_variants::blocked_512::Blocked512;
 use crate::bloom_variants::counting::CountingView;
-use crate::bloom_variants::kind_view::KindView;
+use crate::bloom_variants::kind_view_trait::KindView;
 use crate::bloom_variants::split_block::SplitBlock;
 use crate::bloom_variants::standard::{StandardView, UncachedBloom};
 use crate::bloom_variants::theoretical_rate::theoretical_rate;

@@ -1,6 +1,6 @@
 //! The kinds that are built once from all their keys, probed as the others are.
 
-use crate::bloom_variants::kind_view::KindView;
+use crate::bloom_variants::kind_view_trait::KindView;
 use crate::format::filter_header::FilterHeader;
 use crate::format::filter_kind::FilterKind;
 use crate::fuse::FuseView;

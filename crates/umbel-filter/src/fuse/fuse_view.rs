@@ -1,7 +1,7 @@
 //! A fuse filter read where its encoded bytes lie.
 
 use super::KIND;
-use crate::bloom_variants::kind_view::{CACHED_BYTES, probe_with_prefetch};
+use crate::bloom_variants::kind_view_trait::{CACHED_BYTES, probe_with_prefetch};
 use crate::format::bloom_header::FilterError;
 use crate::format::filter_header::malformed;
 use crate::format::static_filter_header::StaticHeader;

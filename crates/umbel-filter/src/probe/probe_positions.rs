@@ -115,9 +115,9 @@ impl Probing {
         })
     }
 
-    /// The same for a filter that is [`crate::bloom_variants::kind_view::FAR`], with a branch after
-    /// every probe. A misprediction costs little there compared with the line of another probe. The
-    /// only wasted work of the processor is the start of the next hash.
+    /// The same for an uncached filter (`UNCACHED_BYTES` or more), with a branch after every probe.
+    /// A misprediction costs little there compared with the line of another probe. The only wasted
+    /// work of the processor is the start of the next hash.
     #[inline(always)]
     pub(crate) fn all_positions_branching(
         self,

@@ -16,10 +16,10 @@
 mod back_substitution;
 mod banding;
 mod column_layout;
-mod crowding_estimate;
 mod parity;
 mod ribbon_builder;
 mod ribbon_view;
+mod row_density;
 mod row_hash;
 
 pub use ribbon_builder::RibbonBuilder;

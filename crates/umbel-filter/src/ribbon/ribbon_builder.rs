@@ -7,7 +7,7 @@ use crate::radix_partition::scatter;
 use crate::ribbon::back_substitution::back_substitute;
 use crate::ribbon::banding::Banding;
 use crate::ribbon::column_layout::{BLOCK, BLOCKS_MAX, ColumnLayout, PartEntry};
-use crate::ribbon::crowding_estimate::CrowdingEstimate;
+use crate::ribbon::row_density::RowDensity;
 use crate::ribbon::row_hash::{mix, part_of};
 
 /// About this number of keys share a part: with its rows it fits the second cache, and overfull
@@ -159,7 +159,7 @@ struct PartBuilder {
     count: u32,
     /// Header and directory, still to be written, and the words of the parts.
     bytes: Vec<u8>,
-    crowding: CrowdingEstimate,
+    crowding: RowDensity,
     banding: Banding,
     words: Vec<u64>,
     slots: u64,
@@ -170,7 +170,7 @@ impl PartBuilder {
     fn new(columns: ColumnLayout, count: u32, expected_bytes: u64) -> PartBuilder {
         let mut bytes = Vec::with_capacity(usize::try_from(expected_bytes).unwrap_or(0));
         bytes.resize(HEADER_BYTES + count as usize * PartEntry::BYTES, 0);
-        let (crowd, band, words) = (CrowdingEstimate::default(), Banding::default(), Vec::new());
+        let (crowd, band, words) = (RowDensity::default(), Banding::default(), Vec::new());
         PartBuilder {
             columns,
             count,

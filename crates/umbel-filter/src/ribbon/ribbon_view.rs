@@ -2,7 +2,7 @@
 
 use super::KIND;
 use super::parity::any_odd;
-use crate::bloom_variants::kind_view::{CACHED_BYTES, UNCACHED_BYTES, probe_with_prefetch};
+use crate::bloom_variants::kind_view_trait::{CACHED_BYTES, UNCACHED_BYTES, probe_with_prefetch};
 use crate::format::bloom_header::FilterError;
 use crate::format::filter_header::malformed;
 use crate::format::static_filter_header::StaticHeader;

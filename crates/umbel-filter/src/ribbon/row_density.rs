@@ -11,11 +11,11 @@ use crate::ribbon::row_hash::Row;
 
 /// Number of rows that begin in each slot.
 #[derive(Debug, Default)]
-pub(super) struct CrowdingEstimate {
+pub(super) struct RowDensity {
     starting: Vec<u16>,
 }
 
-impl CrowdingEstimate {
+impl RowDensity {
     /// Longest queue of the rows in `left`, the rest of the mixed hashes of a part.
     pub(super) fn longest(
         &mut self,
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn queue_length_follows_the_rows() {
-        let mut crowd = CrowdingEstimate::default();
+        let mut crowd = RowDensity::default();
         assert_eq!(crowd.longest(std::iter::empty(), 2, 0), 0);
         assert_eq!(crowd.longest(std::iter::repeat_n(9, 100), 5, 0), 100);
         let left = (0..1_000u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
