@@ -11,12 +11,12 @@ use umbel_base::{Error, Result};
 
 use crate::layout::cache_line::{LINE_WORDS, Line};
 use crate::layout::filter_sizing::FilterDimensions;
+use crate::maintenance_counters::MaintenanceCounters;
 use crate::memory::active_filters::{ActiveFilters, add_to};
 use crate::memory::blocked_filter::BlockedFilter;
 use crate::options::{ExistenceOptions, ExistenceSize};
 use crate::persistence::checkpoint::CURSOR_BYTES_MAX;
 use crate::persistence::filter_writer::FilterWriter;
-use crate::progress_counters::ProgressCounters;
 use crate::rebuild_source::{HashSource, StepProgress};
 
 /// A filter is rebuilt if more than one line in this many is damaged.
@@ -37,7 +37,7 @@ const YIELDS_MAX: u32 = 600;
 #[derive(Debug)]
 pub(crate) struct BackgroundRebuild {
     options: ExistenceOptions,
-    tally: Arc<ProgressCounters>,
+    tally: Arc<MaintenanceCounters>,
     repair: Option<LineRepair>,
     pace: Option<GrowthPace>,
     /// Hashes from the source since the last generation.
@@ -110,7 +110,7 @@ impl StepContext<'_> {
 impl BackgroundRebuild {
     pub(crate) fn new(
         options: ExistenceOptions,
-        tally: Arc<ProgressCounters>,
+        tally: Arc<MaintenanceCounters>,
         is_lost: bool,
     ) -> BackgroundRebuild {
         BackgroundRebuild {

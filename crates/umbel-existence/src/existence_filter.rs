@@ -12,6 +12,7 @@ use crate::background_rebuild::{BackgroundRebuild, StepContext};
 use crate::existence_reader::ExistenceReader;
 use crate::layout::filter_page;
 use crate::log_coverage::Coverage;
+use crate::maintenance_counters::MaintenanceCounters;
 use crate::memory::active_filters::ActiveFilters;
 use crate::memory::blocked_filter::BlockedFilter;
 use crate::options::ExistenceOptions;
@@ -20,7 +21,6 @@ use crate::persistence::filter_writer::FilterWriter;
 use crate::persistence::recovery::{RecoveredFilter, covered, describe, recover};
 use crate::persistence::{checkpoint, journal};
 use crate::probe_counters::ProbeCounters;
-use crate::progress_counters::ProgressCounters;
 use crate::rebuild_source::{HashSource, StepProgress};
 use crate::stats::ExistenceStats;
 
@@ -52,7 +52,7 @@ struct Inner {
     writer: Mutex<FilterWriter>,
     maintenance: Mutex<BackgroundRebuild>,
     counters: ProbeCounters,
-    gauges: Arc<ProgressCounters>,
+    gauges: Arc<MaintenanceCounters>,
     rebuild_wanted: AtomicBool,
     step_wanted: AtomicBool,
     lost: Option<String>,
@@ -98,7 +98,7 @@ impl ExistenceFilter {
         let (env, path) = (&env.fork_guarded(), folder);
         let RecoveredFilter { directory: folder, filters: memory, state: found, lost } =
             recover(env, folder, &options, shape, is_ours)?;
-        let tally = Arc::new(ProgressCounters::default());
+        let tally = Arc::new(MaintenanceCounters::default());
         tally.rebuilds.add(u64::from(lost.is_some()));
         let writer = FilterWriter::new(folder, options, Arc::clone(&tally), found);
         let background = BackgroundRebuild::new(options, Arc::clone(&tally), lost.is_some());

@@ -60,11 +60,11 @@ mod existence_filter;
 mod existence_reader;
 mod layout;
 mod log_coverage;
+mod maintenance_counters;
 mod memory;
 mod options;
 mod persistence;
 mod probe_counters;
-mod progress_counters;
 mod rebuild_source;
 mod stats;
 

@@ -26,13 +26,13 @@ use umbel_base::fail_point;
 use umbel_base::{Error, Result};
 
 use crate::log_coverage::Coverage;
+use crate::maintenance_counters::MaintenanceCounters;
 use crate::memory::active_filters::ActiveFilters;
 use crate::options::ExistenceOptions;
 use crate::persistence::checkpoint::Checkpoint;
 use crate::persistence::directory::{FilterDirectory, FilterFileKind, name_of};
 use crate::persistence::generation_writer::GenerationWriter;
 use crate::persistence::journal::Journal;
-use crate::progress_counters::ProgressCounters;
 
 /// A journal is never too long below this.
 const JOURNAL_BYTES_MIN: u64 = 16 * 1024;
@@ -55,7 +55,7 @@ pub(crate) struct PersistedState {
 pub(crate) struct FilterWriter {
     directory: FilterDirectory,
     options: ExistenceOptions,
-    gauges: Arc<ProgressCounters>,
+    gauges: Arc<MaintenanceCounters>,
     generation: u64,
     covered: Coverage,
     journal: Option<Journal>,
@@ -80,7 +80,7 @@ impl FilterWriter {
     pub(crate) fn new(
         folder: FilterDirectory,
         options: ExistenceOptions,
-        tally: Arc<ProgressCounters>,
+        tally: Arc<MaintenanceCounters>,
         found: PersistedState,
     ) -> FilterWriter {
         tally.covered.set(found.covered.position);

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one thread at a time changes.
 #[derive(Debug, Default)]
-pub(crate) struct ProgressCounter(AtomicU64);
+pub(crate) struct MaintenanceCounter(AtomicU64);
 
-impl ProgressCounter {
+impl MaintenanceCounter {
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -22,15 +22,15 @@ impl ProgressCounter {
 
 /// Counters since the filter was opened, and its progress.
 #[derive(Debug, Default)]
-pub(crate) struct ProgressCounters {
+pub(crate) struct MaintenanceCounters {
     /// The user's position up to which everything is durable here.
-    pub(crate) covered: ProgressCounter,
+    pub(crate) covered: MaintenanceCounter,
     /// Hashes that were taken for a flush which failed.
-    pub(crate) unwritten: ProgressCounter,
-    pub(crate) flushes: ProgressCounter,
-    pub(crate) generations: ProgressCounter,
-    pub(crate) bytes_written: ProgressCounter,
-    pub(crate) growths: ProgressCounter,
-    pub(crate) rebuilds: ProgressCounter,
-    pub(crate) healed_lines: ProgressCounter,
+    pub(crate) unwritten: MaintenanceCounter,
+    pub(crate) flushes: MaintenanceCounter,
+    pub(crate) generations: MaintenanceCounter,
+    pub(crate) bytes_written: MaintenanceCounter,
+    pub(crate) growths: MaintenanceCounter,
+    pub(crate) rebuilds: MaintenanceCounter,
+    pub(crate) healed_lines: MaintenanceCounter,
 }
