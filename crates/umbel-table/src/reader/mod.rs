@@ -3,5 +3,4 @@
 pub mod cache_warming;
 pub mod filter_reader;
 pub mod paged_index;
-pub mod pinned_bytes;
 pub mod table_reader;
