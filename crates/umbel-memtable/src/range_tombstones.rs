@@ -54,7 +54,7 @@ struct TombstoneRun {
 
 /// All runs. Together they have the first `count` tombstones.
 #[derive(Default)]
-struct TombstoneRuns {
+struct RangeTombstoneRuns {
     count: usize,
     runs: Vec<TombstoneRun>,
 }
@@ -68,7 +68,7 @@ pub(crate) struct RangeTombstones {
     writer: Mutex<()>,
     /// The thread that holds it cuts.
     fragmenting: Mutex<()>,
-    fragmented: ArcSwap<TombstoneRuns>,
+    fragmented: ArcSwap<RangeTombstoneRuns>,
     /// Memory of all runs.
     fragment_bytes: AtomicUsize,
 }
@@ -195,7 +195,7 @@ impl RangeTombstones {
         runs.push(TombstoneRun { first, fragments: Arc::new(fragments) });
         let bytes = runs.iter().map(|run| run.fragments.memory_bytes()).sum();
         self.fragment_bytes.store(bytes, Ordering::Relaxed);
-        self.fragmented.store(Arc::new(TombstoneRuns { count, runs }));
+        self.fragmented.store(Arc::new(RangeTombstoneRuns { count, runs }));
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Every table always has the plain filter that `bloom_bits` requests on disk. Filters of a level
 //! whose tables are rarely probed for absent keys are released. Where that proves wrong, a
-//! [tripwire](crate::version::TableHandle) makes a reader load them again after some dozens of
+//! [tripwire](crate::version::OpenedTable) makes a reader load them again after some dozens of
 //! false reads. It does not wait for a compaction or a thread.
 //!
 //! New tables get a second filter, which is kept instead of the plain one. Monkey's optimum over
@@ -25,7 +25,7 @@ use crate::options::{KeyspaceOptions, LevelFilter};
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::thread_counters::{ReadCounters, ReadEvent};
 use crate::version::read_stats::{LevelReadCounts, LevelReads, ReadCounts, ReadStats};
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 use bits_allocation::{dense_filter_pays, probe_cost};
 use memory_allocation::GETS_MIN;
 
@@ -201,7 +201,7 @@ fn filter_options_of(
     gets: u64,
 ) -> Vec<FilterOption> {
     let evidence = state.read_stats;
-    let offer = |(level, tables): (usize, &Vec<Arc<TableFile>>)| {
+    let offer = |(level, tables): (usize, &Vec<Arc<LiveTable>>)| {
         let (mut plain, mut second) = (FilterTotals::default(), FilterTotals::default());
         let (mut beside, mut cost_of_second) = (FilterTotals::default(), 0.0f64);
         let mut kind = None;
@@ -324,7 +324,7 @@ pub fn loads(
     target: usize,
     inputs: &[(Option<usize>, u64)],
 ) -> Vec<LevelLoad> {
-    let entries = |tables: &Vec<Arc<TableFile>>| tables.iter().map(|t| t.meta.entries).sum();
+    let entries = |tables: &Vec<Arc<LiveTable>>| tables.iter().map(|t| t.meta.entries).sum();
     let mut keys: [u64; LEVELS] = std::array::from_fn(|level| entries(&version.levels[level]));
     // A level with next to no lookups gets nothing.
     let absent_reads =

@@ -11,7 +11,7 @@ use crate::maintenance::advisor_job::advise;
 use crate::maintenance::existence_key_scan::KeyspaceKeys;
 use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 
 /// Filters that are kept of a keyspace, and the effect of other memory sizes.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -127,7 +127,7 @@ pub fn filter_advice(store: &Store) -> Vec<FilterAdvice> {
             advice.absent_share = (offer.reads.absent / gets).min(1.0);
             let adds = is_on && options.level_filters.is_none();
             let new = second_filter_bits(&loads[level], best[level]).filter(|_| adds);
-            let in_memory = |table: &Arc<TableFile>| table.opened().map_or(0, |o| o.filter_bytes());
+            let in_memory = |table: &Arc<LiveTable>| table.opened().map_or(0, |o| o.filter_bytes());
             advice.levels.push(LevelAdvice {
                 level,
                 tables: tables.len() as u64,

@@ -6,8 +6,8 @@
 mod cursor_position;
 mod key_bounds;
 pub mod range_tombstone_finder;
+pub mod range_tombstone_runs;
 mod shared_key_prefix;
-pub mod tombstone_runs;
 
 pub mod borrowing_cursor;
 pub mod hidden_run;

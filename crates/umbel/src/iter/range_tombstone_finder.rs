@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use umbel_base::{Result, SequenceNumber};
 
-use crate::iter::tombstone_runs::{FragmentId, Stretch, TombstoneRuns};
+use crate::iter::range_tombstone_runs::{FragmentId, RangeTombstoneRuns, Stretch};
 
 /// The range tombstones of all sources that a cursor merges. The defaults have none.
 pub trait RangeTombstoneSource {
@@ -19,9 +19,9 @@ pub trait RangeTombstoneSource {
         &self,
         lower: &Bound<Vec<u8>>,
         upper: &Bound<Vec<u8>>,
-    ) -> Result<TombstoneRuns> {
+    ) -> Result<RangeTombstoneRuns> {
         let _ = (lower, upper);
-        Ok(TombstoneRuns::default())
+        Ok(RangeTombstoneRuns::default())
     }
 }
 
@@ -34,7 +34,7 @@ pub struct RangeTombstoneFinder {
     /// Whether a key was searched since the last seek.
     is_stepping: bool,
     /// `None` before the second key of a movement.
-    runs: Option<TombstoneRuns>,
+    runs: Option<RangeTombstoneRuns>,
     remembered: Option<RememberedStretch>,
     /// Scratch space.
     over: Vec<FragmentId>,

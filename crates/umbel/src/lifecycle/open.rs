@@ -21,10 +21,10 @@ use crate::fs::filenames::{self, FileKind};
 use crate::fs::obsolete_files::ObsoleteFiles;
 use crate::fs::retrying_files::RetryingFiles;
 use crate::lifecycle::manifest_reservation;
-use crate::lifecycle::read_only_view::{ReadOnlyView, read_manifest};
 use crate::lifecycle::recovered_wal_copy;
 use crate::lifecycle::recovery;
 use crate::lifecycle::recovery_flush::RecoveryFlush;
+use crate::lifecycle::stale_read_check::{StaleReadCheck, read_manifest};
 use crate::maintenance::advisor_job;
 use crate::maintenance::existence_maintenance;
 use crate::options::{OptionCaps, Options};
@@ -38,7 +38,7 @@ use crate::version::key_hashing::KeyHashers;
 use crate::version::reserved_space;
 use crate::version::store_identity::Identity;
 use crate::version::version_edit::{KeyspaceRecord, ManifestState};
-use crate::version::{Manifest, SharedTableState, StoreOwnership, TableFile, TableOwner, Version};
+use crate::version::{LiveTable, Manifest, SharedTableState, StoreOwnership, TableOwner, Version};
 use crate::wal::{self, GroupSync, SegmentSize, Wal, WalOptions, WorkerSignal};
 
 /// Opens or creates the store in `folder`.
@@ -58,7 +58,7 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     }
     if read_only {
         // Uses the held files: those of `env` hold the descriptors, which hold the view.
-        descriptors.set_missing_file_explainer(Arc::new(ReadOnlyView::new(&held, folder)));
+        descriptors.set_missing_file_explainer(Arc::new(StaleReadCheck::new(&held, folder)));
     }
     let recovered = read_manifest(&env, folder, &mut pin)?;
     let listing = listing(&env, folder)?;
@@ -534,7 +534,7 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<SharedTableState>) -> Re
     for (level, metas) in record.levels.iter().enumerate() {
         for meta in metas {
             let (context, hash) = (Arc::clone(context), record.options.hash);
-            added.push((level, Arc::new(TableFile::new(meta.clone(), level, hash, context))));
+            added.push((level, Arc::new(LiveTable::new(meta.clone(), level, hash, context))));
         }
     }
     Version::default().apply(&[], &added)

@@ -18,7 +18,7 @@ use umbel_base::{Error, Result};
 use umbel_env::check_path;
 
 use crate::lifecycle::open;
-use crate::lifecycle::read_only_view::ManifestMark;
+use crate::lifecycle::stale_read_check::ManifestMark;
 use crate::options::Options;
 use crate::state::store::Store;
 

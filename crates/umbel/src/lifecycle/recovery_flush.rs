@@ -31,7 +31,7 @@ use crate::super_version::MemtableSlot;
 use crate::super_version::flush_compaction_inputs;
 use crate::thread_counters::add;
 use crate::version::version_edit::ManifestState;
-use crate::version::{Edit, SharedTableState, TableFile};
+use crate::version::{Edit, LiveTable, SharedTableState};
 
 /// Maximum bytes between two checks of the memtables' size.
 const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
@@ -159,7 +159,7 @@ impl<'a> RecoveryFlush<'a> {
         metas.push(Arc::clone(&meta));
         *flushed = through;
         self.unfinished = None;
-        let table = TableFile::new(meta, 0, keyspace.hasher.kind(), Arc::clone(self.context));
+        let table = LiveTable::new(meta, 0, keyspace.hasher.kind(), Arc::clone(self.context));
         // Reading back is checked with as little memory as possible.
         let read_back = table.unopened();
         read_back.set_level(SEQUENTIAL_READ);

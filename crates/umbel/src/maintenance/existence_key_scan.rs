@@ -14,7 +14,7 @@ use umbel_existence::HashSource;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::super_version::SuperVersion;
 use crate::super_version::flush_compaction_inputs::{self, FlushInputs};
-use crate::version::TableFile;
+use crate::version::LiveTable;
 
 /// Keys of a keyspace.
 pub struct KeyspaceKeys<'a>(pub &'a KeyspaceState);
@@ -84,9 +84,9 @@ fn memtable_entries(view: &SuperVersion) -> FlushInputs {
 }
 
 /// Returns the tables that reach beyond `after`, as sorted runs, newest first.
-fn runs(view: &SuperVersion, after: Option<&[u8]>) -> Vec<Vec<Arc<TableFile>>> {
-    let reaches = |table: &&Arc<TableFile>| after.is_none_or(|after| table.reaches(after));
-    let sequential = |table: &Arc<TableFile>| table.for_sequential_read();
+fn runs(view: &SuperVersion, after: Option<&[u8]>) -> Vec<Vec<Arc<LiveTable>>> {
+    let reaches = |table: &&Arc<LiveTable>| after.is_none_or(|after| table.reaches(after));
+    let sequential = |table: &Arc<LiveTable>| table.for_sequential_read();
     let (newest, deeper) = view.version.levels.split_at(1);
     let newest = newest.iter().flatten().filter(reaches).map(|table| vec![sequential(table)]);
     let deeper = deeper.iter().map(|level| level.iter().filter(reaches).map(sequential).collect());

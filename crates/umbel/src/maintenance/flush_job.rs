@@ -22,7 +22,7 @@ use crate::state::store::Store;
 use crate::super_version::MemtableSlot;
 use crate::super_version::flush_compaction_inputs;
 use crate::thread_counters::add;
-use crate::version::{Edit, TableFile};
+use crate::version::{Edit, LiveTable};
 
 /// Frozen memtables of one keyspace, newest first, that are flushed into one table.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ fn install(
     store: &Store,
     jobs: &[FlushJob],
     written: &mut [TableOutput],
-    tables: &[Vec<Arc<TableFile>>],
+    tables: &[Vec<Arc<LiveTable>>],
 ) -> Result<()> {
     let mut edits = store.commit_lock().wal.seal_edits();
     let mut manifest = store.manifest_lock()?;
@@ -158,11 +158,11 @@ fn install(
 }
 
 /// Removes tables that no edit names.
-fn remove_tables(tables: &[Arc<TableFile>]) {
+fn remove_tables(tables: &[Arc<LiveTable>]) {
     tables.iter().for_each(|table| table.mark_obsolete());
 }
 
-fn push_edits(job: &FlushJob, tables: &[Arc<TableFile>], edits: &mut Vec<Edit>) {
+fn push_edits(job: &FlushJob, tables: &[Arc<LiveTable>], edits: &mut Vec<Edit>) {
     let keyspace = job.keyspace.id;
     for table in tables {
         edits.push(Edit::AddTable { keyspace, level: 0, meta: table.meta.clone() });

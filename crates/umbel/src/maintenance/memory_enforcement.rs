@@ -13,7 +13,7 @@ use crate::shared_budget::budget_shares::{CACHE_ENTRIES_SHARE, CHUNK_BYTES};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::store_budget::residency::LevelDemand;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 
 /// Memory of a store by use, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -228,7 +228,7 @@ struct CloseCandidate<'a> {
     is_heavier_than_planned: bool,
     /// Whether its whole level is so small that nearly every read needs it.
     is_small_level: bool,
-    table: &'a TableFile,
+    table: &'a LiveTable,
     bytes: u64,
     cached_bytes: u64,
 }

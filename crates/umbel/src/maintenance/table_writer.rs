@@ -15,7 +15,7 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::thread_counters::add;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 
 /// Minimum size of a table, in keys of the length of its last one. The bounds of a table stay in
 /// memory. With smaller tables of long keys, they would take a good part of the bytes of these
@@ -87,12 +87,12 @@ impl TableOutput {
 
     /// Makes the names durable, opens every table, which checks that it can be read back, and
     /// returns them. The caller removes those that do not become part of a version.
-    pub fn open_tables(&self) -> Result<Vec<Arc<TableFile>>> {
+    pub fn open_tables(&self) -> Result<Vec<Arc<LiveTable>>> {
         let folder = &self.store.folder;
         self.store.options.env.files.sync_dir(folder)?;
         let open = |(meta, kept_for): (&TableMeta, &Vec<(SequenceNumber, SequenceNumber)>)| {
             let context = Arc::clone(&self.store.context);
-            let table = TableFile::new(meta.clone(), self.level, self.hash, context);
+            let table = LiveTable::new(meta.clone(), self.level, self.hash, context);
             let table = Arc::new(table.retaining_for(kept_for.clone()));
             table.set_selection(self.selection);
             table.reader()?;

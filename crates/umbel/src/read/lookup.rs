@@ -6,7 +6,7 @@ use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
 
 use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
-use crate::version::{TableFile, TableHandle};
+use crate::version::{LiveTable, OpenedTable};
 
 /// Result of the newest source that has an entry of the key.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Lookup<'_> {
     /// The table of the deepest level that may hold the key. Prefetches its filter, which most
     /// likely misses the CPU caches, so that the wait overlaps with earlier steps.
     #[inline]
-    fn prefetch_deepest<'v>(&self, view: &'v SuperVersion) -> Option<&'v TableFile> {
+    fn prefetch_deepest<'v>(&self, view: &'v SuperVersion) -> Option<&'v LiveTable> {
         let file = view.version.deeper().last()?.find(self.key, self.head)?;
         if let Some(table) = file.opened() {
             table.prefetch_filter(self.hash);
@@ -166,7 +166,7 @@ impl Lookup<'_> {
     fn search_tables<R>(
         &self,
         view: &SuperVersion,
-        deepest: Option<&TableFile>,
+        deepest: Option<&LiveTable>,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<LookupResult<R>>> {
         // Summed up, because most probes in level 0 reject the key.
@@ -212,7 +212,7 @@ impl Lookup<'_> {
 
     /// Whether the table has no entry of the key, by its filter.
     #[inline(always)]
-    fn is_filtered_out(&self, table: &TableHandle) -> bool {
+    fn is_filtered_out(&self, table: &OpenedTable) -> bool {
         !table.has_tombstones() && !table.may_contain(self.hash)
     }
 
@@ -222,7 +222,7 @@ impl Lookup<'_> {
     fn search_table<R>(
         &self,
         level: usize,
-        open: &TableHandle,
+        open: &OpenedTable,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<LookupResult<R>>> {
         let table = open.table();

@@ -13,7 +13,7 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::super_version::SuperVersion;
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
-use crate::version::{TableFile, TableHandle, Version};
+use crate::version::{LiveTable, OpenedTable, Version};
 
 /// Keys of a group, at most as many as a [`KeySet`] has bits. They are more than a core can wait
 /// for at a time, and few enough that prefetched lines are still cached at use.
@@ -168,7 +168,7 @@ struct KeyGroup<'a, F> {
     /// The first source that was not searched for the key yet.
     next_source: [usize; GROUP_KEYS],
     /// The table that is searched for a key, its level, and the block that may hold it.
-    tables: [Option<&'a TableHandle>; GROUP_KEYS],
+    tables: [Option<&'a OpenedTable>; GROUP_KEYS],
     levels: [u8; GROUP_KEYS],
     blocks: [usize; GROUP_KEYS],
     sequence: SequenceNumber,
@@ -299,7 +299,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         &mut self,
         level: usize,
         due: KeySet,
-        find: impl Fn(&[u8], u64) -> Option<&'a TableFile>,
+        find: impl Fn(&[u8], u64) -> Option<&'a LiveTable>,
         waiting: &mut KeySet,
     ) -> Result<KeySet> {
         let mut candidates = KeySet::default();
@@ -436,7 +436,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
 
     /// Whether the table decides the key in that block.
     #[inline]
-    fn deliver(&mut self, open: &TableHandle, key: usize, block: Option<usize>) -> Result<bool> {
+    fn deliver(&mut self, open: &OpenedTable, key: usize, block: Option<usize>) -> Result<bool> {
         let table = open.table();
         let (name, hash, sequence) = (self.keys[key], self.hashes[key], self.sequence);
         let covering = table.covering(name, sequence);

@@ -10,14 +10,14 @@ use umbel_table::{SequentialReader, Table};
 use crate::iter::borrowing_cursor::BorrowingCursor;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
-use crate::iter::tombstone_runs::TombstoneRuns;
+use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
 use crate::super_version::sorted_runs::first_reaching;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 
 /// The tables of one level that a compaction reads; for level 0 a single table.
 #[derive(Debug)]
-pub struct InputTables(Vec<Arc<TableFile>>);
+pub struct InputTables(Vec<Arc<LiveTable>>);
 
 /// The merged inputs of a compaction.
 pub type CompactionInputs = MergingCursor<LevelCursor<InputTables, SequentialReader>>;
@@ -26,7 +26,7 @@ pub type CompactionInputs = MergingCursor<LevelCursor<InputTables, SequentialRea
 pub type FlushInputs = MergingCursor<DetachedMemtableCursor>;
 
 /// A merge of `runs`, newest first, each sorted and without overlap.
-pub fn of_tables(runs: Vec<Vec<Arc<TableFile>>>) -> CompactionInputs {
+pub fn of_tables(runs: Vec<Vec<Arc<LiveTable>>>) -> CompactionInputs {
     let walk = |tables| LevelCursor::over(InputTables(tables), SequentialReader::default());
     MergingCursor::new(runs.into_iter().map(walk).collect())
 }
@@ -40,18 +40,18 @@ pub fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> F
 /// The range tombstones of memtables, cut as their readers have them.
 pub fn tombstones_of_memtables<'a>(
     memtables: impl Iterator<Item = &'a Arc<Memtable>>,
-) -> TombstoneRuns {
+) -> RangeTombstoneRuns {
     let mut parts = Vec::new();
     memtables.for_each(|memtable| memtable.add_fragmented_tombstones(&mut parts, true));
-    let mut runs = TombstoneRuns::default();
+    let mut runs = RangeTombstoneRuns::default();
     runs.push_single(parts);
     runs
 }
 
 /// The range tombstones of tables with their levels, cut as their readers have them. Those of one
 /// deeper level are adjacent and in key order.
-pub fn tombstones_of_tables(tables: &[(usize, Arc<TableFile>)]) -> Result<TombstoneRuns> {
-    let mut runs = TombstoneRuns::default();
+pub fn tombstones_of_tables(tables: &[(usize, Arc<LiveTable>)]) -> Result<RangeTombstoneRuns> {
+    let mut runs = RangeTombstoneRuns::default();
     let (mut first, mut before) = (0, 0);
     for (level, table) in tables {
         if *level != before {

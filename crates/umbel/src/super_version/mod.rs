@@ -18,7 +18,7 @@ use umbel_base::SequenceNumber;
 
 use crate::options::KeyspaceOptions;
 use crate::super_version::skip_spans::SkipSpans;
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 
 pub use flushable_memtable::{MemtableBytes, MemtableSlot};
 
@@ -142,11 +142,11 @@ impl SuperVersionCell {
     }
 
     /// Replaces the tables with these ids with the same tables with other filters.
-    pub fn refilter(&self, tables: &HashMap<u64, Arc<TableFile>>) {
+    pub fn refilter(&self, tables: &HashMap<u64, Arc<LiveTable>>) {
         self.replace_tables(|table| tables.get(&table.meta.id).cloned());
     }
 
-    fn replace_tables(&self, other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>) {
+    fn replace_tables(&self, other: impl Fn(&Arc<LiveTable>) -> Option<Arc<LiveTable>>) {
         let before = self.current.rcu(|view| {
             let version = Arc::new(view.version.with_replacements(&other));
             SuperVersion { version, ..SuperVersion::clone(view) }

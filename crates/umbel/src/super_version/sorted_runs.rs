@@ -7,18 +7,18 @@ use umbel_base::{Result, SequenceNumber, ValueKind};
 use umbel_table::{BorrowingTableCursor, Table};
 
 use crate::iter::borrowing_cursor::BorrowingCursor;
-use crate::version::TableFile;
+use crate::version::LiveTable;
 
 /// Bounds of keys, owned.
 pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// Index of the first table that may hold `key` or a later key.
-pub fn first_reaching(tables: &[Arc<TableFile>], key: &[u8]) -> usize {
+pub fn first_reaching(tables: &[Arc<LiveTable>], key: &[u8]) -> usize {
     tables.partition_point(|table| !table.reaches(key))
 }
 
 /// Index of the last table that may hold a key before `key`.
-pub fn last_before(tables: &[Arc<TableFile>], key: &[u8]) -> Option<usize> {
+pub fn last_before(tables: &[Arc<LiveTable>], key: &[u8]) -> Option<usize> {
     tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
 }
 
@@ -128,7 +128,7 @@ impl BorrowingCursor<Table> for BorrowingTableCursor {
 }
 
 /// Whether a table may hold keys within `bounds`.
-pub fn overlaps(table: &TableFile, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
+pub fn overlaps(table: &LiveTable, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
     let from_below = match lower {
         Bound::Unbounded => true,
         Bound::Included(key) | Bound::Excluded(key) => table.reaches(key),

@@ -11,13 +11,13 @@ use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::range_tombstone_finder::RangeTombstoneSource;
-use crate::iter::tombstone_runs::TombstoneRuns;
+use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::super_version::SuperVersion;
 use crate::super_version::memtable_cursor::DetachedMemtableCursor;
 use crate::super_version::skip_spans::SkipSpans;
 use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, overlaps};
 use crate::version::lsm_version::{LevelBounds, PointIndex, TableBounds};
-use crate::version::{PrefixProbe, TableFile};
+use crate::version::{LiveTable, PrefixProbe};
 
 /// A cursor over every version of every key of a super version. It holds the super version once;
 /// its sources find their tables in it.
@@ -155,7 +155,7 @@ pub fn open(
 }
 
 /// Whether a table may have keys with the probed prefix.
-fn may_have(table: &TableFile, probe: Option<&PrefixProbe>) -> Result<bool> {
+fn may_have(table: &LiveTable, probe: Option<&PrefixProbe>) -> Result<bool> {
     match probe {
         Some(probe) if table.meta.prefix_filter_bytes > 0 => {
             let may = table.open()?.may_have_prefix(probe);
@@ -167,7 +167,7 @@ fn may_have(table: &TableFile, probe: Option<&PrefixProbe>) -> Result<bool> {
 }
 
 /// Indexes of the tables of a sorted level that may hold keys within `bounds`.
-fn tables_in_bounds(tables: &[Arc<TableFile>], bounds: &KeyBounds) -> Range<usize> {
+fn tables_in_bounds(tables: &[Arc<LiveTable>], bounds: &KeyBounds) -> Range<usize> {
     let from = match &bounds.0 {
         Bound::Unbounded => 0,
         Bound::Included(key) | Bound::Excluded(key) => first_reaching(tables, key),
@@ -235,9 +235,9 @@ impl RangeTombstoneSource for SuperVersionCursor {
         &self,
         lower: &Bound<Vec<u8>>,
         upper: &Bound<Vec<u8>>,
-    ) -> Result<TombstoneRuns> {
+    ) -> Result<RangeTombstoneRuns> {
         let view = &*self.super_version;
-        let mut runs = TombstoneRuns::default();
+        let mut runs = RangeTombstoneRuns::default();
         let mut parts = Vec::new();
         view.memtables().for_each(|buffer| buffer.add_fragmented_tombstones(&mut parts));
         runs.push_single(parts);

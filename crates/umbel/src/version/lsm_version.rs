@@ -9,7 +9,7 @@ use umbel_base::limits::LEVELS;
 use umbel_base::{CommonPrefix, Error, Result};
 use umbel_table::TableMeta;
 
-use super::TableFile;
+use super::LiveTable;
 use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange};
 
 /// The tables of a keyspace, by level. Never changed, only replaced.
@@ -19,7 +19,7 @@ use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange};
 #[derive(Debug, Default, Clone)]
 pub struct Version {
     /// The levels, level 0 first.
-    pub levels: [Vec<Arc<TableFile>>; LEVELS],
+    pub levels: [Vec<Arc<LiveTable>>; LEVELS],
     /// The same tables in the layout for point reads.
     point_index: PointIndex,
     /// Those of them that have range tombstones.
@@ -37,22 +37,22 @@ pub struct PointIndex {
 }
 
 impl PointIndex {
-    fn of_range_tombstones(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> PointIndex {
-        let has_tombstones = |table: &&Arc<TableFile>| table.meta.range_tombstones > 0;
+    fn of_range_tombstones(levels: &[Vec<Arc<LiveTable>>; LEVELS]) -> PointIndex {
+        let has_tombstones = |table: &&Arc<LiveTable>| table.meta.range_tombstones > 0;
         PointIndex::new(&array::from_fn(|level| {
             levels[level].iter().filter(has_tombstones).cloned().collect()
         }))
     }
 
-    fn new(levels: &[Vec<Arc<TableFile>>; LEVELS]) -> PointIndex {
+    fn new(levels: &[Vec<Arc<LiveTable>>; LEVELS]) -> PointIndex {
         let deeper = levels.iter().enumerate().skip(1).filter(|(_, tables)| !tables.is_empty());
         let bounds = levels
             .iter()
             .flatten()
             .flat_map(|table| [table.meta.smallest.as_slice(), table.meta.largest.as_slice()]);
         let common = CommonPrefix::of(bounds);
-        let near_table = |table: &Arc<TableFile>| TableBounds::new(table, &common);
-        let near_level = |(level, tables): (usize, &Vec<Arc<TableFile>>)| LevelBounds {
+        let near_table = |table: &Arc<LiveTable>| TableBounds::new(table, &common);
+        let near_level = |(level, tables): (usize, &Vec<Arc<LiveTable>>)| LevelBounds {
             level,
             largest: tables.iter().map(|table| common.head(&table.meta.largest)).collect(),
             tables: tables.iter().map(near_table).collect(),
@@ -81,7 +81,7 @@ impl PointIndex {
     }
 
     /// The tables that may hold `key`, newest first.
-    pub fn candidates<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a TableFile> {
+    pub fn candidates<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a LiveTable> {
         let head = self.head(key);
         let level0 = self.level0.iter().filter_map(move |near| near.table_for(key, head));
         level0.chain(self.deeper.iter().filter_map(move |level| level.find(key, head)))
@@ -92,11 +92,11 @@ impl PointIndex {
 #[derive(Debug, Clone)]
 pub struct TableBounds {
     heads: KeyHeadRange,
-    table: Arc<TableFile>,
+    table: Arc<LiveTable>,
 }
 
 impl TableBounds {
-    fn new(table: &Arc<TableFile>, common: &CommonPrefix) -> TableBounds {
+    fn new(table: &Arc<LiveTable>, common: &CommonPrefix) -> TableBounds {
         let TableMeta { smallest, largest, .. } = &*table.meta;
         let heads = KeyHeadRange { smallest: common.head(smallest), largest: common.head(largest) };
         TableBounds { heads, table: Arc::clone(table) }
@@ -104,7 +104,7 @@ impl TableBounds {
 
     /// The table, if it may hold `key`, which has this head.
     #[inline]
-    pub fn table_for(&self, key: &[u8], head: u64) -> Option<&TableFile> {
+    pub fn table_for(&self, key: &[u8], head: u64) -> Option<&LiveTable> {
         let holds = match self.heads.locate(head) {
             BoundMatch::InRange => true,
             BoundMatch::OutOfRange => false,
@@ -115,7 +115,7 @@ impl TableBounds {
 
     /// The table.
     #[inline]
-    pub fn table(&self) -> &TableFile {
+    pub fn table(&self) -> &LiveTable {
         &self.table
     }
 
@@ -143,7 +143,7 @@ pub struct LevelBounds {
 impl LevelBounds {
     /// The only table that may hold `key`, which has this head.
     #[inline]
-    pub fn find(&self, key: &[u8], head: u64) -> Option<&TableFile> {
+    pub fn find(&self, key: &[u8], head: u64) -> Option<&LiveTable> {
         self.tables.get(self.first_reaching(key, head))?.table_for(key, head)
     }
 
@@ -182,7 +182,7 @@ impl Version {
     pub fn apply(
         &self,
         removed: &[(usize, u64)],
-        added: &[(usize, Arc<TableFile>)],
+        added: &[(usize, Arc<LiveTable>)],
     ) -> Result<Version> {
         let mut next = self.clone();
         let mut removed_by_level: BTreeMap<usize, HashSet<u64>> = BTreeMap::new();
@@ -217,7 +217,7 @@ impl Version {
     /// The same tables, with those that `other` replaces replaced.
     pub fn with_replacements(
         &self,
-        other: impl Fn(&Arc<TableFile>) -> Option<Arc<TableFile>>,
+        other: impl Fn(&Arc<LiveTable>) -> Option<Arc<LiveTable>>,
     ) -> Version {
         let mut next = self.clone();
         for table in next.levels.iter_mut().flatten() {
@@ -281,7 +281,7 @@ impl Version {
     /// The only table of a source that may hold `key`, which has this head, and its level. Entries
     /// of a source are newer than those of later sources.
     #[inline]
-    fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &TableFile)> {
+    fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &LiveTable)> {
         if let Some(newest) = self.point_index.level0.get(number) {
             return newest.table_for(key, head).map(|table| (0, table));
         }
@@ -290,7 +290,7 @@ impl Version {
     }
 
     /// The tables that may hold `key`, which has this head, newest first, and their levels.
-    pub fn candidates(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &TableFile)> {
+    pub fn candidates(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &LiveTable)> {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 
@@ -301,7 +301,7 @@ impl Version {
     }
 
     /// Every table, level 0 first.
-    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+    pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
         self.levels.iter().enumerate().flat_map(|(level, t)| t.iter().map(move |t| (level, t)))
     }
 }

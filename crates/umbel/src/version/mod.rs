@@ -3,8 +3,10 @@
 pub mod current_file;
 pub mod feature_bits;
 pub mod key_hashing;
+pub mod live_table;
 pub mod lsm_version;
 pub mod manifest;
+pub mod opened_table;
 pub mod read_stats;
 pub mod reserved_space;
 pub mod sequence_lineage;
@@ -12,14 +14,12 @@ pub mod shared_table_state;
 pub mod store_identity;
 pub mod store_ownership;
 pub mod table_bound_heads;
-pub mod table_file;
-pub mod table_handle;
 pub mod version_edit;
 
+pub use live_table::LiveTable;
 pub use lsm_version::Version;
 pub use manifest::Manifest;
+pub use opened_table::{OpenedTable, PrefixCounters, PrefixProbe};
 pub use shared_table_state::{SharedTableState, TableOwner};
 pub use store_ownership::StoreOwnership;
-pub use table_file::TableFile;
-pub use table_handle::{PrefixCounters, PrefixProbe, TableHandle};
 pub use version_edit::{Edit, LogState};

@@ -14,9 +14,9 @@
 mod disk_full;
 mod group_sync;
 mod segment_files;
-mod segment_list;
 mod segment_seal;
 mod segment_switch;
+mod segment_types;
 mod wal_options;
 mod worker_signal;
 mod write_back;
@@ -37,7 +37,7 @@ use crate::version::Manifest;
 
 pub use group_sync::{GroupSync, UnsyncedTail};
 pub use segment_files::{create, log_options, read};
-pub use segment_list::{OldSegment, ReclaimableSegments, RecyclableSegment, WalStats, WalTask};
+pub use segment_types::{OldSegment, ReclaimableSegments, RecyclableSegment, WalStats, WalTask};
 pub use wal_options::{SegmentSize, WalOptions};
 pub use worker_signal::{Wakeup, WorkerSignal};
 use write_back::WriteBack;

@@ -4,7 +4,7 @@ use umbel_base::Result;
 
 use super::{ReclaimableSegments, Wal};
 use crate::version::{Edit, LogState};
-use crate::wal::segment_list::OldSegment;
+use crate::wal::segment_types::OldSegment;
 
 impl Wal {
     /// Edits that record the ends of old segments that are durable by now: from then on any damage

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use umbel_env::File;
 use umbel_log::LogWriter;
 
-use crate::wal::segment_list::WalTask;
+use crate::wal::segment_types::WalTask;
 
 /// Granularity of write-back of the current segment. Linux keeps files in pieces of up to a huge
 /// page and writes these whole. With shorter steps a tenth of the WAL was written twice.

@@ -18,7 +18,7 @@
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use crate::iter::tombstone_runs::{FragmentId, Stretch, TombstoneRuns};
+use crate::iter::range_tombstone_runs::{FragmentId, RangeTombstoneRuns, Stretch};
 
 /// Stripes of sequence numbers that readers can distinguish.
 #[derive(Debug, Clone)]
@@ -156,7 +156,7 @@ enum EntryFate {
 /// Stream of the surviving entries of a compaction's inputs, or of one memtable, in internal order.
 pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
     inner: C,
-    tombstones: TombstoneRuns,
+    tombstones: RangeTombstoneRuns,
     /// The stretch of keys around the last key that was looked up, and the fragments over it.
     stretch: Option<Stretch>,
     over: Vec<FragmentId>,
@@ -184,7 +184,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
     /// them smaller. Never set it for level 0, whose tables are ordered by sequence number.
     pub fn new(
         inner: C,
-        tombstones: TombstoneRuns,
+        tombstones: RangeTombstoneRuns,
         stripes: SnapshotStripes,
         zero_sequences: bool,
         is_bottom: B,

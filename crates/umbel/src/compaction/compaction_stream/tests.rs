@@ -10,7 +10,7 @@ use umbel_base::{
 
 use super::{CompactionStream, SnapshotStripes, StreamCounts};
 use crate::compaction::surviving_tombstones::surviving_tombstones;
-use crate::iter::tombstone_runs::TombstoneRuns;
+use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::test_support::row_cursor::{Row, RowCursor, model};
 
 /// One write; its index in the script is its sequence number.
@@ -81,7 +81,7 @@ fn compact(
 ) -> (Part, StreamCounts) {
     let stripes = SnapshotStripes::new(boundaries.to_vec());
     // Each third of them is a run of its own.
-    let mut tombstones = TombstoneRuns::default();
+    let mut tombstones = RangeTombstoneRuns::default();
     tombstones.push_single(
         (0..3).map(|run| {
             Arc::new(FragmentedTombstones::new(inputs.ranges.iter().skip(run).step_by(3)))

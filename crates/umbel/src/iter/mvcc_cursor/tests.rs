@@ -11,7 +11,7 @@ use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::mvcc_cursor::{VisibleCursor, VisibleValue};
 use crate::iter::range_tombstone_finder::RangeTombstoneSource;
-use crate::iter::tombstone_runs::TombstoneRuns;
+use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::test_support::row_cursor::{Row, RowCursor, model};
 
 fn key(number: u8) -> Vec<u8> {
@@ -87,7 +87,7 @@ fn check_moves<C: Cursor + SkipSpanSource + RangeTombstoneSource>(
 struct TombstoneCursor {
     merged: MergingCursor,
     ranges: Vec<RangeTombstone>,
-    tombstones: TombstoneRuns,
+    tombstones: RangeTombstoneRuns,
 }
 
 impl SkipSpanSource for TombstoneCursor {}
@@ -100,7 +100,7 @@ impl RangeTombstoneSource for TombstoneCursor {
         }))
     }
 
-    fn tombstone_runs(&self, _: &Bound<Vec<u8>>, _: &Bound<Vec<u8>>) -> Result<TombstoneRuns> {
+    fn tombstone_runs(&self, _: &Bound<Vec<u8>>, _: &Bound<Vec<u8>>) -> Result<RangeTombstoneRuns> {
         Ok(self.tombstones.clone())
     }
 }
@@ -211,7 +211,7 @@ proptest! {
             let ranges = ranges.iter().enumerate().filter(|(i, _)| *i as u64 % sources == source);
             Arc::new(FragmentedTombstones::new(ranges.map(|(_, tombstone)| tombstone)))
         };
-        let mut tombstones = TombstoneRuns::default();
+        let mut tombstones = RangeTombstoneRuns::default();
         tombstones.push_single((0..sources).map(of_source));
         let has_tombstones = !tombstones.is_empty();
         let inner = TombstoneCursor { merged: merge(&rows, sources), ranges, tombstones };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::version::{TableFile, TableHandle};
+use crate::version::{LiveTable, OpenedTable};
 
 /// Keys of cached blocks that make an output's block worth loading.
 const VOTES: u32 = 2;
@@ -20,11 +20,11 @@ const WARMED_TOGETHER: usize = 64;
 /// by key and do not overlap. Returns the number of blocks. Blocks that cannot be read, or that
 /// come after `should_preempt` returns `true`, are left to later reads.
 pub fn warm_outputs<'a>(
-    inputs: impl Iterator<Item = &'a Arc<TableFile>>,
-    outputs: &[Arc<TableFile>],
+    inputs: impl Iterator<Item = &'a Arc<LiveTable>>,
+    outputs: &[Arc<LiveTable>],
     should_preempt: impl Fn() -> bool,
 ) -> u64 {
-    let opened = inputs.filter_map(|table| table.opened()).map(TableHandle::table);
+    let opened = inputs.filter_map(|table| table.opened()).map(OpenedTable::table);
     let (mut cached, mut votes) = (0, BTreeMap::<(usize, u32), u32>::new());
     for table in opened {
         if should_preempt() {
@@ -34,7 +34,7 @@ pub fn warm_outputs<'a>(
         table.sample_cached(|key| {
             let output = outputs.partition_point(|output| !output.reaches(key));
             let reader = outputs.get(output).and_then(|output| output.opened());
-            let reader = reader.map(TableHandle::table);
+            let reader = reader.map(OpenedTable::table);
             if let Some(block) = reader.and_then(|reader| reader.block_of(key)) {
                 *votes.entry((output, block)).or_default() += 1;
             }
@@ -44,7 +44,7 @@ pub fn warm_outputs<'a>(
     votes.retain(|_, count| *count >= VOTES);
     let mut blocks: Vec<u32> = Vec::new();
     for (number, output) in outputs.iter().enumerate() {
-        let Some(reader) = output.opened().map(TableHandle::table) else { continue };
+        let Some(reader) = output.opened().map(OpenedTable::table) else { continue };
         blocks.clear();
         let range = (number, 0)..=(number, u32::MAX);
         blocks.extend(votes.range(range).map(|((_, block), _)| block));

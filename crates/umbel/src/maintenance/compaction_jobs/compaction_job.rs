@@ -16,7 +16,7 @@ use crate::compaction::compaction_stream::{CompactionStream, SnapshotStripes, St
 use crate::compaction::picker::{self, Pick, RangePick};
 use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::fs::blob_files;
-use crate::iter::tombstone_runs::TombstoneRuns;
+use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
 use crate::maintenance::compaction_jobs::picker_input;
@@ -29,7 +29,7 @@ use crate::state::snapshot_list::AwaitedRelease;
 use crate::state::store::Store;
 use crate::super_version::flush_compaction_inputs::{self, CompactionInputs};
 use crate::thread_counters::add;
-use crate::version::{Edit, TableFile, Version};
+use crate::version::{Edit, LiveTable, Version};
 
 /// A picked compaction; its inputs are marked busy until it is dropped.
 #[derive(Debug)]
@@ -38,12 +38,12 @@ pub struct CompactionJob {
     pub keyspace: Arc<KeyspaceState>,
     target: usize,
     is_trivial_move: bool,
-    inputs: Vec<(usize, Arc<TableFile>)>,
+    inputs: Vec<(usize, Arc<LiveTable>)>,
     /// The inputs in the form for reading.
-    scan_inputs: Vec<(usize, Arc<TableFile>)>,
+    scan_inputs: Vec<(usize, Arc<LiveTable>)>,
     /// Tables that may hold something older than an input, over the inputs' keys. Those of level 0
     /// have a list each; the others are grouped by level and sorted. Usually empty.
-    older_tables: Vec<Vec<Arc<TableFile>>>,
+    older_tables: Vec<Vec<Arc<LiveTable>>>,
     /// Preemption check of an optional compaction.
     preemption: Option<Preemption>,
     /// Whether writers would eventually stall without it.
@@ -55,7 +55,7 @@ struct InputTombstones {
     /// As they were written, by table.
     written: Vec<RangeTombstoneBlock>,
     /// Cut where they overlap, shared with the readers.
-    runs: TombstoneRuns,
+    runs: RangeTombstoneRuns,
 }
 
 /// REQUIRES: the work lock, where the job was installed: a pick that began with the earlier version
@@ -203,17 +203,17 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
 /// the inputs' first level and, because tables overlap there, in level 0 itself.
 fn find_older_tables(
     version: &Version,
-    inputs: &[(usize, Arc<TableFile>)],
-) -> Vec<Vec<Arc<TableFile>>> {
+    inputs: &[(usize, Arc<LiveTable>)],
+) -> Vec<Vec<Arc<LiveTable>>> {
     let source = inputs.first().map_or(0, |(level, _)| *level);
     let smallest = inputs.iter().map(|(_, table)| table.meta.smallest.as_slice()).min();
     let largest = inputs.iter().map(|(_, table)| table.meta.largest.as_slice()).max();
     let (Some(smallest), Some(largest)) = (smallest, largest) else { return Vec::new() };
     let input_ids: HashSet<u64> = inputs.iter().map(|(_, table)| table.meta.id).collect();
-    let near = |table: &&Arc<TableFile>| {
+    let near = |table: &&Arc<LiveTable>| {
         overlaps(table, smallest, largest) && !input_ids.contains(&table.meta.id)
     };
-    let mut beneath: Vec<Vec<Arc<TableFile>>> = Vec::new();
+    let mut beneath: Vec<Vec<Arc<LiveTable>>> = Vec::new();
     let first = if source == 0 { 0 } else { source + 1 };
     for (level, tables) in version.levels.iter().enumerate().skip(first) {
         let near = tables.iter().filter(near).cloned();
@@ -227,7 +227,7 @@ fn find_older_tables(
 }
 
 /// Whether a table's bounds overlap `start..=end`.
-fn overlaps(table: &TableFile, start: &[u8], end: &[u8]) -> bool {
+fn overlaps(table: &LiveTable, start: &[u8], end: &[u8]) -> bool {
     table.reaches(start) && table.meta.smallest.as_slice() <= end
 }
 
@@ -361,7 +361,7 @@ impl CompactionJob {
 
     fn removals(&self) -> Vec<Edit> {
         let keyspace = self.keyspace.id;
-        let remove = |(level, table): &(usize, Arc<TableFile>)| Edit::RemoveTable {
+        let remove = |(level, table): &(usize, Arc<LiveTable>)| Edit::RemoveTable {
             keyspace,
             level: *level,
             id: table.meta.id,
@@ -374,7 +374,7 @@ impl CompactionJob {
         &self,
         store: &Store,
         edits: &[Edit],
-        added: &[(usize, Arc<TableFile>)],
+        added: &[(usize, Arc<LiveTable>)],
         adopt: impl FnOnce(),
     ) -> Result<InstallResult> {
         let removed: Vec<_> =
@@ -404,7 +404,7 @@ impl CompactionJob {
 
     /// Merges the inputs, newest source first.
     fn cursor(&self) -> CompactionInputs {
-        let mut runs: Vec<Vec<Arc<TableFile>>> = Vec::new();
+        let mut runs: Vec<Vec<Arc<LiveTable>>> = Vec::new();
         let mut before = 0;
         for (level, table) in &self.scan_inputs {
             match runs.last_mut() {
@@ -516,7 +516,7 @@ impl CompactionJob {
         let _merging = store.budget.reserve(merging);
         let table_bytes_max = if split { options.table_bytes } else { u64::MAX };
         let expected_bytes = table_bytes_max.min(self.input_bytes());
-        let entries = |(level, table): &(usize, Arc<TableFile>)| (Some(*level), table.meta.entries);
+        let entries = |(level, table): &(usize, Arc<LiveTable>)| (Some(*level), table.meta.entries);
         let inputs: Vec<_> = self.inputs.iter().map(entries).collect();
         let second_filter =
             advisor_job::choose_second_filter(store, &self.keyspace, level, &inputs);

@@ -27,7 +27,7 @@ use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store, 
 use crate::store_budget::MemoryReservation;
 use crate::super_version::SuperVersion;
 use crate::super_version::sorted_runs::first_reaching;
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 
 /// Time without writes before garbage is compacted.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
@@ -209,7 +209,7 @@ fn pick(keyspace: &Arc<KeyspaceState>) -> Option<CompactionJob> {
 }
 
 /// Returns the tables above the last level.
-fn tables_above_last_level(version: &Version) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+fn tables_above_last_level(version: &Version) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
     version.tables().filter(|(level, _)| *level < LAST_LEVEL)
 }
 
@@ -240,13 +240,13 @@ fn sizes_of(version: &Version) -> VersionSizes {
     VersionSizes { all, file_bytes, garbage_max, entry_bytes_max }
 }
 
-fn size_of(table: &TableFile) -> GarbageEstimate {
+fn size_of(table: &LiveTable) -> GarbageEstimate {
     let blobs: u64 = table.meta.blobs.iter().map(|blob| blob.value_bytes).sum();
     GarbageEstimate { entries: table.meta.entries, bytes: table.meta.file_bytes + blobs }
 }
 
 /// Bytes of an entry of a table, on average.
-fn entry_bytes(table: &TableFile) -> u64 {
+fn entry_bytes(table: &LiveTable) -> u64 {
     size_of(table).bytes / table.meta.entries.max(1)
 }
 
@@ -357,7 +357,7 @@ fn hidden_by_memtable_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     if memtable.range_tombstones().count().saturating_mul(tables) > COMPARED_MAX {
         return sizes.all.bytes;
     }
-    let is_met = |table: &TableFile| {
+    let is_met = |table: &LiveTable| {
         memtable.range_tombstones().any(|range| {
             range.start <= table.meta.largest.as_slice()
                 && table.meta.smallest.as_slice() < range.end
@@ -437,7 +437,7 @@ fn estimate(
 }
 
 /// Estimates what the range tombstones of a table hide in the tables below it.
-fn hidden_by_ranges(version: &Version, level: usize, table: &TableFile) -> Result<GarbageEstimate> {
+fn hidden_by_ranges(version: &Version, level: usize, table: &LiveTable) -> Result<GarbageEstimate> {
     let tombstones = table.reader()?.tombstones();
     let fragments = (0..tombstones.len()).filter(|&fragment| !tombstones.is_gap(fragment));
     let step = fragments.clone().count().div_ceil(RANGES_MAX).max(1);
@@ -459,7 +459,7 @@ fn hidden_by_ranges(version: &Version, level: usize, table: &TableFile) -> Resul
 }
 
 /// Approximate bytes of a table between two keys.
-fn covered_bytes(table: &TableFile, start: &[u8], end: &[u8]) -> Result<u64> {
+fn covered_bytes(table: &LiveTable, start: &[u8], end: &[u8]) -> Result<u64> {
     let meta = &table.meta;
     if end <= meta.smallest.as_slice() || meta.largest.as_slice() < start {
         return Ok(0);
@@ -488,8 +488,8 @@ fn covered_bytes(table: &TableFile, start: &[u8], end: &[u8]) -> Result<u64> {
 fn tables_below<'a>(
     version: &'a Version,
     level: usize,
-    table: &'a TableFile,
-) -> impl Iterator<Item = &'a Arc<TableFile>> {
+    table: &'a LiveTable,
+) -> impl Iterator<Item = &'a Arc<LiveTable>> {
     let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);
     let older = older.skip(1).filter(move |_| level == 0);
     older.chain(version.levels.iter().skip(level + 1).flatten())
@@ -510,7 +510,7 @@ fn sample(
     store: &Store,
     version: &Version,
     level: usize,
-    table: &Arc<TableFile>,
+    table: &Arc<LiveTable>,
 ) -> Result<SampleCounts> {
     let reader = table.reader()?;
     let places: Vec<&[u8]> = reader.block_separators().map(|(key, _)| key).collect();
@@ -551,7 +551,7 @@ impl FilterLoader {
 
     /// Whether a table has a key with this hash, as far as its filter says. A filter with many
     /// false positives would make garbage of everything above it.
-    fn may_contain(&mut self, store: &Store, table: &TableFile, hash: u64) -> Result<bool> {
+    fn may_contain(&mut self, store: &Store, table: &LiveTable, hash: u64) -> Result<bool> {
         let open = table.open()?;
         if !open.is_filter_omitted() {
             let can_tell = open.has_filter() && open.designed_rate() <= RATE_MAX;
@@ -579,10 +579,10 @@ fn find_below<'a>(
     store: &Store,
     version: &'a Version,
     level: usize,
-    table: &TableFile,
+    table: &LiveTable,
     key: &[u8],
     loader: &mut FilterLoader,
-) -> Result<Option<&'a TableFile>> {
+) -> Result<Option<&'a LiveTable>> {
     let hash = table.hash(key);
     if level == 0 {
         let older = version.levels[0].iter().skip_while(|other| other.meta.id != table.meta.id);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::compaction::picker::{self, PickOptions, PickerInput, TableInfo};
 use crate::options::KeyspaceOptions;
 use crate::state::keyspace_state::KeyspaceState;
-use crate::version::{TableFile, Version};
+use crate::version::{LiveTable, Version};
 
 /// Builds the picker's input from a version.
 pub fn build<'a>(
@@ -13,7 +13,7 @@ pub fn build<'a>(
     options: &KeyspaceOptions,
     cursors: &'a [Vec<u8>],
 ) -> PickerInput<'a> {
-    let fact = |table: &'a Arc<TableFile>| TableInfo {
+    let fact = |table: &'a Arc<LiveTable>| TableInfo {
         id: table.meta.id,
         bytes: table.meta.file_bytes,
         entries: table.meta.entries,
@@ -26,7 +26,7 @@ pub fn build<'a>(
         retained_for: table.retained_for(),
         busy: table.is_busy(),
     };
-    let level = |tables: &'a Vec<Arc<TableFile>>| tables.iter().map(fact).collect();
+    let level = |tables: &'a Vec<Arc<LiveTable>>| tables.iter().map(fact).collect();
     PickerInput {
         levels: version.levels.iter().map(level).collect(),
         options: pick_options(options),

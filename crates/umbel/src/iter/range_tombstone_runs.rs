@@ -1,4 +1,4 @@
-//! [`TombstoneRuns`]: the range tombstones of several sources, searched together.
+//! [`RangeTombstoneRuns`]: the range tombstones of several sources, searched together.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use umbel_base::{FragmentedTombstones, SequenceNumber};
 /// Range tombstones of several runs, shared with their sources. The parts of a run, such as the
 /// tables of a level, are in key order and do not overlap.
 #[derive(Debug, Clone, Default)]
-pub struct TombstoneRuns {
+pub struct RangeTombstoneRuns {
     /// The parts of all runs. INVARIANT: none is empty.
     parts: Vec<Arc<FragmentedTombstones>>,
     /// For each run the end of its parts.
@@ -37,7 +37,7 @@ enum Bound {
     End(FragmentId),
 }
 
-impl TombstoneRuns {
+impl RangeTombstoneRuns {
     /// Adds parts that each are a run of their own.
     pub fn push_single(&mut self, parts: impl IntoIterator<Item = Arc<FragmentedTombstones>>) {
         for part in parts.into_iter().filter(|part| !part.is_empty()) {

@@ -22,7 +22,7 @@ use crate::store_budget::SEQUENTIAL_READ;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::store_budget::residency::Residency;
 use crate::thread_counters;
-use crate::version::table_handle::TableHandle;
+use crate::version::opened_table::OpenedTable;
 
 /// Approximate memory of a table in the lists of the manifest, the version and a replaced version,
 /// with allocator overhead.
@@ -54,13 +54,13 @@ impl BlockCache for CountingCache {
 }
 
 /// A table of a version, with its reader once opened. The reader lives as long as this; to close
-/// it, [`TableFile::unopened`] replaces this in the version.
+/// it, [`LiveTable::unopened`] replaces this in the version.
 #[derive(Debug)]
-pub struct TableFile {
+pub struct LiveTable {
     /// Its record in the manifest, which shares it.
     pub meta: Arc<TableMeta>,
     file: Arc<LiveFile>,
-    reader: OnceLock<TableHandle>,
+    reader: OnceLock<OpenedTable>,
     /// Its level decides its residency, and its selection decides the filter.
     level: AtomicUsize,
     selection: AtomicU8,
@@ -87,7 +87,7 @@ struct LiveFile {
     retained_for: OnceLock<Vec<(SequenceNumber, SequenceNumber)>>,
 }
 
-impl TableFile {
+impl LiveTable {
     /// A table that the manifest names, or will name, at this level, of a keyspace with this hash.
     /// Its file is opened at the first read.
     pub fn new(
@@ -95,12 +95,12 @@ impl TableFile {
         level: usize,
         hash: HashKind,
         context: Arc<SharedTableState>,
-    ) -> TableFile {
+    ) -> LiveTable {
         let meta = meta.into();
         let blobs = meta.blobs.iter().map(|pointer| context.blobs.acquire(pointer)).collect();
         let known_bytes = metadata_bytes(&meta);
         context.budget.table_metadata.fetch_add(known_bytes, Ordering::Relaxed);
-        TableFile {
+        LiveTable {
             file: Arc::new(LiveFile {
                 id: meta.id,
                 bytes: meta.file_bytes,
@@ -123,7 +123,7 @@ impl TableFile {
 
     /// The same table, marked as holding many versions that only readers of states in one of these
     /// ranges need. The mark does not survive a reopen: then there are no such readers.
-    pub fn retaining_for(self, states: Vec<(SequenceNumber, SequenceNumber)>) -> TableFile {
+    pub fn retaining_for(self, states: Vec<(SequenceNumber, SequenceNumber)>) -> LiveTable {
         // The table is new, so no ranges were set before.
         let _ = self.file.retained_for.set(states);
         self
@@ -140,12 +140,12 @@ impl TableFile {
     }
 
     /// The same table, not opened.
-    pub fn unopened(&self) -> TableFile {
+    pub fn unopened(&self) -> LiveTable {
         self.with_reader(OnceLock::new(), 0)
     }
 
-    fn with_reader(&self, reader: OnceLock<TableHandle>, opening_number: u64) -> TableFile {
-        TableFile {
+    fn with_reader(&self, reader: OnceLock<OpenedTable>, opening_number: u64) -> LiveTable {
+        LiveTable {
             meta: Arc::clone(&self.meta),
             file: Arc::clone(&self.file),
             reader,
@@ -158,9 +158,9 @@ impl TableFile {
 
     /// The same table with the same reader, and the filter that it would be opened with now. `None`
     /// if it is not open, or already has that filter, possibly folded otherwise.
-    pub fn refiltered(&self) -> Result<Option<TableFile>> {
+    pub fn refiltered(&self) -> Result<Option<LiveTable>> {
         let keep = self.keep();
-        let is_other = |open: &&TableHandle| {
+        let is_other = |open: &&OpenedTable| {
             discriminant(&open.keep()) != discriminant(&keep)
                 || open.is_filter_omitted() != self.omits_filter(keep)
         };
@@ -172,7 +172,7 @@ impl TableFile {
 
     /// The same table for one scan of all of it. If it is not open and would not be fully resident,
     /// the copy keeps as little in memory as possible.
-    pub fn for_sequential_read(self: &Arc<Self>) -> Arc<TableFile> {
+    pub fn for_sequential_read(self: &Arc<Self>) -> Arc<LiveTable> {
         let residency = self.residency();
         if self.opened().is_some()
             || (!residency.paged && self.keep() == FilterResidency::default())
@@ -186,7 +186,7 @@ impl TableFile {
 
     /// The reader and the filter, opened on first use.
     #[inline]
-    pub fn open(&self) -> Result<&TableHandle> {
+    pub fn open(&self) -> Result<&OpenedTable> {
         match self.reader.get() {
             Some(open) => Ok(open),
             None => self.open_now(),
@@ -196,11 +196,11 @@ impl TableFile {
     /// The reader, opened on first use.
     #[inline]
     pub fn reader(&self) -> Result<&Arc<Table>> {
-        self.open().map(TableHandle::table)
+        self.open().map(OpenedTable::table)
     }
 
     /// The reader and the filter, if they were opened before.
-    pub fn opened(&self) -> Option<&TableHandle> {
+    pub fn opened(&self) -> Option<&OpenedTable> {
         self.reader.get()
     }
 
@@ -215,7 +215,7 @@ impl TableFile {
     }
 
     #[cold]
-    fn open_now(&self) -> Result<&TableHandle> {
+    fn open_now(&self) -> Result<&OpenedTable> {
         let reader = self.open_once()?;
         let context = &self.file.context;
         if context.budget.exceeds_shared_readers_max()
@@ -226,7 +226,7 @@ impl TableFile {
         Ok(reader)
     }
 
-    fn open_once(&self) -> Result<&TableHandle> {
+    fn open_once(&self) -> Result<&OpenedTable> {
         // Before the lock, which a forked child may find locked forever.
         self.file.context.file_cache.check_process(&self.file.path())?;
         let _one_at_a_time = self.opening.lock().ignore_poison();
@@ -262,8 +262,8 @@ impl TableFile {
         self.file.context.budget.residency(self.level.load(Ordering::Relaxed))
     }
 
-    fn with_filter(&self, table: Arc<Table>, keep: FilterResidency) -> Result<TableHandle> {
-        TableHandle::new(table, keep, self.omits_filter(keep), &self.file.context)
+    fn with_filter(&self, table: Arc<Table>, keep: FilterResidency) -> Result<OpenedTable> {
+        OpenedTable::new(table, keep, self.omits_filter(keep), &self.file.context)
     }
 
     /// Whether no filter is kept although there is memory for it.
@@ -365,7 +365,7 @@ impl LiveFile {
 fn metadata_bytes(meta: &TableMeta) -> u64 {
     let keys = meta.smallest.capacity() + meta.largest.capacity();
     let blobs = meta.blobs.len() * (size_of::<BlobPointer>() + size_of::<Arc<BlobFile>>());
-    let fixed = size_of::<TableMeta>() + size_of::<TableFile>() + size_of::<LiveFile>();
+    let fixed = size_of::<TableMeta>() + size_of::<LiveTable>() + size_of::<LiveFile>();
     (fixed + keys + blobs) as u64 + METADATA_OVERHEAD
 }
 

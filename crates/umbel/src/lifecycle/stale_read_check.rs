@@ -1,4 +1,4 @@
-//! [`ReadOnlyView`]: state that a read-only handle read, to distinguish a writer's changes from
+//! [`StaleReadCheck`]: state that a read-only handle read, to distinguish a writer's changes from
 //! damage.
 
 use std::path::{Path, PathBuf};
@@ -34,18 +34,18 @@ impl ManifestMark {
 /// State that a read-only handle read. It distinguishes a file that the writer removed from a
 /// missing one.
 #[derive(Debug)]
-pub struct ReadOnlyView {
+pub struct StaleReadCheck {
     env: Env,
     folder: PathBuf,
     mark: ManifestMark,
 }
 
-impl ReadOnlyView {
+impl StaleReadCheck {
     /// Creates the view of a handle that reads `CURRENT` and the manifest afterwards.
-    pub fn new(env: &Env, folder: &Path) -> ReadOnlyView {
+    pub fn new(env: &Env, folder: &Path) -> StaleReadCheck {
         let (env, folder) = (env.clone(), folder.to_path_buf());
         let mark = ManifestMark::take(&env, &folder);
-        ReadOnlyView { env, folder, mark }
+        StaleReadCheck { env, folder, mark }
     }
 
     /// Whether the present manifest names a table.
@@ -58,7 +58,7 @@ impl ReadOnlyView {
     }
 }
 
-impl MissingFileExplainer for ReadOnlyView {
+impl MissingFileExplainer for StaleReadCheck {
     fn explain(&self, path: &Path, error: Error) -> Error {
         if self.names_table(path) || ManifestMark::take(&self.env, &self.folder) == self.mark {
             return error;

@@ -15,7 +15,7 @@ const MISSES_MIN: u32 = 16;
 /// An open table. Its filter is separate from its reader, so that the same reader, with its cached
 /// blocks, can get another filter.
 #[derive(Debug)]
-pub struct TableHandle {
+pub struct OpenedTable {
     filter: Option<ResidentFilter>,
     /// The prefix filter, independent of the filter of keys.
     prefixes: Option<Arc<CountedPrefixFilter>>,
@@ -107,7 +107,7 @@ impl Drop for FilterBytes {
     }
 }
 
-impl TableHandle {
+impl OpenedTable {
     /// The table with the filter that `keep` names. `has_wire` says that the advisor chose to keep
     /// none.
     pub fn new(
@@ -115,7 +115,7 @@ impl TableHandle {
         keep: FilterResidency,
         has_wire: bool,
         context: &Arc<SharedTableState>,
-    ) -> Result<TableHandle> {
+    ) -> Result<OpenedTable> {
         let filter = table.read_filter(keep)?;
         let sum = &context.budget.tables;
         let counted = FilterBytes::new(filter.as_ref().map_or(0, ResidentFilter::bytes), sum);
@@ -125,7 +125,7 @@ impl TableHandle {
             table: table.meta().id,
             context: Arc::clone(context),
         });
-        Ok(TableHandle {
+        Ok(OpenedTable {
             filter,
             prefixes: None,
             has_tombstones,
@@ -137,7 +137,7 @@ impl TableHandle {
     }
 
     /// The same with the table's prefix filter in memory.
-    pub fn with_prefixes(mut self, context: &SharedTableState) -> Result<TableHandle> {
+    pub fn with_prefixes(mut self, context: &SharedTableState) -> Result<OpenedTable> {
         let filter = self.table.read_prefix_filter()?;
         self.prefixes = filter.map(|filter| {
             let counted = FilterBytes::new(filter.bytes(), &context.budget.tables);
@@ -147,7 +147,7 @@ impl TableHandle {
     }
 
     /// The same with the prefix filter of `other`, a handle of the same table.
-    pub fn with_prefixes_of(mut self, other: &TableHandle) -> TableHandle {
+    pub fn with_prefixes_of(mut self, other: &OpenedTable) -> OpenedTable {
         self.prefixes.clone_from(&other.prefixes);
         self
     }
@@ -188,7 +188,7 @@ impl TableHandle {
         self.has_tombstones
     }
 
-    /// Prefetches the memory that [`TableHandle::may_contain`] reads for `hash`.
+    /// Prefetches the memory that [`OpenedTable::may_contain`] reads for `hash`.
     #[inline]
     pub fn prefetch_filter(&self, hash: u64) {
         if let Some(filter) = &self.filter {
