@@ -38,17 +38,18 @@ mod primitives;
 mod read;
 mod repair;
 mod scavenge;
+mod shared_store_state;
 mod store;
+mod store_components;
 mod subscription;
 mod types;
 mod verify;
 mod visibility;
+mod write;
 
 pub mod limits;
 
 pub use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
-pub use crate::append::import::{Import, ImportReport};
-pub use crate::append::pending_append::PendingAppend;
 pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_backup};
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
@@ -74,6 +75,8 @@ pub use crate::types::stream_state::StreamState;
 pub use crate::types::version_conflict::{RequestItem, VersionConflict};
 pub use crate::types::view_kind::{ViewKind, is_view};
 pub use crate::visibility::visible_position::Watch;
+pub use crate::write::import::{Import, ImportReport};
+pub use crate::write::pending_append::PendingAppend;
 pub use backup::{BackupReport, check_backup_target};
 pub use event_filter::EventFilter;
 pub use repair::{

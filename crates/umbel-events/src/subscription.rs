@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use umbel_base::fail_point;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::limits::{BATCH_BYTES, FILTER_STEP_MILLIS};
 use crate::primitives::wakeup::Wakeup;
 use crate::read::all_reader::AllReader;
@@ -19,6 +18,7 @@ use crate::read::filtered_reader::{FilteredItem, FilteredReader};
 use crate::read::read_source::{Source, SourceReader};
 use crate::read::stream_reader::{self, StreamItem, StreamReader};
 use crate::read::view_reader::{self, ViewReader};
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, Position, RecordedEvent, Revision};
 use crate::types::stream_state::StreamState;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Mutex;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::append::shared_store_parts::StoreComponents;
 use crate::primitives::panic_guard::catch_panic;
+use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
 
 /// Callback of one acknowledgement.
@@ -45,8 +45,8 @@ impl AckCallbacks {
     }
 
     /// Calls the callbacks of positions up to `through` with the error that kept them from becoming
-    /// visible. A thread that waits for a [`PendingAppend`](super::pending_append::PendingAppend)
-    /// of its own gets the error, too.
+    /// visible. A thread that waits for a [`PendingAppend`](crate::PendingAppend) of its own gets
+    /// the error, too.
     pub fn fail(&self, parts: &StoreComponents, through: u64, error: &Error) {
         self.run_visible(parts);
         self.call_through(parts, through, Some(error));

@@ -1,9 +1,9 @@
 //! Step of an append from the log into the index: keyspaces, then views, then the filter of stream
 //! names. The events may become visible after it.
 
-use crate::append::shared_store_parts::StoreComponents;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::StreamChange;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 
 /// Commits the changes of the appends up to `position`.

@@ -1,4 +1,4 @@
-//! Append path: concurrency checks, the appender, the queue before the index, acknowledgements.
+//! Appender: checks of versions and retries, writes to the log, the queue before the index.
 
 pub mod ack_callbacks;
 pub mod append_plan;
@@ -6,14 +6,8 @@ pub mod append_request;
 pub mod appender;
 pub mod event_id_table;
 pub mod expected_version_check;
-pub mod group_sync;
-pub mod import;
 pub mod index_commit;
 pub mod index_queue;
-pub mod pending_append;
 pub mod pending_heads;
 pub mod recent_event_ids;
-pub mod shared_store_parts;
-pub mod shared_store_state;
 pub mod stream_history_reader;
-pub mod submit_write;

@@ -3,9 +3,9 @@
 use crate::append::expected_version_check::StreamHistory;
 use crate::append::index_queue::IndexQueue;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::event::EventId;
 

@@ -12,7 +12,6 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Access, DirectoryLocation, Env, Lock, check_path};
 use umbel_log::{END_RECORD_BYTES, ExpectedEnd, Seal};
 
-use crate::append::shared_store_state::StoreInner;
 use crate::backup::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
 use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
 use crate::backup::file_copy::{block_checksums, copy_tail, create_directory};
@@ -22,6 +21,7 @@ use crate::event_log::chunk_manifest::{
 };
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
 use crate::event_log::scavenged_chunk;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
 
@@ -389,7 +389,7 @@ pub fn check_backup_target(env: &Env, folder: &Path, target: &Path) -> Result<()
             target.display()
         )));
     }
-    crate::types::store_path::check_not_nested(env, target)?;
+    crate::types::nested_store_check::check_not_nested(env, target)?;
     if env.files.exists(target)? && !BackupManifest::exists(env, target)? {
         check_empty(env, target)?;
     }

@@ -66,7 +66,7 @@ pub fn restore(
         finish(&env.open_directory(target)?, target)?;
         return Ok(report);
     }
-    crate::types::store_path::check_not_nested(env, target)?;
+    crate::types::nested_store_check::check_not_nested(env, target)?;
     let mut pace = CopyThrottle::begin(env, options, 2 * manifest.bytes());
     let damage = backup_verify::verify_files(&there, backup, &manifest, &mut pace)?;
     if let Some(damage) = damage.into_iter().next() {

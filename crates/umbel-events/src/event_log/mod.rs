@@ -1,5 +1,5 @@
 //! [`EventLog`]: the chunks on disk and their durable part, and [`LogCursor`], which reads their
-//! events. The chunk that is written belongs to a [`LogEnd`].
+//! events. The chunk that is written belongs to a [`ChunkWriter`].
 //!
 //! INVARIANT: a position is never used twice. A chunk's positions are those of its file's bytes.
 //! The next chunk's positions begin after the capacity of this one. No chunk is written again after
@@ -23,8 +23,8 @@ use crate::event_log::chunk_manifest::{
 };
 
 mod chunk_swap;
+mod chunk_writer;
 mod log_cursor;
-mod log_end;
 mod log_lineage;
 
 pub mod chunk;
@@ -34,8 +34,8 @@ pub mod event_format;
 pub mod read_buffer;
 pub mod scavenged_chunk;
 
+pub use chunk_writer::{AppendStart, ChunkWriter};
 pub use log_cursor::LogCursor;
-pub use log_end::{AppendStart, LogEnd};
 
 /// Capacity of the first chunk; each later one has twice as much, up to the configured maximum.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;

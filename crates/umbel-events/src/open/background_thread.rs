@@ -9,7 +9,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_existence::StepProgress;
 
-use crate::append::shared_store_state::StoreInner;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
 /// Time without new visible events after which optional work may run.

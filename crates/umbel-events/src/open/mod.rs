@@ -17,8 +17,6 @@ use crate::append::append_plan;
 use crate::append::appender::Appender;
 use crate::append::index_commit;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::shared_store_parts::{StoreComponents, sync_log};
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path, open_error,
@@ -35,9 +33,11 @@ use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::exclusive_task::ExclusiveTask;
 use crate::scavenge::index_cleanup;
 use crate::scavenge::removed_view_entries::RemovedViewEntries;
+use crate::shared_store_state::StoreInner;
+use crate::store_components::{StoreComponents, sync_log};
 use crate::types::error::{Error, Result};
+use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;
-use crate::types::store_path::check_not_nested;
 use crate::visibility::visible_position::VisiblePosition;
 
 pub mod background_thread;

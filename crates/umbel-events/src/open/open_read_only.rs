@@ -27,8 +27,6 @@ use umbel_env::{Access, Env, OpenMark, Pin, check_path};
 use umbel_filter::HashSecret;
 
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::shared_store_parts::StoreComponents;
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest, chunk_path};
 use crate::index::Index;
@@ -36,6 +34,8 @@ use crate::index::stream_existence::StreamExistence;
 use crate::open;
 use crate::open::repair_marker;
 use crate::primitives::background_signal::BackgroundSignal;
+use crate::shared_store_state::StoreInner;
+use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
 use crate::types::store_options::StoreOptions;
 use crate::visibility::visible_position::VisiblePosition;

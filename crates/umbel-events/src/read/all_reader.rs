@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::event::{Direction, Position, RecordedEvent};
 

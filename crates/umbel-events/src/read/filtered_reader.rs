@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_filter::{EventFilter, is_hidden};
 use crate::event_log::event_format::Frame;
 use crate::limits::FILTER_STEP_MILLIS;
 use crate::read::all_reader::AllReader;
 use crate::read::scan_planner::{FilterStrategy, ScanPlan, ScanPlanner};
 use crate::read::view_merge::ViewMerge;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, Position, RecordedEvent};
 

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::read::stream_reader::StreamReader;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::RecordedEvent;
 

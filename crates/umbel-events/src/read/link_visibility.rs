@@ -1,8 +1,8 @@
 //! [`LinkVisibility`]: which targets of the links of a view can be read.
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::event_format::Frame;
 use crate::read::stream_reader::retention_start;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;

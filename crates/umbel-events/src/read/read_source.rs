@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_filter::EventFilter;
 use crate::read::all_reader::AllReader;
 use crate::read::filtered_reader::{FilteredItem, FilteredReader};
 use crate::read::stream_reader::{StreamItem, StreamReader};
 use crate::read::view_reader::ViewReader;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::event::{Direction, Position, Revision};
 use crate::types::stream_state::StreamState;

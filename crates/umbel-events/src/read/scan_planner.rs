@@ -7,10 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_filter::{ContainingViews, EventFilter};
 use crate::limits::{FILTER_STEP_MILLIS, FILTER_VIEWS_MAX};
 use crate::read::view_merge::{ViewMerge, ViewRange};
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::event::Direction;
 use crate::types::view_kind::ViewKind;

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::append::expected_version_check::StreamSnapshot;
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, RecordedEvent, Revision};
 use crate::types::stream_metadata::RetentionRules;

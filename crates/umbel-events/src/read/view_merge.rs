@@ -3,9 +3,9 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::event::Direction;
 use crate::types::view_kind::ViewKind;

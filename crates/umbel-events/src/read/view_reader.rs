@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use umbel_filter::{HashKind, KeyHasher};
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
 use crate::read::link_visibility::LinkVisibility;
 use crate::read::stream_reader::{retention_start, stream_retention};
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, EventId, Position, RecordedEvent, Revision};
 use crate::types::stream_names::LINK_TYPE;

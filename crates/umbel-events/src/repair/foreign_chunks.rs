@@ -14,7 +14,7 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_env::Env;
 
-use crate::repair::events_in_old_index::OldIndexEvents;
+use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::index_ownership::{DENIED_EVENTS_MIN, count_indexed};
 use crate::repair::inspect_orphan::OrphanChunk;
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};

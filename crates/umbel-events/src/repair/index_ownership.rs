@@ -12,7 +12,7 @@ use crate::event_log::chunk_manifest::ChunkEnd;
 use crate::event_log::scavenged_chunk;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
-use crate::repair::events_in_old_index::OldIndexEvents;
+use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, read_file};
 use crate::types::error::Result;
 

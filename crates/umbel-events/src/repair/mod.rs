@@ -12,10 +12,10 @@ use crate::backup::backup_manifest::{check_no_backup, restore_marker_path};
 use crate::event_log::chunk_manifest::ChunkManifest;
 use crate::types::error::{Error, Result};
 
-mod events_in_old_index;
 mod execute;
 mod foreign_chunks;
 mod fuzz_fixture;
+mod index_before_repair;
 mod index_ownership;
 mod inspect_orphan;
 mod log_survey;
@@ -34,8 +34,8 @@ pub use repair_report::{
 pub use fuzz_fixture::fuzz;
 pub use lost_tail::find_unrecovered;
 
-use events_in_old_index::OldIndexEvents;
 use execute::ResumedRepair;
+use index_before_repair::OldIndexEvents;
 use repair_plan::RepairPlan;
 
 /// Repairs the event store in a folder, which no process may have open. It reads all of the store

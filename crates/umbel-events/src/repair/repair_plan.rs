@@ -13,7 +13,7 @@ use crate::event_log::chunk_manifest::{
 use crate::event_log::event_format::{FRAME_HEADER_BYTES, Frame, FrameLocation, FrameMeta};
 use crate::event_log::scavenged_chunk::{self, PositionMap, RemovedEvents, ScavengedChunkWriter};
 use crate::limits::REVISION_MAX;
-use crate::repair::events_in_old_index::{OldIndexEntries, OldIndexEntry, OldIndexEvents};
+use crate::repair::index_before_repair::{OldIndexEntries, OldIndexEntry, OldIndexEvents};
 use crate::repair::index_ownership;
 use crate::repair::inspect_orphan::is_unused;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, chunk_files, read_file};

@@ -11,7 +11,7 @@ use std::path::Path;
 use umbel_env::Env;
 
 use crate::event_log::chunk_manifest::{ChunkEntry, chunk_directory};
-use crate::repair::events_in_old_index::OldIndexEvents;
+use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::index_ownership::count_indexed;
 use crate::repair::inspect_orphan::{OrphanChunk, inspect_file};
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use umbel_log::ExpectedEnd;
 
-use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::{ChunkEntry, chunk_directory, parse_chunk_name};
 use crate::event_log::chunk_scan::scan_chunk;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 
 /// Number of index entries that are deleted at a time.

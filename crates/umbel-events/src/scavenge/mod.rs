@@ -13,7 +13,6 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_env::{JoinHandle, ProcessMark};
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::ScavengedFile;
 use crate::event_log::scavenged_chunk::ScavengedChunkWriter;
@@ -21,6 +20,7 @@ use crate::limits::WINDOW_BYTES;
 use crate::primitives::wakeup::Wakeup;
 use crate::scavenge::retention_policy::{RetentionPolicy, Verdict};
 use crate::scavenge::scavenge_rate_limit::{SLICE_BYTES, ScavengeThrottle};
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 
 pub mod index_cleanup;

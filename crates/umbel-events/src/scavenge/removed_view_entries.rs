@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::scavenged_chunk::{RemovedEvents, RemovedRun};
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::view_kind::ViewKind;
 

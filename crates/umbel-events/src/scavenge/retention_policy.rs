@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::event_format::Frame;
 use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;

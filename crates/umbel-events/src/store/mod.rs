@@ -8,9 +8,6 @@ use core::time::Duration;
 
 use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
 use crate::append::appender::WriteTask;
-use crate::append::import::Import;
-use crate::append::pending_append::PendingAppend;
-use crate::append::shared_store_state::StoreInner;
 use crate::backup::copy_rate_limit::CopyOptions;
 use crate::backup::{self, BackupReport};
 use crate::event_filter::EventFilter;
@@ -25,6 +22,7 @@ use crate::read::read_source::{Source, SourceReader};
 use crate::read::stream_reader::{self, StreamReader};
 use crate::read::view_reader::{self, ViewReader, ViewState};
 use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
+use crate::shared_store_state::StoreInner;
 use crate::store::store_stats::Stats;
 use crate::subscription::{Subscription, SubscriptionStart};
 use crate::types::error::{Error, Result};
@@ -35,6 +33,8 @@ use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;
 use crate::verify::{self, VerifyReport};
 use crate::visibility::visible_position::Watch;
+use crate::write::import::Import;
+use crate::write::pending_append::PendingAppend;
 
 /// Open event store. Clones share it; the last handle closes it.
 #[derive(Debug, Clone)]
@@ -486,7 +486,7 @@ fn close_files(shared: &StoreInner) -> Result<()> {
     let Some(mut ending) = appender.take() else { return Ok(()) };
     shared.sync_log()?;
     ending.apply_queue(&shared.components)?;
-    ending.log_end.end_chunk(&shared.log)?;
+    ending.chunk_writer.end_chunk(&shared.log)?;
     drop((appender, driver));
     shared.log.write_chunk_ends()?;
     let position = shared.visible.position();

@@ -1,7 +1,7 @@
 //! [`Stats`]: the statistics of a store.
 
-use crate::append::shared_store_state::StoreInner;
 use crate::index::stream_existence::ExistenceStats;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
 /// Statistics of a store.

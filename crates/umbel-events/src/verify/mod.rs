@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use umbel_log::ExpectedEnd;
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, chunk_path, removed_file_error};
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
 use crate::event_log::event_format::Frame;
 use crate::event_log::scavenged_chunk;
 use crate::limits::TOMBSTONE_REVISION;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::verify::view_verify::ViewVerifier;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::event_format::Frame;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::view_kind::{ViewKind, begins_stream, category};
 

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::WriteResult;
-use crate::append::shared_store_parts::StoreComponents;
 use crate::limits::TOMBSTONE_REVISION;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::event::NewEvent;
 use crate::types::expected_version::ExpectedVersion;

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::expected_version_check::{StreamHistory, StreamSnapshot};
-use crate::append::shared_store_parts::StoreComponents;
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
+use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
 use crate::types::event::EventId;
 use crate::types::imported_event::ImportTask;

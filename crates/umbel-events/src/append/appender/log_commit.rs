@@ -4,12 +4,12 @@ use crate::append::append_plan::{self, AppendPlan};
 use crate::append::append_request::WriteResult;
 use crate::append::index_commit;
 use crate::append::index_queue::{QueuePosition, QueuedAppends};
-use crate::append::shared_store_parts::StoreComponents;
 use crate::event_log::AppendStart;
 use crate::event_log::event_format;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::StreamChange;
 use crate::limits::POSITION_MAX;
+use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
 
 use super::{Appender, TaskOutcome};
@@ -57,8 +57,8 @@ impl Appender {
         }
         let payload_bytes = append_plan::payload_bytes(plans);
         let frees_space = plans.iter().all(AppendPlan::frees_space);
-        let is_full = self.log_end.is_full(payload_bytes + self.log_end.reserve_bytes())
-            && (self.log_end.is_full(payload_bytes) || !frees_space);
+        let is_full = self.chunk_writer.is_full(payload_bytes + self.chunk_writer.reserve_bytes())
+            && (self.chunk_writer.is_full(payload_bytes) || !frees_space);
         if is_full {
             let durable = parts.index.durable_through()?;
             // A chunk without events may follow it: nothing would ever bring the index there.
@@ -67,21 +67,21 @@ impl Appender {
             {
                 return Ok(None);
             }
-            let mut roll = || self.log_end.roll(&parts.log, payload_bytes, frees_space);
+            let mut roll = || self.chunk_writer.roll(&parts.log, payload_bytes, frees_space);
             match frees_space {
                 true => parts.index.db().with_reserved_segment(roll)?,
                 false => roll()?,
             }
             parts.background.request_flush();
         }
-        let Some(beginning) = self.log_end.append_start() else { return Ok(None) };
+        let Some(beginning) = self.chunk_writer.append_start() else { return Ok(None) };
         let position = beginning.chunk_start + beginning.location.offset;
         let end = position + payload_bytes as u64;
         if end > POSITION_MAX {
             return Err(Error::invalid("the store has the maximum number of events"));
         }
         let lasts = self.write_plans(parts, plans, beginning, created)?;
-        if self.log_end.take_next_request() {
+        if self.chunk_writer.take_next_request() {
             parts.background.request_chunk();
         }
         Ok(Some(lasts))
@@ -106,7 +106,7 @@ impl Appender {
         let last_event =
             append_plan::encode_plans(&mut self.buffer, made, plans, beginning, created);
         let end = position + self.buffer.len() as u64;
-        let appended = self.log_end.append(position, &self.buffer, last_event);
+        let appended = self.chunk_writer.append(position, &self.buffer, last_event);
         if appended.is_err() {
             changes.roll_back(before);
         }

@@ -15,10 +15,10 @@ use crate::append::append_request::{AppendRequest, StreamAppend, WriteResult};
 use crate::append::index_queue::IndexQueue;
 use crate::append::pending_heads::PendingHeads;
 use crate::append::recent_event_ids::RecentEventIds;
-use crate::append::shared_store_parts::StoreComponents;
-use crate::event_log::{LogCursor, LogEnd};
+use crate::event_log::{ChunkWriter, LogCursor};
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::imported_event::ImportTask;
@@ -34,7 +34,7 @@ mod undelete;
 #[derive(Debug)]
 pub struct Appender {
     /// Write position of the log.
-    pub log_end: LogEnd,
+    pub chunk_writer: ChunkWriter,
     /// Ids of the newest events.
     pub recent_ids: RecentEventIds,
     /// Appends that are in the log but not in the index, in order.
@@ -83,7 +83,7 @@ impl Appender {
     /// Creates an appender at the end of a log that is completely indexed.
     pub fn new(parts: &StoreComponents, window: RecentEventIds, last_created: u64) -> Appender {
         Appender {
-            log_end: LogEnd::default(),
+            chunk_writer: ChunkWriter::default(),
             recent_ids: window,
             queue: IndexQueue::default(),
             last_created,

@@ -3,8 +3,8 @@
 use umbel_base::fail_point;
 
 use crate::append::expected_version_check::StreamSnapshot;
-use crate::append::shared_store_parts::StoreComponents;
 use crate::index::stream_head::StreamHead;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_names;

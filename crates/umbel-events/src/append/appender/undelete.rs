@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::WriteResult;
-use crate::append::shared_store_parts::StoreComponents;
 use crate::index::stream_head::StreamHead;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::event::NewEvent;
 use crate::types::stream_metadata::with_truncate_before;

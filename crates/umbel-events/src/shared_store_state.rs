@@ -13,8 +13,8 @@ use umbel_existence::StepProgress;
 
 use crate::append::ack_callbacks::AckCallbacks;
 use crate::append::appender::Appender;
-use crate::append::shared_store_parts::StoreComponents;
 use crate::primitives::exclusive_task::ExclusiveTask;
+use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 
 /// State that all handles of a store share.

@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::append::appender::WriteTask;
-use crate::append::pending_append::PendingAppend;
-use crate::append::shared_store_state::StoreInner;
 use crate::limits::EVENT_BYTES_MAX;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
 use crate::types::imported_event::{ImportResult, ImportTask, ImportedEvent};
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
+use crate::write::pending_append::PendingAppend;
 
 /// Number of events that become durable and visible at a time, if the store syncs.
 const EVENTS_PER_SYNC: usize = 1000;

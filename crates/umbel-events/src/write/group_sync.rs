@@ -5,8 +5,8 @@ use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::append::index_commit;
-use crate::append::shared_store_state::StoreInner;
 use crate::index::index_batch::IndexBatch;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
 impl StoreInner {

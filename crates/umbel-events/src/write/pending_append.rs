@@ -5,8 +5,8 @@ use std::sync::Arc;
 use umbel_base::fail_point;
 
 use crate::append::append_request::WriteResult;
-use crate::append::shared_store_state::StoreInner;
 use crate::primitives::panic_guard::catch_panic;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
 /// An append that was accepted and is not acknowledged yet.

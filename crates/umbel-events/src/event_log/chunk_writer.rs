@@ -1,4 +1,4 @@
-//! [`LogEnd`]: the end of the log, to which the appender writes.
+//! [`ChunkWriter`]: appends to the last chunk of the log, and continues in the next one.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::EventLog;
 /// Fraction of a chunk that is reserved for events that hide others, and its maximum in bytes.
 const DELETE_RESERVE: (u64, u64) = (64, 64 << 10);
 
-/// End of the log, to which the appender writes.
+/// Writer of the last chunk of the log. The appender owns it.
 #[derive(Debug, Default)]
-pub struct LogEnd {
+pub struct ChunkWriter {
     active: Option<ActiveChunk>,
 }
 
@@ -42,7 +42,7 @@ pub struct AppendStart {
     pub last_event: u64,
 }
 
-impl LogEnd {
+impl ChunkWriter {
     /// Number of bytes at the end of the current chunk that are reserved for events that hide
     /// others. With them, a scavenge can free space on a full disk.
     pub fn reserve_bytes(&self) -> usize {
@@ -130,8 +130,8 @@ impl LogEnd {
         })
     }
 
-    /// Appends the frames that were made for [`LogEnd::append_start`]. The last of them begins at
-    /// the offset `last_event`.
+    /// Appends the frames that were made for [`ChunkWriter::append_start`]. The last of them begins
+    /// at the offset `last_event`.
     pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<()> {
         let Some(active) = &mut self.active else {
             return Err(Error::invalid("internal: no active chunk to append to"));

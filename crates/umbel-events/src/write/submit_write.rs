@@ -7,10 +7,10 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::append::append_request::{AppendRequest, WriteResult};
 use crate::append::appender::{TaskOutcome, WriteTask};
-use crate::append::pending_append::PendingAppend;
-use crate::append::shared_store_state::StoreInner;
 use crate::event_log::event_format;
+use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
+use crate::write::pending_append::PendingAppend;
 
 /// Most events of requests that are indexed together, unless a single request has more.
 const GROUP_EVENTS_MAX: usize = 1024;
@@ -84,12 +84,12 @@ impl StoreInner {
         }
         let mut guard = self.appender.try_lock().ok()?;
         let appender = guard.as_mut()?;
-        let besides = UNDELETE_RESERVE_BYTES + appender.log_end.reserve_bytes();
+        let besides = UNDELETE_RESERVE_BYTES + appender.chunk_writer.reserve_bytes();
         // An append that continues in the next chunk writes the end of this one.
         let frames = request.appends.iter().flat_map(|append| {
             append.events.iter().map(|event| event_format::frame_bytes(append.stream, event))
         });
-        if appender.log_end.is_full(frames.sum::<usize>() + besides) {
+        if appender.chunk_writer.is_full(frames.sum::<usize>() + besides) {
             return None;
         }
         let tried = appender.try_execute(&self.components, &WriteTask::Append(*request));
