@@ -5,7 +5,7 @@ use std::sync::Arc;
 use umbel_events::{Direction, Error, Revision, Store, metadata_stream};
 
 use crate::access_control::acl::{AccessRequest, Acl, DefaultAcls, SETTINGS};
-use crate::access_control::stream_value_cache::{CacheEntry, StreamCache};
+use crate::access_control::append_invalidated_cache::{CacheEntry, StreamCache};
 use crate::access_control::users::{self, User};
 use crate::limits::{CACHED_ACLS_MAX, CACHED_USERS_MAX};
 use crate::protocol::proto_convert;

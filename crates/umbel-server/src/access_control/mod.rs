@@ -2,8 +2,8 @@
 
 pub mod acl;
 pub mod acl_cache;
+pub mod append_invalidated_cache;
 pub mod call_policy;
 pub mod passwords;
 pub mod readable_streams;
-pub mod stream_value_cache;
 pub mod users;

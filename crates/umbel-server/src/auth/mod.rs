@@ -2,5 +2,6 @@
 
 pub mod authorization;
 pub mod basic_authentication;
-pub mod caller_role_check;
+pub mod call_admission;
 pub mod tls;
+pub mod x509_certificate;

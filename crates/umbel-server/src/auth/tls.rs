@@ -10,23 +10,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
+use rustls::RootCertStore;
 use rustls::crypto::ring::default_provider;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
-use rustls::{CommonState, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use umbel_env::Clock;
-use x509_cert::Certificate;
-use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
-use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
-use x509_cert::der::{Decode, Tag, Tagged};
-use x509_cert::time::Validity;
 
 use crate::auth::authorization::CertificateUser;
+use crate::auth::x509_certificate::{certificate_user, parse_pem, validity_problem};
 use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
 
 /// Supported HTTP versions, in order of preference.
@@ -159,7 +155,7 @@ impl Tls {
 
     /// Reports once that the server's certificate has expired or is not valid yet.
     fn report_validity(&self) {
-        let problem = validity_problem(&self.loaded.borrow().pem, &*self.clock);
+        let problem = validity_problem(&self.loaded.borrow().pem.certificates, &*self.clock);
         let mut last_report = self.reported_problem.lock().ignore_poison();
         if let Some(problem) =
             problem.as_ref().filter(|problem| last_report.as_ref() != Some(problem))
@@ -203,46 +199,8 @@ async fn reject_plaintext(stream: TcpStream) {
     }
 }
 
-/// The user of the client's certificate, which the handshake has verified.
-fn certificate_user(connection: &CommonState) -> Option<CertificateUser> {
-    let certificate = Certificate::from_der(connection.peer_certificates()?.first()?).ok()?;
-    common_name(&certificate).map(|name| CertificateUser(name.into()))
-}
-
-fn common_name(certificate: &Certificate) -> Option<String> {
-    let names = certificate.tbs_certificate.subject.0.iter().flat_map(|name| name.0.iter());
-    let mut names = names.filter(|name| name.oid == COMMON_NAME);
-    let value = &names.next()?.value;
-    // With two names it is ambiguous which one is the user.
-    if names.next().is_some() {
-        return None;
-    }
-    let text = match value.tag() {
-        Tag::Utf8String => Utf8StringRef::try_from(value).ok()?.to_string(),
-        Tag::PrintableString => PrintableStringRef::try_from(value).ok()?.to_string(),
-        Tag::TeletexString => TeletexStringRef::try_from(value).ok()?.to_string(),
-        _ => return None,
-    };
-    Some(text)
-}
-
-/// The report where the server's certificate has expired or is not valid yet.
-fn validity_problem(pem: &Pem, clock: &dyn Clock) -> Option<String> {
-    let first = CertificateDer::pem_slice_iter(&pem.certificates).next()?.ok()?;
-    let certificate = Certificate::from_der(&first).ok()?;
-    let Validity { not_before, not_after } = certificate.tbs_certificate.validity;
-    let now = u128::from(clock.wall_micros());
-    if not_after.to_unix_duration().as_micros() < now {
-        return Some(format!("the certificate expires at {not_after}: clients will reject it"));
-    }
-    let is_early = not_before.to_unix_duration().as_micros() > now;
-    is_early.then(|| {
-        format!("the certificate is valid from {not_before} on: clients reject it until then")
-    })
-}
-
 fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
-    let chain = certificates(&pem.certificates, "certificate")?;
+    let chain = parse_pem(&pem.certificates, "certificate")?;
     let key = PrivateKeyDer::from_pem_slice(&pem.key)
         .map_err(|error| format!("the private key is not a key in PEM format: {error}"))?;
     let provider = Arc::new(default_provider());
@@ -250,7 +208,7 @@ fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
         WebPkiClientVerifier::no_client_auth()
     } else {
         let mut roots = RootCertStore::empty();
-        for authority in certificates(&pem.authorities, "CA certificate")? {
+        for authority in parse_pem(&pem.authorities, "CA certificate")? {
             let added = roots.add(authority);
             added.map_err(|error| format!("a CA certificate is invalid: {error}"))?;
         }
@@ -277,15 +235,6 @@ fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
         })?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     Ok(Arc::new(config))
-}
-
-fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    match read {
-        Ok(read) if !read.is_empty() => Ok(read),
-        Ok(_) => Err(format!("the {what} is not in PEM format: it has no BEGIN CERTIFICATE")),
-        Err(error) => Err(format!("the {what} is not in PEM format: {error}")),
-    }
 }
 
 #[cfg(test)]

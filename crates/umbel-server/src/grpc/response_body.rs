@@ -15,7 +15,7 @@ use tonic::body::Body;
 
 use crate::resources::connection_registry::{OpenCall, PageSlot};
 use crate::resources::outbound_quota::OutboundQuota;
-use crate::resources::pending_page::{FrameCharge, PendingPage};
+use crate::resources::unsent_page::{FrameCharge, UnsentPage};
 use crate::telemetry::access_log::AccessLogLine;
 
 /// Bytes handed to the connection at once.
@@ -28,7 +28,7 @@ pub struct ResponseBody {
     log_line: Option<AccessLogLine>,
     quota: Arc<OutboundQuota>,
     /// The page of the response, where it holds quota.
-    pending_page: Option<PendingPage>,
+    unsent_page: Option<UnsentPage>,
     page_slot: Option<PageSlot>,
     open_call: OpenCall,
     /// The unsent rest of a frame, with its quota charge.
@@ -50,13 +50,13 @@ impl ResponseBody {
         answer: Response<Body>,
         line: Option<AccessLogLine>,
     ) -> Response<ResponseBody> {
-        let unsent = answer.extensions().get::<PendingPage>().cloned();
+        let unsent = answer.extensions().get::<UnsentPage>().cloned();
         let page_slot = answer.extensions().get::<PageSlot>().cloned();
         answer.map(|body| ResponseBody {
             body,
             log_line: line,
             quota: unread,
-            pending_page: unsent,
+            unsent_page: unsent,
             page_slot,
             open_call: call,
             remainder: None,
@@ -65,7 +65,7 @@ impl ResponseBody {
 
     /// The quota charge of a frame.
     fn frame_charge(&self, bytes: &Bytes) -> Option<FrameCharge> {
-        match &self.pending_page {
+        match &self.unsent_page {
             Some(unsent) => unsent.take_frame_charge().filter(|_| !bytes.is_empty()),
             None => {
                 let charge = self.quota.charge_frame(bytes.len(), &self.open_call.connection());

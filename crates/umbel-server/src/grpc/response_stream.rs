@@ -8,8 +8,8 @@ use prost::Message;
 use tonic::{Response, Status};
 
 use crate::limits::LIST_BYTES;
-use crate::resources::outbound_share::OutboundShare;
-use crate::resources::pending_page::PendingPage;
+use crate::resources::outbound_call_share::OutboundShare;
+use crate::resources::unsent_page::UnsentPage;
 
 /// The messages of a response, in order; the first error ends them.
 pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
@@ -36,7 +36,7 @@ where
 }
 
 /// A response whose frames hold the page's quota until they are written.
-pub fn with_pending_page<A>(answer: A, unsent: PendingPage) -> Response<A> {
+pub fn with_pending_page<A>(answer: A, unsent: UnsentPage) -> Response<A> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(unsent);
     response

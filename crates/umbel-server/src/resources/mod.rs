@@ -4,6 +4,6 @@ pub mod connection_registry;
 pub mod group_quota;
 pub mod inbound_quota;
 pub mod inline_execution;
+pub mod outbound_call_share;
 pub mod outbound_quota;
-pub mod outbound_share;
-pub mod pending_page;
+pub mod unsent_page;

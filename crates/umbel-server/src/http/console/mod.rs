@@ -179,7 +179,7 @@ fn page_response(answer: Result<PageData, Status>) -> HttpResponse {
     if let Some((held, reservation)) = reservation {
         let bytes = response.body().size_hint().exact().unwrap_or_default();
         held.charge(reservation, usize::try_from(bytes).unwrap_or(usize::MAX));
-        response.extensions_mut().insert(held.pending_page());
+        response.extensions_mut().insert(held.unsent_page());
     }
     response
 }

@@ -17,8 +17,8 @@ use crate::grpc::response_body::ResponseBody;
 use crate::grpc::response_stream::stream_steps;
 use crate::protocol::proto_convert::event_response;
 use crate::resources::connection_registry::ConnectionRegistry;
-use crate::resources::outbound_share::OutboundShare;
-use crate::resources::pending_page::FrameCharge;
+use crate::resources::outbound_call_share::OutboundShare;
+use crate::resources::unsent_page::FrameCharge;
 use crate::test_support::test_service::{TestService, run_paused};
 
 const MIB: usize = 1 << 20;
@@ -66,7 +66,7 @@ fn page_is_charged_until_its_last_frame_is_written() {
     run_paused(async {
         let unread = Arc::new(OutboundQuota::new(2 * PAGE_BYTES_MAX));
         let call = unread.new_share(None);
-        let unsent = call.pending_page();
+        let unsent = call.unsent_page();
         let carry = |text| unsent.take_frame_charge().unwrap().attach(Bytes::from_static(text));
         assert!(unsent.take_frame_charge().is_none());
         call.charge(call.reserve_page().await.unwrap(), MIB);
@@ -127,7 +127,7 @@ fn page_released_early_is_charged_to_the_next_frame() {
     run_paused(async {
         let unread = Arc::new(OutboundQuota::new(PAGE_BYTES_MAX));
         let call = unread.new_share(None);
-        let unsent = call.pending_page();
+        let unsent = call.unsent_page();
         for _ in 0..3 {
             call.charge(call.reserve(UNIT_BYTES).await.unwrap(), 10);
             call.release().await;
@@ -226,7 +226,7 @@ fn slow_reader_is_closed_when_others_wait() {
         let unread = Arc::new(OutboundQuota::new(PAGE_BYTES_MAX));
         let call = unread.new_share(Some(Arc::clone(&slow.connection)));
         call.charge(call.reserve_page().await.unwrap(), PAGE_BYTES_MAX);
-        let unsent = call.pending_page();
+        let unsent = call.unsent_page();
         let take = async || {
             drop(unsent.take_frame_charge().unwrap().attach(Bytes::from_static(b"a small event")));
             tokio::time::sleep(UNREAD_TIME - QUOTA_WAIT_TIME).await;
@@ -293,7 +293,7 @@ fn page_is_charged_until_all_of_it_is_in_frames() {
         let slot = registry.register(None);
         let unread = Arc::new(OutboundQuota::new(PAGE_BYTES_MAX));
         let held = unread.new_share(Some(Arc::clone(&slot.connection)));
-        let unsent = held.pending_page();
+        let unsent = held.unsent_page();
         let answers =
             stream_steps((true, held), |(is_first, held): (bool, OutboundShare)| async move {
                 if !is_first {
@@ -355,7 +355,7 @@ fn page_over_its_reservation_is_charged_in_full() {
     run_paused(async {
         let unread = Arc::new(OutboundQuota::new(PAGE_BYTES_MAX));
         let call = unread.new_share(None);
-        let unsent = call.pending_page();
+        let unsent = call.unsent_page();
         call.charge(call.reserve(UNIT_BYTES).await.unwrap(), 5 * UNIT_BYTES);
         assert_eq!(unread.bytes(), 5 * UNIT_BYTES);
         let frame = unsent.take_frame_charge().unwrap().attach(Bytes::from_static(b"all of it"));

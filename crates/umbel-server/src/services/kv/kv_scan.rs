@@ -9,7 +9,7 @@ use crate::grpc::response_stream::{ResponseStream, stream_steps, with_pending_pa
 use crate::kv_store::{ScanPage, Scanner};
 use crate::protocol::deadline::{Deadline, deadline_exceeded};
 use crate::protocol::grpc_status;
-use crate::resources::outbound_share::OutboundShare;
+use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
 use crate::services::kv::operator_permission::OperatorPermission;
 use crate::services::kv::request_checks;
@@ -31,7 +31,7 @@ pub async fn scan(
         .reversed(is_reversed(&request))
         .without_values(request.keys_only);
     let snapshot = call.kv.snapshot();
-    let unsent = held.pending_page();
+    let unsent = held.unsent_page();
     let pages = ScanPages::new(call, (held, permission), scanner, snapshot);
     Ok(with_pending_page(stream_steps(pages, step), unsent))
 }

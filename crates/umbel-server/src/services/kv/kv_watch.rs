@@ -9,7 +9,7 @@ use crate::grpc::response_stream::{ResponseStream, stream_steps, with_pending_pa
 use crate::kv_store::{ScanRange, Scanner, WatchFilter, Watcher};
 use crate::protocol::deadline::deadline_exceeded;
 use crate::protocol::grpc_status;
-use crate::resources::outbound_share::OutboundShare;
+use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
 use crate::services::kv::kv_scan::ScanPages;
 use crate::services::kv::operator_permission::OperatorPermission;
@@ -43,7 +43,7 @@ pub async fn watch(
     request: Request<WatchRequest>,
 ) -> Result<Response<ResponseStream<WatchResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
-    let unsent = held.pending_page();
+    let unsent = held.unsent_page();
     let permission = OperatorPermission::new(Caller::from_extensions(request.extensions()));
     let WatchRequest { keyspace, prefix, with_entries, keys_only } = request.into_inner();
     request_checks::check_bound("prefix", &prefix)?;

@@ -15,7 +15,7 @@ use crate::grpc::response_stream::{
 use crate::kv_store::{ReadError, check_value_size};
 use crate::limits::KV_VALUE_BYTES_MAX;
 use crate::protocol::grpc_status;
-use crate::resources::outbound_share::OutboundShare;
+use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call::KvCall;
 use crate::services::kv::request_checks;
 
@@ -84,7 +84,7 @@ fn unary_response<A: Send + 'static>(
     answer: A,
     held: OutboundShare,
 ) -> Response<ResponseStream<A>> {
-    let unsent = held.pending_page();
+    let unsent = held.unsent_page();
     let answers = stream_steps((Some(answer), held), |(answer, held)| async move {
         match answer {
             Some(answer) => (vec![Ok(answer)], Some((None, held))),

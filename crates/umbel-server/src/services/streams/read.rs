@@ -15,7 +15,7 @@ use crate::grpc::response_stream;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::{grpc_status, proto_convert};
-use crate::resources::outbound_share::OutboundShare;
+use crate::resources::outbound_call_share::OutboundShare;
 use crate::server_context::ServerContext;
 use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 use crate::services::streams::read_request::{self, ReadExtent, ReadRequest, ReadStart};
@@ -43,7 +43,7 @@ pub async fn read(
     if let Some(filter) = &parsed.filter {
         parsed.source = Source::Filtered(service.store.compile_filter(filter.clone()).await?);
     }
-    let unsent = held.pending_page();
+    let unsent = held.unsent_page();
     let answers = match parsed.extent {
         ReadExtent::Count(count, direction) => {
             let from = match parsed.start {

@@ -28,7 +28,7 @@ use crate::event_store::subscription_pager::{
 use crate::limits::CHECKPOINT_TIME;
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
-use crate::resources::outbound_share::OutboundShare;
+use crate::resources::outbound_call_share::OutboundShare;
 use crate::server_context::ServerContext;
 use crate::services::read_permission::ReadPermission;
 use crate::services::streams::read_request::{ReadRequest, ReadStart};

@@ -10,7 +10,7 @@ use umbel_proto::streams::batch_append_req::Expected;
 use umbel_proto::streams::batch_append_resp::Outcome;
 
 use super::*;
-use crate::access_control::stream_value_cache::StreamCache;
+use crate::access_control::append_invalidated_cache::StreamCache;
 use crate::access_control::users::User;
 use crate::auth::authorization::Authorizer;
 use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};

@@ -1,4 +1,4 @@
-//! [`PendingPage`]: the page of which a call's next frames are made, and the charges of these
+//! [`UnsentPage`]: the page of which a call's next frames are made, and the charges of these
 //! frames.
 
 use std::sync::{Arc, Mutex};
@@ -10,11 +10,11 @@ use crate::resources::outbound_quota::PageCharge;
 
 /// Handle of the pending page for code that makes frames of it.
 #[derive(Debug, Clone, Default)]
-pub struct PendingPage(Arc<Mutex<PendingPageState>>);
+pub struct UnsentPage(Arc<Mutex<UnsentPageState>>);
 
 /// Pages that the next frames are made of.
 #[derive(Debug, Default)]
-struct PendingPageState {
+struct UnsentPageState {
     page: Option<Arc<PageCharge>>,
     /// Whether a frame of the page exists.
     has_frame: bool,
@@ -36,14 +36,14 @@ struct Carried {
     charge: FrameCharge,
 }
 
-impl PendingPageState {
+impl UnsentPageState {
     fn release(&mut self) {
         let page = self.page.take().filter(|_| !self.has_frame);
         self.released.extend(page);
     }
 }
 
-impl PendingPage {
+impl UnsentPage {
     /// Whether a page is held.
     pub fn is_held(&self) -> bool {
         self.locked(|making| making.page.is_some())
@@ -60,7 +60,7 @@ impl PendingPage {
 
     /// Releases the page, except for its frames.
     pub fn release(&self) {
-        self.locked(PendingPageState::release);
+        self.locked(UnsentPageState::release);
     }
 
     /// Takes the charges of the pages that the next frame is made of; `None` without any.
@@ -73,7 +73,7 @@ impl PendingPage {
         })
     }
 
-    fn locked<T>(&self, work: impl FnOnce(&mut PendingPageState) -> T) -> T {
+    fn locked<T>(&self, work: impl FnOnce(&mut UnsentPageState) -> T) -> T {
         // No panic here can leave the state inconsistent.
         work(&mut self.0.lock().ignore_poison())
     }

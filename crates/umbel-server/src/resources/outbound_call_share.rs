@@ -12,14 +12,14 @@ use crate::limits::PAGE_BYTES_MAX;
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
 use crate::resources::outbound_quota::{OutboundQuota, PageReservation, UNIT_BYTES};
-use crate::resources::pending_page::PendingPage;
+use crate::resources::unsent_page::UnsentPage;
 
 /// Quota that one call holds for its last page.
 #[derive(Debug)]
 pub struct OutboundShare {
     quota: Arc<OutboundQuota>,
     connection: Option<Arc<Connection>>,
-    pending_page: PendingPage,
+    unsent_page: UnsentPage,
 }
 
 impl OutboundQuota {
@@ -28,7 +28,7 @@ impl OutboundQuota {
         OutboundShare {
             quota: Arc::clone(self),
             connection: peer,
-            pending_page: PendingPage::default(),
+            unsent_page: UnsentPage::default(),
         }
     }
 
@@ -42,7 +42,7 @@ impl OutboundShare {
     /// Releases the last page, except for frames that are not yet written. Bytes that are not in a
     /// frame yet go into one first.
     pub async fn release(&self) {
-        if self.pending_page.is_held() {
+        if self.unsent_page.is_held() {
             let mut has_paused = false;
             // The encoder makes a frame of the available bytes once nothing more is pending.
             poll_fn(|context| {
@@ -54,7 +54,7 @@ impl OutboundShare {
             })
             .await;
         }
-        self.pending_page.release();
+        self.unsent_page.release();
     }
 
     /// Releases the last page and waits for quota for the next one.
@@ -103,14 +103,14 @@ impl OutboundShare {
         bytes: usize,
         work: impl Future<Output = Result<A, Status>> + Send + 'static,
         measure: impl FnOnce(&A) -> usize + Send + 'static,
-    ) -> Result<(A, PendingPage), Status> {
+    ) -> Result<(A, UnsentPage), Status> {
         let mut making = JoinSet::new();
         making.spawn(async move {
             let reservation = self.reserve(bytes).await?;
             reservation.pause_clock();
             let made = work.await?;
             self.charge(reservation, measure(&made));
-            Ok((made, self.pending_page()))
+            Ok((made, self.unsent_page()))
         });
         // A panic of the task was reported; the call ends as at a shutdown.
         making
@@ -123,13 +123,13 @@ impl OutboundShare {
     /// Charges a page of `bytes` bytes. Bytes beyond the reservation count as without one.
     pub fn charge(&self, reserved: PageReservation, bytes: usize) {
         if let Some((page, more)) = reserved.into_charges(bytes) {
-            self.pending_page.hold(page, more);
+            self.unsent_page.hold(page, more);
         }
     }
 
     /// Handle of the pending page for the encoder. It outlives the share, because the last page
     /// becomes frames after the last read.
-    pub fn pending_page(&self) -> PendingPage {
-        self.pending_page.clone()
+    pub fn unsent_page(&self) -> UnsentPage {
+        self.unsent_page.clone()
     }
 }
