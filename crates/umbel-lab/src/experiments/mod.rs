@@ -1,7 +1,7 @@
 //! Every experiment, one file each.
 
 mod existence;
-mod figure_sentences;
+mod result_text;
 
 pub mod eventstoredb_filter;
 pub mod filters;
@@ -24,7 +24,7 @@ pub const ALL: [&Experiment; 16] = [
     &hashing::hash_sharing::EXPERIMENT,
     &lsm::java_article::EXPERIMENT,
     &streams::new_streams::EXPERIMENT,
-    &streams::saturation::EXPERIMENT,
+    &streams::filter_saturation::EXPERIMENT,
     &existence::EXPERIMENT,
     &lsm::level_bits::EXPERIMENT,
     &lsm::cold_reads::EXPERIMENT,

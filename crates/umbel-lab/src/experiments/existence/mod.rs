@@ -9,7 +9,7 @@ use crate::experiments::existence::probe_cost::{
     EQUAL, FALSE_POSITIVES, GROWING, HIT, MISS, PUBLISHED, ProbeCost,
 };
 use crate::experiments::existence::written_bytes::{DEVICE, WRITTEN, WrittenBytes};
-use crate::experiments::figure_sentences;
+use crate::experiments::result_text;
 use crate::experiments::streams::stream_article as article;
 use crate::results::outcome::{Outcome, Scale};
 
@@ -105,31 +105,31 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             "With {x} an absent name takes {} by the published design, which is {} \
              times one probe of ours through the shared call, {} times one by a reader and \
              {} times one of a batch. It lets {} through, ours {}.",
-            figure_sentences::figure_text(outcome, PUBLISHED, x, MISS.name),
+            result_text::figure_text(outcome, PUBLISHED, x, MISS.name),
             of(probe_cost::SHARED),
             of(probe_cost::READER),
             of(probe_cost::BATCHED),
-            figure_sentences::figure_text(outcome, PUBLISHED, x, FALSE_POSITIVES.name),
-            figure_sentences::figure_text(outcome, probe_cost::SHARED, x, FALSE_POSITIVES.name),
+            result_text::figure_text(outcome, PUBLISHED, x, FALSE_POSITIVES.name),
+            result_text::figure_text(outcome, probe_cost::SHARED, x, FALSE_POSITIVES.name),
         ));
     }
     for x in places(WRITTEN.name) {
         let ours = |series: &str| {
             let times = times(series, x, WRITTEN.name);
             times.map_or_else(String::new, |times| {
-                let bytes = figure_sentences::figure_text(outcome, series, x, WRITTEN.name);
+                let bytes = result_text::figure_text(outcome, series, x, WRITTEN.name);
                 format!("; {series}, {bytes}, {times:.1} times less")
             })
         };
         paragraphs.push(format!(
             "{x}: ten thousand new streams have {} written by the published design{}{}.",
-            figure_sentences::figure_text(outcome, PUBLISHED, x, WRITTEN.name),
+            result_text::figure_text(outcome, PUBLISHED, x, WRITTEN.name),
             ours(EQUAL),
             ours(GROWING),
         ));
     }
     for x in places(OPEN.name) {
-        let of = |series: &str| figure_sentences::figure_text(outcome, series, x, OPEN.name);
+        let of = |series: &str| result_text::figure_text(outcome, series, x, OPEN.name);
         let by = |series: &str| in_words(times(series, x, OPEN.name), 1);
         paragraphs.push(format!(
             "{x}: the published design denies its first name after {}, ours of equal size after \
@@ -140,8 +140,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             by(EQUAL),
             of(GROWING),
             by(GROWING),
-            figure_sentences::figure_text(outcome, EQUAL, x, VERIFIED.name),
-            figure_sentences::figure_text(outcome, GROWING, x, VERIFIED.name),
+            result_text::figure_text(outcome, EQUAL, x, VERIFIED.name),
+            result_text::figure_text(outcome, GROWING, x, VERIFIED.name),
             of(PUBLISHED_LARGE),
             of(LARGE),
             in_words(times_of(PUBLISHED_LARGE, LARGE, x, OPEN.name), 1),
@@ -152,8 +152,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
 }
 
 fn after_a_kill(outcome: &Outcome, x: &str) -> String {
-    let of =
-        |figure: &str| figure_sentences::figure_text(outcome, open_after_kill::SERIES, x, figure);
+    let of = |figure: &str| result_text::figure_text(outcome, open_after_kill::SERIES, x, figure);
     format!(
         "{x}, with {} of the log not yet in the index: the store is opened and has answered an \
          append to a stream that was there and one to a new one after {}.",

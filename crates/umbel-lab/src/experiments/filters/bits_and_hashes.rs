@@ -2,8 +2,8 @@
 
 use super::leveldb_article::{self as article, FilterSetting};
 use crate::experiment::{Experiment, ExperimentOptions, PublishedSeries};
-use crate::experiments::figure_sentences;
 use crate::experiments::filters::db_bench_store::FIGURES;
+use crate::experiments::result_text;
 use crate::results::outcome::Outcome;
 
 const SETTINGS: [FilterSetting; 3] = [
@@ -37,7 +37,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let series = outcome.series().first().copied().unwrap_or_default();
     let row = |x: &str| {
-        let beside = |figure| figure_sentences::comparison_text(outcome, series, x, "10/6", figure);
+        let beside = |figure| result_text::comparison_text(outcome, series, x, "10/6", figure);
         format!(
             "{x} beside 10/6: fillrandom {}, readrandom {}, readmissing {}, false reads {}.",
             beside("fillrandom"),

@@ -2,8 +2,8 @@
 
 use super::leveldb_article::{self as article, FilterSetting};
 use crate::experiment::{Experiment, PublishedSeries};
-use crate::experiments::figure_sentences;
 use crate::experiments::filters::db_bench_store::FIGURES;
+use crate::experiments::result_text;
 use crate::number_format::short;
 use crate::results::outcome::Outcome;
 
@@ -73,9 +73,9 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let mut paragraphs = Vec::new();
     for series in outcome.series() {
-        let of = |x: &str, figure: &str| figure_sentences::figure_text(outcome, series, x, figure);
+        let of = |x: &str, figure: &str| result_text::figure_text(outcome, series, x, figure);
         let beside = |x: &str, base: &str, figure: &str| {
-            figure_sentences::comparison_text(outcome, series, x, base, figure)
+            result_text::comparison_text(outcome, series, x, base, figure)
         };
         let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
         paragraphs.push(format!(
@@ -84,7 +84,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             of("-1", "readmissing"),
             of("10", "readmissing"),
             beside("10", "-1", "readmissing"),
-            figure_sentences::smallest_text(outcome, series, "readmissing"),
+            result_text::smallest_text(outcome, series, "readmissing"),
         ));
         paragraphs.push(format!(
             "{prefix}A random key takes {} without and {} with 10 bits ({}); least at {}. Filling \
@@ -93,14 +93,14 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             of("-1", "readrandom"),
             of("10", "readrandom"),
             beside("10", "-1", "readrandom"),
-            figure_sentences::smallest_text(outcome, series, "readrandom"),
+            result_text::smallest_text(outcome, series, "readrandom"),
             of("-1", "fillrandom"),
             of("10", "fillrandom"),
             of("1000", "fillrandom"),
             beside("10", "-1", "fill, settled"),
             beside("1000", "-1", "fill, settled"),
         ));
-        let number = |x| figure_sentences::number_format(outcome, series, x, "false positives");
+        let number = |x| result_text::number_format(outcome, series, x, "false positives");
         let filters = |x| outcome.spread(series, x, "filters").map(|spread| short(spread.median));
         if let Some((ten, thousand)) = filters("10").zip(filters("1000")) {
             paragraphs.push(format!(
@@ -119,8 +119,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
          filter of each table it asks through its cache. Where filters are in memory and \
          a key takes one cache line of one, more bits cost memory first of all: measured here, \
          1000 bits are, beside no filters, for random reads {}, and until a fill has settled {}.",
-        figure_sentences::comparison_text(outcome, series, "1000", "-1", "readrandom"),
-        figure_sentences::comparison_text(outcome, series, "1000", "-1", "fill, settled"),
+        result_text::comparison_text(outcome, series, "1000", "-1", "readrandom"),
+        result_text::comparison_text(outcome, series, "1000", "-1", "fill, settled"),
     ));
     paragraphs
         .extend(article::engines_that_cut_bits(outcome, &SETTINGS.map(|setting| setting.bits)));

@@ -2,8 +2,8 @@
 
 use super::leveldb_article::{self as article, FilterSetting};
 use crate::experiment::{Experiment, ExperimentOptions, PublishedSeries};
-use crate::experiments::figure_sentences;
 use crate::experiments::filters::db_bench_store::FIGURES;
+use crate::experiments::result_text;
 use crate::results::outcome::Outcome;
 
 const SETTINGS: [FilterSetting; 2] =
@@ -34,8 +34,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let series = outcome.series().first().copied().unwrap_or_default();
-    let beside =
-        |figure: &str| figure_sentences::comparison_text(outcome, series, "7", "6", figure);
+    let beside = |figure: &str| result_text::comparison_text(outcome, series, "7", "6", figure);
     vec![
         format!(
             "Seven hashes beside six: fillrandom {}, readrandom {}, readmissing {}. Of the \
@@ -43,8 +42,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             beside("fillrandom"),
             beside("readrandom"),
             beside("readmissing"),
-            figure_sentences::number_format(outcome, series, "6", "false positives"),
-            figure_sentences::number_format(outcome, series, "7", "false positives"),
+            result_text::number_format(outcome, series, "6", "false positives"),
+            result_text::number_format(outcome, series, "7", "false positives"),
         ),
         "The article found the two almost equal, seven a little slower to write and a little \
          faster to read, and computes a difference of 0.00024 in the rate. Theory says the same \

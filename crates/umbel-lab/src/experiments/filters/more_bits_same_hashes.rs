@@ -2,8 +2,8 @@
 
 use super::leveldb_article::{self as article, FilterSetting};
 use crate::experiment::{Experiment, ExperimentOptions, PublishedSeries};
-use crate::experiments::figure_sentences;
 use crate::experiments::filters::db_bench_store::FIGURES;
+use crate::experiments::result_text;
 use crate::results::outcome::Outcome;
 
 const SETTINGS: [FilterSetting; 2] =
@@ -33,8 +33,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let series = outcome.series().first().copied().unwrap_or_default();
-    let beside =
-        |figure: &str| figure_sentences::comparison_text(outcome, series, "30", "10", figure);
+    let beside = |figure: &str| result_text::comparison_text(outcome, series, "30", "10", figure);
     vec![
         format!(
             "30 bits beside 10: fillrandom {}, until settled {}, readrandom {}, readmissing {}, \

@@ -2,10 +2,10 @@
 
 use super::leveldb_article::{self as article, FilterSetting};
 use crate::experiment::{Experiment, Figure, PublishedSeries};
-use crate::experiments::figure_sentences;
 use crate::experiments::filters::db_bench_store::{
     FALSE_POSITIVES, FALSE_READS, FILTERS, READMISSING,
 };
+use crate::experiments::result_text;
 use crate::results::outcome::Outcome;
 
 const FIGURES: &[Figure] = &[READMISSING, FALSE_READS, FALSE_POSITIVES, FILTERS];
@@ -65,8 +65,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn meaning(outcome: &Outcome) -> Vec<String> {
     let mut paragraphs = Vec::new();
     for series in outcome.series() {
-        let of = |x: &str| figure_sentences::figure_text(outcome, series, x, "readmissing");
-        let searched = |x: &str| figure_sentences::number_format(outcome, series, x, "false reads");
+        let of = |x: &str| result_text::figure_text(outcome, series, x, "readmissing");
+        let searched = |x: &str| result_text::number_format(outcome, series, x, "false reads");
         let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
         paragraphs.push(format!(
             "{prefix}A missing key takes {} without filters, {} with 4 bits, {} with 10 and {} \
@@ -76,7 +76,7 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             of("4"),
             of("10"),
             of("20"),
-            figure_sentences::smallest_text(outcome, series, "readmissing"),
+            result_text::smallest_text(outcome, series, "readmissing"),
             searched("-1"),
             searched("4"),
             searched("10"),

@@ -15,7 +15,7 @@ use crate::experiment::{
     Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
     owned_settings,
 };
-use crate::experiments::figure_sentences;
+use crate::experiments::result_text;
 use crate::measure::sanity_checks::Expectations;
 use crate::number_format::ratio;
 use crate::results::outcome::{Better, Outcome, Scale, Spread};
@@ -238,8 +238,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         paragraphs.push(format!(
             "Keys of {x}: the keyed hash takes {} of a get of {}, a share of {}; alone {} is the \
              fastest with {:.1} ns{beside} and {} the slowest with {:.1} ns.",
-            figure_sentences::figure_text(outcome, keyed, x, "hash alone"),
-            figure_sentences::figure_text(outcome, keyed, x, "get"),
+            result_text::figure_text(outcome, keyed, x, "hash alone"),
+            result_text::figure_text(outcome, keyed, x, "get"),
             ratio(hash.median, get.median),
             fastest.0,
             fastest.1.median,

@@ -6,7 +6,7 @@ use crate::experiment::{
     ArticleSource as Article, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject,
     owned_settings,
 };
-use crate::experiments::figure_sentences;
+use crate::experiments::result_text;
 use crate::measure::Stopwatch;
 use crate::measure::disk_usage;
 use crate::measure::sanity_checks::Expectations;
@@ -269,18 +269,17 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     let places = outcome.places();
     let (Some(first), Some(last)) = (places.first(), places.last()) else { return Vec::new() };
     let each = |series: &&str| {
-        let of = |x: &str, figure: Figure| {
-            figure_sentences::figure_text(outcome, series, x, figure.name)
-        };
+        let of =
+            |x: &str, figure: Figure| result_text::figure_text(outcome, series, x, figure.name);
         let prefix = if series.is_empty() { String::new() } else { format!("{series}: ") };
         format!(
             "{prefix}From {first} to {last} keys the bytes written for each byte put go from {} to \
              {}, and those kept for each live byte from {} to {}. A missing key takes {} and then \
              {}, one that is there {} and then {}; a put takes {} and then {} on the way.",
-            figure_sentences::number_format(outcome, series, first, WRITTEN.name),
-            figure_sentences::number_format(outcome, series, last, WRITTEN.name),
-            figure_sentences::number_format(outcome, series, first, SPACE.name),
-            figure_sentences::number_format(outcome, series, last, SPACE.name),
+            result_text::number_format(outcome, series, first, WRITTEN.name),
+            result_text::number_format(outcome, series, last, WRITTEN.name),
+            result_text::number_format(outcome, series, first, SPACE.name),
+            result_text::number_format(outcome, series, last, SPACE.name),
             of(first, MISSING),
             of(last, MISSING),
             of(first, HIT),

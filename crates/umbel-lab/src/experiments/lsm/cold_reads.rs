@@ -5,8 +5,8 @@ use crate::experiment::lab_context::{LabContext, MeasureContext, Measurement};
 use crate::experiment::{
     ArticleSource, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject, owned_settings,
 };
-use crate::experiments::figure_sentences;
 use crate::experiments::filters::leveldb_article::wants_bits;
+use crate::experiments::result_text;
 use crate::measure::Stopwatch;
 use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Outcome, Scale};
@@ -197,14 +197,14 @@ impl Subject for ColdReadCase {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: Figure| figure_sentences::figure_text(outcome, "", x, figure.name);
+    let of = |x: &str, figure: Figure| result_text::figure_text(outcome, "", x, figure.name);
     let mut paragraphs = vec![format!(
         "A hundred missing keys read {} blocks without filters, {} with 4 bits, {} with 10 and {} \
          with 24; a missing key takes {}, {}, {} and {}.",
-        figure_sentences::number_format(outcome, "", "-1", LOADED_MISSING.name),
-        figure_sentences::number_format(outcome, "", "4", LOADED_MISSING.name),
-        figure_sentences::number_format(outcome, "", "10", LOADED_MISSING.name),
-        figure_sentences::number_format(outcome, "", "24", LOADED_MISSING.name),
+        result_text::number_format(outcome, "", "-1", LOADED_MISSING.name),
+        result_text::number_format(outcome, "", "4", LOADED_MISSING.name),
+        result_text::number_format(outcome, "", "10", LOADED_MISSING.name),
+        result_text::number_format(outcome, "", "24", LOADED_MISSING.name),
         of("-1", MISSING),
         of("4", MISSING),
         of("10", MISSING),
@@ -226,8 +226,8 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
         "Random keys, two thirds of which are there, read {} blocks per hundred without filters \
          and {} with 10 bits, though the filters' {} are taken from the cache ({} and {} for a \
              get).",
-        figure_sentences::number_format(outcome, "", "-1", LOADED.name),
-        figure_sentences::number_format(outcome, "", "10", LOADED.name),
+        result_text::number_format(outcome, "", "-1", LOADED.name),
+        result_text::number_format(outcome, "", "10", LOADED.name),
         of("10", FILTERS),
         of("-1", RANDOM),
         of("10", RANDOM),

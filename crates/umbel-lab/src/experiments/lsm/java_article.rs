@@ -8,7 +8,7 @@ use crate::experiment::{
     ArticleSource as Article, Experiment, ExperimentOptions, Figure, PublishedSeries,
     ResourceNeeds, Subject, owned_settings,
 };
-use crate::experiments::figure_sentences;
+use crate::experiments::result_text;
 use crate::measure::Stopwatch;
 use crate::measure::sanity_checks::Expectations;
 use crate::number_format::short;
@@ -228,9 +228,8 @@ impl Subject for JavaArticleCase {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: &str| figure_sentences::figure_text(outcome, "", x, figure);
-    let share =
-        |figure: &str| figure_sentences::comparison_text(outcome, "", "with", "without", figure);
+    let of = |x: &str, figure: &str| result_text::figure_text(outcome, "", x, figure);
+    let share = |figure: &str| result_text::comparison_text(outcome, "", "with", "without", figure);
     let faster = outcome.spread("", "with", "get, there").map_or_else(String::new, |spread| {
         format!(", {} times less than the article's 572,000 ns", short(572_000.0 / spread.median))
     });

@@ -8,8 +8,8 @@ use crate::experiment::lab_context::{LabContext, MeasureContext, Measurement, Te
 use crate::experiment::{
     ArticleSource, Experiment, ExperimentOptions, Figure, ResourceNeeds, Subject, owned_settings,
 };
-use crate::experiments::figure_sentences;
 use crate::experiments::hashing::hash_article::wants_umbel;
+use crate::experiments::result_text;
 use crate::measure::Stopwatch;
 use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Outcome, Scale};
@@ -358,8 +358,8 @@ impl Subject for LevelBitsCase {
 }
 
 fn meaning(outcome: &Outcome) -> Vec<String> {
-    let of = |x: &str, figure: Figure| figure_sentences::figure_text(outcome, "", x, figure.name);
-    let vain = |x: &str| figure_sentences::number_format(outcome, "", x, FALSE_READS.name);
+    let of = |x: &str, figure: Figure| result_text::figure_text(outcome, "", x, figure.name);
+    let vain = |x: &str| result_text::number_format(outcome, "", x, FALSE_READS.name);
     let (plain, monkey, advised) = ("10 bits everywhere", "Monkey's optimum", "the advisor");
     vec![
         format!(
@@ -368,9 +368,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
              {} of filters.",
             vain(plain),
             vain(monkey),
-            figure_sentences::comparison_text(outcome, "", monkey, plain, FALSE_READS.name),
+            result_text::comparison_text(outcome, "", monkey, plain, FALSE_READS.name),
             vain(advised),
-            figure_sentences::comparison_text(outcome, "", advised, plain, FALSE_READS.name),
+            result_text::comparison_text(outcome, "", advised, plain, FALSE_READS.name),
             of(plain, FILTERS),
             of(monkey, FILTERS),
             of(advised, FILTERS),

@@ -14,7 +14,7 @@ use crate::experiment::{
     Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
     owned_settings,
 };
-use crate::experiments::figure_sentences;
+use crate::experiments::result_text;
 use crate::experiments::streams::lookup_then_put::{self, LookupThenPut};
 use crate::measure::now;
 use crate::results::outcome::{Better, Outcome, Scale, Spread};
@@ -237,10 +237,10 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
     for series in &all {
         paragraphs.push(format!(
             "{series}: {} at {first}, {} at {last} ({}); {} until closed.",
-            figure_sentences::figure_text(outcome, series, first, RATE.name),
-            figure_sentences::figure_text(outcome, series, last, RATE.name),
-            figure_sentences::comparison_text(outcome, series, last, first, RATE.name),
-            figure_sentences::figure_text(outcome, series, last, UNTIL_CLOSED.name),
+            result_text::figure_text(outcome, series, first, RATE.name),
+            result_text::figure_text(outcome, series, last, RATE.name),
+            result_text::comparison_text(outcome, series, last, first, RATE.name),
+            result_text::figure_text(outcome, series, last, UNTIL_CLOSED.name),
         ));
     }
     paragraphs.extend(compare_with_none(outcome, GROWING));

@@ -92,12 +92,12 @@ fn has_series(outcome: &Outcome) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
 
     #[test]
     fn background_work_is_shown_beside_the_wall_time() {
         let mut outcome =
-            test_outcomes::outcome("reads", &[("ours", &[("0", 20.0), ("10", 10.0)])]);
+            outcome_fixtures::outcome("reads", &[("ours", &[("0", 20.0), ("10", 10.0)])]);
         assert_eq!(table(&outcome).into_string(), "", "nothing is known of results of version 1");
         let repetitions = &mut outcome.points[1].repetitions;
         for (at, repetition) in repetitions.iter_mut().enumerate() {

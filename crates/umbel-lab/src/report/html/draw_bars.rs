@@ -178,13 +178,13 @@ fn range(y: f64, low: f64, high: f64) -> Markup {
 mod tests {
     use super::*;
     use crate::report::html::figure_comparison::Comparison;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
 
     fn drawn(values: [f64; 3], paper: PlotFormat) -> String {
         let points = values.map(|value| [("all", value)]);
         let names = ["one", "two", "three"];
         let lines = [0, 1, 2].map(|at| (names[at], points[at].as_slice()));
-        let outcome = test_outcomes::outcome("reads", &lines);
+        let outcome = outcome_fixtures::outcome("reads", &lines);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         svg(&Plot::of(&compared, "bits"), paper, "id").into_string()
     }

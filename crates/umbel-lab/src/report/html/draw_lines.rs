@@ -276,10 +276,10 @@ fn range(x: f64, low: f64, high: f64) -> Markup {
 mod tests {
     use super::*;
     use crate::report::html::figure_comparison::Comparison;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
 
     fn drawn(points: &[(&str, f64)], paper: PlotFormat) -> String {
-        let outcome = test_outcomes::outcome("reads", &[("ours", points)]);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", points)]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         svg(&Plot::of(&compared, "bits"), paper, "id").into_string()
     }

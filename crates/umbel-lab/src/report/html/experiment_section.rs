@@ -270,7 +270,7 @@ fn values(repetitions: &[Repetition]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
 
     #[test]
     fn only_addresses_of_pages_become_links() {
@@ -283,15 +283,17 @@ mod tests {
     #[test]
     fn flagged_repetitions_are_listed_with_reasons() {
         let points = [("0", 20.0), ("10", f64::NAN)];
-        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
-        let section = ExperimentSection::new("a".to_string(), &test_outcomes::EXPERIMENT, &outcome);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", &points)]);
+        let section =
+            ExperimentSection::new("a".to_string(), &outcome_fixtures::EXPERIMENT, &outcome);
         let text = section.markup().into_string();
         assert!(text.contains("3 of 6 repetitions were flagged"), "{text}");
         assert!(text.contains("the clock jumped &amp; fell"), "{text}");
         assert_eq!(text.matches("<s title=\"the clock jumped &amp; fell\">").count(), 3);
 
-        let outcome = test_outcomes::outcome("reads", &[("ours", &points[..1])]);
-        let section = ExperimentSection::new("a".to_string(), &test_outcomes::EXPERIMENT, &outcome);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", &points[..1])]);
+        let section =
+            ExperimentSection::new("a".to_string(), &outcome_fixtures::EXPERIMENT, &outcome);
         let text = section.markup().into_string();
         assert!(text.contains("None of 3 repetitions was flagged."), "{text}");
     }

@@ -279,7 +279,7 @@ impl PublishedValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
 
     const SEEDS: [PublishedSeries; 2] = [
         PublishedSeries {
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn ratios_are_to_the_first_place_common_to_all() {
         let points = [("0", 20.0), ("10", 10.0), ("20", 5.0)];
-        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", &points)]);
         let alone = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         assert_eq!(ratios(&alone.lines[0]), [Some(1.0), Some(0.5), Some(0.25)]);
         assert_eq!((alone.base_name(), alone.has_articles()), (Some("0"), false));
@@ -324,7 +324,7 @@ mod tests {
     fn series_at_one_place_are_compared_with_the_first_one() {
         let series: [(&str, &[(&str, f64)]); 3] =
             [("a", &[("all", 8.0)]), ("b", &[("all", 2.0)]), ("c", &[("all", 8.1)])];
-        let outcome = test_outcomes::outcome("reads", &series);
+        let outcome = outcome_fixtures::outcome("reads", &series);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         let of = |at: usize| compared.lines[at].cells[0].verdict;
         assert_eq!(
@@ -338,13 +338,13 @@ mod tests {
     #[test]
     fn zero_or_flagged_figure_is_no_base() {
         let points = [("0", 0.0), ("10", f64::NAN), ("20", 5.0), ("30", 10.0)];
-        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", &points)]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         assert_eq!(ratios(&compared.lines[0]), [Some(0.0), None, Some(1.0), Some(2.0)]);
         assert!(compared.lines[0].cells[1].is_unsound());
         assert_eq!(compared.base_name(), Some("20"));
 
-        let zeros = test_outcomes::outcome("reads", &[("ours", &[("0", 0.0), ("10", 0.0)])]);
+        let zeros = outcome_fixtures::outcome("reads", &[("ours", &[("0", 0.0), ("10", 0.0)])]);
         let compared = Comparison::of(&zeros, &zeros.figures[0], &[]).unwrap();
         assert_eq!(ratios(&compared.lines[0]), [None, None]);
         assert_eq!(compared.lines[0].cells[1].verdict, CellVerdict::Equal);
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn single_figure_is_not_compared() {
-        let outcome = test_outcomes::outcome("reads", &[("ours", &[("all", 3.0)])]);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", &[("all", 3.0)])]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         assert_eq!(compared.lines[0].cells[0].verdict, CellVerdict::Alone);
         assert_eq!(compared.base_name(), None);
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn better_direction_depends_on_the_figure() {
         let points = [("0", 2.0), ("10", 4.0)];
-        let mut outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
+        let mut outcome = outcome_fixtures::outcome("reads", &[("ours", &points)]);
         for (better, verdict) in [
             (Better::Lower, CellVerdict::Worse),
             (Better::Higher, CellVerdict::Better),

@@ -311,7 +311,7 @@ fn union<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
     use crate::results::outcome::Outcome;
 
     fn table_of(outcome: &Outcome, seeds: &[PublishedSeries]) -> String {
@@ -323,7 +323,7 @@ mod tests {
     #[test]
     fn flagged_figure_shows_no_number() {
         let points = [("0", 20.0), ("10", f64::NAN), ("20", 10.0)];
-        let table = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &[]);
+        let table = table_of(&outcome_fixtures::outcome("reads", &[("ours", &points)]), &[]);
         let rows: Vec<&str> = table.split("<tr>").collect();
         let row = rows.iter().find(|row| row.contains(">10</th>")).expect("its row");
         assert!(row.contains("not sound") && !row.contains("<b>"), "{row}");
@@ -335,15 +335,15 @@ mod tests {
     #[test]
     fn figures_within_the_spread_are_equal() {
         let points = [("0", 20.0), ("10", 20.1), ("20", 30.0)];
-        let table = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &[]);
+        let table = table_of(&outcome_fixtures::outcome("reads", &[("ours", &points)]), &[]);
         assert_eq!(table.matches(">=</b>").count(), 1);
         // The word, for readers that cannot distinguish the colours.
         assert!(table.contains("ratio worse\">1.50×<small> worse</small>"), "{table}");
         let points = [("0", 20.0), ("10", 10.0)];
-        let table = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &[]);
+        let table = table_of(&outcome_fixtures::outcome("reads", &[("ours", &points)]), &[]);
         assert!(table.contains("ratio better\">0.500×<small> better</small>"), "{table}");
         let table = table_of(
-            &test_outcomes::outcome("reads", &[("ours", &[("0", 1.0), ("10", 1.0)])]),
+            &outcome_fixtures::outcome("reads", &[("ours", &[("0", 1.0), ("10", 1.0)])]),
             &[],
         );
         assert!(!table.contains("> better<") && !table.contains("> worse<"), "{table}");
@@ -360,22 +360,22 @@ mod tests {
             points: &[("0", 400.0), ("20", 100.0), ("99", 1.0)],
         }];
         let points = [("0", 20.0), ("20", 10.0)];
-        let one = table_of(&test_outcomes::outcome("reads", &[("ours", &points)]), &seeds);
+        let one = table_of(&outcome_fixtures::outcome("reads", &[("ours", &points)]), &seeds);
         assert!(one.contains("400") && one.contains("0.250×"), "{one}");
         assert!(one.contains("beside nothing of ours: 1.00 at 99"), "{one}");
-        let two = test_outcomes::outcome("reads", &[("theirs", &points), ("ours", &points)]);
+        let two = outcome_fixtures::outcome("reads", &[("theirs", &points), ("ours", &points)]);
         let two = table_of(&two, &seeds);
         assert!(two.contains("400") && two.contains("0.250×"), "{two}");
     }
 
     #[test]
     fn every_series_has_its_column_and_every_place_its_row() {
-        let table = table_of(&test_outcomes::grid(10, 9), &[]);
+        let table = table_of(&outcome_fixtures::grid(10, 9), &[]);
         assert_eq!(table.matches("<td>").count(), 90);
         assert_eq!(table.matches("scope=\"row\"").count(), 9);
-        let bars = table_of(&test_outcomes::grid(7, 1), &[]);
+        let bars = table_of(&outcome_fixtures::grid(7, 1), &[]);
         assert_eq!(bars.matches("scope=\"row\"").count(), 7);
-        let alone = table_of(&test_outcomes::grid(1, 1), &[]);
+        let alone = table_of(&outcome_fixtures::grid(1, 1), &[]);
         assert!(!alone.contains("ratio"), "{alone}");
     }
 }

@@ -18,7 +18,7 @@ mod plot_style;
 mod tick_labels;
 
 #[cfg(test)]
-mod test_outcomes;
+mod outcome_fixtures;
 
 use experiment_section::ExperimentSection;
 
@@ -223,8 +223,8 @@ mod tests {
     fn results_of_every_shape_render() {
         let shapes = [(1, 1), (1, 2), (1, 9), (2, 1), (7, 1), (10, 6), (10, 9), (23, 40)];
         for (series, places) in shapes {
-            for experiment in [&test_outcomes::EXPERIMENT, &test_outcomes::SEEDED] {
-                let outcome = test_outcomes::grid(series, places);
+            for experiment in [&outcome_fixtures::EXPERIMENT, &outcome_fixtures::SEEDED] {
+                let outcome = outcome_fixtures::grid(series, places);
                 let page = page(&[(experiment, &outcome)]);
                 let drawn = if series * places > 1 { 2 } else { 0 };
                 assert_eq!(drawings(&page).len(), drawn, "{series} series at {places} places");
@@ -248,14 +248,16 @@ mod tests {
         ];
         for line in lines {
             for points in [line.1, &line.1[..1]] {
-                let outcome = test_outcomes::outcome("reads", &[(line.0, points)]);
-                check(&page(&[(&test_outcomes::SEEDED, &outcome)]));
-                let both =
-                    test_outcomes::outcome("reads", &[("other", &[("0", 1.0)]), (line.0, points)]);
-                check(&page(&[(&test_outcomes::SEEDED, &both)]));
+                let outcome = outcome_fixtures::outcome("reads", &[(line.0, points)]);
+                check(&page(&[(&outcome_fixtures::SEEDED, &outcome)]));
+                let both = outcome_fixtures::outcome(
+                    "reads",
+                    &[("other", &[("0", 1.0)]), (line.0, points)],
+                );
+                check(&page(&[(&outcome_fixtures::SEEDED, &both)]));
             }
         }
-        check(&page(&[(&test_outcomes::EXPERIMENT, &test_outcomes::outcome("reads", &[]))]));
+        check(&page(&[(&outcome_fixtures::EXPERIMENT, &outcome_fixtures::outcome("reads", &[]))]));
         assert!(page(&[]).contains("There are no results."));
     }
 
@@ -265,7 +267,8 @@ mod tests {
                                &amp;\u{0}\u{1b}[31m\u{202e}]]>";
         let points: [(&str, f64); 2] = [(HOSTILE, 3.0), ("10", f64::NAN)];
         let other: [(&str, f64); 2] = [(HOSTILE, 2.0), ("10", 1.0)];
-        let mut outcome = test_outcomes::outcome(HOSTILE, &[(HOSTILE, &points), ("other", &other)]);
+        let mut outcome =
+            outcome_fixtures::outcome(HOSTILE, &[(HOSTILE, &points), ("other", &other)]);
         let text = || HOSTILE.to_string();
         outcome.settings = vec![(text(), text())];
         (outcome.axis, outcome.started, outcome.figures[0].unit) = (text(), text(), text());
@@ -286,10 +289,10 @@ mod tests {
                 plot: true,
             }],
             meaning: |outcome| vec![outcome.axis.clone()],
-            ..test_outcomes::EXPERIMENT
+            ..outcome_fixtures::EXPERIMENT
         };
         let bars =
-            test_outcomes::outcome(HOSTILE, &[(HOSTILE, &points[..1]), ("other", &other[..1])]);
+            outcome_fixtures::outcome(HOSTILE, &[(HOSTILE, &points[..1]), ("other", &other[..1])]);
         for outcome in [outcome, bars] {
             let page = page(&[(&experiment, &outcome)]);
             for bad in ["<script", "<img", "\u{0}", "\u{1b}", "\u{202e}", "&amp;amp;\u{0}"] {
@@ -305,9 +308,11 @@ mod tests {
 
     #[test]
     fn contents_lead_to_every_section() {
-        let outcome = test_outcomes::grid(1, 3);
-        let page =
-            page(&[(&test_outcomes::EXPERIMENT, &outcome), (&test_outcomes::EXPERIMENT, &outcome)]);
+        let outcome = outcome_fixtures::grid(1, 3);
+        let page = page(&[
+            (&outcome_fixtures::EXPERIMENT, &outcome),
+            (&outcome_fixtures::EXPERIMENT, &outcome),
+        ]);
         for id in ["sample", "sample-2"] {
             assert_eq!(page.matches(&format!("<section id=\"{id}\"")).count(), 1);
             assert_eq!(page.matches(&format!("<a href=\"#{id}\">")).count(), 1);

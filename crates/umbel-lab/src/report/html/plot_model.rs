@@ -235,7 +235,7 @@ impl PlotBuilder<'_> {
 mod tests {
     use super::*;
     use crate::experiment::PublishedSeries;
-    use crate::report::html::test_outcomes;
+    use crate::report::html::outcome_fixtures;
 
     const SEEDS: [PublishedSeries; 1] = [PublishedSeries {
         series: "a store",
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn published_figures_turn_the_plot_into_ratios() {
         let points = [("0", 20.0), ("10", f64::NAN), ("20", 10.0)];
-        let outcome = test_outcomes::outcome("reads", &[("ours", &points)]);
+        let outcome = outcome_fixtures::outcome("reads", &[("ours", &points)]);
         let plot = |seeds| {
             let compared = Comparison::of(&outcome, &outcome.figures[0], seeds).unwrap();
             Plot::of(&compared, "bits")
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn track_without_marks_states_the_reason() {
         let outcome =
-            test_outcomes::outcome("reads", &[("ours", &[("0", f64::NAN), ("1", f64::NAN)])]);
+            outcome_fixtures::outcome("reads", &[("ours", &[("0", f64::NAN), ("1", f64::NAN)])]);
         let compared = Comparison::of(&outcome, &outcome.figures[0], &[]).unwrap();
         let plot = Plot::of(&compared, "bits");
         assert_eq!(plot.series[0].label(), "ours (not sound)");

@@ -10,7 +10,7 @@ use crate::experiment::{
     Experiment, ExperimentOptions, Figure, PublishedSeries, ResourceNeeds, Subject, Subjects,
     owned_settings,
 };
-use crate::experiments::figure_sentences;
+use crate::experiments::result_text;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
 use crate::workload::stream_batch::absent;
@@ -263,10 +263,10 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
             "The fixed filter lets {} through at its design, {} at twice, {} at four times and {} \
              at eight times as many streams. From theory it is off by {:.1} % at most, {within} \
              the tenth that is wanted.",
-            figure_sentences::figure_text(outcome, FIXED, "1 x", FALSE_POSITIVE_SHARE.name),
-            figure_sentences::figure_text(outcome, FIXED, "2 x", FALSE_POSITIVE_SHARE.name),
-            figure_sentences::figure_text(outcome, FIXED, "4 x", FALSE_POSITIVE_SHARE.name),
-            figure_sentences::figure_text(outcome, FIXED, "8 x", FALSE_POSITIVE_SHARE.name),
+            result_text::figure_text(outcome, FIXED, "1 x", FALSE_POSITIVE_SHARE.name),
+            result_text::figure_text(outcome, FIXED, "2 x", FALSE_POSITIVE_SHARE.name),
+            result_text::figure_text(outcome, FIXED, "4 x", FALSE_POSITIVE_SHARE.name),
+            result_text::figure_text(outcome, FIXED, "8 x", FALSE_POSITIVE_SHARE.name),
             farthest * 100.0,
         ));
     }
