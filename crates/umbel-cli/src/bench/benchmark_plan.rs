@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bench_settings::Settings;
 use crate::bench::thread_stats::StopCondition;
-use crate::bench::unsupported_flags;
+use crate::bench::unsupported_benchmarks;
 use crate::errors::{CommandError, CommandResult};
 use crate::text::suggestion::nearest;
 
@@ -279,7 +279,7 @@ fn parse_repeats(text: &str) -> CommandResult<(&str, u64, u64)> {
 }
 
 fn unknown_benchmark(name: &str) -> CommandError {
-    if let Some(reason) = unsupported_flags::reason(name) {
+    if let Some(reason) = unsupported_benchmarks::reason(name) {
         return CommandError::usage(format!("the benchmark `{name}` of db_bench {reason}"));
     }
     let meant = nearest(name, BENCHMARKS.iter().map(|benchmark| benchmark.name));
@@ -345,7 +345,7 @@ mod tests {
         let snappy = unknown_benchmark("snappycomp").to_string();
         assert!(snappy.contains("measures Snappy, which Umbel does not have"), "{snappy}");
         for benchmark in BENCHMARKS {
-            assert_eq!(unsupported_flags::reason(benchmark.name), None);
+            assert_eq!(unsupported_benchmarks::reason(benchmark.name), None);
         }
     }
 }

@@ -16,7 +16,7 @@ mod run_header;
 mod runner;
 mod stats_tables;
 mod thread_stats;
-mod unsupported_flags;
+mod unsupported_benchmarks;
 mod value_generator;
 mod worker_pool;
 mod workload;
