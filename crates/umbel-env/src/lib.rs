@@ -20,12 +20,12 @@ pub mod file_system_wrapper;
 pub mod process;
 pub mod system;
 
-#[cfg(all(feature = "testing", target_os = "linux"))]
-#[doc(hidden)]
-pub mod forked_tests;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod memory_file;
+#[cfg(all(feature = "testing", target_os = "linux"))]
+#[doc(hidden)]
+pub mod test_processes;
 
 /// The number of the signal that a file sends which would grow beyond the limit of its length
 /// (`ulimit -f`). A process that handles it gets an error from the write instead.

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::forked_tests::{fork_without_handlers, in_forked_child, in_own_process};
+use crate::test_processes::{fork_without_handlers, in_forked_child, in_own_process};
 
 /// A mark was current in a child, which wrote through its parent's handle.
 #[test]

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use umbel_base::Error;
-use umbel_env::forked_tests::{fork, fork_without_handlers, in_forked_child, in_own_process};
+use umbel_env::test_processes::{fork, fork_without_handlers, in_forked_child, in_own_process};
 use umbel_env::{Access, Env};
 
 fn is_forked<T>(result: umbel_base::Result<T>) -> bool {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_env::forked_tests::{in_children_while, in_forked_child, in_own_process};
+use umbel_env::test_processes::{in_children_while, in_forked_child, in_own_process};
 
 use super::*;
 use crate::{CopyOptions, StoreOptions, SubscriptionBatch};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use umbel_base::Error;
 use umbel_env::Env;
-use umbel_env::forked_tests::{fork_without_handlers, in_forked_child, in_own_process};
+use umbel_env::test_processes::{fork_without_handlers, in_forked_child, in_own_process};
 use umbel_existence::{ExistenceFilter, ExistenceOptions, HashSource, StepProgress};
 
 /// Hashes of keys, which are all there is.

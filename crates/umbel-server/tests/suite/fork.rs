@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::path::Path;
 
 use umbel::{Db, KeyspaceOptions, Options};
-use umbel_env::forked_tests::{in_forked_child, in_own_process};
+use umbel_env::test_processes::{in_forked_child, in_own_process};
 use umbel_events::{Direction, Error, ExpectedVersion, NewEvent, Revision, Store, StoreOptions};
 use umbel_server::{Config, KvConfig, Running, Server};
 

@@ -367,7 +367,7 @@ fn replay_of_several_stores_stays_within_budget() {
 #[test]
 #[cfg(target_os = "linux")]
 fn forked_child_cannot_use_the_budget() {
-    use umbel_env::forked_tests::{in_forked_child, in_own_process};
+    use umbel_env::test_processes::{in_forked_child, in_own_process};
     let name = "suite::shared_budget::forked_child_cannot_use_the_budget";
     in_own_process(name, || {
         let folder = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ use std::sync::{Arc, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
-use umbel_env::forked_tests::{in_children_while, in_forked_child, in_own_process};
+use umbel_env::test_processes::{in_children_while, in_forked_child, in_own_process};
 
 use crate::state::store::Store;
 use crate::{Batch, Db, DbCursor, Durability, Iter, Keyspace, KeyspaceOptions, Options, Snapshot};
