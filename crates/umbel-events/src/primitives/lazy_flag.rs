@@ -1,16 +1,16 @@
-//! [`CachedPresence`]: whether a store has something that few stores have.
+//! [`LazyFlag`]: whether a store has something that few stores have.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Whether a store has something that most stores do not have. The first query looks it up; later
 /// additions set the flag.
 #[derive(Debug, Default)]
-pub struct CachedPresence(AtomicU8);
+pub struct LazyFlag(AtomicU8);
 
 const ABSENT: u8 = 1;
 const PRESENT: u8 = 2;
 
-impl CachedPresence {
+impl LazyFlag {
     /// Sets the flag. REQUIRES: the new thing is not visible yet.
     pub fn set_present(&self) {
         self.0.store(PRESENT, Ordering::Release);
@@ -38,18 +38,18 @@ mod tests {
 
     #[test]
     fn addition_during_a_check_is_not_missed() {
-        let seldom = CachedPresence::default();
+        let seldom = LazyFlag::default();
         assert!(!seldom.is_present(|| Ok::<_, ()>(false)).expect("checked"));
         assert!(!seldom.is_present(|| Err("it is present")).expect("known"));
         seldom.set_present();
         assert!(seldom.is_present(|| Err("it is present")).expect("known"));
-        let seldom = CachedPresence::default();
+        let seldom = LazyFlag::default();
         let noted = seldom.is_present(|| {
             seldom.set_present();
             Ok::<_, ()>(false)
         });
         assert!(noted.expect("checked"), "it was added before the result was stored");
-        let seldom = CachedPresence::default();
+        let seldom = LazyFlag::default();
         assert!(seldom.is_present(|| Err("no result")).is_err());
         assert!(seldom.is_present(|| Ok::<_, &str>(true)).expect("checked"));
     }

@@ -1,8 +1,8 @@
 //! Locks, signals and maps that do not depend on events.
 
 pub mod background_signal;
-pub mod cached_presence;
 pub mod exclusive_task;
+pub mod lazy_flag;
 pub mod panic_guard;
 pub mod prehashed_map;
 pub mod wakeup;

@@ -23,7 +23,7 @@ use crate::index::unflushed_views::{
     IndexedEvent, UnflushedEntries, UnflushedView, UnflushedViews,
 };
 use crate::index::view_block::{ViewBlock, ViewHead};
-use crate::primitives::cached_presence::CachedPresence;
+use crate::primitives::lazy_flag::LazyFlag;
 use crate::types::stream_names;
 use crate::types::view_kind::ViewKind;
 
@@ -54,9 +54,9 @@ pub struct Views {
     /// Count of added events that may hide others.
     hiding_epoch: AtomicU64,
     /// Presence of stream metadata.
-    pub metadata: CachedPresence,
+    pub metadata: LazyFlag,
     /// Presence of tombstoned streams.
-    pub tombstones: CachedPresence,
+    pub tombstones: LazyFlag,
 }
 
 #[derive(Debug)]
@@ -152,8 +152,8 @@ impl Views {
             flush_count: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
             hiding_epoch: AtomicU64::new(0),
-            metadata: CachedPresence::default(),
-            tombstones: CachedPresence::default(),
+            metadata: LazyFlag::default(),
+            tombstones: LazyFlag::default(),
         }
     }
 
