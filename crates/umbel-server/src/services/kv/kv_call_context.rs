@@ -1,4 +1,4 @@
-//! [`KvCall`]: the state that every call of the service needs.
+//! [`KvCallContext`]: the state that every call of the service needs.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::server_context::ServerContext;
 
 /// The server, the key-value store and the deadline of one call.
 #[derive(Debug, Clone)]
-pub struct KvCall {
+pub struct KvCallContext {
     pub(super) service: Arc<ServerContext>,
     pub(super) kv: Arc<KvStore>,
     pub(super) deadline: Deadline,

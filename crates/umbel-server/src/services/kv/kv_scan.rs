@@ -10,7 +10,7 @@ use crate::kv_store::{ScanPage, Scanner};
 use crate::protocol::deadline::{Deadline, deadline_exceeded};
 use crate::protocol::grpc_status;
 use crate::resources::outbound_call_share::OutboundShare;
-use crate::services::kv::kv_call::KvCall;
+use crate::services::kv::kv_call_context::KvCallContext;
 use crate::services::kv::operator_permission::OperatorPermission;
 use crate::services::kv::request_checks;
 use crate::services::kv::snapshot_lease::SnapshotLease;
@@ -19,7 +19,7 @@ type ScanResult = Result<ScanResponse, Status>;
 
 /// Responds with the keys of a range.
 pub async fn scan(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<ScanRequest>,
 ) -> Result<Response<ResponseStream<ScanResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
@@ -54,7 +54,7 @@ async fn step(mut pages: ScanPages) -> (Vec<ScanResult>, Option<ScanPages>) {
 /// Pages of a scan in progress.
 #[derive(Debug)]
 pub struct ScanPages {
-    call: KvCall,
+    call: KvCallContext,
     quota_share: OutboundShare,
     permission: OperatorPermission,
     lease: SnapshotLease,
@@ -67,7 +67,7 @@ pub struct ScanPages {
 impl ScanPages {
     /// Creates the pages of `scanner` in `snapshot`.
     pub fn new(
-        call: KvCall,
+        call: KvCallContext,
         (held, permission): (OutboundShare, OperatorPermission),
         scanner: Scanner,
         snapshot: umbel::Snapshot,

@@ -10,7 +10,7 @@ use crate::kv_store::{ScanRange, Scanner, WatchFilter, Watcher};
 use crate::protocol::deadline::deadline_exceeded;
 use crate::protocol::grpc_status;
 use crate::resources::outbound_call_share::OutboundShare;
-use crate::services::kv::kv_call::KvCall;
+use crate::services::kv::kv_call_context::KvCallContext;
 use crate::services::kv::kv_scan::ScanPages;
 use crate::services::kv::operator_permission::OperatorPermission;
 use crate::services::kv::request_checks;
@@ -20,7 +20,7 @@ type WatchResult = Result<WatchResponse, Status>;
 /// A watch in progress.
 #[derive(Debug)]
 struct WatchCall {
-    call: KvCall,
+    call: KvCallContext,
     watcher: Watcher,
     /// Writes up to this sequence number are not sent.
     sequence: u64,
@@ -39,7 +39,7 @@ enum WatchStage {
 
 /// Responds with changes.
 pub async fn watch(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<WatchRequest>,
 ) -> Result<Response<ResponseStream<WatchResponse>>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
@@ -86,7 +86,7 @@ async fn next(mut watch: WatchCall) -> Result<(WatchEvent, WatchCall), Status> {
         WatchStage::Starting(held, permission) => (held, permission),
         WatchStage::Changes(held, mut permission) => {
             held.release().await;
-            let KvCall { service, deadline, .. } = &watch.call;
+            let KvCallContext { service, deadline, .. } = &watch.call;
             let update = tokio::select! {
                 update = watch.watcher.next() => update?,
                 () = service.wait_stopping() => return Err(grpc_status::shutting_down()),

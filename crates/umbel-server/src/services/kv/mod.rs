@@ -1,7 +1,7 @@
 //! `umbel.kv.v1.KeyValue`: the key-value service. `docs/reference/key-value.md` documents
 //! each call.
 
-mod kv_call;
+mod kv_call_context;
 mod kv_scan;
 mod kv_watch;
 mod operator_permission;
@@ -22,7 +22,7 @@ use crate::protocol::deadline::Deadline;
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 
-use kv_call::KvCall;
+use kv_call_context::KvCallContext;
 
 pub use request_checks::check_decoding;
 
@@ -47,7 +47,7 @@ pub async fn call(
     request: hyper::Request<RequestBody>,
 ) -> hyper::Response<Body> {
     let Some(kv) = service.kv.clone() else { return not_enabled().into_http() };
-    let call = KvCall { service, kv, deadline };
+    let call = KvCallContext { service, kv, deadline };
     let response = route(call, request).await;
     match Status::from_header_map(response.headers()) {
         Some(status) if status.code() == Code::OutOfRange => too_large(&status).into_http(),
@@ -55,7 +55,7 @@ pub async fn call(
     }
 }
 
-async fn route(call: KvCall, request: hyper::Request<RequestBody>) -> hyper::Response<Body> {
+async fn route(call: KvCallContext, request: hyper::Request<RequestBody>) -> hyper::Response<Body> {
     let path = request.uri().path();
     let name = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE));
     match name.unwrap_or_default() {

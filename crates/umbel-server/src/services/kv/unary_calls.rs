@@ -16,14 +16,14 @@ use crate::kv_store::{ReadError, check_value_size};
 use crate::limits::KV_VALUE_BYTES_MAX;
 use crate::protocol::grpc_status;
 use crate::resources::outbound_call_share::OutboundShare;
-use crate::services::kv::kv_call::KvCall;
+use crate::services::kv::kv_call_context::KvCallContext;
 use crate::services::kv::request_checks;
 
 /// Response of one message that may be large.
 type UnaryResult<A> = Result<Response<ResponseStream<A>>, Status>;
 
 /// Reads the value of a key.
-pub async fn get(call: KvCall, request: Request<GetRequest>) -> UnaryResult<GetResponse> {
+pub async fn get(call: KvCallContext, request: Request<GetRequest>) -> UnaryResult<GetResponse> {
     let held = call.service.outbound_quota.held_for(request.extensions());
     let GetRequest { keyspace, key } = request.into_inner();
     request_checks::check_key(&key)?;
@@ -42,7 +42,7 @@ pub async fn get(call: KvCall, request: Request<GetRequest>) -> UnaryResult<GetR
 
 /// Reads the values of several keys.
 pub async fn multi_get(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<MultiGetRequest>,
 ) -> UnaryResult<MultiGetResponse> {
     let held = call.service.outbound_quota.held_for(request.extensions());
@@ -96,7 +96,7 @@ fn unary_response<A: Send + 'static>(
 
 /// Writes the value of a key.
 pub async fn put(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<PutRequest>,
 ) -> Result<Response<PutResponse>, Status> {
     let PutRequest { keyspace, key, value, sync } = request.into_inner();
@@ -108,7 +108,7 @@ pub async fn put(
 
 /// Deletes a key.
 pub async fn delete(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<DeleteRequest>,
 ) -> Result<Response<DeleteResponse>, Status> {
     let DeleteRequest { keyspace, key, sync } = request.into_inner();
@@ -119,7 +119,7 @@ pub async fn delete(
 
 /// Writes a batch, entirely or not at all.
 pub async fn batch(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<BatchRequest>,
 ) -> Result<Response<BatchResponse>, Status> {
     let sequence = write(&call, request.into_inner()).await?;
@@ -127,7 +127,7 @@ pub async fn batch(
 }
 
 async fn write_one(
-    call: &KvCall,
+    call: &KvCallContext,
     keyspace: String,
     kind: OperationKind,
     sync: bool,
@@ -136,7 +136,7 @@ async fn write_one(
     write(call, BatchRequest { operations, conditions: Vec::new(), sync }).await
 }
 
-async fn write(call: &KvCall, batch: BatchRequest) -> Result<u64, Status> {
+async fn write(call: &KvCallContext, batch: BatchRequest) -> Result<u64, Status> {
     let write = request_checks::parse_write(&call.kv, &call.service.append_quota, batch)?;
     let written = call.kv.submit(write).await.unwrap_or(Err(Error::Closed));
     written.map_err(|error| grpc_status::engine_status(&error))
@@ -144,7 +144,7 @@ async fn write(call: &KvCall, batch: BatchRequest) -> Result<u64, Status> {
 
 /// Lists the names of all keyspaces.
 pub async fn keyspaces(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<()>,
 ) -> Result<Response<ListKeyspacesResponse>, Status> {
     let held = call.service.outbound_quota.held_for(request.extensions());
@@ -154,7 +154,7 @@ pub async fn keyspaces(
 
 /// Creates a keyspace.
 pub async fn create_keyspace(
-    call: KvCall,
+    call: KvCallContext,
     request: Request<CreateKeyspaceRequest>,
 ) -> Result<Response<CreateKeyspaceResponse>, Status> {
     let name = request_checks::keyspace_name(&request.into_inner().name).to_string();
