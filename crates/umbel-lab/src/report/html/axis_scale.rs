@@ -1,6 +1,6 @@
 //! Converts values to positions along an axis of a plot.
 
-use crate::report::html::tick_labels::tick;
+use crate::report::html::number_labels::tick;
 
 /// Ratio of the greatest value to the least one from which the axis is logarithmic.
 const LOG_FROM: f64 = 50.0;

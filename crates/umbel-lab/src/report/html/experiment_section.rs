@@ -7,9 +7,9 @@ use crate::measure::machine::Machine;
 use crate::number_format::short;
 use crate::report::html::cost_table::{point_cells, point_heads};
 use crate::report::html::figure_comparison::Comparison;
+use crate::report::html::number_labels::{duration, tick};
 use crate::report::html::plot_model::Plot;
 use crate::report::html::plot_style::PlotFormat;
-use crate::report::html::tick_labels::{duration, tick};
 use crate::report::html::{cost_table, draw_bars, draw_lines, figure_tables};
 use crate::results::outcome::{EngineNote, Outcome, Repetition};
 

@@ -7,8 +7,8 @@ use crate::number_format::short;
 use crate::report::html::figure_comparison::{
     ArticleSeries, Cell, CellVerdict, Comparison, PublishedValue,
 };
+use crate::report::html::number_labels::{range, times};
 use crate::report::html::plot_model;
-use crate::report::html::tick_labels::{range, times};
 use crate::results::outcome::FigureNote;
 
 /// Returns all figures of an experiment: in one table if there is one series or one place,

@@ -13,9 +13,9 @@ mod experiment_section;
 mod figure_comparison;
 mod figure_tables;
 mod label_layout;
+mod number_labels;
 mod plot_model;
 mod plot_style;
-mod tick_labels;
 
 #[cfg(test)]
 mod outcome_fixtures;
@@ -128,8 +128,8 @@ fn how_to_read() -> Markup {
                 li {
                     "Two figures are " strong { "equal" } ", marked " b { "=" } ", where the \
                     intervals of their medians meet (of up to eight repetitions, their ranges) or \
-                    the medians differ by less than " (tick_labels::tick(NOISE_FLOOR * 100.0))
-                    " %, " (tick_labels::tick(NOISE_FLOOR_FEW * 100.0)) " % where one has fewer "
+                    the medians differ by less than " (number_labels::tick(NOISE_FLOOR * 100.0))
+                    " %, " (number_labels::tick(NOISE_FLOOR_FEW * 100.0)) " % where one has fewer "
                     "than " (INTERVAL_COUNT_MIN) " repetitions: they are statistically equal."
                 }
                 li {

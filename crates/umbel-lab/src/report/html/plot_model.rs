@@ -2,7 +2,7 @@
 
 use crate::number_format::short;
 use crate::report::html::figure_comparison::{ArticleSeries, Cell, Comparison, SeriesRow};
-use crate::report::html::tick_labels::{range, times};
+use crate::report::html::number_labels::{range, times};
 use crate::results::outcome::{Better, FigureNote, Spread};
 
 /// Content of a plot.
