@@ -8,7 +8,7 @@ use umbel_env::Env;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource};
 
 use super::fixture::small;
-use umbel_testing::existence_script::hash_keys::{hash_of, settle};
+use umbel_testing::existence_script::memory_hash_source::{hash_of, settle};
 
 const INSERTERS: u64 = 3;
 const KEYS_EACH: u64 = 20_000;

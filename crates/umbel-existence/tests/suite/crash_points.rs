@@ -7,7 +7,7 @@ use umbel_sim::{CrashSide, Fault, FaultKind, Sim, Survival};
 
 use super::fixture::{assert_none_denied, denied, insert, keys, machine, open, small};
 use umbel_testing::existence_script::file_damage::files;
-use umbel_testing::existence_script::hash_keys::Keys;
+use umbel_testing::existence_script::memory_hash_source::Keys;
 
 /// Number of keys that the script inserts.
 const KEYS: u64 = 420;

@@ -8,7 +8,7 @@ use umbel_sim::Sim;
 
 use super::fixture::{assert_none_denied, denied, insert, keys, open, small, stocked};
 use umbel_testing::existence_script::file_damage::files;
-use umbel_testing::existence_script::hash_keys::{hash_of, settle};
+use umbel_testing::existence_script::memory_hash_source::{hash_of, settle};
 
 #[test]
 fn flipped_bits_cause_no_false_negative() {

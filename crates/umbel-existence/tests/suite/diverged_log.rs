@@ -7,7 +7,7 @@ use umbel_sim::Sim;
 
 use super::fixture::{denied, insert, keys, machine, open, small};
 use umbel_testing::existence_script::FOLDER;
-use umbel_testing::existence_script::hash_keys::{Keys, settle};
+use umbel_testing::existence_script::memory_hash_source::{Keys, settle};
 
 fn of(position: u64, history: u64) -> Coverage {
     Coverage { position, history }

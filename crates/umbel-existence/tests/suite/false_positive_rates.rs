@@ -8,7 +8,7 @@ use umbel_existence::{
 };
 
 use super::fixture::{insert, machine, open, small};
-use umbel_testing::existence_script::hash_keys::{Keys, hash_of, settle};
+use umbel_testing::existence_script::memory_hash_source::{Keys, hash_of, settle};
 
 /// A source of the keys with the numbers below a bound, in their order; the cursor is a number.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize};
 use umbel_sim::Sim;
 
 use umbel_testing::existence_script::FOLDER;
-use umbel_testing::existence_script::hash_keys::{Keys, hash_of, settle};
+use umbel_testing::existence_script::memory_hash_source::{Keys, hash_of, settle};
 
 /// Options of a filter of one page.
 pub fn small() -> ExistenceOptions {

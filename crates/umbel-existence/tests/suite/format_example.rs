@@ -5,7 +5,7 @@ use umbel_sim::Sim;
 
 use super::fixture::{machine, open, small};
 use umbel_testing::existence_script::FOLDER;
-use umbel_testing::existence_script::hash_keys::{Keys, settle};
+use umbel_testing::existence_script::memory_hash_source::{Keys, settle};
 
 const PAGE: &str = include_str!("../../../../docs/formats/existence.md");
 

@@ -9,7 +9,7 @@ use umbel_sim::Survival;
 use super::fixture::{denied, insert, keys, machine, open, small, stocked};
 use umbel_testing::existence_script::FOLDER;
 use umbel_testing::existence_script::file_damage::files;
-use umbel_testing::existence_script::hash_keys::{Keys, hash_of, settle};
+use umbel_testing::existence_script::memory_hash_source::{Keys, hash_of, settle};
 
 #[test]
 fn filter_answers_maybe_until_the_rebuild_ends() {

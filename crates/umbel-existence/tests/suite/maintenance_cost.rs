@@ -10,7 +10,7 @@ use umbel_sim::{Fault, FaultKind, Sim, Survival};
 use super::fixture::{denied, insert, keys, machine, open, small, stocked};
 use umbel_testing::existence_script::FOLDER;
 use umbel_testing::existence_script::file_damage::files;
-use umbel_testing::existence_script::hash_keys::{Keys, settle};
+use umbel_testing::existence_script::memory_hash_source::{Keys, settle};
 
 /// Story: the first flush of a filter wrote all of it, and so did the one after a failed sync, on
 /// the thread that was to free a memtable.

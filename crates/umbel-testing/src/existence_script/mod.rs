@@ -4,7 +4,7 @@
 
 pub mod failpoint_list;
 pub mod file_damage;
-pub mod hash_keys;
+pub mod memory_hash_source;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use umbel_base::Result;
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, StepProgress};
 use umbel_sim::{CrashSide, Fault, FaultKind, Random, Sim, Survival};
 
-use crate::existence_script::hash_keys::{Keys, hash_of, settle};
+use crate::existence_script::memory_hash_source::{Keys, hash_of, settle};
 
 /// The folder of the filter.
 pub const FOLDER: &str = "/store/existence";
