@@ -22,13 +22,16 @@ pub struct DeletionArguments {
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub kinds: Vec<String>,
     /// Percentage of the usual number of entries
-    #[arg(long, value_name = "N", default_value = "100", value_parser = whole_number::<u64>(1, 1000))]
+    #[arg(long, value_name = "N", default_value = "100",
+        value_parser = whole_number::<u64>(1, 1000))]
     pub scale: u64,
     /// Seconds of idle time after the deletes
-    #[arg(long, value_name = "N", default_value = "20", value_parser = whole_number::<u64>(6, 3600))]
+    #[arg(long, value_name = "N", default_value = "20",
+        value_parser = whole_number::<u64>(6, 3600))]
     pub idle_seconds: u64,
     /// Seconds of steady writes
-    #[arg(long, value_name = "N", default_value = "60", value_parser = whole_number::<u64>(6, 3600))]
+    #[arg(long, value_name = "N", default_value = "60",
+        value_parser = whole_number::<u64>(6, 3600))]
     pub steady_seconds: u64,
     /// Steady writes a second
     #[arg(long, value_name = "N", default_value = "20000",

@@ -20,8 +20,8 @@ pub fn markdown(arguments: &DeletionArguments, machine: &Machine, rows: &[Deleti
     );
     let _ = writeln!(
         page,
-        "Space is that of all files of the open store, logs included, for each byte of live keys \
-         and values; mebibytes where nothing is live. Busy is right after the deletes. Under steady \
+        "Space is that of all files of the open store, logs included, for each byte of live \
+         keys and values; mebibytes where nothing is live. Busy is right after the deletes. Under steady \
          writes, it is the maximum after the first third of {} seconds. Then the store is idle. \
          Write amplification is what the process wrote to files for each byte of keys and values. \
          The number of entries is checked at the end. An engine without range deletes deletes each \
@@ -30,7 +30,8 @@ pub fn markdown(arguments: &DeletionArguments, machine: &Machine, rows: &[Deleti
     );
     let _ = writeln!(
         page,
-        "| kind | engine | live, MiB | busy | idle 5 s | idle {} s | write amplification | writes/s |",
+        "| kind | engine | live, MiB | busy | idle 5 s | idle {} s | write amplification | \
+         writes/s |",
         arguments.idle_seconds
     );
     let _ = writeln!(page, "|{}", "---|".repeat(8));

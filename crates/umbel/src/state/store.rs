@@ -100,7 +100,7 @@ pub struct GarbageState {
     pub for_readers_at: Option<Duration>,
 }
 
-/// What the search for garbage knows about a keyspace.
+/// State of the search for garbage in a keyspace.
 #[derive(Debug, Default)]
 pub struct KeyspaceGarbage {
     /// The version that `sizes` and `estimate` describe.

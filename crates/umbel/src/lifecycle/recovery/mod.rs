@@ -64,24 +64,16 @@ pub fn replay(
     keyspaces: &[Arc<KeyspaceState>],
     recovery_flush: &mut RecoveryFlush<'_>,
 ) -> Result<ReplayResult> {
-    let context = recovery_flush.context();
     let stored_through = newest_in_tables(keyspaces).max(state.last_sequence);
     let mut replayed_through = 0;
     let (mut old, mut ends) = (Vec::new(), Vec::new());
     let mut torn: Option<TornTail> = None;
     let mut unsynced = Vec::new();
-    let keyspaces_by_id = keyspaces.iter().map(|it| (it.id, Arc::clone(it))).collect();
+    let by_id = keyspaces.iter().map(|it| (it.id, Arc::clone(it))).collect();
     for (id, log) in state.logs.clone() {
         let path = filenames::segment(folder, id);
         if let Some(earlier) = torn.take() {
-            let mut target = ReplayTarget {
-                keyspaces,
-                keyspaces_by_id: &keyspaces_by_id,
-                full: BTreeSet::new(),
-                state,
-                context,
-                recovery_flush,
-            };
+            let mut target = ReplayTarget::new((keyspaces, &by_id), state, recovery_flush);
             let (still_torn, last) = earlier.at_end_of(env, &path, (id, log), &mut target)?;
             (torn, replayed_through) = (still_torn, replayed_through.max(last));
             if torn.is_some() {
@@ -90,14 +82,7 @@ pub fn replay(
                 continue;
             }
         }
-        let mut target = ReplayTarget {
-            keyspaces,
-            keyspaces_by_id: &keyspaces_by_id,
-            full: BTreeSet::new(),
-            state,
-            context,
-            recovery_flush,
-        };
+        let mut target = ReplayTarget::new((keyspaces, &by_id), state, recovery_flush);
         let (segment, reader) = replay_segment(env, &path, id, log, &mut target)?;
         replayed_through = replayed_through.max(segment.last_sequence);
         ends.push((id, segment.outcome.end));
@@ -204,6 +189,9 @@ fn sync_in_place(env: &Env, folder: &Path, logs: &[RecordRange]) -> Result<()> {
         env.files.open(&filenames::segment(folder, log.id), Access::ReadWrite)?.sync()
     })
 }
+
+/// All keyspaces, as a list and by id.
+type KeyspaceLists<'a> = (&'a [Arc<KeyspaceState>], &'a HashMap<u32, Arc<KeyspaceState>>);
 
 struct ReplayTarget<'a, 'b> {
     keyspaces: &'a [Arc<KeyspaceState>],
@@ -345,7 +333,16 @@ fn read_records(
     Ok(SegmentReplay { outcome, last_sequence, needed })
 }
 
-impl ReplayTarget<'_, '_> {
+impl<'a, 'b> ReplayTarget<'a, 'b> {
+    fn new(
+        (keyspaces, keyspaces_by_id): KeyspaceLists<'a>,
+        state: &'a ManifestState,
+        recovery_flush: &'a mut RecoveryFlush<'b>,
+    ) -> ReplayTarget<'a, 'b> {
+        let (context, full) = (recovery_flush.context(), BTreeSet::new());
+        ReplayTarget { keyspaces, keyspaces_by_id, full, state, context, recovery_flush }
+    }
+
     /// Puts a write into its memtable; `false` where it is in a table already or its keyspace was
     /// dropped.
     fn apply(&mut self, sequence: SequenceNumber, write: &LoggedWrite<'_>) -> Result<bool> {
