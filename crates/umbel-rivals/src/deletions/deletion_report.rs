@@ -20,9 +20,9 @@ pub fn markdown(arguments: &DeletionArguments, machine: &Machine, rows: &[Deleti
     );
     let _ = writeln!(
         page,
-        "Space is that of all files of the open store, logs included, for each byte of live \
-         keys and values; mebibytes where nothing is live. Busy is right after the deletes. Under steady \
-         writes, it is the maximum after the first third of {} seconds. Then the store is idle. \
+        "Space is that of all files of the open store, logs included, for each byte of live keys \
+         and values; mebibytes where nothing is live. Busy is right after the deletes; under \
+         steady writes, the maximum after the first third of {} seconds. Then the store is idle. \
          Write amplification is what the process wrote to files for each byte of keys and values. \
          The number of entries is checked at the end. An engine without range deletes deletes each \
          key.\n",
