@@ -354,8 +354,8 @@ fn take_surplus(
     if is_quiet || first_needed.is_none() {
         let sizes = if is_quiet { IDLE_ALLOWANCE } else { FLUSHED_ALLOWANCE };
         let allowance = spare_allowance(store, state.wal.small_bytes(), sizes);
-        surplus =
-            state.wal.release_idle(allowance).map_err(|error| store.fatal_error.set(error))?;
+        let released = state.wal.release_idle(allowance, first_needed.is_none());
+        surplus = released.map_err(|error| store.fatal_error.set(error))?;
     }
     let through = first_needed.map_or(u64::MAX, |first| first.saturating_sub(1));
     Ok((state.wal.take_obsolete(through), surplus))

@@ -290,16 +290,23 @@ impl Wal {
     }
 
     /// Releases the prepared space beyond `allowance` bytes, because writes have stopped: the
-    /// caller drops it from the manifest and removes it. After a failure the caller sets the fatal
-    /// error.
-    pub fn release_idle(&mut self, allowance: u64) -> Result<ReclaimableSegments> {
-        if self.spare_bytes() <= allowance && self.released_spares.is_empty() {
+    /// caller drops it from the manifest and removes it. Where `is_flushed` says that all writes
+    /// are in tables, the written part of the current segment counts, too. After a failure the
+    /// caller sets the fatal error.
+    pub fn release_idle(
+        &mut self,
+        allowance: u64,
+        is_flushed: bool,
+    ) -> Result<ReclaimableSegments> {
+        let written = self.current.as_ref().map_or(0, LogWriter::end);
+        let written = if is_flushed { written } else { 0 };
+        if self.spare_bytes() + written <= allowance && self.released_spares.is_empty() {
             return Ok(ReclaimableSegments::default());
         }
         let mut spares: Vec<_> = std::mem::take(&mut self.spares).into();
         spares.append(&mut self.released_spares);
         let surplus = ReclaimableSegments { spares, reusable: self.reusable.take() };
-        if self.spare_bytes() > allowance {
+        if self.spare_bytes() + written > allowance {
             match self.retire_current() {
                 // The segment keeps its length.
                 Err(Error::DiskFull { .. }) if self.is_writable() => return Ok(surplus),

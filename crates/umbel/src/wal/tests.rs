@@ -62,7 +62,7 @@ fn no_spare_segment_before_older_ones_are_dropped() {
     wal.append_to_current(1, 1, &[b"one"]).unwrap();
     let older = wal.create_segment(10, false).unwrap();
     assert!(wal.add_spare(older, false).is_none());
-    let surplus = wal.release_idle(0).unwrap();
+    let surplus = wal.release_idle(0, false).unwrap();
     assert_eq!(surplus.spares.len(), 1);
     wal.begin_release();
     let making = |wal: &mut Wal| {
@@ -83,7 +83,7 @@ fn close_seals_segments_that_ended_before() {
     let mut wal = wal(&Sim::new(1));
     next_segment(&mut wal);
     wal.append_to_current(1, 1, &[b"one"]).unwrap();
-    wal.release_idle(0).unwrap();
+    wal.release_idle(0, false).unwrap();
     assert!(wal.seal_edits().is_empty(), "its end is not durable yet");
     let (edits, _) = wal.close().unwrap();
     assert!(

@@ -1,5 +1,6 @@
 //! Space of deleted entries comes back by itself, however little the deletes themselves take.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use umbel::{Db, Keyspace, KeyspaceOptions};
@@ -82,6 +83,32 @@ fn a_range_delete_frees_its_space_also_after_a_reopen() {
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
     let keyspace = existing(&db, "a");
     check_freed(&sim, db, keyspace);
+}
+
+/// Story: a range delete over everything removed all tables. A segment of the WAL that was nearly
+/// full stayed, although all its writes were in tables.
+#[test]
+fn wal_of_flushed_writes_is_freed() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
+    let keyspace = db.keyspace("a", options()).unwrap();
+    // The first segment has 4 MiB and the second one 8 MiB.
+    for index in 0..1400 {
+        keyspace.put(key(index), vec![index as u8; VALUE]).unwrap();
+    }
+    let logs = || {
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+        sim.files().into_iter().filter(is_log).map(|path| sim.read(&path).len()).sum::<usize>()
+    };
+    assert!(logs() > 11 << 20, "{} bytes", logs());
+    keyspace.delete_range(key(0), key(1400)).unwrap();
+    keyspace.flush().unwrap();
+    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) == 0 && logs() <= 4 << 20);
+    keyspace.put("after", "it").unwrap();
+    drop(keyspace);
+    db.close().unwrap();
+    let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
+    assert_eq!(all(&existing(&db, "a")).len(), 1);
 }
 
 /// Writers that never pause keep no deleted space.

@@ -84,7 +84,7 @@ fn close_skips_spare_segment_dropped_concurrently() {
     }
     let surplus = {
         let mut state = db.handle.store.commit_lock();
-        let surplus = state.wal.release_idle(0).unwrap();
+        let surplus = state.wal.release_idle(0, false).unwrap();
         state.wal.begin_release();
         surplus
     };
