@@ -45,6 +45,16 @@ pub enum Error {
         /// Maximum number of bytes.
         max_bytes: u64,
     },
+    /// An append and the metadata of the deleted streams that it creates again are larger together
+    /// than the limits allow: append a small event to these streams first.
+    UndeleteTooLarge {
+        /// The stream whose metadata exceeds the limit, after those before it.
+        stream: String,
+        /// The bytes up to this metadata.
+        bytes: u64,
+        /// Maximum number of bytes.
+        max_bytes: u64,
+    },
     /// Streams do not match the expected versions of a request: read them again, then decide again.
     /// Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports more than
     /// the first.
@@ -192,6 +202,13 @@ impl fmt::Display for Error {
                     "the append takes {bytes} bytes, but may take {max_bytes}; append it in parts"
                 )
             }
+            Error::UndeleteTooLarge { stream, bytes, max_bytes } => write!(
+                f,
+                "the append takes {bytes} bytes with the metadata of the deleted streams that it \
+                 creates again, up to that of '{}', but may take {max_bytes}; append a small event \
+                 to each of these streams first, in appends of their own",
+                stream.escape_debug()
+            ),
             Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));
                 match (violations.len(), first) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     AppendRequest, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, Revision,
-    Source, Store, StoreOptions, StreamAppend, StreamCheck, limits,
+    Source, Store, StoreOptions, StreamAppend, StreamCheck, limits, metadata_stream,
 };
 use umbel_sim::Sim;
 
@@ -319,4 +319,66 @@ fn invalid_input_error_names_the_cause() {
     assert!(message.contains("there is no stream 'never'"), "{message}");
     assert!(store.delete("$$a", ExpectedVersion::Any).is_err());
     assert_eq!(store.visible_position(), Position(0), "nothing was written");
+}
+
+/// Appends an event and metadata of this many bytes to a stream, and deletes it.
+fn delete_with_metadata(store: &Store, stream: &str, bytes: usize) {
+    append(store, stream, 0..1);
+    let metadata = format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8));
+    let metadata = [NewEvent::json(id(1), "$metadata", metadata.as_bytes())];
+    store.append(&metadata_stream(stream), ExpectedVersion::Any, &metadata).expect("appended");
+    store.delete(stream, ExpectedVersion::Any).expect("deleted");
+}
+
+/// Regression: an append to deleted streams also writes their metadata, which did not count as part
+/// of the append. With 17 streams it made a chunk above `FILE_BYTES_MAX`, and the next open called
+/// that chunk corrupt.
+#[test]
+fn metadata_of_recreated_streams_counts_as_part_of_their_append() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let streams: Vec<String> = (0..17).map(|number| format!("s{number}")).collect();
+    for stream in &streams {
+        delete_with_metadata(&store, stream, limits::EVENT_BYTES_MAX - 64);
+    }
+    let before = store.visible_position();
+    let events = [event(2)];
+    let append = |stream| StreamAppend { stream, expected: ExpectedVersion::Any, events: &events };
+    let appends: Vec<_> = streams.iter().map(|stream| append(stream)).collect();
+    let error = store.append_streams(&appends, &[]).expect_err("too large");
+    // The first metadata that does not fit is the last that was read.
+    let Error::UndeleteTooLarge { stream, bytes, max_bytes } = &error else { panic!("{error}") };
+    assert_eq!((&**stream, *max_bytes), ("s1", limits::APPEND_BYTES_MAX as u64));
+    assert!(*bytes <= *max_bytes + limits::EVENT_BYTES_MAX as u64, "{bytes}");
+    assert!(error.to_string().contains("'s1'") && error.to_string().contains("small event"));
+    assert_eq!(store.visible_position(), before, "nothing was written");
+    for stream in &streams[..3] {
+        store.append_streams(&[append(stream)], &[]).expect("alone it fits");
+    }
+    store.append_streams(&appends[..3], &[]).expect("these exist again");
+    store.close().expect("closed");
+    let store = Store::open("/events", options(&sim)).expect("every chunk is valid");
+    let report = store.verify().expect("verified");
+    assert!(report.damage.is_empty(), "{report:?}");
+    assert_eq!(outline(store.read("s2", Revision::START, Direction::Forwards)).len(), 1);
+}
+
+/// A delete adds `$tb` to the metadata. The event could exceed the limit of every event.
+#[test]
+fn delete_keeps_metadata_within_the_limit_of_an_event() {
+    let store = store();
+    append(&store, "a", 0..1);
+    let metadata = |bytes: usize| format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8)).into_bytes();
+    let write = |bytes: usize| {
+        let metadata = metadata(bytes);
+        let event = [NewEvent::json(store.new_id().expect("an id"), "$metadata", &metadata)];
+        store.append("$$a", ExpectedVersion::Any, &event).expect("appended");
+    };
+    write(limits::EVENT_BYTES_MAX);
+    let error = store.delete("a", ExpectedVersion::Any).expect_err("too large").to_string();
+    assert!(error.contains("'a'") && error.contains("shorter metadata"), "{error}");
+    write(limits::EVENT_BYTES_MAX - r#","$tb":9223372036854775807"#.len());
+    store.delete("a", ExpectedVersion::Any).expect("deleted");
+    append(&store, "a", 1..2);
+    assert_eq!(outline(store.read("a", Revision::START, Direction::Forwards)), [(1, id(1))]);
 }

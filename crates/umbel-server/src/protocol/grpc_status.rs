@@ -48,7 +48,8 @@ pub fn status(error: &Error) -> Status {
                 ("proposed-append-event-size", bytes.to_string()),
             ],
         ),
-        Error::TooLarge { event: None, max_bytes: limit, .. } => {
+        Error::TooLarge { event: None, max_bytes: limit, .. }
+        | Error::UndeleteTooLarge { max_bytes: limit, .. } => {
             append_too_large(*limit, error.to_string())
         }
         Error::Invalid(message) => Status::invalid_argument(message),

@@ -65,6 +65,10 @@ pub fn transaction_too_large(size: u64) -> Status {
         "The records have {size} bytes or more together; the limit is {APPEND_BYTES_MAX}; append \
          them in parts."
     );
+    transaction_size_status(size, message)
+}
+
+fn transaction_size_status(size: u64, message: String) -> Status {
     let facts = AppendTransactionSizeExceededErrorDetails {
         size: i32::try_from(size).unwrap_or(i32::MAX),
         max_size: APPEND_BYTES_MAX as i32,
@@ -156,6 +160,9 @@ pub fn decode_error(status: Status) -> Status {
 pub fn store_error(error: &Error) -> Status {
     match error {
         Error::TooLarge { event: None, bytes, .. } => transaction_too_large(*bytes),
+        Error::UndeleteTooLarge { bytes, .. } => {
+            transaction_size_status(*bytes, error.to_string())
+        }
         Error::StreamDeleted { stream } => tombstoned(stream),
         Error::Invalid(message) => invalid(message),
         error => grpc_status::status(error),
@@ -229,6 +236,11 @@ mod tests {
         }
         let large = Error::TooLarge { event: None, bytes: 7, max_bytes: 1 };
         assert_eq!(store_error(&large).code(), Code::Aborted);
+        let large = Error::UndeleteTooLarge { stream: stream(), bytes: 7, max_bytes: 1 };
+        let status = store_error(&large);
+        let last = details(&status).details.pop().unwrap().type_url;
+        assert!(last.ends_with("AppendTransactionSizeExceededErrorDetails"), "{last}");
+        assert!(status.message().contains("'cart'"), "{status:?}");
         assert_eq!(store_error(&Error::Store(umbel::Error::Closed)).code(), Code::Unavailable);
     }
 

@@ -42,7 +42,7 @@ impl Appender {
         if !known.matches(expected) {
             return Err(known.conflict_error(stream, expected));
         }
-        let data = self.undelete_metadata(metadata, DELETED_TRUNCATE_BEFORE)?;
+        let data = self.undelete_metadata(metadata, &metadata_stream, DELETED_TRUNCATE_BEFORE)?;
         let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
         let first = metadata.map_or(0, |head| head.last_revision + 1);
         let hash = parts.existence.hash(&metadata_stream);

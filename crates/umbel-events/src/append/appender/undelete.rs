@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 
-use crate::append::append_plan::AppendPlan;
+use crate::append::append_plan::{self, AppendPlan};
 use crate::append::append_request::WriteResult;
+use crate::event_log::event_format;
 use crate::index::stream_head::StreamHead;
+use crate::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use crate::store_components::StoreComponents;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::types::event::NewEvent;
 use crate::types::stream_metadata::with_truncate_before;
-use crate::types::stream_names::METADATA_TYPE;
+use crate::types::stream_names::{self, METADATA_TYPE};
 
 use super::{Appender, TaskOutcome};
 
@@ -24,10 +26,16 @@ impl Appender {
         results: Vec<WriteResult>,
     ) -> Result<TaskOutcome> {
         let mut metadata = Vec::with_capacity(undeleted.len());
+        let mut bytes = append_plan::payload_bytes(&plans);
         for (stream, truncate_before) in undeleted {
             let head = self.head(parts, &stream)?;
-            let data = self.undelete_metadata(head, truncate_before)?;
-            metadata.push((stream, head, parts.new_id()?, data));
+            let data = self.undelete_metadata(head, &stream, truncate_before)?;
+            let id = parts.new_id()?;
+            let event = NewEvent::json(id, METADATA_TYPE, &data);
+            bytes += event_format::frame_bytes(&stream, &event);
+            // Before the next metadata is read: each may have megabytes.
+            check_undelete_bytes(&stream, bytes)?;
+            metadata.push((stream, head, id, data));
         }
         let events: Vec<_> = metadata
             .iter()
@@ -46,15 +54,42 @@ impl Appender {
         self.commit_append(parts, created, &all, before, results)
     }
 
+    /// Data of the next event of the metadata stream `stream`, whose head is `head`.
     pub(super) fn undelete_metadata(
         &mut self,
         head: Option<StreamHead>,
+        stream: &str,
         truncate_before: u64,
     ) -> Result<Vec<u8>> {
         let old = match head {
             Some(head) => Some(self.cursor.event_at(head.last_position)?.event.data.to_vec()),
             None => None,
         };
-        with_truncate_before(old.as_deref(), truncate_before)
+        let data = with_truncate_before(old.as_deref(), truncate_before)?;
+        let bytes_before = old.map_or(0, |old| old.len());
+        if data.len() > EVENT_BYTES_MAX.max(bytes_before) {
+            return Err(Error::invalid(format!(
+                "the metadata of '{}' would have {} bytes with $tb, but may have \
+                 {EVENT_BYTES_MAX}; write shorter metadata first",
+                subject_of(stream).escape_debug(),
+                data.len()
+            )));
+        }
+        Ok(data)
     }
+}
+
+/// Stream whose metadata this stream holds.
+fn subject_of(stream: &str) -> &str {
+    stream_names::metadata_subject(stream).unwrap_or(stream)
+}
+
+/// Returns an error where an append with the metadata up to that in `stream` has too many bytes.
+fn check_undelete_bytes(stream: &str, bytes: usize) -> Result<()> {
+    if bytes <= APPEND_BYTES_MAX {
+        return Ok(());
+    }
+    let stream = subject_of(stream).to_string();
+    let (bytes, max_bytes) = (bytes as u64, APPEND_BYTES_MAX as u64);
+    Err(Error::UndeleteTooLarge { stream, bytes, max_bytes })
 }

@@ -106,7 +106,8 @@ impl BatchResponseBuilder {
                 let detail = StreamDeleted { stream_identifier };
                 detailed_status(Code::NotFound, &text, "StreamDeleted", &detail)
             }
-            Error::TooLarge { max_bytes: limit, .. } => {
+            Error::TooLarge { max_bytes: limit, .. }
+            | Error::UndeleteTooLarge { max_bytes: limit, .. } => {
                 // The limit that was exceeded: of one event or of all together.
                 let max_append_size = u32::try_from(*limit).unwrap_or(u32::MAX);
                 let detail = MaximumAppendSizeExceeded { max_append_size };
@@ -205,7 +206,9 @@ mod tests {
             current: Some(3),
         };
         let large = Error::TooLarge { event: None, bytes: 2, max_bytes: 1 };
+        let recreated = Error::UndeleteTooLarge { stream: stream(), bytes: 2, max_bytes: 1 };
         let cases = [
+            (recreated, 3, "event_store.client.MaximumAppendSizeExceeded"),
             (wrong, 6, "event_store.client.WrongExpectedVersion"),
             (Error::StreamDeleted { stream: stream() }, 5, "event_store.client.StreamDeleted"),
             (large, 3, "event_store.client.MaximumAppendSizeExceeded"),
