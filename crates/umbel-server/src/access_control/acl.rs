@@ -3,6 +3,7 @@
 //!
 //! A malformed ACL permits access only to administrators.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -11,8 +12,9 @@ use umbel_events::is_view;
 use umbel_events::limits::ACL_BYTES_MAX;
 
 use crate::access_control::users::{ADMINS_GROUP, User};
-use crate::limits::CACHED_ACL_BYTES_MAX;
 
+/// Bytes of memory that each name takes besides its text.
+const NAME_OVERHEAD_BYTES: usize = 2 * size_of::<Box<str>>();
 /// Longer metadata is parsed by one thread at a time.
 const LARGE_METADATA_BYTES: usize = 4 * ACL_BYTES_MAX;
 
@@ -57,7 +59,7 @@ const RIGHTS: [(AclRight, &str); 5] = [
 /// The users and groups that have each right.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
-    /// Users and groups with each right; `None` where the ACL does not mention the right.
+    /// Users and groups with each right, sorted; `None` where the ACL does not mention the right.
     grants: [Option<Box<[Box<str>]>>; RIGHTS.len()],
     /// Whether missing rights follow the defaults of system streams, whatever the stream's name.
     uses_system_default: Option<bool>,
@@ -111,11 +113,11 @@ impl<'a> AccessRequest<'a> {
         let general = if is_system { &defaults.system } else { &defaults.users };
         let reads = matches!(self.right, AclRight::Read | AclRight::ReadMetadata);
         match acl.grants_for(self.right) {
-            Some(names) => names.iter().any(|name| user.matches_name(name)),
+            Some(names) => user.matches_any(names),
             // A view shows events of streams whose own ACLs control reads.
             None if is_view(self.governing_stream) && reads => true,
             None => match general.grants_for(self.right) {
-                Some(names) => names.iter().any(|name| user.matches_name(name)),
+                Some(names) => user.matches_any(names),
                 None => !is_system,
             },
         }
@@ -135,12 +137,9 @@ fn holds_permissions(stream: &str) -> bool {
 impl Acl {
     /// Parses the ACL in a stream's metadata.
     pub fn from_metadata(data: &[u8]) -> Acl {
-        // Parsing long metadata takes many times its size in memory.
-        static TURN: Mutex<()> = Mutex::new(());
-        let _turn = (data.len() > LARGE_METADATA_BYTES).then(|| TURN.lock().ignore_poison());
-        match serde_json::from_slice::<Map<String, Value>>(data) {
-            Ok(object) => object.get("$acl").map_or_else(Acl::default, Acl::parse),
-            Err(_) => Acl::admin_only(),
+        match parse_object(data) {
+            Some(object) => object.get("$acl").map_or_else(Acl::default, Acl::parse),
+            None => Acl::admin_only(),
         }
     }
 
@@ -160,10 +159,10 @@ impl Acl {
         }
     }
 
-    /// Whether the ACL is short enough to be cached; nearly all are.
-    pub fn is_short(&self) -> bool {
+    /// The bytes that its names take in memory, about.
+    pub fn bytes(&self) -> usize {
         let names = self.grants.iter().flatten().flatten();
-        names.map(|name| name.len() + size_of::<Box<str>>()).sum::<usize>() <= CACHED_ACL_BYTES_MAX
+        names.map(|name| NAME_OVERHEAD_BYTES + name.len()).sum()
     }
 
     /// An ACL that permits access only to administrators.
@@ -176,14 +175,25 @@ impl Acl {
     }
 }
 
-/// Users and groups from a string or a list of strings; no names for any other value.
+/// Parses metadata or settings; `None` where they are no JSON object. Long ones take many times
+/// their size in memory, so only one thread at a time parses one.
+fn parse_object(data: &[u8]) -> Option<Map<String, Value>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = (data.len() > LARGE_METADATA_BYTES).then(|| TURN.lock().ignore_poison());
+    serde_json::from_slice(data).ok()
+}
+
+/// Sorted users and groups from a string or a list of strings; no names for any other value.
 fn parse_names(value: &Value) -> Option<Box<[Box<str>]>> {
     let text = |value: &Value| value.as_str().map(Box::from);
     match value {
         Value::Null => None,
         Value::Array(values) => {
-            let names: Option<Vec<Box<str>>> = values.iter().map(text).collect();
-            Some(names.unwrap_or_default().into())
+            let names: Option<Vec<&str>> = values.iter().map(Value::as_str).collect();
+            let mut names = names.unwrap_or_default();
+            names.sort_unstable();
+            names.dedup();
+            Some(names.into_iter().map(Box::from).collect())
         }
         value => Some(text(value).into_iter().collect()),
     }
@@ -195,12 +205,12 @@ impl DefaultAcls {
         let acl_of = |object: &Map<String, Value>, key| {
             object.get(key).map_or_else(Acl::default, Acl::parse)
         };
-        match serde_json::from_slice::<Map<String, Value>>(data) {
-            Ok(object) => DefaultAcls {
+        match parse_object(data) {
+            Some(object) => DefaultAcls {
                 users: acl_of(&object, USERS_ACL),
                 system: acl_of(&object, SYSTEM_ACL),
             },
-            Err(_) => DefaultAcls { users: Acl::admin_only(), system: Acl::admin_only() },
+            None => DefaultAcls { users: Acl::admin_only(), system: Acl::admin_only() },
         }
     }
 }
@@ -218,7 +228,10 @@ pub fn check(acl: &Acl, data: &[u8]) {
             Some(Value::Object(rights)) => match rights.get(key) {
                 None | Some(Value::Null) => None,
                 Some(Value::String(name)) => Some(vec![name.clone()]),
-                Some(list) => Some(serde_json::from_value(list.clone()).unwrap_or_default()),
+                Some(list) => {
+                    let names = serde_json::from_value::<BTreeSet<String>>(list.clone());
+                    Some(names.unwrap_or_default().into_iter().collect())
+                }
             },
             Some(_) => Some(Vec::new()),
         };

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use umbel_events::{Direction, Error, Revision, Store, metadata_stream};
 
 use crate::access_control::acl::{AccessRequest, Acl, DefaultAcls, SETTINGS};
+use crate::access_control::append_invalidated_cache::{CacheEntry, CacheLimits, StreamCache};
 use crate::access_control::append_invalidated_cache::{CacheEntry, StreamCache};
 use crate::access_control::users::{self, User};
-use crate::limits::{CACHED_ACLS_MAX, CACHED_USERS_MAX};
+use crate::limits::{
+    CACHED_ACL_BYTES_MAX, CACHED_ACLS_BYTES_MAX, CACHED_ACLS_MAX, CACHED_USERS_MAX,
+};
 use crate::protocol::proto_convert;
 
 /// A cached user; its value is `None` where no user has this name.
@@ -23,8 +26,13 @@ pub struct AclCache {
 
 impl Default for AclCache {
     fn default() -> AclCache {
+        let limits = CacheLimits {
+            entries_max: CACHED_ACLS_MAX,
+            bytes_max: CACHED_ACLS_BYTES_MAX,
+            value_bytes_max: CACHED_ACL_BYTES_MAX,
+        };
         let (acls, defaults) =
-            (StreamCache::with_filter(CACHED_ACLS_MAX, Acl::is_short), StreamCache::new(1));
+            (StreamCache::with_limits(limits, Acl::bytes), StreamCache::new(1));
         AclCache { acls, defaults, users: StreamCache::new(CACHED_USERS_MAX) }
     }
 }
@@ -43,6 +51,17 @@ impl AclCache {
         if let Some(login) = rest.trim_start_matches('$').strip_prefix("user-") {
             self.users.invalidate(login);
         }
+    }
+
+    /// Number of ACLs that were read from the store.
+    #[cfg(test)]
+    pub fn reads(&self) -> u64 {
+        self.acls.reads.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Number of changes of ACLs. While it stays the same, no acknowledged append changed one.
+    pub fn changes(&self) -> u64 {
+        self.acls.invalidations() + self.defaults.invalidations()
     }
 
     /// The user with this name.
@@ -103,8 +122,46 @@ mod tests {
     use super::*;
     use crate::access_control::acl::StreamAction;
     use crate::test_support::test_service::TestService;
-    use umbel_events::limits::STREAM_NAME_BYTES_MAX;
-    use umbel_events::{ExpectedVersion, NewEvent};
+    use umbel_events::limits::{ACL_BYTES_MAX, STREAM_NAME_BYTES_MAX};
+    use umbel_events::{ExpectedVersion, ImportedEvent, NewEvent};
+
+    fn append_acl(store: &Store, stream: &str, names: &[String]) {
+        let acl = serde_json::json!({ "$acl": { "$r": names } }).to_string();
+        let event = NewEvent::json(store.new_id().unwrap(), "$metadata", acl.as_bytes());
+        store.append(&metadata_stream(stream), ExpectedVersion::Any, &[event]).unwrap();
+    }
+
+    fn import_acl(store: &Store, stream: &str, names: &[String]) {
+        let acl = serde_json::json!({ "$acl": { "$r": names } }).to_string();
+        let event = NewEvent::json(store.new_id().unwrap(), "$metadata", acl.as_bytes());
+        let stream = &*metadata_stream(stream);
+        let mut import = store.import().unwrap();
+        import.add(&ImportedEvent { stream, revision: None, created: None, event }).unwrap();
+        import.finish().unwrap();
+    }
+
+    /// As many names of this many bytes as an ACL may have.
+    fn most_names(bytes: usize) -> Vec<String> {
+        let count = (ACL_BYTES_MAX - 8) / (bytes + 3);
+        (0..count).map(|number| format!("{number:0bytes$x}")).collect()
+    }
+
+    /// Story: only ACLs with 4 KiB of names were cached. A longer one, in metadata of 8 MiB, was
+    /// read and parsed for each call and each event of a read.
+    #[test]
+    fn longest_valid_acls_are_read_once() {
+        let (fixture, rules) = (TestService::new(), AclCache::default());
+        let user = User::with_groups("ada", &["00007"]);
+        let wanted = AccessRequest::new(StreamAction::Read, "guarded");
+        for (round, bytes) in [5, 4, 256].into_iter().enumerate() {
+            append_acl(&fixture.store, "guarded", &most_names(bytes));
+            for _ in 0..100 {
+                let is_permitted = rules.is_permitted(&fixture.store, &user, wanted).unwrap();
+                assert_eq!(is_permitted, bytes == 5);
+            }
+            assert_eq!(rules.reads(), round as u64 + 1, "once for each ACL");
+        }
+    }
 
     /// Story: the ACL of a stream was cached under every requested name, up to 16 thousand names of
     /// 17 MiB each.
@@ -120,10 +177,10 @@ mod tests {
         assert!(permitted(&long) && permitted(&longest));
         assert!(!permitted(&format!("${long}")), "users may not read what is the system's");
         assert!(rules.acls.get(&long).is_none() && rules.acls.get(&longest).is_some());
-        let names = serde_json::json!({ "$acl": { "$r": vec!["absent"; 1000] } }).to_string();
-        let id = fixture.store.new_id().unwrap();
-        let event = NewEvent::json(id, "$metadata", names.as_bytes());
-        fixture.store.append("$$guarded", ExpectedVersion::Any, &[event]).unwrap();
+        // An import takes what no append may have.
+        let names: Vec<String> =
+            (0..CACHED_ACL_BYTES_MAX / 64).map(|number| format!("{number:064}")).collect();
+        import_acl(&fixture.store, "guarded", &names);
         assert!(!permitted("guarded") && !permitted("guarded"));
         assert!(rules.acls.get("guarded").is_none());
     }

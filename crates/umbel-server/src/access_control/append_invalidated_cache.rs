@@ -20,6 +20,8 @@ use umbel_events::{Error, Source, Store, Watch};
 pub struct CacheEntry<T> {
     /// The value that was read.
     pub value: T,
+    /// Bytes that it counts in the cache.
+    bytes: usize,
     is_stale: Arc<AtomicBool>,
     _watches: Vec<Watch>,
 }
@@ -27,20 +29,41 @@ pub struct CacheEntry<T> {
 /// Cached values of streams, by name.
 pub struct StreamCache<T> {
     entries: Mutex<CacheEntries<T>>,
-    /// Most entries of each of the two generations, recent and previous.
-    generation_max: usize,
-    /// Whether a value is cached; other values are read for each request.
-    is_cacheable: fn(&T) -> bool,
+    limits: CacheLimits,
+    /// The bytes that a value counts.
+    weigh: fn(&T) -> usize,
     /// Number of invalidations.
     invalidations: AtomicU64,
+    /// Number of values that were read from the store.
+    #[cfg(test)]
+    pub reads: AtomicU64,
+}
+
+/// Limits of a cache.
+#[derive(Debug, Clone, Copy)]
+pub struct CacheLimits {
+    /// Most entries of each of the two generations, recent and previous.
+    pub entries_max: usize,
+    /// Most bytes of each of the two generations.
+    pub bytes_max: usize,
+    /// Most bytes of a cached value. A larger one is read for each request.
+    pub value_bytes_max: usize,
 }
 
 struct CacheEntries<T> {
     recent: HashMap<Arc<str>, Arc<CacheEntry<T>>>,
     previous: HashMap<Arc<str>, Arc<CacheEntry<T>>>,
+    /// Bytes of the recent entries.
+    recent_bytes: usize,
 }
 
 impl<T> CacheEntry<T> {
+    /// An entry of no cache.
+    #[cfg(test)]
+    pub fn fresh(value: T) -> CacheEntry<T> {
+        CacheEntry { value, bytes: 0, is_stale: Arc::default(), _watches: Vec::new() }
+    }
+
     /// Whether no append to its streams has happened since the read.
     pub fn is_fresh(&self) -> bool {
         !self.is_stale.load(Ordering::SeqCst)
@@ -49,19 +72,28 @@ impl<T> CacheEntry<T> {
 
 impl<T> StreamCache<T> {
     /// An empty cache of two generations with at most this many entries each.
-    pub fn new(max_entries: usize) -> StreamCache<T> {
-        StreamCache::with_filter(max_entries, |_| true)
+    pub fn new(entries_max: usize) -> StreamCache<T> {
+        let (bytes_max, value_bytes_max) = (usize::MAX, usize::MAX);
+        StreamCache::with_limits(CacheLimits { entries_max, bytes_max, value_bytes_max }, |_| 0)
     }
 
-    /// An empty cache that keeps only the values that the predicate accepts.
-    pub fn with_filter(max_entries: usize, is_kept: fn(&T) -> bool) -> StreamCache<T> {
-        let entries = CacheEntries { recent: HashMap::new(), previous: HashMap::new() };
+    /// An empty cache with these limits, of values that this function weighs.
+    pub fn with_limits(limits: CacheLimits, weigh: fn(&T) -> usize) -> StreamCache<T> {
+        let (recent, previous) = (HashMap::new(), HashMap::new());
+        let entries = Mutex::new(CacheEntries { recent, previous, recent_bytes: 0 });
         StreamCache {
-            entries: Mutex::new(entries),
-            generation_max: max_entries,
-            is_cacheable: is_kept,
+            entries,
+            limits,
+            weigh,
             invalidations: AtomicU64::new(0),
+            #[cfg(test)]
+            reads: AtomicU64::new(0),
         }
+    }
+
+    /// Number of invalidations. While it stays the same, no acknowledged append changed a value.
+    pub fn invalidations(&self) -> u64 {
+        self.invalidations.load(Ordering::SeqCst)
     }
 
     /// The fresh value under this name, if it is cached.
@@ -74,7 +106,7 @@ impl<T> StreamCache<T> {
         if !entry.is_fresh() {
             return None;
         }
-        entries.insert(key, Arc::clone(&entry), self.generation_max);
+        entries.insert(key, Arc::clone(&entry), self.limits);
         Some(entry)
     }
 
@@ -98,14 +130,16 @@ impl<T> StreamCache<T> {
         };
         let watches = streams.iter().map(watch).collect();
         let value = read(store)?;
-        let is_kept = (self.is_cacheable)(&value);
-        let entry = Arc::new(CacheEntry { value, is_stale: is_old, _watches: watches });
-        if !is_kept {
+        #[cfg(test)]
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let bytes = (self.weigh)(&value);
+        let entry = Arc::new(CacheEntry { value, bytes, is_stale: is_old, _watches: watches });
+        if bytes > self.limits.value_bytes_max {
             return Ok(entry);
         }
         let mut entries = self.locked();
         if self.invalidations.load(Ordering::SeqCst) == before {
-            entries.insert(name.into(), Arc::clone(&entry), self.generation_max);
+            entries.insert(name.into(), Arc::clone(&entry), self.limits);
         } else {
             // The read may precede an append that was acknowledged meanwhile.
             entry.is_stale.store(true, Ordering::SeqCst);
@@ -117,10 +151,8 @@ impl<T> StreamCache<T> {
     pub fn invalidate(&self, name: &str) {
         let mut entries = self.locked();
         self.invalidations.fetch_add(1, Ordering::SeqCst);
-        let entries = &mut *entries;
-        for entry in
-            [entries.recent.remove(name), entries.previous.remove(name)].into_iter().flatten()
-        {
+        let recent = entries.remove_recent(name);
+        for entry in [recent, entries.previous.remove(name)].into_iter().flatten() {
             entry.is_stale.store(true, Ordering::SeqCst);
         }
     }
@@ -131,18 +163,29 @@ impl<T> StreamCache<T> {
 }
 
 impl<T> CacheEntries<T> {
-    fn insert(&mut self, name: Arc<str>, entry: Arc<CacheEntry<T>>, max_entries: usize) {
-        if self.recent.len() >= max_entries {
+    fn insert(&mut self, name: Arc<str>, entry: Arc<CacheEntry<T>>, limits: CacheLimits) {
+        self.remove_recent(&name);
+        let is_full = self.recent.len() >= limits.entries_max
+            || self.recent_bytes.saturating_add(entry.bytes) > limits.bytes_max;
+        if is_full {
             self.previous = std::mem::take(&mut self.recent);
+            self.recent_bytes = 0;
         }
+        self.recent_bytes += entry.bytes;
         self.recent.insert(name, entry);
+    }
+
+    fn remove_recent(&mut self, name: &str) -> Option<Arc<CacheEntry<T>>> {
+        let entry = self.recent.remove(name)?;
+        self.recent_bytes -= entry.bytes;
+        Some(entry)
     }
 }
 
 impl<T> fmt::Debug for StreamCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamCache")
-            .field("generation_max", &self.generation_max)
+            .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }
@@ -178,12 +221,28 @@ mod tests {
     }
 
     #[test]
-    fn value_rejected_by_the_filter_is_not_cached() {
+    fn large_value_is_not_cached_and_the_others_fit_the_limit_of_bytes() {
+        let limits = CacheLimits { entries_max: 10, bytes_max: 12, value_bytes_max: 5 };
         let (fixture, known) =
-            (TestService::new(), StreamCache::with_filter(10, |value: &u32| *value < 5));
+            (TestService::new(), StreamCache::with_limits(limits, |value: &usize| *value));
         let read =
-            |value| known.get_or_read(&fixture.store, "a", &[], |_| Ok(value)).unwrap().value;
-        assert_eq!((read(7), read(8), read(3), read(9)), (7, 8, 3, 3));
+            |name, value| known.get_or_read(&fixture.store, name, &[], |_| Ok(value)).unwrap();
+        let read = |name, value| read(name, value).value;
+        assert_eq!((read("a", 7), read("a", 8), read("a", 3), read("a", 9)), (7, 8, 3, 3));
+        for round in 0..30 {
+            for name in ["a", "b", "c", "d"] {
+                read(name, 1 + round % 5);
+                if round % 7 == 0 {
+                    known.invalidate(name);
+                }
+                let entries = known.locked();
+                let bytes = |of: &HashMap<Arc<str>, Arc<CacheEntry<usize>>>| {
+                    of.values().map(|entry| entry.value).sum::<usize>()
+                };
+                assert_eq!(bytes(&entries.recent), entries.recent_bytes);
+                assert!(entries.recent_bytes <= 12 && bytes(&entries.previous) <= 12);
+            }
+        }
     }
 
     /// A value read before an append was acknowledged must not be cached after it.

@@ -91,9 +91,14 @@ impl User {
         self.groups.iter().any(|own| own == group)
     }
 
-    /// Whether this is the name of the user or of one of the user's groups.
-    pub fn matches_name(&self, name: &str) -> bool {
-        name == ALL_GROUP || (name == self.login && !name.starts_with('$')) || self.is_in(name)
+    /// Whether one of these names is that of the user, or of one of the user's groups.
+    ///
+    /// REQUIRES: the names are sorted.
+    pub fn matches_any(&self, names: &[Box<str>]) -> bool {
+        let contains = |name: &str| names.binary_search_by(|other| (**other).cmp(name)).is_ok();
+        contains(ALL_GROUP)
+            || (!self.login.starts_with('$') && contains(&self.login))
+            || self.groups.iter().any(|group| contains(group))
     }
 
     /// Whether the user is an operator.
@@ -398,6 +403,12 @@ mod tests {
         }
         let ada = User::with_groups("ada@example.org", &["$admins", "käse"]);
         assert_eq!(ada.validation_error(), None);
-        assert!(ada.matches_name("käse") && ada.matches_name("$all") && !ada.matches_name("ada"));
+        let matches = |names: &[&str]| {
+            let mut names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
+            names.sort_unstable();
+            ada.matches_any(&names)
+        };
+        assert!(matches(&["käse"]) && matches(&["$all"]) && matches(&["ada@example.org", "b"]));
+        assert!(!matches(&["ada", "kä", "käse2", "$ops"]) && !matches(&[]));
     }
 }

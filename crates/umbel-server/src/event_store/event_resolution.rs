@@ -6,7 +6,7 @@ use crate::access_control::readable_streams::ReadableStreams;
 use crate::limits::RESPONSE_OVERHEAD_BYTES;
 
 /// Rules by which events are shown to a reader.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct EventResolution {
     /// Whether links are resolved to their targets.
     pub resolve_links: bool,
@@ -20,7 +20,7 @@ impl EventResolution {
     /// The event, or the link with its target, as sent to the client. `None` for an event of a
     /// stream that is left out.
     pub fn resolve(
-        &self,
+        &mut self,
         store: &Store,
         event: RecordedEvent,
     ) -> Result<Option<ResolvedEvent>, Error> {
@@ -41,8 +41,8 @@ impl EventResolution {
     }
 
     /// Whether the reader may read the stream of this event.
-    fn allows(&self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
-        self.readable_streams.as_ref().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
+    fn allows(&mut self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
+        self.readable_streams.as_mut().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
     }
 }
 

@@ -122,7 +122,7 @@ async fn streams(
     query: &QueryString,
 ) -> Result<Value, Status> {
     let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
-    let scope = match caller {
+    let mut scope = match caller {
         Caller::Trusted => None,
         Caller::Anonymous => return Err(grpc_status::access_denied()),
         Caller::User(user) if is_operator(user) => None,
@@ -130,7 +130,7 @@ async fn streams(
     };
     let listed = service
         .store
-        .blocking(move |store| list_streams(store, scope.as_ref(), &prefix, after))
+        .blocking(move |store| list_streams(store, scope.as_mut(), &prefix, after))
         .await;
     let StreamNames { names, is_complete: is_whole, is_truncated: is_cut } =
         listed.map_err(|error| grpc_status::status(&error))?;
@@ -165,7 +165,7 @@ struct StreamNames {
 /// A page of streams with this name prefix, after another name, which the caller may read.
 fn list_streams(
     store: &Store,
-    scope: Option<&ReadableStreams>,
+    mut scope: Option<&mut ReadableStreams>,
     prefix: &str,
     mut after: Option<String>,
 ) -> Result<StreamNames, Error> {
@@ -177,7 +177,7 @@ fn list_streams(
         examined += page.len();
         after = page.last().map(|(name, _)| name.clone());
         for (name, state) in page {
-            if scope.map_or(Ok(true), |scope| scope.allows(store, &name))? {
+            if scope.as_mut().map_or(Ok(true), |scope| scope.allows(store, &name))? {
                 names.push((name, state));
             }
             if names.len() == CONSOLE_NAMES_MAX {

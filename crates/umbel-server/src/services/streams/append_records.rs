@@ -32,7 +32,7 @@ pub async fn append_records(
     let message = message.map_err(rich_status::decode_error)?;
     let message = message.ok_or_else(|| invalid("the call has no message; send one"))?;
     let (transaction, origins) = build_transaction(&service, message)?;
-    for (action, stream) in transaction.streams() {
+    for (action, stream) in transaction.accesses() {
         let checked = service.authorizer.authorize(&service.store, &caller, action, stream).await;
         checked.map_err(|status| {
             rich_status::access_denied(status, "AppendRecords", caller.user_name())
