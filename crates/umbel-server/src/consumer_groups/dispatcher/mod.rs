@@ -7,7 +7,7 @@
 //! The payload of a tracked event may be evicted. An evicted event that waits or is to be parked is
 //! read again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
@@ -17,6 +17,8 @@ use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
 
 use crate::consumer_groups::group_config::{GroupConfig, Strategy};
 use crate::event_store::event_resolution::resolved_bytes;
+
+use pinned_events::PinnedEvents;
 
 /// The number of a consumer. Later ones have higher numbers.
 pub type ConsumerId = u64;
@@ -82,6 +84,8 @@ struct TrackedEvent {
     pin_hash: u64,
     retries: u32,
     state: DeliveryState,
+    /// Its timeout while it is in flight.
+    due: Option<Instant>,
 }
 
 impl TrackedEvent {
@@ -105,6 +109,8 @@ pub struct Dispatcher {
     max_retries: u32,
     message_timeout: Option<std::time::Duration>,
     consumers: BTreeMap<ConsumerId, ConsumerState>,
+    /// The consumers with capacity.
+    free: BTreeSet<ConsumerId>,
     /// The consumer of the last delivery, after which a round-robin turn starts.
     next_consumer: ConsumerId,
     next_id: ConsumerId,
@@ -113,10 +119,12 @@ pub struct Dispatcher {
     parking: BTreeSet<EventKey>,
     /// Events that wait or are to be parked and whose payloads were evicted.
     evicted: BTreeSet<EventKey>,
-    /// Timeouts of events in flight, with the number of earlier deliveries of each.
-    timeouts: VecDeque<(Instant, EventKey, ConsumerId, u32)>,
-    /// The consumer that has events of each pin in flight, and their number.
-    pinned_in_flight: HashMap<u64, (ConsumerId, usize)>,
+    /// Number of evicted events that are to be parked.
+    evicted_to_park: usize,
+    /// Timeouts of the events in flight.
+    timeouts: BTreeSet<(Instant, EventKey)>,
+    /// Waiting events by pin, under strategies with pins.
+    pinned: Option<PinnedEvents>,
     bytes: usize,
     /// The last source position that was offered.
     last_offered: Option<u64>,
@@ -134,19 +142,23 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher without consumers. All events through `after` are complete.
     pub fn new(config: &GroupConfig, after: Option<u64>) -> Dispatcher {
+        let is_pinned =
+            matches!(config.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
         Dispatcher {
             strategy: config.strategy,
             max_retries: u32::try_from(config.settings.max_retry_count).unwrap_or(0),
             message_timeout: config.message_timeout,
             consumers: BTreeMap::new(),
+            free: BTreeSet::new(),
             next_consumer: 0,
             next_id: 0,
             events: BTreeMap::new(),
             waiting: BTreeSet::new(),
             parking: BTreeSet::new(),
             evicted: BTreeSet::new(),
-            timeouts: VecDeque::new(),
-            pinned_in_flight: HashMap::new(),
+            evicted_to_park: 0,
+            timeouts: BTreeSet::new(),
+            pinned: is_pinned.then(PinnedEvents::default),
             bytes: 0,
             last_offered: after,
             read_through: after,
@@ -160,12 +172,32 @@ impl Dispatcher {
     pub fn connect(&mut self, capacity: usize) -> ConsumerId {
         self.next_id += 1;
         self.consumers.insert(self.next_id, ConsumerState { capacity, ..ConsumerState::default() });
+        if let Some(pinned) = &mut self.pinned {
+            pinned.connect(self.next_id);
+        }
+        self.update_capacity(self.next_id);
         self.next_id
+    }
+
+    /// Records whether a consumer has capacity, after that may have changed.
+    fn update_capacity(&mut self, id: ConsumerId) {
+        let is_free = self.consumers.get(&id).is_some_and(has_capacity);
+        match is_free {
+            true => self.free.insert(id),
+            false => self.free.remove(&id),
+        };
+        if let Some(pinned) = &mut self.pinned {
+            pinned.set_capacity(id, is_free);
+        }
     }
 
     /// Removes a consumer: its events in flight are sent to others.
     pub fn disconnect(&mut self, id: ConsumerId) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
+        self.update_capacity(id);
+        if let Some(pinned) = &mut self.pinned {
+            pinned.disconnect(id);
+        }
         for key in consumer.in_flight.into_values().flatten() {
             self.release(key);
             self.reassign(key);
@@ -212,11 +244,12 @@ impl Dispatcher {
                     pin_hash: pin,
                     retries: 0,
                     state: DeliveryState::Waiting,
+                    due: None,
                 },
             );
             self.bytes += bytes;
-            self.waiting.insert(key);
-        } else if self.evicted.remove(&key)
+            self.enqueue(key);
+        } else if self.remove_evicted(key)
             && let Some(held) = self.events.get_mut(&key)
         {
             self.bytes += held.bytes;
@@ -237,64 +270,49 @@ impl Dispatcher {
 
     /// The next event to send to a consumer with capacity.
     pub fn next_delivery(&mut self, now: Instant) -> Option<Delivery> {
-        let is_pinned = matches!(self.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
-        let (key, id) = if is_pinned {
-            if !self.consumers.values().any(has_capacity) {
-                return None;
-            }
-            let mut waiting = self.waiting.iter();
-            waiting.find_map(|key| {
-                Some((*key, self.pinned_consumer(self.events.get(key)?.pin_hash)?))
-            })?
-        } else {
-            (*self.waiting.first()?, self.free_consumer()?)
-        };
-        self.waiting.remove(&key);
+        let (key, id) = self.next_target()?;
         let held = self.events.get_mut(&key)?;
         let event = Arc::clone(held.payload.as_ref()?);
         let consumer = self.consumers.get_mut(&id)?;
         held.state = DeliveryState::InFlight(id);
-        let retries = held.retries;
+        held.due = self.message_timeout.and_then(|timeout| now.checked_add(timeout));
+        self.timeouts.extend(held.due.map(|due| (due, key)));
+        let (retries, pin) = (held.retries, held.pin_hash);
         consumer.in_flight.entry(held.id).or_default().insert(key);
         consumer.in_flight_count += 1;
         consumer.sent += 1;
         self.sent += 1;
         self.next_consumer = id;
-        self.pinned_in_flight.entry(held.pin_hash).or_insert((id, 0)).1 += 1;
-        let due = self.message_timeout.and_then(|timeout| now.checked_add(timeout));
-        if let Some(due) = due {
-            self.timeouts.push_back((due, key, id, retries));
+        if let Some(pinned) = &mut self.pinned {
+            pinned.start(pin, id);
         }
+        self.remove_waiting(key);
+        self.update_capacity(id);
         Some(Delivery { consumer: id, event, retries })
+    }
+
+    /// The first waiting event that can be sent, and its consumer.
+    fn next_target(&self) -> Option<(EventKey, ConsumerId)> {
+        let first_free = || Some((*self.waiting.first()?, self.free_consumer()?));
+        fail_point!("group-ignore-pins", |_| first_free());
+        match &self.pinned {
+            Some(pinned) => pinned.next(),
+            None => first_free(),
+        }
     }
 
     /// The consumer of the next event under strategies without pins.
     fn free_consumer(&self) -> Option<ConsumerId> {
-        let mut free = self.consumers.iter().filter(|(_, consumer)| has_capacity(consumer));
         match self.strategy {
             Strategy::DispatchToSingle => {
-                fail_point!("group-single-is-last", |_| free.next_back().map(|(id, _)| *id));
-                free.next().map(|(id, _)| *id)
+                fail_point!("group-single-is-last", |_| self.free.last().copied());
+                self.free.first().copied()
             }
             _ => {
-                let first = free.next().map(|(id, _)| *id)?;
-                let mut following = self.consumers.range(self.next_consumer + 1..);
-                let following = following.find(|(_, consumer)| has_capacity(consumer));
-                Some(following.map_or(first, |(id, _)| *id))
+                let mut following = self.free.range(self.next_consumer + 1..);
+                following.next().or_else(|| self.free.first()).copied()
             }
         }
-    }
-
-    /// The consumer of a pin: the one with events of the pin in flight, else the one with the
-    /// highest hash of both. Few pins move when a consumer connects or disconnects. `None` where
-    /// that consumer has no capacity.
-    fn pinned_consumer(&self, pin: u64) -> Option<ConsumerId> {
-        fail_point!("group-ignore-pins", |_| self.free_consumer());
-        let id = match self.pinned_in_flight.get(&pin) {
-            Some((id, _)) => *id,
-            None => *self.consumers.keys().max_by_key(|id| hash((pin, **id)))?,
-        };
-        self.consumers.get(&id).filter(|consumer| has_capacity(consumer)).map(|_| id)
     }
 
     /// Completes events. Events that are not in flight to this consumer are ignored.
@@ -329,28 +347,21 @@ impl Dispatcher {
         }
     }
 
-    /// Sends again events whose timeout has passed. REQUIRES: times only grow.
+    /// Sends again events whose timeout has passed.
     pub fn expire_timeouts(&mut self, now: Instant) {
         fail_point!("group-ignore-timeouts", |_| ());
-        while let Some((due, key, id, retries)) = self.timeouts.front().copied() {
-            let is_on_the_way = self.events.get(&key).is_some_and(|held| {
-                held.state == DeliveryState::InFlight(id) && held.retries == retries
-            });
-            if is_on_the_way && due > now {
-                return;
-            }
-            // Entries of acknowledged events are removed at once: a fast group has many.
-            self.timeouts.pop_front();
-            if is_on_the_way {
-                self.release(key);
-                self.retry(key);
-            }
+        while let Some((due, key)) = self.timeouts.first().copied()
+            && due <= now
+        {
+            // Removes the timeout.
+            self.release(key);
+            self.retry(key);
         }
     }
 
-    /// Time of the next timeout at the earliest.
+    /// Time of the next timeout.
     pub fn next_timeout(&self) -> Option<Instant> {
-        self.timeouts.front().map(|due| due.0)
+        self.timeouts.first().map(|(due, _)| *due)
     }
 
     /// The first events to be parked, with the reasons; at most this many.
@@ -367,9 +378,9 @@ impl Dispatcher {
 
     /// Completes an event.
     pub fn finish(&mut self, key: EventKey) {
-        self.waiting.remove(&key);
+        self.remove_waiting(key);
         self.parking.remove(&key);
-        self.evicted.remove(&key);
+        self.remove_evicted(key);
         if let Some(held) = self.events.remove(&key) {
             self.bytes -= held.payload.map_or(0, |_| held.bytes);
             self.completed += 1;
@@ -443,11 +454,11 @@ impl Dispatcher {
         let Some(held) = self.events.get_mut(&key) else { return };
         let DeliveryState::InFlight(id) = held.state else { return };
         held.state = DeliveryState::Waiting;
-        if let Some((_, count)) = self.pinned_in_flight.get_mut(&held.pin_hash) {
-            *count -= 1;
-            if *count == 0 {
-                self.pinned_in_flight.remove(&held.pin_hash);
-            }
+        if let Some(due) = held.due.take() {
+            self.timeouts.remove(&(due, key));
+        }
+        if let Some(pinned) = &mut self.pinned {
+            pinned.end(held.pin_hash);
         }
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         if let Some(keys) = consumer.in_flight.get_mut(&held.id) {
@@ -457,6 +468,7 @@ impl Dispatcher {
             }
         }
         consumer.in_flight_count -= 1;
+        self.update_capacity(id);
     }
 
     fn retry(&mut self, key: EventKey) {
@@ -525,6 +537,7 @@ fn hash(value: impl std::hash::Hash) -> u64 {
 }
 
 mod payload_eviction;
+mod pinned_events;
 
 #[cfg(test)]
 mod tests;

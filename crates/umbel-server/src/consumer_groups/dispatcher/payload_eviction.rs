@@ -1,7 +1,7 @@
 //! Eviction of event payloads that a group tracks, which frees memory for other groups. Evicted
 //! events are read again when needed.
 
-use super::{ConsumerId, DeliveryState, Dispatcher, EventKey, has_capacity};
+use super::{ConsumerId, DeliveryState, Dispatcher, EventKey};
 
 impl Dispatcher {
     /// Marks the source as examined from the read position through this position.
@@ -47,7 +47,7 @@ impl Dispatcher {
             }
         }
         for key in missing {
-            self.waiting.remove(&key);
+            self.remove_waiting(key);
             self.enqueue(key);
         }
     }
@@ -56,11 +56,42 @@ impl Dispatcher {
     pub(super) fn enqueue(&mut self, key: EventKey) {
         let Some(held) = self.events.get(&key) else { return };
         match held.state {
-            DeliveryState::InFlight(_) => false,
-            _ if held.payload.is_none() => self.evicted.insert(key),
-            DeliveryState::Waiting => self.waiting.insert(key),
-            DeliveryState::Parking(_) => self.parking.insert(key),
-        };
+            DeliveryState::InFlight(_) => {}
+            _ if held.payload.is_none() => {
+                let is_to_park = matches!(held.state, DeliveryState::Parking(_));
+                let is_new = self.evicted.insert(key);
+                self.evicted_to_park += usize::from(is_new && is_to_park);
+            }
+            DeliveryState::Waiting => {
+                let pin = held.pin_hash;
+                self.waiting.insert(key);
+                if let Some(pinned) = &mut self.pinned {
+                    pinned.insert(key, pin);
+                }
+            }
+            DeliveryState::Parking(_) => {
+                self.parking.insert(key);
+            }
+        }
+    }
+
+    /// Removes an event from those that wait.
+    pub(super) fn remove_waiting(&mut self, key: EventKey) {
+        if self.waiting.remove(&key)
+            && let Some(pinned) = &mut self.pinned
+            && let Some(held) = self.events.get(&key)
+        {
+            pinned.remove(key, held.pin_hash);
+        }
+    }
+
+    /// Removes an event from the evicted ones; whether it was one.
+    pub(super) fn remove_evicted(&mut self, key: EventKey) -> bool {
+        let was_evicted = self.evicted.remove(&key);
+        let held = self.events.get(&key).filter(|_| was_evicted);
+        let is_to_park = held.is_some_and(|held| matches!(held.state, DeliveryState::Parking(_)));
+        self.evicted_to_park -= usize::from(is_to_park);
+        was_evicted
     }
 
     /// The source position of the first evicted event.
@@ -83,12 +114,7 @@ impl Dispatcher {
 
     /// Whether an evicted event is needed: a consumer has capacity, or the event is to be parked.
     pub fn needs_evicted(&self) -> bool {
-        let is_parking = |key: &EventKey| {
-            let held = self.events.get(key);
-            held.is_some_and(|held| matches!(held.state, DeliveryState::Parking(_)))
-        };
-        let has_free = || self.consumers.values().any(has_capacity);
-        !self.evicted.is_empty() && (has_free() || self.evicted.iter().any(is_parking))
+        self.evicted_to_park > 0 || (!self.evicted.is_empty() && !self.free.is_empty())
     }
 
     /// Whether an evicted event lies before the read position.

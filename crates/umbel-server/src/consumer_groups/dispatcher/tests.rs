@@ -137,7 +137,7 @@ fn checkpoint_never_passes_an_unfinished_event() {
     assert_eq!(group.completed_through(), Some(2));
     group.ack(consumer, &[id(3), id(4)]);
     assert_eq!((group.completed_through(), group.tracked(), group.completed), (Some(4), (0, 0), 5));
-    assert!(group.pinned_in_flight.is_empty() && group.waiting.is_empty());
+    assert!(group.timeouts.is_empty() && group.waiting.is_empty());
 }
 
 /// Story: each event that one nack named had its own copy of the reason, of up to 16 MB. The
@@ -185,4 +185,136 @@ fn events_of_a_lost_consumer_are_resent_first() {
     }
     assert!(group.events_to_park(10).is_empty() && group.consumers().is_empty());
     assert_eq!(group.event_counts(), (2, 2, 0));
+}
+
+/// Story: a delivery searched all waiting events for one whose consumer had capacity. With
+/// 10,000 events that waited for a busy consumer, each delivery to another looked at all of them.
+#[test]
+fn delivery_does_not_search_events_of_busy_consumers() {
+    let (now, count) = (Instant::now(), 10_000);
+    let mut group = Dispatcher::new(&config("Pinned", 1), None);
+    let busy = group.connect(1);
+    for position in 0..count {
+        let event = event(position, &format!("s-{position}"), "{}");
+        group.offer(EventKey::Source(position), event);
+    }
+    assert_eq!(sent(&mut group, now), [(busy, 0)]);
+    let other = group.connect(1);
+    let changes = |group: &Dispatcher| group.pinned.as_ref().unwrap().head_changes;
+    let (mut delivered, mut position, before) = (0, count, changes(&group));
+    while delivered < count {
+        for (consumer, revision) in sent(&mut group, now) {
+            assert_eq!(consumer, other);
+            group.ack(other, &[id(revision)]);
+            delivered += 1;
+        }
+        group.offer(EventKey::Source(position), event(position, &format!("t-{position}"), "{}"));
+        position += 1;
+    }
+    let changed = changes(&group) - before;
+    assert!(changed <= 3 * position as usize, "{changed} changes for {position} events");
+}
+
+/// Story: timeouts of acknowledged events stayed behind that of an event whose delivery took long.
+#[test]
+fn timeouts_are_those_of_events_in_flight() {
+    let mut now = Instant::now();
+    let mut group = with_events("RoundRobin", 5000);
+    let consumer = group.connect(2);
+    assert_eq!(sent(&mut group, now), [(consumer, 0), (consumer, 1)]);
+    for position in 1..4000 {
+        group.ack(consumer, &[id(position)]);
+        now += Duration::from_micros(1);
+        assert_eq!(sent(&mut group, now), [(consumer, position + 1)]);
+        assert_eq!(group.timeouts.len(), 2, "of the two events in flight");
+    }
+    group.disconnect(consumer);
+    assert!(group.timeouts.is_empty() && group.next_timeout().is_none());
+}
+
+/// The next delivery by a search of all waiting events.
+fn searched_delivery(group: &Dispatcher) -> Option<(EventKey, ConsumerId)> {
+    let mut owners = HashMap::new();
+    for held in group.events.values() {
+        if let DeliveryState::InFlight(id) = held.state {
+            owners.insert(held.pin_hash, id);
+        }
+    }
+    group.waiting.iter().find_map(|key| {
+        let pin = group.events[key].pin_hash;
+        let highest = || group.consumers.keys().copied().max_by_key(|id| hash((pin, *id)));
+        let id = owners.get(&pin).copied().or_else(highest)?;
+        group.consumers.get(&id).filter(|consumer| has_capacity(consumer)).map(|_| (*key, id))
+    })
+}
+
+#[test]
+fn pinned_deliveries_match_a_search() {
+    let (now, mut seed) = (Instant::now(), 11_u64);
+    let mut next = |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (seed >> 33) % below
+    };
+    let mut group = Dispatcher::new(&config("Pinned", 3), None);
+    let mut position = 0;
+    for step in 0..30_000 {
+        let ids: Vec<ConsumerId> = group.consumers.keys().copied().collect();
+        let any = ids.get(next(ids.len().max(1) as u64) as usize).copied().unwrap_or(0);
+        let in_flight = |group: &Dispatcher, choice: u64| {
+            let ids: Vec<EventId> = group.consumers.get(&any)?.in_flight.keys().copied().collect();
+            ids.get(choice as usize % ids.len().max(1)).copied()
+        };
+        match next(100) {
+            0 if ids.len() < 8 => drop(group.connect(1 + next(4) as usize)),
+            1 if !ids.is_empty() => group.disconnect(any),
+            2..30 if group.events.len() < 60 => {
+                let stream = format!("s-{}", next(12));
+                group.offer(EventKey::Source(position), event(position, &stream, "{}"));
+                position += 1;
+            }
+            30..55 => {
+                if let Some(id) = in_flight(&group, next(60)) {
+                    group.ack(any, &[id]);
+                }
+            }
+            55..65 => {
+                if let Some(id) = in_flight(&group, next(60)) {
+                    group.nack(any, &[id], &NackDecision::Retry);
+                }
+            }
+            65 => group.evict(true, |id| id % 2 == 0),
+            66..70 => {
+                let evicted: Vec<EventKey> = group.evicted.iter().copied().collect();
+                for key in evicted {
+                    let EventKey::Source(position) = key else { continue };
+                    let stream = format!("evicted-{}", next(3));
+                    group.offer(key, event(position, &stream, "{}"));
+                }
+            }
+            70 => {
+                let parked = group.events_to_park(10);
+                parked.into_iter().for_each(|(key, ..)| group.finish(key));
+            }
+            _ => {
+                let expected = searched_delivery(&group);
+                let delivery = group.next_delivery(now);
+                let delivered = delivery.map(|sent| {
+                    let revision = link_or_event(&sent.event).unwrap().revision;
+                    (EventKey::Source(revision), sent.consumer)
+                });
+                assert_eq!(delivered, expected, "step {step}");
+            }
+        }
+        let to_park = group.evicted.iter().filter(|key| {
+            matches!(group.events[*key].state, DeliveryState::Parking(_))
+        });
+        assert_eq!(to_park.count(), group.evicted_to_park, "step {step}");
+    }
+    assert!(position > 1000, "{position}");
+    let ids: Vec<ConsumerId> = group.consumers.keys().copied().collect();
+    ids.into_iter().for_each(|id| group.disconnect(id));
+    let keys: Vec<EventKey> = group.events.keys().copied().collect();
+    keys.into_iter().for_each(|key| group.finish(key));
+    assert!(group.pinned.as_ref().unwrap().is_empty());
+    assert!(group.free.is_empty() && group.timeouts.is_empty());
 }
