@@ -9,7 +9,7 @@ use crate::limits::{
 use crate::types::error::{Error, Result};
 use crate::types::event::NewEvent;
 use crate::types::expected_version::ExpectedVersion;
-use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_metadata::{self, RetentionRules};
 use crate::types::stream_names;
 
 /// Most appends of a request whose streams are prefetched.
@@ -126,6 +126,9 @@ fn validate_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
     }
     if let Some(subject) = stream_names::metadata_subject(stream) {
         RetentionRules::validate(subject, event.data)?;
+    }
+    if stream == stream_names::SETTINGS_STREAM {
+        stream_metadata::validate_settings(event.data)?;
     }
     Ok(())
 }

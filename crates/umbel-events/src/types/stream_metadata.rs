@@ -60,16 +60,11 @@ impl RetentionRules {
     pub fn validate(subject: &str, data: &[u8]) -> Result<()> {
         let object = parse_object(subject, data)?;
         RetentionRules::from_object(subject, &object)?;
-        let acl = object.get("$acl").filter(|_| data.len() > ACL_BYTES_MAX);
-        let bytes = acl.map_or(0, |acl| acl.to_string().len());
-        if bytes <= ACL_BYTES_MAX {
+        if data.len() <= ACL_BYTES_MAX {
             return Ok(());
         }
-        let name = subject.escape_debug();
-        Err(Error::invalid(format!(
-            "$acl in the metadata of stream '{name}' has {bytes} bytes, but may have \
-             {ACL_BYTES_MAX}; name groups in place of users"
-        )))
+        let place = || format!("the metadata of stream '{}'", subject.escape_debug());
+        check_acl_bytes(&object, "$acl", place)
     }
 
     fn from_object(subject: &str, object: &Map<String, Value>) -> Result<RetentionRules> {
@@ -103,6 +98,36 @@ impl RetentionRules {
             max_age_seconds: number("$maxAge", 1)?,
         })
     }
+}
+
+/// Validates data that is to be appended to [`SETTINGS_STREAM`](super::stream_names::SETTINGS_STREAM).
+/// Other errors than an ACL that is too long have an effect: only administrators have access.
+///
+/// # Errors
+/// `Invalid` if a general ACL is too long.
+pub fn validate_settings(data: &[u8]) -> Result<()> {
+    if data.len() <= ACL_BYTES_MAX {
+        return Ok(());
+    }
+    let Ok(Value::Object(object)) = serde_json::from_slice(data) else { return Ok(()) };
+    let place = || "stream '$settings'".to_string();
+    DEFAULT_ACL_NAMES.iter().try_for_each(|name| check_acl_bytes(&object, name, place))
+}
+
+/// Returns an error where the ACL under this key is too long.
+fn check_acl_bytes(
+    object: &Map<String, Value>,
+    key: &str,
+    place: impl Fn() -> String,
+) -> Result<()> {
+    let bytes = object.get(key).map_or(0, |acl| acl.to_string().len());
+    if bytes <= ACL_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{key} in {} has {bytes} bytes, but may have {ACL_BYTES_MAX}; name groups in place of users",
+        place()
+    )))
 }
 
 /// Shortens an invalid value, which may have megabytes.
@@ -193,6 +218,22 @@ mod tests {
                 RetentionRules::validate("a", wrong.as_bytes()).expect_err("a text").to_string();
             assert!(error.len() < 600 && error.contains("é…"), "{error}");
         }
+    }
+
+    /// The general ACLs are in memory as long as the server runs.
+    #[test]
+    fn oversized_general_acl_is_rejected() {
+        for key in DEFAULT_ACL_NAMES {
+            let settings = |count: usize| {
+                let value = serde_json::json!({ key: { "$r": vec!["a"; count] } });
+                serde_json::to_vec(&value).expect("JSON")
+            };
+            validate_settings(&settings((ACL_BYTES_MAX - 8) / 4)).expect("it fits");
+            let error = validate_settings(&settings(ACL_BYTES_MAX / 4)).expect_err("too long");
+            let error = error.to_string();
+            assert!(error.contains(key) && error.contains("has 65544 bytes"), "{error}");
+        }
+        validate_settings(&vec![b'x'; ACL_BYTES_MAX + 1]).expect("no JSON has no ACL");
     }
 
     /// Regression: deleting a stream, or appending to a deleted one, parsed its metadata as numbers

@@ -13,6 +13,9 @@ pub const TOMBSTONE_TYPE: &str = "$streamDeleted";
 /// Type of events that point at others.
 pub const LINK_TYPE: &str = "$>";
 
+/// The stream whose last event holds the general ACLs of all streams.
+pub const SETTINGS_STREAM: &str = "$settings";
+
 /// Returns the stream that holds the metadata of `stream`.
 pub fn metadata_stream(stream: &str) -> String {
     format!("{METADATA_PREFIX}{stream}")
