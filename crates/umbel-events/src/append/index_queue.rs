@@ -36,6 +36,9 @@ pub struct IndexQueue {
     /// Group that the next append joins. It is part of the queue once it has changes.
     pub open_group: QueuedAppends,
     spare: Vec<QueuedAppends>,
+    /// Number of changes that were looked up.
+    #[cfg(test)]
+    pub looked_up: std::cell::Cell<u64>,
 }
 
 impl IndexQueue {
@@ -59,10 +62,23 @@ impl IndexQueue {
     /// Stream of the change at this place, unless it was removed from the queue.
     #[inline]
     pub fn stream(&self, place: QueuePosition) -> Option<&str> {
+        self.group(place)?.changes.stream(place.change)
+    }
+
+    /// Change at this place, unless it was removed from the queue.
+    pub fn change(&self, place: QueuePosition) -> Option<StreamChange<'_>> {
+        #[cfg(test)]
+        self.looked_up.set(self.looked_up.get() + 1);
+        self.group(place)?.changes.get(place.change)
+    }
+
+    #[inline]
+    fn group(&self, place: QueuePosition) -> Option<&QueuedAppends> {
         let index = usize::try_from(place.group.checked_sub(self.removed_groups)?).ok()?;
-        let queued =
-            if index == self.taken.len() { &self.open_group } else { self.taken.get(index)? };
-        queued.changes.stream(place.change)
+        if index == self.taken.len() {
+            return Some(&self.open_group);
+        }
+        self.taken.get(index).map(|taken| &**taken)
     }
 
     /// Changes from this place on, which is in the newest group.

@@ -1,5 +1,6 @@
 //! [`PendingHeads`]: heads of streams with appends that are not in the index.
 
+use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
@@ -11,24 +12,50 @@ use crate::primitives::prehashed_map::{PrehashedMap, PrehashedNameMap};
 /// Heads of streams with appends that are not in the index. The names are not copied: the queue
 /// holds them.
 ///
-/// INVARIANT: a stream is in `by_hash`, with the place of its newest append, or in
-/// `hash_collisions`, where another stream with its hash was in `by_hash` first.
+/// INVARIANT: a stream is in `by_hash`, or in `hash_collisions`, where another stream with its hash
+/// was in `by_hash` first.
 #[derive(Debug, Default)]
 pub struct PendingHeads {
-    by_hash: PrehashedMap<(PendingStream, QueuePosition)>,
+    by_hash: PrehashedMap<PendingStream>,
     hash_collisions: PrehashedNameMap<PendingStream>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct PendingStream {
     head: StreamHead,
-    pending_appends: usize,
+    /// Place of its newest append.
+    newest: QueuePosition,
+    /// Places of its earlier appends, in order. They take no memory for a stream with one append.
+    earlier: VecDeque<QueuePosition>,
 }
 
 impl PendingStream {
-    fn update(&mut self, head: StreamHead) {
+    fn new(head: StreamHead, newest: QueuePosition) -> PendingStream {
+        PendingStream { head, newest, earlier: VecDeque::new() }
+    }
+
+    fn update(&mut self, head: StreamHead, place: QueuePosition) {
         self.head = head;
-        self.pending_appends += 1;
+        self.earlier.push_back(std::mem::replace(&mut self.newest, place));
+    }
+
+    /// Removes its oldest append. Returns whether that was the only one.
+    fn remove_oldest(&mut self) -> bool {
+        self.earlier.pop_front().is_none()
+    }
+
+    /// Returns the last append whose entries begin at or before this revision.
+    fn place_of(&self, queue: &IndexQueue, revision: u64) -> Option<QueuePosition> {
+        let begins_before = |place: &QueuePosition| {
+            let entries = queue.change(*place).map_or(&[][..], |change| change.entries);
+            // Only the first append of a stream can have none.
+            entries.first().is_none_or(|(first, _)| *first <= revision)
+        };
+        if begins_before(&self.newest) {
+            return Some(self.newest);
+        }
+        let next_index = self.earlier.partition_point(begins_before);
+        self.earlier.get(next_index.checked_sub(1)?).copied()
     }
 }
 
@@ -36,10 +63,31 @@ impl PendingHeads {
     /// Returns the head of the stream whose name has this hash.
     #[inline]
     pub fn head(&self, queue: &IndexQueue, hash: u64, stream: &str) -> Option<StreamHead> {
+        self.pending(queue, hash, stream).map(|ahead| ahead.head)
+    }
+
+    #[inline]
+    fn pending(&self, queue: &IndexQueue, hash: u64, stream: &str) -> Option<&PendingStream> {
         match self.by_hash.get(&hash) {
-            Some((ahead, place)) if queue.stream(*place) == Some(stream) => Some(ahead.head),
-            _ => self.hash_collisions.get(hash, stream).map(|ahead| ahead.head),
+            Some(ahead) if queue.stream(ahead.newest) == Some(stream) => Some(ahead),
+            _ => self.hash_collisions.get(hash, stream),
         }
+    }
+
+    /// Returns the position of the stream's event with this revision, if an append in the queue has
+    /// it and it is not the stream's last event.
+    pub fn position(
+        &self,
+        queue: &IndexQueue,
+        hash: u64,
+        stream: &str,
+        revision: u64,
+    ) -> Option<u64> {
+        let place = self.pending(queue, hash, stream)?.place_of(queue, revision)?;
+        // In order of revisions, with up to 100,000 entries of one append.
+        let entries = queue.change(place)?.entries;
+        let index = entries.binary_search_by_key(&revision, |(queued, _)| *queued).ok()?;
+        Some(entries[index].1)
     }
 
     /// Records the newest changes of the queue, from this place on.
@@ -47,24 +95,18 @@ impl PendingHeads {
         for (place, change) in queue.open_changes_from(first) {
             let StreamChange { hash, stream, head, .. } = change;
             if let Some(other) = self.hash_collisions.get_mut(hash, stream) {
-                other.update(head);
+                other.update(head, place);
                 continue;
             }
             match self.by_hash.entry(hash) {
                 Entry::Vacant(vacant) => {
-                    vacant.insert((PendingStream { head, pending_appends: 1 }, place));
+                    vacant.insert(PendingStream::new(head, place));
                 }
-                Entry::Occupied(held) if queue.stream(held.get().1) == Some(stream) => {
-                    let (ahead, at) = held.into_mut();
-                    ahead.update(head);
-                    *at = place;
+                Entry::Occupied(held) if queue.stream(held.get().newest) == Some(stream) => {
+                    held.into_mut().update(head, place);
                 }
                 Entry::Occupied(_) => {
-                    self.hash_collisions.insert(
-                        hash,
-                        stream,
-                        PendingStream { head, pending_appends: 1 },
-                    );
+                    self.hash_collisions.insert(hash, stream, PendingStream::new(head, place));
                 }
             }
         }
@@ -78,17 +120,14 @@ impl PendingHeads {
             done.iter().flat_map(|queued| queued.changes.iter())
         {
             if let Some(other) = self.hash_collisions.get_mut(hash, stream) {
-                other.pending_appends -= 1;
-                if other.pending_appends == 0 {
+                if other.remove_oldest() {
                     self.hash_collisions.remove(hash, stream);
                 }
             } else if let Entry::Occupied(mut held) = self.by_hash.entry(hash)
-                && queue.stream(held.get().1) == Some(stream)
+                && queue.stream(held.get().newest) == Some(stream)
+                && held.get_mut().remove_oldest()
             {
-                held.get_mut().0.pending_appends -= 1;
-                if held.get().0.pending_appends == 0 {
-                    held.remove();
-                }
+                held.remove();
             }
         }
         queue.remove_groups(done.len());
@@ -157,5 +196,43 @@ mod tests {
             assert!(ahead.by_hash.is_empty() && queue.is_empty());
             assert_eq!(at(&ahead, &queue, order[0]), None);
         }
+    }
+
+    /// Regression: each event of a retry searched all queued appends. A retry of 100,000 events
+    /// compared the name of its stream with that of each queued append, 100,000 times.
+    #[test]
+    fn queued_event_is_found_by_a_binary_search() {
+        let (mut ahead, mut queue) = (PendingHeads::default(), IndexQueue::default());
+        let (appends, events) = (1000_u64, 5_u64);
+        for number in 0..appends {
+            for other in 0..20 {
+                let name = format!("other-{number}-{other}");
+                append(&mut ahead, &mut queue, (1000 + number * 20 + other, &name), 8);
+            }
+            let first = queue.next_position();
+            let mut change = queue.open_group.changes.begin("a", 7);
+            // An append adds the entry of the last event before it, and all of its own but the last.
+            let revisions = (number * events).saturating_sub(1)..(number + 1) * events - 1;
+            revisions.for_each(|revision| change.add_entry(revision, 96 + revision * 8));
+            change.finish(head(96), number == 0);
+            ahead.record_open_changes(&queue, first);
+            if number % 100 == 99 {
+                queue.take_groups();
+            }
+        }
+        let before = queue.looked_up.get();
+        let last = appends * events - 1;
+        for revision in 0..last {
+            let found = ahead.position(&queue, 7, "a", revision);
+            assert_eq!(found, Some(96 + revision * 8), "{revision}");
+        }
+        assert_eq!(ahead.position(&queue, 7, "a", last), None, "the head has it");
+        assert_eq!(ahead.position(&queue, 7, "b", 3), None);
+        let looked_up = queue.looked_up.get() - before;
+        assert!(looked_up <= 13 * (last + 2), "{looked_up} changes for {last} events");
+        let done = queue.take_groups();
+        forget(&mut ahead, &mut queue, done);
+        assert_eq!(ahead.position(&queue, 7, "a", 0), None);
+        assert!(ahead.by_hash.is_empty() && queue.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::append::expected_version_check::StreamHistory;
 use crate::append::index_queue::IndexQueue;
+use crate::append::pending_heads::PendingHeads;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
@@ -23,6 +24,8 @@ pub struct StreamHistoryReader<'a> {
     pub recent_ids: &'a RecentEventIds,
     /// Changes that are not indexed yet.
     pub queue: &'a IndexQueue,
+    /// Streams with such changes.
+    pub pending_heads: &'a PendingHeads,
     /// Cursor over the log.
     pub cursor: &'a mut LogCursor,
 }
@@ -32,15 +35,11 @@ impl StreamHistoryReader<'_> {
         if revision == head.last_revision && !head.is_tombstoned {
             return Ok(Some(head.last_position));
         }
-        let changes = self.queue.groups().flat_map(|queued| queued.changes.iter());
-        for change in changes.filter(|change| change.stream == self.stream) {
-            // In order of revisions, with up to 100,000 entries of one append.
-            let entries = change.entries;
-            if let Ok(place) = entries.binary_search_by_key(&revision, |(queued, _)| *queued) {
-                return Ok(Some(entries[place].1));
-            }
+        let queued = self.pending_heads.position(self.queue, self.hash, self.stream, revision);
+        match queued {
+            Some(position) => Ok(Some(position)),
+            None => Ok(self.components.index.position(head.id, revision)?),
         }
-        Ok(self.components.index.position(head.id, revision)?)
     }
 }
 

@@ -121,6 +121,11 @@ impl IndexChanges {
         Some(&self.text[self.streams.get(index)?.stream.clone()])
     }
 
+    /// Returns a change.
+    pub fn get(&self, index: usize) -> Option<StreamChange<'_>> {
+        self.streams.get(index).map(|kept| self.change(kept))
+    }
+
     /// Returns the changes from this index on.
     pub fn changes_from(&self, first: usize) -> impl Iterator<Item = StreamChange<'_>> + Clone {
         self.streams[first..].iter().map(|kept| self.change(kept))

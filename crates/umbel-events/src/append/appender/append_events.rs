@@ -122,6 +122,7 @@ impl Appender {
             head: known.head,
             recent_ids: &self.recent_ids,
             queue: &self.queue,
+            pending_heads: &self.pending_heads,
             cursor: &mut self.cursor,
         };
         decide(append.stream, known, append.expected, append.events, &mut written)

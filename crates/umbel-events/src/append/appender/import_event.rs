@@ -106,6 +106,7 @@ impl Appender {
             head,
             recent_ids: &self.recent_ids,
             queue: &self.queue,
+            pending_heads: &self.pending_heads,
             cursor: &mut self.cursor,
         };
         let revision = match task.event.revision {
