@@ -1,6 +1,7 @@
 //! Append of events to streams: each one is decided, then all or none are written.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
@@ -83,7 +84,7 @@ impl Appender {
         if plans.is_empty() {
             return Ok(TaskOutcome::Done(results, rests_on));
         }
-        undeleted.retain(|(stream, _)| plans.iter().all(|plan| plan.stream != *stream));
+        remove_written(&mut undeleted, &plans);
         match undeleted.is_empty() {
             true => self.commit_append(parts, created, &plans, 0, results),
             false => self.undelete_and_append(parts, created, plans, undeleted, results),
@@ -126,5 +127,38 @@ impl Appender {
             cursor: &mut self.cursor,
         };
         decide(append.stream, known, append.expected, append.events, &mut written)
+    }
+}
+
+/// Removes the metadata streams that the client itself writes.
+fn remove_written(undeleted: &mut Vec<(String, u64)>, plans: &[AppendPlan<'_>]) {
+    if undeleted.is_empty() {
+        return;
+    }
+    let written: HashSet<&str> = plans.iter().map(|plan| &*plan.stream).collect();
+    undeleted.retain(|(stream, _)| !written.contains(&**stream));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: each recreated stream was compared with each stream of the append, up to 10,000
+    /// times 10,000.
+    #[test]
+    fn metadata_that_the_client_writes_is_not_copied() {
+        let plan = |stream: String| AppendPlan {
+            stream: Cow::Owned(stream),
+            hash: 0,
+            head: None,
+            first: 0,
+            events: &[],
+        };
+        let plans: Vec<_> = (0..10_000).map(|number| plan(format!("$$s{number}"))).collect();
+        let mut undeleted: Vec<_> =
+            (5000..15_000).map(|number| (format!("$$s{number}"), number)).collect();
+        remove_written(&mut undeleted, &plans);
+        assert_eq!(undeleted.len(), 5000);
+        assert!(undeleted.iter().all(|(_, first)| *first >= 10_000));
     }
 }
