@@ -50,7 +50,7 @@ impl EventLog {
         for before in self.chunks.all().iter().filter(|before| before.id <= chunk.id) {
             set_chunk_end(&mut changed, before);
         }
-        let entry = changed.chunks.iter_mut().find(|entry| entry.id == chunk.id);
+        let entry = changed.entry_mut(chunk.id);
         let Some(entry) = entry.filter(|entry| entry.ended.is_some()) else {
             return Err(Error::invalid("internal: only a chunk that has ended is rewritten"));
         };

@@ -443,8 +443,7 @@ impl EventLog {
             return Ok(());
         }
         let newly_ended = changed.chunks.iter().filter_map(|entry| {
-            let was_known =
-                manifest.chunks.iter().any(|old| old.id == entry.id && old.ended.is_some());
+            let was_known = manifest.entry(entry.id).is_some_and(|old| old.ended.is_some());
             entry.ended.filter(|_| !was_known).map(|ended| (entry.id, ended))
         });
         let newly_ended: Vec<(u64, ChunkEnd)> = newly_ended.collect();
@@ -468,8 +467,9 @@ impl EventLog {
     }
 
     /// Forgets chunks that the manifest does not name any more.
+    /// REQUIRES: the ids ascend.
     fn forget_chunks(&self, empty: &[u64]) {
-        self.chunks.retain(|chunk| !empty.contains(&chunk.id));
+        self.chunks.retain(|chunk| empty.binary_search(&chunk.id).is_err());
         self.remove_chunks(empty);
     }
 
@@ -480,7 +480,7 @@ impl EventLog {
 }
 
 fn set_chunk_end(manifest: &mut ChunkManifest, chunk: &Chunk) {
-    let entry = manifest.chunks.iter_mut().find(|entry| entry.id == chunk.id);
+    let entry = manifest.entry_mut(chunk.id);
     if let (Some(entry), Some(ended)) = (entry, chunk.ended.get()) {
         entry.ended = Some(*ended);
     }
