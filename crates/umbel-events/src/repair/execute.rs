@@ -13,7 +13,8 @@
 //! If it is killed after that, as the manifest's generation and seed show, it only moves the
 //! remaining files.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use umbel_env::{Access, Env};
 
@@ -142,9 +143,10 @@ fn finish_published(
     let target = folder.join(damaged_folder_name(marker.number));
     env.files.create_dir_all(&target)?;
     let log = chunk_directory(folder);
+    let named: HashSet<PathBuf> = manifest.chunks.iter().map(|entry| entry.path(folder)).collect();
     for file in chunk_files(env, folder)? {
         let path = log.join(&file.name);
-        if manifest.chunks.iter().all(|entry| entry.path(folder) != path) {
+        if !named.contains(&path) {
             env.files.rename(&path, &target.join(&file.name))?;
         }
     }

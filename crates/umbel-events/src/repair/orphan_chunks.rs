@@ -5,6 +5,7 @@
 //! header of a scavenged chunk. Its capacity is known only from the next chunk, and that of the
 //! last chunk from its file.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use umbel_env::Env;
@@ -35,7 +36,8 @@ pub fn adopt_orphans(
     discard_foreign_manifest(env, survey)?;
     stale_manifest::discard_stale_tail(env, folder, files, index, survey)?;
     let misnamed = renamed_chunks::find_misnamed(env, folder, files);
-    let is_named = |file: &&ChunkFile| misnamed.iter().all(|other| other.name != file.name);
+    let misnames: HashSet<&str> = misnamed.iter().map(|file| &*file.name).collect();
+    let is_named = |file: &&ChunkFile| !misnames.contains(&*file.name);
     let named: Vec<ChunkFile> = files.iter().filter(is_named).cloned().collect();
     use_other_version(env, folder, &named, survey)?;
     renamed_chunks::match_damaged(env, folder, &misnamed, survey, accept_unproven)?;
@@ -58,11 +60,12 @@ pub fn adopt_orphans(
         return note_blocking_file(env, folder, survey);
     }
     foreign_chunks::remove_foreign(env, folder, files, index, &mut candidates, survey)?;
-    let is_taken = |id: u64| candidates.iter().any(|candidate| candidate.chunk.entry.id == id);
+    let taken: HashSet<u64> = candidates.iter().map(|other| other.chunk.entry.id).collect();
+    let is_taken = |id: u64| taken.contains(&id);
     let rest: Vec<_> = files.iter().filter(is_unknown).filter(|file| !is_taken(file.id)).collect();
     if is_seed_lost {
         let strange = rest.iter().map(|file| file.name.clone());
-        let read: Vec<String> = candidates.iter().map(|candidate| candidate.name.clone()).collect();
+        let read: HashSet<&String> = candidates.iter().map(|candidate| &candidate.name).collect();
         survey.unrelated_files.extend(strange.filter(|name| !read.contains(name)));
         survey.unrelated_files.sort_unstable();
         survey.unrelated_files.dedup();

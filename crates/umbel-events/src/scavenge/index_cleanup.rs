@@ -105,9 +105,10 @@ pub fn finish_interrupted(parts: &StoreComponents) -> Result<()> {
 /// REQUIRES: the manifest was read from disk and not written since.
 pub fn remove_orphan_files(parts: &StoreComponents) -> Result<()> {
     let chunks = parts.log.chunks.all();
+    let by_id: HashMap<u64, &Arc<Chunk>> = chunks.iter().map(|chunk| (chunk.id, chunk)).collect();
     for entry in parts.env.files.read_dir(&chunk_directory(&parts.folder))? {
         let Some((id, version)) = parse_chunk_name(&entry.name) else { continue };
-        let is_named = match chunks.iter().find(|chunk| chunk.id == id) {
+        let is_named = match by_id.get(&id) {
             Some(chunk) => {
                 let made_of = chunk.scavenged.map(|scavenged| scavenged.source_version);
                 version == chunk.version() || Some(version) == made_of
