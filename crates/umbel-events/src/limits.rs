@@ -38,13 +38,16 @@ pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
 pub const RESTORE_GAP_BYTES: u64 = 1 << 40;
 /// Longest regular expression of a filter, in bytes of UTF-8.
 pub const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
-/// Most bytes that each part of an expression may take once it is compiled, about.
+/// Most bytes that the parts of an expression may take together once it is compiled, about.
 pub const EXPRESSION_COMPILED_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum backtracking steps of an expression for one name.
 pub const EXPRESSION_BACKTRACKS_MAX: usize = 10_000;
 /// Maximum look-arounds, back references and atomic groups of an expression, each counted as often
 /// as it is repeated; an unbounded repetition counts 16 times.
 pub const EXPRESSION_LOOKS_MAX: u64 = 32;
+/// Maximum alternatives, groups and repetitions of an expression with any of those, outside of
+/// look-aheads.
+pub const EXPRESSION_PARTS_MAX: u64 = 256;
 /// Maximum repetitions in an expression with any of those.
 pub const EXPRESSION_REPETITIONS_MAX: u64 = 256;
 /// Most prefixes of a filter.

@@ -2,9 +2,10 @@
 //! those of `fancy-regex`. `docs/reference/event-store.md` lists what is kept, translated and
 //! refused. The engine reports syntax that neither dialect has.
 
+use std::ops::Range;
 use std::str::Chars;
 
-use crate::event_filter::regex_complexity::{PrecedingItem, RegexComplexity};
+use crate::event_filter::regex_complexity::{GroupKind, PrecedingItem, RegexComplexity};
 
 /// The end of the text, or before a line feed that ends it. Only whether there is a match is
 /// evaluated, so the match may include the line feed.
@@ -17,6 +18,11 @@ pub struct Translation {
     pub text: String,
     /// Offsets in the translation and in the source, at each point where they diverge.
     source_map: Vec<(usize, usize)>,
+    /// Maximum number of parts that the engine compiles one by one.
+    pub parts: u64,
+    /// Ranges of the text that only the backtracking engine supports, and what replaces each of
+    /// them in [`Translation::plain_text`].
+    lookarounds: Vec<(Range<usize>, &'static str)>,
 }
 
 /// The reason why an expression cannot be translated.
@@ -29,6 +35,24 @@ pub struct SyntaxError {
 }
 
 impl Translation {
+    /// Returns the text with plain groups in place of look-arounds, and nothing in place of back
+    /// references. It is compiled as one part, with about the size of all parts of the text. `None`
+    /// where the text itself is compiled as one part.
+    pub fn plain_text(&self) -> Option<String> {
+        if self.lookarounds.is_empty() {
+            return None;
+        }
+        let mut plain = String::with_capacity(self.text.len());
+        let mut from = 0;
+        for (range, replacement) in &self.lookarounds {
+            plain.push_str(&self.text[from..range.start]);
+            plain.push_str(replacement);
+            from = range.end;
+        }
+        plain.push_str(&self.text[from..]);
+        Some(plain)
+    }
+
     /// Returns the source offset of an offset in the text.
     pub fn source_offset(&self, at: usize) -> usize {
         let next_index = self.source_map.partition_point(|(text, _)| *text <= at);
@@ -44,7 +68,12 @@ pub fn translate(source: &str) -> Result<Translation, SyntaxError> {
     let mut walk = Translator {
         source,
         offset: 0,
-        out: Translation { text: String::with_capacity(source.len()), source_map: Vec::new() },
+        out: Translation {
+            text: String::with_capacity(source.len()),
+            source_map: Vec::new(),
+            parts: 1,
+            lookarounds: Vec::new(),
+        },
         is_multiline: false,
         complexity: RegexComplexity::default(),
     };
@@ -57,7 +86,7 @@ pub fn translate(source: &str) -> Result<Translation, SyntaxError> {
             }
             '|' => {
                 walk.copy(1);
-                walk.complexity.preceding = PrecedingItem::Start;
+                walk.complexity.add_alternative();
             }
             '*' | '+' => walk.translate_quantifier(1, (1, u64::MAX))?,
             '?' => walk.translate_quantifier(1, (0, 1))?,
@@ -66,6 +95,7 @@ pub fn translate(source: &str) -> Result<Translation, SyntaxError> {
             }
             other => {
                 let looks = is_reference(walk.rest());
+                let start = walk.out.text.len();
                 match other {
                     '\\' => walk.translate_escape(false)?,
                     '[' => walk.translate_class()?,
@@ -74,13 +104,16 @@ pub fn translate(source: &str) -> Result<Translation, SyntaxError> {
                     '$' if !walk.is_multiline => walk.emit(END_OF_TEXT, 1),
                     _ => walk.copy(other.len_utf8()),
                 }
+                if looks {
+                    walk.out.lookarounds.push((start..walk.out.text.len(), "(?:)"));
+                }
                 walk.complexity.add_item(looks);
             }
         }
     }
     match walk.complexity.limit_exceeded() {
         Some(why) => Err(SyntaxError { offset: 0, reason: why }),
-        None => Ok(walk.out),
+        None => Ok(Translation { parts: walk.complexity.parts(), ..walk.out }),
     }
 }
 
@@ -253,8 +286,17 @@ impl<'a> Translator<'a> {
         if let Some(plain) =
             ["(?=", "(?!", "(?<=", "(?<!", "(?:", "(?>"].iter().find(|head| self.starts_with(head))
         {
+            let start = self.out.text.len();
             self.copy(plain.len());
-            self.complexity.open_group(*plain != "(?:");
+            let kind = match *plain {
+                "(?:" => GroupKind::Plain,
+                "(?<=" | "(?<!" => GroupKind::LookBehind,
+                _ => GroupKind::Whole,
+            };
+            if kind != GroupKind::Plain {
+                self.out.lookarounds.push((start..self.out.text.len(), "(?:"));
+            }
+            self.complexity.open_group(kind);
             return Ok(());
         }
         for (head, end) in [("(?<", '>'), ("(?'", '\''), ("(?P<", '>')] {
@@ -272,7 +314,7 @@ impl<'a> Translator<'a> {
             true => self.translate_options(),
             false => {
                 self.copy(1);
-                self.complexity.open_group(false);
+                self.complexity.open_group(GroupKind::Plain);
                 Ok(())
             }
         }
@@ -291,7 +333,7 @@ impl<'a> Translator<'a> {
             return self.syntax_error(began, "a group's name begins with a letter");
         }
         self.copy(head + bytes + 1);
-        self.complexity.open_group(false);
+        self.complexity.open_group(GroupKind::Plain);
         Ok(())
     }
 
@@ -306,7 +348,7 @@ impl<'a> Translator<'a> {
                 ':' | ')' => {
                     self.copy(offset + 1);
                     if letter == ':' {
-                        self.complexity.open_group(false);
+                        self.complexity.open_group(GroupKind::Plain);
                     }
                     return Ok(());
                 }

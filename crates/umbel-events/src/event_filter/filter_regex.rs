@@ -10,8 +10,10 @@ use crate::types::error::{Error, Result, shorten};
 
 /// Maximum instructions of an expression with look-arounds.
 const INSTRUCTIONS_MAX: usize = EXPRESSION_COMPILED_BYTES_MAX / 32;
-/// Bytes of the engine's cache of states that it computes while it runs.
+/// Bytes of the engine's cache of states that it computes while it runs, for all parts of an
+/// expression together, and the least for one part.
 const REGEX_CACHE_BYTES: usize = 2 * EXPRESSION_COMPILED_BYTES_MAX;
+const REGEX_CACHE_BYTES_MIN: usize = 32 << 10;
 
 /// A regular expression of a filter.
 #[derive(Debug)]
@@ -86,33 +88,54 @@ fn compile(source: &str) -> Result<Regex> {
         ))
     };
     let translated = translate(source).map_err(|wrong| broken(wrong.offset, &wrong.reason))?;
-    let compiled = RegexBuilder::new(&translated.text)
-        .backtrack_limit(EXPRESSION_BACKTRACKS_MAX)
-        .delegate_size_limit(EXPRESSION_COMPILED_BYTES_MAX)
-        .delegate_dfa_size_limit(REGEX_CACHE_BYTES)
-        .delegate_dfa_skip_cache_capacity_check(false)
-        .max_prog_size(INSTRUCTIONS_MAX)
-        .build();
-    compiled.map_err(|error| match error {
-        EngineError::ParseError(at, why) => broken(translated.source_offset(at), &why.to_string()),
-        EngineError::CompileError(why) => Error::invalid(format!(
+    let unusable = |why: &CompileError| {
+        Error::invalid(format!(
             "the filter's expression '{}' cannot be used: {}",
             shorten(source),
-            compile_error_text(&why)
-        )),
+            compile_error_text(why)
+        ))
+    };
+    // The engine limits each part that it compiles, but not all of them together.
+    if let Some(plain) = translated.plain_text()
+        && let Err(EngineError::CompileError(why)) = build(&plain, REGEX_CACHE_BYTES)
+        && is_too_large(&why)
+    {
+        return Err(unusable(&why));
+    }
+    let parts = usize::try_from(translated.parts).unwrap_or(usize::MAX);
+    let cache_bytes = (REGEX_CACHE_BYTES / parts).max(REGEX_CACHE_BYTES_MIN);
+    build(&translated.text, cache_bytes).map_err(|error| match error {
+        EngineError::ParseError(at, why) => broken(translated.source_offset(at), &why.to_string()),
+        EngineError::CompileError(why) => unusable(&why),
         other => Error::invalid(other.to_string()),
     })
 }
 
+/// Compiles an expression whose parts have a cache of this many bytes each.
+fn build(text: &str, cache_bytes: usize) -> std::result::Result<Regex, EngineError> {
+    RegexBuilder::new(text)
+        .backtrack_limit(EXPRESSION_BACKTRACKS_MAX)
+        .delegate_size_limit(EXPRESSION_COMPILED_BYTES_MAX)
+        .delegate_dfa_size_limit(cache_bytes)
+        .delegate_dfa_skip_cache_capacity_check(false)
+        .max_prog_size(INSTRUCTIONS_MAX)
+        .build()
+}
+
+fn is_too_large(error: &CompileError) -> bool {
+    match error {
+        CompileError::InnerError(inner) => inner.size_limit().is_some(),
+        CompileError::PatternTooComplex | CompileError::DfaBuildError(..) => true,
+        _ => false,
+    }
+}
+
 /// The engine's error, in one line.
 fn compile_error_text(error: &CompileError) -> String {
-    let too_large = || {
-        format!(
-            "compiled it takes more than {EXPRESSION_COMPILED_BYTES_MAX} bytes; make it smaller"
-        )
-    };
     match error {
-        CompileError::InnerError(inner) if inner.size_limit().is_some() => too_large(),
+        error if is_too_large(error) => format!(
+            "compiled it takes more than {EXPRESSION_COMPILED_BYTES_MAX} bytes; make it smaller"
+        ),
         CompileError::InnerError(inner) => match inner.syntax_error() {
             // The last of several lines, which show the expression.
             Some(syntax) => {
@@ -122,7 +145,6 @@ fn compile_error_text(error: &CompileError) -> String {
             }
             None => inner.to_string(),
         },
-        CompileError::PatternTooComplex | CompileError::DfaBuildError(..) => too_large(),
         other => other.to_string(),
     }
 }
@@ -244,6 +266,32 @@ mod tests {
                 other => panic!("{expression:.40}: {other:?}"),
             }
         }
+    }
+
+    /// Regression: each part of an expression with look-arounds had a limit of its own. 1200
+    /// alternatives beside a look-around took 180 MB, and more while it ran.
+    #[test]
+    fn parts_of_an_expression_are_limited_together() {
+        let alternatives = |count: usize, text: &str| {
+            (0..count).map(|number| format!("{text}{number}")).collect::<Vec<_>>().join("|")
+        };
+        let many = format!(r"(?:(?=a)x|{})", alternatives(1200, r"\w*x"));
+        let large = format!(r"(?:(?=a)x|{})", alternatives(60, r"\w*x\w+\w\w\w"));
+        let hidden = format!(r"(?!{})a", alternatives(400, r"\w*x\w+\w"));
+        for (expression, reason) in [
+            (many, "2403 alternatives, groups and repetitions"),
+            (large, "takes more than 1048576 bytes"),
+            (hidden, "takes more than 1048576 bytes"),
+        ] {
+            let error = FilterRegex::new(&expression).map(drop).expect_err(&expression[..20]);
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        // Many names beside a look-around, and in one, fit.
+        let names = alternatives(100, "Opened");
+        assert!(is_match(&format!("(?<!x)(?:{names})$"), "Opened77"));
+        let left_out = alternatives(1000, "Opened");
+        let but = format!("^(?!(?:{left_out})$)");
+        assert!(is_match(&but, "Opened1000") && !is_match(&but, "Opened999"));
     }
 
     #[test]
