@@ -1,6 +1,7 @@
 //! [`GroupRegistry`]: the consumer groups that exist, and the running ones.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio::sync::{Mutex, mpsc};
 
@@ -20,7 +21,7 @@ pub struct GroupRegistry {
 pub struct RegistryState {
     /// The stored groups and their revision; `None` before they are read, and after another writer
     /// changed them.
-    pub configs: Option<(GroupConfigs, Option<u64>)>,
+    pub configs: Option<(Arc<GroupConfigs>, Option<u64>)>,
     /// The running groups.
     pub running: HashMap<GroupKey, mpsc::Sender<GroupCommand>>,
 }

@@ -89,8 +89,9 @@ impl GroupRegistry {
             compiled.map_err(|error| store_status(&error))?;
         }
         let mut kept = self.state.lock().await;
-        let (mut configs, last) =
+        let (loaded, last) =
             kept.load_configs(service).await.map_err(|error| store_status(&error))?;
+        let mut configs = GroupConfigs::clone(&loaded);
         check_change(key, &change, &configs)?;
         let is_update = matches!(change, GroupChange::Update(_));
         match change {
@@ -106,7 +107,8 @@ impl GroupRegistry {
         if is_update {
             kept.stop(key).await;
         }
-        let (written, updated) = (configs.clone(), service.env.clock.wall_micros());
+        let configs = Arc::new(configs);
+        let (written, updated) = (Arc::clone(&configs), service.env.clock.wall_micros());
         let of = key.clone();
         let write = service.store.blocking(move |store| {
             let made = written.contains_key(&of) && !is_update;
@@ -179,11 +181,11 @@ impl GroupRegistry {
         let configs = self.state.lock().await.load_configs(service).await;
         let (configs, _) = configs.map_err(|error| store_status(&error))?;
         let mut infos = Vec::new();
-        for (key, config) in configs {
+        for (key, config) in configs.iter() {
             if of.is_none_or(|stream| *stream == key.stream) {
                 // A group that cannot be started shows its settings only.
-                let info = self.info(service, &key).await;
-                infos.push(info.unwrap_or_else(|_| group_stats::config_info(&key, &config)));
+                let info = self.info(service, key).await;
+                infos.push(info.unwrap_or_else(|_| group_stats::config_info(key, config)));
             }
         }
         Ok(infos)
@@ -205,11 +207,12 @@ impl RegistryState {
     async fn load_configs(
         &mut self,
         service: &ServerContext,
-    ) -> Result<(GroupConfigs, Option<u64>), Error> {
+    ) -> Result<(Arc<GroupConfigs>, Option<u64>), Error> {
         if let Some(kept) = &self.configs {
             return Ok(kept.clone());
         }
-        let read = service.store.blocking(checkpoint_store::read_configs).await?;
+        let (configs, last) = service.store.blocking(checkpoint_store::read_configs).await?;
+        let read = (Arc::new(configs), last);
         self.configs = Some(read.clone());
         Ok(read)
     }
@@ -243,4 +246,26 @@ async fn start_position(
 
 fn store_status(error: &Error) -> Status {
     grpc_status::status(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::test_service::TestService;
+
+    /// Story: each call about a group copied the settings of all groups, up to 1000 of them with
+    /// their filters.
+    #[test]
+    fn calls_share_the_settings_of_all_groups() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let mut state = RegistryState::default();
+            let (first, _) = state.load_configs(&fixture.service).await.unwrap();
+            for _ in 0..3 {
+                let (again, _) = state.load_configs(&fixture.service).await.unwrap();
+                assert!(Arc::ptr_eq(&first, &again));
+            }
+        });
+    }
 }
