@@ -4,8 +4,8 @@
 //! queue that grows too large is dropped, and its client must read the state again. The same
 //! happens if all queues together grow too large: the largest one is dropped.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -18,6 +18,9 @@ use crate::kv_store::write_request::WriteOperation;
 use crate::limits::{
     EVENT_OVERHEAD_BYTES, WATCH_BYTES_MAX, WATCH_WRITES_MAX, WATCHES_BYTES_MAX, WATCHES_MAX,
 };
+
+use operation_index::OperationIndex;
+use watch_index::{WatchIndex, WatchNumber};
 
 /// Keys that a watch observes.
 #[derive(Debug, Clone)]
@@ -42,10 +45,22 @@ pub struct WatchCounts {
 /// All watches.
 #[derive(Debug)]
 pub struct WatchHub {
-    queues: Vec<Arc<WatchQueue>>,
+    queues: BTreeMap<WatchNumber, Arc<WatchQueue>>,
+    index: WatchIndex,
+    next_number: WatchNumber,
+    totals: Arc<QueueTotals>,
     counts: Arc<WatchCounts>,
     watches_max: usize,
     bytes_max: usize,
+}
+
+/// Totals of all queues.
+#[derive(Debug, Default)]
+struct QueueTotals {
+    /// Bytes of the queues that have not ended.
+    bytes: AtomicUsize,
+    /// Whether a watch ended since the hub removed those that did.
+    has_ended: AtomicBool,
 }
 
 /// Queue of one watch.
@@ -53,6 +68,7 @@ pub struct WatchHub {
 struct WatchQueue {
     filter: WatchFilter,
     state: Mutex<QueueState>,
+    totals: Arc<QueueTotals>,
     /// Wakes the watcher for each write. A `Wakeup` of the event store wakes once.
     notify: Notify,
 }
@@ -78,13 +94,20 @@ pub struct Watcher {
 impl WatchHub {
     /// Creates a hub without watches.
     pub fn new(counts: Arc<WatchCounts>) -> WatchHub {
-        let queues = Vec::new();
-        WatchHub { queues, counts, watches_max: WATCHES_MAX, bytes_max: WATCHES_BYTES_MAX }
+        WatchHub {
+            queues: BTreeMap::new(),
+            index: WatchIndex::default(),
+            next_number: 0,
+            totals: Arc::default(),
+            counts,
+            watches_max: WATCHES_MAX,
+            bytes_max: WATCHES_BYTES_MAX,
+        }
     }
 
     /// Begins a watch.
     pub fn subscribe(&mut self, watched: WatchFilter) -> Result<Watcher, Status> {
-        self.remove_abandoned();
+        self.remove_ended();
         if self.queues.len() >= self.watches_max {
             return Err(Status::resource_exhausted(format!(
                 "{} watches are open, which is the limit; end one, or watch a prefix that covers \
@@ -92,12 +115,16 @@ impl WatchHub {
                 self.watches_max
             )));
         }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.index.insert(&watched, number);
         let queue = Arc::new(WatchQueue {
             filter: watched,
             state: Mutex::default(),
+            totals: Arc::clone(&self.totals),
             notify: Notify::new(),
         });
-        self.queues.push(Arc::clone(&queue));
+        self.queues.insert(number, Arc::clone(&queue));
         self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
         Ok(Watcher { queue })
     }
@@ -110,54 +137,59 @@ impl WatchHub {
         // Copied once for all watches, and only operations that match one: the message in which
         // they came may be large.
         let mut copies: Vec<Option<ChangeKind>> = vec![None; operations.len()];
-        let mut held = self.queued_bytes();
-        for queue in &self.queues {
-            let mut changes = Vec::new();
-            for (operation, copy) in operations.iter().zip(&mut copies) {
-                if queue.filter.matches(operation) {
-                    let kind = copy.get_or_insert_with(|| to_change(&operation.kind));
-                    changes.push(queue.filter.project(kind));
-                }
-            }
+        let mut indexes: HashMap<&str, OperationIndex<'_>> = HashMap::new();
+        for number in self.index.watches_of(operations) {
+            let Some(queue) = self.queues.get(&number) else { continue };
+            let index = indexes
+                .entry(&queue.filter.keyspace)
+                .or_insert_with(|| OperationIndex::new(operations, &queue.filter.keyspace));
+            let matching = index.matching(&queue.filter).into_iter().map(|number| {
+                let kind =
+                    copies[number].get_or_insert_with(|| to_change(&operations[number].kind));
+                queue.filter.project(kind)
+            });
+            let changes: Vec<Change> = matching.collect();
             if !changes.is_empty() {
-                held += queue.push(Changes { sequence, changes });
+                queue.push(Changes { sequence, changes });
             }
-            if held > self.bytes_max {
+            if self.totals.bytes.load(Ordering::Relaxed) > self.bytes_max {
                 self.evict_largest();
-                held = self.queued_bytes();
             }
         }
-        self.remove_abandoned();
+        self.remove_ended();
     }
 
     /// Ends every watch, because published writes may be lost.
     pub fn fail(&mut self, error: &umbel::Error) {
-        for queue in self.queues.drain(..) {
+        for queue in std::mem::take(&mut self.queues).into_values() {
             queue.end(crate::protocol::grpc_status::engine_status(error));
         }
+        self.index = WatchIndex::default();
         self.counts.watches.store(0, Ordering::Relaxed);
     }
 
-    /// Removes watches whose watcher is dropped.
-    fn remove_abandoned(&mut self) {
-        let mut let_go = 0;
-        self.queues.retain(|queue| {
+    /// Removes watches that have ended or whose watcher is dropped.
+    fn remove_ended(&mut self) {
+        if !self.totals.has_ended.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut evicted = 0;
+        let removed = self.queues.extract_if(.., |_, queue| {
             let state = queue.locked();
-            let_go += u64::from(!state.is_abandoned && state.end.is_some());
-            !state.is_abandoned && state.end.is_none()
+            evicted += u64::from(!state.is_abandoned && state.end.is_some());
+            state.is_abandoned || state.end.is_some()
         });
-        self.counts.evicted.fetch_add(let_go, Ordering::Relaxed);
+        for (number, queue) in removed {
+            self.index.remove(&queue.filter, number);
+        }
+        self.counts.evicted.fetch_add(evicted, Ordering::Relaxed);
         self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
     }
 
-    /// Bytes in all queues.
-    fn queued_bytes(&self) -> usize {
-        self.queues.iter().map(|queue| queue.locked().bytes).sum()
-    }
-
+    /// Evicts the largest queues until the others fit.
     fn evict_largest(&self) {
         let mut held: Vec<(usize, &Arc<WatchQueue>)> =
-            self.queues.iter().map(|queue| (queue.locked().bytes, queue)).collect();
+            self.queues.values().map(|queue| (queue.locked().bytes, queue)).collect();
         let mut sum: usize = held.iter().map(|(bytes, _)| bytes).sum();
         held.sort_unstable_by_key(|(bytes, _)| *bytes);
         while sum > self.bytes_max
@@ -170,22 +202,6 @@ impl WatchHub {
 }
 
 impl WatchFilter {
-    fn matches(&self, operation: &WriteOperation) -> bool {
-        if operation.keyspace.name() != self.keyspace {
-            return false;
-        }
-        match &operation.kind {
-            OperationKind::Put(entry) => entry.key.starts_with(&self.prefix),
-            OperationKind::Delete(key) => key.starts_with(&self.prefix),
-            OperationKind::DeleteRange(range) => {
-                // Some key with this prefix is at or after the start and before the end.
-                let begins_before =
-                    range.start.starts_with(&self.prefix) || range.start[..] <= self.prefix[..];
-                begins_before && range.end[..] > self.prefix[..]
-            }
-        }
-    }
-
     fn project(&self, kind: &ChangeKind) -> Change {
         let kind = match kind {
             ChangeKind::Put(entry) if self.keys_only => {
@@ -234,32 +250,40 @@ impl WatchQueue {
         self.state.lock().ignore_poison()
     }
 
-    /// Queues a write; returns the bytes in the queue.
-    fn push(&self, changes: Changes) -> usize {
+    /// Queues a write, or ends the watch where its queue is full.
+    fn push(&self, changes: Changes) {
         let bytes = changes_bytes(&changes);
         let mut state = self.locked();
         if state.end.is_some() || state.is_abandoned {
-            return 0;
+            return;
         }
         // A single write always fits, however large it is.
         let is_over = state.bytes > 0 && state.bytes + bytes > WATCH_BYTES_MAX;
         if is_over || state.pending.len() >= WATCH_WRITES_MAX {
             drop(state);
             self.end(lagged_status());
-            return 0;
+            return;
         }
         state.bytes += bytes;
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
         state.pending.push_back((changes, bytes));
         drop(state);
         self.notify.notify_one();
-        bytes
+    }
+
+    /// Counts nothing for this queue any more.
+    fn release(&self, state: &mut QueueState) {
+        self.totals.bytes.fetch_sub(state.bytes, Ordering::Relaxed);
+        (state.bytes, state.delivered_bytes) = (0, 0);
     }
 
     fn end(&self, status: Status) {
         let mut state = self.locked();
         state.pending = VecDeque::new();
-        state.bytes = state.delivered_bytes;
+        // Other queues need not make room for what a client of an ended watch has not taken.
+        self.release(&mut state);
         state.end.get_or_insert(status);
+        self.totals.has_ended.store(true, Ordering::Release);
         drop(state);
         self.notify.notify_one();
     }
@@ -282,7 +306,9 @@ impl Watcher {
     /// Takes the next queued write, if any. Releases the one taken before.
     fn try_next(&self) -> Option<Result<Changes, Status>> {
         let mut state = self.queue.locked();
-        state.bytes -= std::mem::take(&mut state.delivered_bytes);
+        let delivered_bytes = std::mem::take(&mut state.delivered_bytes);
+        state.bytes -= delivered_bytes;
+        self.queue.totals.bytes.fetch_sub(delivered_bytes, Ordering::Relaxed);
         match state.pending.pop_front() {
             Some((changes, bytes)) => {
                 state.delivered_bytes = bytes;
@@ -296,9 +322,14 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         let mut state = self.queue.locked();
+        self.queue.release(&mut state);
         *state = QueueState { is_abandoned: true, ..QueueState::default() };
+        self.queue.totals.has_ended.store(true, Ordering::Release);
     }
 }
+
+mod operation_index;
+mod watch_index;
 
 #[cfg(test)]
 mod tests;

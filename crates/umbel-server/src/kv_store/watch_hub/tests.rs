@@ -193,3 +193,131 @@ fn store_failure_ends_watches_after_queued_updates() {
     fixture.put(1, "key", 1);
     assert_eq!(drain_updates(&watcher), (vec![], Some(Code::Unavailable)));
 }
+
+/// Whether a watch receives an operation, by the definition.
+fn is_watched(filter: &WatchFilter, operation: &WriteOperation) -> bool {
+    if operation.keyspace.name() != filter.keyspace {
+        return false;
+    }
+    match &operation.kind {
+        OperationKind::Put(entry) => entry.key.starts_with(&filter.prefix),
+        OperationKind::Delete(key) => key.starts_with(&filter.prefix),
+        OperationKind::DeleteRange(range) => {
+            // Some key with this prefix is at or after the start and before the end.
+            let begins_before =
+                range.start.starts_with(&filter.prefix) || range.start[..] <= filter.prefix[..];
+            begins_before && range.end[..] > filter.prefix[..]
+        }
+    }
+}
+
+/// Pseudo-random numbers below a limit.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        (self.0 >> 33) % limit
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        let bytes = self.below(5);
+        (0..bytes).map(|_| b'a' + self.below(2) as u8 * 0x9e).collect()
+    }
+}
+
+#[test]
+fn watches_receive_what_a_search_finds() {
+    let mut fixture = HubFixture::new();
+    let mut dice = Dice(5);
+    let mut watchers: Vec<Watcher> = Vec::new();
+    for sequence in 0..3000 {
+        if watchers.len() < 25 && dice.below(3) == 0 {
+            let keyspace = ["default", "other"][dice.below(2) as usize].to_string();
+            let filter = WatchFilter { keyspace, prefix: dice.key(), keys_only: false };
+            watchers.push(fixture.feed.subscribe(filter).unwrap());
+        } else if dice.below(9) == 0 && !watchers.is_empty() {
+            watchers.swap_remove(dice.below(watchers.len() as u64) as usize);
+        }
+        let operations: Vec<WriteOperation> = (0..1 + dice.below(6))
+            .map(|_| {
+                let keyspace = match dice.below(2) {
+                    0 => fixture.keyspace.clone(),
+                    _ => fixture.other.clone(),
+                };
+                let kind = match dice.below(3) {
+                    0 => {
+                        let value = Bytes::new();
+                        OperationKind::Put(Entry { key: dice.key().into(), value })
+                    }
+                    1 => OperationKind::Delete(dice.key().into()),
+                    _ => {
+                        let (start, end) = (dice.key().into(), dice.key().into());
+                        OperationKind::DeleteRange(KeyRange { start, end })
+                    }
+                };
+                WriteOperation { keyspace, kind }
+            })
+            .collect();
+        fixture.feed.publish(sequence, &operations);
+        for watcher in &watchers {
+            let filter = &watcher.queue.filter;
+            let watched = operations.iter().filter(|operation| is_watched(filter, operation));
+            let expected: Vec<ChangeKind> =
+                watched.map(|operation| to_change(&operation.kind)).collect();
+            let received = watcher.try_next().map_or(Vec::new(), |changes| {
+                changes.unwrap().changes.into_iter().filter_map(|change| change.kind).collect()
+            });
+            assert_eq!(received, expected, "{filter:?}");
+            assert!(watcher.try_next().is_none());
+        }
+        let sum: usize = fixture.feed.queues.values().map(|queue| queue.locked().bytes).sum();
+        assert_eq!(fixture.feed.totals.bytes.load(Ordering::Relaxed), sum);
+    }
+    drop(watchers);
+    fixture.feed.remove_ended();
+    assert_eq!(fixture.feed.totals.bytes.load(Ordering::Relaxed), 0);
+}
+
+/// Story: each operation was compared with each watch, and each write looked at each queue. 1000
+/// watches made a write of 100,000 operations 100 million comparisons.
+#[test]
+fn write_costs_no_search_of_all_watches() {
+    // Three times the logarithm of the depth.
+    const STEPS_MAX: usize = 27;
+    let mut fixture = HubFixture::new();
+    // Prefixes of each other, and prefixes without a common part.
+    let nested = (1..500).map(|length| "a".repeat(length));
+    let distinct = (0..500).map(|number| format!("w-{number:04}"));
+    let watchers: Vec<Watcher> = nested.chain(distinct).map(|name| fixture.watch(&name)).collect();
+    let operation = |key: String| {
+        let kind = OperationKind::Delete(key.into_bytes().into());
+        WriteOperation { keyspace: fixture.keyspace.clone(), kind }
+    };
+    let visited = |keys: Vec<String>, watched: usize| {
+        let operations: Vec<_> = keys.into_iter().map(operation).collect();
+        let before = fixture.feed.index.visited.get();
+        assert_eq!(fixture.feed.index.watches_of(&operations).len(), watched);
+        fixture.feed.index.visited.get() - before
+    };
+    assert!(visited(vec!["b".to_string()], 0) <= STEPS_MAX);
+    assert!(visited(vec!["x".to_string()], 0) <= STEPS_MAX);
+    assert!(visited(vec![format!("{}b", "a".repeat(7))], 7) <= 7 + STEPS_MAX);
+    assert!(visited(vec!["w-0042-1".to_string()], 1) <= 1 + STEPS_MAX);
+    let keys = (0..10_000).map(|number| format!("{}b{number}", "a".repeat(number % 499)));
+    let visits = visited(keys.collect(), 498);
+    assert!(visits <= 10_000 * STEPS_MAX + 499, "{visits}");
+    let filter = &watchers[498 + 7].queue.filter;
+    let kinds = (0..10_000).map(|number| match number % 2 {
+        0 => delete_range(&format!("w-{number:04}"), &format!("w-{number:04}x")),
+        _ => OperationKind::Delete(format!("w-{number:04}").into_bytes().into()),
+    });
+    let keyspace = &fixture.keyspace;
+    let operations: Vec<WriteOperation> =
+        kinds.map(|kind| WriteOperation { keyspace: keyspace.clone(), kind }).collect();
+    let index = OperationIndex::new(&operations, "default");
+    let expected: Vec<usize> =
+        (0..10_000).filter(|number| is_watched(filter, &operations[*number])).collect();
+    assert_eq!(index.matching(filter), expected);
+    assert!(index.visited.get() <= (expected.len() + 1) * 30, "{}", index.visited.get());
+}
