@@ -31,8 +31,7 @@ impl Default for AclCache {
             bytes_max: CACHED_ACLS_BYTES_MAX,
             value_bytes_max: CACHED_ACL_BYTES_MAX,
         };
-        let (acls, defaults) =
-            (StreamCache::with_limits(limits, Acl::bytes), StreamCache::new(1));
+        let (acls, defaults) = (StreamCache::with_limits(limits, Acl::bytes), StreamCache::new(1));
         AclCache { acls, defaults, users: StreamCache::new(CACHED_USERS_MAX) }
     }
 }

@@ -184,9 +184,7 @@ impl<T> CacheEntries<T> {
 
 impl<T> fmt::Debug for StreamCache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamCache")
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
+        f.debug_struct("StreamCache").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
 

@@ -160,9 +160,7 @@ pub fn decode_error(status: Status) -> Status {
 pub fn store_error(error: &Error) -> Status {
     match error {
         Error::TooLarge { event: None, bytes, .. } => transaction_too_large(*bytes),
-        Error::UndeleteTooLarge { bytes, .. } => {
-            transaction_size_status(*bytes, error.to_string())
-        }
+        Error::UndeleteTooLarge { bytes, .. } => transaction_size_status(*bytes, error.to_string()),
         Error::StreamDeleted { stream } => tombstoned(stream),
         Error::Invalid(message) => invalid(message),
         error => grpc_status::status(error),

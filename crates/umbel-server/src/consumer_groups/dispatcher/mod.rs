@@ -142,8 +142,7 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher without consumers. All events through `after` are complete.
     pub fn new(config: &GroupConfig, after: Option<u64>) -> Dispatcher {
-        let is_pinned =
-            matches!(config.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
+        let is_pinned = matches!(config.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
         Dispatcher {
             strategy: config.strategy,
             max_retries: u32::try_from(config.settings.max_retry_count).unwrap_or(0),

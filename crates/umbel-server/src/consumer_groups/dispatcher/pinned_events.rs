@@ -46,8 +46,7 @@ impl PinnedEvents {
     pub fn connect(&mut self, id: ConsumerId) {
         self.consumers.insert(id, PinnedConsumer::default());
         let moves = |(pin, state): (&u64, &Pin)| {
-            let is_higher =
-                |other: ConsumerId| hash((*pin, id)) >= hash((*pin, other));
+            let is_higher = |other: ConsumerId| hash((*pin, id)) >= hash((*pin, other));
             (state.in_flight == 0 && state.consumer.is_none_or(is_higher)).then_some(*pin)
         };
         let moved: Vec<u64> = self.pins.iter().filter_map(moves).collect();

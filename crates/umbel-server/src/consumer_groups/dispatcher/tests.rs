@@ -305,9 +305,10 @@ fn pinned_deliveries_match_a_search() {
                 assert_eq!(delivered, expected, "step {step}");
             }
         }
-        let to_park = group.evicted.iter().filter(|key| {
-            matches!(group.events[*key].state, DeliveryState::Parking(_))
-        });
+        let to_park = group
+            .evicted
+            .iter()
+            .filter(|key| matches!(group.events[*key].state, DeliveryState::Parking(_)));
         assert_eq!(to_park.count(), group.evicted_to_park, "step {step}");
     }
     assert!(position > 1000, "{position}");
