@@ -71,7 +71,7 @@ impl UnflushedEntries {
         self.open_block.memory_bytes() + self.full_blocks.capacity() * size_of::<ViewBlock>()
     }
 
-    fn blocks(&self) -> impl DoubleEndedIterator<Item = &ViewBlock> {
+    fn blocks(&self) -> impl Iterator<Item = &ViewBlock> {
         let open = std::iter::once(&self.open_block).filter(|block| !block.is_empty());
         self.full_blocks.iter().chain(open)
     }
@@ -93,13 +93,27 @@ impl UnflushedEntries {
             block.read_page(base, (from, backwards), limit, found);
             found.len() < limit
         };
+        let open = Some(&self.open_block).filter(|block| !block.is_empty());
         if backwards {
-            let mut before = self.blocks().rev().filter(|block| base + block.first <= from);
+            let count = self.blocks_before(|block| base + block.first <= from);
+            let open = open.filter(|block| base + block.first <= from);
+            let mut before = open.into_iter().chain(self.full_blocks[..count].iter().rev());
             while before.next().is_some_and(|block| take(block, found)) {}
         } else {
-            let mut after = self.blocks().filter(|block| base + block.last >= from);
+            let count = self.blocks_before(|block| base + block.last < from);
+            let open = open.filter(|block| base + block.last >= from);
+            let mut after = self.full_blocks[count..].iter().chain(open);
             while after.next().is_some_and(|block| take(block, found)) {}
         }
+    }
+
+    /// Number of full blocks before the first one that does not fulfil this; no later one does.
+    fn blocks_before(&self, is_before: impl Fn(&ViewBlock) -> bool) -> usize {
+        self.full_blocks.partition_point(|block| {
+            #[cfg(test)]
+            tests::VISITED.with(|visited| visited.set(visited.get() + 1));
+            is_before(block)
+        })
     }
 
     /// Count of numbers up to the last event at or before `position`.
@@ -107,7 +121,12 @@ impl UnflushedEntries {
         if self.last_position <= position {
             return self.number_count;
         }
-        self.blocks().rev().find_map(|block| block.count_through(position)).unwrap_or(0)
+        let count = self.blocks_before(|block| block.first_position <= position);
+        let last = self.full_blocks[..count].last();
+        self.open_block
+            .count_through(position)
+            .or_else(|| last?.count_through(position))
+            .unwrap_or(0)
     }
 }
 
@@ -274,6 +293,11 @@ mod tests {
     use super::*;
     use crate::index::view_block::BLOCK_ENTRIES;
 
+    thread_local! {
+        /// Number of blocks that searches looked at.
+        pub static VISITED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
     fn secret() -> HashSecret {
         HashSecret::from_seed([3; 16])
     }
@@ -341,5 +365,30 @@ mod tests {
         assert_eq!(tail.count_through(96 + 8 * 2000), 2001);
         assert_eq!(tail.count_through(96 + 8 * count), count, "those that are gone come last");
         assert_eq!(tail.count_through(u64::MAX), count + 5);
+    }
+
+    /// Regression: each page of a view looked at all blocks before it, under the lock that each
+    /// append needs. So a read of the whole view was quadratic.
+    #[test]
+    fn page_of_a_long_tail_is_found_by_a_binary_search() {
+        let mut tail = UnflushedEntries::default();
+        let (blocks, page) = (500, 100);
+        let count = blocks * BLOCK_ENTRIES as u64 + 5;
+        (0..count).for_each(|number| tail.push(96 + 8 * number));
+        VISITED.with(|visited| visited.set(0));
+        for backwards in [false, true] {
+            let (mut read, mut found) = (0, Vec::new());
+            while read < count {
+                let from = if backwards { count - 1 - read } else { read };
+                found.clear();
+                tail.read_page(0, (from, backwards), page, &mut found);
+                assert_eq!(found.first().map(|(number, _)| *number), Some(from));
+                assert_eq!(tail.count_through(96 + 8 * from), from + 1);
+                read += found.len() as u64;
+            }
+        }
+        let pages = 2 * count.div_ceil(page as u64);
+        let visited = VISITED.with(std::cell::Cell::get) as u64;
+        assert!(visited <= 2 * 10 * pages, "{visited} blocks for {pages} pages");
     }
 }
