@@ -10,11 +10,15 @@ use umbel_proto::streams::BatchAppendResp;
 use crate::event_store::EventStore;
 use crate::event_store::append_command::AppendCommand;
 use crate::event_store::append_completion::{AppendCompletion, AppendResults, BatchedResult};
+use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::protocol::deadline::Deadline;
 use crate::services::streams::batch_response::BatchResponseBuilder;
 
 /// Maximum number of appends submitted to the store together.
 const SUBMIT_BATCH_MAX: usize = 64;
+
+/// Maximum number of places, from the first batch without a result to the last one.
+const PLACES_MAX: usize = 16 * BATCHES_IN_FLIGHT_MAX;
 
 /// A batch that is, or will be, submitted to the store.
 struct PendingBatch {
@@ -48,6 +52,12 @@ impl InFlightBatches {
     /// Number of batches whose response is not taken yet.
     pub fn len(&self) -> usize {
         self.count + self.completed.len()
+    }
+
+    /// Whether another batch may be added. Batches that were answered before an earlier one keep
+    /// their places, so these are limited, too.
+    pub fn has_place(&self) -> bool {
+        self.len() < BATCHES_IN_FLIGHT_MAX && self.pending.len() < PLACES_MAX
     }
 
     /// Whether there are none.
@@ -249,6 +259,26 @@ mod tests {
             assert_eq!(outcome(writing.next().await.unwrap()), (2, 0));
             assert!(writing.next().await.is_none());
             assert_eq!(writing.next_deadline(), Deadline::NEVER);
+        });
+    }
+
+    /// Story: batches that were answered while an earlier one waited for the disk kept their
+    /// places. These had no limit, since an answered batch counts no more.
+    #[test]
+    fn places_of_answered_batches_are_limited() {
+        run_paused(async {
+            let (fixture, mut writing) = (TestService::new(), InFlightBatches::default());
+            write(&fixture, &mut writing, 0, Deadline::NEVER);
+            let mut number = 0;
+            while writing.has_place() {
+                number += 1;
+                write(&fixture, &mut writing, 1, Deadline::NEVER);
+                assert!(writing.remove(number).is_some(), "answered");
+                writing.outgoing.truncate(1);
+            }
+            assert_eq!((writing.len(), writing.pending.len()), (1, PLACES_MAX));
+            assert!(writing.remove(0).is_some());
+            assert!(writing.has_place() && writing.pending.is_empty());
         });
     }
 

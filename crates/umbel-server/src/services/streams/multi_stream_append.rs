@@ -219,7 +219,7 @@ mod tests {
         assert!(capacities.iter().all(|capacity| *capacity < 1000), "{capacities:?}");
     }
 
-    /// Story: an append with 10,000 checks of one stream checked the ACL of that stream 10,000 times.
+    /// Story: an append with 10,000 checks of one stream checked its ACL 10,000 times.
     #[test]
     fn each_access_is_authorized_once() {
         let mut transaction = Transaction::new(&Arc::new(InboundQuota::default()));

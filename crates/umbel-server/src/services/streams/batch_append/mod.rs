@@ -143,7 +143,7 @@ impl BatchAppendCall {
     /// Whether another part may be read.
     fn has_capacity(&self) -> bool {
         let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.append_quota.has_capacity();
-        self.in_flight.len() < BATCHES_IN_FLIGHT_MAX && (has_memory || self.in_flight.is_empty())
+        self.in_flight.has_place() && (has_memory || self.in_flight.is_empty())
     }
 
     /// Reads the parts that have arrived: a wait on all events at once takes longer than a part.
