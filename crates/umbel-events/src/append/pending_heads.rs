@@ -211,7 +211,7 @@ mod tests {
             }
             let first = queue.next_position();
             let mut change = queue.open_group.changes.begin("a", 7);
-            // An append adds the entry of the last event before it, and all of its own but the last.
+            // An append adds the last event before it, and all of its own but the last.
             let revisions = (number * events).saturating_sub(1)..(number + 1) * events - 1;
             revisions.for_each(|revision| change.add_entry(revision, 96 + revision * 8));
             change.finish(head(96), number == 0);

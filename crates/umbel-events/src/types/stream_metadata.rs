@@ -100,8 +100,8 @@ impl RetentionRules {
     }
 }
 
-/// Validates data that is to be appended to [`SETTINGS_STREAM`](super::stream_names::SETTINGS_STREAM).
-/// Other errors than an ACL that is too long have an effect: only administrators have access.
+/// Validates data that is to be appended to the stream with the general ACLs. Other errors than an
+/// ACL that is too long have an effect: only administrators have access.
 ///
 /// # Errors
 /// `Invalid` if a general ACL is too long.
@@ -125,7 +125,8 @@ fn check_acl_bytes(
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{key} in {} has {bytes} bytes, but may have {ACL_BYTES_MAX}; name groups in place of users",
+        "{key} in {} has {bytes} bytes, but may have {ACL_BYTES_MAX}; name groups in place of \
+         users",
         place()
     )))
 }
