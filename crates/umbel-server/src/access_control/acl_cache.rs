@@ -6,7 +6,6 @@ use umbel_events::{Direction, Error, Revision, Store, metadata_stream};
 
 use crate::access_control::acl::{AccessRequest, Acl, DefaultAcls, SETTINGS};
 use crate::access_control::append_invalidated_cache::{CacheEntry, CacheLimits, StreamCache};
-use crate::access_control::append_invalidated_cache::{CacheEntry, StreamCache};
 use crate::access_control::users::{self, User};
 use crate::limits::{
     CACHED_ACL_BYTES_MAX, CACHED_ACLS_BYTES_MAX, CACHED_ACLS_MAX, CACHED_USERS_MAX,

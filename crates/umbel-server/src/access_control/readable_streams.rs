@@ -60,7 +60,7 @@ impl ReadableStreams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access_control::stream_value_cache::CacheEntry;
+    use crate::access_control::append_invalidated_cache::CacheEntry;
     use crate::access_control::users::User;
     use crate::test_support::test_service::TestService;
     use umbel_events::{ExpectedVersion, ImportedEvent, NewEvent};
