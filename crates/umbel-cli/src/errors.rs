@@ -12,9 +12,9 @@ use crate::store_kind::{KV_DIRECTORY, is_event_store};
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  key absent (get), stream absent (read), or no line selected (filter check)
+  1  the key is absent (get), the stream is absent (read), or no line was selected (filter check)
   2  invalid request: a flag, name, number or input line, or the store does not exist
-  3  damage: bytes on disk are not what was written
+  3  damage: bytes on disk differ from the bytes that were written
   4  refused by the operating system: I/O error, permissions, full disk
   5  another process has the store open
 130  stopped by Ctrl-C (lab); finished work is kept";
