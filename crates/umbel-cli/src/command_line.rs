@@ -68,7 +68,7 @@ pub enum Command {
     Stats,
     /// Print which filters are in memory, why, and the effect of more or less memory
     Advise,
-    /// Read the whole store and report damage; exit code 3 if there is any
+    /// Read the whole store and report damage; exit code 3 if the store is damaged
     Verify,
     /// Print the levels of each keyspace, or the contents of one file
     Inspect(InspectArgs),
@@ -78,7 +78,7 @@ pub enum Command {
     Checkpoint(CheckpointArgs),
     /// Free the space of deleted, truncated and expired events of an event store
     Scavenge(ScavengeArgs),
-    /// Append events to an event store, from JSON lines; prints each when acknowledged
+    /// Append events to an event store, from JSON lines; prints each acknowledged event
     Append(AppendArgs),
     /// Print the events of a stream, or of all streams, as JSON lines
     Read(ReadArgs),
@@ -90,7 +90,7 @@ pub enum Command {
     Backup(BackupArgs),
     /// Restore an event store from a backup, into an empty or missing directory
     Restore(RestoreArgs),
-    /// Repair a damaged event store and report lost events; exit code 3 if there are any
+    /// Repair a damaged event store and report lost events; exit code 3 if events are lost
     Repair(RepairArgs),
     /// Import events of another event store with their ids, times and revisions
     ImportEvents(ImportEventsArgs),
@@ -98,7 +98,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Subscribe to the events of a server and print them as JSON lines
     Subscribe(SubscribeArgs),
-    /// Check a running server from the position of a client
+    /// Check a running server from outside, as a client
     Doctor(DoctorArgs),
     /// Size, build, check, inspect and benchmark filters, without a store
     #[command(subcommand)]
@@ -143,7 +143,7 @@ pub enum ImportFormat {
     Tsv,
     /// Two columns, quoted as in RFC 4180
     Csv,
-    /// {"key": ..., "value": ...} on each line, as `scan --json` prints them
+    /// Lines with {"key": ..., "value": ...}, as `scan --json` prints entries
     Jsonl,
 }
 
@@ -164,7 +164,7 @@ pub struct ImportArgs {
     /// Skip the first line of a csv, which has column names
     #[arg(long)]
     pub header: bool,
-    /// Skip and count damaged lines instead of stopping at the first
+    /// Skip and count damaged lines instead of stopping at the first damaged line
     #[arg(long)]
     pub skip_bad: bool,
     /// Sync after every batch of 1000 entries instead of once at the end

@@ -20,7 +20,7 @@ Exit codes:
 130  stopped by Ctrl-C (lab); finished work is kept";
 
 /// Consequence of moving the index of an event store away.
-pub const INDEX_IS_REBUILT: &str = "it is rebuilt from the event log when the store is opened";
+pub const INDEX_IS_REBUILT: &str = "the next open rebuilds the index from the event log";
 
 /// Error of a command.
 #[derive(Debug)]

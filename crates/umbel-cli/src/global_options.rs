@@ -59,12 +59,12 @@ impl StoreLimits {
         let shown = path.display();
         CommandError::Locked(match self.wait {
             Some(seconds) if seconds > 0 => format!(
-                "the store in {shown} is still in use by another process after {seconds} s; close \
-                 that one first, or wait longer with --wait=SECONDS"
+                "the store in {shown} is still in use by another process after {seconds} s; end \
+                 that process first, or wait longer with --wait=SECONDS"
             ),
             _ => format!(
-                "the store in {shown} is in use by another process; close that one first, or wait \
-                 for it with --wait"
+                "the store in {shown} is in use by another process; end that process first, or \
+                 wait for it with --wait"
             ),
         })
     }

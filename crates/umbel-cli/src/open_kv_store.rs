@@ -115,7 +115,7 @@ fn refuse_index_directory(directory: &Path) -> CommandResult<()> {
     match resolved.ancestors().skip(1).find(|above| is_event_store(above)) {
         Some(store) if resolved != store.join(KV_DIRECTORY) => Err(CommandError::usage(format!(
             "{} is inside the event store {}, which can hold no other store; name a directory \
-             outside of it",
+             outside that store",
             directory.display(),
             store.display()
         ))),
@@ -132,11 +132,12 @@ pub fn existing_keyspace(db: &Db, name: &str) -> CommandResult<Keyspace> {
     let path = db.path().display();
     Err(CommandError::usage(if names.is_empty() {
         format!(
-            "the store in {path} has no keyspaces yet; `umbel put` or `umbel import` creates one"
+            "the store in {path} has no keyspaces yet; `umbel put` or `umbel import` creates a \
+             keyspace"
         )
     } else {
         format!(
-            "the store in {path} has no keyspace `{name}`; it has {}",
+            "the store in {path} has no keyspace `{name}`; its keyspaces are {}",
             names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
         )
     }))

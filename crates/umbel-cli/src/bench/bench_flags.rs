@@ -99,13 +99,13 @@ pub struct BenchFlags {
     #[arg(long, value_name = "BYTES", value_parser = integer_parser(0, VALUE_SIZE_MAX),
         default_value = "100")]
     pub value_size: u64,
-    /// Compressed size of values, as a share of their size
+    /// Share of their size to which values compress
     #[arg(long, value_name = "SHARE", value_parser = parse_fraction, default_value = "0.5")]
     pub compression_ratio: f64,
     /// Entries per write batch and keys per multi-get [default: 1, multireadrandom: 32]
     #[arg(long, value_name = "N", value_parser = integer_parser(1, 1 << 20))]
     pub batch_size: Option<u64>,
-    /// Duration of random benchmarks in seconds; 0: as many operations as the counts
+    /// Duration of random benchmarks in seconds; 0: the counts of operations decide
     #[arg(
         long,
         value_name = "SECONDS",
@@ -146,7 +146,7 @@ pub struct BenchFlags {
 #[derive(Debug, Args)]
 #[command(rename_all = "snake_case", next_help_heading = "Store")]
 pub struct StoreFlags {
-    /// Use the existing store; skips benchmarks that need a fresh one
+    /// Use the existing store; skips benchmarks that need a fresh store
     #[arg(long, value_name = "0|1", value_parser = parse_switch, default_value = "0",
         num_args = 0..=1, default_missing_value = "1", action = clap::ArgAction::Set)]
     pub use_existing_db: bool,

@@ -233,7 +233,7 @@ fn check_signed_range(name: &str, value: i64, min: u64, max: u64) -> CommandResu
     match u64::try_from(value) {
         Ok(value) if (min..=max).contains(&value) => Ok(value),
         _ => Err(CommandError::usage(format!(
-            "--{name} is {value}, but must be {min} to {max}, or -1 for the default"
+            "--{name} is {value}, but must be {min} to {max}, or -1 for the flag's default"
         ))),
     }
 }

@@ -197,7 +197,7 @@ pub fn parse(settings: &Settings) -> CommandResult<Vec<BenchmarkStep>> {
     let steps = names.map(|name| parse_step(name, settings)).collect::<CommandResult<Vec<_>>>()?;
     if steps.is_empty() {
         return Err(CommandError::usage(
-            "--benchmarks names no benchmark; `umbel bench --help` lists them",
+            "--benchmarks names no benchmark; `umbel bench --help` lists all benchmarks",
         ));
     }
     Ok(steps)
@@ -260,8 +260,8 @@ fn parse_repeats(text: &str) -> CommandResult<(&str, u64, u64)> {
     let Some((name, rest)) = text.split_once('[') else { return Ok((text, 0, 1)) };
     let wrong = || {
         CommandError::usage(format!(
-            "`{text}` is no benchmark; repeats are written as in readrandom[X10-W2]: X runs after \
-             W warm-up runs"
+            "`{text}` is not a benchmark; write repeats as in readrandom[X10-W2]: X runs after W \
+             warm-up runs"
         ))
     };
     let rest = rest.strip_suffix(']').ok_or_else(wrong)?;
@@ -285,7 +285,7 @@ fn unknown_benchmark(name: &str) -> CommandError {
     let meant = nearest(name, BENCHMARKS.iter().map(|benchmark| benchmark.name));
     let meant = meant.map_or(String::new(), |nearest| format!("; did you mean `{nearest}`?"));
     CommandError::usage(format!(
-        "unknown benchmark `{name}`{meant} (`umbel bench --help` lists them)"
+        "unknown benchmark `{name}`{meant} (`umbel bench --help` lists all benchmarks)"
     ))
 }
 

@@ -167,7 +167,8 @@ impl LevelFilterTotals {
             None => "No probe was for an absent key.\n".to_string(),
         };
         format!(
-            "{} filter probes, {} of them negative ({}), each of which saved a read of a table.\n\
+            "{} filter probes, of which {} were negative ({}); each negative probe saved a read \
+             of a table.\n\
              {false_positives}The filters take {} of memory, {bits:.1} bits per entry.\n",
             grouped(self.probes),
             grouped(self.true_negatives),
@@ -220,7 +221,10 @@ fn sentence(name: &str, counted: &BenchmarkTotals, settings: &Settings) -> Optio
             "{done} entries of {size} were written in random order, {rate} a second ({time} each)."
         ),
         "overwrite" => format!("{done} entries were overwritten, {rate} a second."),
-        "readrandom" => format!("A random key was read in {time}; {found} of them were present."),
+        "readrandom" => format!(
+            "A random key was read in {time}; {found} of the random keys were \
+         present."
+        ),
         "readmissing" => format!("An absent key between present ones was looked up in {time}."),
         "readhot" => format!("A key among the first hundredth was read in {time}."),
         "multireadrandom" => format!(

@@ -63,7 +63,7 @@ pub const IGNORED_FLAGS: &[&str] = &[
 pub fn warn_ignored_flags(matches: &ArgMatches) {
     for name in IGNORED_FLAGS {
         if matches.value_source(name) == Some(ValueSource::CommandLine) {
-            note(&format!("umbel: note: --{name} has no effect here and was ignored"));
+            note(&format!("umbel: note: --{name} has no effect on `umbel bench` and was ignored"));
         }
     }
 }

@@ -4,27 +4,35 @@
 const UNSUPPORTED: &[(&[&str], &str)] = &[
     (
         &["snappycomp", "snappyuncomp"],
-        "measures Snappy, which Umbel does not have; take fillseq,compact,readseq with \
+        "measures Snappy, which Umbel does not have; run fillseq,compact,readseq with \
          --compression=lz4 to measure compression",
     ),
     (
         &["zstdcomp", "zstduncomp", "compress", "uncompress"],
-        "measures a compression without a store, which Umbel does not do; take \
+        "measures compression without a store, which Umbel does not do; run \
          fillseq,compact,readseq with --compression=zstd (or lz4)",
     ),
     (
         &["xxhash", "xxhash64"],
-        "measures a checksum that Umbel does not have; take xxh3, the one of its files",
+        "measures a checksum that Umbel does not have; run xxh3, the checksum of Umbel's files",
     ),
     (
         &["mergerandom", "readrandommergerandom", "readwhilemerging", "seekrandomwhilemerging"],
-        "measures merge operands, which Umbel does not have; take updaterandom or readwhilewriting",
+        "measures merge operands, which Umbel does not have; run updaterandom or readwhilewriting",
     ),
-    (&["seekordered"], "is not one of Umbel's; take seekrandom or readseq"),
-    (&["randomtransaction", "randomreplacekeys"], "measures transactions; take updaterandom"),
-    (&["backup", "restore"], "copies a store; take `umbel checkpoint`"),
-    (&["heapprofile", "sstables", "memstats"], "prints internals; take stats or levelstats"),
-    (&["compact0", "compact1"], "compacts one level; take compact, which does all"),
+    (&["seekordered"], "is not a benchmark of Umbel; run seekrandom or readseq"),
+    (
+        &["randomtransaction", "randomreplacekeys"],
+        "measures transactions, which Umbel does not \
+         have; run updaterandom",
+    ),
+    (&["backup", "restore"], "copies a store; use `umbel checkpoint`"),
+    (
+        &["heapprofile", "sstables", "memstats"],
+        "prints internals of RocksDB; run stats or \
+         levelstats",
+    ),
+    (&["compact0", "compact1"], "compacts one level; run compact, which compacts all levels"),
 ];
 
 /// Reason why there is no benchmark of this name, where another engine has one.

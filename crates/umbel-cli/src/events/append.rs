@@ -65,7 +65,8 @@ pub fn run(directory: Option<&Path>, args: &AppendArgs, limits: StoreLimits) -> 
     if let (Some(line), Err(CommandError::OutputClosed)) = (cut, &printed) {
         closed?;
         return Err(CommandError::System(format!(
-            "{name}, line {line}: standard output was closed; the lines after it were not appended"
+            "{name}, line {line}: standard output was closed; the lines after line {line} were \
+             not appended"
         )));
     }
     printed?;
@@ -171,8 +172,8 @@ impl AppendRun<'_> {
         let place = format!("{}, line {number}: {reason}", self.name);
         if !self.args.skip_bad {
             return Err(CommandError::usage(format!(
-                "{place}; the lines before it were appended; correct the line and append the \
-                 rest, or skip such lines with --skip-bad"
+                "{place}; the lines before it were appended; correct the line and append it and \
+                 the lines after it, or skip bad lines with --skip-bad"
             )));
         }
         self.skipped += 1;

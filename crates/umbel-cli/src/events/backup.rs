@@ -163,7 +163,7 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
     }
     Err(CommandError::Damaged(format!(
         "the backup in {shown} is damaged in {} places and cannot be restored: back up the store \
-         to another directory, or take these files from another copy of this backup",
+         to another directory, or copy the damaged files from another copy of this backup",
         numbers::grouped(damage.len() as u64)
     )))
 }

@@ -306,8 +306,8 @@ async fn advertised_state(address: &ConnectionString, body: &[u8]) -> (FindingSt
     match tokio::time::timeout(Duration::from_secs(5), there).await {
         Ok(Ok(_)) => (FindingState::Fine, format!("{shown}, reachable from here")),
         _ => {
-            let message = "not reachable from here: clients that discover it cannot reconnect; set \
-                        --advertise";
+            let message = "the advertised address is not reachable from here: clients that \
+                 discover it cannot reconnect; set --advertise";
             (FindingState::Doubtful, format!("{shown}, {message}"))
         }
     }
@@ -352,17 +352,17 @@ async fn user_state(connection: &Connection, address: &ConnectionString) -> (Fin
 /// Finding for a read of all events by this user, or by an anonymous client.
 fn read_state(user: Option<&str>, read: CommandResult<()>) -> (FindingState, String) {
     match (user, read) {
-        (Some(user), Ok(())) => (FindingState::Fine, format!("{user} may read all events")),
+        (Some(user), Ok(())) => (FindingState::Fine, format!("user {user} can read all events")),
         (None, Ok(())) => {
-            let message = "no user named; anonymous clients can read all events";
+            let message = "no user given; anonymous clients can read all events";
             (FindingState::Fine, message.to_string())
         }
         (None, Err(CommandError::Usage(message))) => (
             FindingState::Fine,
-            format!("no user named; anonymous clients cannot read events, as expected ({message})"),
+            format!("no user given; anonymous clients cannot read events, as expected ({message})"),
         ),
         (Some(user), Err(failure)) => (FindingState::Wrong, format!("{user}: {failure}")),
-        (None, Err(failure)) => (FindingState::Wrong, format!("no user named; {failure}")),
+        (None, Err(failure)) => (FindingState::Wrong, format!("no user given; {failure}")),
     }
 }
 
@@ -429,7 +429,10 @@ async fn write(
         _ => None,
     };
     if found.and_then(event_id) != Some(id) {
-        let message = format!("the event appended to {PROBE_STREAM} was not read from it");
+        let message = format!(
+            "the event appended to {PROBE_STREAM} was not in a read of that \
+             stream"
+        );
         return Ok((FindingState::Wrong, message));
     }
     let options = DeleteOptions {
@@ -470,7 +473,7 @@ async fn append(connection: &Connection, id: EventId) -> CommandResult<()> {
     let answer = calls.client_streaming(request, path, codec).await;
     match answer.map_err(|status| status_error(&status))?.into_inner().result {
         Some(append_resp::Outcome::Success(_)) => Ok(()),
-        _ => Err(status_error(&Status::new(Code::Internal, "the append did not succeed"))),
+        _ => Err(status_error(&Status::new(Code::Internal, "the server rejected the test append"))),
     }
 }
 
@@ -509,7 +512,7 @@ mod tests {
         assert!(state == FindingState::Fine && closed.contains("as expected"), "{closed}");
         assert_eq!(
             message(Some("ada"), Ok(())),
-            (FindingState::Fine, "ada may read all events".into())
+            (FindingState::Fine, "user ada can read all events".into())
         );
         assert_eq!(message(Some("ada"), refused()).0, FindingState::Wrong);
         assert_eq!(message(None, Err(CommandError::System("gone".into()))).0, FindingState::Wrong);

@@ -13,17 +13,17 @@ pub struct AppendArgs {
     /// File of JSON lines [default: -, standard input]
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Stream of lines without "stream"
+    /// Stream for input lines that have no "stream"
     #[arg(long, value_name = "NAME")]
     pub stream: Option<String>,
-    /// Event type of lines without "type"
+    /// Event type for input lines that have no "type"
     #[arg(long = "type", value_name = "TYPE")]
     pub kind: Option<String>,
-    /// Expected revision for lines without "expected": any, no-stream, exists, or the revision of
-    /// the last event
+    /// Expected revision for input lines that have no "expected": any, no-stream, exists, or the
+    /// revision of the last event
     #[arg(long, value_name = "EXPECTED", default_value = "any", value_parser = parse_expected)]
     pub expected: ExpectedVersion,
-    /// Leave damaged lines aside and count them, instead of stopping at the first
+    /// Skip and count damaged lines instead of stopping at the first damaged line
     #[arg(long)]
     pub skip_bad: bool,
     /// Acknowledge an append after fsync
@@ -45,7 +45,7 @@ pub struct ReadArgs {
     #[arg(long)]
     pub all: bool,
     /// First revision to read, or with --all first position [default: the first event, with
-    /// --backwards the last]
+    /// --backwards the last event]
     #[arg(long, value_name = "NUMBER", value_parser = integer_parser(0, u64::MAX),
         allow_negative_numbers = true)]
     pub from: Option<u64>,
@@ -120,7 +120,7 @@ pub struct ScavengeArgs {
     /// Maximum I/O rate in MiB per second, reads and writes together [default: no limit]
     #[arg(long, value_name = "MiB/s", value_parser = integer_parser(1, 1 << 20))]
     pub throttle: Option<u64>,
-    /// Share of time that the scavenge runs, in percent; it pauses for the rest
+    /// Percentage of time in which the scavenge runs; it pauses for the remaining time
     #[arg(long, value_name = "PERCENT", default_value = "100",
         value_parser = integer_parser(1, 100))]
     pub busy: u64,
@@ -194,7 +194,7 @@ pub struct ImportEventsArgs {
     /// With --from: also import system streams (`$...`), except views and statistics
     #[arg(long, requires = "from")]
     pub system: bool,
-    /// Skip and count events that cannot be imported instead of stopping at the first
+    /// Skip and count events that cannot be imported instead of stopping at the first such event
     #[arg(long)]
     pub skip_bad: bool,
     /// Sync every 1,000 events instead of once at the end
@@ -205,13 +205,13 @@ pub struct ImportEventsArgs {
 /// Arguments of `metadata`.
 #[derive(Debug, Args)]
 pub struct MetadataArgs {
-    /// Stream of the metadata
+    /// Stream whose metadata is printed or changed
     #[arg(long, value_name = "NAME")]
     pub stream: String,
     /// Set the keys of this JSON object; other keys stay unchanged
     #[arg(long, value_name = "JSON")]
     pub set: Option<String>,
-    /// Keep only this many of the newest events ($maxCount)
+    /// Keep only this number of the newest events ($maxCount)
     #[arg(long, value_name = "EVENTS", value_parser = integer_parser(0, u64::MAX),
         allow_negative_numbers = true)]
     pub max_count: Option<u64>,

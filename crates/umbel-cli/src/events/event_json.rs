@@ -78,12 +78,14 @@ impl EventLine {
     ) -> Result<EventLine, String> {
         if line.trim_ascii_start().starts_with(b"[") {
             // It would be taken for the values of the fields, in their order.
-            return Err("is no event: it is a JSON array, but must be an object".to_string());
+            return Err("is not an event: the line is a JSON array, but must be an \
+                 object"
+                .to_string());
         }
         let written: EventInput = serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();
             // Every line is line 1 to the reader.
-            format!("is no event: {}", text.replace("line 1 ", ""))
+            format!("is not an event: {}", text.replace("line 1 ", ""))
         })?;
         let lacks = |what: &str, flag: &str| match defaults.has_flags {
             true => format!("has no \"{what}\"; add it, or set it for all lines with {flag}"),

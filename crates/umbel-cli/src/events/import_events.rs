@@ -145,8 +145,8 @@ impl EventImport<'_> {
         let place = format!("{}: {reason}", place());
         if !self.args.skip_bad {
             return Err(CommandError::usage(format!(
-                "{place}; the events before it were imported; correct it and run the import again, \
-                 which skips imported events, or skip such events with --skip-bad"
+                "{place}; the events before it were imported; correct the event and run the \
+                 import again, which skips imported events, or skip bad events with --skip-bad"
             )));
         }
         self.skipped += 1;

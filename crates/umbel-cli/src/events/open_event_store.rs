@@ -60,7 +60,8 @@ fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     if !is_event_store(directory) {
         check_folder_kind(&Env::system(), directory)?;
         return Err(CommandError::usage(format!(
-            "there is no event store in {}; check --db, or create one there with `umbel append`",
+            "there is no event store in {}; check --db, or create an event store there with \
+             `umbel append`",
             directory.display()
         )));
     }

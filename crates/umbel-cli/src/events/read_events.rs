@@ -52,7 +52,7 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
 
 fn not_found_error(store: &Store, what: &str, name: &str) -> CommandError {
     CommandError::NoSuchKey(format!(
-        "there is no {what} '{}' in {}; `umbel streams` lists all",
+        "there is no {what} '{}' in {}; `umbel streams` lists the streams",
         name.escape_debug(),
         store.path().display()
     ))

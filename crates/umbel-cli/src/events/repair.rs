@@ -78,7 +78,7 @@ fn loss_error(directory: &Path, report: &RepairReport, is_dry: bool) -> CommandE
     if report.bytes_lost() == 0 {
         let what = match (report.unplaced.is_empty(), report.is_end_unknown) {
             (false, _) => "there are chunk files without a known position",
-            (true, true) => "it is unknown whether chunks are missing at the end",
+            (true, true) => "it is unknown whether chunks are missing at the end of the event log",
             (true, false) => "revisions of streams are missing",
         };
         return CommandError::Damaged(format!(
@@ -112,7 +112,7 @@ fn print_report(
     }
     if let Some(more) = count.checked_sub(REPORTED_LINES_MAX).filter(|more| *more > 0) {
         output.line(&format!(
-            "and {} more lines; --json prints all",
+            "and {} more lines; --json prints all lines",
             numbers::grouped(more as u64)
         ))?;
     }

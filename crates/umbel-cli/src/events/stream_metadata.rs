@@ -188,8 +188,8 @@ impl MetadataChange {
             Ok(_) => Ok(changed),
             Err(umbel_events::Error::WrongExpectedVersion { .. }) => {
                 Err(CommandError::usage(format!(
-                    "another client changed the metadata of stream '{}' at the same time; nothing \
-                     was changed; check it and try again",
+                    "another client changed the metadata of stream '{}' at the same time; this \
+                     command changed nothing; check the metadata and try again",
                     stream.escape_debug()
                 )))
             }

@@ -31,8 +31,8 @@ fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
     let again = umbel_events::find_unrecovered(&env, directory)?;
     let Some(first) = left_out.iter().find(|left| again.contains(left)) else { return Ok(()) };
     Err(CommandError::Damaged(format!(
-        "the event store in {} was not closed. {first}; `umbel repair` moves bytes that may be \
-         events aside, and with --accept-unproven keeps them",
+        "the event store in {} was not closed. {first}; `umbel repair` moves aside bytes that may \
+         be events, and with --accept-unproven keeps these events",
         directory.display()
     )))
 }
@@ -86,11 +86,11 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
     // An entry of the index that disagrees with the log does not tell which of the two is right.
     let advice = match report.damage.iter().all(umbel_events::Error::is_index_damage) {
         true => {
-            format!("no event is damaged: move {shown}/index away, {INDEX_IS_REBUILT}")
+            format!("no event is damaged: move {shown}/index away: {INDEX_IS_REBUILT}")
         }
-        false => {
-            "restore it from a backup, or save what can be read with `umbel repair`".to_string()
-        }
+        false => "restore the store from a backup, or save the readable events with `umbel \
+             repair`"
+            .to_string(),
     };
     Err(CommandError::Damaged(format!(
         "the event store in {shown} is damaged in {} places; {advice}",

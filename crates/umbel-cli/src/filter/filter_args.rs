@@ -11,11 +11,12 @@ use crate::text::numbers::integer_parser;
 /// Commands of `umbel filter`.
 #[derive(Debug, Subcommand)]
 pub enum FilterCommand {
-    /// Compute keys, false-positive rate or memory from the other two, for every kind
+    /// Compute the keys, false-positive rate or memory of every kind of filter from the other two
+    /// values
     Size(SizeArgs),
     /// Build a filter from the lines of a file
     Build(BuildArgs),
-    /// Print the lines that may be in a filter; exit code 1 if there are none
+    /// Print the lines that may be in a filter; exit code 1 if no line is printed
     Check(CheckArgs),
     /// Print the properties of a filter: header, fill, estimated keys and rate, fill chart
     Inspect(InspectFilterArgs),

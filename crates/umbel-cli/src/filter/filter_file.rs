@@ -50,7 +50,10 @@ pub fn read(path: &Path) -> CommandResult<LoadedFilter> {
     let bytes = read_filter_bytes(path)?;
     let name = path.display();
     let damaged = |reason: &dyn std::fmt::Display| {
-        CommandError::Damaged(format!("{name} is damaged: {reason}; build it again"))
+        CommandError::Damaged(format!(
+            "the filter file {name} is damaged: {reason}; build the \
+             filter again"
+        ))
     };
     let file_bytes = bytes.len() as u64;
     match FilterFile::parse(&bytes) {
@@ -97,7 +100,7 @@ fn read_filter_bytes(path: &Path) -> CommandResult<Vec<u8>> {
 /// The failure for a file that is no filter at all.
 fn not_a_filter(path: &Path) -> CommandError {
     CommandError::usage(format!(
-        "{} is neither a filter of `umbel filter build` nor one of Apache Parquet",
+        "{} is neither a filter file of `umbel filter build` nor a filter of Apache Parquet",
         path.display()
     ))
 }

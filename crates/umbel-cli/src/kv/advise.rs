@@ -122,7 +122,7 @@ fn text(advice: &FilterAdvice) -> Vec<String> {
     ));
     if advice.gets < 1.0 {
         lines.push(
-            "  No gets are recorded: counts of reads are stored with flushes and at a clean \
+            "  No gets are recorded: the store records counts of reads at flushes and at a clean \
              close."
                 .into(),
         );
@@ -143,7 +143,8 @@ fn text(advice: &FilterAdvice) -> Vec<String> {
     }
     if advice.mispredictions > 0 {
         lines.push(format!(
-            "  {} predictions failed; after each, the plain filters were kept for a time.",
+            "  {} predictions of the advisor failed; after each, the plain filters were kept for \
+             a time.",
             numbers::grouped(advice.mispredictions)
         ));
     }

@@ -34,7 +34,10 @@ fn parse_saturating(text: &str) -> Result<i128, String> {
         return Err(format!("`{text}` is not a whole number (like 1000, 1_000, 10k, 64MiB)"));
     }
     let unit = unit_factor(suffix).ok_or_else(|| {
-        format!("`{suffix}` in `{text}` is no suffix; these are: k M G T (1000) Ki Mi Gi Ti (1024)")
+        format!(
+            "`{suffix}` in `{text}` is not a suffix; valid suffixes are k M G T (1000) and Ki \
+             Mi Gi Ti (1024)"
+        )
     })?;
     let number: i128 = digits.parse().unwrap_or(i128::MAX);
     Ok(sign * number.saturating_mul(i128::from(unit)))

@@ -164,7 +164,7 @@ fn second_process_gets_store_in_use_error() {
     let reads = ["get", "scan", "stats", "verify", "inspect"];
     let writing = NEED_A_STORE.into_iter().filter(|arguments| !reads.contains(&arguments[0]));
     for arguments in writing.chain([&["put", "b", "2"][..], &["import"]]) {
-        let parts = ["is in use by another process", "close that one first"];
+        let parts = ["is in use by another process", "end that process first"];
         fixture.run(arguments).fails(5, &parts);
     }
     // Readers work beside a writer.
@@ -303,7 +303,7 @@ fn store_inside_an_event_store_is_not_written() {
     for directory in [index.clone(), fixture.store().join("log").join("new")] {
         let directory = directory.to_str().unwrap();
         let refused = fixture.bare(&["--db", directory, "put", "a", "b"]);
-        refused.fails(2, &["is inside the event store", "outside of it"]);
+        refused.fails(2, &["is inside the event store", "outside that store"]);
     }
     fixture.bare(&["--db", index.to_str().unwrap(), "stats"]).succeeds();
 }

@@ -126,7 +126,7 @@ fn scavenge_frees_space_and_reports_it() {
 fn damaged_line_is_reported_and_earlier_lines_are_kept() {
     let fixture = Fixture::new();
     for (line, why) in [
-        ("{", "is no event"),
+        ("{", "is not an event"),
         (r#"["a","t",1,null,null,null,null,null,null,null,null,null]"#, "a JSON array"),
         (r#"{"type":"t","data":1}"#, "has no \"stream\""),
         (r#"{"stream":"a","data":1}"#, "has no \"type\""),

@@ -180,7 +180,9 @@ fn invalid_filter_files_are_reported() {
         let mut bad = good.clone();
         bad[at] ^= 4;
         fs::write(&filter, &bad).unwrap();
-        fixture.bare(&["filter", "check", &filter]).fails(3, &["is damaged", "build it again"]);
+        fixture
+            .bare(&["filter", "check", &filter])
+            .fails(3, &["is damaged", "build the filter again"]);
     }
     fs::write(&filter, &good[..100]).unwrap();
     fixture.bare(&["filter", "inspect", &filter]).fails(3, &["is damaged"]);
@@ -303,7 +305,7 @@ fn filter_check_rejects_its_output_as_input() {
 fn non_filter_input_is_not_read_to_its_end() {
     let fixture = Fixture::new();
     let refuses = |name: &str| {
-        fixture.bare(&["filter", "inspect", name]).fails(2, &["neither a filter of"]);
+        fixture.bare(&["filter", "inspect", name]).fails(2, &["neither a filter file of"]);
     };
     refuses("/dev/zero");
     let path = fixture.path("log");

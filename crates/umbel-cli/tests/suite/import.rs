@@ -89,7 +89,7 @@ fn scan_json_output_can_be_imported() {
     assert_eq!(other.run(&["scan", "--json"]).succeeds().stdout, scanned);
     fixture
         .feed(&["import", "--format=jsonl"], b"{\"key\":\"a\",\"value\":1}\n")
-        .fails(2, &["line 1: its \"value\" is no string"]);
+        .fails(2, &["line 1: the value of \"value\" is not a string"]);
 }
 
 #[test]

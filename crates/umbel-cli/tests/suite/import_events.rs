@@ -79,7 +79,7 @@ fn invalid_event_lines_are_reported_and_skippable() {
     let last =
         r#"{"stream":"a","type":"t","data":2,"revision":1,"created":"2019-01-01T00:00:00Z"}"#;
     for (line, why) in [
-        ("{", "is no event"),
+        ("{", "is not an event"),
         (r#"{"type":"t","data":1}"#, "has no \"stream\"; add it;"),
         (r#"{"stream":"a","type":"t","data":1,"revision":-1}"#, "\"revision\" is -1"),
         (r#"{"stream":"a","type":"t","data":1,"created":"today"}"#, "\"created\" is \"today\""),

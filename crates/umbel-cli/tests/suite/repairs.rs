@@ -146,7 +146,8 @@ fn damage_outside_event_log_is_reported_with_remedy() {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         std::fs::write(&path, bytes).unwrap();
-        let run = fixture.run(&["verify"]).fails(3, &[helps, "rebuilt from the event log"]);
+        let run =
+            fixture.run(&["verify"]).fails(3, &[helps, "rebuilds the index from the event log"]);
         assert!(!run.stderr.contains("umbel repair"), "{run:?}");
         std::fs::rename(&index, fixture.path(&format!("index-{number}"))).unwrap();
         assert_eq!(fixture.run(&["read", "--all"]).succeeds().text(), before);

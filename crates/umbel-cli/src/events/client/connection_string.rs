@@ -97,7 +97,8 @@ fn parse(
     let is_plain = matches!(&*scheme, "http" | "https");
     if !is_plain && !SCHEMES.contains(&&*scheme) {
         return Err(
-            "it must name one server, by http://, https://, esdb://, kurrentdb:// or kdb://",
+            "the address must name one server, by http://, https://, esdb://, kurrentdb:// or \
+             kdb://",
         );
     }
     let option = |name: &str| -> Result<Option<String>, &'static str> {
@@ -113,7 +114,7 @@ fn parse(
         None => Ok(default),
         Some(value) if value.eq_ignore_ascii_case("true") => Ok(true),
         Some(value) if value.eq_ignore_ascii_case("false") => Ok(false),
-        Some(_) => Err("tls and tlsVerifyCert are true or false"),
+        Some(_) => Err("tls and tlsVerifyCert must be true or false"),
     };
     let (userinfo, place) =
         place.rsplit_once('@').map_or((None, place), |(userinfo, at)| (Some(userinfo), at));
@@ -128,7 +129,7 @@ fn parse(
         user: match (file("userCertFile")?, file("userKeyFile")?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
             (None, None) => None,
-            _ => return Err("userCertFile and userKeyFile need each other; write both"),
+            _ => return Err("userCertFile and userKeyFile are valid only together; write both"),
         },
     };
     let encryption = switch("tls", scheme != "http")?.then_some(encryption);
@@ -154,7 +155,7 @@ fn credentials(
 }
 
 fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'static str> {
-    let wrong = "it names no host and port";
+    let wrong = "the address names no host and port";
     // A URL parser drops white space, cuts at # and \, and takes an empty port for none.
     let is_odd = |letter: char| {
         letter.is_whitespace() || letter.is_control() || matches!(letter, '#' | '\\')

@@ -60,11 +60,11 @@ fn tls_error(error: &io::Error) -> CommandError {
         Some(Error::InvalidCertificate(why))
             if format!("{why:?}").contains("CaUsedAsEndEntity") =>
         {
-            "; it is a CA certificate, as openssl req -x509 creates: sign a server certificate \
-             with it, or write tlsVerifyCert=false"
+            "; the server's certificate is a CA certificate, as openssl req -x509 creates: sign a \
+             server certificate with it, or write tlsVerifyCert=false"
         }
         Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => {
-            "; the server does not speak HTTP/2 and may be of another kind"
+            "; the server does not speak HTTP/2 and may not be an event store server"
         }
         _ => "",
     };

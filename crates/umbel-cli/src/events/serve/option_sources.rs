@@ -145,7 +145,8 @@ impl OptionSources {
         let meant = self.nearest_name(written);
         let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
         CommandError::usage(format!(
-            "{place} is not an option of `umbel serve`{meant} (`umbel serve --help` lists them)"
+            "{place} is not an option of `umbel serve`{meant} (`umbel serve --help` lists all \
+             options)"
         ))
     }
 

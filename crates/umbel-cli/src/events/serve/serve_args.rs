@@ -44,7 +44,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "FILE", value_parser = parse_path)]
     pub certificate_private_key_file: Option<PathBuf>,
     /// PEM file, or directory of PEM files, with CA certificates for user certificates; a client
-    /// with a user certificate is the user that it names
+    /// with a user certificate acts as the user whom the certificate names
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     pub trusted_root_certificates_path: Option<PathBuf>,
     /// Authenticate users but serve without TLS, for use behind a TLS proxy
@@ -54,14 +54,15 @@ pub struct ServeOptions {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2113",
         value_parser = parse_address)]
     pub listen: SocketAddr,
-    /// Host and port that clients reconnect to [default: the address that the client used]
+    /// Host and port that the server advertises for reconnects [default: the address that the
+    /// client used]
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_and_port)]
     pub advertise: Option<(String, u16)>,
     /// Directory for backups that the running server makes: empty, missing, or with an earlier
     /// backup of this store
     #[arg(long, value_name = "DIR", value_parser = parse_path)]
     pub backup_dir: Option<PathBuf>,
-    /// Acknowledge an append after fsync
+    /// Acknowledge appends and writes only after fsync
     #[arg(long)]
     pub sync: bool,
     /// Also serve a key-value store, in the subdirectory `kv` of the store
@@ -85,8 +86,8 @@ pub struct ServeOptions {
     #[arg(long, value_name = "LEVEL", default_value = "info",
         value_parser = server_log::parse_level)]
     pub log_level: Level,
-    /// Log calls that take more than this many milliseconds until their response starts; 0 logs
-    /// every call
+    /// Log calls whose response starts after more than this number of milliseconds; 0 logs every
+    /// call
     #[arg(long, value_name = "MILLISECONDS", default_value = "1000",
         value_parser = integer_parser(0, 3_600_000).map(Duration::from_millis))]
     pub log_slow_milliseconds: Duration,
@@ -197,7 +198,7 @@ fn parse_filter_size(text: &str) -> Result<ExistenceSize, String> {
     match integer_parser(0, FILTER_BYTES_MAX)(text) {
         Ok(0) => Ok(ExistenceSize::Off),
         Ok(bytes) if bytes >= 4096 => Ok(ExistenceSize::Fixed { bytes }),
-        _ => Err(format!("must be growing, 0 for none, or 4096 to {FILTER_BYTES_MAX} bytes")),
+        _ => Err(format!("must be growing, 0 for no filter, or 4096 to {FILTER_BYTES_MAX} bytes")),
     }
 }
 

@@ -178,7 +178,7 @@ fn write(mut writer: Box<dyn Write + Send>, messages: &Receiver<LogMessage>, cou
             0 => {}
             lines => tracing::warn!(
                 lines,
-                "log lines were dropped: standard error is not read fast enough"
+                "log lines were dropped, because the reader of standard error is too slow"
             ),
         }
     }

@@ -254,9 +254,7 @@ impl RecordScan {
             }
             (ParserState::QuoteInQuoted, _) => return Some(self.text_after_quote()),
             (ParserState::Plain, b'"') => {
-                return Some(
-                    self.broken("there is a quote inside a column that does not begin so"),
-                );
+                return Some(self.broken("there is a quote inside an unquoted column"));
             }
             (ParserState::FieldStart | ParserState::Plain, _) => ParserState::Plain,
         };
@@ -292,11 +290,11 @@ impl RecordScan {
         if self.state != ParserState::Quoted {
             let limit =
                 if column_bytes > column_bytes_max { column_bytes_max } else { record_bytes_max };
-            return Some(self.broken(&format!("it has more than {limit} bytes")));
+            return Some(self.broken(&format!("the line or a column has more than {limit} bytes")));
         }
         let reason = format!(
-            "a quote is opened, but in the {column_bytes_max} bytes that a column may have it is \
-             not closed"
+            "a quote is opened, but not closed within {column_bytes_max} bytes, the limit of a \
+             column"
         );
         Some(RecordError { line: self.opened, reason, resume: self.after_opened })
     }
@@ -361,16 +359,16 @@ mod tests {
     fn invalid_quoting_rejects_only_its_line() {
         let after_quote = "1! there is text after a closing quote";
         assert_eq!(found(b"a,\"b\"c,\"x\nd,e\n"), [after_quote, "2: d,e"]);
-        let inside = "2! there is a quote inside a column that does not begin so";
+        let inside = "2! there is a quote inside an unquoted column";
         assert_eq!(found(b"\n5\" nails,1\n"), [inside]);
     }
 
     #[test]
     fn oversized_column_is_skipped() {
         let long = "x".repeat(101);
-        let reason = "1! it has more than 100 bytes";
+        let reason = "1! the line or a column has more than 100 bytes";
         assert_eq!(found(format!("{long}x,1\na,b").as_bytes()), [reason, "2: a,b"]);
-        let reason = "1! it has more than 400 bytes";
+        let reason = "1! the line or a column has more than 400 bytes";
         let many = "a,".repeat(500);
         assert_eq!(found(format!("{many}\na,b").as_bytes()), [reason, "2: a,b"]);
         let lines = "a,b\n".repeat(30);

@@ -136,7 +136,7 @@ fn parse(line: &[u8], record: &mut ImportRecord) -> Result<(), String> {
     let object: Value = serde_json::from_slice(line).map_err(|error| {
         let what = error.to_string();
         let what = what.split(" at line ").next().unwrap_or(&what).to_string();
-        format!("it is no JSON, as byte {} shows: {what}", error.column())
+        format!("the line is not valid JSON at byte {}: {what}", error.column())
     })?;
     take_field("key", &object, &mut record.key)?;
     take_field("value", &object, &mut record.value)
@@ -147,15 +147,17 @@ fn take_field(name: &str, object: &Value, target: &mut Vec<u8>) -> Result<(), St
     let name_hex = format!("{name}_hex");
     let (found, field, hex) = match (object.get(name), object.get(&name_hex)) {
         (Some(_), Some(_)) => {
-            return Err(format!("it has both \"{name}\" and \"{name_hex}\""));
+            return Err(format!("the object has both \"{name}\" and \"{name_hex}\""));
         }
         (Some(field), None) => (name, field, false),
         (None, Some(field)) => (name_hex.as_str(), field, true),
-        (None, None) => return Err(format!("it has neither \"{name}\" nor \"{name_hex}\"")),
+        (None, None) => {
+            return Err(format!("the object has neither \"{name}\" nor \"{name_hex}\""));
+        }
     };
     match field {
         Value::String(text) => set_field(found, target, text.as_bytes(), hex),
-        _ => Err(format!("its \"{found}\" is no string")),
+        _ => Err(format!("the value of \"{found}\" is not a string")),
     }
 }
 
@@ -213,11 +215,13 @@ mod tests {
         let mut records = JsonRecords::new(&input[..]);
         assert_eq!(one(&mut records), pair(b"a\n", b"1"));
         assert_eq!(one(&mut records), pair(b"\xff", b""));
-        assert_eq!(one(&mut records), Err("4: its \"key\" is no string".to_string()));
-        let neither = "5: it has neither \"value\" nor \"value_hex\"";
+        assert_eq!(one(&mut records), Err("4: the value of \"key\" is not a string".to_string()));
+        let neither = "5: the object has neither \"value\" nor \"value_hex\"";
         assert_eq!(one(&mut records), Err(neither.to_string()));
-        assert!(one(&mut records).unwrap_err().starts_with("6: it is no JSON, as byte 7 shows"));
-        assert!(one(&mut records).unwrap_err().starts_with("7: it has neither \"key\""));
+        assert!(
+            one(&mut records).unwrap_err().starts_with("6: the line is not valid JSON at byte 7")
+        );
+        assert!(one(&mut records).unwrap_err().starts_with("7: the object has neither \"key\""));
         assert!(one(&mut records).unwrap_err().starts_with("8: it has both \"key\""));
         assert_eq!(one(&mut records), Err("end".to_string()));
     }

@@ -235,7 +235,7 @@ impl Import<'_> {
         self.commit()?;
         Err(CommandError::usage(format!(
             "{}, line {line}: {reason}; {} keys from the lines before it were imported; fix the \
-             line and import again, or pass --skip-bad to skip such lines",
+             line and import again, or pass --skip-bad to skip damaged lines",
             self.name,
             numbers::grouped(self.counts.written)
         )))

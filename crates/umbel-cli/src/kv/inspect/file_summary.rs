@@ -123,7 +123,7 @@ fn log(path: &Path, kind: LogKind, id: u64) -> CommandResult<Vec<FileFact>> {
     }
     let outcome = reader.outcome();
     if outcome.end == 0 {
-        let reason = "it does not begin with the header of such a file";
+        let reason = "the file does not begin with the header that its name requires";
         let (file, reason) = (path.to_path_buf(), reason.to_string());
         return Err(umbel::Error::Corruption { file, offset: 0, reason }.into());
     }

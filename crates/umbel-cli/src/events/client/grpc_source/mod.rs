@@ -109,7 +109,7 @@ impl GrpcSource {
     fn source_error(&self, reason: &str) -> CommandError {
         CommandError::System(format!(
             "reading from the server at {} ended after {} events: {reason}; run the import again, \
-             it skips imported events",
+             which skips imported events",
             self.name, self.events_read
         ))
     }
