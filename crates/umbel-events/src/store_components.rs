@@ -77,7 +77,7 @@ impl StoreComponents {
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.read_only {
-            return Err(Error::invalid("the store was opened for reading only"));
+            return Err(Error::invalid("the event store was opened for reading only"));
         }
         match self.fatal_error.get() {
             Some(reason) => Err(umbel::Error::ReadOnly(reason.clone()).into()),

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(
             parse(&settings).unwrap_err().to_string(),
             "unknown benchmark `readrandum`; did you mean `readrandom`? \
-             (`umbel bench --help` lists them)"
+             (`umbel bench --help` lists all benchmarks)"
         );
         let far = unknown_benchmark("mixgraph").to_string();
         assert!(!far.contains("did you mean"), "{far}");

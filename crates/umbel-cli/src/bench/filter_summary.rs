@@ -283,7 +283,10 @@ mod tests {
         assert_eq!(total.measured_rate(), Some(300.0 / 15_300.0));
         assert_eq!(filters.levels().count(), 1);
         let text = filters.text();
-        assert!(text.contains("30,000 filter probes, 15,000 of them negative (50.0 %)"), "{text}");
+        assert!(
+            text.contains("30,000 filter probes, of which 15,000 were negative (50.0 %)"),
+            "{text}"
+        );
         assert!(text.contains("300 probes were false positives, 1.96 % of the probes"), "{text}");
         assert!(text.contains("1.2 KiB of memory, 10.0 bits per entry"), "{text}");
     }
@@ -308,7 +311,10 @@ mod tests {
         };
         let results = [("readrandom", counted(2.0)), ("readmissing", counted(0.5))];
         let text = tour_summary(&settings(&[]), &results, &FilterTotals::default());
-        assert!(text.contains("A random key was read in 2.00 µs; 50.0 % of them were"), "{text}");
+        assert!(
+            text.contains("A random key was read in 2.00 µs; 50.0 % of the random keys were"),
+            "{text}"
+        );
         assert!(text.contains("looked up in 500 ns"), "{text}");
         assert!(text.contains("absent key took 25.0 % of the time"), "{text}");
     }

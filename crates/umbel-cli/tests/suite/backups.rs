@@ -150,6 +150,6 @@ fn interrupted_restore_is_reported_by_every_command() {
     std::fs::create_dir(fixture.store()).unwrap();
     std::fs::write(fixture.store().join("RESTORING"), "x").unwrap();
     for command in [&["read", "--all"][..], &["streams"], &["verify"]] {
-        fixture.run(command).fails(2, &["is being restored from a backup"]);
+        fixture.run(command).fails(2, &["the restore of a backup into"]);
     }
 }

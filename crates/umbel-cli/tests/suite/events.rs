@@ -133,12 +133,12 @@ fn damaged_line_is_reported_and_earlier_lines_are_kept() {
         (r#"{"stream":"a","type":"t"}"#, "has no \"data\""),
         (r#"{"stream":"a","type":"t","data":1,"data_hex":"00"}"#, "has both"),
         (r#"{"stream":"a","type":"t","data_hex":"0"}"#, "not an even number"),
-        (r#"{"stream":"a","type":"t","data":1,"id":"7"}"#, "is no event id"),
+        (r#"{"stream":"a","type":"t","data":1,"id":"7"}"#, "is not an event id"),
         (r#"{"stream":"a","type":"t","data":1,"expected":"often"}"#, "any, no-stream"),
         (r#"{"stream":"a","type":"t","data":1,"expected":3}"#, "revision 3 was expected"),
         (r#"{"stream":"","type":"t","data":1}"#, "0 bytes"),
         (r#"{"stream":"$all","type":"t","data":1}"#, "all streams"),
-        (r#"{"stream":"$$a","type":"t","data":1}"#, "no object"),
+        (r#"{"stream":"$$a","type":"t","data":1}"#, "not an object"),
         (r#"{"stream":"a","typ":"t","data":1}"#, "unknown field `typ`"),
     ] {
         let input = format!("{FIRST}\n{line}\n{SECOND}\n");
@@ -206,7 +206,7 @@ fn filtered_events_are_omitted_in_both_directions() {
     assert_eq!(read(&["--stream-regex=[0-9]$", "--count=1"]), ["Opened"]);
     assert_eq!(read(&["--stream-prefix=x", "--stream-prefix=y"]).len(), 0);
     let run = fixture.run(&["read", "--all", "--type-regex=(?<a-b>c)"]);
-    run.fails(2, &["broken at character 1", "balance"]);
+    run.fails(2, &["broken at character 1", "balancing"]);
     fixture.run(&["read", "--stream=cart-42", "--type-prefix=O"]).fails(2, &["--stream"]);
 }
 
@@ -275,7 +275,7 @@ fn store_inside_another_store_is_rejected() {
         let output = command.output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(
-            output.status.code() == Some(2) && message.contains("directories are its own"),
+            output.status.code() == Some(2) && message.contains("can hold no other directories"),
             "{message}"
         );
     }

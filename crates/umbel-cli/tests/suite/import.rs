@@ -121,7 +121,7 @@ fn import_writes_only_the_named_keyspace() {
     let fixture = Fixture::new();
     fixture.feed(&["import", "--keyspace", "words"], b"a\n").succeeds();
     fixture.run(&["scan", "--keyspace=words"]).writes("a\t1\n");
-    fixture.run(&["scan"]).fails(2, &["no keyspace `default`; it has `words`"]);
+    fixture.run(&["scan"]).fails(2, &["no keyspace `default`; its keyspaces are `words`"]);
 }
 
 #[test]

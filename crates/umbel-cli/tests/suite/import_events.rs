@@ -84,7 +84,7 @@ fn invalid_event_lines_are_reported_and_skippable() {
         (r#"{"stream":"a","type":"t","data":1,"revision":-1}"#, "\"revision\" is -1"),
         (r#"{"stream":"a","type":"t","data":1,"created":"today"}"#, "\"created\" is \"today\""),
         (r#"{"stream":"a","type":"t","data":1,"created":5}"#, "\"created\" is 5"),
-        (r#"{"stream":"a","type":"t","data":1,"created":"2999-01-01T00:00:00Z"}"#, "after now"),
+        (r#"{"stream":"a","type":"t","data":1,"created":"2999-01-01T00:00:00Z"}"#, "in the future"),
         (r#"{"stream":"a","type":"t","data":1,"expected":"any"}"#, "has \"expected\""),
         (r#"{"stream":"a","type":"t","data":1,"json":false}"#, "\"json\":false"),
         (r#"{"stream":"a","type":"t","data":1,"revision":0}"#, "another event with revision 0"),

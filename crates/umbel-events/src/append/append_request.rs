@@ -89,8 +89,8 @@ impl<'a> AppendRequest<'a> {
         }
         if events > APPEND_EVENTS_MAX {
             return Err(Error::invalid(format!(
-                "an append has {events} events, but may have {APPEND_EVENTS_MAX}; append them in \
-                 parts"
+                "an append has {events} events, but may have at most {APPEND_EVENTS_MAX}; append \
+                 the events in parts"
             )));
         }
         if bytes > APPEND_BYTES_MAX {
@@ -108,7 +108,7 @@ impl<'a> AppendRequest<'a> {
         for stream in self.appends.iter().map(|append| append.stream) {
             if !seen.insert(stream) {
                 return Err(Error::invalid(format!(
-                    "the stream '{}' is there twice in one append; name it once",
+                    "one append names the stream '{}' twice; name it once",
                     stream.escape_debug()
                 )));
             }
@@ -154,7 +154,7 @@ mod tests {
         assert!(matches!(together, Err(Error::TooLarge { event: None, .. })));
         let small = NewEvent::binary(EventId([1; 16]), "t", b"");
         let twice = check(&[append("a", &[small]), append("a", &[small])]).expect_err("twice");
-        assert!(twice.to_string().contains("'a' is there twice"), "{twice}");
+        assert!(twice.to_string().contains("names the stream 'a' twice"), "{twice}");
         assert!(check(&[]).is_err());
         assert!(check(&[append("$$a", &[small])]).is_err(), "metadata is JSON");
     }

@@ -87,7 +87,7 @@ impl StreamState {
             return StreamState::Tombstoned;
         }
         let last = head.last_revision;
-        debug_assert!(last < TOMBSTONE_REVISION, "only a tombstone has it");
+        debug_assert!(last < TOMBSTONE_REVISION, "only a tombstone has this revision");
         match known.retention {
             Some(settings) if settings.is_deleted() => StreamState::Deleted { last },
             settings => {

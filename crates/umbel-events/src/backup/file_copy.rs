@@ -95,7 +95,11 @@ pub fn check_file(
     let file = opened?;
     let len = file.len()?;
     if len < wanted.len {
-        let reason = format!("the file ends here, but the backup has {} bytes of it", wanted.len);
+        let reason = format!(
+            "the file ends here, but should have {} bytes by the manifest of the \
+             backup",
+            wanted.len
+        );
         return Err(umbel::Error::corruption(path, len, reason).into());
     }
     let mut buffer = Vec::new();
@@ -105,7 +109,7 @@ pub fn check_file(
         file.read_exact_at(&mut buffer, at)?;
         if checksum(id, at, &buffer) != *sum {
             let reason = format!(
-                "the {} bytes from here on are not those that were backed up",
+                "the {} bytes from here on differ from the bytes that were backed up",
                 buffer.len()
             );
             return Err(umbel::Error::corruption(path, at, reason).into());

@@ -130,9 +130,9 @@ fn check_log_durable(shared: &StoreInner) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "the event store in {} has a writer or was not closed, and a handle that is open for \
-         reading only cannot make durable what it would back up: have the writer make the backup, \
-         or open the store for writing",
+        "the event store in {} has a writer or was not closed, and a read-only handle cannot sync \
+         the events that it would back up: let the writer make the backup, or open the store for \
+         writing",
         shared.folder.display()
     )))
 }
@@ -182,7 +182,7 @@ impl BackupJob<'_> {
         let through = wanted.last().map_or(0, |last| last.entry.start + end(last));
         if self.previous.last_position() > through {
             return Err(self.diverged_error(&format!(
-                "it ends at position {}, after the last event of this store",
+                "the backup ends at position {}, after the last event of this store",
                 self.previous.last_position()
             )));
         }
@@ -212,8 +212,8 @@ impl BackupJob<'_> {
 
     fn diverged_error(&self, what: &str) -> Error {
         Error::invalid(format!(
-            "{} holds the backup of another copy of this store ({what}), as when the store was \
-             restored from an earlier backup and both diverged; back it up to another directory",
+            "{} holds the backup of another copy of this store ({what}), for example of the \
+             original of a restored store; back up this store to another directory",
             self.target.display()
         ))
     }
@@ -337,8 +337,8 @@ impl BackupJob<'_> {
             && wanted.entry.ended.is_none_or(|ended| ended == found);
         if !is_right {
             let reason = format!(
-                "the records of this part of the event log end here, but it was durable up to \
-                 byte {}; the backup continues after a repair",
+                "the records of this chunk of the event log end here, but the chunk was durable \
+                 up to byte {}; run `umbel repair` before the next backup",
                 wanted.len
             );
             let path = self.source(&wanted.copied.name);
@@ -384,8 +384,8 @@ pub fn check_backup_target(env: &Env, folder: &Path, target: &Path) -> Result<()
     check_path("the backup", target)?;
     if env.files.resolved(target).starts_with(env.files.resolved(folder)) {
         return Err(Error::invalid(format!(
-            "{} lies in the directory of the store itself; back it up to another directory, best \
-             on another disk",
+            "{} lies in the directory of the store itself; back up the store to another \
+             directory, best on another disk",
             target.display()
         )));
     }
@@ -428,13 +428,13 @@ fn prepare_target(
     {
         return Err(Error::invalid(format!(
             "{} holds a backup of another copy of this store (one of the two was restored from a \
-             backup); back this one up to another directory",
+             backup); back up this copy to another directory",
             target.display()
         )));
     }
     if manifest.chunk_manifest.seed != seed {
         return Err(Error::invalid(format!(
-            "{} holds a backup of another store; back this one up to another directory",
+            "{} holds a backup of another store; back up this store to another directory",
             target.display()
         )));
     }
@@ -462,8 +462,8 @@ fn check_empty(env: &Env, target: &Path) -> Result<()> {
                 false => format!("holds '{}', but no backup", entry.name),
             };
             return Err(Error::invalid(format!(
-                "{} {what}; name an empty directory, one that does not exist, or that of an \
-                 earlier backup of this store",
+                "{} {what}; name an empty directory, a directory that does not exist, or the \
+                 directory of an earlier backup of this store",
                 target.display()
             )));
         }

@@ -100,7 +100,8 @@ fn lock_backup(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<B
     match env.lock(&backup.join("LOCK"), lock_wait) {
         Ok(lock) => Ok(Some(lock)),
         Err(umbel::Error::Locked(_)) => Err(Error::invalid(format!(
-            "another process backs up to {} or restores from it; wait until it has finished",
+            "another process backs up to {} or restores from it; wait until that process has \
+             finished",
             backup.display()
         ))),
         // No backup can run on a medium that is not writable.
@@ -142,7 +143,7 @@ fn check_target(
     marker: &[u8],
 ) -> Result<bool> {
     let shown = given.display();
-    let advice = "name an empty directory or one that does not exist";
+    let advice = "name an empty directory or a directory that does not exist";
     if !env.files.exists(target)? {
         return Ok(false);
     }

@@ -201,11 +201,17 @@ impl<'a> Translator<'a> {
                 Some(_)
                     if self.rest()[3..].get(..2).is_some_and(|s| s.eq_ignore_ascii_case("is")) =>
                 {
-                    let why = "blocks are not served; write a category or a script";
+                    let why = "Unicode blocks are not supported; write a category or a script";
                     return self.syntax_error(self.offset, why);
                 }
                 Some(end) => self.copy(end + 1),
-                None => return self.syntax_error(self.offset, "the property's name is not closed"),
+                None => {
+                    return self.syntax_error(
+                        self.offset,
+                        "the name of the Unicode property \
+                     is not closed",
+                    );
+                }
             },
             'a' | 'b' | 'd' | 'D' | 'e' | 'f' | 'n' | 'p' | 'P' | 'r' | 's' | 'S' | 't' | 'u'
             | 'v' | 'w' | 'W' | 'x' => self.copy(2),
@@ -227,7 +233,7 @@ impl<'a> Translator<'a> {
             '<' | '>' => self.emit(escaped.encode_utf8(&mut [0; 4]), 2),
             other if other.is_ascii_punctuation() && other != '_' => self.copy(2),
             other if other.is_alphanumeric() || other == '_' => {
-                return self.syntax_error(self.offset, format!("\\{other} is no known escape"));
+                return self.syntax_error(self.offset, format!("\\{other} is not a known escape"));
             }
             other => self.emit(other.encode_utf8(&mut [0; 4]), 1 + other.len_utf8()),
         }
@@ -305,7 +311,7 @@ impl<'a> Translator<'a> {
             }
         }
         if self.starts_with("(?(") {
-            return self.syntax_error(began, "conditions are not served");
+            return self.syntax_error(began, "conditions are not supported");
         }
         if self.starts_with("(*") {
             return self.syntax_error(began, "there is nothing to repeat");
@@ -327,7 +333,7 @@ impl<'a> Translator<'a> {
         };
         let name = &self.rest()[head..head + bytes];
         if name.contains('-') {
-            return self.syntax_error(began, "groups that balance others are not served");
+            return self.syntax_error(began, "balancing groups are not supported");
         }
         if !name.starts_with(|first: char| first.is_alphabetic() || first == '_') {
             return self.syntax_error(began, "a group's name begins with a letter");
@@ -353,7 +359,7 @@ impl<'a> Translator<'a> {
                     return Ok(());
                 }
                 'n' | 'x' => {
-                    let why = format!("the option {letter} is not served");
+                    let why = format!("the option {letter} is not supported");
                     return self.syntax_error(self.offset + offset, why);
                 }
                 other => {
@@ -373,14 +379,18 @@ impl<'a> Translator<'a> {
     ) -> Result<(), SyntaxError> {
         if min > max {
             // The engine would swap the two numbers.
-            return self.syntax_error(self.offset, "it repeats at least more often than at most");
+            return self.syntax_error(
+                self.offset,
+                "the minimum of the repetition is greater than \
+                 its maximum",
+            );
         }
         match self.complexity.preceding {
             PrecedingItem::Repetition if self.peek() == Some('?') => {
                 self.complexity.preceding = PrecedingItem::Lazy
             }
             PrecedingItem::Repetition | PrecedingItem::Lazy => {
-                let why = "what is repeated here is a repetition; put it into a group";
+                let why = "a repetition is repeated here; put the inner repetition into a group";
                 return self.syntax_error(self.offset, why);
             }
             // Without a preceding item the engine reports an error.
@@ -436,9 +446,9 @@ mod tests {
     fn unsupported_constructs_are_rejected_with_their_offset() {
         for (source, at, why) in [
             ("a\\", 1, "nothing follows"),
-            (r"ab\h", 2, "no known escape"),
-            (r"\K", 0, "no known escape"),
-            (r"\_", 0, "no known escape"),
+            (r"ab\h", 2, "not a known escape"),
+            (r"\K", 0, "not a known escape"),
+            (r"\_", 0, "not a known escape"),
             (r"\c1", 0, "before a letter"),
             ("a[b", 1, "not closed"),
             ("[a-[b]c]", 6, "must be last"),
@@ -446,8 +456,8 @@ mod tests {
             (r"a\p{Lu", 1, "not closed"),
             (r"a\p{IsGreek}", 1, "blocks"),
             (r"[\P{isgreek}]", 1, "blocks"),
-            ("ba{2,1}", 2, "more often"),
-            ("(?<a-b>c)", 0, "balance"),
+            ("ba{2,1}", 2, "greater than its maximum"),
+            ("(?<a-b>c)", 0, "balancing"),
             ("(?<1>c)", 0, "begins with a letter"),
             ("(?<a", 0, "not closed"),
             ("(?(a)b|c)", 0, "conditions"),
@@ -457,10 +467,10 @@ mod tests {
             ("(?P>a)", 2, "no group"),
             ("(?i", 0, "not closed"),
             ("(*FAIL)", 0, "nothing to repeat"),
-            ("a**", 2, "is a repetition"),
-            ("a++", 2, "is a repetition"),
-            ("a+??", 3, "is a repetition"),
-            ("a{2}{3}", 4, "is a repetition"),
+            ("a**", 2, "a repetition is repeated"),
+            ("a++", 2, "a repetition is repeated"),
+            ("a+??", 3, "a repetition is repeated"),
+            ("a{2}{3}", 4, "a repetition is repeated"),
             ("((((?=a)){1000}){1000}){1000}", 0, "has 1000000000 look-arounds"),
             ("(?:(?=a)(?=b)(?=c)d)*", 0, "has 48 look-arounds"),
             ("(?:(?=a)){33}", 0, "has 33 look-arounds"),

@@ -37,14 +37,14 @@ impl FilterRegex {
     pub fn new(source: &str) -> Result<FilterRegex> {
         if source.is_empty() {
             return Err(Error::invalid(
-                "the filter's expression is empty, which lets every event pass; leave the filter \
-                 out, or say what passes",
+                "the filter's expression is empty and would pass every event; leave the filter \
+                 out, or give an expression",
             ));
         }
         if source.len() > EXPRESSION_BYTES_MAX {
             return Err(Error::invalid(format!(
-                "the filter's expression has {} bytes, but may have {EXPRESSION_BYTES_MAX}; use \
-                 prefixes, or several filters",
+                "the filter's expression has {} bytes, but may have at most \
+                 {EXPRESSION_BYTES_MAX}; use prefixes, or several filters",
                 source.len()
             )));
         }
@@ -134,7 +134,8 @@ fn is_too_large(error: &CompileError) -> bool {
 fn compile_error_text(error: &CompileError) -> String {
     match error {
         error if is_too_large(error) => format!(
-            "compiled it takes more than {EXPRESSION_COMPILED_BYTES_MAX} bytes; make it smaller"
+            "the compiled expression takes more than {EXPRESSION_COMPILED_BYTES_MAX} bytes; make \
+             the expression smaller"
         ),
         CompileError::InnerError(inner) => match inner.syntax_error() {
             // The last of several lines, which show the expression.
@@ -244,12 +245,12 @@ mod tests {
         let deep = "(".repeat(5000);
         for (expression, reason) in [
             ("", "is empty"),
-            (long.as_str(), "has 16385 bytes, but may have 16384"),
+            (long.as_str(), "has 16385 bytes, but may have at most 16384"),
             ("ä(b", "broken at character"),
             (r"käse\h", "broken at character 5"),
             ("a**)", "broken at character"),
             ("*", "broken at character 1"),
-            ("(?<a-b>x)", "broken at character 1: groups that balance"),
+            ("(?<a-b>x)", "broken at character 1: balancing groups"),
             (deep.as_str(), "broken at character"),
             (r"\p{Nonsense}", "cannot be used"),
             (r"(a)\2", "reference"),
@@ -313,7 +314,7 @@ mod tests {
         let run = FilterRegex::new(r"(a*)*\1b").expect("compiles");
         let error = run.is_match(&name).expect_err("runs away");
         let reason = error.to_string();
-        assert!(reason.contains("10000 steps back") && reason.contains("(a*)*"), "{reason}");
+        assert!(reason.contains("10000 backtracking steps") && reason.contains("(a*)*"), "{reason}");
         assert!(reason.len() < 600, "{reason}");
     }
 }

@@ -180,20 +180,21 @@ impl PrefixSet {
     fn new(prefixes: &[impl AsRef<str>]) -> Result<PrefixSet> {
         if prefixes.is_empty() || prefixes.iter().any(|prefix| prefix.as_ref().is_empty()) {
             return Err(Error::invalid(
-                "a filter has no prefix or an empty one, which lets every event pass; leave the \
-                 filter out, or say how names begin",
+                "a filter has no prefix or an empty prefix, and would pass every event; leave the \
+                 filter out, or give prefixes of names",
             ));
         }
         if prefixes.len() > FILTER_PREFIXES_MAX {
             return Err(Error::invalid(format!(
-                "a filter has {} prefixes, but may have {FILTER_PREFIXES_MAX}; use several filters",
+                "a filter has {} prefixes, but may have at most {FILTER_PREFIXES_MAX}; use \
+                 several filters",
                 prefixes.len()
             )));
         }
         if prefixes.iter().any(|prefix| prefix.as_ref().len() > STREAM_NAME_BYTES_MAX) {
             return Err(Error::invalid(format!(
-                "a prefix of a filter has over {STREAM_NAME_BYTES_MAX} bytes, and so more than any \
-                 name"
+                "a prefix of a filter has more than {STREAM_NAME_BYTES_MAX} bytes, the limit of a \
+                 name; shorten the prefix"
             )));
         }
         let mut sorted: Vec<&str> = prefixes.iter().map(AsRef::as_ref).collect();

@@ -131,15 +131,15 @@ impl RegexComplexity {
         let repetitions = all.items.saturating_sub(self.item_count);
         if all.lookarounds > EXPRESSION_LOOKS_MAX {
             return Some(format!(
-                "it has {} look-arounds and back-references, repetitions counted; at most {} are \
-                 allowed",
+                "the expression has {} look-arounds and back-references, repetitions counted; at \
+                 most {} are allowed",
                 all.lookarounds, EXPRESSION_LOOKS_MAX
             ));
         }
         if all.lookarounds > 0 && repetitions > EXPRESSION_REPETITIONS_MAX {
             return Some(format!(
-                "it has look-arounds or back-references and {repetitions} repetitions; at most \
-                 {EXPRESSION_REPETITIONS_MAX} are allowed"
+                "the expression has look-arounds or back-references and {repetitions} \
+                 repetitions; at most {EXPRESSION_REPETITIONS_MAX} are allowed"
             ));
         }
         let parts = self.parts();

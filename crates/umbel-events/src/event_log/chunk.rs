@@ -170,7 +170,7 @@ impl Chunk {
 
     /// Returns the error for an invalid frame at `offset`.
     pub fn missing_event_error(&self, offset: u64) -> Error {
-        let reason = "the bytes here are not those of the event that was written";
+        let reason = "the bytes here differ from the event that was written";
         Error::corruption(&self.path, offset, reason)
     }
 }

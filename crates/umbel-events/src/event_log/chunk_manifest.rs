@@ -274,7 +274,7 @@ impl ChunkManifest {
             return Err(corrupt(0, "the chunk manifest is truncated"));
         };
         if !head.starts_with(&MAGIC) || head.len() <= MAGIC.len() {
-            return Err(corrupt(0, "the file is no chunk manifest of an event store"));
+            return Err(corrupt(0, "the file is not the chunk manifest of an event store"));
         }
         if checksum(0, 0, head) != u64::from_le_bytes(*sum) {
             return Err(corrupt(0, "the chunk manifest does not match its checksum"));
@@ -282,8 +282,8 @@ impl ChunkManifest {
         let version = head[MAGIC.len()];
         if version > VERSION {
             return Err(Error::invalid(format!(
-                "{} was written by a newer Umbel (chunk manifest {version}, this one reads up to \
-                 {VERSION}); open the store with that version or a later one",
+                "{} was written by a newer Umbel (chunk manifest format {version}, this Umbel \
+                 reads up to {VERSION}); open the store with the newer Umbel or a later one",
                 path.display()
             )));
         }
@@ -314,7 +314,12 @@ impl ChunkManifest {
     fn read_file(file: &dyn File, path: &Path) -> Result<ChunkManifest> {
         let len = file.len()?;
         if len > BYTES_MAX {
-            return Err(Error::corruption(path, BYTES_MAX, "no chunk manifest is that long"));
+            return Err(Error::corruption(
+                path,
+                BYTES_MAX,
+                "the file is too long for a chunk \
+                 manifest",
+            ));
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0)?;
@@ -382,7 +387,7 @@ impl ChunkManifest {
         let from = self.chunks.iter().position(|entry| entry.ended.is_none());
         let open = from.map_or(&[][..], |from| &self.chunks[from..]);
         if open.iter().any(|entry| entry.ended.is_some()) {
-            let reason = "a chunk has ended that comes after one that has not";
+            let reason = "a complete chunk follows an incomplete chunk";
             return Err(Error::corruption(&folder.join(MANIFEST_NAME), 0, reason));
         }
         Ok(open)
@@ -511,7 +516,7 @@ pub fn removed_file_error(env: &Env, path: &Path) -> Option<Error> {
 /// Returns the error for a chunk file that could not be opened; a missing file is damage.
 pub fn open_error(path: &Path, error: Error) -> Error {
     match error.is_missing_file() {
-        true => Error::corruption(path, 0, "this part of the event log is missing"),
+        true => Error::corruption(path, 0, "this chunk of the event log is missing"),
         false => error,
     }
 }

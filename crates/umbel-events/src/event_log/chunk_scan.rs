@@ -41,7 +41,7 @@ pub fn scan_chunk_file(
     check_length(env, path)?;
     let mut reader = LogReader::open(env, path, LogKind::Events, id, expectation).map_err(
         |error| match error.is_missing_file() {
-            true => umbel::Error::corruption(path, 0, "this part of the event log is missing"),
+            true => umbel::Error::corruption(path, 0, "this chunk of the event log is missing"),
             false => error,
         },
     )?;
@@ -53,7 +53,7 @@ pub fn scan_chunk_file(
             let head = FrameHeader::decode(payload, payload.len());
             let bytes = head.map(FrameHeader::padded_bytes).filter(|bytes| *bytes <= payload.len());
             let Some(bytes) = bytes else {
-                let reason = "the record is valid, but what is in it are no events";
+                let reason = "the record is valid, but its contents are not events";
                 return Err(umbel::Error::corruption(path, offset, reason).into());
             };
             last_event = offset;

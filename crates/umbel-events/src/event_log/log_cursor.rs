@@ -91,7 +91,7 @@ impl LogCursor {
             return Err(Error::corruption(
                 &chunk_directory(&self.log.folder),
                 position,
-                format!("no part of the event log holds position {position}"),
+                format!("no chunk of the event log holds position {position}"),
             ));
         };
         if chunk.scavenged.is_none() {

@@ -32,7 +32,10 @@ impl IndexMarker {
             _ => None,
         };
         read.ok_or_else(|| {
-            Error::invalid(format!("keyspace '{keyspace}' has a marker that is no position"))
+            Error::invalid(format!(
+                "keyspace '{keyspace}' of the index has a marker that is not a \
+                 position"
+            ))
         })
     }
 }

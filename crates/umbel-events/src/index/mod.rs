@@ -73,7 +73,10 @@ impl Index {
         let keyspace = |name: &str| match read_only {
             false => db.keyspace(name, wanted.clone()),
             true => db.existing_keyspace(name)?.ok_or_else(|| {
-                Error::invalid(format!("the index has no keyspace '{name}'; open it for writing"))
+                Error::invalid(format!(
+                    "the index has no keyspace '{name}'; open the event store \
+                     for writing once"
+                ))
             }),
         };
         let (mut heads, mut events) = (keyspace(HEADS)?, keyspace(EVENTS)?);
@@ -82,8 +85,8 @@ impl Index {
             // useless then: only the former head had the position of the stream's last event.
             if read_only {
                 return Err(Error::invalid(format!(
-                    "the index in {} was left by a process that was killed, and lacks events; open \
-                     the store for writing once, which rebuilds the index",
+                    "the index in {} lacks events, because its writer was killed; open the store \
+                     for writing once, which rebuilds the index",
                     folder.display()
                 )));
             }
@@ -273,8 +276,8 @@ fn read_marker(keyspace: &Keyspace) -> Result<IndexMarker> {
 
 fn corruption(folder: &Path, what: &str, of: &str) -> Error {
     let reason = format!(
-        "the {what} of stream '{}' is malformed; remove this directory, and the index is rebuilt \
-         from the event log",
+        "the {what} of stream '{}' is malformed; remove this directory, and the next open \
+         rebuilds the index from the event log",
         of.escape_debug()
     );
     Error::corruption(folder, 0, reason)

@@ -43,7 +43,8 @@ pub fn check_folder_kind(env: &Env, folder: &Path) -> Result<()> {
     }
     if env.files.exists(&folder.join("CURRENT"))? {
         return Err(Error::invalid(format!(
-            "{} is no event store: it holds a key-value store; name another directory",
+            "{} is not an event store: the directory holds a key-value store; name another \
+             directory",
             folder.display()
         )));
     }

@@ -225,7 +225,8 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let shown = folder.display();
     if !options.create_if_missing {
         return Err(Error::invalid(format!(
-            "there is no event store in {shown}; name the directory of one, or let it be created"
+            "there is no event store in {shown}; name the directory of an event store, or open \
+             with create_if_missing"
         )));
     }
     if !env.files.exists(folder)? {
@@ -237,8 +238,8 @@ fn check_new(env: &Env, folder: &Path, options: &StoreOptions) -> Result<()> {
     let entries = env.files.read_dir(folder)?;
     if let Some(other) = entries.iter().find(|entry| !own_names.contains(&&entry.name[..])) {
         return Err(Error::invalid(format!(
-            "{shown} is no event store: it holds '{}', which is no file of one; name an empty \
-             directory or one that does not exist",
+            "{shown} is not an event store: the directory holds '{}', which is not a file of an \
+             event store; name an empty directory or a directory that does not exist",
             other.name
         )));
     }
@@ -360,7 +361,7 @@ fn chunk_end(folder: &Path, entry: &ChunkEntry, scan: &ChunkScan, whole: bool) -
         let path = chunk_path(folder, entry.id);
         let reason = format!(
             "events here had been made durable, but the chunk before them is torn: {} bytes of \
-             the event log are lost there",
+             the event log are lost at its end",
             entry.start
         );
         return Err(umbel::Error::corruption(&path, outcome.durable_max, reason).into());
@@ -496,7 +497,7 @@ fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
     }
     Err(Error::invalid(format!(
         "the index of {} ends at position {}; indexing the events up to position {position} in \
-         memory takes half of memory_bytes, and a read-only handle cannot write the index: raise \
+         memory takes half of memory_bytes, but a read-only handle cannot write the index: raise \
          memory_bytes, or open the store for writing once",
         parts.folder.display(),
         parts.index.durable_through()?
@@ -514,9 +515,10 @@ fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
             continue;
         }
         let reason = format!(
-            "the index is not of this event log: it holds events up to position {position} of \
-             another store, or of a diverged copy of this one; put the index of this store \
-             back, or move this directory away: the index is then rebuilt from the event log"
+            "the index does not belong to this event log: it holds events up to position \
+             {position} of another store, or of a diverged copy of this store; put this store's \
+             index back, or move this directory away: the next open then rebuilds the index from \
+             the event log"
         );
         return Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into());
     }
@@ -537,8 +539,8 @@ fn check_index_not_ahead(
     }
     let reason = format!(
         "the index holds events up to position {indexed_through}, but the event log ends at \
-         {last}: the log is an older copy or was truncated; restore it, or remove this directory: \
-         the index is then rebuilt"
+         {last}: the event log is an older copy or was truncated; restore the event log, or \
+         remove this directory: the next open then rebuilds the index"
     );
     Err(umbel::Error::corruption(&parts.folder.join("index"), 0, reason).into())
 }

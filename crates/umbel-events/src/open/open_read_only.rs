@@ -90,7 +90,10 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
             outside.threads.pause(time.min(PAUSE_MAX));
         }
     }
-    let reason = format!("a writer changed it during each of {ATTEMPTS_MAX} attempts to read it");
+    let reason = format!(
+        "a writer changed the event store during each of {ATTEMPTS_MAX} attempts \
+         to open it"
+    );
     Err(umbel::Error::Stale { path, reason }.into())
 }
 
@@ -160,8 +163,8 @@ fn open_index(env: &Env, folder: &Path, options: &StoreOptions, seed: [u8; 16]) 
     let index = folder.join("index");
     if !env.files.exists(&index)? {
         return Err(Error::invalid(format!(
-            "the event store in {} has no index, and a handle that is open for reading only cannot \
-             make it: open the store for writing once",
+            "the event store in {} has no index, and a read-only handle cannot build the index: \
+             open the store for writing once",
             folder.display()
         )));
     }

@@ -53,7 +53,7 @@ impl ViewName {
     fn parse(view: &str) -> Result<ViewName> {
         let Some((kind, name)) = view_kind::parse(view) else {
             return Err(Error::invalid(format!(
-                "'{}' is no view: write $ce- and a category, $et- and a type, or $streams",
+                "'{}' is not a view: write $ce- and a category, $et- and a type, or $streams",
                 view.escape_debug()
             )));
         };

@@ -176,7 +176,10 @@ fn unused_folder_number(env: &Env, folder: &Path) -> Result<u64> {
     let next = if is_empty { Some(newest) } else { newest.checked_add(1) };
     next.ok_or_else(|| {
         let name = damaged_folder_name(newest);
-        Error::invalid(format!("no number is left after {name}; rename that directory"))
+        Error::invalid(format!(
+            "there is no free number after the directory {name}; rename that \
+             directory"
+        ))
     })
 }
 

@@ -139,7 +139,13 @@ pub fn damage_text(error: Error, folder: &Path) -> Result<String> {
 pub fn survey_log(env: &Env, folder: &Path) -> Result<LogSurvey> {
     let manifest = match ChunkManifest::exists(env, folder)? {
         true => ChunkManifest::read(env, folder).map_err(Error::from),
-        false => Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, "it is missing").into()),
+        false => Err(umbel::Error::corruption(
+            &folder.join("CHUNKS"),
+            0,
+            "the file is \
+             missing",
+        )
+        .into()),
     };
     let (manifest, manifest_damage) = match manifest {
         Ok(manifest) => (manifest, None),
@@ -261,8 +267,8 @@ impl LogSurvey {
                     before.damage.get_or_insert_with(|| {
                         let id = entry.id;
                         format!(
-                            "it is torn at its end, but chunk {id} after it holds events that \
-                                 had been made durable"
+                            "the chunk is torn at its end, but chunk {id} after it holds events \
+                             that had been made durable"
                         )
                     });
                 }
@@ -317,7 +323,7 @@ impl fmt::Display for AppendsAfterEnd {
             f,
             "log/{id:08}.chunk at byte {at}: nothing valid is here, but {count} whole \
              {appends} {follow}, which {are} skipped when the store is opened: damage, or a power \
-             cut after which later pages were on disk and earlier ones were not"
+             loss after which later pages were on disk and earlier pages were not"
         )
     }
 }
@@ -366,7 +372,7 @@ fn check_first_position(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<()
     if first == Some(entry.start + FIRST_EVENT_OFFSET) {
         return Ok(());
     }
-    let reason = "the first event has another position: the file is of another store";
+    let reason = "the first event has another position: the file belongs to another store";
     Err(umbel::Error::corruption(path, FIRST_EVENT_OFFSET, reason).into())
 }
 
@@ -377,7 +383,7 @@ fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &ChunkEnd) -
     if (outcome.end, last_event) == (end, ended.last_event) {
         return check_first_position(env, &entry.path(folder), entry);
     }
-    let reason = format!("the chunk ends here, but by the chunk manifest at byte {end}");
+    let reason = format!("the chunk ends here, but should end at byte {end} by the chunk manifest");
     Err(umbel::Error::corruption(&entry.path(folder), outcome.end, reason).into())
 }
 
@@ -399,7 +405,7 @@ fn check_scavenged(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<()> {
     let file = opened.map_err(|error| open_error(&path, error))?;
     let len = file.len()?;
     if len < scavenged.file_bytes {
-        let reason = format!("the file ends here, but has to have {} bytes", scavenged.file_bytes);
+        let reason = format!("the file ends here, but must have {} bytes", scavenged.file_bytes);
         return Err(umbel::Error::corruption(&path, len, reason).into());
     }
     scavenged_chunk::verify_file(&*file, entry.id, scavenged)?;

@@ -23,8 +23,8 @@ fn insert_lost_chunk(chunks: &mut Vec<FoundChunk>, entry: ChunkEntry, damage: St
 /// before the log is.
 pub fn note_lost_tail(survey: &mut LogSurvey, furthest: u64, who: &str) {
     let damage = format!(
-        "it ends earlier, but the {who} holds events up to position {furthest}: it is an older \
-         copy or was truncated"
+        "the chunk manifest ends earlier, but the {who} holds events up to position {furthest}: \
+         the manifest is an older copy or was truncated"
     );
     // An index from before a scavenge knows events that the scavenge removed from the end of a
     // chunk.
@@ -156,8 +156,8 @@ fn is_unended(entry: &ChunkEntry) -> bool {
 /// Description of a chunk whose file is shorter than it was created.
 fn short_file_text(id: u64) -> String {
     format!(
-        "log/{id:08}.chunk is shorter than it was created, and no index says what it held: it was \
-         truncated, or opening the store was interrupted"
+        "log/{id:08}.chunk is shorter than at its creation, and no index says which events it \
+         held: the file was truncated, or an open of the store was interrupted"
     )
 }
 

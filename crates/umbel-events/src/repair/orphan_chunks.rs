@@ -53,7 +53,10 @@ pub fn adopt_orphans(
     if survey.manifest_damage.is_none()
         && let Some(OrphanChunk { name, .. }) = candidates.first()
     {
-        let reason = format!("it is an older copy: log/{name} holds events that it does not know");
+        let reason = format!(
+            "the chunk manifest is an older copy: log/{name} holds events that \
+             the manifest does not know"
+        );
         survey.manifest_damage = Some(reason);
     }
     if survey.manifest_damage.is_none() {
@@ -105,8 +108,11 @@ fn discard_foreign_manifest(env: &Env, survey: &mut LogSurvey) -> Result<()> {
     }
     survey.manifest = ChunkManifest::create(env)?;
     survey.manifest.generation = survey.generation;
-    survey.manifest_damage =
-        Some("it names other chunks than are there: it is another store's".into());
+    survey.manifest_damage = Some(
+        "the chunk manifest names other chunks than the directory has: the manifest belongs \
+             to another store"
+            .into(),
+    );
     survey.is_seed_lost = true;
     survey.is_tail_lost = true;
     survey.chunks.clear();
@@ -173,7 +179,10 @@ fn use_other_version(
         let (damage, is_unsynced) = (other.damage, true);
         *found = FoundChunk { is_unsynced, ..FoundChunk::new(*entry, damage) };
         survey.manifest_damage.get_or_insert_with(|| {
-            format!("it is an older copy: the chunk of log/{name} was rewritten later")
+            format!(
+                "the chunk manifest is an older copy: the chunk of log/{name} was rewritten \
+                 later"
+            )
         });
     }
     Ok(())
@@ -273,7 +282,7 @@ fn add_after_last(ghosts: &[NameOnlyChunk], chunks: &mut Vec<FoundChunk>) {
         }
         let ended = Some(ChunkEnd::EMPTY);
         let entry = ChunkEntry { id: *id, start, capacity, key: 0, ended, scavenged: None };
-        let damage = format!("a file has its name, but holds no event of chunk {id}");
+        let damage = format!("the file with the chunk's name holds no event of chunk {id}");
         let found = FoundChunk { is_foreign: true, ..FoundChunk::new(entry, Some(damage)) };
         chunks.push(found);
     }
@@ -298,8 +307,8 @@ fn note_truncated(chunks: &mut [FoundChunk]) {
             continue;
         };
         found.damage = Some(format!(
-            "log/{:08}.chunk at byte {}: it ends here without an end, although chunks follow it: \
-             it was cut or is damaged",
+            "log/{:08}.chunk at byte {}: the chunk stops here without a recorded end, although \
+             chunks follow it: the file was truncated or is damaged",
             entry.id, ended.end
         ));
         found.is_end_known = true;

@@ -60,7 +60,7 @@ pub fn find_misnamed(env: &Env, folder: &Path, files: &[ChunkFile]) -> Vec<Chunk
 
 /// Description of a file that has the name of another chunk.
 fn misnamed_text(name: &str, id: u64) -> String {
-    format!("its file has the wrong name, log/{name}: by its header it is chunk {id}")
+    format!("the chunk's file has the wrong name, log/{name}: by its header the file is chunk {id}")
 }
 
 /// Reads the chunk from the misnamed file.

@@ -90,7 +90,7 @@ impl RepairPlan {
         };
         if let Some(damage) = survey.replaced_file_damage.take() {
             index_damage.get_or_insert_with(|| {
-                format!("it may hold events of a chunk that was rewritten, but {damage}")
+                format!("the index may hold events of a chunk that was rewritten, but {damage}")
             });
         }
         let furthest = if let Some(index) = &index {

@@ -151,8 +151,8 @@ impl fmt::Display for RepairReport {
                     0 => writeln!(f)?,
                     _ => writeln!(
                         f,
-                        "; {unproven} appends in this range look whole, but may be the content \
-                         of an event"
+                        "; {unproven} appends in this range look whole, but may be the data of \
+                         another event"
                     )?,
                 }
             }
@@ -165,12 +165,13 @@ impl fmt::Display for RepairReport {
                 None => writeln!(
                     f,
                     "the index could not be read: streams whose last events are lost are not \
-                     known, and new events get the revisions of the lost ones"
+                     known, and new events get the revisions of the lost events"
                 )?,
                 Some(position) => writeln!(
                     f,
-                    "the index knew the events up to position {}: of later losses, the \
-                     last revisions of streams are not known, and new events get them again",
+                    "the index knew the events up to position {}: for losses after that position, \
+                     the last revisions of streams are not known, and new events get these \
+                     revisions again",
                     position.0
                 )?,
             }
@@ -178,8 +179,9 @@ impl fmt::Display for RepairReport {
         if self.is_end_unknown {
             writeln!(
                 f,
-                "without manifest and index it is not known whether chunks followed the last one: \
-                 compare the last events with a backup, or with their source"
+                "without chunk manifest and index it is not known whether chunks followed the \
+                 last chunk: compare the last events with a backup, or with the source of the \
+                 events"
             )?;
         }
         for name in &self.unrelated_files {
@@ -189,7 +191,8 @@ impl fmt::Display for RepairReport {
             writeln!(
                 f,
                 "log/{name} is chunk {id} by its header and holds {events} events, positions {} up \
-                 to {}, but fits nowhere: they are lost, unless it is another store's",
+                 to {}, but fits nowhere in the event log: its events are lost, unless the file \
+                 belongs to another store",
                 from.0, to.0
             )?;
         }

@@ -216,7 +216,7 @@ fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge
     shared.check_writable()?;
     if !shared.scavenge_task.try_begin() {
         return Err(Error::invalid(
-            "the store is being scavenged already; wait until that has ended, or stop it",
+            "a scavenge of the store is already running; wait until it has ended, or stop it",
         ));
     }
     let clock = Arc::clone(&shared.env.clock);

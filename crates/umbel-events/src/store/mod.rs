@@ -203,7 +203,7 @@ impl Store {
         crate::types::stream_names::check_stream(stream)?;
         if crate::types::stream_names::metadata_subject(stream).is_some() {
             return Err(Error::invalid(format!(
-                "'{}' holds metadata and cannot be deleted without its stream; append other \
+                "'{}' is a metadata stream and cannot be deleted without its stream; append other \
                  metadata instead",
                 stream.escape_debug()
             )));

@@ -193,13 +193,14 @@ impl fmt::Display for Error {
             ),
             Error::TooLarge { event: Some(id), bytes, max_bytes } => write!(
                 f,
-                "event {id} has {bytes} bytes of data and metadata, but may have {max_bytes}; \
-                 store what is large elsewhere and let the event name it"
+                "event {id} has {bytes} bytes of data and metadata, but may have at most \
+                 {max_bytes}; store large data elsewhere and let the event name its place"
             ),
             Error::TooLarge { event: None, bytes, max_bytes } => {
                 write!(
                     f,
-                    "the append takes {bytes} bytes, but may take {max_bytes}; append it in parts"
+                    "the append takes {bytes} bytes, but may take at most {max_bytes}; append its \
+                     events in parts"
                 )
             }
             Error::UndeleteTooLarge { stream, bytes, max_bytes } => write!(
@@ -220,7 +221,8 @@ impl fmt::Display for Error {
             Error::Invalid(message) => f.write_str(message),
             Error::RegexTooExpensive { expression, name } => write!(
                 f,
-                "the expression '{}' takes more than {EXPRESSION_BACKTRACKS_MAX} steps back on \
+                "the expression '{}' takes more than {EXPRESSION_BACKTRACKS_MAX} backtracking \
+                 steps on \
                  '{}'; write it without repetitions of repetitions, or use prefixes",
                 shorten(expression),
                 shorten(name)
@@ -264,11 +266,11 @@ fn index_directory(file: &Path) -> Option<&Path> {
 fn advice(file: &Path) -> String {
     match index_directory(file) {
         Some(folder) => format!(
-            "move the directory {} away: it is rebuilt from the event log when the store is opened",
+            "move the directory {} away: the next open rebuilds the index from the event log",
             folder.display()
         ),
-        None => "restore the event store from a backup, or have `umbel repair` save what can be \
-                 read"
+        None => "restore the event store from a backup, or save the readable events with `umbel \
+             repair`"
             .to_string(),
     }
 }
@@ -299,7 +301,7 @@ mod tests {
         for path in in_index {
             let error_text = damage(path).to_string();
             assert!(
-                error_text.contains("move the directory shop/index away: it is rebuilt"),
+                error_text.contains("move the directory shop/index away: the next open"),
                 "{error_text}"
             );
             assert!(
@@ -310,7 +312,10 @@ mod tests {
         }
         for path in ["shop/CHUNKS", "shop/log/00000001.chunk", "index/CHUNKS"] {
             let error_text = damage(path).to_string();
-            assert!(error_text.contains("from a backup, or have `umbel repair`"), "{error_text}");
+            assert!(
+                error_text.contains("from a backup, or save the readable events"),
+                "{error_text}"
+            );
             assert!(!damage(path).is_index_damage());
         }
         let error_text = damage("copy/log/00000001.chunk").into_backup_error().to_string();

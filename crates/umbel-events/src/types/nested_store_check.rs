@@ -11,8 +11,8 @@ pub fn check_not_nested(env: &Env, folder: &Path) -> Result<()> {
     match umbel::enclosing_store(env, folder) {
         None => Ok(()),
         Some(store) => Err(Error::invalid(format!(
-            "{} lies in the directory of the store {}, whose directories are its own; name one \
-             outside of it",
+            "{} lies in the directory of the store {}, which can hold no other directories; name \
+             a directory outside that store",
             folder.display(),
             store.display()
         ))),

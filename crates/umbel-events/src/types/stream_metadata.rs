@@ -88,7 +88,7 @@ impl RetentionRules {
             let (name, value) = (subject.escape_debug(), shorten_value(value));
             return Err(Error::invalid(format!(
                 "$acl in the metadata of stream '{name}' is {value}, but must be an object or the \
-                 name of a general one, \"$userStreamAcl\" or \"$systemStreamAcl\""
+                 name of a default ACL, \"$userStreamAcl\" or \"$systemStreamAcl\""
             )));
         }
         number("$cacheControl", 1)?;
@@ -145,12 +145,12 @@ fn parse_object(subject: &str, data: &[u8]) -> Result<Map<String, Value>> {
     match serde_json::from_slice(data) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(Error::invalid(format!(
-            "the metadata of stream '{}' is JSON, but no object: write {{\"$maxCount\":10}} or \
-             the like",
+            "the metadata of stream '{}' is JSON, but not an object: write an object such as \
+             {{\"$maxCount\":10}}",
             name()
         ))),
         Err(error) => {
-            Err(Error::invalid(format!("the metadata of stream '{}' is no JSON: {error}", name())))
+            Err(Error::invalid(format!("the metadata of stream '{}' is not JSON: {error}", name())))
         }
     }
 }
@@ -209,7 +209,7 @@ mod tests {
         RetentionRules::validate("a", &fits).expect("it fits");
         let long = metadata(ACL_BYTES_MAX / 4).expect("JSON");
         let error = RetentionRules::validate("a", &long).expect_err("it is too long").to_string();
-        assert!(error.contains("has 65544 bytes, but may have 65536"), "{error}");
+        assert!(error.contains("has 65544 bytes, but may have at most 65536"), "{error}");
         assert!(RetentionRules::parse("a", &long).is_ok(), "what stands there is read");
         let other = serde_json::to_vec(&serde_json::json!({ "x": names(ACL_BYTES_MAX) }));
         RetentionRules::validate("a", &other.expect("JSON")).expect("others may be long");
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn invalid_metadata_error_names_the_cause() {
         let cases: [(&[u8], &str); 8] = [
-            (b"", "no JSON"),
-            (b"{", "no JSON"),
-            (b"[1]", "no object"),
+            (b"", "not JSON"),
+            (b"{", "not JSON"),
+            (b"[1]", "not an object"),
             (br#"{"$tb":-1}"#, "$tb"),
             (br#"{"$maxCount":0}"#, "$maxCount"),
             (br#"{"$maxAge":"1h"}"#, "$maxAge"),

@@ -47,10 +47,10 @@ pub fn check_stream(stream: &str) -> Result<()> {
         Err(Error::invalid(format!("'{name}' accepts no appends: {why}; use another name")))
     };
     if stream == "$all" {
-        return reserved("it is the name for the events of all streams");
+        return reserved("it is the name of the events of all streams");
     }
     if metadata_subject(stream).is_some_and(|name| name.starts_with(METADATA_PREFIX)) {
-        return reserved("metadata has no metadata");
+        return reserved("a metadata stream has no metadata of its own");
     }
     if is_view(stream) {
         return reserved("it is a view of other streams");

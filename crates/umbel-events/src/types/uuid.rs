@@ -21,7 +21,7 @@ impl FromStr for EventId {
         id.map(|id| EventId(id.into_bytes())).ok_or_else(|| {
             let shown: String = text.chars().take(48).flat_map(char::escape_debug).collect();
             Error::invalid(format!(
-                "'{shown}' is no event id: write a UUID, such as \
+                "'{shown}' is not an event id: write a UUID, such as \
                  0198f3c2-7a55-4b6e-9c1d-3e5f70819203"
             ))
         })
@@ -48,7 +48,7 @@ mod tests {
             "30313233-3435-4637-b839-6162636465\u{e9}",
         ] {
             let message = wrong.parse::<EventId>().expect_err("no UUID").to_string();
-            assert!(message.contains("is no event id"), "{message}");
+            assert!(message.contains("is not an event id"), "{message}");
         }
         assert!("3031323-33435-4637-b839-6162636465667".parse::<EventId>().is_err());
     }

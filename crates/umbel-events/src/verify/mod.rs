@@ -160,7 +160,7 @@ fn check_records(shared: &StoreInner, entry: &ChunkEntry, ended: &ChunkEnd) -> R
         return Ok(());
     }
     let path = chunk_path(&shared.folder, entry.id);
-    let reason = format!("the chunk ends here, but by the chunk manifest at byte {end}");
+    let reason = format!("the chunk ends here, but should end at byte {end} by the chunk manifest");
     Err(umbel::Error::corruption(&path, outcome.end, reason).into())
 }
 
@@ -172,7 +172,10 @@ fn check_indexed(shared: &StoreInner, frame: &Frame<'_>) -> Result<()> {
         Err(umbel::Error::corruption(&shared.folder.join("index"), 0, reason).into())
     };
     let Some(head) = shared.index.head(frame.stream)? else {
-        return wrong(format!("it has an event at position {position}, but the index has none"));
+        return wrong(format!(
+            "the stream has an event at position {position}, but the index has \
+             no event there"
+        ));
     };
     let indexed = match revision {
         TOMBSTONE_REVISION if head.is_tombstoned => Some(head.last_position),

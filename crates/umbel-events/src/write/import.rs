@@ -117,8 +117,8 @@ impl Import {
         let now = self.shared.env.clock.wall_micros().saturating_mul(10);
         if event.created.is_some_and(|created| created > now.saturating_add(DAY)) {
             return Err(Error::invalid(
-                "it was created more than a day after now, and no later event could have an \
-                 earlier time; correct its time, or the clock",
+                "the event's time is more than a day in the future, and no later event could have \
+                 an earlier time; correct the event's time, or this machine's clock",
             ));
         }
         Ok(())

@@ -109,7 +109,7 @@ fn power_cut_in_first_backup_leaves_none_or_all() {
                 }
                 Err(error) => {
                     let message = error.to_string();
-                    let is_expected = message.contains("is complete yet")
+                    let is_expected = message.contains("is not complete")
                         || message.contains("there is no backup in");
                     assert!(is_expected, "call {call}: {message}");
                     unfinished += 1;

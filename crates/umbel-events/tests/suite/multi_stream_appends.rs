@@ -303,8 +303,8 @@ fn invalid_input_error_names_the_cause() {
         (&long, event(1), "1025 bytes"),
         ("$all", event(1), "all streams"),
         ("a", NewEvent { kind: "", ..event(1) }, "type has 0 bytes"),
-        ("a", NewEvent { data: &large, ..event(1) }, "may have 8388608"),
-        ("$$a", NewEvent { data: b"x", ..event(1) }, "no JSON"),
+        ("a", NewEvent { data: &large, ..event(1) }, "may have at most 8388608"),
+        ("$$a", NewEvent { data: b"x", ..event(1) }, "not JSON"),
     ] {
         let message = message(stream, event);
         assert!(message.contains(why), "{message}");

@@ -456,7 +456,7 @@ fn read_only_backup_excludes_unsynced_events() {
     (0..2).for_each(|_| writer.step());
     let reader_handle = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
     let refused = reader_handle.backup("/other", CopyOptions::default()).expect_err("not durable");
-    assert!(refused.to_string().contains("have the writer make the backup"), "{refused}");
+    assert!(refused.to_string().contains("let the writer make the backup"), "{refused}");
 }
 
 /// A reader cannot write what it indexes. So its memory bounds the events that the index may lack,

@@ -154,7 +154,7 @@ fn missing_log_directory_is_damage_and_repairable() {
     store.close().expect("closed");
     std::fs::remove_dir_all(path.join("log")).expect("removed");
     let error = Store::open(&path, settings()).map(drop).expect_err("it is damaged");
-    assert!(error.to_string().contains("this part of the event log is missing"), "{error}");
+    assert!(error.to_string().contains("this chunk of the event log is missing"), "{error}");
     let options = RepairOptions::default();
     let report = repair(&Env::system(), &path, options).expect("repaired");
     assert!(report.has_loss(), "{report}");

@@ -83,9 +83,12 @@ fn check_refused(sim: &Sim, (letter, count): (char, u64), what: &str) {
     for error in [opened, read].map(|opened| opened.expect_err(what)) {
         let text = error.to_string();
         assert!(text.contains("corrupt") && text.contains("/events/index"), "{what}: {text}");
-        let is_expected =
-            text.contains("not of this event log") || text.contains("the log is an older");
-        assert!(is_expected && text.contains("index is then rebuilt"), "{what}: {text}");
+        let is_expected = text.contains("does not belong to this event log")
+            || text.contains("the event log is an older");
+        assert!(
+            is_expected && text.contains("the next open then rebuilds the index"),
+            "{what}: {text}"
+        );
     }
     sim.move_path("/events/index", "/aside");
     let store = open(sim, FOLDER);

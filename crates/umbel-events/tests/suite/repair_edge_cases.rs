@@ -389,7 +389,8 @@ fn possibly_missing_last_chunks_are_reported() {
         for disk in [&whole, &cut].into_iter().filter(|_| !has_filter) {
             without_filter(disk);
         }
-        let (report, text) = (repair_store(&cut), "not known whether chunks followed the last one");
+        let (report, text) =
+            (repair_store(&cut), "not known whether chunks followed the last chunk");
         assert!(report.has_loss() && report.is_end_unknown != has_filter, "{report:?}");
         assert_eq!(report.to_string().contains(text), !has_filter, "{report}");
         if has_filter {

@@ -209,7 +209,7 @@ fn manifest_that_matches_no_chunk_is_foreign() {
         let report = repair_store(&mixed);
         let what = format!("index: {has_index}");
         assert!(
-            report.manifest.as_ref().is_some_and(|t| t.contains("another store's")),
+            report.manifest.as_ref().is_some_and(|t| t.contains("belongs to another store")),
             "{report}"
         );
         assert!(!report.has_loss(), "{what}: {report}");

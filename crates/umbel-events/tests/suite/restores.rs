@@ -93,7 +93,7 @@ fn restore_rejects_nonempty_targets() {
         assert_eq!(sim.files(), before, "{target}");
     }
     for (backup, why) in [
-        ("/events", "there is no backup in /events: it holds an event store"),
+        ("/events", "there is no backup in /events: the directory holds an event store"),
         ("/empty", "there is no backup in /empty"),
         ("/missing", "there is no backup in /missing"),
     ] {
@@ -124,7 +124,7 @@ fn interrupted_restore_resumes_only_with_the_same_backup() {
     restore(&env, "/backup".as_ref(), "/target".as_ref(), plain()).expect_err("killed");
     let killed = killed.kill_image();
     let message = Store::open("/target", options(&killed)).expect_err("no store yet").to_string();
-    assert!(message.contains("is being restored from a backup"), "{message}");
+    assert!(message.contains("the restore of a backup into"), "{message}");
     let env = killed.env();
     let other = restore(&env, "/another".as_ref(), "/target".as_ref(), plain());
     let message = other.expect_err("of another backup").to_string();

@@ -263,7 +263,7 @@ fn view_applies_its_metadata_and_rejects_appends() {
     }
     let mut wrong = store.read_view("a-1", Revision(0), Direction::Forwards, Position::END);
     let message = wrong.next().expect("an error").expect_err("no view").to_string();
-    assert!(message.contains("'a-1' is no view"), "{message}");
+    assert!(message.contains("'a-1' is not a view"), "{message}");
     assert!(wrong.next().is_none() && store.view("$all", Position::END).is_err());
 }
 
@@ -313,7 +313,7 @@ fn store_without_views_gets_them_at_open() {
     store.close().expect("closed");
     drop_views(&sim);
     let refused = Store::open_read_only("/events", options(&sim)).expect_err("views are missing");
-    assert!(refused.to_string().contains("open it for writing"), "{refused}");
+    assert!(refused.to_string().contains("open the event store for writing"), "{refused}");
     let store = Store::open("/events", options(&sim)).expect("opened");
     assert_eq!(read(&store, "$ce-cart", 0, Direction::Forwards), before, "ids and numbers");
     check_all(&store);

@@ -150,12 +150,12 @@ fn invalid_session_is_rejected_and_not_written() {
             (part("cart", -2, vec![schema(0)]), "format"),
             (part("cart", -2, vec![schema(77)]), "77 is no schema format"),
             (part("cart", -2, vec![AppendRecord::default()]), "format"),
-            (part("cart", -2, vec![no_id]), "'seven' is no event id"),
+            (part("cart", -2, vec![no_id]), "'seven' is not an event id"),
             (part("cart", -2, vec![elsewhere]), "another stream"),
             (part("cart", -2, vec![long_type]), "type"),
             (part("$all", -2, vec![record(1)]), "$all"),
             (part("$ce-cart", -2, vec![record(1)]), "view"),
-            (part("$$cart", -2, vec![record(1)]), "no object"),
+            (part("$$cart", -2, vec![record(1)]), "not an object"),
         ];
         for (wrong, why) in cases {
             let parts = vec![part("good", -2, vec![record(2)]), wrong];

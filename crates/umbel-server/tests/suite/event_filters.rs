@@ -281,8 +281,8 @@ fn invalid_expression_is_rejected_with_a_reason() {
         let long = "x".repeat(1 << 19);
         for (expression, reason) in [
             ("a(b", "broken at character"),
-            (r"\h", "no known escape"),
-            ("(?<a-b>x)", "balance"),
+            (r"\h", "not a known escape"),
+            ("(?<a-b>x)", "balancing"),
             (long.as_str(), "524288 bytes"),
             ("((((?=a)){1000}){1000}){1000}", "look-arounds"),
             (r"(\w{60}){60}", "cannot be used"),
@@ -314,7 +314,7 @@ fn runaway_expression_ends_only_its_own_call() {
         let runaway = Filter::StreamIdentifier(regex(r"(a*)*\1b"));
         let options = filtered(runaway, 32, of_all(START));
         let status = refused(client.read(options.clone()).await);
-        assert!(status.message().contains("steps back"), "{status:?}");
+        assert!(status.message().contains("backtracking steps"), "{status:?}");
         let mut answers = open(&client, options).await;
         let status = answers.message().await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);

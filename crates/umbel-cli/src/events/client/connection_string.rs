@@ -284,7 +284,7 @@ mod tests {
             ("esdb://a:x?tls=false", "no host and port"),
             ("a:70000", "no host and port"),
             ("esdb://a?tls=no", "true or false"),
-            ("esdb://a?userCertFile=x", "need each other"),
+            ("esdb://a?userCertFile=x", "valid only together"),
             ("esdb://a%4:b@c", "two hex digits"),
             ("esdb://ops@c", "UMBEL_PASSWORD"),
             // Regression: an address without brackets was parsed as the host `:` and the port 1.

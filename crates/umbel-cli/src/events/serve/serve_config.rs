@@ -272,7 +272,7 @@ mod tests {
             ("UMBEL_LOG_FORMAT", "xml", "must be text or json"),
             ("UMBEL_LOG_LEVEL", "loud", "must be error, warn, info or debug"),
             ("UMBEL_LOG_SLOW_MILLISECONDS", "3600001", "must be 0 to 3600000"),
-            ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for none"),
+            ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for no filter"),
         ];
         for (variable, text, why) in cases {
             let error = read(&[], &[(variable, text)]).expect_err("refused");

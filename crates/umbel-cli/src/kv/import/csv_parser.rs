@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(found(format!("{many}\na,b").as_bytes()), [reason, "2: a,b"]);
         let lines = "a,b\n".repeat(30);
         let all = found(format!("k,\"v\n{lines}").as_bytes());
-        let reason = "1! a quote is opened, but in the 100 bytes that a column may have it is not";
+        let reason = "1! a quote is opened, but not closed within 100 bytes, the limit of a";
         assert!(all[0].starts_with(reason), "{all:?}");
         assert_eq!((all.len(), all[30].as_str()), (31, "31: a,b"));
         let fits = format!("\"{}\",1", "x\"\"".repeat(50));

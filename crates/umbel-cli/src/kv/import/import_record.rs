@@ -21,7 +21,7 @@ impl ImportRecord {
     /// The reason why the store would refuse it.
     pub fn check(&self) -> Result<(), String> {
         let over = |what: &str, len: usize, limit: usize| {
-            format!("the {what} has {len} bytes, but may have at most {limit} bytes")
+            format!("the {what} has {len} bytes, but may have {limit} at most")
         };
         if self.key.len() > KEY_BYTES_MAX {
             return Err(over("key", self.key.len(), KEY_BYTES_MAX));

@@ -41,21 +41,21 @@ impl Appender {
         let first = task.event.revision.unwrap_or(next);
         if first < next {
             return Err(Error::invalid(format!(
-                "stream '{}' accepts no event {first} any more, since it ends at {}; import into a \
-                 store without other writers of this stream",
+                "stream '{}' accepts no event with revision {first} any more, because its last \
+                 revision is {}; import into a store without other writers of this stream",
                 stream.escape_debug(),
                 next - 1
             )));
         }
         if first > REVISION_MAX && first != TOMBSTONE_REVISION {
             return Err(Error::invalid(format!(
-                "revision {first} is above {REVISION_MAX}, the highest possible one"
+                "revision {first} is above {REVISION_MAX}, the highest possible revision"
             )));
         }
         if first == TOMBSTONE_REVISION && event.kind != TOMBSTONE_TYPE {
             return Err(Error::invalid(format!(
-                "revision {first} is that of a tombstone, so the type must be '{TOMBSTONE_TYPE}', \
-                 but is '{}'",
+                "revision {first} is the revision of a tombstone, so the event's type must be \
+                 '{TOMBSTONE_TYPE}', but is '{}'",
                 event.kind.escape_debug()
             )));
         }

@@ -72,14 +72,14 @@ pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
     let shown = folder.display();
     if BackupManifest::exists(env, folder)? {
         return Err(Error::invalid(format!(
-            "{shown} holds a backup, which is no store: restore it into another directory (`umbel \
-             restore`), then open that"
+            "{shown} holds a backup, not an event store: restore the backup into another \
+             directory (`umbel restore`), then open that directory"
         )));
     }
     if env.files.exists(&restore_marker_path(folder))? {
         return Err(Error::invalid(format!(
-            "{shown} is being restored from a backup, or that was interrupted: run the restore \
-             again, or remove the directory"
+            "the restore of a backup into {shown} is still running or was interrupted: run the \
+             restore again, or remove the directory"
         )));
     }
     Ok(())
@@ -175,8 +175,9 @@ impl BackupManifest {
     fn decode(bytes: &[u8], path: &Path) -> Result<BackupManifest> {
         let corrupt = |offset: u64, reason: &str| -> Error {
             let reason = format!(
-                "{reason} (back up the store to another directory; if it is gone, remove this file \
-                 and run `umbel repair` on the directory, which makes a store of the rest)"
+                "{reason} (back up the store to another directory; if the store is lost, remove \
+                 this file and run `umbel repair` on the directory, which makes a store of the \
+                 readable events)"
             );
             umbel::Error::corruption(path, offset, reason).into()
         };
@@ -184,7 +185,7 @@ impl BackupManifest {
             return Err(corrupt(0, "the manifest of the backup is truncated"));
         };
         if !head.starts_with(&MAGIC) || head.len() <= MAGIC.len() {
-            return Err(corrupt(0, "the file is no manifest of a backup"));
+            return Err(corrupt(0, "the file is not the manifest of a backup"));
         }
         if checksum(0, 0, head) != u64::from_le_bytes(*sum) {
             return Err(corrupt(0, "the manifest of the backup does not match its checksum"));
@@ -192,8 +193,8 @@ impl BackupManifest {
         let version = head[MAGIC.len()];
         if version > VERSION {
             return Err(Error::invalid(format!(
-                "{} was written by a newer Umbel (backup {version}, this one reads up to \
-                 {VERSION}); use that version or a later one",
+                "{} was written by a newer Umbel (backup format {version}, this Umbel reads up to \
+                 {VERSION}); use the newer Umbel or a later one",
                 path.display()
             )));
         }
@@ -212,8 +213,8 @@ impl BackupManifest {
         let path = folder.join(MANIFEST_NAME);
         if !env.files.exists(&path)? {
             let what = match ChunkManifest::exists(env, folder)? {
-                true => "it holds an event store, which `umbel backup` can back up",
-                false => "it has no file BACKUP",
+                true => "the directory holds an event store, which `umbel backup` can back up",
+                false => "the directory has no file BACKUP",
             };
             let shown = folder.display();
             return Err(Error::invalid(format!("there is no backup in {shown}: {what}")));
@@ -221,7 +222,7 @@ impl BackupManifest {
         let file = env.files.open(&path, Access::Read)?;
         let len = file.len()?;
         if len > BYTES_MAX {
-            let reason = "no manifest of a backup is that long";
+            let reason = "the file is too long for the manifest of a backup";
             return Err(umbel::Error::corruption(&path, BYTES_MAX, reason).into());
         }
         let mut bytes = vec![0; len as usize];
@@ -234,7 +235,7 @@ impl BackupManifest {
         let manifest = BackupManifest::read(env, folder)?;
         if manifest.number == 0 {
             return Err(Error::invalid(format!(
-                "no backup in {} is complete yet; run `umbel backup` again",
+                "the first backup to {} is not complete; run `umbel backup` again",
                 folder.display()
             )));
         }

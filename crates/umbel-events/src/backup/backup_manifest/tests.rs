@@ -91,7 +91,9 @@ fn newer_format_version_is_rejected() {
     chunk_manifest[at + 8] = 5;
     seal(&mut chunk_manifest[at..at + bytes]);
     seal(&mut chunk_manifest);
-    for (what, bytes) in [("backup 2", manifest), ("chunk manifest 5", chunk_manifest)] {
+    for (what, bytes) in
+        [("backup format 2", manifest), ("chunk manifest format 5", chunk_manifest)]
+    {
         let refused = BackupManifest::decode(&bytes, Path::new("BACKUP")).expect_err(what);
         let message = refused.to_string();
         assert!(matches!(refused, Error::Invalid(_)) && message.contains(what), "{message}");

@@ -489,8 +489,8 @@ impl Views {
     /// Returns the error for an invalid view in the index.
     pub fn corruption(&self, kind: ViewKind, name: &str) -> Error {
         let reason = format!(
-            "the index of the view '{}' is malformed; remove this directory, and the index is \
-             rebuilt from the event log",
+            "the index of the view '{}' is malformed; remove this directory, and the next open \
+             rebuilds the index from the event log",
             kind.view_name(name).escape_debug()
         );
         Error::corruption(&self.folder, 0, reason)

@@ -246,7 +246,10 @@ mod tests {
             (message(0), "format"),
             (message(5), "5 is no schema format"),
             (message(-1), "-1 is no schema format"),
-            (AppendRecord { record_id: Some("7".to_string()), ..message(1) }, "'7' is no event id"),
+            (
+                AppendRecord { record_id: Some("7".to_string()), ..message(1) },
+                "'7' is not an event id",
+            ),
             (AppendRecord { properties: not_finite, ..message(1) }, "not finite"),
             (
                 AppendRecord {
