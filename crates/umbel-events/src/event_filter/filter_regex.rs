@@ -314,7 +314,10 @@ mod tests {
         let run = FilterRegex::new(r"(a*)*\1b").expect("compiles");
         let error = run.is_match(&name).expect_err("runs away");
         let reason = error.to_string();
-        assert!(reason.contains("10000 backtracking steps") && reason.contains("(a*)*"), "{reason}");
+        assert!(
+            reason.contains("10000 backtracking steps") && reason.contains("(a*)*"),
+            "{reason}"
+        );
         assert!(reason.len() < 600, "{reason}");
     }
 }

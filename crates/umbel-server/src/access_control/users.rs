@@ -274,9 +274,9 @@ pub fn bootstrap(
     if !ignored.is_empty() {
         tracing::warn!(
             "the configured password for {} has no effect: the user was created before, by an \
-             earlier start or an import; set another one with the call ResetPassword, or Create \
-             where the user was deleted, if need be while the server runs with --insecure on a \
-             loopback address",
+             earlier start or an import; set another password with the call ResetPassword, or \
+             create a deleted user with the call Create; without a valid password, start the \
+             server with --insecure on a loopback address for that call",
             ignored.join(" and ")
         );
     }

@@ -43,11 +43,16 @@ pub fn validity_problem(pem: &[u8], clock: &dyn Clock) -> Option<String> {
     let Validity { not_before, not_after } = certificate.tbs_certificate.validity;
     let now = u128::from(clock.wall_micros());
     if not_after.to_unix_duration().as_micros() < now {
-        return Some(format!("the certificate expires at {not_after}: clients will reject it"));
+        return Some(format!(
+            "the server's certificate expired at {not_after}; clients reject the certificate"
+        ));
     }
     let is_early = not_before.to_unix_duration().as_micros() > now;
     is_early.then(|| {
-        format!("the certificate is valid from {not_before} on: clients reject it until then")
+        format!(
+            "the server's certificate is valid from {not_before} on; until then clients reject \
+             the certificate"
+        )
     })
 }
 

@@ -113,8 +113,8 @@ pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Err
             tracing::warn!(
                 stream,
                 place = position,
-                "the checkpoint of a consumer group is beyond the end \
-                of the events; it is ignored"
+                "the checkpoint of a consumer group is beyond the end of its events; the server \
+                 ignores the checkpoint"
             );
         }
     }

@@ -76,7 +76,7 @@ pub fn group_name(name: String) -> Result<String, Status> {
         0 => Err(invalid("the request names no group")),
         1..=GROUP_NAME_BYTES_MAX => Ok(name),
         bytes => Err(Status::invalid_argument(format!(
-            "the group's name has {bytes} bytes; the limit is {GROUP_NAME_BYTES_MAX}"
+            "the group's name has {bytes} bytes; the limit is {GROUP_NAME_BYTES_MAX} bytes"
         ))),
     }
 }

@@ -32,7 +32,7 @@ pub trait RequestMessage: Message + Default {
             return Ok(());
         }
         Err(format!(
-            "the message has {bytes} bytes, but a message of this call at most \
+            "the message has {bytes} bytes, but a message of this call may have at most \
              {SMALL_MESSAGE_BYTES_MAX}"
         ))
     }
@@ -46,8 +46,8 @@ pub trait RequestMessage: Message + Default {
         }) {
             Ok(()) => Ok(()),
             Err(RejectReason::TooLarge) => Err(format!(
-                "a message of {} bytes has too many parts: decoded, they exceed \
-                 {DECODED_OVERHEAD_BYTES_MAX} bytes of memory; send fewer in one message",
+                "a message of {} bytes has too many elements: decoded, its elements exceed \
+                 {DECODED_OVERHEAD_BYTES_MAX} bytes of memory; send fewer elements in one message",
                 message.len()
             )),
             Err(RejectReason::Malformed) => Err("a nested message ends within a field".to_string()),

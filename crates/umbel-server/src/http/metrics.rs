@@ -57,9 +57,15 @@ fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
 /// Resources of the server that clients hold.
 fn add_memory(registry: &mut Registry, service: &ServerContext) {
     let connections = service.connections.count() as f64;
-    gauge(registry, "connections", "Connections that are open", connections);
+    gauge(registry, "connections", "Open connections", connections);
     let appends = service.append_quota.used_bytes() as f64;
-    gauge(registry, "appends_bytes", "Bytes of appends that are not in the log yet", appends);
+    gauge(
+        registry,
+        "appends_bytes",
+        "Bytes of received appends and writes that are not in a log \
+         yet",
+        appends,
+    );
     let receiving = service.receive_quota.used_bytes() as f64;
     gauge(registry, "receiving_bytes", "Bytes of partially received messages", receiving);
     let unread = service.outbound_quota.bytes() as f64;
@@ -80,7 +86,12 @@ fn add_log(registry: &mut Registry, stats: &Stats) {
         lag as f64,
     );
     let pinned = stats.pinned_files as f64;
-    gauge(registry, "log_pinned_files", "Obsolete chunks that readers keep", pinned);
+    gauge(
+        registry,
+        "log_pinned_files",
+        "Obsolete chunks that readers of other processes keep",
+        pinned,
+    );
     let pinned = stats.pinned_file_bytes as f64;
     gauge(registry, "log_pinned_file_bytes", "Bytes of obsolete files that readers keep", pinned);
     add_directory(registry, "", &stats.directory);
@@ -133,14 +144,22 @@ fn add_existence(registry: &mut Registry, stats: &ExistenceStats) {
         "Streams added to the existence filter since its last flush",
         stats.lag_items as f64,
     );
-    show("damaged_lines", "Damaged lines, which pass every stream", stats.damaged_lines as f64);
+    show(
+        "damaged_lines",
+        "Damaged lines of the existence filter, which pass every stream",
+        stats.damaged_lines as f64,
+    );
     for (name, help, value) in [
-        ("denied", "Probes with the result absent", stats.denied),
-        ("maybe", "Probes with the result maybe present", stats.maybe),
+        ("denied", "Probes of the existence filter with the result absent", stats.denied),
+        ("maybe", "Probes of the existence filter with the result maybe present", stats.maybe),
         ("in_vain", "False positives of the existence filter", stats.false_positives),
         ("flushes", "Flushes", stats.flushes),
         ("bytes_written", "Bytes written to the existence filter's files", stats.bytes_written),
-        ("healed_lines", "Damaged lines that were rebuilt", stats.healed_lines),
+        (
+            "healed_lines",
+            "Damaged lines of the existence filter that were rebuilt",
+            stats.healed_lines,
+        ),
         ("growths", "Growths of the existence filter", stats.growths),
         ("rebuilds", "Rebuilds of the existence filter", stats.rebuilds),
     ] {
@@ -152,9 +171,13 @@ fn add_index(registry: &mut Registry, index: &umbel::Stats) {
     for (name, help, value) in [
         ("memory_bytes", "Memory in use by the index", index.memory.held_bytes as f64),
         ("memory_budget_bytes", "Memory budget", index.memory.budget_bytes as f64),
-        ("cache_bytes", "Bytes in the block cache", index.cache_bytes as f64),
+        ("cache_bytes", "Bytes in the block cache of the index", index.cache_bytes as f64),
         ("write_amplification", "Write amplification", index.write_amplification),
-        ("stall_seconds", "Seconds of write stalls", index.stall_micros as f64 / MICROS),
+        (
+            "stall_seconds",
+            "Seconds of write stalls of the index",
+            index.stall_micros as f64 / MICROS,
+        ),
         (
             "pinned_files",
             "Obsolete files that readers of other processes keep",
@@ -174,8 +197,8 @@ fn add_index(registry: &mut Registry, index: &umbel::Stats) {
         gauge(registry, &format!("index_{name}"), help, value);
     }
     for (name, help, value) in [
-        ("cache_hits", "Block cache hits", index.cache_hits),
-        ("cache_misses", "Block cache misses", index.cache_misses),
+        ("cache_hits", "Block cache hits of the index", index.cache_hits),
+        ("cache_misses", "Block cache misses of the index", index.cache_misses),
         ("commits", "Batches committed", index.commits),
         ("stalls", "Write stalls", index.stalls),
     ] {

@@ -146,7 +146,7 @@ pub fn check_value_size<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], Rea
     }
     Err(ReadError(Status::failed_precondition(format!(
         "the value of key {} has {} bytes; over the network the limit is {KV_VALUE_BYTES_MAX}: a \
-         process with the store open wrote it; read it in the same way",
+         local process wrote this value into the store; read the value locally, too",
         key.escape_ascii(),
         value.len()
     ))))

@@ -79,7 +79,7 @@ impl Deadline {
 /// Status of a call whose deadline has passed.
 pub fn deadline_exceeded() -> Status {
     Status::deadline_exceeded(
-        "the deadline passed before the call completed; it may still complete",
+        "the deadline passed before the call completed; the server may still complete the call",
     )
 }
 

@@ -45,7 +45,8 @@ impl FilterRequest {
             }
             (false, false) => {
                 return Err(invalid(
-                    "the filter has both an expression and prefixes; send one of them",
+                    "the filter has both an expression and prefixes; send either an expression or \
+                     prefixes",
                 ));
             }
         };

@@ -148,8 +148,8 @@ pub fn decode_error(status: Status) -> Status {
 /// Status: too many different filter expressions are in use.
 pub fn too_many_expressions() -> Status {
     Status::resource_exhausted(format!(
-        "reads and subscriptions use {FILTER_EXPRESSIONS_MAX} different filter expressions, \
-         which is the limit; use prefixes, or end some"
+        "reads and subscriptions use {FILTER_EXPRESSIONS_MAX} different filter expressions, which \
+         is the limit; use prefixes, or end some subscriptions"
     ))
 }
 
@@ -226,7 +226,7 @@ pub fn message_too_large(why: &str) -> Status {
 /// Status: appends that are not in the log yet fill their quota.
 pub fn append_quota_exhausted() -> Status {
     Status::resource_exhausted(format!(
-        "pending appends hold {APPENDS_BYTES_MAX} bytes, which is their quota; try again"
+        "appends in flight hold {APPENDS_BYTES_MAX} bytes, which is their quota; try again"
     ))
 }
 
@@ -238,16 +238,16 @@ pub fn receive_quota_exhausted() -> Status {
     ))
 }
 
-/// Status: a message was not complete in time.
+/// Status: a message did not arrive completely in time.
 pub fn message_timed_out() -> Status {
-    Status::deadline_exceeded("a message was not complete in time")
+    Status::deadline_exceeded("a message did not arrive completely in time")
 }
 
 /// Status: the last part of an append did not arrive in time.
 pub fn append_timed_out() -> Status {
     Status::aborted(
-        "Operation timed out: the last part of the append did not arrive in time; nothing of it \
-         was written",
+        "Operation timed out: the last part of the append did not arrive in time; the \
+         append was not written",
     )
 }
 
@@ -362,7 +362,7 @@ pub fn unknown_method(path: &str) -> Status {
 
 /// Status: the server shuts down.
 pub fn shutting_down() -> Status {
-    Status::unavailable("Server Is Not Ready: it is stopping; try again")
+    Status::unavailable("Server Is Not Ready: the server is stopping; try again")
 }
 
 /// Status of an engine failure, in key-value calls.
@@ -377,7 +377,8 @@ pub fn engine_status(error: &umbel::Error) -> Status {
         // `status` words the corruption of the event store.
         umbel::Error::Corruption { .. } => Status::data_loss(format!(
             "{}; restore the directory of the key-value store from a copy or from a checkpoint \
-             on another disk: backups and repairs of the event store do not include it",
+             on another disk: backups and repairs of the event store do not include keys and \
+             values",
             error.message_without_advice()
         )),
         umbel::Error::DiskFull { .. } => Status::resource_exhausted(text),

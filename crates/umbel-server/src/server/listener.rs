@@ -139,7 +139,7 @@ async fn accept_next(
                     Some(WaitingConnection { accepted: connection, evict_at: Instant::now() })
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection could not be accepted");
+                tracing::debug!(%error, "the server could not accept a connection");
                 // Too many files are open: a slot and a file descriptor are the same here.
                 let has_ended = registry.close_idle(IDLE_CONNECTION_TIME);
                 tokio::time::sleep(if has_ended { ACCEPT_RETRY_PAUSE } else { ACCEPT_PAUSE }).await;

@@ -37,14 +37,14 @@ impl DirectoryState {
         if now.is_removed {
             tracing::error!(
                 path,
-                "the directory of {what} was removed: stop the server and restore it"
+                "the directory of {what} was removed: stop the server and restore the directory"
             );
         } else if now.is_moved {
             tracing::warn!(
                 path,
                 path_now,
-                "the directory of {what} was moved: the server continues to use it; restart the \
-                 server to use the one now at the path"
+                "the directory of {what} was moved: the server continues to use the moved \
+                 directory; restart the server to use the directory now at the path"
             );
         } else {
             tracing::warn!(path, "the directory of {what} is at its path again");

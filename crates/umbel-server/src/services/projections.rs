@@ -85,8 +85,7 @@ async fn create(request: Request<CreateReq>) -> Result<Response<()>, Status> {
         Some(CreateMode::OneTime(())) => String::new(),
         None => {
             return Err(Status::invalid_argument(
-                "the request does not say how the projection runs; say one_time, transient or \
-                 continuous",
+                "the request has no mode of the projection; set one_time, transient or continuous",
             ));
         }
     };

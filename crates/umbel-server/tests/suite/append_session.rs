@@ -148,7 +148,7 @@ fn invalid_session_is_rejected_and_not_written() {
             (part("cart", -3, vec![record(1)]), "expected_revision"),
             (part("cart", i64::MIN, vec![record(1)]), "expected_revision"),
             (part("cart", -2, vec![schema(0)]), "format"),
-            (part("cart", -2, vec![schema(77)]), "77 is no schema format"),
+            (part("cart", -2, vec![schema(77)]), "77 is not a schema format"),
             (part("cart", -2, vec![AppendRecord::default()]), "format"),
             (part("cart", -2, vec![no_id]), "'seven' is not an event id"),
             (part("cart", -2, vec![elsewhere]), "another stream"),

@@ -333,7 +333,7 @@ fn slow_watch_is_evicted_without_blocking_others() {
         };
         assert!(update < 40, "{update}");
         assert_eq!(status.code(), Code::Aborted);
-        assert!(status.message().contains("scan again"), "{status:?}");
+        assert!(status.message().contains("watch again and then scan"), "{status:?}");
         let mut again = other.watch(WatchRequest::default()).await.unwrap();
         let started = event(&mut again).await.unwrap();
         assert_eq!(started, WatchEvent::Started(Started { sequence: last }));

@@ -135,6 +135,6 @@ fn expired_scan_says_where_to_resume_and_frees_its_snapshot() {
         };
         assert!(keys < 40, "{keys}");
         assert_eq!(ended.code(), Code::Aborted);
-        assert!(ended.message().contains("scan again from after"), "{ended:?}");
+        assert!(ended.message().contains("continue with a new scan after"), "{ended:?}");
     });
 }

@@ -22,7 +22,10 @@ fn group_with_a_colliding_joined_name_is_rejected() {
         let status = create(&client, of("orders::eu", "mail")).await.unwrap_err();
         assert_eq!(fact(&status, "exception"), "persistent-subscription-failed");
         let reason = fact(&status, "reason");
-        assert!(reason.contains("those of group 'eu::mail' on stream 'orders'"), "{reason}");
+        assert!(
+            reason.contains("the state streams of group 'eu::mail' on stream 'orders'"),
+            "{reason}"
+        );
         create(&client, of("orders::eu", "post")).await.unwrap();
         let status = create(&client, of(&"s".repeat(1000), "mail")).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);

@@ -153,7 +153,7 @@ async fn user(service: &Arc<ServerContext>, fields: &Value) -> Result<Value, Sta
         "enable" => user_service::change_user(service, user_service::Change::Enable, named()).await,
         other => {
             return Err(Status::invalid_argument(format!(
-                "{other} is no action on users; use create, enable, disable or delete"
+                "{other} is not an action on users; use create, enable, disable or delete"
             )));
         }
     };

@@ -151,7 +151,7 @@ fn check_same_origin(headers: &HeaderMap, reached: Option<&Authority>) -> Result
     if headers.contains_key(CSRF_HEADER) && is_json && is_from_here && is_origin {
         return Ok(());
     }
-    Err("changes come from the console's own pages only: as JSON, with the header \
+    Err("only the console's own pages can make changes: send JSON with the header \
          x-umbel-console\n")
 }
 
@@ -222,8 +222,11 @@ fn not_found(path: &str) -> HttpResponse {
 }
 
 fn not_allowed(methods: &'static str) -> HttpResponse {
-    let mut response =
-        text_response(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here\n");
+    let mut response = text_response(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this HTTP method is not allowed for this \
+             path\n",
+    );
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     response
 }

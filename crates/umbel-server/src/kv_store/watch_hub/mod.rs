@@ -110,8 +110,8 @@ impl WatchHub {
         self.remove_ended();
         if self.queues.len() >= self.watches_max {
             return Err(Status::resource_exhausted(format!(
-                "{} watches are open, which is the limit; end one, or watch a prefix that covers \
-                 several",
+                "{} watches are open, which is the limit; end a watch, or watch one prefix \
+                 instead of several",
                 self.watches_max
             )));
         }
@@ -239,8 +239,8 @@ fn changes_bytes(changes: &Changes) -> usize {
 
 fn lagged_status() -> Status {
     Status::aborted(
-        "the client is too slow for this watch, and its queued changes were dropped: scan again \
-         and watch from there, or watch with entries",
+        "the client is too slow for this watch, and the queued changes were dropped: watch again \
+         and then scan, or watch with entries",
     )
 }
 

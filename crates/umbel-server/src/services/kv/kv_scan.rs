@@ -120,8 +120,8 @@ impl ScanPages {
         }
         let seconds = self.call.kv.scan_time().as_secs();
         Status::aborted(format!(
-            "the scan took longer than {seconds} seconds, for which its snapshot is kept; scan \
-             again from after the last key received"
+            "the scan took longer than {seconds} seconds, the time limit of its snapshot; \
+             continue with a new scan after the last received key"
         ))
     }
 }

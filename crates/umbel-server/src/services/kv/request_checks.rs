@@ -37,8 +37,8 @@ pub fn find_keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
     found.ok_or_else(|| {
         let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
         Status::not_found(format!(
-            "there is no keyspace '{shown}'; CreateKeyspace creates it, ListKeyspaces lists the \
-             existing ones"
+            "there is no keyspace '{shown}'; CreateKeyspace creates a keyspace, ListKeyspaces \
+             lists existing keyspaces"
         ))
     })
 }
@@ -83,8 +83,8 @@ fn check_range(range: &KeyRange) -> Result<(), Status> {
     check_bound("end of the range", &range.end)?;
     if range.end.is_empty() {
         return Err(Status::invalid_argument(
-            "a range to delete has no end, unlike a scan's range it needs one: name a key after \
-             the last one to delete, such as the byte FF, which follows all UTF-8 text",
+            "a range to delete has no end, but needs an end, unlike the range of a scan: name a \
+             key after the last key to delete, such as the byte FF, which follows all UTF-8 text",
         ));
     }
     if range.start >= range.end {
@@ -135,7 +135,12 @@ fn kind_bytes(kind: &OperationKind) -> usize {
 /// Returns the bytes of an operation's keys and value. Fails if it is invalid.
 fn check_kind(kind: Option<&OperationKind>) -> Result<usize, Status> {
     fail_point!("kv-accept-missing-kind", kind.is_none(), |_| Ok(0));
-    let nothing = || Status::invalid_argument("it has neither put, delete nor delete_range");
+    let nothing = || {
+        Status::invalid_argument(
+            "the operation has neither put, delete nor \
+         delete_range",
+        )
+    };
     let kind = kind.ok_or_else(nothing)?;
     match kind {
         OperationKind::Put(entry) => check_put(&entry.key, &entry.value),
@@ -167,7 +172,7 @@ fn check_batch(batch: &BatchRequest) -> Result<usize, Status> {
     if bytes > KV_BATCH_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
             "the batch has {bytes} bytes of keys and values; the limit is {KV_BATCH_BYTES_MAX}; \
-             split it"
+             split the batch"
         )));
     }
     Ok(bytes)
@@ -239,7 +244,7 @@ fn reserve_share(budget: &Arc<InboundQuota>, bytes: usize) -> Result<QuotaShare,
         return Ok(share);
     }
     Err(Status::resource_exhausted(format!(
-        "pending writes hold {APPENDS_BYTES_MAX} bytes, which is their quota; try again"
+        "writes in flight hold {APPENDS_BYTES_MAX} bytes, which is their quota; try again"
     )))
 }
 

@@ -33,15 +33,18 @@ pub enum GroupChange {
 /// Fails if the group cannot be created beside these.
 fn check_creatable(key: &GroupKey, configs: &GroupConfigs) -> Result<(), Status> {
     if configs.len() >= GROUPS_MAX {
-        let full = format!("There are {GROUPS_MAX} groups already; delete one.");
+        let full = format!(
+            "The server has {GROUPS_MAX} groups, which is the limit; delete a \
+             group first."
+        );
         return Err(grpc_status::group_failed(key, &full));
     }
     key.check_names()?;
     match configs.keys().find(|other| other.shares_streams_with(key)) {
         Some(other) => {
             let taken = format!(
-                "Its state streams would collide with those of group '{}' on stream '{}'; choose \
-                 another name.",
+                "The group's state streams would collide with the state streams of group '{}' on \
+                 stream '{}'; choose another name.",
                 other.group,
                 other.source()
             );

@@ -141,7 +141,7 @@ async fn replay(
     let key = parse_key(stream, options.group_name)?;
     let before = match options.stop_at_option {
         Some(StopAt::StopAt(revision)) => u64::try_from(revision).map_err(|_| {
-            Status::invalid_argument("the revision to stop at is negative; say 0 or more")
+            Status::invalid_argument("the revision to stop at is negative; send 0 or more")
         })?,
         Some(StopAt::NoLimit(())) | None => u64::MAX,
     };
@@ -314,7 +314,7 @@ fn parse_command(id: ConsumerId, content: ReadReqContent) -> Result<Option<Group
         }
         ReadReqContent::Options(_) => {
             return Err(Status::invalid_argument(
-                "the group was already named; one call joins one group",
+                "the call has named its group already; one call joins one group",
             ));
         }
     }))

@@ -84,7 +84,8 @@ async fn read_session(
         for record in records {
             if !record.stream.is_empty() && record.stream != shown {
                 return Err(invalid(
-                    "a record of a session names another stream than its request; leave it out",
+                    "a record of a session names another stream than its request; leave the \
+                     record's stream out",
                 ));
             }
             transaction.add(index, NewRecord::from_message(record, || service.event_id())?)?;

@@ -74,16 +74,16 @@ impl BatchResponseBuilder {
 
     /// Builds the response to a batch whose deadline passed first.
     pub fn time_out(self) -> BatchAppendResp {
-        let message = "Timeout: the deadline passed before the append completed; it may still \
-            complete";
+        let message = "Timeout: the deadline passed before the append completed; the server may \
+             still complete the append";
         let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &());
         self.respond(Outcome::Error(error))
     }
 
     /// Builds the response to a batch whose last part did not arrive in time.
     pub fn expire(self) -> BatchAppendResp {
-        let message = "Timeout: the last part of the batch did not arrive in time; nothing of it \
-            was written";
+        let message = "Timeout: the last part of the batch did not arrive in time; the batch was \
+             not written";
         let error = detailed_status(Code::DeadlineExceeded, message, "Timeout", &());
         self.respond(Outcome::Error(error))
     }

@@ -57,7 +57,7 @@ impl NewRecord {
             Ok(format) => format,
             Err(_) => {
                 return Err(invalid(format!(
-                    "{} is no schema format; set JSON (1), PROTOBUF (2), AVRO (3) or BYTES (4)",
+                    "{} is not a schema format; set JSON (1), PROTOBUF (2), AVRO (3) or BYTES (4)",
                     schema.format
                 )));
             }
@@ -244,8 +244,8 @@ mod tests {
         let cases = [
             (AppendRecord { schema: None, ..message(1) }, "format"),
             (message(0), "format"),
-            (message(5), "5 is no schema format"),
-            (message(-1), "-1 is no schema format"),
+            (message(5), "5 is not a schema format"),
+            (message(-1), "-1 is not a schema format"),
             (
                 AppendRecord { record_id: Some("7".to_string()), ..message(1) },
                 "'7' is not an event id",

@@ -257,8 +257,8 @@ impl BatchAppendCall {
         } else {
             if !is_final && self.open.len() >= BATCHES_OPEN_MAX {
                 return Err(Status::resource_exhausted(format!(
-                    "{BATCHES_OPEN_MAX} batches are open, which is the limit; complete some \
-                     before starting others"
+                    "{BATCHES_OPEN_MAX} batches are incomplete, which is the limit; complete \
+                     batches before starting further ones"
                 )));
             }
             let batch = self.start_batch(part, refusal);
@@ -274,8 +274,8 @@ impl BatchAppendCall {
             self.finish(id, begun);
         } else if self.bytes > BATCHES_BYTES_MAX && self.in_flight.is_empty() {
             return Err(Status::resource_exhausted(format!(
-                "open batches exceed {BATCHES_BYTES_MAX} bytes; complete some before starting \
-                 others"
+                "incomplete batches exceed {BATCHES_BYTES_MAX} bytes; complete batches before \
+                 starting further ones"
             )));
         }
         Ok(())
