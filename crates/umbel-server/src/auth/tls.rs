@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn certificate_outside_its_validity_is_reported_once() {
         for (years, why) in
-            [((1990, 2001), "expires at 2001-01-01"), ((3000, 4000), "valid from 3000-01-01")]
+            [((1990, 2001), "expired at 2001-01-01"), ((3000, 4000), "valid from 3000-01-01")]
         {
             let pem = generate_valid(years.0, years.1);
             let certificates = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
@@ -415,6 +415,6 @@ mod tests {
         tls.reload();
         tls.reload();
         let reports = certificates.reports();
-        assert!(reports.len() == 1 && reports[0].contains("expires at 1972-01-01"), "{reports:?}");
+        assert!(reports.len() == 1 && reports[0].contains("expired at 1972-01-01"), "{reports:?}");
     }
 }
