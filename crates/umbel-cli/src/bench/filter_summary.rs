@@ -221,10 +221,9 @@ fn sentence(name: &str, counted: &BenchmarkTotals, settings: &Settings) -> Optio
             "{done} entries of {size} were written in random order, {rate} a second ({time} each)."
         ),
         "overwrite" => format!("{done} entries were overwritten, {rate} a second."),
-        "readrandom" => format!(
-            "A random key was read in {time}; {found} of the random keys were \
-         present."
-        ),
+        "readrandom" => {
+            format!("A random key was read in {time}; {found} of the random keys were present.")
+        }
         "readmissing" => format!("An absent key between present ones was looked up in {time}."),
         "readhot" => format!("A key among the first hundredth was read in {time}."),
         "multireadrandom" => format!(

@@ -23,14 +23,12 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["seekordered"], "is not a benchmark of Umbel; run seekrandom or readseq"),
     (
         &["randomtransaction", "randomreplacekeys"],
-        "measures transactions, which Umbel does not \
-         have; run updaterandom",
+        "measures transactions, which Umbel does not have; run updaterandom",
     ),
     (&["backup", "restore"], "copies a store; use `umbel checkpoint`"),
     (
         &["heapprofile", "sstables", "memstats"],
-        "prints internals of RocksDB; run stats or \
-         levelstats",
+        "prints internals of RocksDB; run stats or levelstats",
     ),
     (&["compact0", "compact1"], "compacts one level; run compact, which compacts all levels"),
 ];

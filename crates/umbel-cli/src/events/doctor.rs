@@ -429,10 +429,8 @@ async fn write(
         _ => None,
     };
     if found.and_then(event_id) != Some(id) {
-        let message = format!(
-            "the event appended to {PROBE_STREAM} was not in a read of that \
-             stream"
-        );
+        let message =
+            format!("the event appended to {PROBE_STREAM} was not in a read of that stream");
         return Ok((FindingState::Wrong, message));
     }
     let options = DeleteOptions {

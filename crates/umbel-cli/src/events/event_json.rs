@@ -78,9 +78,9 @@ impl EventLine {
     ) -> Result<EventLine, String> {
         if line.trim_ascii_start().starts_with(b"[") {
             // It would be taken for the values of the fields, in their order.
-            return Err("is not an event: the line is a JSON array, but must be an \
-                 object"
-                .to_string());
+            return Err(
+                "is not an event: the line is a JSON array, but must be an object".to_string()
+            );
         }
         let written: EventInput = serde_json::from_slice(line).map_err(|error| {
             let text = error.to_string();

@@ -88,8 +88,7 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
         true => {
             format!("no event is damaged: move {shown}/index away: {INDEX_IS_REBUILT}")
         }
-        false => "restore the store from a backup, or save the readable events with `umbel \
-             repair`"
+        false => "restore the store from a backup, or save the readable events with `umbel repair`"
             .to_string(),
     };
     Err(CommandError::Damaged(format!(

@@ -51,8 +51,7 @@ pub fn read(path: &Path) -> CommandResult<LoadedFilter> {
     let name = path.display();
     let damaged = |reason: &dyn std::fmt::Display| {
         CommandError::Damaged(format!(
-            "the filter file {name} is damaged: {reason}; build the \
-             filter again"
+            "the filter file {name} is damaged: {reason}; build the filter again"
         ))
     };
     let file_bytes = bytes.len() as u64;

@@ -96,8 +96,7 @@ pub fn check_file(
     let len = file.len()?;
     if len < wanted.len {
         let reason = format!(
-            "the file ends here, but should have {} bytes by the manifest of the \
-             backup",
+            "the file ends here, but should have {} bytes by the manifest of the backup",
             wanted.len
         );
         return Err(umbel::Error::corruption(path, len, reason).into());

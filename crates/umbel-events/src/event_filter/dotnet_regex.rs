@@ -208,8 +208,7 @@ impl<'a> Translator<'a> {
                 None => {
                     return self.syntax_error(
                         self.offset,
-                        "the name of the Unicode property \
-                     is not closed",
+                        "the name of the Unicode property is not closed",
                     );
                 }
             },
@@ -381,8 +380,7 @@ impl<'a> Translator<'a> {
             // The engine would swap the two numbers.
             return self.syntax_error(
                 self.offset,
-                "the minimum of the repetition is greater than \
-                 its maximum",
+                "the minimum of the repetition is greater than its maximum",
             );
         }
         match self.complexity.preceding {

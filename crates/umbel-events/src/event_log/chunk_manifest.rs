@@ -317,8 +317,7 @@ impl ChunkManifest {
             return Err(Error::corruption(
                 path,
                 BYTES_MAX,
-                "the file is too long for a chunk \
-                 manifest",
+                "the file is too long for a chunk manifest",
             ));
         }
         let mut bytes = vec![0; len as usize];

@@ -33,8 +33,7 @@ impl IndexMarker {
         };
         read.ok_or_else(|| {
             Error::invalid(format!(
-                "keyspace '{keyspace}' of the index has a marker that is not a \
-                 position"
+                "keyspace '{keyspace}' of the index has a marker that is not a position"
             ))
         })
     }

@@ -74,8 +74,7 @@ impl Index {
             false => db.keyspace(name, wanted.clone()),
             true => db.existing_keyspace(name)?.ok_or_else(|| {
                 Error::invalid(format!(
-                    "the index has no keyspace '{name}'; open the event store \
-                     for writing once"
+                    "the index has no keyspace '{name}'; open the event store for writing once"
                 ))
             }),
         };

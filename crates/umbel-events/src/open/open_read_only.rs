@@ -91,8 +91,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         }
     }
     let reason = format!(
-        "a writer changed the event store during each of {ATTEMPTS_MAX} attempts \
-         to open it"
+        "a writer changed the event store during each of {ATTEMPTS_MAX} attempts to open it"
     );
     Err(umbel::Error::Stale { path, reason }.into())
 }

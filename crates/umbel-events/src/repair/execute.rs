@@ -177,8 +177,7 @@ fn unused_folder_number(env: &Env, folder: &Path) -> Result<u64> {
     next.ok_or_else(|| {
         let name = damaged_folder_name(newest);
         Error::invalid(format!(
-            "there is no free number after the directory {name}; rename that \
-             directory"
+            "there is no free number after the directory {name}; rename that directory"
         ))
     })
 }

@@ -60,7 +60,8 @@ pub fn belongs_to_log(
     for (number, sampled, known) in denied {
         let found = &mut survey.chunks[number];
         if found.damage.is_none() && known == 0 && sampled >= DENIED_EVENTS_MIN {
-            let reason = "the index knows none of its events: the file belongs to another store";
+            let reason = "the index knows none of the chunk's events: the file belongs to another \
+                 store";
             found.damage = Some(reason.to_string());
             found.is_foreign = true;
             found.entry.ended = Some(ChunkEnd::EMPTY);

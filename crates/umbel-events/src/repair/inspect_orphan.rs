@@ -245,7 +245,7 @@ fn inspect_scavenged(
     let entry = ChunkEntry { id, start, capacity: extent, key: 0, ended: Some(ended), scavenged };
     let damage = match read {
         Ok(_) if saved.lost.is_empty() => None,
-        Ok(_) => Some(format!("log/{}: events in it are damaged", file.name)),
+        Ok(_) => Some(format!("log/{}: events in the file are damaged", file.name)),
         Err(error) => Some(damage_text(error.into(), folder)?),
     };
     // If the last events are lost, their positions are unknown.

@@ -139,13 +139,9 @@ pub fn damage_text(error: Error, folder: &Path) -> Result<String> {
 pub fn survey_log(env: &Env, folder: &Path) -> Result<LogSurvey> {
     let manifest = match ChunkManifest::exists(env, folder)? {
         true => ChunkManifest::read(env, folder).map_err(Error::from),
-        false => Err(umbel::Error::corruption(
-            &folder.join("CHUNKS"),
-            0,
-            "the file is \
-             missing",
-        )
-        .into()),
+        false => {
+            Err(umbel::Error::corruption(&folder.join("CHUNKS"), 0, "the file is missing").into())
+        }
     };
     let (manifest, manifest_damage) = match manifest {
         Ok(manifest) => (manifest, None),
@@ -450,7 +446,7 @@ fn check_replaced_scavenged(
     );
     match saved.lost.first() {
         None => Ok(()),
-        Some(_) => Err(umbel::Error::corruption(&path, 0, "events in it are damaged").into()),
+        Some(_) => Err(umbel::Error::corruption(&path, 0, "events in the file are damaged").into()),
     }
 }
 

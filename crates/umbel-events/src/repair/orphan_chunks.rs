@@ -180,8 +180,7 @@ fn use_other_version(
         *found = FoundChunk { is_unsynced, ..FoundChunk::new(*entry, damage) };
         survey.manifest_damage.get_or_insert_with(|| {
             format!(
-                "the chunk manifest is an older copy: the chunk of log/{name} was rewritten \
-                 later"
+                "the chunk manifest is an older copy: the chunk of log/{name} was rewritten later"
             )
         });
     }
@@ -256,7 +255,8 @@ fn missing_chunk(id: u64, start: u64, next: &ChunkEntry) -> FoundChunk {
     let (capacity, ended) = (next.start - start, Some(ChunkEnd::EMPTY));
     let missing = ChunkEntry { id, start, capacity, key: 0, ended, scavenged: None };
     let damage = format!(
-        "no file has its id, nor that of another chunk before chunk {}; they may have been empty",
+        "no file has the chunk's id, nor the id of another chunk before chunk {}; these chunks \
+         may have been empty",
         next.id
     );
     let mut missing = FoundChunk::new(missing, Some(damage));

@@ -94,8 +94,10 @@ pub fn match_damaged(
     // A chunk whose own file is empty may be under another name.
     for entry in survey.skipped.iter().filter(|entry| others.iter().any(|o| o.id == entry.id)) {
         let entry = ChunkEntry { ended: Some(ChunkEnd::EMPTY), ..*entry };
-        let damage =
-            format!("its file is empty, but by its header another file is chunk {}", entry.id);
+        let damage = format!(
+            "the chunk's file is empty, but another file is by its header chunk {}",
+            entry.id
+        );
         let at = survey.chunks.partition_point(|found| found.entry.id < entry.id);
         let found = FoundChunk { is_foreign: true, ..FoundChunk::new(entry, Some(damage)) };
         survey.chunks.insert(at, found);

@@ -28,7 +28,8 @@ use crate::types::event::{EventId, NewEvent, Position};
 const UNKNOWN_TYPE: &str = "$lost";
 
 /// Description of an index whose streams differ from those of the event log.
-const OTHER_INDEX: &str = "its contents differ from the event log: it belongs to another store";
+const OTHER_INDEX: &str = "the contents of the index differ from the event log: the index belongs \
+     to another store";
 
 /// Plan of a repair.
 #[derive(Debug)]
@@ -132,7 +133,9 @@ impl RepairPlan {
         plan.streams = known.streams;
         plan.note_lost(env, folder, &survey)?;
         plan.report.index = match index_damage {
-            None if survey.is_damaged() => Some("it is made of the event log".to_string()),
+            None if survey.is_damaged() => {
+                Some("the index is derived from the event log".to_string())
+            }
             damage => damage,
         };
         Ok(plan)

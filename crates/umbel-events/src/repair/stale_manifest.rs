@@ -155,5 +155,6 @@ fn discard_from(survey: &mut LogSurvey, number: usize, reason: &str) {
     survey.short_files.retain(|entry| entry.id < id);
     survey.manifest.next_id = id;
     survey.is_tail_lost = true;
-    survey.manifest_damage = Some(format!("it is of another copy of this store: {reason}"));
+    survey.manifest_damage =
+        Some(format!("the chunk manifest belongs to another copy of this store: {reason}"));
 }

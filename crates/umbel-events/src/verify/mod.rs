@@ -173,8 +173,7 @@ fn check_indexed(shared: &StoreInner, frame: &Frame<'_>) -> Result<()> {
     };
     let Some(head) = shared.index.head(frame.stream)? else {
         return wrong(format!(
-            "the stream has an event at position {position}, but the index has \
-             no event there"
+            "the stream has an event at position {position}, but the index has no event there"
         ));
     };
     let indexed = match revision {

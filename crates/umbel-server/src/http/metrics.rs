@@ -62,8 +62,7 @@ fn add_memory(registry: &mut Registry, service: &ServerContext) {
     gauge(
         registry,
         "appends_bytes",
-        "Bytes of received appends and writes that are not in a log \
-         yet",
+        "Bytes of received appends and writes that are not in a log yet",
         appends,
     );
     let receiving = service.receive_quota.used_bytes() as f64;

@@ -90,8 +90,7 @@ async fn stop_scavenge(
 async fn shutdown(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
     if !service.request_stop() {
         return Err(Status::unimplemented(
-            "this server is embedded in a program; only that program \
-             can stop the server",
+            "this server is embedded in a program; only that program can stop the server",
         ));
     }
     Ok(Response::new(()))

@@ -224,8 +224,7 @@ fn not_found(path: &str) -> HttpResponse {
 fn not_allowed(methods: &'static str) -> HttpResponse {
     let mut response = text_response(
         StatusCode::METHOD_NOT_ALLOWED,
-        "this HTTP method is not allowed for this \
-             path\n",
+        "this HTTP method is not allowed for this path\n",
     );
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
     response

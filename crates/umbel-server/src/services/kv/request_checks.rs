@@ -135,12 +135,8 @@ fn kind_bytes(kind: &OperationKind) -> usize {
 /// Returns the bytes of an operation's keys and value. Fails if it is invalid.
 fn check_kind(kind: Option<&OperationKind>) -> Result<usize, Status> {
     fail_point!("kv-accept-missing-kind", kind.is_none(), |_| Ok(0));
-    let nothing = || {
-        Status::invalid_argument(
-            "the operation has neither put, delete nor \
-         delete_range",
-        )
-    };
+    let nothing =
+        || Status::invalid_argument("the operation has neither put, delete nor delete_range");
     let kind = kind.ok_or_else(nothing)?;
     match kind {
         OperationKind::Put(entry) => check_put(&entry.key, &entry.value),

@@ -34,8 +34,7 @@ pub enum GroupChange {
 fn check_creatable(key: &GroupKey, configs: &GroupConfigs) -> Result<(), Status> {
     if configs.len() >= GROUPS_MAX {
         let full = format!(
-            "The server has {GROUPS_MAX} groups, which is the limit; delete a \
-             group first."
+            "The server has {GROUPS_MAX} groups, which is the limit; delete a group first."
         );
         return Err(grpc_status::group_failed(key, &full));
     }
