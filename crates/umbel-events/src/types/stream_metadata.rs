@@ -125,8 +125,8 @@ fn check_acl_bytes(
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "{key} in {} has {bytes} bytes, but may have {ACL_BYTES_MAX}; name groups in place of \
-         users",
+        "{key} in {} has {bytes} bytes, but may have at most {ACL_BYTES_MAX}; name \
+         groups instead of users",
         place()
     )))
 }

@@ -222,7 +222,7 @@ mod tests {
             one(&mut records).unwrap_err().starts_with("6: the line is not valid JSON at byte 7")
         );
         assert!(one(&mut records).unwrap_err().starts_with("7: the object has neither \"key\""));
-        assert!(one(&mut records).unwrap_err().starts_with("8: it has both \"key\""));
+        assert!(one(&mut records).unwrap_err().starts_with("8: the object has both \"key\""));
         assert_eq!(one(&mut records), Err("end".to_string()));
     }
 }
