@@ -289,7 +289,9 @@ mod tests {
         assert!(refused(&of(vec![])).contains("no operations"));
         let message = refused(&of(vec![fine(), put(vec![], vec![])]));
         assert!(message.contains("operation 1: the key is empty"), "{message}");
-        assert!(refused(&of(vec![kv::Operation::default()])).contains("operation 0: the operation has"));
+        assert!(
+            refused(&of(vec![kv::Operation::default()])).contains("operation 0: the operation has")
+        );
         let long = put(vec![0; KEY_BYTES_MAX + 1], vec![]);
         assert!(refused(&of(vec![long])).contains("65537 bytes; the limit is 65536"));
         let large = put(vec![1], vec![0; KV_VALUE_BYTES_MAX + 1]);
