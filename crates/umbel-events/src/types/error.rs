@@ -196,13 +196,11 @@ impl fmt::Display for Error {
                 "event {id} has {bytes} bytes of data and metadata, but may have at most \
                  {max_bytes}; store large data elsewhere and let the event name its place"
             ),
-            Error::TooLarge { event: None, bytes, max_bytes } => {
-                write!(
-                    f,
-                    "the append takes {bytes} bytes, but may take at most {max_bytes}; append its \
-                     events in parts"
-                )
-            }
+            Error::TooLarge { event: None, bytes, max_bytes } => write!(
+                f,
+                "the append takes {bytes} bytes, but may take at most {max_bytes}; append its \
+                 events in parts"
+            ),
             Error::UndeleteTooLarge { stream, bytes, max_bytes } => write!(
                 f,
                 "the append takes {bytes} bytes with the metadata of the deleted streams that it \
@@ -222,8 +220,7 @@ impl fmt::Display for Error {
             Error::RegexTooExpensive { expression, name } => write!(
                 f,
                 "the expression '{}' takes more than {EXPRESSION_BACKTRACKS_MAX} backtracking \
-                 steps on \
-                 '{}'; write it without repetitions of repetitions, or use prefixes",
+                 steps on '{}'; write it without repetitions of repetitions, or use prefixes",
                 shorten(expression),
                 shorten(name)
             ),

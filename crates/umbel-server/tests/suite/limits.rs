@@ -118,14 +118,8 @@ fn documentation_page_states_the_limits() {
         ("connections", written(limits::CONNECTIONS_MAX)),
         ("connections that the system", written(limits::BACKLOG as usize)),
         ("pages of one connection", limits::PAGES_MAX.to_string()),
-        (
-            "remaining bytes that the server discards",
-            format!("{} MiB", limits::DISCARD_BYTES_MAX >> 20),
-        ),
-        (
-            "remaining bytes that the server discards",
-            format!("{} s, and", limits::DISCARD_TIME.as_secs()),
-        ),
+        ("remaining bytes", format!("{} MiB", limits::DISCARD_BYTES_MAX >> 20)),
+        ("remaining bytes", format!("{} s, and", limits::DISCARD_TIME.as_secs())),
         ("bytes of all messages", format!("{} MiB", limits::RECEIVE_BYTES_MAX >> 20)),
         ("bytes of all messages", format!("{} KiB", limits::RECEIVE_BYTES_FREE >> 10)),
         ("one message of a call", format!("{} MiB", limits::SMALL_MESSAGE_BYTES_MAX >> 20)),
