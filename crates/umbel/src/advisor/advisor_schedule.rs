@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-/// Interval between decisions while there are reads.
+/// Interval between decisions of the advisor while clients read.
 const WAIT: Duration = Duration::from_secs(1);
-/// Longest interval while there are no reads.
+/// Longest interval between decisions of the advisor while no client reads.
 const WAIT_MAX: Duration = Duration::from_secs(64);
 
-/// Time of the next decision. Guarded by the work lock.
+/// Time of the advisor's next decision, guarded by the work lock.
 #[derive(Debug)]
 pub struct AdvisorSchedule {
     began_at: Duration,
     wait: Duration,
-    /// Gets of all keyspaces at the last decision.
+    /// Number of gets of all keyspaces at the advisor's last decision.
     gets: u64,
 }
 
@@ -23,13 +23,13 @@ impl Default for AdvisorSchedule {
 }
 
 impl AdvisorSchedule {
-    /// Time until the next decision is due.
+    /// Time until the advisor's next decision is due.
     pub fn remaining(&self, now: Duration) -> Duration {
         self.began_at.saturating_sub(now)
     }
 
     /// Claims the decision that is due at `now`, after `gets` gets, so that no other thread makes
-    /// it too.
+    /// the same decision.
     pub fn begin(&mut self, now: Duration, gets: u64) {
         let is_read = gets != self.gets;
         self.gets = gets;

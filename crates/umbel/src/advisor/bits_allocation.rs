@@ -1,6 +1,7 @@
 //! Sizes of second filters, chosen so that all filters together pass as few absent keys as their
-//! memory allows. This is Monkey's optimum (Dayan, Athanassoulis, Idreos, SIGMOD 2017). It uses
-//! counts of the absent keys that reach each level instead of an even spread.
+//! memory allows. The sizes are Monkey's optimum (Dayan, Athanassoulis, Idreos, SIGMOD 2017). Where
+//! Monkey assumes evenly spread lookups, this code uses counts of the absent keys that reach each
+//! level.
 //!
 //! With `b` bits per key a filter passes about `2^(-b/alpha)` of the absent keys. The sum over the
 //! levels of `absent * rate` is least, for a given sum of `keys * bits`, where each rate is `lambda
@@ -8,21 +9,21 @@
 
 use umbel_filter::FilterKind;
 
-/// Smallest and largest bits per key of a second blocked Bloom filter that are worth building. A
-/// level that is rarely probed gets a plain filter only.
+/// Smallest and largest number of bits per key for which a second blocked Bloom filter is built. A
+/// level that is rarely probed gets no second filter.
 const BLOCKED_BITS: (f64, f64) = (4.0, 24.0);
-/// Smallest and largest fingerprint bits of a fuse filter.
+/// Smallest and largest number of fingerprint bits of a fuse filter.
 const FUSE_BITS: (f64, f64) = (4.0, 16.0);
 /// Bits of memory for each bit of a fuse filter's fingerprint.
 const FUSE_SPACE: f64 = 1.13;
-/// Extra cost of a probe of these kinds over a probe of 512-bit blocks, in instructions.
+/// Extra cost of a probe of a fuse filter over a probe of 512-bit blocks, in instructions.
 const FUSE_COST: f64 = 35.0;
 const RIBBON_COST: f64 = 90.0;
-/// A kind with a more expensive probe pays off where it saves at least this multiple of the extra
-/// cost.
+/// A filter kind with a more expensive probe pays off where it saves at least this multiple of its
+/// extra cost.
 const COST_RATIO_MIN: f64 = 2.0;
-/// Difference of the false-positive rates of a plain filter of ten bits and a fuse filter of the
-/// same size, about.
+/// Approximate difference of the false-positive rates of a plain filter of ten bits per key and a
+/// fuse filter of the same size.
 const FUSE_SAVES: f64 = 0.006;
 /// Bisection steps for lambda.
 const BISECTION_STEPS: usize = 80;
@@ -33,16 +34,16 @@ const BITS_DIFFERENCE_MIN: f64 = 0.2;
 /// Predicted state of a level.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LevelLoad {
-    /// Number of its keys.
+    /// Number of keys of the level.
     pub keys: f64,
-    /// Number of recent lookups of keys that it lacks.
+    /// Number of recent lookups of keys that the level lacks.
     pub absent_reads: f64,
-    /// Bits per key of its plain filters.
+    /// Bits per key of the level's plain filters.
     pub plain_bits: f64,
-    /// Whether there is no level below it.
+    /// Whether the level is the last one.
     pub is_last: bool,
-    /// Whether its tables live long and a false positive is expensive. Then it gets a smaller kind
-    /// that takes longer to build and to probe.
+    /// Whether the level gets a smaller filter kind that takes longer to build and to probe. Such a
+    /// kind suits tables that live long and false positives that are expensive.
     pub is_dense: bool,
 }
 
@@ -78,11 +79,12 @@ impl LevelLoad {
 }
 
 /// Bits per halving of the false-positive rate, and constant offset, of a filter of 512-bit blocks.
-/// They hold for rates between one in ten and one in a thousand.
+/// The slope and the offset hold for rates between one in ten and one in a thousand.
 const BLOCKED_SLOPE: f64 = 1.683;
 const BLOCKED_OFFSET: f64 = -1.28;
 
-/// Extra cost of a probe of a second filter of this kind over a plain one, in instructions.
+/// Extra cost of a probe of a second filter of this kind over a probe of a plain filter, in
+/// instructions.
 pub fn probe_cost(kind: FilterKind) -> f64 {
     match kind {
         FilterKind::BinaryFuse => FUSE_COST,
@@ -91,14 +93,14 @@ pub fn probe_cost(kind: FilterKind) -> f64 {
     }
 }
 
-/// Whether a dense kind saves more than it costs, where a false positive costs `read_cost`
-/// instructions.
+/// Whether a fuse filter saves enough false reads to pay for its expensive probes, if a false
+/// positive costs `read_cost` instructions.
 pub fn dense_filter_pays(read_cost: f64) -> bool {
     FUSE_SAVES * read_cost >= COST_RATIO_MIN * FUSE_COST
 }
 
-/// Bits per key of each level that pass the fewest absent keys, within `memory` bits in total. 0
-/// for a level without lookups.
+/// Bits per key for each level with which the filters pass the fewest absent keys, within `memory`
+/// bits in total. A level without lookups gets 0.
 pub fn allocate_bits(levels: &[LevelLoad], memory: f64) -> Vec<f64> {
     let is_probed = |load: &LevelLoad| load.keys > 0.0 && load.absent_reads > 0.0;
     let at = |lambda: f64| -> Vec<f64> {
@@ -121,7 +123,8 @@ pub fn allocate_bits(levels: &[LevelLoad], memory: f64) -> Vec<f64> {
     at((-fits).exp2())
 }
 
-/// The second filter of a level's new tables, where one pays off: its kind and bits per key.
+/// Kind and bits per key of the second filter for a level's new tables; `None` if no second filter
+/// pays off.
 pub fn second_filter_bits(load: &LevelLoad, bits: f64) -> Option<(FilterKind, f64)> {
     if bits <= 0.0 || load.plain_bits <= 0.0 {
         return None;

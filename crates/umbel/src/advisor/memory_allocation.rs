@@ -1,34 +1,36 @@
-//! Choice of the filters that stay in memory, for as few false reads as the memory allows.
+//! Chooses the filters that stay in memory, for as few false reads as the memory allows.
 //!
-//! Each level offers up to three selections: nothing, its tables' plain filters, or their second
-//! ones. A filter that saves less than one read in a thousand gets is omitted, regardless of
-//! memory.
+//! Each level offers up to three selections: nothing, its tables' plain filters, or its tables'
+//! second filters. A filter that saves less than one read in a thousand gets is not kept, even if
+//! memory is free.
 //!
-//! The other levels start with the smaller of their filters, which fit as all plain ones do. Then
-//! the step to the better filter that saves most reads per byte comes first. This is the optimum
-//! except for the last step, which does not fit (Dantzig, 1957). Where the gain over all plain
-//! filters, or over the current selection, is small, the latter stays.
+//! Every level whose filters are kept starts with the smaller of its two filters; these always fit,
+//! since all plain filters do. Then levels step to the larger filter, the step that saves most
+//! reads per byte first. The result is the optimum except for the first step that does not fit
+//! (Dantzig, 1957). The current selection, or that of all plain filters, stays unless the result
+//! saves at least 5 % of the false reads.
 
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::version::read_stats::LevelReads;
 
 /// Smallest number of gets for a decision.
 pub const GETS_MIN: f64 = 8192.0;
-/// Filters of a level are omitted where its lookups of absent keys fall below this share of all
-/// gets.
+/// Filters of a level are omitted if the level's lookups of absent keys fall below this share of
+/// all gets.
 const OMITTED_BELOW: f64 = 0.001;
-/// Omitted filters are kept again above this share of all gets. Between the two limits the
-/// selection does not change, which avoids oscillation.
+/// Omitted filters of a level are kept again if its lookups of absent keys exceed this share of all
+/// gets. Between `OMITTED_BELOW` and `KEPT_ABOVE` the selection does not change, which avoids
+/// oscillation.
 const KEPT_ABOVE: f64 = 0.003;
-/// Largest share of the current false reads at which other filters are worth reading from disk.
+/// Other filters are read from disk only if they reduce the false reads to less than this share.
 const HYSTERESIS: f64 = 0.95;
 
-/// Number of false reads in `gets` gets up to which an omitted filter counts as omitted rightly.
+/// Number of false reads in `gets` gets up to which it counts as right that a filter is omitted.
 pub fn omitted_below(gets: f64) -> f64 {
     64.0 + 2.0 * KEPT_ABOVE * gets
 }
 
-/// Number of absent lookups in `gets` gets that is negligible.
+/// Number of lookups of absent keys in `gets` gets that is negligible.
 pub fn negligible_bytes(gets: f64) -> f64 {
     OMITTED_BELOW * gets
 }
@@ -36,19 +38,20 @@ pub fn negligible_bytes(gets: f64) -> f64 {
 /// Filter options of the tables of a level.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FilterOption {
-    /// Bytes of their plain filters, and the false-positive rate of these.
+    /// Bytes and false-positive rate of the tables' plain filters.
     pub plain: (u64, f64),
-    /// The same with second filters, where tables have them; `None` where few do.
+    /// Bytes and false-positive rate with the tables' second filters; `None` if few tables have
+    /// second filters.
     pub second: Option<(u64, f64)>,
-    /// Extra cost of a probe of a second filter over a plain one, in false reads.
+    /// Extra cost of a probe of a second filter over a probe of a plain filter, in false reads.
     pub second_cost: f64,
-    /// Recent lookups in these tables.
+    /// Recent lookups in the tables of the level.
     pub reads: LevelReads,
     /// Recent gets of all levels.
     pub gets: f64,
-    /// Current selection.
+    /// Current selection of filters.
     pub current: FilterSelection,
-    /// Whether too little is known of the level for a decision.
+    /// Whether the level has too few observed lookups for a decision.
     pub is_new: bool,
 }
 
@@ -61,17 +64,17 @@ impl FilterOption {
         }
     }
 
-    /// Recent false reads under this selection.
+    /// Number of recent false reads with the filters of this selection.
     pub fn false_reads(&self, choice: FilterSelection) -> f64 {
         self.reads.absent * self.get(choice).1
     }
 
-    /// Bytes of this selection.
+    /// Bytes of the filters of this selection.
     pub fn bytes(&self, choice: FilterSelection) -> u64 {
         self.get(choice).0
     }
 
-    /// Whether a filter pays off.
+    /// Whether any filter pays off for the level.
     fn pays(&self) -> bool {
         let share = self.reads.absent / self.gets;
         let least =
@@ -79,14 +82,14 @@ impl FilterOption {
         share >= least
     }
 
-    /// Cost of this selection: false reads, plus extra probe time.
+    /// Cost of this selection: number of false reads, plus extra probe time in false reads.
     fn loss(&self, choice: FilterSelection) -> f64 {
         let cost = if choice == FilterSelection::Second { self.second_cost } else { 0.0 };
         self.reads.absent * (self.get(choice).1 + cost)
     }
 
-    /// The smaller of its filters, and the step to the other where that is better, with what the
-    /// step saves per byte.
+    /// The smaller filter of the level, and the step to the larger one if that is better. The
+    /// number is what the step saves per byte.
     fn step(&self) -> (FilterSelection, Option<(f64, FilterSelection)>) {
         if self.second.is_none() {
             return (FilterSelection::Plain, None);
@@ -104,13 +107,14 @@ impl FilterOption {
     }
 }
 
-/// Whether `gets` gets are too few for a decision.
+/// Whether `gets` gets are too few for a decision of the advisor.
 pub fn has_too_few_gets(gets: f64) -> bool {
     gets < GETS_MIN
 }
 
-/// Selection for each level within `bytes_max`. `bytes_max` is at least the size of all plain
-/// filters. Levels with too little data keep their current selection.
+/// Selection of filters for each level, within `bytes_max` bytes for all levels together. REQUIRES:
+/// `bytes_max` is at least the size of all plain filters. Levels with too few observed lookups keep
+/// their current selection.
 pub fn allocate_memory(offers: &[FilterOption], bytes_max: u64) -> Vec<FilterSelection> {
     let plain: Vec<FilterSelection> = offers
         .iter()
@@ -226,8 +230,8 @@ mod tests {
         );
     }
 
-    /// The small levels' second filters leave no memory for the last level's plain one. It must not
-    /// be omitted for that.
+    /// The last level's plain filter stays even where the small levels' second filters leave no
+    /// memory for it.
     #[test]
     fn last_level_keeps_a_filter_that_pays() {
         let mut offers: Vec<FilterOption> =

@@ -1,14 +1,15 @@
 //! The advisor: chooses by observed lookups which filters stay in memory and which filters new
 //! tables get.
 //!
-//! Every table always has the plain filter that `bloom_bits` requests on disk. Filters of a level
-//! whose tables are rarely probed for absent keys are released. Where that proves wrong, a
-//! [tripwire](crate::version::OpenedTable) makes a reader load them again after some dozens of
-//! false reads. It does not wait for a compaction or a thread.
+//! Every table always has the plain filter that `bloom_bits` requests on disk. The advisor releases
+//! the filters of a level whose tables are rarely probed for absent keys. If clients look up absent
+//! keys again, a [tripwire](crate::version::OpenedTable) reacts after some dozens of false reads.
+//! The reader then loads the released filters, without waiting for a compaction or a background
+//! thread.
 //!
-//! New tables get a second filter, which is kept instead of the plain one. Monkey's optimum over
-//! all levels gives its bits and kind. All filters in memory together never take more memory than
-//! the plain filters would.
+//! New tables may get a second filter, which is kept in memory instead of the plain filter.
+//! Monkey's optimum over all levels gives the bits per key and the kind of a second filter. All
+//! filters in memory together never take more memory than all plain filters would.
 
 mod advisor_schedule;
 mod bits_allocation;
@@ -33,21 +34,21 @@ pub use advisor_schedule::AdvisorSchedule;
 pub use bits_allocation::{LevelLoad, allocate_bits, second_filter_bits};
 pub use memory_allocation::{FilterOption, allocate_memory, has_too_few_gets};
 
-/// Smallest share of absent lookups in the gets for which second filters are built.
+/// Second filters are built if at least this share of the gets are lookups of absent keys.
 const ABSENT_MIN: f64 = 0.02;
-/// Smallest number of lookups in a level for which its counts are used.
+/// Smallest number of lookups in a level for which the advisor uses the level's counts.
 const READS_MIN: f64 = 64.0;
-/// The prediction has failed where the second filters pass more than this multiple of the absent
-/// keys that their design predicts.
+/// The advisor's prediction has failed if the second filters pass more than this multiple of the
+/// absent keys that their design predicts.
 const MISPREDICTION_FACTOR: f64 = 1.5;
-/// Largest share of the plain filters' bits for the last level's second filters. The rest is for
-/// the levels above, whose tables change often. It is used only once these need it.
+/// Largest share of the plain filters' bits for the last level's second filters. The remaining
+/// share is for the levels above, whose tables change often.
 const BOTTOMMOST_SHARE: f64 = 0.94;
-/// Memory per key for building a dense filter, about.
+/// Approximate memory per key for building a dense filter, in bytes.
 const DENSE_BUILD_BYTES: u64 = 32;
-/// Bytes of a filter's header and its block's trailer.
+/// Bytes of a filter's header and of the trailer of its block.
 const FILTER_OVERHEAD: u64 = 77;
-/// Number of gets for which the plain setting holds after a failed prediction.
+/// Number of gets for which only plain filters are used after a failed prediction.
 pub const PLAIN_PERIOD_GETS: u64 = 262_144;
 
 /// Observed reads and filter decisions of a keyspace.
@@ -59,36 +60,36 @@ pub struct Advisor {
 /// State of the advisor, guarded by its lock.
 #[derive(Debug, Default)]
 pub struct AdvisorState {
-    /// Recent reads.
+    /// Recent reads of the keyspace.
     pub read_stats: ReadStats,
-    /// Gets at the last update.
+    /// Number of gets at the last update of `read_stats`.
     gets_seen: u64,
-    /// Designed false-positive rates of each level's plain and second filters. Computing them takes
-    /// longer than everything else.
+    /// Designed false-positive rates of each level's plain and second filters. They are cached
+    /// since computing a rate takes longer than the rest of the advisor's work.
     rates: [[Option<RateMemo>; 2]; LEVELS],
     /// Current selection for the tables of each level.
     pub selections: [FilterSelection; LEVELS],
-    /// For each level the number of gets from which on its counts are valid. The level had no
-    /// tables before.
+    /// For each level, the number of gets after which its counts are valid; before, the level had
+    /// no tables.
     observed_from: [u64; LEVELS],
-    /// Number of gets up to which the plain setting holds.
+    /// Number of gets up to which only plain filters are used.
     pub plain_until: u64,
-    /// Number of failed predictions.
+    /// Number of failed predictions of the advisor.
     pub mispredictions: u64,
 }
 
 impl Advisor {
-    /// Locks the state.
+    /// Locks the advisor's state.
     pub fn lock(&self) -> MutexGuard<'_, AdvisorState> {
         self.state.lock().ignore_poison()
     }
 
-    /// Starts with the counts that the store saved when it was last open.
+    /// Starts with the read counts that the store saved when it was last open.
     pub fn restore(&self, saved: &ReadCounts) {
         self.lock().read_stats = ReadStats::from_saved(saved);
     }
 
-    /// Selection for a new table of a level, until the next decision.
+    /// Filter selection for a new table of a level, until the advisor's next decision.
     pub fn selection_for_new_table(&self, level: usize, has_second: bool) -> FilterSelection {
         match self.lock().selections.get(level).copied().unwrap_or_default() {
             FilterSelection::Nothing => FilterSelection::Nothing,
@@ -112,8 +113,8 @@ fn counts(reads: &ReadCounters) -> ReadCounts {
 }
 
 impl AdvisorState {
-    /// Adds the reads since the last call. Summing the counters takes time, and most threads that
-    /// flush and compact do not read.
+    /// Adds the reads since the last call to the statistics. Nothing is summed if the number of
+    /// gets is unchanged, since summing the counters takes time.
     pub fn observe(&mut self, reads: &ReadCounters, gets: u64) {
         if gets != self.gets_seen {
             self.gets_seen = gets;
@@ -140,8 +141,8 @@ impl AdvisorState {
         offers
     }
 
-    /// The second filter that new tables of a level get, where one pays off. `inputs` are the
-    /// levels and entry counts of their inputs; `None` stands for memtables.
+    /// The second filter for new tables of level `target`, if one pays off. `inputs` are the levels
+    /// and entry counts of the new tables' inputs; level `None` stands for memtables.
     pub fn second_filter(
         &mut self,
         version: &Version,
@@ -166,7 +167,8 @@ impl AdvisorState {
         Some(FilterChoice { kind, bits_per_key })
     }
 
-    /// Notes which levels have no tables: their next lookups are not known yet.
+    /// Notes which levels have no tables; the advisor must observe lookups of such a level before
+    /// it decides.
     fn note_empty(&mut self, version: &Version, gets: u64) {
         for (level, tables) in version.levels.iter().enumerate() {
             if tables.is_empty() {
@@ -242,7 +244,7 @@ fn filter_options_of(
     version.levels.iter().enumerate().map(offer).collect()
 }
 
-/// Sums over the filters of some tables.
+/// Sums of bytes and entries over the filters of some tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct FilterTotals {
     tables: u64,
@@ -250,11 +252,11 @@ struct FilterTotals {
     entries: u64,
 }
 
-/// A computed rate.
+/// A computed false-positive rate.
 #[derive(Debug, Clone, Copy)]
 struct RateMemo {
-    /// Key of the rate: the filters, their kind and their options. Filters with more or fewer
-    /// probes have the same size.
+    /// Key of the rate: the filters, their kind and their options. The options are part of the key
+    /// since filters of one size may have different numbers of probes.
     of: (FilterTotals, FilterKind, Option<LevelFilter>),
     rate: f64,
 }
@@ -266,7 +268,8 @@ impl FilterTotals {
         self.entries += entries;
     }
 
-    /// Like [`FilterTotals::rate`], but returns `known` where nothing has changed since.
+    /// Like [`FilterTotals::rate`], but returns the rate in `known` if it was computed for the same
+    /// filters, kind and options.
     fn known_rate(
         self,
         known: &mut Option<RateMemo>,
@@ -279,7 +282,7 @@ impl FilterTotals {
     }
 
     /// The designed false-positive rate of filters of this kind on the average table. `given` holds
-    /// their options, where known. For filters written with other options the result is
+    /// the filters' options, if known. For filters written with other options the rate is
     /// approximate.
     fn rate(&self, kind: FilterKind, given: Option<LevelFilter>) -> f64 {
         let payload = self.bytes.saturating_sub(self.tables * FILTER_OVERHEAD);
@@ -300,8 +303,8 @@ impl FilterTotals {
     }
 }
 
-/// Approximate memory for building a second filter of a table with that share of the inputs,
-/// besides the key hashes. The share is a fraction of bytes.
+/// Approximate bytes of memory for building a second filter of a table, besides the key hashes. The
+/// table gets `part` of `whole` bytes of the inputs.
 pub fn building_bytes(
     second: Option<FilterChoice>,
     inputs: &[(Option<usize>, u64)],
@@ -316,7 +319,7 @@ pub fn building_bytes(
     }
 }
 
-/// Predicted levels once `inputs` are tables of level `target`.
+/// Predicted loads of the levels after `inputs` have become tables of level `target`.
 pub fn loads(
     version: &Version,
     evidence: &ReadStats,

@@ -12,10 +12,10 @@ use crate::state::write_batch::{Action, Condition, WriteBatch};
 use crate::write::commit;
 use crate::write::write_path;
 
-/// Writes to one or several keyspaces of a store that are committed together, in the order of their
-/// addition.
+/// Writes to one or several keyspaces of a store, committed together in the order in which they
+/// were added.
 ///
-/// [`Batch::commit`] refuses a key or value over the limits, and then writes nothing.
+/// [`Batch::commit`] writes nothing and fails if a key or value in the batch is over the limits.
 #[derive(Debug)]
 #[must_use = "a batch does nothing until it is committed"]
 pub struct Batch {
@@ -80,7 +80,7 @@ impl Batch {
         self.writes.set_marker(&keyspace.state, marker.as_ref());
     }
 
-    /// Commits only if `key` was not written since `snapshot` was taken.
+    /// Adds the condition that no write touched `key` since `snapshot` was taken.
     pub fn expect_unchanged(
         &mut self,
         keyspace: &Keyspace,
@@ -95,12 +95,12 @@ impl Batch {
         self.require(keyspace, key.as_ref(), condition);
     }
 
-    /// Commits only if `key` has no value.
+    /// Adds the condition that `key` has no value when the batch commits.
     pub fn expect_absent(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) {
         self.require(keyspace, key.as_ref(), Condition::Absent);
     }
 
-    /// Commits only if `key` has this value.
+    /// Adds the condition that `key` has the value `value` when the batch commits.
     pub fn expect_value(
         &mut self,
         keyspace: &Keyspace,
@@ -130,26 +130,28 @@ impl Batch {
         self.writes.bytes_given()
     }
 
-    /// Commits everything or nothing. On success every reader sees all of it, with the durability
-    /// that `durability` requests. `None` uses `Options::durability`, which promises nothing for a
-    /// keyspace without a WAL.
+    /// Commits all writes of the batch or none. After success every reader sees all writes, and
+    /// they have the durability that `durability` requests. `None` uses `Options::durability`; for
+    /// a keyspace without a WAL no durability is promised then.
     ///
     /// # Errors
-    /// `Conflict` where a condition does not hold. `Invalid` where a key, a value or the batch is
-    /// over a limit, or a keyspace belongs to another store. `Invalid` also where a write to a
-    /// keyspace without a WAL requests `Synced`. After `ReadOnly` or `Io` the outcome is known at
-    /// the next open.
+    /// `Conflict` if a condition of the batch does not hold. `Invalid` if a key, a value or the
+    /// batch is over a limit, or a keyspace belongs to another store. `Invalid` also if a batch
+    /// with a write to a keyspace without a WAL requests `Synced`. After `ReadOnly` or `Io` only
+    /// the next open shows whether the batch was committed.
     ///
-    /// The batch is consumed in every case; [`Batch::try_commit`] keeps it.
+    /// The call consumes the batch even on an error; [`Batch::try_commit`] keeps the batch.
     pub fn commit(mut self, durability: impl Into<Option<Durability>>) -> Result<()> {
         self.try_commit(durability)
     }
 
-    /// Like [`Batch::commit`], but a refused batch keeps its writes, and the caller may add to it
-    /// or commit it again. A committed batch is empty afterwards and can be filled again.
+    /// Like [`Batch::commit`], but a refused batch keeps its writes, so that the caller can add
+    /// writes or commit the batch again. A committed batch is empty afterwards and can be filled
+    /// again.
     ///
     /// After a `Conflict` over [`Batch::expect_unchanged`] the same condition never holds again.
-    /// Read again, call [`Batch::clear_conditions`] and state the new conditions.
+    /// After such a conflict, read the keys again, call [`Batch::clear_conditions`] and add new
+    /// conditions.
     ///
     /// # Errors
     /// As [`Batch::commit`].
@@ -165,9 +167,10 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts the writes, all to keyspaces without a WAL, into the memory of a read-only handle. They
-    /// are the writes that the program's own log holds and the tables lack. They are in no file,
-    /// and are lost with the handle. Markers and conditions are ignored. Empties the batch.
+    /// Applies the batch to the memory of a read-only handle and empties the batch. All its writes
+    /// are to keyspaces without a WAL. The caller uses it for writes that its own log holds and the
+    /// tables lack. The writes are in no file and are lost when the handle closes. Markers and
+    /// conditions are ignored.
     ///
     /// # Errors
     /// `Invalid` for a handle that can write, and for a keyspace with a WAL.
@@ -181,7 +184,7 @@ impl Batch {
         Ok(())
     }
 
-    /// Removes every condition; the writes stay.
+    /// Removes all conditions from the batch; its writes stay.
     pub fn clear_conditions(&mut self) {
         self.writes.clear_conditions();
         self.snapshots.clear();

@@ -13,78 +13,79 @@ use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::version::LiveTable;
 
-/// Filters that are kept of a keyspace, and the effect of other memory sizes.
+/// Filters of a keyspace that are kept in memory, and the effect of other memory sizes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FilterAdvice {
-    /// The keyspace.
+    /// Name of the keyspace.
     pub keyspace: String,
-    /// Whether its options let the advisor decide.
+    /// Whether the keyspace's options let the advisor decide.
     pub is_on: bool,
-    /// Whether its options request filters at any level.
+    /// Whether the keyspace's options request filters at any level.
     pub has_filters: bool,
-    /// Bits per key of its plain filters.
+    /// Bits per key of the keyspace's plain filters.
     pub bloom_bits: i32,
-    /// Weighted number of gets that the decisions rest on; older ones weigh less.
+    /// Number of gets on which the decisions rest; older gets weigh less.
     pub gets: f64,
-    /// Number of times that filters passed more absent keys than designed, so that the plain
-    /// setting was restored.
+    /// Number of times that second filters passed more absent keys than designed, so that the
+    /// advisor went back to plain filters.
     pub mispredictions: u64,
-    /// Its existence filter, where it has one; see [`KeyspaceStats`](crate::KeyspaceStats).
+    /// The keyspace's existence filter, if it has one; see [`KeyspaceStats`](crate::KeyspaceStats).
     pub existence: Option<ExistenceStats>,
-    /// Share of recent gets that reached the last level with tables for an absent key. An existence
-    /// filter answers nearly all of those.
+    /// Share of recent gets of absent keys that reached the last level with tables. An existence
+    /// filter would answer nearly all these gets.
     pub absent_share: f64,
-    /// Approximate bytes of a growing existence filter for the present keys.
+    /// Approximate bytes that a growing existence filter would take for the keys in the keyspace.
     pub existence_bytes: u64,
-    /// Bytes of all plain filters.
+    /// Bytes of all plain filters of the keyspace.
     pub plain_bytes: u64,
     /// Bytes of the selected filters.
     pub kept_bytes: u64,
     /// False reads per get, by design, with the selected filters.
     pub false_reads: f64,
-    /// The same with the plain filters.
+    /// False reads per get, by design, if all plain filters were kept.
     pub plain_false_reads: f64,
-    /// The same with the best filters, once all tables are rewritten, for half, the same and twice
-    /// the memory of the plain ones.
+    /// False reads per get with the best filters, after all tables are rewritten. The three numbers
+    /// are for half, the same and twice the memory of the plain filters.
     pub best_false_reads: [f64; 3],
-    /// Its levels that have tables.
+    /// The levels of the keyspace that have tables.
     pub levels: Vec<LevelAdvice>,
 }
 
-/// Filters that are kept of a level.
+/// Filters of a level that are kept in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelAdvice {
-    /// Its number.
+    /// Number of the level.
     pub level: usize,
-    /// Its tables.
+    /// Number of tables in the level.
     pub tables: u64,
-    /// Their entries.
+    /// Number of entries in the level's tables.
     pub entries: u64,
-    /// Lookups of absent keys in its tables, per recent get.
+    /// Lookups of absent keys in the level's tables, per recent get.
     pub absent_per_get: f64,
-    /// Lookups of present keys in its tables, per recent get.
+    /// Lookups of present keys in the level's tables, per recent get.
     pub present_per_get: f64,
-    /// False reads of its tables, per recent get.
+    /// False reads of the level's tables, per recent get.
     pub false_reads_per_get: f64,
-    /// Bytes of their plain filters, and the designed false-positive rate of these.
+    /// Bytes and designed false-positive rate of the tables' plain filters.
     pub plain: (u64, f64),
-    /// The same of their second filters, where all have one.
+    /// Bytes and designed false-positive rate of the tables' second filters; `None` unless all
+    /// tables have one.
     pub second: Option<(u64, f64)>,
-    /// Selected filters: `"plain"`, `"second"` or `"nothing"`; `"none there"` where the tables have
-    /// no filters.
+    /// Selected filters: `"plain"`, `"second"` or `"nothing"`; `"none there"` if the tables have no
+    /// filters.
     pub kept: &'static str,
-    /// Bytes of filters that are in memory now.
+    /// Bytes of the level's filters that are in memory now.
     pub bytes_in_memory: u64,
-    /// Kind and bits per key of the second filter that new tables would get now.
+    /// Kind and bits per key of the second filter that new tables of the level would get now.
     pub best: Option<(&'static str, f64)>,
-    /// Reason for the selection, as text.
+    /// Reason for the selection of filters, as text.
     pub why: String,
 }
 
-/// Bits per key of a growing existence filter: it has between 10 and 20.
+/// Bits per key of a growing existence filter on average; the filter has between 10 and 20.
 const EXISTENCE_BITS: u64 = 15;
 
-/// Runs the advisor and reports the result for every keyspace.
+/// Runs the advisor, and reports its decisions for every keyspace.
 pub fn filter_advice(store: &Store) -> Vec<FilterAdvice> {
     advise(store);
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Scans: a cursor that lends entries, and an iterator that copies them.
+//! Scans: a cursor that lends entries, and an iterator that copies entries.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -17,17 +17,18 @@ use crate::super_version::sorted_runs::KeyBounds;
 use crate::super_version::super_version_cursor::{self, ReadParams, SuperVersionCursor};
 use crate::version::PrefixProbe;
 
-/// Cursor over the keys and values of a keyspace within bounds, in the state at its creation. It
-/// lends its current entry; [`Iter`] is the convenient variant that copies.
+/// Cursor over the keys and values of a keyspace within bounds, in the state of the keyspace at the
+/// cursor's creation. The cursor lends its current entry; [`Iter`] copies entries and is more
+/// convenient.
 ///
-/// In a forked child seeks are refused. A step within the cursor's memory returns the right entry,
-/// and a step that would read a file is refused.
+/// In a forked child seeks fail. There a step that needs only the cursor's memory returns the right
+/// entry, and a step that would read a file fails.
 ///
 /// A new cursor has no position: call [`DbCursor::seek_to_first`] or another seek first. After an
-/// error it stays there and returns the error again until the next seek.
+/// error the cursor does not move, and returns the same error until the next seek.
 pub struct DbCursor {
     inner: ProcessOwned<VisibleCursor<SuperVersionCursor>>,
-    /// The current value, where it is in a file of its own and was read.
+    /// The current value, if it is in a file of its own and was read.
     fetched: OnceLock<Vec<u8>>,
     handle: Arc<DbHandle>,
     _snapshot: Option<Snapshot>,
@@ -47,7 +48,8 @@ impl DbCursor {
         DbCursor::over(handle, view, bounds, reading, at.cloned())
     }
 
-    /// Like [`DbCursor::new`], in the present state, for one scan of many entries.
+    /// Like [`DbCursor::new`] in the present state, but for one scan of many entries, whose blocks
+    /// are not cached.
     pub(crate) fn new_uncached(
         handle: &Arc<DbHandle>,
         keyspace: &KeyspaceState,
@@ -121,8 +123,8 @@ impl DbCursor {
         self.seek_with(|inner| inner.seek_for_prev(key.as_ref()))
     }
 
-    /// Moves to the next key. A cursor without a position does nothing; one that failed returns its
-    /// error again.
+    /// Moves to the next key. A cursor without a position does nothing; a cursor that failed
+    /// returns its error again.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "it lends, which Iterator cannot")]
     pub fn next(&mut self) -> Result<()> {
@@ -130,32 +132,32 @@ impl DbCursor {
         self.inner.next()
     }
 
-    /// Moves to the previous key. A cursor without a position does nothing; one that failed returns
-    /// its error again.
+    /// Moves to the previous key. A cursor without a position does nothing; a cursor that failed
+    /// returns its error again.
     pub fn prev(&mut self) -> Result<()> {
         self.release();
         self.inner.prev()
     }
 
-    /// Whether the cursor is on a key. `false` after the last key, before the first, and after an
-    /// error.
+    /// Whether the cursor is on a key. `false` after the last key, before the first key, and after
+    /// an error.
     #[inline]
     pub fn valid(&self) -> bool {
         self.inner.valid()
     }
 
-    /// Current key; empty without a position.
+    /// Current key; empty if the cursor has no position.
     #[inline]
     pub fn key(&self) -> &[u8] {
         if self.inner.valid() { self.inner.key() } else { &[] }
     }
 
-    /// Current value; empty without a position. A value in a file of its own is read at the first
-    /// call, and kept until the cursor moves.
+    /// Current value; empty if the cursor has no position. A value in a file of its own is read by
+    /// the first call, and kept until the cursor moves.
     ///
     /// # Errors
-    /// Only for such a value: `Corruption` with the file's name, `Io` where it cannot be read,
-    /// `Closed` after the store was closed.
+    /// Only for a value in a file of its own: `Corruption` with the file's name, `Io` if the file
+    /// cannot be read, `Closed` after the store was closed.
     #[inline]
     pub fn value(&self) -> Result<&[u8]> {
         match self.inner.lent() {
@@ -194,7 +196,7 @@ impl DbCursor {
         }
     }
 
-    /// Moves by a seek, which a forked child may not do.
+    /// Moves the cursor by a seek; fails in a forked child.
     #[inline]
     fn seek_with(
         &mut self,
@@ -207,7 +209,8 @@ impl DbCursor {
         moved
     }
 
-    /// Arms the run of hidden entries that the last movement recorded, unless a writer is busy.
+    /// Arms the skip spans for the run of hidden entries that the last movement recorded, unless a
+    /// writer holds the lock.
     #[inline]
     fn arm_skip_spans(&mut self) {
         if self.inner.take_recorded_run() {
@@ -215,7 +218,7 @@ impl DbCursor {
         }
     }
 
-    /// Drops a value that was read, before the cursor moves.
+    /// Drops the current value if it was read from a file, before the cursor moves.
     #[inline]
     fn release(&mut self) {
         if self.inner.is_blob_pointer() {
@@ -244,7 +247,8 @@ impl fmt::Debug for DbCursor {
     }
 }
 
-/// The super version and the sequence number of the state at a snapshot, or of the present one.
+/// The super version and the sequence number for a read at `snapshot`, or of the present state
+/// without a snapshot.
 fn state_at(
     handle: &DbHandle,
     keyspace: &KeyspaceState,
@@ -256,18 +260,19 @@ fn state_at(
     }
 }
 
-/// Iterator over copies of keys and values, from both ends. It ends after the first error.
+/// Iterator over copies of keys and values, from both ends. After the first error the iterator
+/// ends.
 #[derive(Debug)]
 pub struct Iter {
     source: ProcessOwned<IterSource>,
     front: IterEnd,
     back: IterEnd,
-    /// Error of the creation, which the first call returns.
+    /// Error of the iterator's creation, which the first call of `next` or `next_back` returns.
     error: Option<Error>,
     done: bool,
 }
 
-/// Source of an end's cursor, which is opened at its first use.
+/// What is needed to open the cursor of one end of the iterator at its first use.
 #[derive(Debug)]
 struct IterSource {
     handle: Arc<DbHandle>,
@@ -277,13 +282,13 @@ struct IterSource {
     sequence: SequenceNumber,
     bounds: KeyBounds,
     snapshot: Option<Snapshot>,
-    /// Probe of prefix filters, where all keys within the bounds share a prefix.
+    /// Probe of prefix filters, if all keys within the bounds share a prefix.
     prefix_probe: Option<PrefixProbe>,
 }
 
 #[derive(Debug, Default)]
 struct IterEnd {
-    /// Cursor on the entry returned last.
+    /// Cursor on the entry that this end of the iterator returned last.
     cursor: Option<DbCursor>,
 }
 
@@ -392,8 +397,8 @@ impl DoubleEndedIterator for Iter {
     }
 }
 
-/// Probe of prefix filters for a scan within `bounds`; `None` where keys have no prefixes or those
-/// within the bounds do not share one.
+/// Probe of prefix filters for a scan within `bounds`. `None` if the keyspace has no prefixes, or
+/// the keys within `bounds` do not share a prefix.
 fn prefix_probe(
     handle: &DbHandle,
     keyspace: &KeyspaceState,

@@ -18,10 +18,11 @@ use crate::state::write_batch::Action;
 use crate::write::write_path;
 use crate::write::write_stall;
 
-/// A keyspace of an open store. Cloning shares it; it keeps the store open.
+/// A keyspace of an open store. A clone of the handle shares the keyspace; every handle keeps the
+/// store open.
 ///
 /// Reads see every write acknowledged before they began. Methods with `_at` in their name read the
-/// state of a snapshot.
+/// state at a snapshot.
 #[derive(Debug, Clone)]
 pub struct Keyspace {
     pub(crate) handle: Arc<DbHandle>,
@@ -64,12 +65,12 @@ impl Keyspace {
         self.state.check_not_dropped()
     }
 
-    /// Its name.
+    /// Returns the keyspace's name.
     pub fn name(&self) -> &str {
         &self.state.name
     }
 
-    /// Its current options.
+    /// Returns the keyspace's current options.
     pub fn options(&self) -> KeyspaceOptions {
         (*self.state.configured_options()).clone()
     }
@@ -77,8 +78,8 @@ impl Keyspace {
     /// Sets the value of `key`.
     ///
     /// # Errors
-    /// `Invalid` for a key or value over the limits or a store opened read-only; `ReadOnly` after
-    /// an earlier failure.
+    /// `Invalid` if the key or value is over the limits or the store is open read-only; `ReadOnly`
+    /// after an earlier failure.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         let (store, core) = (&self.handle.store, &self.state);
         write_path::commit_write(store, core, Action::Put, key.as_ref(), value.as_ref())
@@ -108,9 +109,9 @@ impl Keyspace {
 
     /// Lends the value of `key` to `read` without copying it.
     ///
-    /// `read` is to be short. While it runs, memory that any reader of the store releases is not
-    /// freed, and replaced tables stay on disk. It may call the store, to write and even to close
-    /// it: nothing there waits for readers, and the value does not change.
+    /// `read` should return soon: until then the store frees no memory that readers release, and
+    /// replaced tables stay on disk. `read` can call the store, even to write or to close it,
+    /// without a deadlock or a change of the value.
     pub fn get_with<R>(
         &self,
         key: impl AsRef<[u8]>,
@@ -120,8 +121,8 @@ impl Keyspace {
         read::get_with(&self.handle.store, &self.state, key.as_ref(), None, read)
     }
 
-    /// Copies the value of `key` to `value`, whose allocation is reused. Returns `false`, with an
-    /// empty `value`, where `key` has none.
+    /// Copies the value of `key` to `value`, reusing the allocation of `value`. Returns `false` and
+    /// empties `value` if `key` has no value.
     pub fn get_into(&self, key: impl AsRef<[u8]>, value: &mut Vec<u8>) -> Result<bool> {
         value.clear();
         let found = self.get_with(key, |bytes| value.extend_from_slice(bytes))?;
@@ -134,9 +135,9 @@ impl Keyspace {
         read::contains(&self.handle.store, &self.state, key.as_ref(), None)
     }
 
-    /// Checks `key` in memory alone: `false` means that `key` has certainly no value, `true` that
-    /// it may have one. A table that cannot be checked counts as "may", and so does the store of a
-    /// parent process after a fork.
+    /// Checks `key` without disk reads: `false` means that `key` has no value, `true` that `key`
+    /// possibly has a value. The result is also `true` if a table cannot be checked, and in a
+    /// forked child.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> bool {
         if self.handle.store.open.is_forked() {
             return true;
@@ -144,10 +145,10 @@ impl Keyspace {
         read::may_contain(&self.handle.store, &self.state, key.as_ref()).unwrap_or(true)
     }
 
-    /// Returns copies of the values of several keys in one consistent state, in the order of the
-    /// keys.
+    /// Returns copies of the values of several keys, read in one consistent state, in the order of
+    /// `keys`.
     ///
-    /// It costs much less than separate gets where these wait for memory.
+    /// One call costs much less than separate gets whose data is not in the CPU's caches.
     ///
     /// # Errors
     /// As [`Keyspace::get`] for any of the keys.
@@ -157,12 +158,12 @@ impl Keyspace {
     }
 
     /// Lends the values of several keys, in one consistent state, to `read`. `read` is called once
-    /// for each key, with its index in `keys`, and with `None` where it has no value. The order of
-    /// the calls is not that of the keys. `read` is to be short, like that of
-    /// [`Keyspace::get_with`].
+    /// for each key, with the key's index in `keys` and its value, `None` if absent. The calls are
+    /// in any order. `read` should return soon, as in [`Keyspace::get_with`].
     ///
     /// # Errors
-    /// As [`Keyspace::get`] for any of the keys; `read` may have been called for others by then.
+    /// As [`Keyspace::get`] for any of the keys; `read` may have been called for other keys before
+    /// the error.
     pub fn multi_get_with<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -292,8 +293,8 @@ impl Keyspace {
         DbCursor::new(&self.handle, &self.state, owned_bounds(&range), None)
     }
 
-    /// Like [`Keyspace::cursor`], for one scan of much of the keyspace. The blocks that it reads
-    /// evict nothing from the block cache.
+    /// Like [`Keyspace::cursor`], for one scan of much of the keyspace. The cursor's blocks evict
+    /// nothing from the block cache.
     pub fn cursor_uncached<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<DbCursor> {
         self.check_readable()?;
         DbCursor::new_uncached(&self.handle, &self.state, owned_bounds(&range))
@@ -310,46 +311,48 @@ impl Keyspace {
         DbCursor::new(&self.handle, &self.state, owned_bounds(&range), Some(snapshot))
     }
 
-    /// Flushes, then compacts everything that overlaps the range down to the last level. `None` is
-    /// an open end.
+    /// Flushes, then compacts all tables that overlap the range from `start` to `end` down to the
+    /// last level. `None` leaves that end of the range open.
     ///
-    /// In the last level, tables with deletes or old versions that no reader can see any more are
-    /// rewritten. So are neighbours that fit into one table. Versions that a snapshot needs stay
-    /// until a call after the snapshot is dropped; idle background threads drop them too.
+    /// In the last level the call rewrites tables with deletes or old versions that no reader can
+    /// see any more. Neighbouring tables that fit into one table are joined. Versions that a
+    /// snapshot needs stay; later calls or idle background threads drop them after the snapshot is
+    /// dropped.
     pub fn compact(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         self.state.check_not_dropped()?;
         manual_compaction::compact_range(&self.handle.store, &self.state, start, end)
     }
 
-    /// Writes its memtables to tables and waits for it.
+    /// Writes the keyspace's memtables to tables, and returns after the tables are written.
     pub fn flush(&self) -> Result<()> {
         self.state.check_not_dropped()?;
         let keyspaces = std::slice::from_ref(&self.state);
         manual_flush::flush_together(&self.handle.store, keyspaces, None)
     }
 
-    /// Makes every later flush of this keyspace also flush `other`, a keyspace of the same store,
-    /// background flushes included. After a crash `other` has all writes up to those that this
-    /// keyspace has. This is for keyspaces without a WAL that are useless without the other's data.
-    /// The first call counts, until the store is closed.
+    /// Makes every later flush of this keyspace, background flushes included, also flush `other`, a
+    /// keyspace of the same store. After a crash `other` then has every write that preceded the
+    /// writes that this keyspace still has. Use it for keyspaces without a WAL whose data is
+    /// useless without the data of `other`. Only the first call on a keyspace has an effect, until
+    /// the store is closed.
     pub fn flush_with(&self, other: &Keyspace) {
         self.state.flush_with(&other.state);
     }
 
-    /// Returns the marker stored with the last durable flush; see `Batch::set_marker`. `None` in a
+    /// Returns the marker that the last durable flush stored (see `Batch::set_marker`); `None` in a
     /// forked child.
     pub fn marker(&self) -> Option<Vec<u8>> {
         self.handle.store.check_process().ok()?;
         self.state.durable_marker()
     }
 
-    /// Whether a write to it would stall now, because of flushes and compactions. This is a hint
-    /// that may be outdated at once.
+    /// Whether a write to the keyspace would stall now and wait for flushes or compactions. The
+    /// result is a hint and can be outdated at once.
     pub fn is_write_stalled(&self) -> bool {
         write_stall::is_delayed(&self.handle.store, &self.state)
     }
 
-    /// Returns its statistics; the name alone in a forked child.
+    /// Returns the keyspace's statistics; in a forked child they consist of the name alone.
     pub fn stats(&self) -> KeyspaceStats {
         if self.handle.store.open.is_forked() {
             let name = self.state.name.clone();

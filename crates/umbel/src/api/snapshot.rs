@@ -6,7 +6,8 @@ use umbel_base::SequenceNumber;
 
 use crate::api::db_handle::DbHandle;
 
-/// State of all keyspaces at one sequence number. Versions it can see are kept until it is dropped.
+/// State of all keyspaces at one sequence number. The store keeps the versions that a snapshot can
+/// see until the snapshot is dropped.
 #[derive(Debug)]
 pub struct Snapshot {
     handle: Arc<DbHandle>,
@@ -24,12 +25,12 @@ impl Snapshot {
         Snapshot { handle: Arc::clone(handle), sequence }
     }
 
-    /// Sequence number of the newest write that it sees.
+    /// Sequence number of the newest write that the snapshot sees.
     pub fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Whether it was taken from this store.
+    /// Whether the snapshot was taken from the store of `handle`.
     pub(crate) fn belongs_to(&self, handle: &Arc<DbHandle>) -> bool {
         Arc::ptr_eq(&self.handle, handle)
     }

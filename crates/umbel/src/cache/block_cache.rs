@@ -1,8 +1,9 @@
-//! The block cache: blocks are in their table's slots; this module only decides which to evict.
+//! The block cache: blocks are in the slots of their table, and this module decides which blocks to
+//! evict.
 //!
 //! Reading a cached block does not involve the cache. A loaded block is put on a clock. When the
-//! clock holds more bytes than its capacity, its hand passes over the slots. It spares each block
-//! once that was touched since the last pass, and evicts the first that was not.
+//! clock holds more bytes than its capacity, its hand passes over the slots. The hand evicts blocks
+//! that no reader touched since its last pass, and spares touched blocks once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use umbel_table::{BlockCache, BlockSlots};
 
 use crate::cache::cursor_memory::CursorMemory;
 
-/// Minimum of evicted bytes that may wait for readers, even in the smallest cache.
+/// Even in the smallest cache, this many evicted bytes may stay in memory until readers leave them.
 const PENDING_BYTES_MIN: u64 = 64 << 10;
 
 #[derive(Debug)]
@@ -34,17 +35,18 @@ pub struct ClockCache {
     admitted: AtomicU64,
     evicted: AtomicU64,
     entries: Mutex<VecDeque<ClockEntry>>,
-    /// Arena of the blocks and index parts of all tables, which are loaded and evicted.
+    /// Arena of the blocks and index blocks of all tables that are loaded and evicted.
     arena: Arena,
-    /// Arena of the tables' indexes and slots, which stay while a table is open.
+    /// Arena of the indexes and block slots of tables, which stay in memory while the table is
+    /// open.
     pinned_arena: Arena,
     /// Memory of cursors, including blocks that left their slots.
     cursors: Arc<CursorMemory>,
 }
 
 impl ClockCache {
-    /// A cache of about `capacity` bytes of blocks. `cursors` counts the blocks that cursors keep
-    /// after their eviction.
+    /// Creates a cache of about `capacity` bytes of blocks. `cursors` counts the blocks that
+    /// cursors keep after their eviction.
     pub fn new(capacity: u64, cursors: Arc<CursorMemory>) -> ClockCache {
         ClockCache {
             cursors,
@@ -58,24 +60,23 @@ impl ClockCache {
         }
     }
 
-    /// Memory of cursors.
+    /// The counter of the memory of cursors.
     pub fn cursors(&self) -> &Arc<CursorMemory> {
         &self.cursors
     }
 
-    /// Counts the bytes of blocks that were evicted and are in memory only because a cursor is in
-    /// them.
+    /// Counts the bytes of evicted blocks that are in memory only because a cursor is in them.
     pub fn note_cursors(&self) {
         let used = self.arena.bytes().used as u64;
         self.cursors.note_blocks(used.saturating_sub(self.held_bytes()));
     }
 
-    /// Capacity in bytes.
+    /// Capacity of the cache in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity.load(Ordering::Relaxed)
     }
 
-    /// Changes the capacity, and evicts the excess at once.
+    /// Changes the capacity of the cache, and evicts the excess at once.
     pub fn set_capacity(&self, capacity: u64) {
         self.capacity.store(capacity, Ordering::Relaxed);
         if self.held_bytes() > capacity {
@@ -83,10 +84,10 @@ impl ClockCache {
         }
     }
 
-    /// Frees chunks of the arena until it holds at most `bytes_max` bytes, and some more, so that
-    /// this is seldom needed. Blocks are evicted whether they were read or not, from the least used
-    /// chunks first. A chunk stays with all its blocks while a reader, such as a cursor, holds an
-    /// evicted piece of it. Emptying it would free nothing, each time again.
+    /// Frees chunks of the arena until it holds somewhat less than `bytes_max` bytes, so that calls
+    /// are seldom needed. Blocks of the least used chunks are evicted first, even if they were read
+    /// recently. A chunk keeps all its blocks while a reader, such as a cursor, still uses an
+    /// evicted block in it: emptying the chunk would free nothing.
     pub fn release_chunks(&self, bytes_max: u64) {
         let excess = (self.arena.bytes().reserved as u64).saturating_sub(bytes_max);
         if excess == 0 {
@@ -109,8 +110,8 @@ impl ClockCache {
         self.arena.epochs().collect();
     }
 
-    /// Chunks, `wanted` bytes in total where there are as many, that are empty once their blocks
-    /// are evicted.
+    /// Returns chunks that become empty when their blocks are evicted, up to `wanted` bytes in
+    /// total.
     fn chunks_to_empty(&self, entries: &VecDeque<ClockEntry>, wanted: u64) -> HashSet<u32> {
         let mut leaving: HashMap<u32, usize> = HashMap::new();
         for entry in entries.iter().filter(|entry| entry.slots.strong_count() > 0) {
@@ -129,8 +130,8 @@ impl ClockCache {
         chunks
     }
 
-    /// Removes the blocks of dropped tables, for example after a store of a shared budget was
-    /// closed.
+    /// Removes the blocks of dropped tables from the cache, for example after a store with a shared
+    /// budget was closed.
     pub fn remove_dropped(&self) {
         let mut entries = self.entries.lock().ignore_poison();
         entries.retain(|entry| {
@@ -142,7 +143,7 @@ impl ClockCache {
         });
     }
 
-    /// Bytes of the chunks for blocks, and of those for pinned parts of tables.
+    /// Bytes of the chunks for blocks, and bytes of the chunks for pinned parts of tables.
     pub fn chunk_bytes(&self) -> [ArenaUsage; 2] {
         [self.arena.bytes(), self.pinned_arena.bytes()]
     }
@@ -169,13 +170,13 @@ impl ClockCache {
         self.note_cursors();
     }
 
-    /// Bytes in the cache. They include blocks of dropped tables until the hand passes them, and
-    /// evicted blocks until their readers leave.
+    /// Bytes in the cache, including blocks of dropped tables that the hand has not passed yet and
+    /// evicted blocks that readers still use.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed) + self.arena.epochs().retired_bytes()
     }
 
-    /// Number of loaded blocks, and of evicted blocks.
+    /// Number of blocks loaded into the cache, and number of blocks evicted.
     pub fn turnover(&self) -> (u64, u64) {
         (self.admitted.load(Ordering::Relaxed), self.evicted.load(Ordering::Relaxed))
     }

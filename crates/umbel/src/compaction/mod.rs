@@ -1,4 +1,4 @@
-//! Compaction: choice of the tables, entries that survive, and write throttle.
+//! Compaction: picks the tables, decides which entries survive, and throttles writers.
 
 pub mod bottommost_picker;
 pub mod compaction_stream;

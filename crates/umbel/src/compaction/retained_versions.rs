@@ -1,21 +1,22 @@
-//! [`RetainedVersions`]: the readers for which a table is written with older versions.
+//! [`RetainedVersions`]: counts the older versions in a new table by the snapshots that need them.
 
 use std::collections::BTreeMap;
 
 use umbel_base::SequenceNumber;
 
-/// Maximum number of ranges that are counted separately. Versions of other ranges are not counted:
-/// they are dropped after the oldest reader ends.
+/// Maximum number of snapshot ranges that are counted separately. Versions of further ranges are
+/// not counted; they are dropped only after the oldest reader ends.
 const RANGES_MAX: usize = 256;
 
-/// Counts older versions by the readers that see them.
+/// Counts older versions by the range of snapshots that see them.
 #[derive(Debug)]
 pub struct RetainedVersions<'a> {
     /// Sequence numbers of the snapshots, ascending.
     snapshots: &'a [SequenceNumber],
-    /// Sequence number of the version emitted before.
+    /// Sequence number of the previously emitted version.
     newer: SequenceNumber,
-    /// Number of versions that exactly the snapshots of a range see, by the ends of the range.
+    /// For each range of snapshots, by its ends, the number of versions that exactly these
+    /// snapshots see.
     counts: BTreeMap<(SequenceNumber, SequenceNumber), u64>,
 }
 
@@ -25,8 +26,8 @@ impl<'a> RetainedVersions<'a> {
         RetainedVersions { snapshots: held, newer: 0, counts: BTreeMap::new() }
     }
 
-    /// Counts the next version that is written. `repeats` says whether the previous one has the
-    /// same key.
+    /// Counts the next version that is written. `repeats` says whether the previously written
+    /// version has the same key.
     #[inline]
     pub fn note(&mut self, sequence: SequenceNumber, repeats: bool) {
         let newer = std::mem::replace(&mut self.newer, sequence);

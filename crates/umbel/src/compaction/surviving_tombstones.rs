@@ -9,32 +9,35 @@ use umbel_base::{RangeTombstoneRef, SequenceNumber};
 
 use crate::compaction::compaction_stream::SnapshotStripes;
 
-/// A stripe of snapshots; after the last boundary, each sequence number is one of its own.
+/// A stripe of sequence numbers between snapshots; after the last boundary, each sequence number is
+/// a stripe of its own.
 type StripeId = (usize, SequenceNumber);
 
 /// The stripe whose tombstones every reader sees.
 const OLDEST: StripeId = (0, 0);
 
-/// Sweep over one stripe, in key order.
+/// Sweep over the range tombstones of one stripe, in key order.
 #[derive(Default)]
 struct StripeSweep<'a> {
-    /// Number of tombstones over the current key, by sequence number.
+    /// Number of range tombstones over the current key, by sequence number.
     over: BTreeMap<SequenceNumber, usize>,
-    /// The newest of them, and the key since which it is the newest.
+    /// Sequence number of the newest tombstone over the current key, and the key from which on it
+    /// is the newest.
     newest: Option<(SequenceNumber, &'a [u8])>,
 }
 
-/// A bound of a tombstone.
+/// A start or end of a range tombstone.
 struct Change {
     is_start: bool,
     sequence: SequenceNumber,
 }
 
-/// The bounds of sorted tombstones in key order. It holds only the tombstones over the current key.
+/// Iterates over the starts and ends of sorted range tombstones in key order. The sweep holds only
+/// the tombstones over the current key.
 struct BoundSweep<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> {
-    /// The tombstones that have not started yet, sorted by start.
+    /// The tombstones that start after the current key, sorted by start.
     starting: Peekable<I>,
-    /// The ends of the others that have not ended yet, first the least.
+    /// The ends of the tombstones over the current key, the least end first.
     ending: BinaryHeap<Reverse<(&'a [u8], SequenceNumber)>>,
 }
 
@@ -43,14 +46,15 @@ impl<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> BoundSweep<'a, I> {
         BoundSweep { starting: sorted.peekable(), ending: BinaryHeap::new() }
     }
 
-    /// The key of the next bounds.
+    /// Returns the key of the next start or end.
     fn next_key(&mut self) -> Option<&'a [u8]> {
         let start = self.starting.peek().map(|tombstone| tombstone.start);
         let end = self.ending.peek().map(|Reverse((end, _))| *end);
         start.into_iter().chain(end).min()
     }
 
-    /// Takes the next bound at `key`, which is that of the next ones.
+    /// Takes the next start or end at `key`; `None` if no further one is at `key`. REQUIRES: `key`
+    /// is the result of `next_key`.
     fn next_at(&mut self, key: &[u8]) -> Option<Change> {
         if let Some(started) = self.starting.next_if(|tombstone| tombstone.start == key) {
             self.ending.push(Reverse((started.end, started.sequence)));
@@ -62,10 +66,10 @@ impl<'a, I: Iterator<Item = RangeTombstoneRef<'a>>> BoundSweep<'a, I> {
     }
 }
 
-/// The range tombstones to write. Their keys are those of the inputs.
+/// The range tombstones to write, whose keys borrow from the inputs.
 #[derive(Debug)]
 pub struct SurvivingTombstones<'a> {
-    /// Sorted by start, end and sequence number.
+    /// The range tombstones, sorted by start, end and sequence number.
     tombstones: Vec<RangeTombstoneRef<'a>>,
     /// The greatest end of each [`END_BLOCK`] consecutive tombstones.
     block_ends: Vec<&'a [u8]>,
@@ -84,17 +88,18 @@ impl<'a> SurvivingTombstones<'a> {
         SurvivingTombstones { tombstones, block_ends }
     }
 
-    /// Whether there are none.
+    /// Whether no range tombstone survives.
     pub fn is_empty(&self) -> bool {
         self.tombstones.is_empty()
     }
 
-    /// All of them, sorted by start, end and sequence number.
+    /// Returns all surviving range tombstones, sorted by start, end and sequence number.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = RangeTombstoneRef<'a>> + Clone {
         self.tombstones.iter().copied()
     }
 
-    /// Those that overlap `lower..upper`, the keys of one output table, cut to it.
+    /// Returns the range tombstones that overlap `lower..upper`, the key range of one output table,
+    /// cut to that range.
     pub fn within<'b>(
         &self,
         lower: Option<&'b [u8]>,
@@ -115,8 +120,9 @@ impl<'a> SurvivingTombstones<'a> {
     }
 }
 
-/// Returns the range tombstones of the inputs to write. Of tombstones in one stripe only the newest
-/// over each key is kept, and adjacent equal ones are joined: at most two for each input.
+/// Returns the range tombstones of the inputs to write. In each stripe only the newest tombstone
+/// over a key is kept, and adjacent equal ones are joined. So there are at most two for each input
+/// tombstone.
 ///
 /// `is_bottommost` says whether no older entry lies beneath the inputs in `start..end`.
 pub fn surviving_tombstones<'a, T: Into<RangeTombstoneRef<'a>>>(
@@ -186,7 +192,8 @@ impl<'a> StripeSweep<'a> {
         }
     }
 
-    /// From `key` on, `newest` is the newest. Returns the tombstone that ends there.
+    /// Notes that tombstone `newest` is the newest from `key` on. Returns the piece of the previous
+    /// newest tombstone, which ends at `key`.
     fn set_newest(
         &mut self,
         newest: Option<SequenceNumber>,

@@ -1,51 +1,53 @@
 //! Write throttle: slows writers so that compaction keeps up.
 //!
-//! One number between 0 and 1 says how far the load is from the soft limits (0) to the hard ones
-//! (1). The limit nearest to being reached counts. Between them each written byte costs a delay
-//! that grows with the square of that number. So writers notice almost nothing at first, and settle
-//! at the speed of compaction instead of stopping and starting.
+//! The severity says where the load is between the soft limits (0) and the hard limits (1). The
+//! kind of load nearest to its hard limit decides. Each written byte costs a delay that grows with
+//! the square of the severity. So writers notice almost nothing at first, and settle at the speed
+//! of compaction instead of stopping and starting.
 //!
 //! At a hard limit writers wait on a condition variable that the end of a flush or compaction
-//! signals. Nothing here waits or reads a clock: the caller sums the delay of its writes and waits
-//! once, outside every lock.
+//! signals. This module neither waits nor reads a clock: the caller sums the delays of its writes
+//! and waits once, outside every lock.
 
-/// Load that throttles writers.
+/// Load of flushes and compactions, which throttles writers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompactionLoad {
-    /// Tables in level 0.
+    /// Number of tables in level 0.
     pub level0_tables: usize,
-    /// Bytes that compactions have to move until all levels are within their targets.
+    /// Compaction debt: bytes that compactions have to move until all levels are within their
+    /// targets.
     pub debt_bytes: u64,
-    /// Memtables that wait for a flush.
+    /// Number of frozen memtables that wait for a flush.
     pub frozen_memtables: usize,
 }
 
 /// Limits at which writers are slowed (`soft`) and at which they stall (`hard`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ThrottleLimits {
-    /// Tables in level 0. INVARIANT, as for the others: soft is less than hard.
+    /// Number of tables in level 0 at which writers are slowed. INVARIANT, for all pairs: the soft
+    /// limit is less than the hard limit.
     pub level0_tables_soft: usize,
-    /// Tables in level 0 at which writers stall.
+    /// Number of tables in level 0 at which writers stall.
     pub level0_tables_hard: usize,
-    /// Compaction debt.
+    /// Compaction debt in bytes at which writers are slowed.
     pub debt_bytes_soft: u64,
-    /// Compaction debt at which writers stall.
+    /// Compaction debt in bytes at which writers stall.
     pub debt_bytes_hard: u64,
-    /// Memtables that wait for a flush.
+    /// Number of frozen memtables at which writers are slowed.
     pub frozen_memtables_soft: usize,
-    /// Waiting memtables at which writers stall.
+    /// Number of frozen memtables at which writers stall.
     pub frozen_memtables_hard: usize,
-    /// The delay per byte just below a hard limit.
+    /// The delay of a writer per byte just below a hard limit.
     pub delay_per_byte_ns_max: f64,
 }
 
 impl ThrottleLimits {
-    /// Limits that fit a keyspace. Level 0 may grow to three times its trigger before writers are
-    /// slowed, and to nine times before they stall. Debt counts from four times the base level's
-    /// size. The third waiting memtable slows writers and the fourth stops them.
+    /// Limits that fit a keyspace. Writers are slowed when level 0 has three times its trigger's
+    /// tables, and stall at nine times. Compaction debt slows writers from four times the base
+    /// level's size. The third frozen memtable slows writers, and the fourth stalls them.
     ///
-    /// Just below a stall 100 ns per byte leave 10 MB/s, which slow disks reach at a write
-    /// amplification of ten.
+    /// Just below a stall, a delay of 100 ns per byte leaves 10 MB/s, which slow disks reach at a
+    /// write amplification of ten.
     pub fn new(level0_trigger: usize, level_bytes_base: u64) -> ThrottleLimits {
         let trigger = level0_trigger.max(1);
         let base = level_bytes_base.max(1);
@@ -60,7 +62,8 @@ impl ThrottleLimits {
         }
     }
 
-    /// Returns the position of `load` between the soft limits (0 and below) and the hard ones (1).
+    /// Returns the position of `load` between the soft limits (0 and below) and the hard limits
+    /// (1).
     fn severity(&self, load: &CompactionLoad) -> f64 {
         let part = |value: f64, soft: f64, hard: f64| (value - soft) / (hard - soft).max(1.0);
         let level0 = part(

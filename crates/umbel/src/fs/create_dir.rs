@@ -1,4 +1,5 @@
-//! Creates a directory so that its name survives a power loss, even after an earlier attempt died.
+//! Creates a directory so that its name survives a power loss, even if the process of an earlier
+//! attempt died.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,9 @@ use crate::fs::filenames;
 
 /// Creates the directory and its missing parents, and makes every name on the path durable.
 ///
-/// INVARIANT: a directory's name is durable before anything is created in it. So of an interrupted
-/// creation, only the last existing directory can have a name that is not durable.
+/// INVARIANT: a directory's name is durable before anything is created in it. So after an
+/// interrupted creation only the deepest existing directory on the path can have a name that is not
+/// durable.
 pub fn create(env: &Env, folder: &Path) -> Result<()> {
     let mut missing = Vec::new();
     let mut present = folder;
@@ -36,9 +38,9 @@ pub fn create(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns the store in whose directory `folder` lies, and which owns everything in it; `None`
-/// outside of stores. Creating a store, a backup or a checkpoint checks this first. [`Db::open`]
-/// does not, because stores keep inner stores in their directories.
+/// Returns the path of the store in whose directory `folder` lies; `None` outside of stores. The
+/// creation of an event store, a backup or a checkpoint checks that no other store owns the new
+/// directory. [`Db::open`] does not check, because stores keep inner stores in their directories.
 ///
 /// [`Db::open`]: crate::Db::open
 pub fn enclosing_store(env: &Env, folder: &Path) -> Option<PathBuf> {
@@ -49,7 +51,7 @@ pub fn enclosing_store(env: &Env, folder: &Path) -> Option<PathBuf> {
     resolved.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
 }
 
-/// Returns an error where a directory lies in that of a store.
+/// Returns an error if `folder` lies in the directory of a store.
 pub fn check_outside(env: &Env, folder: &Path) -> Result<()> {
     match enclosing_store(env, folder) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Fatal error of a store: after a failed write or sync, every later write returns the first
+//! The fatal error of a store: after a failed write or sync, every later write returns the first
 //! failure.
 
 use std::sync::{Mutex, OnceLock};
@@ -6,25 +6,26 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-/// First failure after which the store refuses writes, and the transient one that work waits for.
+/// The first failure after which the store refuses writes, and the transient error that postpones
+/// work.
 #[derive(Debug, Default)]
 pub struct FatalError {
     reason: OnceLock<Error>,
-    /// Reason why work was postponed last, until it is done.
+    /// Reason why background work is postponed; `None` after the work is done.
     pub postponed: Mutex<Option<Error>>,
 }
 
 impl FatalError {
-    /// Stores `error` as the reason, unless there is one already, and returns it.
+    /// Sets `error` as the fatal error, unless an earlier one is set, and returns `error`.
     pub fn set(&self, error: Error) -> Error {
         // Losing the race is fine: the first failure is the one to report.
         let _ = self.reason.set(error.clone());
         error
     }
 
-    /// Records `error` as the reason why the store refuses writes, unless it is transient. Without
-    /// a file descriptor or disk space nothing was done, and the work is retried. If a full disk is
-    /// final, the fatal error is set already.
+    /// Sets `error` as the fatal error, unless `error` is transient. Lack of file descriptors or
+    /// disk space is transient: nothing was written, and the work is retried. A full disk after
+    /// which writes cannot continue has set the fatal error already.
     pub fn set_unless_transient(&self, error: Error) -> Error {
         let passes = error.is_out_of_descriptors() || matches!(error, Error::DiskFull { .. });
         if passes && !self.is_set() {
@@ -34,12 +35,12 @@ impl FatalError {
         self.set(error)
     }
 
-    /// Records the reason why work is postponed, or that it was done.
+    /// Records the reason why work is postponed, or with `None` that the work was done.
     pub fn note_postponed(&self, reason: Option<Error>) {
         *self.postponed.lock().ignore_poison() = reason;
     }
 
-    /// The reason why work is postponed, while it is.
+    /// Returns the reason why work is postponed; `None` if no work is postponed.
     pub fn postponed(&self) -> Option<Error> {
         self.postponed.lock().ignore_poison().clone()
     }
@@ -49,12 +50,12 @@ impl FatalError {
         self.reason.get().is_some()
     }
 
-    /// The reason, where the store refuses writes.
+    /// Returns the reason why the store refuses writes; `None` if it accepts writes.
     pub fn reason(&self) -> Option<String> {
         self.reason.get().map(Error::message_without_advice)
     }
 
-    /// Returns an error where a write or sync has failed.
+    /// Returns the fatal error if a write or sync has failed.
     pub fn check(&self) -> Result<()> {
         match self.reason.get() {
             None => Ok(()),

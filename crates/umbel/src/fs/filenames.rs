@@ -1,28 +1,28 @@
-//! Names of a store's files, by kind and id, never by content.
+//! Names of a store's files. A name depends on the file's kind and id, never on its content.
 
 use std::path::{Path, PathBuf};
 
-/// Pointer to the manifest.
+/// Name of the file that says which manifest is current.
 pub const CURRENT: &str = "CURRENT";
-/// Temporary name of [`CURRENT`] before the rename.
+/// Name of the new [`CURRENT`] before it is renamed over the old one.
 pub const CURRENT_NEW: &str = "CURRENT.new";
-/// Largest id of a file; far from overflow.
+/// Largest id of a file, chosen far below `u64` overflow.
 pub const ID_MAX: u64 = u64::MAX >> 1;
-/// File whose lock says that the store is open.
+/// Name of the file whose lock says that the store is open.
 pub const LOCK: &str = "LOCK";
-/// File that reserves disk space for the manifest of the next open.
+/// Name of the file that reserves disk space for the manifest of the next open.
 pub const RESERVED: &str = "RESERVED";
 
 /// Kind of a store's file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// [`CURRENT`].
+    /// The file [`CURRENT`].
     Current,
-    /// [`CURRENT_NEW`].
+    /// The file [`CURRENT_NEW`].
     CurrentNew,
-    /// [`LOCK`].
+    /// The file [`LOCK`].
     Lock,
-    /// [`RESERVED`].
+    /// The file [`RESERVED`].
     Reserved,
     /// A manifest with this id.
     Manifest(u64),
@@ -70,7 +70,7 @@ pub fn parse_existence(name: &str) -> Option<u32> {
     existence(Path::new(""), id).to_str().is_some_and(|own| own == name).then_some(id)
 }
 
-/// Returns the kind of the file `name`; `None` where it is not a store's file.
+/// Returns the kind of the file `name`; `None` if a store has no file of such a name.
 pub fn parse(name: &str) -> Option<FileKind> {
     match name {
         CURRENT => return Some(FileKind::Current),

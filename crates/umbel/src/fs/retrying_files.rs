@@ -8,7 +8,7 @@ use umbel_env::{Access, DirectoryEntry, File, FileSystem};
 
 use crate::fs::file_cache::FileCache;
 
-/// File system that closes cached files where a call finds no free descriptor.
+/// File system that closes cached files when a call finds no free descriptor, and retries the call.
 #[derive(Debug)]
 pub struct RetryingFiles {
     files: Arc<dyn FileSystem>,
@@ -16,7 +16,7 @@ pub struct RetryingFiles {
 }
 
 impl RetryingFiles {
-    /// Wraps `files`, with the descriptors of `cache` in reserve.
+    /// Wraps `files`; when descriptors run out, the files of `pool` are closed.
     pub fn new(files: Arc<dyn FileSystem>, pool: Arc<FileCache>) -> RetryingFiles {
         RetryingFiles { files, cache: pool }
     }

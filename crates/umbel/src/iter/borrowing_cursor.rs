@@ -2,10 +2,11 @@
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-/// A [`Cursor`] that does not own its data but gets it with each movement. Cursors over the parts
-/// of one whole then need no reference each. The laws are those of [`Cursor`].
+/// A [`Cursor`] that does not own its data but borrows it from `context` in each movement. So the
+/// cursors over the parts of a super version need no references of their own. The laws of
+/// [`Cursor`] hold.
 ///
-/// REQUIRES: each movement gets the same context.
+/// REQUIRES: all movements of a cursor get the same context.
 pub trait BorrowingCursor<Context: ?Sized>: Send {
     /// Like [`Cursor::seek_to_first`].
     fn seek_to_first(&mut self, context: &Context) -> Result<()>;
@@ -14,8 +15,9 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
     /// Like [`Cursor::seek`].
     fn seek(&mut self, context: &Context, key: &[u8], sequence: SequenceNumber) -> Result<()>;
     /// First part of a seek: looks up the target and prefetches the memory that the next part
-    /// reads. A merge does one part for all cursors before the next part, so that their waits
-    /// overlap. Between the parts a cursor is not valid and gets no other calls.
+    /// reads. A merge runs one part of the seek for all its cursors before the next part, so that
+    /// their memory waits overlap. Between the parts a cursor is not valid, and no other method may
+    /// be called.
     fn begin_seek(
         &mut self,
         context: &Context,
@@ -31,7 +33,7 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
         Ok(())
     }
     /// Third part of a seek: searches, and prefetches the memory that the last part reads.
-    /// REQUIRES: what `begin_seek` got.
+    /// REQUIRES: the arguments of `begin_seek`.
     fn narrow_seek(
         &mut self,
         context: &Context,
@@ -41,7 +43,8 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
         let _ = (context, key, sequence);
         Ok(())
     }
-    /// Last part of a seek. REQUIRES: what `begin_seek` got, and that `narrow_seek` was called.
+    /// Last part of a seek: moves to the target. REQUIRES: the arguments of `begin_seek`, and that
+    /// `narrow_seek` was called.
     fn finish_seek(
         &mut self,
         context: &Context,
@@ -50,7 +53,8 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
     ) -> Result<()> {
         self.seek(context, key, sequence)
     }
-    /// Prefetches memory because iteration probably continues from here. REQUIRES: `valid()`.
+    /// Prefetches the memory of the entries around the current one, where iteration probably
+    /// continues. REQUIRES: `valid()`.
     #[inline]
     fn prefetch_entries(&self) {}
     /// Like [`Cursor::seek_before`].
@@ -61,29 +65,28 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
     fn next_repeats(&mut self, context: &Context) -> Result<bool>;
     /// Like [`Cursor::prev`].
     fn prev(&mut self, context: &Context) -> Result<()>;
-    /// Moves like `next_repeats` where no further data is needed, with the same result. `None`, and
-    /// no change, otherwise.
-    /// REQUIRES: `valid()`.
+    /// Moves like `next_repeats` and returns the same result if the cursor has the next entry at
+    /// hand. Otherwise returns `None` and does not move. REQUIRES: `valid()`.
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
         None
     }
-    /// Sets the key before which `try_next_visible` stops; without one it has no limit. Holds until
-    /// the next movement other than `try_next_visible`.
-    /// REQUIRES: `valid()`, and that no key from the current entry up to, and without, that key is
-    /// in another cursor.
+    /// Sets the key before which `try_next_visible` stops; `None` sets no limit. The limit holds
+    /// until the next movement other than `try_next_visible`. REQUIRES: `valid()`, and that no
+    /// other cursor of the merge has a key from the current key to `key`, exclusive.
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
         let _ = key;
     }
-    /// Like [`Cursor::try_next_visible`], before the limit. REQUIRES: `valid()`.
+    /// Like [`Cursor::try_next_visible`], but stops before the limit that `set_limit` sets.
+    /// REQUIRES: `valid()`.
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let _ = sequence;
         false
     }
-    /// Moves like `prev` where no further data is needed. `false`, and no change, otherwise.
-    /// REQUIRES: `valid()`.
+    /// Moves like `prev` if the cursor has the previous entry at hand. Otherwise returns `false`
+    /// and does not move. REQUIRES: `valid()`.
     #[inline]
     fn try_prev(&mut self) -> bool {
         false
@@ -102,7 +105,7 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
     fn value(&self) -> &[u8];
 }
 
-/// A cursor needs no context.
+/// A boxed [`Cursor`] owns its data and needs no context.
 impl<C: Cursor + ?Sized> BorrowingCursor<()> for Box<C> {
     fn seek_to_first(&mut self, _: &()) -> Result<()> {
         (**self).seek_to_first()
@@ -153,7 +156,7 @@ impl<C: Cursor + ?Sized> BorrowingCursor<()> for Box<C> {
     }
 }
 
-/// Implements `Cursor` for a detached cursor whose parts own their data.
+/// Implements `Cursor` for a cursor whose parts own their data and so need no context.
 macro_rules! impl_cursor {
     (<$($parameter:ident: $bound:path),+> $walker:ty) => {
         impl<$($parameter: $bound),+> umbel_base::Cursor for $walker {

@@ -9,7 +9,7 @@ pub fn put_successor(buffer: &mut Vec<u8>, key: &[u8]) {
     buffer.push(0);
 }
 
-/// Whether the key is before a lower bound.
+/// Whether `key` is before the lower bound `lower`.
 #[inline]
 pub fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     match lower {
@@ -19,7 +19,7 @@ pub fn is_before_lower(key: &[u8], lower: &Bound<Vec<u8>>) -> bool {
     }
 }
 
-/// Whether the key is after an upper bound.
+/// Whether `key` is after the upper bound `upper`.
 #[inline]
 pub fn is_past_upper(key: &[u8], upper: &Bound<Vec<u8>>) -> bool {
     match upper {

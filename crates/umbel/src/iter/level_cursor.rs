@@ -10,36 +10,38 @@ pub trait SortedRun<Context: ?Sized>: Send {
     type Table: ?Sized;
     /// Number of tables.
     fn len(&self) -> usize;
-    /// Index of the first table whose upper bound reaches `key`; `len()` where none does.
+    /// Index of the first table whose upper bound is at or after `key`; `len()` if there is no such
+    /// table.
     fn find(&self, context: &Context, key: &[u8]) -> usize;
-    /// Index of the last table whose lower bound is less than `key`.
+    /// Index of the last table whose lower bound is less than `key`; `None` if there is no such
+    /// table.
     fn find_before(&self, context: &Context, key: &[u8]) -> Option<usize>;
     /// Returns table `index`. REQUIRES: `index < len()`.
     fn table<'a>(&'a self, context: &'a Context, index: usize) -> Result<&'a Self::Table>;
 }
 
-/// All entries of a [`SortedRun`] in internal order. It reads one table at a time, and skips tables
-/// that hold only range tombstones.
+/// Cursor over all entries of a [`SortedRun`] in internal order. It reads one table at a time, and
+/// skips tables that hold only range tombstones.
 #[derive(Debug)]
 pub struct LevelCursor<R, W> {
     run: R,
     cursor: W,
-    /// Index of the table of `cursor`.
+    /// Index of the table that `cursor` reads.
     index: usize,
-    /// Whether it is on the entry of `cursor`.
+    /// Whether this cursor is on the current entry of `cursor`.
     is_positioned: bool,
 }
 
 impl<R, W> LevelCursor<R, W> {
-    /// A cursor over `run` that reads each table with `cursor`. It is not valid, and opens no
-    /// table, until the first seek.
+    /// Creates a cursor over `run` that reads each table with `cursor`. Until the first seek the
+    /// new cursor is not valid and opens no table.
     pub fn over(run: R, cursor: W) -> Self {
         LevelCursor { run, cursor, index: 0, is_positioned: false }
     }
 }
 
 impl<R, W> LevelCursor<R, W> {
-    /// Moves the cursor to table `index` by `seek`.
+    /// Enters table `index` and positions the table's cursor by `seek`.
     fn enter_table<Context: ?Sized>(
         &mut self,
         context: &Context,
@@ -57,7 +59,7 @@ impl<R, W> LevelCursor<R, W> {
         Ok(())
     }
 
-    /// Moves to the following tables until there is an entry.
+    /// Moves to the following tables until the cursor is on an entry.
     fn skip_forward<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
         R: SortedRun<Context>,
@@ -69,7 +71,7 @@ impl<R, W> LevelCursor<R, W> {
         Ok(())
     }
 
-    /// Moves to the preceding tables until there is an entry.
+    /// Moves to the preceding tables until the cursor is on an entry.
     fn skip_backward<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
         R: SortedRun<Context>,
@@ -81,7 +83,8 @@ impl<R, W> LevelCursor<R, W> {
         Ok(())
     }
 
-    /// Moves on where the table's cursor alone could not.
+    /// Steps the current table's cursor; at the table's end, moves to the following tables until
+    /// the cursor is on an entry.
     #[inline(never)]
     fn skip_empty<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where

@@ -1,7 +1,7 @@
-//! Iteration over many sources: the merge of cursors, one cursor over a run of tables, and a
-//! reader's visible entries at one sequence number.
+//! Iteration over many sources: a merge of cursors, a cursor over a run of tables, and a cursor
+//! over a reader's visible entries at one sequence number.
 //!
-//! Nothing here depends on versions, files or locks; everything builds on `umbel_base::Cursor`.
+//! No cursor in this folder depends on versions, files or locks; all build on `umbel_base::Cursor`.
 
 mod cursor_position;
 mod key_bounds;

@@ -28,22 +28,24 @@ use crate::options::{KeyspaceOptions, Options};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::version::{Edit, Version};
 
-/// An open store. Cloning shares it; the last handle of any kind closes it.
+/// An open store. A clone of the handle shares the store; dropping the last handle of any kind
+/// closes the store.
 #[derive(Debug, Clone)]
 pub struct Db {
     handle: Arc<DbHandle>,
 }
 
 impl Db {
-    /// Opens the store in `path`, or creates it where the options allow it.
+    /// Opens the store in `path`, or creates a store there if the options allow it.
     ///
     /// After a fork the handle belongs to the parent alone: in the child every call fails with
-    /// [`Error::Forked`], and dropping the handle does nothing. Open the store after the fork.
+    /// [`Error::Forked`], and dropping the handle does nothing. A child that needs the store opens
+    /// it itself.
     ///
     /// # Errors
-    /// `Locked` where another process or handle has it open. `Invalid` where the directory is no
-    /// store, was written by a newer Umbel, or an option is out of range. `Corruption` where files
-    /// do not match what was written.
+    /// `Locked` if another process or handle has the store open. `Invalid` if the directory holds
+    /// no store or a newer Umbel's store, or if an option is out of range. `Corruption` if files do
+    /// not match what the store wrote.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db> {
         Db::open_as(path.as_ref(), options, false)
     }
@@ -52,14 +54,14 @@ impl Db {
     /// refused.
     ///
     /// Any number of handles, of this process and of others, read a store while one handle writes
-    /// to it. Each sees every write acknowledged before this call, and stays at the state that it
-    /// opened. The writer keeps the files of that state until the handle is closed. Where the
-    /// writer cannot detect the reader (no `LOCK` file, or one that may not be read), it may remove
-    /// them.
+    /// to it. A read-only handle sees every write acknowledged before this call, and no later
+    /// write. The writer keeps the files that the read-only handle reads until that handle closes.
+    /// The writer cannot detect a reader if `LOCK` is missing or unreadable, and may then remove
+    /// files that the reader needs.
     ///
     /// # Errors
-    /// As [`Db::open`], without `Locked`. [`Error::Stale`] where the writer changed the store
-    /// during each attempt to read it, or later removed a file: open it again.
+    /// As [`Db::open`], without `Locked`. [`Error::Stale`] if the writer changed the store during
+    /// each attempt to read it, or later removed a file; open the store again.
     pub fn open_read_only(path: impl AsRef<Path>, options: Options) -> Result<Db> {
         Db::open_as(path.as_ref(), options, true)
     }
@@ -78,10 +80,11 @@ impl Db {
         Ok(Db { handle })
     }
 
-    /// Returns the keyspace called `name`, and creates it where it does not exist.
+    /// Returns the keyspace called `name`, and creates the keyspace if it does not exist.
     ///
-    /// With `None` an existing keyspace keeps its options, and a new one gets the defaults. Given
-    /// options replace those of an existing keyspace, for all later writes.
+    /// With options `None` an existing keyspace keeps its options, and a new keyspace gets the
+    /// defaults. Options that are given replace the options of an existing keyspace for all later
+    /// writes.
     pub fn keyspace(
         &self,
         name: &str,
@@ -153,15 +156,16 @@ impl Db {
         Ok(Keyspace::new(&self.handle, core))
     }
 
-    /// Returns the existing keyspace called `name` with its own options; `None` where there is
-    /// none.
+    /// Returns the existing keyspace called `name`, with its options unchanged; `None` if no
+    /// keyspace has this name.
     pub fn existing_keyspace(&self, name: &str) -> Result<Option<Keyspace>> {
         self.handle.store.check_open()?;
         let core = self.handle.store.keyspace(name);
         Ok(core.map(|core| Keyspace::new(&self.handle, core)))
     }
 
-    /// Returns the names of the keyspaces in the order of their creation; empty in a forked child.
+    /// Returns the names of the keyspaces in the order of their creation; no names in a forked
+    /// child.
     pub fn keyspaces(&self) -> Vec<String> {
         if self.handle.store.open.is_forked() {
             return Vec::new();
@@ -169,7 +173,8 @@ impl Db {
         self.handle.store.keyspaces().iter().map(|core| core.name.clone()).collect()
     }
 
-    /// Drops a keyspace with all its data. Handles of it return an error from then on.
+    /// Drops a keyspace with all its data. Later calls on handles of the dropped keyspace return an
+    /// error.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let drop_once = || self.drop_keyspace_once(name);
         disk_full_reclaim::retry_after_reclaim(&self.handle.store, ReclaimScope::All, drop_once)
@@ -214,7 +219,7 @@ impl Db {
         Snapshot::new(&self.handle)
     }
 
-    /// Returns the store's statistics; empty in a forked child.
+    /// Returns the store's statistics; empty statistics in a forked child.
     pub fn stats(&self) -> Stats {
         if self.handle.store.open.is_forked() {
             return Stats::default();
@@ -222,7 +227,7 @@ impl Db {
         stats::of_store(&self.handle.store)
     }
 
-    /// Returns the bytes of all memtables, and those of the whole memory budget.
+    /// Returns the bytes of all memtables, and the bytes of the whole memory budget.
     #[doc(hidden)]
     pub fn memtable_bytes(&self) -> (u64, u64) {
         let store = &self.handle.store;
@@ -231,20 +236,20 @@ impl Db {
         (bytes, store.budget.sizes.total)
     }
 
-    /// Calls `attempt`. On a full disk it returns the space reserved for a small WAL segment, if
-    /// any, to the disk and calls `attempt` once more.
+    /// Calls `attempt`. On a full disk it frees the space reserved for a small WAL segment, if any,
+    /// and calls `attempt` once more.
     #[doc(hidden)]
     pub fn with_reserved_segment<T>(&self, attempt: impl FnMut() -> Result<T>) -> Result<T> {
         self.handle.store.with_reserved_segment(attempt)
     }
 
-    /// Whether flushes or compactions run now, for callers with work that can wait.
+    /// Whether flushes or compactions run now; callers use it to postpone other work.
     pub fn is_working(&self) -> bool {
         self.handle.store.budget.is_working()
     }
 
-    /// Explains for each keyspace which filters are kept, and what other memory would bring. Runs
-    /// the advisor first. Empty in a forked child.
+    /// Runs the advisor, and reports for each keyspace which filters are kept and what more or less
+    /// memory would change. The report is empty in a forked child.
     pub fn advice(&self) -> Vec<FilterAdvice> {
         if self.handle.store.open.is_forked() {
             return Vec::new();
@@ -252,12 +257,13 @@ impl Db {
         filter_advice(&self.handle.store)
     }
 
-    /// Returns why the store refuses writes until it is opened again; `None` where it accepts them.
+    /// Returns why the store refuses writes until it is opened again; `None` if the store accepts
+    /// writes.
     pub fn failure(&self) -> Option<String> {
         self.handle.store.fatal_error.reason()
     }
 
-    /// Makes every earlier write durable, so that it survives power loss.
+    /// Syncs every earlier write, so that it survives power loss.
     pub fn sync(&self) -> Result<()> {
         let store = &self.handle.store;
         store.check_writable()?;
@@ -267,15 +273,15 @@ impl Db {
         store.group_sync.check_present().map_err(|error| store.fatal_error.set(error))
     }
 
-    /// Writes all memtables to tables and waits for it.
+    /// Writes all memtables to tables, and returns after the tables are written.
     pub fn flush(&self) -> Result<()> {
         self.handle.store.check_process()?;
         let keyspaces = self.handle.store.keyspaces();
         manual_flush::flush_together(&self.handle.store, &keyspaces, None)
     }
 
-    /// Flushes several keyspaces without a WAL together with `marker`. After a crash either all of
-    /// them have the writes before the call and the marker, or none has.
+    /// Flushes several keyspaces without a WAL together with `marker`. After a crash, either all
+    /// these keyspaces have the marker and all writes before the call, or none has the marker.
     pub fn flush_all(&self, keyspaces: &[&Keyspace], marker: &[u8]) -> Result<()> {
         let mut cores: Vec<Arc<KeyspaceState>> = Vec::with_capacity(keyspaces.len());
         for keyspace in keyspaces {
@@ -294,52 +300,55 @@ impl Db {
         manual_flush::flush_together(&self.handle.store, &cores, Some(marker))
     }
 
-    /// Reads and checks every byte of every table. Damage is in the report, not in the error.
+    /// Reads and checks every byte of every table. Damage appears in the report; the call returns
+    /// an error only if it could not check.
     pub fn verify(&self) -> Result<VerifyReport> {
         verify_store::verify(&self.handle.store)
     }
 
-    /// Writes a consistent copy of the present state to `target`, a directory that does not exist
-    /// or is empty.
+    /// Writes a consistent copy of the store's present state to `target`, a directory that does not
+    /// exist or is empty.
     ///
-    /// Tables are shared by hard links and take no disk space. Where `target` is on another file
-    /// system, or on one without hard links, they are copied, and the report says so. The copy is a
-    /// store with its own [instance id](crate::DirectoryStats::instance_id). After an error nothing
-    /// is left in `target`.
+    /// The copy shares tables by hard links, which take no disk space. Tables are copied if
+    /// `target` is on another file system or hard links are not supported; the report says so. The
+    /// copy is a store with its own [instance id](crate::DirectoryStats::instance_id). After an
+    /// error the call leaves nothing in `target`.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         checkpoint::checkpoint(&self.handle.store, target.as_ref())
     }
 
-    /// Waits until there is nothing to flush or compact. Beside other writers, it waits for the
-    /// memtables that were full at the call, and for as many compacted bytes as the debt was. So it
-    /// returns even beside a writer that never pauses.
+    /// Waits until there is nothing to flush or compact. While writers continue, the call waits
+    /// only for the memtables that were full when it began. It also waits for as many compacted
+    /// bytes as the compaction debt was when it began. So the call returns even if a writer never
+    /// pauses.
     ///
     /// # Errors
-    /// [`Error::DiskFull`] where work waits for disk space. The work is retried later, and the
-    /// store continues.
+    /// [`Error::DiskFull`] if flushes or compactions wait for disk space. The store continues and
+    /// retries them later.
     pub fn wait_for_compaction(&self) -> Result<()> {
         manual_compaction::drain(&self.handle.store)
     }
 
-    /// Closes the store for every handle: waits for background work, makes everything durable and
-    /// records where each file ends. So the next open detects any change to the files. Further
-    /// callers, during the close or later, wait and get the same result.
+    /// Closes the store for every handle: waits for background work, syncs all writes and records
+    /// where each file ends. The recorded ends let the next open detect a change to the files.
+    /// Other callers of `close` wait for this close and get its result.
     pub fn close(self) -> Result<()> {
         close::close(&self.handle.store)
     }
 
-    /// Locates the store's directory by checking the path that it was opened by.
+    /// Checks where the store's directory is now, starting from the path by which the store was
+    /// opened.
     pub fn directory(&self) -> DirectoryStats {
         DirectoryStats::of_store(&self.handle.store)
     }
 
-    /// The store's directory.
+    /// The path of the store's directory.
     pub fn path(&self) -> &Path {
         &self.handle.store.folder
     }
 }
 
-/// An error if the options of an existing keyspace cannot change to these.
+/// Fails if the options of an existing keyspace cannot change to `options`.
 fn check_option_change(keyspace: &KeyspaceState, options: &KeyspaceOptions) -> Result<()> {
     let name = &keyspace.name;
     if keyspace.uses_wal() != options.log && keyspace.has_unflushed() {

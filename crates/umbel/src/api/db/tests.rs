@@ -1,4 +1,4 @@
-//! Tests that look at a store's internals.
+//! Tests that inspect a store's internals.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::*;
 use crate::state::write_batch::{Action, CommitRequest, Condition, WriteBatch};
 use crate::write::write_path;
 
-/// A leader that committed for other writers and was refused itself dropped their remaining work.
-/// Memtables that they had filled were not flushed, and in the end every writer waited forever.
+/// A group-commit leader whose own batch was refused dropped the remaining work of the batches that
+/// it had committed for other writers. Memtables that those batches had filled were not flushed,
+/// and in the end every writer waited forever.
 #[test]
 fn rejected_leader_flushes_memtables_of_its_group() {
     let env = Sim::new(1).env();
@@ -39,8 +40,8 @@ fn rejected_leader_flushes_memtables_of_its_group() {
     assert_eq!(view.version.tables().count(), 1, "the memtable was frozen and flushed");
 }
 
-/// A leader that compares a long value commits its group, releases the lock and begins again. The
-/// work that its first group left must not be lost.
+/// A group-commit leader that compares a long value commits its group, releases the lock and begins
+/// again. The flushes that its first group made due must not be lost.
 #[test]
 fn comparing_leader_flushes_memtables_of_its_first_group() {
     let env = Sim::new(1).env();
@@ -69,8 +70,8 @@ fn comparing_leader_flushes_memtables_of_its_first_group() {
     assert_eq!(view.version.tables().count(), 1);
 }
 
-/// A writer that makes a segment drops the spare ones before it from the manifest. Where another
-/// thread was about to give one of them back and had no disk space for that, the close dropped it
+/// A writer that creates a WAL segment drops earlier spare segments from the manifest. If another
+/// thread failed to return such a segment for lack of disk space, the close dropped the segment
 /// again and failed.
 #[test]
 fn close_skips_spare_segment_dropped_concurrently() {

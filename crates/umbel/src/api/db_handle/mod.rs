@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crate::lifecycle::close;
 use crate::state::store::Store;
 
-/// Keeps a store open. Background threads do not have one.
+/// Keeps a store open. Background threads hold no such handle.
 #[derive(Debug)]
 pub struct DbHandle {
-    /// The store.
+    /// The store that the handle keeps open.
     pub store: Arc<Store>,
 }
 

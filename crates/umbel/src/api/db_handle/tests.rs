@@ -1,5 +1,5 @@
-//! A forked child can do nothing with the handles of its parent. Calls fail at once and leave no
-//! trace, whatever locks the parent's threads held at the fork.
+//! Tests that a forked child cannot use its parent's handles. Its calls fail at once and change
+//! nothing, whichever locks the parent's threads held at the fork.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ fn key(number: u32) -> [u8; 4] {
 struct Handles {
     db: Db,
     keys: Keyspace,
-    /// A dropped keyspace whose tables only readers keep.
+    /// A dropped keyspace whose tables exist only because readers use them.
     dropped: Keyspace,
     snapshot: Snapshot,
     batch: Batch,
@@ -130,7 +130,8 @@ fn read_with(handles: &mut Handles) {
     assert!(!format!("{:?}", handles.cursor).is_empty());
 }
 
-/// Takes every lock of a store, like threads of the parent that the child lacks.
+/// Takes every lock of a store and calls `then`, like threads of the parent that hold locks at a
+/// fork.
 fn hold_all_locks(store: &Arc<Store>, then: impl FnOnce()) {
     fn ignore_poison<T>(lock: std::sync::LockResult<MutexGuard<'_, T>>) -> MutexGuard<'_, T> {
         lock.ignore_poison()
@@ -149,8 +150,8 @@ fn hold_all_locks(store: &Arc<Store>, then: impl FnOnce()) {
     then();
 }
 
-/// A child that wrote through its parent's handle erased writes that the parent had synced. It also
-/// waited forever where a thread of the parent had held a lock, or for such a thread.
+/// A forked child that wrote through its parent's handle erased writes that the parent had synced.
+/// The child also waited forever for locks that threads of the parent held at the fork.
 #[test]
 fn forked_child_cannot_use_or_block_on_handle() {
     in_own_process("api::db_handle::tests::forked_child_cannot_use_or_block_on_handle", || {

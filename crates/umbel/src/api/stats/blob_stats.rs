@@ -1,4 +1,4 @@
-//! Statistics of long values, each in a file of its own.
+//! Statistics of long values, each of which is in a file of its own.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use crate::state::store::Store;
 use crate::super_version::SuperVersion;
 use crate::thread_counters::read;
 
-/// Files of long values.
+/// Statistics of the files of long values.
 #[derive(Debug, Clone, Default)]
 pub struct BlobStats {
-    /// Files that memtables and tables reference.
+    /// Number of files of long values that memtables and tables reference.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the files that memtables and tables reference.
     pub bytes: u64,
-    /// Files without references that are kept for readers.
+    /// Number of files of long values without references that are kept for readers.
     pub held_files: u64,
-    /// Their bytes.
+    /// Bytes of the files that are kept for readers.
     pub held_bytes: u64,
-    /// Bytes of files written since the store was opened.
+    /// Bytes of files of long values written since the store was opened.
     pub bytes_written: u64,
 }
 
-/// Statistics of a store with these keyspaces.
+/// Statistics of the long values of a store, of which `keyspaces` are the keyspaces.
 pub(super) fn of_store(store: &Store, keyspaces: &[KeyspaceStats]) -> BlobStats {
     let held = store.context.blobs.obsolete_totals();
     BlobStats {

@@ -1,4 +1,4 @@
-//! Location of a store's directory.
+//! Statistics of the location of a store's directory.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,26 +7,26 @@ use umbel_env::{DirectoryLocation, FileSystem};
 
 use crate::state::store::Store;
 
-/// Directory of an open store. The handle keeps the directory that it opened, whatever happens to
-/// the path.
+/// Directory of an open store. A handle keeps using the directory that it opened, even if the path
+/// later leads elsewhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryStats {
-    /// The absolute path it was opened by.
+    /// The absolute path by which the store was opened.
     pub path: PathBuf,
-    /// Whether the path now leads elsewhere or does not exist.
+    /// Whether `path` now leads to another directory or does not exist.
     pub is_moved: bool,
-    /// The present path of the directory, where it was moved and the system reports it.
+    /// The present path of the directory, if the directory was moved and the system reports where.
     pub path_now: Option<PathBuf>,
-    /// Whether the directory was removed. The store is then lost when its handle closes.
+    /// Whether the directory was removed. The store is lost when the handle of a removed directory
+    /// closes.
     pub is_removed: bool,
-    /// Random number of this copy of the store, made at its creation and for each checkpoint.
-    /// `None` in a store of an earlier version that is open read-only.
+    /// Random number of this copy of the store; the creation of a store or checkpoint draws a new
+    /// one. `None` if the store is of an earlier version and open read-only.
     pub instance_id: Option<[u8; 16]>,
 }
 
 impl DirectoryStats {
-    /// Locates the directory that `files` has open and that was opened by `path`, of this copy of a
-    /// store.
+    /// Locates the directory that `files` has open and that was opened by `path`.
     pub fn new(files: &dyn FileSystem, path: &Path, instance_id: Option<[u8; 16]>) -> Self {
         let path = path.to_path_buf();
         let stats = DirectoryStats { path, instance_id, ..DirectoryStats::default() };

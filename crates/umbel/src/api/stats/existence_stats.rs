@@ -5,7 +5,7 @@ use std::fmt;
 use super::{KeyspaceStats, MEBIBYTE};
 use crate::options::ExistenceSize;
 
-/// Writes some lines about the existence filter, or a line without one.
+/// Writes some lines about the keyspace's existence filter, or one line that says that it has none.
 pub fn write(f: &mut fmt::Formatter<'_>, keyspace: &KeyspaceStats) -> fmt::Result {
     let size = match keyspace.existence_filter {
         ExistenceSize::Off => "off".to_owned(),

@@ -26,145 +26,147 @@ pub use wal_stats::LogStats;
 /// Statistics of a store.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
-    /// Its keyspaces.
+    /// Statistics of the store's keyspaces.
     pub keyspaces: Vec<KeyspaceStats>,
-    /// Number of gets that searched a table and found the block in the cache. Scans do not count.
+    /// Number of gets that searched a table and found the block in the block cache. Scans are not
+    /// counted.
     pub cache_hits: u64,
-    /// Blocks that gets and scans loaded into the cache. Where stores share a budget, the cache's
-    /// numbers are those of all of them.
+    /// Number of blocks that gets and scans loaded into the block cache. The block cache's
+    /// statistics cover all stores that share a memory budget.
     pub cache_misses: u64,
-    /// Blocks that compactions loaded to replace cached ones, before a read requested them.
+    /// Number of blocks that compactions loaded into the block cache, to replace cached blocks of
+    /// their inputs.
     pub cache_warmed: u64,
-    /// Blocks evicted from the cache.
+    /// Number of blocks evicted from the block cache.
     pub cache_evictions: u64,
-    /// Bytes of blocks in the cache.
+    /// Bytes of blocks in the block cache.
     pub cache_bytes: u64,
-    /// Capacity of the cache, in bytes.
+    /// Capacity of the block cache, in bytes.
     pub cache_capacity: u64,
     /// Number of write stalls.
     pub stalls: u64,
     /// Time that writers stalled, in microseconds.
     pub stall_micros: u64,
-    /// Bytes of tables that flushes and compactions wrote past the page cache. They do so where the
-    /// file system allows it and a table is not small.
+    /// Bytes of tables that flushes and compactions wrote past the page cache. Tables that are not
+    /// small are written so, if the file system allows it.
     pub table_bytes_direct: u64,
-    /// Bytes of tables that they wrote through the page cache.
+    /// Bytes of tables that flushes and compactions wrote through the page cache.
     pub table_bytes_buffered: u64,
-    /// Committed batches and single writes, without refused ones.
+    /// Number of committed batches and single writes.
     pub commits: u64,
-    /// Commit groups.
+    /// Number of group commits.
     pub commit_groups: u64,
-    /// Bytes of records in the WAL.
+    /// Bytes of records written to the WAL since the store was opened.
     pub log_bytes_written: u64,
-    /// Syncs of the WAL.
+    /// Number of syncs of the WAL.
     pub log_syncs: u64,
     /// Bytes of the WAL segments that are still needed; of the current segment only the written
-    /// part.
+    /// part counts.
     pub log_bytes_live: u64,
     /// Statistics of the WAL.
     pub log: LogStats,
-    /// Open snapshots.
+    /// Number of open snapshots.
     pub snapshots: usize,
-    /// Memory, against the budget.
+    /// Memory of the store, compared with its memory budget.
     pub memory: MemoryStats,
-    /// File descriptors.
+    /// Statistics of file descriptors.
     pub descriptors: DescriptorStats,
     /// Resources that readers keep from being freed.
     pub readers: ReaderStats,
-    /// Files of long values.
+    /// Statistics of the files of long values.
     pub blobs: BlobStats,
     /// Location of the store's directory.
     pub directory: DirectoryStats,
-    /// Sequence number of the newest write.
+    /// Sequence number of the store's newest write.
     pub last_sequence: u64,
     /// Bytes written to tables, files of long values and the WAL for each byte of keys and values
-    /// written by the user.
+    /// that the caller wrote.
     pub write_amplification: f64,
-    /// Reason why the store is read-only, where it is.
+    /// Reason why the store refuses writes; `None` if it accepts writes.
     pub read_only_reason: Option<String>,
 }
 
 /// Statistics of a keyspace.
 #[derive(Debug, Clone, Default)]
 pub struct KeyspaceStats {
-    /// Its name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Bytes of keys and values the user wrote since the store was opened.
+    /// Bytes of keys and values that the caller wrote since the store was opened.
     pub user_bytes_written: u64,
-    /// Bytes of its memtables.
+    /// Bytes of the keyspace's memtables.
     pub memtable_bytes: u64,
-    /// Entries in its memtables.
+    /// Number of entries in the keyspace's memtables.
     pub memtable_entries: u64,
-    /// Frozen memtables that wait for a flush.
+    /// Number of frozen memtables that wait for a flush.
     pub frozen_memtables: usize,
-    /// Hidden entries that cursors stepped through in runs of at least four, since the store was
-    /// opened. Cursors skip the rest of a long run that another cursor passed before.
+    /// Number of hidden entries, in runs of at least four, that cursors stepped through since the
+    /// store was opened. Cursors skip most of a long run that another cursor passed before.
     pub hidden_entries_passed: u64,
-    /// Known key ranges without visible keys, which cursors skip.
+    /// Number of key ranges known to hold no visible key, which cursors skip.
     pub skip_spans: usize,
-    /// Lookups of a memtable that its filter excluded.
+    /// Number of memtable lookups that the memtable's filter made unnecessary.
     pub memtable_negatives: u64,
-    /// Probes of tables' prefix filters by scans.
+    /// Number of probes of tables' prefix filters by scans.
     pub prefix_probes: u64,
-    /// Prefix filter probes that excluded a table from a scan.
+    /// Number of prefix filter probes that excluded a table from a scan.
     pub prefix_negatives: u64,
-    /// Gets since the store was opened.
+    /// Number of gets since the store was opened.
     pub gets: u64,
-    /// Size of the existence filter in its options.
+    /// Size of the existence filter, as the keyspace's options set it.
     pub existence_filter: ExistenceSize,
-    /// Statistics of its existence filter, where it has one. Gets that it denied made no further
-    /// lookup. In a store opened read-only they come from the files.
+    /// Statistics of the keyspace's existence filter, if it has one. In a store opened read-only
+    /// they come from the files.
     pub existence: Option<ExistenceStats>,
     /// Whether gets probe the existence filter; `false` in a store opened read-only.
     pub existence_is_probed: bool,
-    /// Last error of writing, reading or filling the existence filter, until that succeeds.
+    /// Last error of writing, reading or filling the existence filter; `None` again after a
+    /// success.
     pub existence_problem: Option<String>,
-    /// Its levels, level 0 first.
+    /// Statistics of the keyspace's levels, level 0 first.
     pub levels: Vec<LevelStats>,
-    /// Bytes written to tables for each byte of keys and values written by the user.
+    /// Bytes written to tables for each byte of keys and values that the caller wrote.
     pub write_amplification: f64,
-    /// Files of long values that its memtables and tables reference.
+    /// Number of files of long values that the keyspace's memtables and tables reference.
     pub blobs: u64,
-    /// Bytes of these files.
+    /// Bytes of the files of long values that the keyspace references.
     pub blob_bytes: u64,
 }
 
 /// Statistics of a level.
 #[derive(Debug, Clone, Default)]
 pub struct LevelStats {
-    /// Its number.
+    /// Number of the level.
     pub level: usize,
-    /// Its tables.
+    /// Number of tables in the level.
     pub tables: u64,
-    /// Bytes of their files.
+    /// Bytes of the level's table files.
     pub bytes: u64,
-    /// Size in bytes from which on compaction moves data out of it. 0 for level 0, which counts
-    /// tables, and for levels that stay empty.
+    /// Size in bytes from which on compaction moves data out of the level. 0 for level 0, where the
+    /// number of tables decides, and for levels that stay empty.
     pub target_bytes: u64,
-    /// Their entries, deletes and older versions included.
+    /// Number of entries in the level's tables, deletes and older versions included.
     pub entries: u64,
-    /// Their deletes.
+    /// Number of deletes in the level's tables.
     pub deletes: u64,
-    /// Their range tombstones.
+    /// Number of range tombstones in the level's tables.
     pub range_tombstones: u64,
-    /// Bytes of their filters in the files.
+    /// Bytes of the level's filters in the table files.
     pub filter_bytes: u64,
-    /// Bytes of their filters in memory.
+    /// Bytes of the level's filters in memory.
     pub filter_bytes_in_memory: u64,
-    /// Probes of their filters.
+    /// Number of probes of the level's filters.
     pub filter_probes: u64,
-    /// Probes that excluded the key, which saved a search of the table.
+    /// Number of filter probes that excluded the key, each of which saved a search of a table.
     pub filter_true_negatives: u64,
-    /// Probes that passed a key that the table lacks.
+    /// Number of filter probes that passed a key that the table lacks.
     pub filter_false_positives: u64,
-    /// Searches of a table for a key.
+    /// Number of searches of a table of the level for a key.
     pub table_reads: u64,
-    /// Searches of a table that lacks the key, with a filter or without.
+    /// Number of searches of a table that lacks the key, whether or not the table has a filter.
     pub false_reads: u64,
-    /// False-positive rate that the filters of the tables opened so far have by design; 1 without
-    /// filters.
+    /// Designed false-positive rate of the filters of the level's open tables; 1 without filters.
     pub designed_rate: f64,
-    /// Measured false-positive rate; `None` before the first miss.
+    /// Measured false-positive rate of the level's filters; `None` before the first miss.
     pub measured_rate: Option<f64>,
     /// Bytes of tables that compactions into the level read.
     pub bytes_read_compaction: u64,
@@ -172,18 +174,18 @@ pub struct LevelStats {
     pub bytes_written: u64,
     /// Bytes moved into the level without being rewritten.
     pub bytes_moved: u64,
-    /// Compactions into the level; at level 0 flushes.
+    /// Number of compactions into the level; for level 0, number of flushes.
     pub compactions: u64,
-    /// Time of these compactions, in microseconds.
+    /// Time of the compactions into the level, in microseconds.
     pub compaction_micros: u64,
-    /// Entries that these compactions read.
+    /// Number of entries that the compactions into the level read.
     pub compaction_entries_in: u64,
-    /// Entries that these compactions dropped.
+    /// Number of entries that the compactions into the level dropped.
     pub compaction_entries_dropped: u64,
-    /// Entries kept after a newer version of the key only because a snapshot, or a reader from
-    /// before the compaction, still sees them.
+    /// Number of older versions that compactions into the level kept only because a snapshot or an
+    /// earlier reader still sees them.
     pub compaction_versions_kept: u64,
-    /// Bytes of the keys and values of these entries.
+    /// Bytes of the keys and values of the older versions in `compaction_versions_kept`.
     pub compaction_version_bytes_kept: u64,
 }
 

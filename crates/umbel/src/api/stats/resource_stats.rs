@@ -11,99 +11,102 @@ use crate::shared_budget::MemoryBudgetStats;
 use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
 
-/// Memory of a store and its budget, in bytes.
+/// Memory that a store uses, and its memory budget, in bytes.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStats {
-    /// The budget for all parts together.
+    /// The memory budget for all parts of the store together.
     pub budget_bytes: u64,
-    /// Memory that the process may use, where the operating system reports it.
+    /// Bytes of memory that the process may use, if the operating system reports a limit.
     pub machine_bytes: Option<u64>,
-    /// Whether the budget exceeds that memory.
+    /// Whether the memory budget exceeds the memory that the process may use.
     pub exceeds_machine: bool,
-    /// Sum of all parts.
+    /// Sum of the memory of all parts of the store.
     pub held_bytes: u64,
-    /// Memtables that take writes or wait to be flushed, with their filters.
+    /// Bytes of memtables that take writes or wait for a flush, and of their filters.
     pub memtable_bytes: u64,
-    /// Flushed memtables that cursors still read.
+    /// Bytes of flushed memtables that cursors still read.
     pub memtable_held_bytes: u64,
-    /// Cached blocks.
+    /// Bytes of cached blocks.
     pub block_bytes: u64,
-    /// Allocated for blocks and indexes, but free at the moment.
+    /// Bytes allocated for blocks and indexes that are free at the moment.
     pub spare_bytes: u64,
-    /// Open tables: indexes, filters, slots, range tombstones.
+    /// Bytes of the open tables' indexes, filters, block slots and range tombstones.
     pub table_bytes: u64,
-    /// Mapped WAL as far as it was touched, about.
+    /// Approximate bytes of the mapped WAL that are in memory.
     pub log_bytes: u64,
-    /// Buffers of running flushes and compactions, about.
+    /// Approximate bytes of the buffers of running flushes and compactions.
     pub compaction_bytes: u64,
-    /// Open cursors and iterators, evicted blocks that they still read, and skip spans.
+    /// Bytes of open cursors and iterators, and of evicted blocks that they still read.
     pub cursor_bytes: u64,
     /// Whether cursors take so much memory that they keep copies of their entries instead of
     /// blocks.
     pub cursors_park: bool,
-    /// Open tables.
+    /// Number of open tables.
     pub tables_open: u64,
-    /// Open tables that keep only the top of their index; its other blocks are cached and evicted.
+    /// Number of open tables that keep only the top of their index in memory; the other index
+    /// blocks are cached and evicted.
     pub indexes_paged: u64,
-    /// Open tables whose filters in memory are smaller than on disk.
+    /// Number of open tables whose filters are smaller in memory than on disk.
     pub filters_folded: u64,
-    /// Open tables whose filters are not in memory.
+    /// Number of open tables whose filters are not in memory.
     pub filters_left_out: u64,
-    /// Whether memory that requests huge pages may get them, where the operating system reports it.
-    /// Otherwise everything uses small pages, with more TLB misses.
+    /// Whether the operating system gives huge pages to memory that requests them, if it reports
+    /// the setting. Without huge pages, more reads miss the TLB.
     pub huge_pages: Option<bool>,
-    /// Tables closed to stay within the budget; a read opens them again.
+    /// Number of tables closed to stay within the memory budget; a read opens such a table again.
     pub tables_closed: u64,
-    /// Totals of all stores, where the budget is shared. Then the block, spare and cursor bytes in
-    /// the other fields are also those of all stores.
+    /// Totals of all stores that share the memory budget. With a shared budget, `block_bytes`,
+    /// `spare_bytes` and `cursor_bytes` also cover all its stores.
     pub shared: Option<MemoryBudgetStats>,
 }
 
-/// File descriptors of tables.
+/// Statistics of the file descriptors of tables.
 #[derive(Debug, Clone, Default)]
 pub struct DescriptorStats {
-    /// Limit of open table files; `None` where there is no limit.
+    /// Limit on the number of open table files; `None` without a limit.
     pub open_tables_max: Option<u64>,
-    /// Open table files.
+    /// Number of open table files.
     pub open_tables: u64,
     /// Number of times that a closed table file was opened again.
     pub reopened: u64,
     /// Number of calls that found no free descriptor.
     pub exhaustions: u64,
-    /// Reason why background work is postponed, while it is.
+    /// Reason why background work is postponed; `None` if no work is postponed.
     pub postponed_work: Option<String>,
 }
 
-/// Resources that readers keep from being freed, as far as known.
+/// Resources that readers keep from being freed, as far as the store knows.
 #[derive(Debug, Clone, Default)]
 pub struct ReaderStats {
-    /// Open snapshots.
+    /// Number of open snapshots.
     pub snapshots: usize,
-    /// Sequence number of the newest write that the oldest of them sees.
+    /// Sequence number of the newest write that the oldest snapshot sees.
     pub oldest_snapshot: Option<u64>,
-    /// Minimum age of the oldest snapshot, in microseconds. It counts from the first flush,
-    /// compaction or statistics call after the snapshot.
+    /// Minimum age of the oldest snapshot, in microseconds, counted from the first flush,
+    /// compaction or statistics call after its creation.
     pub oldest_snapshot_micros: u64,
-    /// Cursors that read memtables and tables of which some were replaced since.
+    /// Number of cursors that read memtables or tables that were replaced since the cursors'
+    /// creation.
     pub cursors_behind: usize,
-    /// Minimum time since the oldest of them became outdated, in microseconds.
+    /// Minimum time for which the oldest cursor has read replaced memtables or tables, in
+    /// microseconds.
     pub oldest_cursor_micros: u64,
-    /// Bytes of flushed memtables that they keep in memory.
+    /// Bytes of flushed memtables that cursors keep in memory.
     pub held_memtable_bytes: u64,
-    /// Replaced tables whose files they keep.
+    /// Number of replaced tables whose files cursors keep.
     pub held_tables: u64,
-    /// Bytes of those files.
+    /// Bytes of the files of replaced tables that cursors keep.
     pub held_table_bytes: u64,
-    /// Obsolete files of any kind that are kept because another process has the store open
-    /// read-only.
+    /// Number of obsolete files of any kind that are kept because another process has the store
+    /// open read-only.
     pub pinned_files: u64,
-    /// Their bytes.
+    /// Bytes of the obsolete files that are kept for other processes.
     pub pinned_file_bytes: u64,
-    /// Older versions that flushes and compactions have kept since the store was opened, because a
-    /// snapshot or an earlier reader still saw them. A version that several of them keep in turn
-    /// counts each time.
+    /// Number of older versions that flushes and compactions kept, since the open, because a
+    /// snapshot or an earlier reader still saw them. A version that several compactions keep counts
+    /// once for each.
     pub versions_kept: u64,
-    /// Bytes of the keys and values of these versions.
+    /// Bytes of the keys and values of the older versions in `versions_kept`.
     pub version_bytes_kept: u64,
 }
 
@@ -133,7 +136,7 @@ pub(super) fn memory(store: &Store, log_bytes: u64) -> MemoryStats {
     }
 }
 
-/// Counts the open tables and the parts of them that are in memory.
+/// Counts the open tables and the bytes of their parts that are in memory.
 fn table_counts(store: &Store) -> MemoryStats {
     let mut kept = MemoryStats::default();
     for keyspace in store.keyspaces() {

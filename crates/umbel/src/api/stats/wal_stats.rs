@@ -5,21 +5,21 @@ use std::fmt;
 use super::MEBIBYTE;
 use crate::wal::Wal;
 
-/// Mode of writing the WAL, and counts of its segments since the store was opened.
+/// How the WAL is written, and counts of its segments since the store was opened.
 #[derive(Debug, Clone, Default)]
 pub struct LogStats {
-    /// Whether records are copied into a mapped file, which takes no system call, or written with
-    /// `write(2)`. `None` before the first record.
+    /// `true` if records are copied into a mapped file, without a system call; `false` if they are
+    /// written with `write(2)`. `None` before the first record.
     pub is_mapped: Option<bool>,
-    /// Reason why it is not mapped, where known.
+    /// Reason why the WAL is not mapped, if known.
     pub why_unmapped: Option<String>,
-    /// Prepared bytes on disk that hold no record yet.
+    /// Bytes of the WAL prepared on disk that hold no record yet.
     pub spare_bytes: u64,
-    /// Segments made in new files.
+    /// Number of segments made in new files.
     pub segments_made: u64,
-    /// Segments made in files of earlier segments.
+    /// Number of segments made in the files of earlier segments.
     pub segments_reused: u64,
-    /// Segments made while a write waited for them.
+    /// Number of segments made while a write waited for the segment.
     pub segments_awaited: u64,
 }
 

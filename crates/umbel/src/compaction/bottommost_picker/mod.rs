@@ -1,42 +1,44 @@
 //! Picks tables of the last level to rewrite in place: tables with garbage that only past readers
-//! could see, and small neighbours. Pure functions, like [`crate::compaction::picker`].
+//! could see, and small neighbours. All functions are pure, like those of
+//! [`crate::compaction::picker`].
 //!
 //! A merge into the last level keeps entries that an open snapshot may need: older versions,
-//! deletes, range tombstones. After the snapshot is dropped, no compaction reaches them where no
-//! writer writes those keys again. An entry that every reader sees has its sequence number zeroed
-//! there. So a table whose greatest sequence number is not zero may hold such garbage.
+//! deletes, range tombstones. After the snapshot is dropped, no other compaction reaches these
+//! entries unless a writer writes their keys again. A merge into the last level zeroes the sequence
+//! number of an entry that every reader sees. So only a table whose greatest sequence number is not
+//! zero can hold garbage.
 //!
 //! INVARIANT: a table is rewritten for its garbage in two cases only, so that it is not picked
 //! again for the same garbage.
 //! 1. Every entry is as old as the oldest reader. Then all garbage is dropped, and all sequence
 //!    numbers are zeroed (that of a key under a range tombstone one rewrite later).
-//! 2. It holds many versions that only a few snapshots saw, and all of these are dropped while an
-//!    older one is open. Then those versions are dropped. The snapshots that it was written for are
-//!    known until the store is closed.
+//! 2. The table holds many versions that only a few snapshots saw, and all these snapshots are
+//!    dropped while an older one is open. Then those versions are dropped. The store keeps the list
+//!    of snapshots for which it wrote a table until it is closed.
 //!
-//! Tables rewritten together leave gaps between them, into which another compaction could write.
-//! The rewrite does not start where one does. While it runs, [`PickerInput`] gives the gap to no
-//! other compaction.
+//! Between tables that are rewritten together are gaps, into which another compaction could write.
+//! A rewrite does not start while a compaction writes into such a gap. While the rewrite runs,
+//! [`PickerInput`] gives the gap to no other compaction.
 
 use umbel_base::limits::LEVELS;
 
 use crate::compaction::picker::{Pick, PickerInput, TableInfo, WIDENED_TABLES_MAX};
 
-/// The last level.
+/// Number of the last level.
 pub const LAST_LEVEL: usize = LEVELS - 1;
 
-/// Reason for a rewrite.
+/// Reason for a rewrite of tables of the last level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewriteReason<'a> {
-    /// Tables with entries that no reader can see, by the sequence numbers that readers may use,
-    /// ascending.
+    /// The tables hold entries that no reader can see. The sequence numbers are those that readers
+    /// can use, ascending.
     Stale(&'a [u64]),
-    /// Neighbours that together fit into one table.
+    /// The tables are neighbours that together fit into one table.
     Small,
 }
 
-/// Key after which the next search starts: the end of the last picked tables, and whether it is
-/// exclusive.
+/// Key after which the next search starts: the end of the last picked tables, and whether that end
+/// is exclusive.
 pub type ResumeKey = Option<(Vec<u8>, bool)>;
 
 /// Next tables of the last level to rewrite.
@@ -44,20 +46,21 @@ pub type ResumeKey = Option<(Vec<u8>, bool)>;
 pub enum BottommostPick {
     /// There is nothing to rewrite.
     Done,
-    /// A running compaction reads them.
+    /// A running compaction reads the tables that could be rewritten.
     Blocked,
-    /// Run this rewrite.
+    /// The rewrite to run next.
     Run(Pick),
 }
 
 /// Result of a background search in the last level.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BottommostRewrite {
-    /// A table to rewrite.
+    /// The rewrite to run; `None` if there is none now.
     pub pick: Option<Pick>,
-    /// Without a pick: the sequence number that the oldest reader must reach before there is one.
+    /// If there is no pick: the sequence number that the oldest reader must reach before there can
+    /// be one.
     pub oldest_reader_needed: Option<u64>,
-    /// Snapshots of which one must be dropped before there is a pick.
+    /// If there is no pick: snapshots of which one must be dropped before there can be one.
     pub blocking_snapshots: Vec<u64>,
 }
 
@@ -74,15 +77,16 @@ fn within(readers: &[u64], (first, last): (u64, u64)) -> &[u64] {
     &readers[..readers.partition_point(|&reader| reader <= last)]
 }
 
-/// Whether a table is worth an optional rewrite: many deletes, or versions newer than every reader
-/// saw when it was written. A table that was only moved here has few of either.
+/// Whether a table has enough garbage for an optional rewrite: many deletes, or entries that not
+/// every reader saw when the table was written. A table that was only moved into the last level has
+/// few of either kind.
 fn is_worthwhile(table: &TableInfo) -> bool {
     let has_some = table.sequence_min == 0 || table.has_many_deletes();
     table.sequence_max > 0 && (has_some || !table.retained_for.is_empty())
 }
 
-/// Finds one table with garbage that no reader keeps. `readers` are the sequence numbers that
-/// readers may use.
+/// Finds one table with garbage that no reader can see. `readers` are the sequence numbers that
+/// readers can use.
 pub fn pick_rewrite(view: &PickerInput, readers: &[u64]) -> BottommostRewrite {
     let mut found = BottommostRewrite::default();
     let mut retained_for = Vec::new();
@@ -110,7 +114,8 @@ fn within_any(readers: &[u64], mut intervals: Vec<(u64, u64)>) -> Vec<u64> {
     held
 }
 
-/// Returns the first tables within `start..end` after `resume_after` to rewrite for this reason.
+/// Returns the first tables within `start..end` and after `resume_after` that are to be rewritten
+/// for the reason `wanted`.
 pub fn pick_in_range(
     view: &PickerInput,
     wanted: RewriteReason<'_>,
@@ -139,8 +144,8 @@ pub fn pick_in_range(
     BottommostPick::Done
 }
 
-/// Returns the longest prefix of `tables` to rewrite together; empty where the first one is not
-/// wanted.
+/// Returns the longest prefix of `tables` to rewrite together; empty if the first table is not to
+/// be rewritten.
 fn group<'v, 'a>(
     tables: &'v [TableInfo<'a>],
     wanted: RewriteReason<'_>,
@@ -165,7 +170,8 @@ fn group<'v, 'a>(
     if count < tables_min { &[] } else { &tables[..count] }
 }
 
-/// Whether a running compaction reads a table of `group` or may write between two of them.
+/// Whether a running compaction reads a table of `group` or can write between two tables of
+/// `group`.
 fn is_busy(view: &PickerInput, group: &[TableInfo]) -> bool {
     if group.iter().any(|table| table.busy) {
         return true;

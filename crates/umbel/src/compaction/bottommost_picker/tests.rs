@@ -1,4 +1,4 @@
-//! Tests of the rewrites in the last level, and that they end.
+//! Tests of the rewrites in the last level; the tests also check that the rewrites end.
 
 use super::*;
 use crate::compaction::picker::{PickOptions, RangePick, pick_range};
@@ -60,7 +60,7 @@ fn garbage_waits_for_the_oldest_reader() {
     assert_eq!(pick_rewrite(&view(vec![busy]), &[9]), BottommostRewrite::default());
 }
 
-/// Garbage of a newer reader had to wait for the oldest one.
+/// Garbage kept for a newer reader stayed until the oldest reader ended.
 #[test]
 fn garbage_of_newer_reader_is_dropped_before_the_oldest() {
     let kept = TableInfo { retained_for: &[(3, 3), (6, 6)], ..table(1, 50, b"ac", (0, 9)) };
@@ -76,8 +76,8 @@ fn garbage_of_newer_reader_is_dropped_before_the_oldest() {
     }
 }
 
-/// A table was rewritten, with nothing dropped, as soon as one of several snapshots was dropped
-/// that all saw the same versions.
+/// When several snapshots saw the same versions and one of them was dropped, the table was
+/// rewritten and nothing was dropped from it.
 #[test]
 fn shared_versions_are_dropped_with_their_last_reader() {
     let kept = TableInfo { retained_for: &[(3, 6)], ..table(1, 50, b"ac", (0, 9)) };
@@ -143,8 +143,8 @@ fn neighbours_that_fit_one_table_are_joined() {
     assert_eq!(pick_in_range(&view, RewriteReason::Small, ALL, &None), BottommostPick::Blocked);
 }
 
-/// Two tables that are being joined may become one table that covers the gap between them. No other
-/// compaction may write into the gap meanwhile.
+/// Two tables that are being joined can become one table that covers the gap between them. So no
+/// other compaction must write into the gap meanwhile.
 #[test]
 fn gap_between_joined_tables_is_reserved() {
     let clean = |id, keys| table(id, 30, keys, (0, 0));

@@ -1,19 +1,20 @@
 //! The output of a compaction: an iteration over the merged inputs that drops entries that no
 //! reader can see any more.
 //!
-//! The sequence numbers that readers may use are the `boundaries`: those of the snapshots and the
-//! visible sequence number when the compaction began. All later readers use that number or a later
-//! one. Boundaries divide time into stripes: two sequence numbers lie in one stripe where no
-//! boundary `s` has `older <= s < newer`. Within a stripe only the newest version of a key can be
-//! seen.
+//! The `boundaries` are the sequence numbers that readers can use: those of the snapshots, and the
+//! visible sequence number when the compaction began. Readers that begin later use the visible
+//! sequence number or a later one. Boundaries divide time into stripes: two sequence numbers lie in
+//! one stripe where no boundary `s` has `older <= s < newer`. Within a stripe only the newest
+//! version of a key can be seen.
 //!
 //! INVARIANTS:
-//! 1. A reader at any boundary, or at any sequence number from the last boundary on, sees the same
-//!    before and after. Before is (all above the inputs, inputs, all beneath), after is (all above
-//!    the inputs, outputs, all beneath).
-//! 2. An entry newer than the last boundary hides nothing: a reader may still come in between.
-//! 3. A delete or range tombstone is dropped only where nothing older lies beneath, as the caller
-//!    says.
+//! 1. A compaction changes no result of a reader at a boundary, or at any sequence number from the
+//!    last boundary on. The reader sees the outputs, between newer and older data, as it saw the
+//!    inputs.
+//! 2. An entry newer than the last boundary hides nothing: a reader can still begin at a sequence
+//!    number between it and an older entry.
+//! 3. A delete or range tombstone is dropped only if the caller says that no older entry lies
+//!    beneath it.
 //! 4. Entries in = entries out + entries dropped.
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
@@ -27,12 +28,14 @@ pub struct SnapshotStripes {
 }
 
 impl SnapshotStripes {
-    /// The stripes between `boundaries`, in any order: the sequence numbers of the snapshots and
-    /// the visible one when the compaction begins. Without any boundary nothing is dropped.
+    /// Creates the stripes between `boundaries`, which are in any order: sequence numbers of the
+    /// snapshots, and the visible sequence number when the compaction begins. Without boundaries
+    /// the stream drops nothing.
     ///
     /// REQUIRES: the visible sequence is read **before** the snapshots are listed, or under the
-    /// same lock. So a snapshot taken meanwhile is either listed or not older than it. A snapshot
-    /// is listed in the same step in which it reads the visible sequence.
+    /// same lock. So a snapshot taken meanwhile is either listed or not older than the visible
+    /// sequence. The creation of a snapshot reads the visible sequence and lists the snapshot in
+    /// one step.
     pub fn new(mut boundaries: Vec<SequenceNumber>) -> SnapshotStripes {
         boundaries.sort_unstable();
         boundaries.dedup();
@@ -52,37 +55,39 @@ impl SnapshotStripes {
         self.boundaries.get(oldest_reader).is_some_and(|&reader| newer <= reader)
     }
 
-    /// The stripe of a sequence number. After the last boundary, each is a stripe of its own.
+    /// Returns the stripe of a sequence number. After the last boundary, each sequence number is a
+    /// stripe of its own.
     pub fn stripe(&self, sequence: SequenceNumber) -> (usize, SequenceNumber) {
         let stripe = self.boundaries.partition_point(|&boundary| boundary < sequence);
         (stripe, if stripe < self.boundaries.len() { 0 } else { sequence })
     }
 
-    /// Whether every reader, now and later, sees writes at `sequence`.
+    /// Whether every present and later reader sees writes at `sequence`.
     #[inline]
     pub fn all_see(&self, sequence: SequenceNumber) -> bool {
         self.boundaries.first().is_some_and(|&oldest| sequence <= oldest)
     }
 }
 
-/// Counts of entries by their fate.
+/// Counts of a stream's entries by whether and why they were dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Entries read.
+    /// Number of entries read from the inputs.
     pub entries_in: u64,
-    /// Entries emitted.
+    /// Number of entries emitted.
     pub entries_out: u64,
-    /// Entries dropped because a newer version of the key hides them from every reader.
+    /// Number of entries dropped because a newer version of the key hides them from every reader.
     pub dropped_shadowed: u64,
-    /// Entries dropped because a range tombstone hides them from every reader.
+    /// Number of entries dropped because a range tombstone hides them from every reader.
     pub dropped_deleted_by_range: u64,
-    /// Deletes dropped because there is nothing left for them to delete.
+    /// Number of deletes dropped because no older version of their key is left.
     pub dropped_tombstones: u64,
-    /// Emitted entries whose sequence number was set to zero.
+    /// Number of emitted entries whose sequence number was set to zero.
     pub zeroed: u64,
-    /// Emitted entries after a newer version of their key: some reader still sees them.
+    /// Number of emitted entries that follow a newer version of their key, since a reader can still
+    /// see them.
     pub versions_kept: u64,
-    /// Bytes of the keys and values of these entries.
+    /// Bytes of the keys and values of the entries in `versions_kept`.
     pub version_bytes_kept: u64,
 }
 
@@ -99,16 +104,17 @@ impl StreamCounts {
         self.version_bytes_kept += other.version_bytes_kept;
     }
 
-    /// Entries dropped, for any reason.
+    /// Number of entries dropped, for any reason.
     pub fn dropped(&self) -> u64 {
         self.dropped_shadowed + self.dropped_deleted_by_range + self.dropped_tombstones
     }
 
-    /// Checks that all `entries_expected` of the inputs were read, and that each was emitted or
-    /// dropped for a reason.
+    /// Checks that all `entries_expected` entries of the inputs were read, and that each was
+    /// emitted or counted as dropped.
     ///
     /// # Errors
-    /// A sentence with the numbers; the outputs must then not be used.
+    /// A sentence with the numbers that do not match. The caller must not use the outputs after an
+    /// error.
     pub fn check(&self, entries_expected: u64) -> std::result::Result<(), String> {
         if self.entries_in != entries_expected {
             return Err(format!(
@@ -133,17 +139,17 @@ impl StreamCounts {
 pub struct StreamEntry<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Sequence number to write; zero where it distinguishes nothing any more.
+    /// Sequence number to write; zero if every reader sees the entry.
     pub sequence: SequenceNumber,
-    /// The kind.
+    /// The kind of the entry.
     pub kind: ValueKind,
     /// The value; empty for a delete.
     pub value: &'a [u8],
-    /// Whether the entry emitted before has the same key.
+    /// Whether the previously emitted entry has the same key.
     pub repeats: bool,
 }
 
-/// Decision on an entry.
+/// Decision whether to emit an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryFate {
     Keep,
@@ -157,7 +163,7 @@ enum EntryFate {
 pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
     inner: C,
     tombstones: RangeTombstoneRuns,
-    /// The stretch of keys around the last key that was looked up, and the fragments over it.
+    /// The stretch of keys around the last key, and the range tombstone fragments over it.
     stretch: Option<Stretch>,
     over: Vec<FragmentId>,
     stripes: SnapshotStripes,
@@ -176,12 +182,14 @@ pub struct CompactionStream<C: Cursor, B: FnMut(&[u8]) -> bool> {
 }
 
 impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
-    /// A stream over `inner`, which merges the inputs, with all `tombstones` of the inputs.
+    /// Creates a stream over `inner`, which merges the inputs, and over all `tombstones` of the
+    /// inputs.
     ///
     /// `is_bottommost` says whether no entry of a key **and no range tombstone over it** lies in
-    /// any source older than the inputs. It is called with ascending keys, and returns `false`
-    /// where unsure. `zero_sequences` lets entries there lose their sequence number, which makes
-    /// them smaller. Never set it for level 0, whose tables are ordered by sequence number.
+    /// any source older than the inputs. `is_bottommost` is called with ascending keys, and returns
+    /// `false` if it cannot tell. `zero_sequences` lets bottommost entries lose their sequence
+    /// number, which makes them smaller. REQUIRES: `zero_sequences` is `false` for level 0, whose
+    /// tables are ordered by sequence number.
     pub fn new(
         inner: C,
         tombstones: RangeTombstoneRuns,
@@ -207,14 +215,15 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         }
     }
 
-    /// Limits the stream to keys in `lower..upper`, so that parts can run in parallel.
+    /// Limits the stream to keys in `lower..upper`, so that parts of a compaction can run in
+    /// parallel.
     pub fn within(mut self, lower: Option<&[u8]>, upper: Option<&[u8]>) -> Self {
         self.lower = lower.map(<[u8]>::to_vec);
         self.upper = upper.map(<[u8]>::to_vec);
         self
     }
 
-    /// Returns the next surviving entry; `None` after the last.
+    /// Returns the next surviving entry; `None` after the last entry.
     pub fn next_entry(&mut self) -> Result<Option<StreamEntry<'_>>> {
         let sequence = loop {
             self.advance()?;
@@ -243,7 +252,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         Ok(Some(StreamEntry { key: self.inner.key(), sequence, kind, value, repeats }))
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of the entries read so far.
     pub fn counts(&self) -> StreamCounts {
         self.counts
     }
@@ -276,7 +285,8 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         self.upper.as_ref().is_some_and(|upper| self.inner.key() >= upper.as_slice())
     }
 
-    /// Decides about the inner cursor's current entry and remembers it.
+    /// Decides whether the inner cursor's current entry is emitted, and notes its key and sequence
+    /// number for the next decision.
     fn classify(&mut self) -> EntryFate {
         let sequence = self.inner.sequence();
         let newer = std::mem::replace(&mut self.newer, sequence);
@@ -316,8 +326,8 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
         }
     }
 
-    /// Whether a range tombstone covers the current key, and whether one hides this sequence number
-    /// of it from every reader.
+    /// Whether a range tombstone covers the current key, and whether a range tombstone hides the
+    /// version at `sequence` from every reader.
     fn range_deleted(&mut self, sequence: SequenceNumber) -> (bool, bool) {
         let (key, tombstones) = (self.inner.key(), &self.tombstones);
         // Keys ascend, so the end decides.

@@ -1,4 +1,4 @@
-//! The compaction stream against a literal implementation of the rule, and against readers'
+//! Compares the compaction stream with a naive implementation of its rule, and with readers'
 //! results.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::compaction::surviving_tombstones::surviving_tombstones;
 use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::test_support::row_cursor::{Row, RowCursor, model};
 
-/// One write; its index in the script is its sequence number.
+/// A write; its index in the script is its sequence number.
 #[derive(Debug, Clone)]
 enum Write {
     Put(u8),
@@ -71,7 +71,7 @@ impl Part {
     }
 }
 
-/// Runs the stream over `inputs` in parts cut at `cuts` with `beneath` below.
+/// Runs the stream over `inputs`, in parts cut at `cuts`, with `beneath` as the older data.
 fn compact(
     inputs: &Part,
     beneath: &Part,

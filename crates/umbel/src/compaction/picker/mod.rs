@@ -1,63 +1,67 @@
 //! Picks the next compaction: pure functions over table metadata.
 //!
 //! Levels are sized from below: the last level holds nearly everything, and each level above it is
-//! smaller by the level ratio. The first level whose share is no more than `level_bytes_base` is
-//! the base level, into which level 0 is compacted. Levels above it stay empty. So space
-//! amplification stays near `1 + 1 / ratio` at every size of the store.
+//! smaller by the level ratio. Going up from the last level, the first level whose share is at most
+//! `level_bytes_base` is the base level. Level 0 is compacted into the base level, and the levels
+//! between them stay empty. This sizing keeps space amplification near `1 + 1 / ratio` at every
+//! size of the store.
 //!
 //! INVARIANTS of every pick:
 //! 1. No pick skips overlapping tables: it passes no level that holds tables, and all tables of the
-//!    target level that overlap the inputs are inputs too. From level 0, every table that overlaps
-//!    an input is an input. So versions of a key never swap places.
-//! 2. No input is busy. The key ranges of the inputs touch one another without a gap. So the output
-//!    of a running compaction lies within the range of its busy inputs. A compaction that would
-//!    write the same keys of the same level meets a busy table.
+//!    target level that overlap the inputs are inputs too. For inputs from level 0, every table of
+//!    level 0 that overlaps an input is an input. So a newer version of a key never gets below an
+//!    older one.
+//! 2. No input is busy: no running compaction reads it. The key ranges of the inputs touch one
+//!    another without a gap. So a running compaction's outputs lie within the range of its busy
+//!    inputs. A second compaction into the same keys of a level would need a busy table, and is not
+//!    picked.
 //! 3. Every pick moves bytes downward, or makes fewer tables of level 0, so picking ends.
 //!    [`crate::compaction::bottommost_picker`] picks rewrites within the last level.
-//! 4. Tables of level 0 that are joined there are neighbours by age; the output takes their place.
+//! 4. Tables that are joined within level 0 are neighbours by age, and the output takes their place
+//!    in it.
 
 use std::cmp::Ordering;
 use std::ops::Range;
 
 use umbel_base::limits::LEVELS;
 
-/// Level 0 is joined instead of compacted down where it would overlap more than this multiple of
-/// its bytes. Joining until it has doubled writes each byte once more and halves the overlap, so
-/// the bytes written are least near two. A slightly larger value keeps fewer tables to probe.
+/// Tables of level 0 are joined, not compacted down, if they overlap more than this multiple of
+/// their bytes. Joining writes each byte once more and halves the overlap per byte, so a multiple
+/// near two writes fewest bytes. Three writes slightly more and leaves fewer tables to probe.
 const JOINED_BELOW_TABLES: u64 = 3;
 
-/// Level 0 is joined while running compactions block it once it has this multiple of its trigger's
-/// tables. Below that it is worth waiting for them.
+/// Tables of level 0 that running compactions do not read are joined once their number is this
+/// multiple of the trigger. With fewer tables, level 0 waits for the running compactions.
 const JOINED_WHILE_BLOCKED: usize = 2;
 
-/// A compaction is not widened by free neighbours beyond this many full tables of input.
+/// A compaction is not widened by neighbouring tables beyond this many full tables of input.
 pub(super) const WIDENED_TABLES_MAX: u64 = 25;
 
-/// Metadata of one table that picking needs.
+/// The metadata of a table that picking needs.
 #[derive(Debug, Clone, Copy)]
 pub struct TableInfo<'a> {
     /// The table's id.
     pub id: u64,
-    /// Its size.
+    /// Bytes of the table's file.
     pub bytes: u64,
-    /// Its entries, deletes included.
+    /// Number of the table's entries, deletes included.
     pub entries: u64,
-    /// Its deletes, range tombstones included.
+    /// Number of the table's deletes, range tombstones included.
     pub deletes: u64,
-    /// First key of its entries and range tombstones.
+    /// First key of the table's entries and range tombstones.
     pub smallest: &'a [u8],
-    /// Last key of its entries and range tombstones, or the first key after them.
+    /// Last key of the table's entries and range tombstones, or the first key after them.
     pub largest: &'a [u8],
     /// Whether `largest` is exclusive.
     pub largest_is_exclusive: bool,
-    /// The least sequence number in it.
+    /// The least sequence number in the table.
     pub sequence_min: u64,
-    /// The greatest sequence number in it; 0 where every reader sees all of it.
+    /// The greatest sequence number in the table; 0 if every reader sees all its entries.
     pub sequence_max: u64,
-    /// Ranges of snapshots, both ends included. The table was written with many older versions for
-    /// the readers of each range alone.
+    /// Ranges of snapshots, both ends included, for which the table was written with many older
+    /// versions that no other readers see.
     pub retained_for: &'a [(u64, u64)],
-    /// Whether a running compaction reads it.
+    /// Whether a running compaction reads the table.
     pub busy: bool,
 }
 
@@ -74,15 +78,16 @@ pub struct PickOptions {
     pub table_bytes: u64,
 }
 
-/// Current tables of a keyspace.
+/// Current tables of a keyspace, as the pickers see them.
 #[derive(Debug, Clone)]
 pub struct PickerInput<'a> {
-    /// Level 0 is ordered newest table first. The others are sorted by key without overlaps.
+    /// The tables by level. Level 0 is ordered newest table first; the other levels are sorted by
+    /// key without overlaps.
     pub levels: Vec<Vec<TableInfo<'a>>>,
     /// Sizes that control picking.
     pub options: PickOptions,
-    /// Largest key of the table picked last, for each level. Among equally good tables the next one
-    /// after it is taken. Missing ones count as empty.
+    /// For each level, the largest key of the table picked last. Among equally good tables the
+    /// picker takes the next one after this key. A missing key counts as empty.
     pub cursors: Vec<&'a [u8]>,
 }
 
@@ -97,18 +102,19 @@ pub struct Pick {
     pub inputs: Vec<(usize, Vec<u64>)>,
     /// Whether the one input can move to the target level unchanged.
     pub trivial_move: bool,
-    /// Urgency: compacting starts at 1. 0 for a manual compaction of a range.
+    /// Urgency of the compaction, at least 1; 0 for a manual compaction of a range.
     pub score: f64,
 }
 
 /// Next step of a manual compaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RangePick {
-    /// The level holds nothing of the range any more.
+    /// The level holds no key of the range any more.
     Done,
-    /// Running compactions read the rest; pick again after one of them ends.
+    /// Running compactions read the remaining tables of the range; pick again after one of them
+    /// ends.
     Blocked,
-    /// Run this, then pick again.
+    /// The compaction to run; pick again after it.
     Run(Pick),
 }
 
@@ -130,7 +136,7 @@ impl<'a> KeySpan<'a> {
         }
     }
 
-    /// Whether part of it lies in `start..end`, where `None` is an open end.
+    /// Whether part of the span lies in `start..end`, where `None` is an open end.
     pub(super) fn is_within(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
         start.is_none_or(|start| self.reaches(start)) && end.is_none_or(|end| self.smallest < end)
     }
@@ -170,7 +176,7 @@ fn bytes_of(tables: &[TableInfo]) -> u64 {
     tables.iter().map(|table| table.bytes).sum()
 }
 
-/// Target sizes of the levels, and the target level of level 0.
+/// Target sizes of the levels, and the level into which level 0 is compacted.
 struct LevelShape {
     targets: [u64; LEVELS],
     bytes: [u64; LEVELS],
@@ -201,13 +207,14 @@ impl<'a> PickerInput<'a> {
         LevelShape { targets, bytes, base_level }
     }
 
-    /// Returns the target of tables of `level`: the next level that holds tables or may hold some.
+    /// Returns the level into which tables of `level` are compacted: the next level that holds
+    /// tables or is allowed to.
     fn level_below(&self, shape: &LevelShape, level: usize) -> usize {
         let used = |&below: &usize| below >= shape.base_level || !self.level(below).is_empty();
         (level + 1..LEVELS).find(used).unwrap_or(LEVELS - 1)
     }
 
-    /// Returns the urgency of `level`, which is due from 1 on.
+    /// Returns the urgency of `level`; a compaction of the level is due from 1 on.
     fn score(&self, shape: &LevelShape, level: usize) -> f64 {
         let idle = self.level(level).iter().filter(|table| !table.busy);
         if level == 0 {
@@ -224,8 +231,8 @@ impl<'a> PickerInput<'a> {
         }
     }
 
-    /// Returns the overlap of `span` in `target`. `None` where it contains a busy table or lies in
-    /// a gap that a running compaction may write into.
+    /// Returns the tables of level `target` that overlap `span`. `None` if one of them is busy, or
+    /// `span` lies in a gap into which a running compaction can write.
     fn find_idle_overlap(&self, target: usize, span: &KeySpan) -> Option<Range<usize>> {
         let tables = self.level(target);
         let overlap = overlapping(tables, span);
@@ -255,7 +262,8 @@ impl<'a> PickerInput<'a> {
         Pick { level, target_level, inputs, trivial_move, score: 0.0 }
     }
 
-    /// Groups the tables of level 0 so that no other table overlaps a group, each with its span.
+    /// Groups the tables of level 0 so that no two groups overlap, and returns each group with its
+    /// span.
     fn level0_groups(&self) -> Vec<(Vec<usize>, KeySpan<'a>)> {
         let tables = self.level(0);
         let mut by_key: Vec<usize> = (0..tables.len()).collect();
@@ -296,8 +304,8 @@ impl<'a> PickerInput<'a> {
         Some(self.finish((0, &group), (target, overlap), is_movable))
     }
 
-    /// Returns the alternative to `down`, a pick of level 0 that rewrites too much for its size:
-    /// small tables are joined, until there are enough of them.
+    /// Returns a pick that joins small tables of level 0, if `down`, a pick from level 0, would
+    /// rewrite too many bytes for its size.
     fn join_level0(&self, down: &Pick) -> Option<Pick> {
         let bytes = |(level, ids): &(usize, Vec<u64>)| {
             let tables = self.level(*level).iter().filter(|table| ids.contains(&table.id));
@@ -311,17 +319,17 @@ impl<'a> PickerInput<'a> {
         self.join_adjacent(down.score)
     }
 
-    /// Returns the pick where running compactions block all of level 0, so that it does not grow
-    /// until writers stall. It joins the tables that they do not read.
+    /// Returns a pick for the case that running compactions block level 0. The pick joins tables
+    /// that they do not read, so that level 0 does not grow until writers stall.
     fn join_blocked(&self, score: f64) -> Option<Pick> {
         let many = self.options.level0_tables.max(1) * JOINED_WHILE_BLOCKED;
         let idle = self.level(0).iter().filter(|table| !table.busy).count();
         if idle < many { None } else { self.join_adjacent(score) }
     }
 
-    /// Joins the longest run of neighbours in level 0 of which none is much larger than all newer
-    /// ones together. So the number of times that an entry is rewritten grows only with the
-    /// logarithm of the sizes.
+    /// Joins the longest run of neighbours in level 0 in which no table is much larger than all
+    /// newer tables of the run together. This limit lets the number of rewrites of an entry grow
+    /// only with the logarithm of the sizes.
     fn join_adjacent(&self, score: f64) -> Option<Pick> {
         let tables = self.level(0);
         let row_from = |start: usize| {
@@ -339,8 +347,8 @@ impl<'a> PickerInput<'a> {
         Some(Pick { level: 0, target_level: 0, inputs, trivial_move: false, score })
     }
 
-    /// Picks the best table of `level` to compact into `target`. A table with many deletes comes
-    /// first, then the table with the least rewriting in the target per byte.
+    /// Picks the best table of `level` to compact into `target`: a table with many deletes, else
+    /// the one with the fewest bytes to rewrite in the target per own byte.
     fn pick_table(&self, level: usize, target: usize) -> Option<Pick> {
         let tables = self.level(level);
         let cursor = self.cursors.get(level).copied().unwrap_or_default();
@@ -358,8 +366,8 @@ impl<'a> PickerInput<'a> {
         Some(self.finish((level, &upper), (target, overlap), is_movable))
     }
 
-    /// Returns table `index` of `level` with those neighbours that add no further table of the
-    /// target level. They move down at no cost beyond their own.
+    /// Returns table `index` of `level` with the neighbours that overlap no further table of the
+    /// target level. Moving these neighbours down costs no rewriting of other tables.
     fn widened(
         &self,
         level: usize,
@@ -390,14 +398,14 @@ impl<'a> PickerInput<'a> {
     }
 }
 
-/// Target bytes of each level. Zero for level 0, which counts tables, and for levels that are to
-/// stay empty. The last level's target is its size, or the base size where that is larger.
+/// Target bytes of each level. Zero for level 0, where the number of tables decides, and for levels
+/// that stay empty. The last level's target is its size, or the base size if that is larger.
 pub fn level_targets(view: &PickerInput) -> [u64; LEVELS] {
     view.shape().targets
 }
 
 /// Approximate bytes that compactions have to read and write until no level is over its target.
-/// Zero exactly where nothing would be picked with no table busy.
+/// Zero exactly if nothing would be picked although no table is busy.
 pub fn debt_bytes(view: &PickerInput) -> u64 {
     let shape = view.shape();
     let mut incoming = [0u64; LEVELS];
@@ -422,8 +430,8 @@ pub fn debt_bytes(view: &PickerInput) -> u64 {
     debt
 }
 
-/// Picks the most urgent compaction that can run now. `None` where no level is due, or all its
-/// tables are busy.
+/// Picks the most urgent compaction that can run now. `None` if no level is due, or all tables of
+/// the levels that are due are busy.
 pub fn pick(view: &PickerInput) -> Option<Pick> {
     let shape = view.shape();
     let mut wanting: Vec<(f64, usize)> = (0..LEVELS - 1)
@@ -447,8 +455,9 @@ pub fn pick(view: &PickerInput) -> Option<Pick> {
 }
 
 /// Picks the next step that moves everything in `start..end` from `level` to the level below,
-/// regardless of sizes. Called for each level from 0 on until `Done`, it moves the range to the
-/// last level. A table with deletes is rewritten, never just moved, so that they can be dropped.
+/// regardless of sizes. A caller that calls it for each level from 0 on until `Done` moves the
+/// range to the last level. A table with deletes is rewritten, never just moved, so that the
+/// deletes can be dropped.
 pub fn pick_range(
     view: &PickerInput,
     level: usize,

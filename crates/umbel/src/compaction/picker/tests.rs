@@ -1,4 +1,4 @@
-//! Tests of picking on a model store that keeps every version it was given. Lost, duplicated or
+//! Tests of picking on a model store that keeps every version, so that lost, duplicated or
 //! misordered versions show.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use crate::compaction::bottommost_picker::{
     BottommostPick, LAST_LEVEL, RewriteReason, pick_in_range,
 };
 
-/// Entries of a table: sequence numbers by key. A range tombstone is an entry of every key of its
-/// range and of the keys between.
+/// Entries of a table: sequence numbers by key. A range tombstone is modelled as an entry of every
+/// key in its range.
 #[derive(Debug, Clone)]
 struct Table {
     id: u64,
@@ -150,7 +150,7 @@ impl Store {
         taken
     }
 
-    /// Ends a running compaction: its outputs appear, cut where they get large.
+    /// Ends a running compaction: its outputs, cut at the maximum size, become tables.
     fn finish(&mut self, index: usize) {
         let pick = self.running.swap_remove(index);
         let age = self.levels[0].iter().position(|table| pick.inputs[0].1.contains(&table.id));
@@ -474,7 +474,7 @@ fn small_level_0_tables_are_joined_before_large_level() {
     assert!(pick(&view(levels)).unwrap().trivial_move);
 }
 
-/// Level 0 grew for as long as a compaction ran whose inputs blocked it.
+/// Level 0 grew without a limit while a running compaction's inputs blocked it.
 #[test]
 fn blocked_level_0_is_joined_within_itself() {
     let mut levels = vec![Vec::new(); LEVELS];

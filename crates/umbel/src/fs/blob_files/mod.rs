@@ -1,13 +1,13 @@
 //! [`BlobFiles`]: long values, each in a file of its own.
 //!
-//! A file is durable, name included, before an entry points at it. From then on one entry points at
-//! it, in a memtable or in a table; flushes and compactions move the entry. A holder of entries
-//! holds the files that they point at. Code that drops an entry marks the file obsolete, and the
-//! last holder's drop removes it. So a reader that holds a super version finds every file that its
-//! entries point at.
+//! A file of a long value, name included, is durable before an entry points at the file. Exactly
+//! one entry points at such a file, in a memtable or a table; flushes and compactions move the
+//! entry. Memtables and tables hold references to the files that their entries point at. Code that
+//! drops an entry marks its file obsolete, and the drop of the last reference removes an obsolete
+//! file. So a reader that holds a super version finds every file that an entry of it points at.
 //!
-//! INVARIANT: a file is removed only after no durable manifest, and no record that recovery would
-//! replay, points at it.
+//! INVARIANT: a file is removed only when no entry in a durable manifest's tables, and no record
+//! that recovery would replay, points at the file.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ use crate::fs::file_cache::FileCache;
 use crate::fs::filenames;
 use crate::fs::obsolete_files::ObsoleteFiles;
 
-/// A number of files, and their bytes.
+/// Number and bytes of files of long values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlobTotals {
-    /// Number of files.
+    /// Number of files of long values.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of the files of long values.
     pub bytes: u64,
 }
 
 impl BlobTotals {
-    /// Sum of the files of these values.
+    /// Totals of the files that `pointers` point at.
     pub fn of<'a>(pointers: impl IntoIterator<Item = &'a BlobPointer>) -> BlobTotals {
         pointers.into_iter().fold(BlobTotals::default(), |sum, pointer| BlobTotals {
             files: sum.files + 1,
@@ -44,7 +44,7 @@ impl BlobTotals {
     }
 }
 
-/// The files of long values of a store.
+/// The files of a store's long values.
 #[derive(Debug)]
 pub struct BlobFiles {
     folder: PathBuf,
@@ -53,21 +53,22 @@ pub struct BlobFiles {
     poison: Arc<FatalError>,
     obsolete: Arc<ObsoleteFiles>,
     live: Mutex<HashMap<u64, Weak<BlobFile>>>,
-    /// Obsolete files that a reader may still read, and their bytes.
+    /// Number and bytes of obsolete files that a reader can still read.
     obsolete_totals: (AtomicU64, AtomicU64),
 }
 
-/// The file of one value. Dropping the last reference to an obsolete one removes it.
+/// The file of one long value. Dropping the last reference to an obsolete file removes it.
 #[derive(Debug)]
 pub struct BlobFile {
-    /// Pointer to it.
+    /// Pointer to the file.
     pub pointer: BlobPointer,
     blobs: Arc<BlobFiles>,
     obsolete: AtomicBool,
 }
 
 impl BlobFiles {
-    /// The files in `folder`. `descriptors` decides when they may no longer be opened.
+    /// Creates the set of files in directory `folder`. After `descriptors` is shut down, the files
+    /// can no longer be opened.
     pub fn new(
         folder: PathBuf,
         files: Arc<dyn FileSystem>,
@@ -95,23 +96,23 @@ impl BlobFiles {
         filenames::blob(&self.folder, id)
     }
 
-    /// Writes `value` into file `id` and makes its bytes durable, but not its name. After an error
-    /// no such file exists.
+    /// Writes `value` into file `id` and syncs the file's bytes, but not its name. After an error
+    /// file `id` does not exist.
     pub fn write(&self, id: u64, value: &[u8]) -> Result<BlobPointer> {
         let path = self.path(id);
         let file = self.files.create(&path)?;
         umbel_blob::write(&*file, id, value).inspect_err(|_| self.remove_unreferenced(id))
     }
 
-    /// Removes a file that no entry ever pointed at, unless the durable state is unknown. The next
-    /// open removes a file that stays.
+    /// Removes a file that no entry ever pointed at. If a fatal error leaves the durable state
+    /// unknown, the file stays, and the next open removes it.
     pub fn remove_unreferenced(&self, id: u64) {
         if !self.poison.is_set() {
             let _ = self.files.remove_file(&self.path(id));
         }
     }
 
-    /// Holds the file that `pointer` points at.
+    /// Returns a reference to the file that `pointer` points at, which keeps the file.
     pub fn acquire(self: &Arc<Self>, pointer: &BlobPointer) -> Arc<BlobFile> {
         let mut held = self.lock_live();
         if let Some(file) = held.get(&pointer.id).and_then(Weak::upgrade) {
@@ -123,12 +124,12 @@ impl BlobFiles {
         file
     }
 
-    /// Whether file `id` has a holder.
+    /// Whether a reference to file `id` exists.
     pub fn is_live(&self, id: u64) -> bool {
         self.lock_live().get(&id).is_some_and(|file| file.strong_count() > 0)
     }
 
-    /// Obsolete files that a reader may still read.
+    /// Returns the totals of the obsolete files that a reader can still read.
     pub fn obsolete_totals(&self) -> BlobTotals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BlobTotals { files: read(&self.obsolete_totals.0), bytes: read(&self.obsolete_totals.1) }
@@ -146,7 +147,8 @@ impl BlobFiles {
         BlobReader::open(file, pointer)
     }
 
-    /// Reads the value that `pointer` points at. REQUIRES: the file has a holder.
+    /// Reads the value that `pointer` points at. REQUIRES: a [`BlobFile`] refers to the value's
+    /// file.
     ///
     /// # Errors
     /// `Corruption` with the file's name if it is missing or damaged, `Closed` after the store was
@@ -155,7 +157,7 @@ impl BlobFiles {
         self.open(pointer)?.value()
     }
 
-    /// As [`BlobFiles::read`], with the pointer as an entry encodes it.
+    /// Reads like [`BlobFiles::read`], with the pointer as an entry encodes it.
     pub fn read_at(&self, entry: &[u8]) -> Result<Vec<u8>> {
         self.read(&self.require_pointer(BlobPointer::decode(entry))?)
     }
@@ -165,7 +167,7 @@ impl BlobFiles {
         self.open(pointer)?.verify()
     }
 
-    /// The pointer that an entry holds; a damage error if it holds none.
+    /// Returns the pointer that an entry holds; a damage error if the entry holds no pointer.
     pub fn require_pointer(&self, pointer: Option<BlobPointer>) -> Result<BlobPointer> {
         pointer.ok_or_else(|| {
             let reason = "an entry of a table here has the kind of a long value, but no valid \
@@ -212,7 +214,7 @@ impl Drop for BlobFile {
     }
 }
 
-/// Marks the files in `before` that are not in `after` obsolete. REQUIRES: the edit that replaces
+/// Marks obsolete the files in `before` that are not in `after`. REQUIRES: the edit that replaces
 /// `before` with `after` is durable.
 pub fn mark_dropped<'a>(
     before: impl IntoIterator<Item = Arc<BlobFile>>,

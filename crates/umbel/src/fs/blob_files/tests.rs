@@ -1,4 +1,4 @@
-//! Tests of the files of long values: their holders and their removal.
+//! Tests of the references to files of long values, and of the files' removal.
 
 use std::path::Path;
 

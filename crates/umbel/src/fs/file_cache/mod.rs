@@ -1,15 +1,16 @@
-//! File descriptors: limit of open table files, and handling of exhausted descriptors.
+//! File descriptors: limits the number of open table files, and closes files when descriptors are
+//! exhausted.
 //!
-//! A table's file is closed when others need its descriptor, and opened again by its path at its
-//! next read. That is safe because no reader reads a removed file: a table's file is removed with
-//! its last reference, and ids are never reused.
+//! A table's file is closed when other files need its descriptor, and opened again by its path at
+//! its next read. Opening by path is safe: a table's file is removed only with its last reference,
+//! and ids are never reused.
 //!
-//! A program other than Umbel may put another file there. So each reopening compares the length and
-//! the last bytes, which hold the checksum of the table's footer. They prove more than the file
-//! identity. A file system reuses the inode number of a removed file, and a copy-up of overlayfs
-//! changes it.
+//! A program other than Umbel could put another file at the table's path. So each reopening
+//! compares the file's length and last bytes, which hold the checksum of the table's footer. The
+//! last bytes prove more than the inode number: file systems reuse the number of a removed file,
+//! and a copy-up of overlayfs changes it.
 //!
-//! INVARIANT: a thread holds at most one lock of the cache and its files at a time.
+//! INVARIANT: a thread holds at most one of the locks of the file cache and its files at a time.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -21,44 +22,45 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, File, FileIdentity, FileSystem, Mapping, ProcessMark};
 
-/// Bytes at the end of a file that are compared when it is opened again.
+/// Number of bytes at the end of a file that are compared when the file is opened again.
 const TAIL_BYTES: usize = 32;
 
-/// Minimum limit of open table files.
+/// Minimum of the limit on open table files.
 pub const OPEN_TABLES_MIN: u64 = 4;
 
-/// Returns the limit of open table files where the process may open `limit` files: half of the rest
-/// after the WAL, the manifest and the program around the store.
+/// Returns the limit on open table files, if the process can open `limit` files. Some descriptors
+/// are set aside for the WAL, the manifest and the program; tables get half of the others.
 pub fn open_tables_max(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| (limit.saturating_sub(32) / 2).max(OPEN_TABLES_MIN))
 }
 
-/// Explains a missing file that the writer of another process may have removed.
+/// Explains why a file is missing that a writer in another process can remove.
 pub trait MissingFileExplainer: Send + Sync + Debug {
-    /// Returns the error to report instead of `error`.
+    /// Returns the error to report instead of `error`, which says that the file at `path` is
+    /// missing.
     fn explain(&self, path: &Path, error: Error) -> Error;
 }
 
 /// The open files of a store's tables.
 #[derive(Debug)]
 pub struct FileCache {
-    /// The process that opened the store.
+    /// Mark of the process that opened the store.
     process: ProcessMark,
     files: Arc<dyn FileSystem>,
     capacity: u64,
     open: AtomicU64,
     reopened: AtomicU64,
     exhaustions: AtomicU64,
-    /// Open files, and some closed ones, in the order of opening.
+    /// Open files, and some closed files, in the order in which they were opened.
     entries: Mutex<VecDeque<Weak<CachedFile>>>,
-    /// Set once the store is closed: a path may since belong to another store.
+    /// Whether the store is closed, after which a path can belong to another store.
     is_shut_down: AtomicBool,
-    /// Explainer of missing files; unset where this handle alone removes files.
+    /// Explainer of missing files; unset if only this handle removes files.
     missing_file_explainer: OnceLock<Arc<dyn MissingFileExplainer>>,
 }
 
 impl FileCache {
-    /// Creates a cache of at most `capacity` open files.
+    /// Creates a cache of at most `open_max` open files.
     pub fn new(files: Arc<dyn FileSystem>, open_max: u64) -> Arc<FileCache> {
         Arc::new(FileCache {
             process: ProcessMark::current(),
@@ -73,8 +75,8 @@ impl FileCache {
         })
     }
 
-    /// Returns the limit of open files, their number, the number of reopenings, and the number of
-    /// calls that found no free descriptor.
+    /// Returns the limit on open files, the number of open files, of reopened files, and of calls
+    /// that found no free descriptor.
     pub fn summary(&self) -> [u64; 4] {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         [self.capacity, read(&self.open), read(&self.reopened), read(&self.exhaustions)]
@@ -85,12 +87,13 @@ impl FileCache {
         if self.process.is_current() { Ok(()) } else { Err(Error::Forked(path.to_path_buf())) }
     }
 
-    /// Refuses to open files from now on.
+    /// Makes the cache refuse to open files from now on.
     pub fn shut_down(&self) {
         self.is_shut_down.store(true, Ordering::Release);
     }
 
-    /// Opens the file at `path` for reading; the cache may close it between two reads.
+    /// Opens the file at `path` for reading; between two reads the cache can close and reopen the
+    /// file.
     pub fn open(self: &Arc<Self>, path: &Path) -> Result<Arc<CachedFile>> {
         self.check_process(path)?;
         let file = self.open_with_retry(path)?;
@@ -134,7 +137,7 @@ impl FileCache {
         })
     }
 
-    /// Sets the explainer of missing files, where others may remove files.
+    /// Sets the explainer of missing files, for a store whose files other processes can remove.
     pub fn set_missing_file_explainer(&self, missing: Arc<dyn MissingFileExplainer>) {
         // Nothing else sets it.
         let _ = self.missing_file_explainer.set(missing);
@@ -144,7 +147,7 @@ impl FileCache {
         self.entries.lock().ignore_poison()
     }
 
-    /// Adds an open, counted file to the queue.
+    /// Adds an open file, which is counted already, to the queue.
     fn insert(&self, file: &Arc<CachedFile>) {
         let mut entries = self.lock_entries();
         // Closed files leave dead entries in the queue.
@@ -154,8 +157,8 @@ impl FileCache {
         entries.push_back(Arc::downgrade(file));
     }
 
-    /// Closes the first file in the queue that was not read since its last visit. `false` where
-    /// none is open.
+    /// Closes the first file in the queue that was not read since the last visit of this function.
+    /// Returns `false` if no file is open.
     fn close_one(&self) -> bool {
         // Each file is visited once to clear its mark and once to be closed.
         let mut steps = 2 * self.lock_entries().len();
@@ -174,8 +177,8 @@ impl FileCache {
         false
     }
 
-    /// Runs `call`. Where it fails for lack of a descriptor, closes half of the cached files and
-    /// retries, until none is left to close.
+    /// Runs `call`. If `call` fails for lack of a descriptor, closes half of the cached files and
+    /// retries, until no file is left to close.
     pub fn retry_without_descriptors<T>(&self, mut call: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             match call() {
@@ -192,7 +195,8 @@ impl FileCache {
     }
 }
 
-/// Bytes that an open table keeps in memory, part of a sum while the table's file lives.
+/// Bytes that an open table keeps in memory, and the sum that includes them until the table's file
+/// is dropped.
 #[derive(Debug, Default)]
 struct PinnedBytes(Mutex<Option<(u64, Arc<AtomicU64>)>>);
 
@@ -205,15 +209,15 @@ impl Drop for PinnedBytes {
     }
 }
 
-/// A table's file, open or not. Dropped with the table's reader.
+/// A table's file, open or closed. It is dropped together with the table's reader.
 #[derive(Debug)]
 pub struct CachedFile {
     path: PathBuf,
     len: u64,
-    /// Last bytes of the file; zeros where it is shorter.
+    /// Last bytes of the file; zeros if the file is shorter.
     tail: [u8; TAIL_BYTES],
     cache: Arc<FileCache>,
-    /// Whether it was read since the cache's last visit.
+    /// Whether the file was read since the last visit by `close_one`.
     touched: AtomicBool,
     file: Mutex<Option<Arc<dyn File>>>,
     pinned_bytes: PinnedBytes,
@@ -232,7 +236,8 @@ impl CachedFile {
         self.file.lock().ignore_poison()
     }
 
-    /// Releases the descriptor once current readers are done. `false` where the file was not open.
+    /// Closes the file; the descriptor is released when current readers are done. Returns `false`
+    /// if the file was not open.
     fn close(&self) -> bool {
         let closed = self.slot().take().is_some();
         if closed {
@@ -242,14 +247,15 @@ impl CachedFile {
     }
 }
 
-/// Returns the last bytes of a file of this length.
+/// Returns the last bytes of a file of length `len`.
 fn tail(file: &dyn File, len: u64) -> Result<[u8; TAIL_BYTES]> {
     let mut bytes = [0; TAIL_BYTES];
     file.read_at(&mut bytes, len.saturating_sub(TAIL_BYTES as u64))?;
     Ok(bytes)
 }
 
-/// Returns an error where the file at the path is not the file that was opened first.
+/// Returns an error if `file`, opened by the path of `pooled`, is not the file that was opened
+/// first.
 fn check_same(pooled: &CachedFile, file: &dyn File) -> Result<()> {
     let len = file.len()?;
     if len == pooled.len && tail(file, len)? == pooled.tail {
@@ -259,7 +265,7 @@ fn check_same(pooled: &CachedFile, file: &dyn File) -> Result<()> {
     Err(Error::Replaced { path: pooled.path.clone(), reason: reason.into() })
 }
 
-/// Opens the file again where it was closed.
+/// Returns the open file, after opening it again if it was closed.
 fn opened(pooled: &CachedFile) -> Result<Arc<dyn File>> {
     if !pooled.touched.load(Ordering::Relaxed) {
         pooled.touched.store(true, Ordering::Relaxed);

@@ -165,9 +165,9 @@ fn descriptor_shortage_fails_only_with_an_empty_pool() {
     assert!(matches!(read(&pooled[0]), Err(Error::Closed)));
 }
 
-/// A table's file was opened again by its name alone. A program had put another table with the same
-/// id there. Its blocks were read with the index of the first table in memory: wrong values without
-/// an error.
+/// A table's file was reopened by its name alone, after a program had put another table with the
+/// same id in its place. The second table's blocks were read with the first table's index, which
+/// gave wrong values without an error.
 #[test]
 fn replaced_file_is_detected_on_reopen() {
     let fixture = fixture(1000);

@@ -1,12 +1,12 @@
 //! [`MergingCursor`]: one cursor over overlapping sources.
 //!
 //! INVARIANT: `order` holds exactly the valid children, sorted by their entries in the direction of
-//! iteration, so that `order[0]` is on the merge's entry. All others are after it in that
-//! direction, or on it where two children hold the same entry.
+//! iteration. `order[0]` is on the merge's entry. The other children are after that entry in the
+//! direction of iteration, or on the same entry.
 //!
-//! With this order a step costs one comparison for as long as the same child stays in front. That
-//! is nearly always so in a store whose last level holds nine tenths of the keys. The comparison is
-//! one of two numbers, unless the first eight bytes of both keys are equal.
+//! With this order a step costs one comparison while the same child stays in front. In a store
+//! whose last level holds nine tenths of the keys, the last level's child stays in front nearly
+//! always. A comparison compares two numbers, unless the first eight bytes of both keys are equal.
 
 use std::cmp::Ordering;
 
@@ -15,40 +15,41 @@ use umbel_base::{Cursor, Result, SequenceNumber, ValueKind, key_head};
 use crate::iter::borrowing_cursor::{BorrowingCursor, impl_cursor};
 use crate::iter::shared_key_prefix::SharedPrefix;
 
-/// A valid child, with the first bytes of its current key: most comparisons end there and never
-/// read the child.
+/// A valid child, with the first bytes of its current key as a number. Most comparisons need only
+/// these numbers and do not read the children.
 #[derive(Debug, Clone, Copy)]
 struct ChildPosition {
-    /// Ascends in the direction of iteration.
+    /// Number of the first bytes of the child's key, which ascends in the direction of iteration.
     head: u64,
     child: usize,
 }
 
-/// All entries of all children in internal order.
+/// Cursor over all entries of all children in internal order.
 ///
 /// Children are ordered newest source first. An entry that several children hold appears once, from
-/// the earliest of them.
+/// the first of these children.
 #[derive(Debug)]
 pub struct MergingCursor<C = Box<dyn Cursor>> {
     children: Vec<C>,
     order: Vec<ChildPosition>,
     backward: bool,
-    /// Whether the first two in `order` are on the same key.
+    /// Whether the first two children in `order` are on the same key.
     is_front_tied: bool,
-    /// Whether the child in front has its limit for `try_next_visible`. Never while iterating
-    /// backward.
-    is_limited: bool,
-    /// Common prefix of the first two keys in `order` when their heads were last equal. Empty when
+    /// Whether the child in front has a limit for `try_next_visible`; always `false` while
     /// iterating backward.
+    is_limited: bool,
+    /// Common prefix of the keys of the first two children in `order`, when their heads were last
+    /// equal. Empty when iterating backward.
     ///
-    /// INVARIANT: it is a prefix of a key at or before the front.
+    /// INVARIANT: `shared_prefix` is a prefix of a key at or before the key in front.
     shared_prefix: SharedPrefix,
-    /// Key of the merge while its children are moved away from it.
+    /// Key of the merge's entry, kept here while a reversal moves the children.
     reversal_key: Vec<u8>,
 }
 
 impl<C> MergingCursor<C> {
-    /// A merge of `children`, newest source first; not valid until the first seek.
+    /// Creates a merge of `children`, newest source first; the cursor is not valid until the first
+    /// seek.
     pub fn new(children: Vec<C>) -> Self {
         let order = Vec::with_capacity(children.len());
         let turning_key = Vec::new();
@@ -69,13 +70,13 @@ impl<C> MergingCursor<C> {
         self.children.len()
     }
 
-    /// Sort number of a child on `key`, from the key's head.
+    /// Number by which a child on `key` is sorted, made from the key's head.
     #[inline]
     fn head(&self, key: &[u8]) -> u64 {
         if self.backward { !key_head(key) } else { self.shared_prefix.head(key) }
     }
 
-    /// Refreshes the shared prefix where the heads of the first two are equal.
+    /// Refreshes the shared prefix if the heads of the first two children in `order` are equal.
     #[inline(never)]
     fn extend_shared_prefix<G: ?Sized>(&mut self)
     where
@@ -92,8 +93,8 @@ impl<C> MergingCursor<C> {
         }
     }
 
-    /// Compares the entries of two children in the direction of iteration, and says whether the
-    /// keys are equal.
+    /// Compares the entries of two children in the direction of iteration, and returns also whether
+    /// their keys are equal.
     #[inline]
     fn compare<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
@@ -118,7 +119,7 @@ impl<C> MergingCursor<C> {
         (ordering, keys.is_eq())
     }
 
-    /// Seeks every child with `seek` and sorts them for the given direction.
+    /// Seeks every child with `seek`, and sorts the children for the given direction.
     fn seek_all<G: ?Sized>(
         &mut self,
         backward: bool,
@@ -145,8 +146,8 @@ impl<C> MergingCursor<C> {
         Ok(())
     }
 
-    /// Moves the first of `order`, now on a key with this head, to its place; updates
-    /// `is_front_tied`.
+    /// Moves the first child of `order`, which is now on a key with this `head`, to its place in
+    /// `order`. Updates `is_front_tied`.
     #[inline]
     fn sift_down<G: ?Sized>(&mut self, head: u64)
     where
@@ -198,7 +199,7 @@ impl<C> MergingCursor<C> {
         }
     }
 
-    /// Finds out whether the first two are on the same key.
+    /// Sets `is_front_tied` by comparing the keys of the first two children in `order`.
     #[inline]
     fn update_tie<G: ?Sized>(&mut self)
     where
@@ -211,7 +212,8 @@ impl<C> MergingCursor<C> {
     }
 
     /// Reverses the direction: every child moves to its first entry beyond the current one in the
-    /// new direction. It seeks instead of stepping because a memtable may have got entries since.
+    /// new direction. The children seek instead of stepping because a memtable can have got new
+    /// entries meanwhile.
     #[inline(never)]
     fn reverse<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
@@ -241,7 +243,7 @@ impl<C> MergingCursor<C> {
     }
 
     /// Steps the child in front by one entry and sorts it again. With `REPORT_REPEATS`, going
-    /// forward, returns whether the new front key is the previous one.
+    /// forward, returns whether the new key in front equals the previous one.
     #[inline]
     fn step_front<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
@@ -279,8 +281,8 @@ impl<C> MergingCursor<C> {
         Ok(if self.order[0].child == child { repeats } else { was_tied })
     }
 
-    /// Moves like `step_all` where the child in front can step by itself and nothing else is to be
-    /// done. Otherwise returns `None` and changes nothing.
+    /// Moves like `step_all` if the child in front can step with the data at hand and no other
+    /// child must step. Otherwise returns `None` and changes nothing.
     #[inline]
     fn try_step_front<G: ?Sized>(&mut self) -> Option<bool>
     where
@@ -302,8 +304,8 @@ impl<C> MergingCursor<C> {
         }
     }
 
-    /// Moves the first of `order` to its place, which is most probably not the front any more. No
-    /// other child was on the key that it left.
+    /// Moves the first child of `order` to its place, most probably after another child. REQUIRES:
+    /// no other child was on the key that the first child left.
     #[inline(never)]
     fn demote_front<G: ?Sized>(&mut self, head: u64, repeats: bool) -> bool
     where
@@ -315,7 +317,8 @@ impl<C> MergingCursor<C> {
         repeats && self.order[0].child == child
     }
 
-    /// Steps every child on the same entry as the one in front, then that one.
+    /// Steps every other child that is on the same entry as the child in front, then the child in
+    /// front.
     #[inline(never)]
     fn step_all<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
@@ -327,7 +330,8 @@ impl<C> MergingCursor<C> {
         self.step_front::<G, REPORT_REPEATS>(context)
     }
 
-    /// Steps every child on the same entry as the one in front, but not that one.
+    /// Steps every other child that is on the same entry as the child in front, but not the child
+    /// in front.
     #[inline(never)]
     fn skip_tied<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
@@ -430,7 +434,8 @@ impl<G: ?Sized, C: BorrowingCursor<G>> BorrowingCursor<G> for MergingCursor<C> {
         self.try_step_front()
     }
 
-    /// The front child's head becomes outdated by it; no call reads it before it is refreshed.
+    /// The step leaves the front child's head outdated; it is refreshed before the next call that
+    /// reads it.
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         if !self.is_limited {

@@ -1,4 +1,4 @@
-//! The merge and the run of tables against one sorted list.
+//! Compares the merge, and the cursor over a run of tables, with one sorted list.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
 use crate::test_support::row_cursor::{Row, RowCursor, RowWalk, sort_rows};
 
-/// Keys that often have equal first eight bytes, and some shorter keys.
+/// Returns keys of which many have equal first eight bytes, and some are shorter than eight bytes.
 fn key(number: u8) -> Vec<u8> {
     match number % 3 {
         0 => vec![b'k', number],
@@ -18,7 +18,8 @@ fn key(number: u8) -> Vec<u8> {
     }
 }
 
-/// Moves `cursor` and a list in parallel; `moves` are (what, key, sequence).
+/// Moves `cursor` and a position in the list `rows` in parallel; `moves` are (movement, key,
+/// sequence).
 fn check_moves<C: Cursor + ?Sized>(cursor: &mut C, rows: &[Row], moves: &[(u8, u8, u64)]) {
     let mut place = 0usize; // index + 1
     for &(what, number, sequence) in moves {
@@ -69,7 +70,7 @@ fn row(number: u8, sequence: u64, child: usize) -> Row {
     Row { key: key(number), sequence, kind, value }
 }
 
-/// A run of tables; the even ones hold nothing between their bounds.
+/// A run of tables; tables with an even index hold no entry between their bounds.
 struct Tables(Vec<(Vec<u8>, Vec<u8>, Vec<Row>)>);
 
 impl SortedRun<()> for Tables {
@@ -152,7 +153,7 @@ proptest! {
     }
 }
 
-/// A cursor that sees rows added during iteration, like one over a memtable.
+/// A cursor that sees rows added during iteration, like a cursor over a memtable.
 struct LiveCursor {
     rows: Arc<Mutex<Vec<Row>>>,
     at: Option<Row>,
