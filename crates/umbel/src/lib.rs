@@ -23,13 +23,13 @@
 //! # }
 //! ```
 //!
-//! A [`Db`] is `Clone + Send + Sync`, and so is everything it returns except iterators.
+//! A [`Db`] and the handles that it returns, except iterators, are `Clone + Send + Sync`.
 //! [`Durability`] says what an acknowledged write survives. `docs/PROMISES.md` lists every promise
 //! and limit.
 //!
 //! A handle belongs to the process that opened it. In a forked child every call fails with
-//! [`Error::Forked`], and dropping the handle does nothing. Open a store after the fork, in one
-//! process at a time.
+//! [`Error::Forked`], and dropping the handle does nothing. A program that forks opens the store
+//! after the fork, in one process at a time.
 #![forbid(unsafe_code)]
 
 mod advisor;
@@ -76,7 +76,7 @@ pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
 pub use umbel_existence::ExistenceStats;
 
-/// Decodes a manifest record and, where it is well formed, encodes it again. For fuzzing only.
+/// Decodes a manifest record, and encodes it again if the record is well formed. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_manifest_edit(bytes: &[u8]) {
     if let Ok(edits) = version::version_edit::decode_record(bytes) {
@@ -88,7 +88,7 @@ pub fn fuzz_manifest_edit(bytes: &[u8]) {
     }
 }
 
-/// Decodes a WAL payload. For fuzzing only.
+/// Decodes the payload of a WAL record. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_log_payload(bytes: &[u8]) {
     let _ = state::write_batch::decode(bytes);

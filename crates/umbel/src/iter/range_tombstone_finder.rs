@@ -1,4 +1,5 @@
-//! [`RangeTombstoneFinder`]: finds the range tombstone that hides a key, for keys in sequence.
+//! [`RangeTombstoneFinder`]: finds the range tombstone that hides a key, for a sequence of
+//! neighbouring keys.
 
 use std::ops::Bound;
 
@@ -6,7 +7,7 @@ use umbel_base::{Result, SequenceNumber};
 
 use crate::iter::range_tombstone_runs::{FragmentId, RangeTombstoneRuns, Stretch};
 
-/// The range tombstones of all sources that a cursor merges. The defaults have none.
+/// The range tombstones of all sources that a cursor merges. The default methods know no tombstone.
 pub trait RangeTombstoneSource {
     /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
     fn hides(&self, key: &[u8], sequence: SequenceNumber, reader: SequenceNumber) -> Result<bool> {
@@ -14,7 +15,7 @@ pub trait RangeTombstoneSource {
         Ok(false)
     }
 
-    /// All tombstones that may overlap the keys within `lower` and `upper`.
+    /// Returns all tombstones that can overlap the keys within `lower` and `upper`.
     fn tombstone_runs(
         &self,
         lower: &Bound<Vec<u8>>,
@@ -26,21 +27,21 @@ pub trait RangeTombstoneSource {
 }
 
 /// Searches the range tombstones of a source. The first key after a seek is searched in the source.
-/// For further ones the finder remembers the stretch of keys around the last key, so that
+/// From the second key on the finder remembers the stretch of keys around the last key, so that
 /// neighbouring keys need no search.
 #[derive(Debug)]
 pub struct RangeTombstoneFinder {
     is_empty: bool,
     /// Whether a key was searched since the last seek.
     is_stepping: bool,
-    /// `None` before the second key of a movement.
+    /// The tombstones of the source; `None` before the second key after a seek.
     runs: Option<RangeTombstoneRuns>,
     remembered: Option<RememberedStretch>,
-    /// Scratch space.
+    /// Scratch space for the fragments over a stretch.
     over: Vec<FragmentId>,
 }
 
-/// A stretch of keys with the newest tombstone over it that a reader sees.
+/// A stretch of keys, and the newest tombstone over the stretch that a reader sees.
 #[derive(Debug)]
 struct RememberedStretch {
     stretch: Stretch,
@@ -56,20 +57,20 @@ impl RangeTombstoneFinder {
         RangeTombstoneFinder { is_empty, is_stepping, runs, remembered, over }
     }
 
-    /// Whether there are none.
+    /// Whether the source has no tombstones within the bounds.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// Notes that the next key may be far from the last one.
+    /// Notes a seek: the next key can be far from the last one.
     #[inline]
     pub fn note_seek(&mut self) {
         self.is_stepping = false;
     }
 
     /// Whether a tombstone that a reader at `reader` sees hides version `sequence` of `key`.
-    /// REQUIRES: the same source and bounds in all calls.
+    /// REQUIRES: all calls pass the same source and bounds.
     #[inline]
     pub fn hides(
         &mut self,
@@ -93,7 +94,8 @@ impl RangeTombstoneFinder {
         Ok(self.search(key, reader) > Some(sequence))
     }
 
-    /// The newest tombstone over a key in the remembered stretch; `None` if it is outside.
+    /// The newest tombstone over a key in the remembered stretch; `None` if the key is outside the
+    /// stretch.
     #[inline]
     fn newest_remembered(
         &self,

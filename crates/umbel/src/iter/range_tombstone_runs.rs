@@ -8,9 +8,9 @@ use umbel_base::{FragmentedTombstones, SequenceNumber};
 /// tables of a level, are in key order and do not overlap.
 #[derive(Debug, Clone, Default)]
 pub struct RangeTombstoneRuns {
-    /// The parts of all runs. INVARIANT: none is empty.
+    /// The parts of all runs. INVARIANT: no part is empty.
     parts: Vec<Arc<FragmentedTombstones>>,
-    /// For each run the end of its parts.
+    /// For each run, the index in `parts` after its last part.
     run_ends: Vec<usize>,
 }
 
@@ -24,13 +24,13 @@ pub struct FragmentId {
 /// Keys between two bounds of tombstones, over which the same fragments lie.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stretch {
-    /// First key; from the least key on without it.
+    /// First key of the stretch; `None` if it begins with the least key.
     first: Option<Bound>,
-    /// First key after it; without it there is no end.
+    /// First key after the stretch; `None` if it has no end.
     end: Option<Bound>,
 }
 
-/// A bound of a fragment.
+/// A start or end of a fragment.
 #[derive(Debug, Clone, Copy)]
 enum Bound {
     Start(FragmentId),
@@ -48,7 +48,7 @@ impl RangeTombstoneRuns {
 
     /// Adds a part to the run that begins after part number `first` of all.
     ///
-    /// REQUIRES: it lies after all parts of the run.
+    /// REQUIRES: the new part lies after all parts of the run, by key.
     pub fn push_part(&mut self, first: usize, part: Arc<FragmentedTombstones>) {
         if part.is_empty() {
             return;
@@ -71,13 +71,13 @@ impl RangeTombstoneRuns {
         self.parts.is_empty()
     }
 
-    /// As [`FragmentedTombstones::newest_at`].
+    /// Calls [`FragmentedTombstones::newest_at`] for fragment `id`.
     #[inline]
     pub fn newest_at(&self, id: FragmentId, reader: SequenceNumber) -> Option<SequenceNumber> {
         self.parts[id.part].newest_at(id.fragment, reader)
     }
 
-    /// As [`FragmentedTombstones::oldest_after`].
+    /// Calls [`FragmentedTombstones::oldest_after`] for fragment `id`.
     #[inline]
     pub fn oldest_after(&self, id: FragmentId, sequence: SequenceNumber) -> Option<SequenceNumber> {
         self.parts[id.part].oldest_after(id.fragment, sequence)
@@ -102,7 +102,8 @@ impl RangeTombstoneRuns {
         stretch.first.is_none_or(|first| self.key(first) <= key) && self.is_before_end(stretch, key)
     }
 
-    /// The stretch around `key`. Replaces `over` with the fragments over it, one of a run at most.
+    /// Returns the stretch around `key`. Replaces the contents of `over` with the fragments over
+    /// the stretch, at most one of each run.
     pub fn stretch_around(&self, key: &[u8], over: &mut Vec<FragmentId>) -> Stretch {
         over.clear();
         let mut stretch = Stretch::default();
@@ -119,7 +120,7 @@ impl RangeTombstoneRuns {
         stretch
     }
 
-    /// The bounds around `key` within one run, and the fragment over it.
+    /// Returns the bounds around `key` within one run, and the fragment over `key`.
     fn bounds_in_run(
         &self,
         (first_part, end_part): (usize, usize),

@@ -1,4 +1,5 @@
-//! [`SharedPrefix`]: the prefix that neighbouring keys share. Heads of keys are taken after it.
+//! [`SharedPrefix`]: the prefix that neighbouring keys share. Key heads are made of the bytes after
+//! the shared prefix.
 
 use umbel_base::key_head;
 
@@ -22,7 +23,7 @@ fn shared_len(one: &[u8], other: &[u8]) -> usize {
 pub(super) struct SharedPrefix(Vec<u8>);
 
 impl SharedPrefix {
-    /// Returns to heads of whole keys.
+    /// Clears the prefix, so that heads are made of whole keys again.
     #[inline]
     pub(super) fn clear(&mut self) {
         self.0.clear();
@@ -38,10 +39,9 @@ impl SharedPrefix {
         self.0.extend_from_slice(&one[..kept]);
     }
 
-    /// Head of `key`, which sorts like the keys.
+    /// Returns the head of `key` after the prefix. Heads sort like their keys.
     ///
-    /// REQUIRES: `key` is not less than any key with the prefix: a key without the prefix is
-    /// greater than all keys with it.
+    /// REQUIRES: `key` has the prefix or is greater than all keys with the prefix.
     #[inline]
     pub(super) fn head(&self, key: &[u8]) -> u64 {
         if self.0.is_empty() {

@@ -17,26 +17,27 @@ use crate::state::store::Store;
 use crate::version::version_edit::ManifestState;
 use crate::version::{Manifest, StoreOwnership};
 
-/// Bytes of one copy step.
+/// Number of bytes that are copied in one step.
 const COPY_BYTES: usize = 256 << 10;
 
-/// Files of a checkpoint, by the way they were made.
+/// Counts the files of a checkpoint by whether they were linked or copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct CheckpointReport {
-    /// Files that are hard links to those of the store and take no space.
+    /// Number of files that are hard links to files of the store, and take no space.
     pub files_linked: u64,
-    /// Files that were copied, because the target is on another file system or on one without hard
-    /// links.
+    /// Number of files that were copied, because hard links from the store to the target are not
+    /// possible.
     pub files_copied: u64,
     /// Bytes of the copied files.
     pub bytes_copied: u64,
 }
 
-/// Writes a copy of the present state to `target`, a directory that does not exist or is empty.
+/// Writes a copy of the store's present state to `target`, a directory that does not exist or is
+/// empty.
 ///
-/// The copy contains everything written before the call. It is a separate store with its own
-/// instance id. After an error nothing is left in `target`.
+/// The copy contains all writes before the call, and is a separate store with its own instance id.
+/// After an error nothing is left in `target`.
 pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<CheckpointReport> {
     check_path("the checkpoint", target)?;
     store.check_writable()?;
@@ -59,7 +60,8 @@ pub fn checkpoint(store: &Arc<Store>, target: &Path) -> Result<CheckpointReport>
     })
 }
 
-/// Writes a checkpoint to a directory that was empty. After an error nothing of it is left there.
+/// Writes a checkpoint to the directory `path`, which was empty. After an error nothing of the
+/// checkpoint is left there.
 fn write(store: &Arc<Store>, path: &Path) -> Result<CheckpointReport> {
     let env = store.outer_env.open_directory(path)?;
     let mut target =
@@ -74,17 +76,17 @@ fn write(store: &Arc<Store>, path: &Path) -> Result<CheckpointReport> {
     begun.and_then(|()| target.write(store).inspect_err(|_| target.clear()))
 }
 
-/// Target of a checkpoint. It holds the target directory open.
+/// Target directory of a checkpoint, held open.
 struct CheckpointTarget {
     env: Env,
     path: PathBuf,
-    /// Files of the checkpoint in the directory, in the order of their creation.
+    /// Names of the checkpoint's files, in the order of their creation.
     names: Vec<PathBuf>,
 }
 
 impl CheckpointTarget {
-    /// Returns an error where the held directory is not the checked one: an operator may have put
-    /// it there meanwhile. Nothing in it is changed.
+    /// Returns an error if the directory that is held open is not empty, and changes nothing in it.
+    /// Another program can have replaced the directory after the check by path.
     fn check_empty(&self) -> Result<()> {
         let entries = self.env.files.read_dir(&self.path)?;
         match entries.iter().find(|entry| entry.name != filenames::LOCK) {
@@ -155,7 +157,7 @@ impl CheckpointTarget {
         Ok(())
     }
 
-    /// Copies a file and makes its bytes durable. Returns its length.
+    /// Copies a file and syncs the copy's bytes. Returns the length of the file.
     fn copy(&self, source: &dyn File, target: &Path) -> Result<u64> {
         let file = self.env.files.create(target)?;
         let mut buffer = vec![0; COPY_BYTES];
@@ -170,8 +172,9 @@ impl CheckpointTarget {
         Ok(at)
     }
 
-    /// Removes the files of a failed checkpoint, except those that cannot be removed. It uses no
-    /// listing: that could find no descriptor, and would name files of other programs.
+    /// Removes the files of a failed checkpoint, except those that cannot be removed. The names
+    /// come from `names`: a directory listing needs a file descriptor and includes files of other
+    /// programs.
     fn clear(&self) {
         // CURRENT, which makes it a store, is created last.
         for name in self.names.iter().rev() {
@@ -180,7 +183,7 @@ impl CheckpointTarget {
     }
 }
 
-/// Returns the names of the tables and long values of a state, each once.
+/// Returns the names of the files of all tables and long values of a state, without duplicates.
 fn file_names(state: &ManifestState) -> BTreeSet<PathBuf> {
     let here = Path::new("");
     let live = state.keyspaces.values().flat_map(|record| record.levels.iter().flatten());
@@ -191,8 +194,8 @@ fn file_names(state: &ManifestState) -> BTreeSet<PathBuf> {
     .collect()
 }
 
-/// Whether a hard link is refused although the file can be copied. The target is on another file
-/// system, on one without hard links, or the file has its maximum number of links.
+/// Whether an error of kind `kind` means that a hard link is impossible, but a copy is not. Reasons
+/// are another file system, one without hard links, or the maximum number of links.
 fn is_link_unsupported(kind: ErrorKind) -> bool {
     use ErrorKind::{CrossesDevices, PermissionDenied, TooManyLinks, Unsupported};
     matches!(kind, CrossesDevices | TooManyLinks | Unsupported | PermissionDenied)

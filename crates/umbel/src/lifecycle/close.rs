@@ -19,8 +19,8 @@ use crate::version::Edit;
 const CLOSE_FLUSH_BYTES: u64 = 4 << 20;
 
 /// Ends background work, records where the WAL segments end and releases the directory. Only the
-/// first call does this; every other one waits for it and returns the same result. In a forked
-/// child nothing is done.
+/// first call closes the store; every other call waits for it and returns its result. In a forked
+/// child the call does nothing.
 pub fn close(store: &Arc<Store>) -> Result<()> {
     store.check_process()?;
     let mut outcome = store.close_result.lock().ignore_poison();
@@ -56,8 +56,8 @@ fn close_once(store: &Arc<Store>) -> Result<()> {
     if joined { Ok(()) } else { Err(Error::invalid("internal: a background thread panicked")) }
 }
 
-/// Waits for flushes, compactions, writers of long values and existence filter maintenance on
-/// callers' threads.
+/// Waits for work on callers' threads: flushes, compactions, writes of long values and maintenance
+/// of existence filters.
 fn wait_for_callers(store: &Store) {
     let mut state = store.scheduler_lock();
     while state.compactions
@@ -71,7 +71,7 @@ fn wait_for_callers(store: &Store) {
     }
 }
 
-/// Whether the WAL has everything that these jobs flush.
+/// Whether the WAL has all entries that `jobs` flush.
 fn is_in_wal(store: &Store, jobs: &[FlushJob]) -> bool {
     !store.fatal_error.is_set() && jobs.iter().all(|job| job.keyspace.uses_wal())
 }

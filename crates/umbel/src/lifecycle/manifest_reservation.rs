@@ -1,13 +1,13 @@
 //! [`ManifestReservation`]: a file that reserves disk space for the manifest of an open while the
 //! open writes tables.
 //!
-//! It has the name of a manifest, holds zeros only and is durable, name included, before the first
-//! of these tables is begun. So where this open is interrupted, the next one knows by it which
-//! tables are orphans.
+//! The reservation has the name of a manifest, holds only zeros, and is durable, name included,
+//! before the open begins its first table. If the open is interrupted, the reservation shows the
+//! next open which tables are orphans.
 //!
-//! INVARIANT: it is removed before `CURRENT` may name a manifest that names these tables, and its
-//! id is above all earlier ids. So where the current manifest does not know that id, no later
-//! current manifest names a table with an id above it.
+//! INVARIANT: the reservation is removed before `CURRENT` can name a manifest that names the open's
+//! tables. Its id is above all earlier ids. So while a reservation exists whose id the current
+//! manifest does not know, no manifest names tables with higher ids.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::version::Edit;
 use crate::version::version_edit::{ManifestState, encoded_bytes};
 
 const PAGE_BYTES: u64 = 4096;
-/// Pages for `CURRENT.new`, and for partly filled last pages of files.
+/// Number of pages reserved for `CURRENT.new` and for partly filled last pages of files.
 const PAGES_BESIDES: u64 = 4;
-/// Growth of the manifest for each WAL segment or keyspace, and its own headers.
+/// Bytes reserved for the manifest's headers, and for its growth for each WAL segment or keyspace.
 const GROWTH_BYTES: u64 = 64;
 
 /// Reserved space for a manifest. Dropping it removes the file.
@@ -35,8 +35,8 @@ pub struct ManifestReservation {
 }
 
 impl ManifestReservation {
-    /// Reserves space for a manifest with `state` and the ends of its WAL segments. No file has had
-    /// this id.
+    /// Reserves space for a manifest with `state` and the ends of its WAL segments. REQUIRES: no
+    /// file has had the id of the reservation.
     pub fn create(
         env: &Env,
         folder: &Path,
@@ -53,7 +53,7 @@ impl ManifestReservation {
         Ok(reserve)
     }
 
-    /// Reserves space for this edit too.
+    /// Reserves space in the manifest for `edit` too.
     pub fn add(&mut self, edit: &Edit) -> Result<()> {
         self.grow(encoded_bytes(std::slice::from_ref(edit)))
     }
@@ -63,7 +63,7 @@ impl ManifestReservation {
         self.file.preallocate(self.bytes.next_multiple_of(PAGE_BYTES))
     }
 
-    /// Releases the space for the manifest to take. The file stays.
+    /// Frees the reserved space, which the manifest is to take. The file of the reservation stays.
     pub fn release(&self) -> Result<()> {
         self.file.set_len(0)
     }
@@ -76,10 +76,10 @@ impl Drop for ManifestReservation {
     }
 }
 
-/// Removes orphans of killed opens: manifests, copies of WAL segments and, where a
-/// [`ManifestReservation`] is left, that and tables. The manifest does not count `known` and higher
-/// ids as taken, so no process has seen one of these files in a manifest.
-/// REQUIRES: no WAL segment with such an id has a record of a write, except copies.
+/// Removes orphans of killed opens: manifests and copies of WAL segments, and also tables and
+/// reservations if a [`ManifestReservation`] is left. Orphans have ids from `known` on, the first
+/// id that the manifest does not count as taken, so no manifest names them. REQUIRES: of the WAL
+/// segments with such ids, only copies have records of writes.
 pub fn remove_orphan_reservations(env: &Env, folder: &Path, found: &[FileKind], known: u64) {
     let is_reserve =
         |id: u64| is_reservation(env, &filenames::manifest(folder, id)).unwrap_or(false);
@@ -115,8 +115,8 @@ fn remove_orphan_tables(env: &Env, folder: &Path, found: &[FileKind], reserves: 
     }
 }
 
-/// Whether a file is a reservation. A manifest begins with other bytes, unless not even its header
-/// was written.
+/// Whether a file is a reservation, by its first bytes. A manifest begins with other bytes, unless
+/// not even its header was written.
 fn is_reservation(env: &Env, path: &Path) -> Result<bool> {
     let mut bytes = [0; 8];
     env.files.open(path, Access::Read)?.read_at(&mut bytes, 0)?;

@@ -1,7 +1,7 @@
 //! Open of a store: finds its files, replays the WAL and starts a new manifest.
 //!
-//! Nothing is removed before the new manifest is durable, except tables of a killed open. No file
-//! is ever removed because it did not parse. A crash at any point leaves a directory that opens
+//! Before the new manifest is durable, an open removes only orphans of killed opens. No file is
+//! ever removed because it did not parse. After a crash at any point of an open, the store opens
 //! again.
 
 use std::path::Path;
@@ -104,11 +104,11 @@ pub fn open(folder: &Path, options: Options, read_only: bool) -> Result<Arc<Stor
     Ok(store)
 }
 
-/// Parts of an open store without its contents.
+/// Parts of a store that is being opened, before its contents are read.
 struct EngineBuilder<'a> {
     folder: &'a Path,
     options: Options,
-    /// Environment with its files held at the store's directory.
+    /// Environment whose files are relative to the store's directory, which is held open.
     env: Env,
     read_only: bool,
     instance: Option<[u8; 16]>,
@@ -176,9 +176,9 @@ fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> 
     }
 }
 
-/// Writes a new manifest with the whole state, which is current once this returns. On a full disk
-/// it takes unneeded space of the WAL segments, which end there. It also takes the manifests of
-/// earlier opens, and the space that the last handle reserved.
+/// Writes a new manifest with the whole state, and makes it current. On a full disk it frees space
+/// and tries again. It truncates WAL segments after their valid records, removes manifests of
+/// earlier opens and releases the reserved space.
 fn write_state(
     env: &Env,
     listing: &DirectoryListing,
@@ -259,7 +259,8 @@ fn new_context(
     })
 }
 
-/// Registers the store as owner that closes readers of tables when they use too much memory.
+/// Registers the store as the owner of its tables, which closes table readers when they use too
+/// much memory.
 fn register_table_owner(store: &Arc<Store>) {
     let weak = Arc::downgrade(store);
     if let Some(membership) = store.budget.membership() {
@@ -271,8 +272,8 @@ fn register_table_owner(store: &Arc<Store>) {
     advisor_job::advise_after_job(store);
 }
 
-/// Environment that retries calls that find no free descriptor, and the cache of table files. A
-/// writer changes only its own files.
+/// Returns an environment that retries calls that find no free descriptor, and the cache of table
+/// files. Through the environment of a writer only files of the store can be changed.
 fn retrying_env(
     held: &Env,
     options: &Options,
@@ -291,7 +292,7 @@ fn retrying_env(
     (Env { files: Arc::new(files), ..held.clone() }, pool)
 }
 
-/// Creates the store's directory where it is missing and may be created.
+/// Creates the store's directory if it is missing and the options allow it.
 fn create_directory(env: &Env, path: &Path, options: &Options, read_only: bool) -> Result<()> {
     if env.files.exists(path)? {
         return Ok(());
@@ -306,11 +307,12 @@ fn create_directory(env: &Env, path: &Path, options: &Options, read_only: bool) 
     create_dir::create(env, path)
 }
 
-/// Locks that keep other writers out, or keep a writer from removing files that this handle reads.
+/// Locks of a handle: a writer's keeps out other writers, and a reader's keeps the writer from
+/// removing files that the reader needs.
 type OpenLocks = (Option<Box<dyn Lock>>, Option<Box<dyn Pin>>);
 
-/// Checks that the held directory contains a store, or may get one, and locks it, or pins all of
-/// it.
+/// Checks that the directory, which is held open, contains a store or is one where a store can be
+/// created. Then locks the directory for a writer, or pins all versions for a reader.
 fn lock_directory(env: &Env, path: &Path, options: &Options, read_only: bool) -> Result<OpenLocks> {
     if !env.files.exists(&path.join(filenames::CURRENT))? {
         // Before the lock, so that a directory without a store gets no lock file. Where there is
@@ -348,7 +350,7 @@ fn id_of(kind: Option<FileKind>) -> Option<u64> {
 }
 
 /// Returns an error unless the directory, which has no `CURRENT`, is empty or is the result of an
-/// interrupted creation. In such a directory no write was ever acknowledged.
+/// interrupted creation. An interrupted creation has not acknowledged any write.
 fn check_is_new(
     env: &Env,
     folder: &Path,
@@ -391,8 +393,8 @@ fn check_is_new(
     Ok(())
 }
 
-/// Stores the first free id in `state`. Removes the orphans of killed opens where a state was
-/// `found`, unless the store is read-only.
+/// Stores the first free id in `state`. Removes the orphans of killed opens if a manifest was
+/// `found`, unless the open is read-only.
 fn inspect_files(
     env: &Env,
     folder: &Path,
@@ -410,7 +412,7 @@ fn inspect_files(
     Ok(())
 }
 
-/// Returns the first free id, where the manifest says that it was at least `known`.
+/// Returns the first id that neither the manifest nor a file in the directory uses.
 fn first_free_id(
     env: &Env,
     folder: &Path,
@@ -436,10 +438,10 @@ fn first_free_id(
     Ok(known.max(highest + 1))
 }
 
-/// Returns an error where a WAL segment newer than the manifest's state holds a record. Its edit
-/// was durable before the first record, so the manifest has lost its end, and the segment must not
-/// be removed. A copy by recovery is named only once it is complete, and its originals stay until
-/// then.
+/// Returns an error if a WAL segment that the manifest does not know holds a record of a write. A
+/// segment's edit is durable before its first record, so the manifest has lost its end, and the
+/// segment must not be removed. A copy by recovery is an exception: the manifest names it only
+/// after it is complete, and its originals stay until then.
 fn check_logs_are_named(
     env: &Env,
     folder: &Path,
@@ -465,7 +467,7 @@ fn check_logs_are_named(
     Ok(())
 }
 
-/// Whether the present manifest names each WAL segment that is newer than `state`.
+/// Whether the present manifest knows every WAL segment that is newer than `state`.
 fn names_more(
     env: &Env,
     folder: &Path,
@@ -478,7 +480,8 @@ fn names_more(
     Ok(logs.filter(|id| *id >= state.next_file_id).all(|id| id < now.next_file_id))
 }
 
-/// Whether a manifest without a `CURRENT` has more than the first record of a new store.
+/// Whether manifest `id`, in a directory without `CURRENT`, has more than the first record of a new
+/// store.
 fn holds_data(env: &Env, path: &Path, id: u64) -> Result<bool> {
     let mut reader = LogReader::open(env, path, LogKind::Manifest, id, ExpectedEnd::Open)?;
     let mut records = 0;
@@ -540,8 +543,8 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<SharedTableState>) -> Re
     Version::default().apply(&[], &added)
 }
 
-/// Removes files that no durable manifest names. Long values also stay while a replayed entry
-/// references them. A file that stays is tried again at the next open.
+/// Removes files that no durable manifest names, except files of long values that a replayed entry
+/// references. The next open tries again to remove a file that could not be removed.
 fn remove_orphans(listing: &DirectoryListing, manifest: &Manifest, context: &SharedTableState) {
     let state = manifest.state();
     let live_tables: std::collections::HashSet<u64> = state

@@ -1,13 +1,13 @@
-//! Read-only open of a store, beside a writer of another process or without one.
+//! Read-only open of a store, with or without a writer in another process.
 //!
-//! 1. The reader pins version 0 in the lock file, then reads `CURRENT` and the manifest. Then it
-//!    pins the manifest's version and drops the first pin. The writer keeps every file that this
-//!    version names: see [`crate::fs::obsolete_files`].
-//! 2. The WAL is read while the writer appends to it. The result is a prefix of all writes that
-//!    includes each one acknowledged before: see `umbel_log::LogReader` and
+//! 1. The reader pins version 0 in the lock file, then reads `CURRENT` and the manifest. Then the
+//!    reader pins the manifest's version and drops the first pin. The writer keeps every file that
+//!    a pinned version names: see [`crate::fs::obsolete_files`].
+//! 2. The reader reads the WAL while the writer appends to it. The result is a prefix of all
+//!    writes, and includes every write acknowledged before the open: see `umbel_log::LogReader` and
 //!    [`crate::lifecycle::recovery`].
-//! 3. Without a pin a named file may be gone or hold another segment. Damage counts only where it
-//!    is found twice while `CURRENT` and the manifest did not change.
+//! 3. Without a pin, a file that the manifest names can be missing or hold another WAL segment. So
+//!    damage counts only if it is found twice while `CURRENT` and the manifest did not change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,11 +22,12 @@ use crate::lifecycle::stale_read_check::ManifestMark;
 use crate::options::Options;
 use crate::state::store::Store;
 
-/// Maximum attempts of an open because a writer changed the store meanwhile.
+/// Maximum number of attempts of an open that fail because a writer changed the store meanwhile.
 const ATTEMPTS_MAX: u32 = 12;
-/// Number of times that the same damage is found, despite other changes, before it is reported.
+/// The same damage is reported after it was found this many times, even if the writer changed the
+/// store between them.
 const SAME_DAMAGE_MAX: u32 = 4;
-/// The longest pause between two attempts.
+/// The longest pause between two attempts of an open.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 /// Opens the store in `folder` read-only.
@@ -57,7 +58,7 @@ pub fn open(folder: &Path, options: Options) -> Result<Arc<Store>> {
     Err(Error::Stale { path, reason })
 }
 
-/// Location where a writer's change can look like damage; `None` for every other error.
+/// File and offset of an error that a writer's change can cause; `None` for every other error.
 fn damage_location(error: &Error) -> Option<(PathBuf, u64)> {
     match error {
         Error::Corruption { file, offset, .. } => Some((file.clone(), *offset)),

@@ -1,8 +1,8 @@
-//! Copies records that recovery read, but that may not be durable, to a new WAL segment.
+//! Copies to a new WAL segment the records that recovery read but that are possibly not durable.
 //!
 //! After a failed sync, the page cache can show bytes that are not on the disk and that no later
-//! sync of the file writes. The process that saw the failure may be dead. So recovery relies on no
-//! record after a segment's last durable mark: it writes those records again, into a new file.
+//! sync of the file writes. Recovery cannot know of such a failure, since the process that saw it
+//! can be dead. So recovery copies the records after a segment's last durable mark into a new file.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,33 +15,33 @@ use umbel_log::{ExpectedEnd, HEADER_BYTES, RECORD_HEADER_BYTES, Record, Seal};
 use crate::fs::filenames;
 use crate::wal;
 
-/// Records of a segment to copy.
+/// Range of records of a WAL segment to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct RecordRange {
-    /// The segment.
+    /// Id of the segment.
     pub id: u64,
-    /// Start of the first of them.
+    /// Offset of the start of the first record.
     pub start: u64,
-    /// End of the last of them.
+    /// Offset of the end of the last record.
     pub end: u64,
 }
 
-/// The segment that was written, durable except for its name.
+/// The new segment with the copied records, durable except for its name.
 #[derive(Debug)]
 pub struct CopiedSegment {
-    /// Its id.
+    /// Id of the new segment.
     pub id: u64,
-    /// Its end.
+    /// Length and checksum of the new segment.
     pub sealed: Seal,
 }
 
-/// Whether this is the record that begins copies only. A copy that the manifest does not name is
-/// incomplete, and its originals still exist.
+/// Whether `record` is the one with which only copies begin. A copy that the manifest does not name
+/// can be incomplete, and its originals still exist.
 pub fn begins_copy(record: &Record<'_>) -> bool {
     record.offset == HEADER_BYTES && record.payload.is_empty()
 }
 
-/// Copies the records of `stretches`, which follow each other, into a new segment.
+/// Copies the records of `stretches`, which are in the order of their writes, into a new segment.
 pub fn copy_records(
     env: &Env,
     folder: &Path,

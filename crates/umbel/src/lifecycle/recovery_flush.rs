@@ -1,13 +1,13 @@
-//! Flushes during recovery, where the memtables would exceed the memory limit.
+//! Flushes during recovery, which keep the memtables within the memory limit.
 //!
-//! The tables become part of the store by the manifest that the open creates. It also says how far
-//! each keyspace is in tables and which part of the WAL counts. A crash before that leaves the old
-//! manifest, which names neither, and all segments. The next open removes the tables before it
-//! writes any itself. Space for the new manifest is reserved before the first table is begun
-//! (`reservation`).
+//! The tables become part of the store through the manifest that the open creates. The manifest
+//! also says up to which write each keyspace is in tables, and which part of the WAL counts. A
+//! crash before the new manifest is current leaves the old manifest, which does not name the
+//! tables, and all WAL segments. The next open then removes the tables before it writes its own.
+//! Space for the new manifest is reserved before the first table is begun (`reservation`).
 //!
-//! INVARIANT: the replayed part of the WAL is durable, in tables or in segments, before the
-//! manifest is. Nothing depends on its durability when a table was written.
+//! INVARIANT: the replayed part of the WAL is durable, in tables or in segments, before the new
+//! manifest is durable.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,30 +33,31 @@ use crate::thread_counters::add;
 use crate::version::version_edit::ManifestState;
 use crate::version::{Edit, LiveTable, SharedTableState};
 
-/// Maximum bytes between two checks of the memtables' size.
+/// Maximum number of replayed bytes between two checks of the memtables' size.
 const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
 
-/// Target of recovery's tables, and the tables written there. Dropping it removes them, unless
-/// [`RecoveryFlush::keep_files`] was called.
+/// Writes recovery's tables, and lists the tables that it wrote. Dropping a `RecoveryFlush` removes
+/// its tables, unless [`RecoveryFlush::keep_files`] was called.
 #[derive(Debug)]
 pub struct RecoveryFlush<'a> {
     env: &'a Env,
     folder: &'a Path,
     context: &'a Arc<SharedTableState>,
-    /// Source of ids for new files; `None` where nothing may be written.
+    /// Source of ids for new files; `None` if recovery must not write.
     ids: Option<&'a AtomicU64>,
-    /// Bytes that were replayed since the last check.
+    /// Bytes replayed since the last check of the memtables' size.
     bytes_since_check: u64,
-    /// For each keyspace, by id, its tables and the last sequence number in them.
+    /// For each keyspace, by id, the tables that recovery wrote and the last sequence number in
+    /// them.
     written: BTreeMap<u32, (Vec<Arc<TableMeta>>, SequenceNumber)>,
     unfinished: Option<u64>,
-    /// Reserved space for the manifest that will name the tables; `None` before the first of them.
+    /// Reserved space for the manifest that will name the tables; `None` before the first table.
     reservation: Option<ManifestReservation>,
     keeps_files: bool,
 }
 
 impl<'a> RecoveryFlush<'a> {
-    /// Creates the state before the first table.
+    /// Creates a `RecoveryFlush` that has written no table.
     pub fn new(
         env: &'a Env,
         folder: &'a Path,
@@ -77,19 +78,19 @@ impl<'a> RecoveryFlush<'a> {
         }
     }
 
-    /// Shared context of tables.
+    /// Returns the shared context of tables.
     pub fn context(&self) -> &'a Arc<SharedTableState> {
         self.context
     }
 
-    /// Source of ids for new files; `None` where nothing may be written.
+    /// Returns the source of ids for new files; `None` if recovery must not write.
     pub fn ids(&self) -> Option<&'a AtomicU64> {
         self.ids
     }
 
-    /// Counts `bytes` put into the memtables of `keyspaces`, the last of them with number `last`.
-    /// Where all memtables exceed their limit, writes the largest ones into tables, as long as disk
-    /// space for a manifest with `state` remains.
+    /// Counts `bytes` put into the memtables of `keyspaces` by writes up to sequence number `last`.
+    /// If all memtables together exceed their limit, writes the largest ones to tables, as long as
+    /// disk space for a manifest with `state` remains.
     pub fn note(
         &mut self,
         state: &ManifestState,
@@ -130,7 +131,7 @@ impl<'a> RecoveryFlush<'a> {
         Ok(())
     }
 
-    /// Writes all memtables of a keyspace into one table. `false` where they are empty.
+    /// Writes all memtables of a keyspace to one table. Returns `false` if the memtables are empty.
     fn flush(
         &mut self,
         state: &ManifestState,
@@ -243,8 +244,8 @@ impl<'a> RecoveryFlush<'a> {
         Ok(builder.with_chunk_size(pieces, bytes, false))
     }
 
-    /// Makes the names of the tables durable and notes their contents in `state`. `false` where
-    /// nothing was written.
+    /// Makes the names of the written tables durable, and adds the tables to `state`. Returns
+    /// `false` if no table was written.
     pub fn add_to_state(&self, state: &mut ManifestState) -> Result<bool> {
         if self.written.is_empty() {
             return Ok(false);
@@ -268,17 +269,18 @@ impl<'a> RecoveryFlush<'a> {
         }
     }
 
-    /// Releases the space reserved for the manifest, which is to be written next.
+    /// Releases the space reserved for the manifest, which the caller writes next.
     pub fn release_reservation(&self) -> Result<()> {
         self.reservation.as_ref().map_or(Ok(()), ManifestReservation::release)
     }
 
-    /// Whether a durable manifest may name the tables.
+    /// Whether [`RecoveryFlush::keep_files`] was called, since a durable manifest possibly names
+    /// the tables.
     pub fn keeps_files(&self) -> bool {
         self.keeps_files
     }
 
-    /// Keeps the tables: a durable manifest may name them from now on.
+    /// Keeps the tables from now on, since a durable manifest possibly names them.
     pub fn keep_files(&mut self) {
         self.keeps_files = true;
         self.reservation = None;

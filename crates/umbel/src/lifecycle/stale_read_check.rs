@@ -1,5 +1,5 @@
-//! [`StaleReadCheck`]: state that a read-only handle read, to distinguish a writer's changes from
-//! damage.
+//! [`StaleReadCheck`]: the state that a read-only handle read, by which a writer's changes are
+//! distinguished from damage.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,8 @@ use crate::version::Manifest;
 use crate::version::current_file::CurrentFile;
 use crate::version::version_edit::ManifestState;
 
-/// `CURRENT` and the length of its manifest. Every change of a store's files changes them.
+/// `CURRENT` and the length of its manifest. Every change of a store's files changes at least one
+/// of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ManifestMark {
     current: Option<CurrentFile>,
@@ -20,7 +21,7 @@ pub struct ManifestMark {
 }
 
 impl ManifestMark {
-    /// Reads their present state.
+    /// Reads `CURRENT` and the length of its manifest.
     pub fn take(env: &Env, folder: &Path) -> ManifestMark {
         let current = CurrentFile::read(&*env.files, folder).ok().flatten();
         let len = |current: CurrentFile| -> Result<u64> {
@@ -31,8 +32,8 @@ impl ManifestMark {
     }
 }
 
-/// State that a read-only handle read. It distinguishes a file that the writer removed from a
-/// missing one.
+/// The state that a read-only handle read, by which a file that the writer removed is distinguished
+/// from a lost file.
 #[derive(Debug)]
 pub struct StaleReadCheck {
     env: Env,
@@ -41,14 +42,15 @@ pub struct StaleReadCheck {
 }
 
 impl StaleReadCheck {
-    /// Creates the view of a handle that reads `CURRENT` and the manifest afterwards.
+    /// Creates the view of a handle. REQUIRES: the handle reads `CURRENT` and the manifest
+    /// afterwards.
     pub fn new(env: &Env, folder: &Path) -> StaleReadCheck {
         let (env, folder) = (env.clone(), folder.to_path_buf());
         let mark = ManifestMark::take(&env, &folder);
         StaleReadCheck { env, folder, mark }
     }
 
-    /// Whether the present manifest names a table.
+    /// Whether the present manifest names the table at `path`.
     fn names_table(&self, path: &Path) -> bool {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let Some(FileKind::Table(id)) = filenames::parse(&name) else { return false };
@@ -68,7 +70,7 @@ impl MissingFileExplainer for StaleReadCheck {
     }
 }
 
-/// Reads the manifest, and pins its version where all versions are pinned so far.
+/// Reads the manifest. If `pin` pins all versions, pins the manifest's version instead.
 pub fn read_manifest(
     env: &Env,
     folder: &Path,
@@ -81,8 +83,8 @@ pub fn read_manifest(
     }))
 }
 
-/// Pins the version that was read instead of all, so that the writer may remove older obsolete
-/// files. Without a second pin the first one stays.
+/// Pins `version` instead of all versions, so that the writer can remove older obsolete files. If
+/// the new pin fails, the old pin stays.
 fn pin_version(env: &Env, folder: &Path, pin: &mut Option<Box<dyn Pin>>, version: u64) {
     if pin.is_some()
         && let Ok(Some(version)) = env.files.pin(&folder.join(filenames::LOCK), version)

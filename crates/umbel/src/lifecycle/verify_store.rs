@@ -8,23 +8,23 @@ use crate::state::store::Store;
 /// Result of [`crate::Db::verify`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifyReport {
-    /// Tables read.
+    /// Number of tables that were read.
     pub tables: u64,
-    /// Bytes of their files.
+    /// Bytes of the files of the tables that were read.
     pub bytes: u64,
-    /// Entries in them.
+    /// Number of entries in the tables that were read.
     pub entries: u64,
-    /// Files of long values read.
+    /// Number of files of long values that were read.
     pub blobs: u64,
-    /// Bytes of these files.
+    /// Bytes of the files of long values that were read.
     pub blob_bytes: u64,
-    /// Damage found, one sentence each, with file and offset.
+    /// Damage that was found: one sentence for each place, with file and offset.
     pub damage: Vec<String>,
 }
 
 impl VerifyReport {
-    /// Records the result of reading a file. Damage is to be reported, but an unreadable file is
-    /// not known to be damaged.
+    /// Adds the damage that reading a file found to the report. Other errors are returned, since an
+    /// unreadable file is not known to be damaged.
     fn note<T: Default>(&mut self, read: Result<T>) -> Result<T> {
         match read {
             Err(error @ Error::Corruption { .. }) => {
@@ -40,8 +40,8 @@ impl VerifyReport {
 /// Verifies every live table and every long value; the manifest and the WAL were verified when the
 /// store was opened.
 ///
-/// Continues after damage, so that the report names all of it; ends with an error where the system
-/// refuses to read.
+/// The verification continues after damage, so that the report names all damage. It ends with an
+/// error if the system refuses a read.
 pub fn verify(store: &Store) -> Result<VerifyReport> {
     store.check_open()?;
     let mut report = VerifyReport::default();

@@ -16,7 +16,7 @@ use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::version::{Edit, TableOwner, Version};
 
-/// Number of tables that get other filters at once.
+/// Number of tables whose filters are replaced together.
 const REFILTER_BATCH: usize = 64;
 
 impl TableOwner for Store {
@@ -29,14 +29,14 @@ impl TableOwner for Store {
     }
 }
 
-/// Runs the advisor after a flush or compaction, because tables and needs have changed.
+/// Runs the advisor after a flush or compaction, which has changed the tables.
 pub fn advise_after_job(store: &Store) {
     advise(store);
     memory_enforcement::release_memory(store);
 }
 
-/// Returns the edit that saves a keyspace's read counts in the manifest; `None` where there are too
-/// few.
+/// Returns the edit that saves a keyspace's read counts in the manifest; `None` if the counts are
+/// too small.
 pub fn read_stats_edit(keyspace: &KeyspaceState) -> Option<Edit> {
     let mut state = keyspace.advisor.lock();
     state.observe(&keyspace.reads, keyspace.reads.gets());
@@ -44,18 +44,18 @@ pub fn read_stats_edit(keyspace: &KeyspaceState) -> Option<Edit> {
     Some(Edit::ReadStats(keyspace.id, Arc::new(evidence.to_saved())))
 }
 
-/// A keyspace with a decision, and the version that it is for.
+/// A keyspace for which the advisor decided, and the version for which the decision holds.
 type AdvisedVersion = (Arc<KeyspaceState>, Arc<Version>);
 
-/// Decides which filters of every keyspace are kept, and applies it.
+/// Decides which filters of every keyspace are kept, and loads or releases filters accordingly.
 pub fn advise(store: &Store) {
     let _one_at_a_time = store.advisor_lock.lock().ignore_poison();
     choose_and_refilter(store, None);
 }
 
-/// Runs the advisor for a reader that misses the filter of table `id`. Does nothing where another
-/// thread runs it, and reads no filter but that table's. Others follow when they are missed, or
-/// soon by a background thread.
+/// Runs the advisor for a reader that misses the filter of table `id`. Does nothing if another
+/// thread runs the advisor. The call reads only the filter of table `id`; filters of other tables
+/// are read when readers miss them, or soon by a background thread.
 fn advise_table(store: &Store, id: u64) {
     let _one_at_a_time = match store.advisor_lock.try_lock() {
         Ok(guard) => guard,
@@ -65,8 +65,8 @@ fn advise_table(store: &Store, id: u64) {
     choose_and_refilter(store, Some(id));
 }
 
-/// Decides, and applies the result to all tables, or to table `only`.
-/// REQUIRES: `store.advisor_lock`.
+/// Decides which filters are kept, and applies the decision to all tables, or only to table `only`.
+/// REQUIRES: the caller holds `store.advisor_lock`.
 fn choose_and_refilter(store: &Store, only: Option<u64>) {
     let decided = choose_filters(store);
     memory_enforcement::plan_residency(store);
@@ -74,18 +74,20 @@ fn choose_and_refilter(store: &Store, only: Option<u64>) {
     memory_enforcement::enforce_budget(store);
 }
 
-/// Restores the plain filters of a keyspace for a period: a caller probes them separately.
+/// Restores the plain filters of a keyspace for a period, because its second filters passed more
+/// absent keys than predicted.
 pub fn restore_plain_filters(store: &Store, keyspace: &KeyspaceState) {
     keyspace.advisor.lock().plain_until = keyspace.reads.gets() + PLAIN_PERIOD_GETS;
     advise(store);
 }
 
-/// Gets of all keyspaces since the store was opened.
+/// Number of gets of all keyspaces since the store was opened.
 pub fn total_gets(store: &Store) -> u64 {
     store.keyspaces().iter().map(|keyspace| keyspace.reads.gets()).sum()
 }
 
-/// Decides, and sets the result on the tables. REQUIRES: `store.advisor_lock`.
+/// Decides which filters are kept, and records the selections for the tables. REQUIRES: the caller
+/// holds `store.advisor_lock`.
 fn choose_filters(store: &Store) -> Vec<AdvisedVersion> {
     let keyspaces = store.keyspaces();
     let mut offers: Vec<FilterOption> = Vec::new();
@@ -122,7 +124,7 @@ fn choose_filters(store: &Store) -> Vec<AdvisedVersion> {
     decided
 }
 
-/// Applies the selections to the tables of a version, or to the named one.
+/// Applies the selections to all tables of a version, or only to table `only`.
 fn refilter(keyspace: &KeyspaceState, version: &Version, only: Option<u64>) {
     let mut others = HashMap::new();
     for (_, table) in version.tables() {
@@ -143,8 +145,8 @@ fn refilter(keyspace: &KeyspaceState, version: &Version, only: Option<u64>) {
     }
 }
 
-/// Returns the second filter that new tables of a level get, where one pays off. `inputs` are the
-/// levels and entry counts of their inputs; `None` stands for memtables.
+/// Returns the second filter for new tables of a level, if one pays off. `inputs` are the levels
+/// and entry counts of the new tables' inputs; level `None` stands for memtables.
 pub fn choose_second_filter(
     store: &Store,
     keyspace: &KeyspaceState,

@@ -1,16 +1,17 @@
-//! Visible entries of a reader: one entry per key, at one sequence number, without deleted keys.
+//! Cursor over the visible entries of a reader at one sequence number: one entry per key, without
+//! deleted keys.
 //!
-//! INVARIANT: forward, the inner cursor is on the current entry, which is lent directly from it.
-//! Backward, the current entry is kept in two reused buffers, and the inner cursor is on the last
-//! entry of the preceding keys. Going backward the newest version of a key comes last, so only the
-//! step beyond it shows that it was the newest.
+//! INVARIANT: after a forward movement the inner cursor is on the current entry, and lends it.
+//! After a backward movement the current entry is in two reused buffers, and the inner cursor is on
+//! the last entry of the preceding key. Going backward, the newest version of a key comes last, so
+//! only the step beyond a version shows that it is the newest.
 //!
-//! While memory is tight a cursor parks after a seek: its current entry is kept in the buffers, and
-//! the inner cursor holds nothing until its next seek.
+//! While memory is tight a cursor parks after each movement: it keeps its current entry in the
+//! buffers, and its inner cursor holds no blocks until the next seek.
 //!
-//! Key ranges under a range tombstone are stepped through, not skipped: any source may hold an
-//! entry newer than the tombstone there. A long run of hidden entries becomes a skip span, through
-//! which later cursors do not step.
+//! A cursor steps through a key range under a range tombstone, since any source can hold entries
+//! newer than the tombstone there. A long run of hidden entries becomes a skip span, which later
+//! cursors skip.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,23 +27,23 @@ use crate::iter::range_tombstone_finder::{RangeTombstoneFinder, RangeTombstoneSo
 /// Number of hidden versions of one key after which a seek is cheaper than more steps.
 const STEPS_MAX: u32 = 8;
 
-/// Value of a cursor's current entry.
+/// Value of a cursor's current entry, or a pointer to the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VisibleValue<'a> {
     /// The cursor is on no entry.
     Unpositioned,
-    /// The value.
+    /// The value itself.
     Value(&'a [u8]),
-    /// Pointer to the value.
+    /// Pointer to the value, which is in a file of its own.
     Pointer(&'a [u8]),
 }
 
-/// Handling of the versions of the key in the key buffer when moving forward.
+/// Whether the versions of the key in the key buffer are still to be passed, when moving forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OlderVersions {
-    /// They were passed already.
+    /// All versions of the key were passed already.
     Skipped,
-    /// They are to be passed.
+    /// Versions of the key are still to be passed.
     Pending,
 }
 
@@ -50,27 +51,28 @@ enum OlderVersions {
 pub struct VisibleCursor<C: Cursor + SkipSpanSource + RangeTombstoneSource> {
     inner: C,
     sequence: SequenceNumber,
-    /// Whether each newest put of a key that `try_next_visible` reaches is visible.
+    /// Whether the newest version of every key that `try_next_visible` reaches is visible if it is
+    /// a put.
     may_try_next_visible: bool,
     tombstones: RangeTombstoneFinder,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     position: CursorPosition,
-    /// Error, where `position` is failed.
+    /// The error, if `position` is `Failed`.
     failure: Option<Error>,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// Key of a run of versions newer than the reader.
+    /// Key whose versions newer than the reader are being skipped.
     too_new_key: Vec<u8>,
     /// First key of a long run of hidden entries in the direction of the movement.
     run_start: Vec<u8>,
-    /// Key to which a skip span leads, or scratch space.
+    /// Key at the end of a skip span, or scratch space.
     skip_target: Vec<u8>,
-    /// Whether a hidden run was recorded.
+    /// Whether a run of hidden entries was recorded since [`VisibleCursor::take_recorded_run`].
     has_recorded_run: bool,
-    /// Counter of the memory, which also says when to park.
+    /// Counter of the memory of cursors, which also says when cursors must park.
     memory: Option<Arc<CursorMemory>>,
-    /// Bytes counted there, and the share of the buffers in them.
+    /// Bytes of this cursor counted in `memory`, and how many of them are for the buffers.
     counted_bytes: u64,
     counted_buffer_bytes: u64,
 }
@@ -85,7 +87,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> Drop for VisibleCursor<C
 
 impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
     /// Creates a cursor over `inner` at `sequence`, within `lower` and `upper`. `has_tombstones`
-    /// says whether `inner` may have range tombstones there. Reversed bounds are an empty range.
+    /// says whether `inner` can have range tombstones within the bounds. If `lower` is after
+    /// `upper`, the cursor has no entries.
     #[inline]
     pub fn new(
         inner: C,
@@ -116,8 +119,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         }
     }
 
-    /// Counts `bytes` for the cursor until it is dropped, and parks it after each movement while
-    /// `memory` is tight.
+    /// Counts `bytes` in `memory` for the cursor until it is dropped. From now on the cursor parks
+    /// after each movement while `memory` is tight.
     #[inline]
     pub fn count_memory(&mut self, memory: &Arc<CursorMemory>, bytes: u64) {
         memory.add(bytes);
@@ -162,14 +165,15 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         self.set_position_or_park(result)
     }
 
-    /// Releases its memory. It is on no entry then.
+    /// Releases the cursor's memory; afterwards the cursor is on no entry.
     pub fn release(&mut self) {
         self.position = CursorPosition::Unpositioned;
         self.failure = None;
         self.inner.release();
     }
 
-    /// Moves to the next key. REQUIRES: `valid()`; otherwise it stays, and repeats an error.
+    /// Moves to the next key. Without `valid()` the cursor does not move, and returns the error
+    /// again if it failed.
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         if self.position == CursorPosition::Lent {
@@ -192,8 +196,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         self.next_slowly()
     }
 
-    /// Whether a fast check finds the inner cursor's entry visible, where no other version of its
-    /// key was.
+    /// Whether a fast check finds the inner cursor's entry visible. REQUIRES: no other version of
+    /// its key came before.
     #[inline]
     fn is_inner_visible(&self) -> bool {
         self.inner.sequence() <= self.sequence
@@ -223,8 +227,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         }
     }
 
-    /// Finds the next visible key, after a step away from the current entry that says whether the
-    /// key repeats.
+    /// Finds the next visible key after a step of the inner cursor. `stepped` says whether the step
+    /// reached another version of the same key.
     #[inline(never)]
     fn finish_step(&mut self, stepped: Result<bool>) -> Result<()> {
         let moved = stepped.and_then(|repeats| {
@@ -238,7 +242,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         self.set_position(moved)
     }
 
-    /// Moves to the previous key. REQUIRES: `valid()`; otherwise it stays, and repeats an error.
+    /// Moves to the previous key. Without `valid()` the cursor does not move, and returns the error
+    /// again if it failed.
     #[inline]
     pub fn prev(&mut self) -> Result<()> {
         let moved = match self.position {
@@ -255,7 +260,7 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         self.set_position(moved)
     }
 
-    /// The cursor over all versions.
+    /// Returns the inner cursor, which is over all versions.
     pub fn inner(&self) -> &C {
         &self.inner
     }
@@ -281,13 +286,14 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         }
     }
 
-    /// Whether it is on an entry that points at its value.
+    /// Whether the cursor is on an entry that points at its value.
     #[inline]
     pub fn is_blob_pointer(&self) -> bool {
         self.position.is_blob_pointer()
     }
 
-    /// Current value, where a fast check finds it lent; valid until the cursor moves.
+    /// Current value if a fast check finds that the inner cursor lends it, else `None`; valid until
+    /// the cursor moves.
     #[inline]
     pub fn lent(&self) -> Option<&[u8]> {
         if self.position == CursorPosition::Lent { Some(self.inner.value()) } else { None }
@@ -306,7 +312,7 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         }
     }
 
-    /// Stores the position after a movement.
+    /// Stores the position that a movement returned.
     #[inline]
     fn set_position(&mut self, moved: Result<CursorPosition>) -> Result<()> {
         match moved {
@@ -325,7 +331,7 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         }
     }
 
-    /// Stores the position after a movement, and parks while memory is tight.
+    /// Stores the position that a movement returned, and parks the cursor while memory is tight.
     #[inline]
     fn set_position_or_park(&mut self, moved: Result<CursorPosition>) -> Result<()> {
         let is_tight = self.memory.as_ref().is_some_and(|memory| memory.is_tight());
@@ -572,8 +578,8 @@ impl<C: Cursor + SkipSpanSource + RangeTombstoneSource> VisibleCursor<C> {
         Ok(())
     }
 
-    /// Notes the run of hidden entries before the key in the key buffer, if that is visible, or
-    /// from it on.
+    /// Notes the run of hidden entries that ends a backward movement. A visible key in the key
+    /// buffer is before the run; a hidden one is its first key.
     #[cold]
     fn finish_run_backward(&mut self, run: &HiddenRun, found: CursorPosition) {
         self.inner.count_hidden(run.stepped());

@@ -1,4 +1,4 @@
-//! The visible cursor against a map built from every version.
+//! Compares the visible cursor with a map built from every version.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -40,8 +40,8 @@ fn within(key: &[u8], lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
         }
 }
 
-/// Moves the cursor and the list in parallel, from `start` on, which is an index in the list plus
-/// one. Returns the final index.
+/// Moves the cursor and an index into the list in parallel. `start` and the result are indexes in
+/// the list plus one.
 fn check_moves<C: Cursor + SkipSpanSource + RangeTombstoneSource>(
     cursor: &mut VisibleCursor<C>,
     list: &[(Vec<u8>, Vec<u8>)],
@@ -83,7 +83,7 @@ fn check_moves<C: Cursor + SkipSpanSource + RangeTombstoneSource>(
     place
 }
 
-/// Merged rows with range tombstones.
+/// Cursor over merged rows with range tombstones.
 struct TombstoneCursor {
     merged: MergingCursor,
     ranges: Vec<RangeTombstone>,
@@ -167,7 +167,8 @@ impl Cursor for TombstoneCursor {
     }
 }
 
-/// Rows spread over `sources` by their sequence number, newest source first.
+/// Returns a merge of `rows`, spread over `sources` sources by sequence number, newest source
+/// first.
 fn merge(rows: &[Row], sources: u64) -> MergingCursor {
     let share = |source: u64| -> Box<dyn Cursor> {
         let own = |r: &&Row| r.sequence % sources == source;

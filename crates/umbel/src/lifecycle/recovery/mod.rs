@@ -1,9 +1,9 @@
-//! Recovery: replays the WAL into the memtables, and into tables where these are full.
+//! Recovery: replays the WAL into the memtables, and flushes full memtables to tables.
 //!
-//! The state after recovery is the effect of a prefix of all writes. A segment whose end is known
-//! must be complete. Of the others the last may have a torn tail. A torn segment with a successor
-//! means that the successor's records come after a hole and do not count. Where one of them proves
-//! that the earlier segment was durable, the segment is damaged, which is an error.
+//! The state after recovery is the effect of a prefix of all writes. A segment whose end the
+//! manifest knows must be complete. A segment without a known end can have a torn tail. The records
+//! of later segments then come after a hole and do not count. If a later segment proves that the
+//! torn segment was synced, the torn segment is damaged, which is an error.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ use crate::version::version_edit::{ManifestState, encoded_bytes};
 use crate::version::{LogState, SharedTableState};
 use crate::wal::{self, OldSegment};
 
-/// Result of the replay.
+/// Result of replaying the WAL.
 #[derive(Debug)]
 pub struct ReplayResult {
-    /// Segments that still hold unflushed writes.
+    /// WAL segments that still hold unflushed writes.
     pub old_segments: Vec<OldSegment>,
     /// Last sequence number in use.
     pub last_sequence: SequenceNumber,
-    /// Every segment that was read, by its id, and the end of its valid records.
+    /// Id of every segment that was read, and the offset at which its valid records end.
     pub segment_ends: Vec<(u64, u64)>,
 }
 
@@ -53,10 +53,10 @@ fn newest_sequence(stored: SequenceNumber, replayed: SequenceNumber) -> Sequence
     newest
 }
 
-/// Replays every live segment into the memtables of `keyspaces`. Notes in `state` where the
-/// segments ended, which do not count and which are no longer needed. Entries beyond the memory
-/// limit go to tables through `recovery_flush`. Where it may write, records that may not be durable
-/// are written to a new segment.
+/// Replays every live segment into the memtables of `keyspaces`. Notes in `state` where each
+/// segment ends, which segments do not count and which are not needed any more. `recovery_flush`
+/// writes entries beyond the memory limit to tables. If the open can write, records that are
+/// possibly not durable are copied to a new segment.
 pub fn replay(
     env: &Env,
     folder: &Path,
@@ -118,7 +118,8 @@ pub fn replay(
     Ok(ReplayResult { old_segments: old, last_sequence, segment_ends: ends })
 }
 
-/// Drops the segments whose writes are all in tables, and makes the rest of the others durable.
+/// Drops the segments whose writes are all in tables, and makes the `unsynced` records of the other
+/// segments durable.
 fn seal_tail(
     (env, folder): (&Env, &Path),
     state: &mut ManifestState,
@@ -141,8 +142,8 @@ fn seal_tail(
     Ok(())
 }
 
-/// Truncates the segments after their valid records: the segment in use at the death of the process
-/// has preallocated space there. The next open reads the same records.
+/// Truncates the segments after their valid records. The segment that was in use when a process
+/// died has preallocated space after its records. The next open reads the same records.
 pub fn truncate_segments(env: &Env, folder: &Path, ends: &[(u64, u64)]) -> Result<()> {
     for (id, end) in ends {
         let file = env.files.open(&filenames::segment(folder, *id), Access::ReadWrite)?;
@@ -153,8 +154,8 @@ pub fn truncate_segments(env: &Env, folder: &Path, ends: &[(u64, u64)]) -> Resul
     Ok(())
 }
 
-/// Writes the records that may not be durable into a segment of their own and returns it. Notes in
-/// `state` that the originals count only up to there.
+/// Copies the `unsynced` records, which are possibly not durable, into a new segment and returns
+/// it. Notes in `state` that the original segments count only up to the first copied record.
 fn rewrite_tail(
     env: &Env,
     folder: &Path,
@@ -212,9 +213,9 @@ struct TornTail {
 }
 
 impl TornTail {
-    /// Decides by the segment after it, which does not count while this one is returned. Otherwise
-    /// a writer of another process ended this one meanwhile, and the result is its last sequence
-    /// number.
+    /// Decides by the next segment, at `path`, whether this segment is really torn. If so, returns
+    /// this segment, and the next one does not count. Otherwise a writer of another process ended
+    /// this segment meanwhile, and the result is its last sequence number.
     fn at_end_of(
         self,
         env: &Env,
@@ -230,9 +231,10 @@ impl TornTail {
         }
     }
 
-    /// Replays records that a writer of another process has appended since. A writer ends a segment
-    /// before it begins the next one, and the next one exists. So the segment has an end record
-    /// now, or the `damage` is real. Returns the last sequence number.
+    /// Replays records that a writer of another process has appended to this segment meanwhile. A
+    /// writer ends a segment before it begins the next, and the next segment exists. So this
+    /// segment has an end record now, or the `damage` is real. Returns the segment's last sequence
+    /// number.
     fn check_tail(
         mut self,
         damage: Error,
@@ -283,7 +285,8 @@ fn replay_segment(
     Ok((segment, reader))
 }
 
-/// Replays the records from the reader's position on. `last_sequence` is the last one before.
+/// Replays the records from the reader's position on. `last_sequence` is the sequence number of the
+/// last record before that position.
 fn read_records(
     reader: &mut LogReader,
     path: &Path,
@@ -398,8 +401,8 @@ impl<'a, 'b> ReplayTarget<'a, 'b> {
     }
 }
 
-/// Returns an error where the segment, which follows a torn one, proves an earlier sync. A sync
-/// covers older segments first, so the torn one must have been complete.
+/// Returns an error if the segment at `path`, which follows the torn segment `earlier`, was synced.
+/// A sync covers older segments first, so the torn segment was complete once and is damaged.
 fn check_never_synced(
     mut reader: LogReader,
     path: &Path,

@@ -22,7 +22,7 @@ fn open(sim: &Sim) -> Result<Db> {
     Db::open(FOLDER, options)
 }
 
-/// A store that a crash left with one open segment, and that segment's path and id.
+/// Returns a store that a crash left with one open WAL segment, and the segment's path and id.
 fn crashed() -> (Sim, PathBuf, u64) {
     let sim = Sim::new(1);
     let db = open(&sim).expect("a new store");
@@ -37,7 +37,7 @@ fn crashed() -> (Sim, PathBuf, u64) {
     (image, path.clone(), id)
 }
 
-/// Opens the store after one of these records replaced its segment.
+/// Opens the store after its WAL segment was replaced by one with these records.
 fn with_log(records: &[(u64, &[u8])]) -> Result<Db> {
     let (sim, path, id) = crashed();
     let other = Sim::new(2);
@@ -128,7 +128,7 @@ fn stray_file_with_number_near_limit_is_rejected() {
     assert!(open(&sim).is_ok());
 }
 
-/// Options of a store whose budget limits all memtables together to `bytes`.
+/// Returns options of a store whose memory budget limits all memtables together to `bytes`.
 fn with_buffers(sim: &Sim, bytes: u64) -> Options {
     Options {
         env: sim.env(),
@@ -144,7 +144,7 @@ fn name(number: u32) -> Vec<u8> {
     format!("key {number:05}").into_bytes()
 }
 
-/// Two keyspaces with 6,000 writes in the WAL only.
+/// Returns a store with two keyspaces whose 6,000 writes are in the WAL only.
 fn killed_with_full_memtables() -> Sim {
     let sim = Sim::new(3);
     let db = Db::open(FOLDER, with_buffers(&sim, 64 << 20)).expect("a new store");
@@ -269,8 +269,8 @@ fn assert_holds_all(db: &Db) {
     }
 }
 
-/// Each killed open that had written its tables left all of them to the next one, which wrote all
-/// of them again.
+/// Each killed open left the tables that it had written, and the next open wrote the same tables
+/// again.
 #[test]
 fn repeatedly_killed_opens_leave_tables_of_one_only() {
     let mut sim = killed_with_full_memtables();
@@ -305,7 +305,7 @@ fn repeatedly_killed_opens_leave_tables_of_one_only() {
     assert_holds_all(&Db::open(FOLDER, with_buffers(&sim, 64 << 10)).expect("it opens"));
 }
 
-/// Tables were written until the disk was full, and the manifest that was to name them found no
+/// Recovery wrote tables until the disk was full, and the manifest that was to name them found no
 /// space. The store could not be opened, and the tables stayed.
 #[test]
 fn recovery_flush_leaves_space_for_the_manifest() {
@@ -340,7 +340,8 @@ fn recovery_flush_leaves_space_for_the_manifest() {
     }
 }
 
-/// Any failure while the new manifest is made leaves no tables, unless it may name them.
+/// A failed creation of the new manifest leaves no tables of recovery, unless the manifest can be
+/// current and name them.
 #[test]
 fn open_without_manifest_leaves_no_tables() {
     for site in ["create *.manifest", "write *.manifest", "sync *.manifest", "write CURRENT.new"] {
@@ -357,8 +358,8 @@ fn open_without_manifest_leaves_no_tables() {
     }
 }
 
-/// The end of the manifest that an open reads may not be durable. A power loss that takes this end
-/// restores the tables that it dropped, whatever killed opens removed.
+/// The end of the manifest that an open reads is possibly not durable. If a power loss removes that
+/// end, the tables that it dropped are needed again, so killed opens must not have removed them.
 #[test]
 fn killed_opens_keep_tables_of_the_durable_manifest() {
     let sim = killed_with_full_memtables();

@@ -1,24 +1,25 @@
-//! Cache warming: after a compaction the outputs' blocks replace the cached blocks of the inputs,
-//! so that no reader waits for the device because entries moved.
+//! Cache warming: after a compaction, blocks of the outputs replace the cached blocks of the
+//! inputs. So a reader does not wait for the device only because a compaction moved entries.
 //!
 //! A few keys of each cached block of the inputs are looked up in the indexes of the outputs. An
-//! output block with two of these keys has about half of its entries from cached blocks, and is
-//! loaded. The loaded blocks hardly exceed the inputs' cached ones. Leaper (Yang and others, VLDB
-//! 2020) loads blocks that it predicts will be read, for the same reason.
+//! output block that holds two of the looked-up keys is loaded, since about half of its entries
+//! come from cached blocks. The loaded blocks take hardly more memory than the inputs' cached
+//! blocks. For the same reason, Leaper (Yang and others, VLDB 2020) loads the blocks that it
+//! predicts will be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::version::{LiveTable, OpenedTable};
 
-/// Keys of cached blocks that make an output's block worth loading.
+/// Number of keys from cached blocks with which an output's block is loaded.
 const VOTES: u32 = 2;
-/// Number of blocks that are loaded before they are counted.
+/// Number of blocks that are loaded before the counter of warmed blocks is updated.
 const WARMED_TOGETHER: usize = 64;
 
-/// Loads the blocks of `outputs` whose entries came from cached blocks of `inputs`. Outputs ascend
-/// by key and do not overlap. Returns the number of blocks. Blocks that cannot be read, or that
-/// come after `should_preempt` returns `true`, are left to later reads.
+/// Loads the blocks of `outputs` whose entries came from cached blocks of `inputs`. The outputs
+/// ascend by key and do not overlap. Returns the number of loaded blocks. Skips blocks that cannot
+/// be read, and stops when `should_preempt` returns `true`.
 pub fn warm_outputs<'a>(
     inputs: impl Iterator<Item = &'a Arc<LiveTable>>,
     outputs: &[Arc<LiveTable>],
