@@ -135,9 +135,9 @@ impl Keyspace {
         read::contains(&self.handle.store, &self.state, key.as_ref(), None)
     }
 
-    /// Checks `key` without disk reads: `false` means that `key` has no value, `true` that `key`
-    /// possibly has a value. The result is also `true` if a table cannot be checked, and in a
-    /// forked child.
+    /// Checks `key` in memtables and filters alone: `false` means that `key` has no value, `true`
+    /// that `key` possibly has a value. The result is also `true` if a table cannot be checked, and
+    /// in a forked child.
     pub fn may_contain(&self, key: impl AsRef<[u8]>) -> bool {
         if self.handle.store.open.is_forked() {
             return true;

@@ -1,5 +1,5 @@
-//! Frees disk space prepared for the WAL on a full disk, for work that frees more of it: a flush, a
-//! compaction, a delete, the drop of a keyspace.
+//! Frees disk space prepared for the WAL on a full disk. The space goes to work that frees more
+//! disk space: a flush, a compaction, a delete, or the drop of a keyspace.
 
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -9,18 +9,18 @@ use crate::fs::filenames;
 use crate::maintenance::wal_recycling;
 use crate::state::store::Store;
 
-/// Space to reclaim.
+/// Which disk space prepared for the WAL is reclaimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReclaimScope {
-    /// Segments that no writer has begun.
+    /// Only prepared segments to which no writer has written.
     Spare,
-    /// Also the rest of the current segment.
+    /// Also the unwritten rest of the current segment.
     All,
 }
 
-/// Calls `attempt`, and once more after a reclaim where the disk was full and there was space to
-/// reclaim.
-/// REQUIRES: no lock is held.
+/// Calls `attempt`. If the disk was full, reclaims space prepared for the WAL and, if there was
+/// any, calls `attempt` once more.
+/// REQUIRES: the caller holds no lock.
 pub fn retry_after_reclaim<T>(
     store: &Store,
     extent: ReclaimScope,
@@ -32,8 +32,9 @@ pub fn retry_after_reclaim<T>(
     }
 }
 
-/// Calls `attempt` after a reclaim, where there was space to reclaim; otherwise returns `refused`.
-/// REQUIRES: no lock is held.
+/// Reclaims space prepared for the WAL and, if there was any, calls `attempt`; otherwise returns
+/// `refused`.
+/// REQUIRES: the caller holds no lock.
 #[cold]
 pub fn reclaim_and_retry<T>(
     store: &Store,
@@ -43,9 +44,9 @@ pub fn reclaim_and_retry<T>(
     if reclaim(store, ReclaimScope::All)? { store.or_reserve_again(attempt()) } else { refused }
 }
 
-/// Reclaims space prepared for the WAL, and where there was none, a reserved segment. `false` where
-/// there was neither.
-/// REQUIRES: no lock is held.
+/// Reclaims space prepared for the WAL; if there is none, with [`ReclaimScope::All`] the space of
+/// the reserved segment. Returns `false` if nothing was reclaimed.
+/// REQUIRES: the caller holds no lock.
 #[cold]
 pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
     let has_released = {

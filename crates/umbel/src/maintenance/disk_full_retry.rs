@@ -1,12 +1,12 @@
-//! Postpones work that failed on a full disk.
+//! Postpones flushes and compactions that failed on a full disk.
 
 use umbel_base::Error;
 
 use crate::state::disk_full_backoff::Priority;
 use crate::state::store::Store;
 
-/// Postpones work that failed with `error`. `false` where the error is another one than a full
-/// disk, or is final.
+/// Postpones work that failed with `error`. Returns `false` if `error` is not a full disk, or the
+/// store has a fatal error.
 pub fn back_off_if_full(store: &Store, need: Priority, error: &Error) -> bool {
     if !matches!(error, Error::DiskFull { .. }) || store.fatal_error.is_set() {
         return false;
@@ -27,7 +27,7 @@ pub struct StalledWriter<'a> {
 }
 
 impl<'a> StalledWriter<'a> {
-    /// Makes postponed work run at once.
+    /// Registers the waiting writer, and makes postponed work run at once.
     pub fn new(store: &'a Store) -> StalledWriter<'a> {
         let (refusals, was_postponed) = store.scheduler_lock().disk_full_backoff.retry_required();
         if was_postponed {

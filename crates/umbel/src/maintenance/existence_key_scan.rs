@@ -1,9 +1,9 @@
 //! [`KeyspaceKeys`]: iterates over every key of a keyspace, to build its existence filter.
 //!
-//! INVARIANT: the result includes every key with a put in the memtables or tables, whatever its
-//! number, hidden or deleted: a reader of an old snapshot may still see it. So a key is found from
-//! the moment it is in the memtable, before it is published. A super version has it in the
-//! memtables or in the tables, never in neither.
+//! INVARIANT: the iteration includes every key with a put in the memtables or tables, even if the
+//! put is hidden, deleted or not visible yet. A reader of an old snapshot can still see a hidden
+//! put. A put is included as soon as it is in the memtable, before readers see it. Every super
+//! version has the put in its memtables or in its tables.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::super_version::SuperVersion;
 use crate::super_version::flush_compaction_inputs::{self, FlushInputs};
 use crate::version::LiveTable;
 
-/// Keys of a keyspace.
+/// All keys of a keyspace.
 pub struct KeyspaceKeys<'a>(pub &'a KeyspaceState);
 
 impl HashSource for KeyspaceKeys<'_> {
@@ -74,7 +74,7 @@ impl HashSource for KeyspaceKeys<'_> {
     }
 }
 
-/// Entries of all memtables.
+/// Returns a merge of the entries of all memtables.
 fn memtable_entries(view: &SuperVersion) -> FlushInputs {
     fail_point!("existence-walk-skip-memtables", |_| flush_compaction_inputs::of_memtables(
         [].iter()
@@ -83,7 +83,7 @@ fn memtable_entries(view: &SuperVersion) -> FlushInputs {
     flush_compaction_inputs::of_memtables(buffers.map(|buffer| &buffer.memtable))
 }
 
-/// Returns the tables that reach beyond `after`, as sorted runs, newest first.
+/// Returns the tables with keys after `after`, as sorted runs, newest run first.
 fn runs(view: &SuperVersion, after: Option<&[u8]>) -> Vec<Vec<Arc<LiveTable>>> {
     let reaches = |table: &&Arc<LiveTable>| after.is_none_or(|after| table.reaches(after));
     let sequential = |table: &Arc<LiveTable>| table.for_sequential_read();
@@ -93,7 +93,7 @@ fn runs(view: &SuperVersion, after: Option<&[u8]>) -> Vec<Vec<Arc<LiveTable>>> {
     newest.chain(deeper.filter(|run: &Vec<_>| !run.is_empty())).collect()
 }
 
-/// Moves to the first entry after all entries of the key `after`.
+/// Moves `cursor` to the first entry after all entries of the key `after`.
 fn seek_after(cursor: &mut impl Cursor, after: Option<&[u8]>) -> Result<()> {
     let Some(after) = after else { return cursor.seek_to_first() };
     cursor.seek(after, 0)?;

@@ -1,23 +1,25 @@
-//! Maintenance of existence filters beside gets and puts: opening, filling, flushing and removing
-//! them.
+//! Maintenance of existence filters while the store reads and writes: opens, fills, flushes and
+//! removes them.
 //!
-//! The position that a filter covers is a sequence number: the filter has every key that was put
-//! into its keyspace with that number or a lower one.
+//! The position that a filter covers is a sequence number. The filter has every key that was put
+//! into its keyspace with that sequence number or a lower one.
 //!
 //! INVARIANT:
-//! 1. A filter only ever claims to cover a number that is durably used, by a synced WAL or by the
-//!    manifest. So no number up to it is given to another write after a crash. A file's claim about
-//!    a number stays true, however old the file is.
-//! 2. A filter found at an open is trusted only if it covers everything in tables. Later writes are
-//!    replayed from the WAL and inserted again, or are lost. So nothing depends on the success of a
-//!    filter flush, and no WAL is kept for it.
-//! 3. A filter says which open of the store gave the number that it covers, and is trusted only
-//!    where the manifest says the same. A copy of the store that was written separately has other
-//!    keys up to the same number.
-//! 4. A filter that is added later trusts no existing file: writes meanwhile did not update it.
+//! 1. A filter covers only a sequence number whose use is durable, in a synced WAL or in the
+//!    manifest. So after a crash no other write gets a covered number, and a filter's file never
+//!    becomes wrong, however old it is.
+//! 2. A filter found at an open is trusted only if it covers all entries in tables. Later writes
+//!    are replayed from the WAL and inserted again, or are lost. So a failed flush of a filter
+//!    harms nothing, and no WAL segment is kept for a filter.
+//! 3. A filter says which open of the store assigned the sequence number that it covers, and is
+//!    trusted only if the manifest says the same. Otherwise a filter from a copy of the store would
+//!    be trusted, although the copy has other keys up to the same number.
+//! 4. When the options add a filter to an existing keyspace, files of an earlier filter are not
+//!    trusted, since writes meanwhile did not update them.
 //!
-//! A filter that fails makes neither the store nor other filters fail. It denies the same keys as
-//! before. Writes that failed are repeated later, or the next open makes a new filter.
+//! A failure of a filter's files affects neither the store nor other filters, and the filter in
+//! memory stays correct. Failed file writes are repeated later, or the next open makes a new
+//! filter.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -43,15 +45,17 @@ use crate::version::sequence_lineage::{OpenRecord, SequenceLineage};
 use crate::version::store_identity::Identity;
 use crate::version::version_edit::{KeyspaceRecord, ManifestState};
 
-/// Number of hashes in no file above which they are written although nothing is flushed.
+/// Above this number of hashes that are in no file, the hashes are written even without a flush of
+/// the keyspace.
 const LAG_ITEMS_MAX: u64 = 1 << 16;
-/// Minimum and maximum bytes of one step; a step uses the size of a memtable within them.
+/// Minimum and maximum bytes of one step of the maintenance; within these limits a step has the
+/// size of a memtable.
 const STEP_BYTES: (u64, u64) = (4 << 10, 4 << 20);
-/// Interval of checks for due work.
+/// Interval at which the maintenance thread checks for due work.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Returns the options to open a keyspace's filter, which is trusted only if it covers
-/// `covered_min`.
+/// Returns the options with which a keyspace's filter is opened. The filter is trusted only if it
+/// covers sequence number `covered_min`.
 fn filter_options(identity: &Identity, core: &KeyspaceState, covered_min: u64) -> ExistenceOptions {
     let given = core.configured_options();
     let (store_id, _) = identity.store_id.split_at(8);
@@ -67,13 +71,15 @@ fn filter_options(identity: &Identity, core: &KeyspaceState, covered_min: u64) -
     }
 }
 
-/// Returns the coverage of a filter with every key up to a number, in a store with these opens.
+/// Returns the coverage of a filter that has every key put up to `sequence`, in a store with the
+/// opens `openings`.
 fn covered_position(openings: &SequenceLineage, sequence: SequenceNumber) -> Coverage {
     Coverage { position: sequence, history: openings.open_at(sequence).unwrap_or(0) }
 }
 
-/// Whether a filter with this coverage belongs to the store with these opens. A filter that covers
-/// nothing belongs to every store. Stores of earlier versions have no history.
+/// Whether a filter with this coverage belongs to the store with the opens `openings`. A filter
+/// that covers no write belongs to every store. Stores of earlier versions have no sequence
+/// lineage.
 fn is_of_this_history(
     openings: &SequenceLineage,
     Coverage { position, history }: Coverage,
@@ -85,18 +91,20 @@ fn is_of_this_history(
     }
 }
 
-/// The last sequence number of the keyspace in tables, which a filter has to cover.
+/// Returns the last sequence number of the keyspace's entries in tables, which a trusted filter has
+/// to cover.
 fn flushed_through(record: &KeyspaceRecord) -> SequenceNumber {
     fail_point!("existence-trust-uncovered-filter", |_| 0);
     let in_tables = record.levels.iter().flatten().map(|meta| meta.sequence_max).max();
     record.flushed_through.max(in_tables.unwrap_or(0))
 }
 
-/// Opens the filters of keyspaces before their replay. Where nothing may be written, only the
-/// statistics of their files are read.
+/// Opens the existence filters of keyspaces, before the WAL is replayed. A read-only open reads
+/// only the statistics in the filters' files.
 ///
 /// # Errors
-/// `Invalid` where a newer version wrote the files of one. Any other failure is retried later.
+/// `Invalid` if a newer version of Umbel wrote the files of a filter. Other failures are retried
+/// later.
 pub fn attach(
     env: &Env,
     folder: &Path,
@@ -133,11 +141,12 @@ pub fn attach(
     Ok(())
 }
 
-/// Checks the filters after the replay, which left the store in `state`.
+/// Checks the existence filters after the replay of the WAL, which left the store in `state`.
 ///
 /// # Errors
-/// Where a filter cannot be durably marked as covering nothing. It belongs to a later state of the
-/// store, which was restored to an earlier one, so its numbers will be given again.
+/// Returned if a filter of a later state of the store cannot be durably marked as covering no
+/// write. The store was restored to an earlier state, so sequence numbers that the filter covers
+/// will be assigned again.
 pub fn after_replay(state: &ManifestState, keyspaces: &[Arc<KeyspaceState>]) -> Result<()> {
     for core in keyspaces {
         let Some(filter) = core.existence.filter() else { continue };
@@ -154,15 +163,15 @@ pub fn after_replay(state: &ManifestState, keyspaces: &[Arc<KeyspaceState>]) -> 
     Ok(())
 }
 
-/// Starts the maintenance where a keyspace has a filter or is to have one.
+/// Starts the maintenance if a keyspace has an existence filter or its options request one.
 pub fn start(store: &Arc<Store>) -> Result<()> {
     start_thread(store);
     run_inline(store)
 }
 
-/// Starts the maintenance thread where there is work, no such thread, and other background threads.
-/// Where the system gives no thread, the keyspaces record that; a background thread calls this
-/// again later.
+/// Starts the maintenance thread if there is work, the thread does not run and the options allow
+/// background threads. If the system refuses a thread, the keyspaces record the error, and a
+/// background thread calls this function again later.
 pub fn start_thread(store: &Arc<Store>) {
     if store.options.background_threads == 0 || store.has_existence_thread.load(Ordering::Acquire) {
         return;
@@ -202,8 +211,8 @@ fn thread_loop(store: &Arc<Store>) {
     }
 }
 
-/// Does the work. A panic in it becomes an error, so that it ends neither the thread nor the store
-/// nor the work on other keyspaces.
+/// Calls `work`, and turns a panic in it into an error. So a panic ends neither the thread nor the
+/// store nor the work on other keyspaces.
 fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let panicked = |_| {
         Err(Error::invalid(
@@ -214,7 +223,7 @@ fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
 }
 
-/// Does all filter maintenance on the calling thread, where no other thread does it.
+/// Does all filter maintenance on the calling thread, if the store has no background threads.
 pub fn run_inline(store: &Arc<Store>) -> Result<()> {
     if store.options.background_threads > 0 || store.read_only {
         return Ok(());
@@ -224,12 +233,12 @@ pub fn run_inline(store: &Arc<Store>) -> Result<()> {
     Ok(())
 }
 
-/// A caller's thread that works on filters' files. A close waits for it, like for threads of the
-/// store: afterwards the files may belong to another store.
+/// Guard of a caller's thread that works on files of existence filters. A close of the store waits
+/// for the guard's drop: after the close the files can belong to another store.
 struct InlineGuard<'a>(&'a Store);
 
 impl InlineGuard<'_> {
-    /// `None` where the store is being closed.
+    /// Registers the calling thread. Returns `None` if the store is being closed.
     fn begin(store: &Store) -> Option<InlineGuard<'_>> {
         let mut state = store.scheduler_lock();
         state.check_not_stopped().ok()?;
@@ -245,7 +254,7 @@ impl Drop for InlineGuard<'_> {
     }
 }
 
-/// Runs a step for each filter. Returns whether there is more to do now.
+/// Runs one step of the maintenance for each filter, and returns whether there is more to do now.
 fn maintain_all(store: &Store) -> bool {
     let (mut is_more, mut memory_changed) = (false, false);
     for core in store.keyspaces() {
@@ -265,8 +274,8 @@ fn maintain_all(store: &Store) -> bool {
     is_more
 }
 
-/// Whether to continue at once. A rebuild that was preempted did nothing and is retried after a
-/// while. Continuing would take the processor from the work that preempted it.
+/// Whether the maintenance continues at once. It does not after a preempted rebuild, since
+/// continuing would take the processor from the work that preempted the rebuild.
 fn has_more(progress: StepProgress) -> bool {
     match progress {
         StepProgress::More | StepProgress::Ahead => true,
@@ -296,21 +305,21 @@ fn maintain(store: &Store, core: &KeyspaceState) -> Result<StepProgress> {
     filter.step(&keys)
 }
 
-/// Returns the same for an open store.
+/// Returns the coverage of a filter that has every key put up to `sequence`, in an open store.
 fn current_position(store: &Store, sequence: SequenceNumber) -> Result<Coverage> {
     Ok(covered_position(&store.manifest_lock()?.state().sequence_lineage, sequence))
 }
 
-/// Whether more than half of the keys in a filter are gone, by an upper estimate, and the filter is
-/// no longer nearly empty. Then it is rebuilt. So each rebuild's scan is paid for by as many new
-/// keys, and each write of the filter by a quarter of its load.
+/// Whether a filter is to be rebuilt because, by an upper estimate of the keyspace's keys, more
+/// than half of its keys are gone. A filter below a quarter of its designed load is not rebuilt. So
+/// at least as many puts as the rebuild's scan has keys come before each rebuild.
 fn is_mostly_deleted(filter: &ExistenceFilter, keys: &KeyspaceKeys<'_>) -> bool {
     let Some((items, designed)) = filter.load() else { return false };
     items >= designed / 4 && items / 2 > keys.estimated()
 }
 
-/// Creates the filter that the keyspace's options request, or removes it. Returns whether there was
-/// something to do.
+/// Creates the filter that the keyspace's options request, or removes a filter that they do not
+/// request. Returns whether there was something to do.
 fn create_filter(store: &Store, core: &KeyspaceState) -> Result<bool> {
     let mut files = core.existence.files();
     let size = core.configured_options().existence_filter;
@@ -354,14 +363,16 @@ fn drop_filter(store: &Store, core: &KeyspaceState) {
     core.existence.set_filter(None);
 }
 
-/// Makes the filters durable before memtables of their keyspaces with writes up to a number become
-/// tables.
-/// REQUIRES: the WAL is durable up to there.
+/// Syncs the existence filters of keyspaces before memtables of these keyspaces become tables.
+/// `lasts` are the keyspaces and the last sequence numbers in the memtables.
+/// REQUIRES: the WAL is durable up to these sequence numbers.
 ///
-/// A filter that would have to be written completely is left to its maintenance.
+/// A filter that would have to be written completely is not written by this call, but by its
+/// maintenance.
 ///
 /// # Errors
-/// Errors of the manifest. A filter that cannot be written is recorded only.
+/// Only errors of the manifest. An error of a filter's files is recorded in the keyspace's
+/// statistics.
 pub fn flush<'a>(
     store: &Store,
     lasts: impl Iterator<Item = (&'a KeyspaceState, SequenceNumber)>,
@@ -382,7 +393,8 @@ pub fn flush<'a>(
     Ok(())
 }
 
-/// Records in the manifest that the numbers up to `last` are used. `false` where the disk is full.
+/// Records in the manifest that the sequence numbers up to `last` are used. Returns `false` if the
+/// disk is full.
 fn reserve_sequences(store: &Store, last: SequenceNumber) -> Result<bool> {
     let mut manifest = store.manifest_lock()?;
     if manifest.state().last_sequence >= last {
@@ -391,8 +403,8 @@ fn reserve_sequences(store: &Store, last: SequenceNumber) -> Result<bool> {
     Ok(manifest.commit_unless_full(&[Edit::LastSequence(last)])?.is_none())
 }
 
-/// Makes the filters durable at the close of a store, so that the next open has less to insert. The
-/// sequence numbers up to `last` are used.
+/// Syncs the existence filters at the close of a store, so that the next open has fewer keys to
+/// insert. `last` is the last sequence number in use.
 pub fn close(store: &Store, last: SequenceNumber) {
     for core in store.keyspaces() {
         let _files = core.existence.files();
@@ -403,8 +415,8 @@ pub fn close(store: &Store, last: SequenceNumber) {
     }
 }
 
-/// Removes the filter of a dropped keyspace and its files. The next open removes files that cannot
-/// be removed now.
+/// Removes the existence filter of a dropped keyspace, with its files. The next open removes files
+/// that cannot be removed now.
 pub fn remove(store: &Store, core: &KeyspaceState) {
     let Some(_calling) = InlineGuard::begin(store) else { return };
     let mut files = core.existence.files();
@@ -416,8 +428,7 @@ pub fn remove(store: &Store, core: &KeyspaceState) {
     remove_files(&store.options.env, &filenames::existence(&store.folder, core.id));
 }
 
-/// Removes the files of filters without a keyspace, in the directories with these names. The
-/// directories stay.
+/// Removes the files of existence filters whose keyspace does not exist. Their directories stay.
 pub fn remove_orphans<'a>(
     env: &Env,
     folder: &Path,
@@ -443,7 +454,7 @@ fn remove_files(env: &Env, path: &Path) {
 mod tests {
     use super::*;
 
-    /// A filter whose history the manifest has forgotten, or never knew, is not trusted.
+    /// A filter whose open the manifest does not know, or does not know any more, is not trusted.
     #[test]
     fn filter_is_trusted_only_if_manifest_agrees() {
         let of = |position, history| Coverage { position, history };
@@ -469,7 +480,7 @@ mod tests {
         );
     }
 
-    /// Story: the thread stepped without a pause while a compaction ran.
+    /// The maintenance thread stepped without a pause while a compaction preempted its rebuild.
     #[test]
     fn preempted_rebuild_pauses_before_next_step() {
         let all =

@@ -1,8 +1,8 @@
 //! Flush: writes frozen memtables to tables of level 0.
 //!
 //! INVARIANT: before a table with logged writes becomes part of a version, the WAL is durable up to
-//! its newest write, in every keyspace. Otherwise a crash could keep the later of two writes and
-//! lose the earlier.
+//! the table's newest write. Otherwise a crash could keep that write and lose an earlier write to
+//! another keyspace.
 
 use std::sync::Arc;
 
@@ -24,21 +24,22 @@ use crate::super_version::flush_compaction_inputs;
 use crate::thread_counters::add;
 use crate::version::{Edit, LiveTable};
 
-/// Frozen memtables of one keyspace, newest first, that are flushed into one table.
+/// Frozen memtables of one keyspace that are flushed together.
 #[derive(Debug)]
 pub struct FlushJob {
-    /// The keyspace.
+    /// The keyspace that is flushed.
     pub keyspace: Arc<KeyspaceState>,
-    /// Its memtables.
+    /// The frozen memtables to flush, newest first.
     pub memtables: Vec<Arc<MemtableSlot>>,
-    /// Marker to store instead of the memtables' own.
+    /// Marker to store instead of the markers of the memtables.
     pub marker: Option<Vec<u8>>,
 }
 
-/// Flushes the jobs and installs them together: after a crash either all of them are installed or
-/// none.
+/// Runs the jobs and installs their tables together: after a crash the store has either all these
+/// tables or none.
 ///
-/// REQUIRES: the caller alone flushes these keyspaces, and passes their oldest frozen memtables.
+/// REQUIRES: no other thread flushes these keyspaces, and the jobs have their oldest frozen
+/// memtables.
 pub fn run(store: &Arc<Store>, jobs: &[FlushJob]) -> Result<()> {
     let clock = &store.options.env.clock;
     let begun = clock.now();
@@ -176,12 +177,12 @@ fn push_edits(job: &FlushJob, tables: &[Arc<LiveTable>], edits: &mut Vec<Edit>) 
 }
 
 impl FlushJob {
-    /// Sequence number of its newest write.
+    /// Sequence number of the newest write that the job flushes.
     fn last_sequence(&self) -> SequenceNumber {
         self.memtables.iter().map(|buffer| buffer.last_sequence()).max().unwrap_or(0)
     }
 
-    /// Marker to store for the keyspace.
+    /// Returns the marker to store for the keyspace.
     pub fn marker(&self) -> Option<Vec<u8>> {
         // Memtables are ordered newest first, and the newest marker counts.
         self.marker.clone().or_else(|| self.memtables.iter().find_map(|buffer| buffer.marker()))

@@ -16,13 +16,13 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::thread_counters::read;
 
-/// Work that was due at one moment, so that waiting for it ends beside a writer that never pauses.
+/// The work that was due at one moment. A wait for this work ends even if a writer never pauses.
 struct DrainTarget {
-    /// Visible sequence number: while it does not change, the wait covers all work.
+    /// Visible sequence number at that moment. While it does not change, the wait covers all work.
     visible: SequenceNumber,
-    /// Newest write of each keyspace with a frozen memtable.
+    /// Sequence number of the newest write in frozen memtables, for each keyspace that had some.
     frozen: Vec<(Arc<KeyspaceState>, SequenceNumber)>,
-    /// Value of the compacted bytes at which the debt of that moment is done.
+    /// Value of the counter of compacted bytes at which the compaction debt of that moment is done.
     bytes_compacted: u64,
 }
 
@@ -41,7 +41,7 @@ impl DrainTarget {
         DrainTarget { visible, frozen, bytes_compacted }
     }
 
-    /// Whether enough was done although there may be more to do.
+    /// Whether the work that was due is done, even if more work became due since.
     fn is_reached(&self, store: &Store) -> bool {
         let flushed = |(keyspace, newest): &(Arc<KeyspaceState>, SequenceNumber)| {
             let view = keyspace.super_version.load();
@@ -53,7 +53,7 @@ impl DrainTarget {
     }
 }
 
-/// Request to compact garbage without waiting, while it is held.
+/// While this request exists, garbage is compacted without waiting for a time without writes.
 struct DrainRequest<'a>(&'a Store);
 
 impl<'a> DrainRequest<'a> {
@@ -71,8 +71,8 @@ impl Drop for DrainRequest<'_> {
     }
 }
 
-/// Waits until there is nothing to flush or compact. Beside writers, it waits until the work due at
-/// the call is done.
+/// Waits until there is nothing to flush or compact. While writers write, it waits only until the
+/// work that was due at the call is done.
 pub fn drain(store: &Arc<Store>) -> Result<()> {
     store.check_writable()?;
     // Work that waits for a quiet period is wanted now.
@@ -115,8 +115,8 @@ pub fn drain(store: &Arc<Store>) -> Result<()> {
     }
 }
 
-/// Compacts everything that overlaps the range down to the last level. There, rewrites tables with
-/// garbage that no reader can see any more, and joins small neighbours.
+/// Compacts all tables that overlap the range down to the last level. In the last level, rewrites
+/// tables with garbage that no reader can see any more, and joins small neighbours.
 pub fn compact_range(
     store: &Arc<Store>,
     keyspace: &Arc<KeyspaceState>,
@@ -134,7 +134,8 @@ pub fn compact_range(
     rewrite_bottommost(store, keyspace, RewriteReason::Small, (start, end))
 }
 
-/// Iterates once over the range in the last level and rewrites the wanted tables.
+/// Iterates once over the range in the last level, and rewrites the tables to which the reason
+/// `wanted` applies.
 fn rewrite_bottommost(
     store: &Arc<Store>,
     keyspace: &Arc<KeyspaceState>,
@@ -157,8 +158,8 @@ fn rewrite_bottommost(
     }
 }
 
-/// Runs the compaction of `pick`, once it can run, and returns the end of its keys; `None` where
-/// nothing is left to pick.
+/// Waits until the compaction that `pick` returns can run, runs it and returns the end of its keys.
+/// Returns `None` if nothing is left to pick.
 fn run_next(store: &Arc<Store>, pick: impl Fn() -> JobPick) -> Result<Option<ResumeKey>> {
     loop {
         store.check_writable()?;

@@ -1,4 +1,4 @@
-//! Manual flush of several keyspaces together, at one moment.
+//! Manual flush of several keyspaces together, in their state at one moment.
 
 use std::sync::Arc;
 use umbel_base::ignore_poison::IgnorePoison;
@@ -14,8 +14,8 @@ use crate::maintenance::scheduler::{OLD_SEGMENTS_MAX, run_all_inline, update_wri
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 
-/// Flushes these keyspaces together, with one marker for all where one is given. On a full disk it
-/// takes the space prepared for the WAL that no writer uses.
+/// Flushes `keyspaces` together, with one marker for all if `marker` is given. On a full disk it
+/// reclaims prepared WAL segments that no writer uses.
 pub fn flush_together(
     store: &Arc<Store>,
     keyspaces: &[Arc<KeyspaceState>],
@@ -24,15 +24,16 @@ pub fn flush_together(
     flush_and_then(store, keyspaces, marker, || Ok(()))
 }
 
-/// Flushes a keyspace that is to be compacted next. On a full disk it takes all space prepared for
-/// the WAL.
+/// Flushes a keyspace that is to be compacted next. On a full disk it reclaims all space prepared
+/// for the WAL.
 pub fn flush_before_compaction(store: &Arc<Store>, keyspace: &Arc<KeyspaceState>) -> Result<()> {
     let flush = || flush_together(store, std::slice::from_ref(keyspace), None);
     disk_full_reclaim::retry_after_reclaim(store, ReclaimScope::All, flush)
 }
 
-/// Keyspaces that a caller flushes; no other thread flushes one of them meanwhile. A flush that
-/// panics, for example in a gate of the program, ends all writing.
+/// Guard of the keyspaces that a caller flushes, which keeps other threads from flushing them. If
+/// the flush panics, for example in a flush precondition of the program, the guard makes the store
+/// refuse writes.
 struct FlushGuard<'a> {
     store: &'a Arc<Store>,
     ids: Vec<u32>,
@@ -48,8 +49,8 @@ impl Drop for FlushGuard<'_> {
     }
 }
 
-/// Flushes these keyspaces at one moment, and calls `then` before another thread may flush one of
-/// them.
+/// Flushes `keyspaces` in their state at one moment, and calls `then` before another thread can
+/// flush one of them.
 pub fn flush_and_then<R>(
     store: &Arc<Store>,
     keyspaces: &[Arc<KeyspaceState>],
@@ -81,8 +82,7 @@ pub fn flush_and_then<R>(
     Ok(result)
 }
 
-/// Flushes the replayed memtables where keeping their WAL segments would cost the next open too
-/// much.
+/// Flushes the replayed memtables if their WAL segments would make the next open too slow.
 pub fn after_open(store: &Arc<Store>) -> Result<()> {
     let (logs, bytes, _) = store.commit_lock().wal.old_summary();
     if logs > OLD_SEGMENTS_MAX || bytes > store.budget.sizes.buffers {
@@ -100,7 +100,7 @@ pub fn after_open(store: &Arc<Store>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no thread flushes these keyspaces and then claims them.
+/// Waits until no thread flushes one of the keyspaces `ids`, and then claims these keyspaces.
 fn claim_keyspaces(store: &Store, ids: &[u32]) -> Result<()> {
     let mut state = store.scheduler_lock();
     while state.flushing.iter().any(|id| ids.contains(id)) {

@@ -1,5 +1,5 @@
-//! Enforces a store's memory budget: sizes the block cache, closes readers of tables, and decides
-//! how large filters are kept.
+//! Enforces a store's memory budget: sizes the block cache, closes table readers, and decides which
+//! parts of filters and indexes stay in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,33 +15,33 @@ use crate::state::store::Store;
 use crate::store_budget::residency::LevelDemand;
 use crate::version::LiveTable;
 
-/// Memory of a store by use, in bytes.
+/// Bytes of memory that a store uses, by use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryUsage {
-    /// Memtables that take writes or wait for a flush.
+    /// Bytes of memtables that take writes or wait for a flush.
     pub memtables: u64,
-    /// Flushed memtables that cursors still read.
+    /// Bytes of flushed memtables that cursors still read.
     pub memtables_held: u64,
-    /// Cached blocks.
+    /// Bytes of cached blocks.
     pub blocks: u64,
-    /// Allocated for blocks and indexes, but free: pieces of chunks that are freed only as a whole.
+    /// Bytes allocated for blocks and indexes that are free now. They are pieces of chunks, which
+    /// are freed only as a whole.
     pub spare: u64,
-    /// Part of it in chunks for pinned data, where no block can use it.
+    /// The part of `spare` that is in chunks for pinned data, which blocks cannot use.
     pinned_spare: u64,
-    /// Readers of tables: indexes, filters, slots, range tombstones. Also metadata of all tables,
-    /// open or not, and the existence filters of keyspaces.
+    /// Bytes of table readers (indexes, filters, block slots, range tombstones), of the metadata of
+    /// all tables, and of existence filters.
     pub tables: u64,
-    /// Mapped WAL as far as it was touched.
+    /// Bytes of the mapped WAL that are in memory.
     pub log: u64,
-    /// Buffers of running compactions and flushes, about.
+    /// Approximate bytes of the buffers of running compactions and flushes.
     pub compactions: u64,
-    /// Open cursors, blocks that are in memory only because a cursor is in them, and the skip spans
-    /// that cursors left.
+    /// Bytes of open cursors, and of blocks that are in memory only because a cursor is in them.
     pub cursors: u64,
 }
 
 impl MemoryUsage {
-    /// Everything except the cached blocks and the free space between them.
+    /// Sum of all uses except the cached blocks and the free space between blocks.
     fn fixed_bytes(&self) -> u64 {
         self.counted_bytes() + self.pinned_spare
     }
@@ -51,7 +51,7 @@ impl MemoryUsage {
         self.memtables + held + self.tables + self.log + self.compactions + cursors
     }
 
-    /// Sum of all parts.
+    /// Sum of all uses.
     pub fn total(&self) -> u64 {
         self.counted_bytes() + self.blocks + self.spare
     }
@@ -88,12 +88,12 @@ fn existence_bytes(keyspaces: &[Arc<KeyspaceState>]) -> u64 {
     keyspaces.iter().map(|keyspace| keyspace.existence.memory_bytes()).sum()
 }
 
-/// Gives the cache the bytes that the other parts leave. Excess blocks are evicted at once, but
-/// chunks of the arena only by [`release_memory`].
+/// Resizes the block cache to the bytes that the other uses leave. The cache evicts excess blocks
+/// at once; their chunks of the arena are freed only by [`release_memory`].
 ///
-/// Where writes are possible, their memory is kept free from the start.
+/// In a store that can write, the memory for writes is kept free from the start.
 ///
-/// In a shared budget the other parts are those of all stores.
+/// With a shared budget the other uses are those of all its stores.
 pub fn resize_cache(store: &Store, parts: &MemoryUsage) {
     if let Some(membership) = store.budget.membership() {
         publish(store, Some(parts.log));
@@ -105,8 +105,8 @@ pub fn resize_cache(store: &Store, parts: &MemoryUsage) {
     store.cache.set_capacity(left.max(least).min(limit));
 }
 
-/// Publishes the memory of `store` where it shares a budget; `log` is the memory of its WAL, if
-/// known.
+/// Publishes the memory use of `store` to the shared budget, if it has one. `log` is the memory of
+/// its WAL, if known.
 pub fn publish(store: &Store, log: Option<u64>) {
     let Some(membership) = store.budget.membership() else { return };
     membership.publish(|| {
@@ -127,8 +127,8 @@ pub fn publish(store: &Store, log: Option<u64>) {
     });
 }
 
-/// Frees the cache's excess chunks, and free memory of the allocator. It is slow, because it checks
-/// every cached block.
+/// Frees the block cache's excess chunks, and free memory of the allocator. The call is slow,
+/// because it checks every cached block.
 pub fn release_memory(store: &Store) {
     let log = store.commit_lock().wal.mapped_bytes();
     if let Some(membership) = store.budget.membership() {
@@ -148,7 +148,7 @@ pub fn release_memory(store: &Store) {
     }
 }
 
-/// Bytes of chunks that blocks may take.
+/// Bytes of chunks that blocks of the cache can take within the budget.
 fn block_bytes_available(store: &Store, parts: &MemoryUsage) -> u64 {
     let mut parts = *parts;
     if !store.read_only {
@@ -161,7 +161,7 @@ fn block_bytes_available(store: &Store, parts: &MemoryUsage) -> u64 {
     sizes.total.saturating_sub(parts.fixed_bytes() + CHUNK_BYTES + sizes.overhead)
 }
 
-/// Decides which parts of each level's tables stay in memory, by the filter selections.
+/// Decides, by the filter selections, which parts of each level's tables stay in memory.
 pub fn plan_residency(store: &Store) {
     let keyspaces = store.keyspaces();
     store.budget.existence.store(existence_bytes(&keyspaces), Ordering::Relaxed);
@@ -182,7 +182,8 @@ pub fn plan_residency(store: &Store) {
     budget.set_close_threshold(budget.readers_max(), 0);
 }
 
-/// Closes readers where they take too much, and leaves the rest to the blocks.
+/// Closes table readers if they take too much memory, and gives the block cache the remaining
+/// memory.
 pub fn enforce_budget(store: &Store) {
     if store.budget.exceeds_readers_max() {
         close_readers(store);
@@ -195,9 +196,9 @@ pub fn enforce_budget(store: &Store) {
     }
 }
 
-/// Freezes the fullest memtables until the active ones take at most `limit` bytes. Returns whether
-/// one was frozen.
-/// REQUIRES: the commit lock of `store`.
+/// Freezes the fullest memtables until the active memtables take at most `limit` bytes. Returns
+/// whether a memtable was frozen.
+/// REQUIRES: the caller holds the commit lock of `store`.
 pub fn freeze_fullest(store: &Store, limit: u64) -> bool {
     let mut keyspaces = store.keyspaces();
     let active = |keyspace: &Arc<KeyspaceState>| {
@@ -218,32 +219,34 @@ pub fn freeze_fullest(store: &Store, limit: u64) -> bool {
     frozen
 }
 
-/// References to a table from its version: in its level, and in the form for point reads.
+/// Number of references to a table from its version: one in its level, and one in the lists for
+/// point reads.
 const REFERENCES_PER_VERSION: usize = 2;
 
-/// A reader that may be closed.
+/// A table reader that can be closed.
 struct CloseCandidate<'a> {
     keyspace: usize,
-    /// Whether less of it would stay if it were opened now.
+    /// Whether the reader would take less memory if it were opened now.
     is_heavier_than_planned: bool,
-    /// Whether its whole level is so small that nearly every read needs it.
+    /// Whether the table's level is so small that nearly every read needs it.
     is_small_level: bool,
     table: &'a LiveTable,
     bytes: u64,
     cached_bytes: u64,
 }
 
-/// Sort key of the order of closing. Tables of which less would stay if they were opened now come
-/// first. Then come tables of large levels, those with the fewest cached blocks first, which says
-/// that they were rarely read of late. Among these the one opened first comes first.
+/// Sort key of the order in which table readers are closed. Readers that would take less memory if
+/// they were opened now come first. Then come tables of large levels before those of small levels.
+/// In each group tables with few cached blocks, which were rarely read recently, come first; among
+/// equals, the one opened first.
 fn close_order(candidate: &CloseCandidate<'_>) -> (bool, bool, u64, u64) {
     let recently_read = candidate.cached_bytes / (64 << 10);
     let stays = !candidate.is_heavier_than_planned;
     (stays, candidate.is_small_level, recently_read, candidate.table.opening_number())
 }
 
-/// Closes readers until a quarter of their limit is free again. They are freed once current reads
-/// end.
+/// Closes table readers until a quarter of their memory limit is free again. The memory of a closed
+/// reader is freed when current reads end.
 pub fn close_readers(store: &Store) {
     // A concurrent caller need not do it again.
     let Ok(_one_at_a_time) = store.budget.close_lock.try_lock() else { return };

@@ -6,7 +6,8 @@ use crate::maintenance::flush_job::FlushJob;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 
-/// Returns these keyspaces, and those that are flushed whenever one of them is.
+/// Returns `keyspaces` and their flush partners: keyspaces that are flushed whenever one of
+/// `keyspaces` is.
 pub fn with_flush_partners(keyspaces: &[Arc<KeyspaceState>]) -> Vec<Arc<KeyspaceState>> {
     let mut all = keyspaces.to_vec();
     for other in keyspaces.iter().filter_map(|keyspace| keyspace.flush_partner()) {
@@ -17,7 +18,7 @@ pub fn with_flush_partners(keyspaces: &[Arc<KeyspaceState>]) -> Vec<Arc<Keyspace
     all
 }
 
-/// Freezes these keyspaces at one moment and returns their flush jobs.
+/// Freezes the memtables of `keyspaces` at one moment, and returns their flush jobs.
 pub fn freeze_all(
     store: &Store,
     keyspaces: &[Arc<KeyspaceState>],

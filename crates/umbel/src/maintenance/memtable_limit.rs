@@ -1,4 +1,5 @@
-//! Limit of all memtables together: freezes the fullest above it, and stalls writers.
+//! Limits the bytes of all memtables together: freezes the fullest memtables above the limit, and
+//! stalls writers.
 
 use std::sync::atomic::Ordering;
 
@@ -6,8 +7,8 @@ use crate::maintenance::memory_enforcement;
 use crate::maintenance::shared_memtable_limit::{self, MEMTABLES_HARD_FACTOR};
 use crate::state::store::{CommitState, Store};
 
-/// Checks all memtables together where enough was written since the last check. Returns whether any
-/// was frozen.
+/// Checks the limit of all memtables if enough was written since the last check. Returns whether a
+/// memtable was frozen.
 #[inline]
 pub fn enforce_if_due(store: &Store, state: &mut CommitState) -> bool {
     state.bytes_since_check > state.check_interval_bytes && enforce(store, state)
@@ -30,13 +31,13 @@ fn enforce(store: &Store, state: &mut CommitState) -> bool {
     frozen
 }
 
-/// Checks all memtables now. Returns whether one was frozen.
+/// Checks the limit of all memtables now. Returns whether a memtable was frozen.
 pub fn enforce_now(store: &Store) -> bool {
     enforce(store, &mut store.commit_lock())
 }
 
-/// Freezes the fullest memtables where all together exceed `total`, until the active ones take half
-/// of it. Where they exceed the hard limit, writers wait.
+/// If all memtables together exceed `total` bytes, freezes the fullest ones until the active
+/// memtables take half of `total`. If all memtables exceed the hard limit, writers wait.
 fn freeze_above(store: &Store, total: u64) -> bool {
     let bytes = memtable_bytes(store);
     if bytes <= total {
@@ -56,7 +57,8 @@ fn memtable_bytes(store: &Store) -> u64 {
     store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes()).sum()
 }
 
-/// Freezes keyspaces whose old entries alone keep old WAL segments from being dropped.
+/// If old WAL segments take too much space, freezes the memtables whose entries keep the oldest
+/// segment from being dropped.
 fn freeze_segment_holders(store: &Store, state: &CommitState, total: u64) -> bool {
     let (_, bytes, Some(oldest)) = state.wal.old_summary() else { return false };
     if bytes <= total {
@@ -74,7 +76,7 @@ fn freeze_segment_holders(store: &Store, state: &CommitState, total: u64) -> boo
     frozen
 }
 
-/// Releases stalled writers once the memtables are within bounds again.
+/// Releases stalled writers if the memtables are within their hard limit again.
 pub fn release_writers(store: &Store) {
     let must_wait = match store.budget.membership() {
         Some(membership) => shared_memtable_limit::must_stall(store, membership),

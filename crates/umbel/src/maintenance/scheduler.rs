@@ -1,7 +1,7 @@
 //! Scheduler of background work: chooses the next flush or compaction, and runs the threads.
 //!
-//! With `background_threads` 0 the thread whose write made work necessary does it before it
-//! returns, which makes every run of a program the same.
+//! With `background_threads` 0 the thread whose write makes work due does the work before the write
+//! returns. So every run of a program does the same work at the same points.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -33,24 +33,24 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::snapshot_list::AwaitedRelease;
 use crate::state::store::{SchedulerState, Store};
 
-/// Number of old WAL segments above which a clean close, or an open, flushes.
+/// Number of old WAL segments above which a clean close, or an open, flushes memtables.
 pub const OLD_SEGMENTS_MAX: usize = 4;
 
 /// Interval of checks whether obsolete files are still pinned.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// Delay of work that found no free descriptor.
+/// Delay before work that found no free file descriptor is retried.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Claimed work.
+/// Work that a thread has claimed.
 #[derive(Debug)]
 pub enum Job {
-    /// Writes a memtable to a table.
+    /// Writes frozen memtables of a keyspace to a table.
     Flush(FlushClaim, JobSlot),
-    /// Merges tables.
+    /// Runs a compaction.
     Compact(Arc<CompactionJob>, JobSlot),
     /// Estimates whether garbage is worth a compaction.
     ProbeGarbage(GarbageProbe, JobSlot),
-    /// Freezes and flushes a memtable without writes.
+    /// Freezes and flushes a memtable early, to free WAL space or hidden entries.
     Freeze(Arc<KeyspaceState>),
 }
 
@@ -58,7 +58,8 @@ pub enum Job {
 #[derive(Debug)]
 pub struct FlushClaim {
     flush: FlushJob,
-    /// Keyspaces that no other thread flushes meanwhile: this one, and its flush partner.
+    /// Ids of the keyspaces that no other thread flushes meanwhile: this keyspace and its flush
+    /// partners.
     pub claimed: Vec<u32>,
 }
 
@@ -100,8 +101,8 @@ pub fn run_all_inline(store: &Arc<Store>) -> Result<()> {
     }
 }
 
-/// Does one job on the calling thread; returns `false` without one. On a full disk the job is
-/// postponed, and the store continues.
+/// Does one due job on the calling thread; returns `false` if no job is due. On a full disk the job
+/// is postponed, and the store continues.
 pub fn run_next_job(store: &Arc<Store>) -> Result<bool> {
     let keyspaces = store.keyspaces();
     let job = find_job(store, &keyspaces, &mut store.scheduler_lock());
@@ -161,7 +162,7 @@ fn worker_loop(store: &Arc<Store>) {
     }
 }
 
-/// Waits until something changed since `seen`, or until the next check is due.
+/// Waits until the store signals a change after `seen`, or until the next check is due.
 fn wait_for_work<'a>(
     store: &'a Store,
     mut state: MutexGuard<'a, SchedulerState>,
@@ -185,7 +186,7 @@ fn wait_for_work<'a>(
     state
 }
 
-/// Claims the most urgent work in `keyspaces`, which were read before the work lock.
+/// Claims the most urgent work in `keyspaces`, a list that was read before the work lock was taken.
 pub fn find_job(
     store: &Store,
     keyspaces: &[Arc<KeyspaceState>],
@@ -236,7 +237,7 @@ pub fn find_job(
     Some(job)
 }
 
-/// Claims optional work, where none is required.
+/// Claims optional work. REQUIRES: no required work is due.
 fn find_optional_job(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
@@ -256,7 +257,7 @@ fn find_optional_job(
     Some(job)
 }
 
-/// Whether work was postponed and is to wait longer.
+/// Whether work of priority `need` was postponed and must wait longer.
 fn is_backing_off(store: &Store, state: &mut SchedulerState, need: Priority) -> bool {
     let moment = (store.options.env.clock.now(), store.snapshots.visible());
     let left = state.disk_full_backoff.remaining(need, moment);
@@ -266,8 +267,8 @@ fn is_backing_off(store: &Store, state: &mut SchedulerState, need: Priority) -> 
     left.is_some()
 }
 
-/// Claims a compaction of tables that shadow many entries below, where there is no other optional
-/// work.
+/// Claims a compaction of tables that hide many entries below them, or work that prepares it, if no
+/// compaction runs.
 fn find_garbage(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
@@ -289,8 +290,8 @@ fn find_garbage(
     }
 }
 
-/// Claims a rewrite of a table of a last level with versions that a snapshot kept, where there is
-/// no other work. Dropping the snapshot that still keeps them signals.
+/// Claims a rewrite of a table of a last level with versions that a dropped snapshot kept. If open
+/// snapshots keep such versions, the drop of one of them signals the scheduler.
 fn find_bottommost_rewrite(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
@@ -312,12 +313,13 @@ fn find_bottommost_rewrite(
     }
 }
 
-/// A claim on work, released even where the work panics.
+/// A claim on work, which is released even if the work panics.
 struct JobClaim<'a> {
     store: &'a Store,
-    /// Keyspaces being flushed; empty for a compaction.
+    /// Ids of the keyspaces that are flushed; empty for a compaction.
     flushing: Vec<u32>,
-    /// Whether a caller's thread does the work, which does not use a background thread.
+    /// Whether a caller's thread does the work, so that it does not count as a background
+    /// compaction.
     by_caller: bool,
 }
 
@@ -337,7 +339,7 @@ impl Drop for JobClaim<'_> {
     }
 }
 
-/// Does the work and releases the claim on it: the caller's own, or one of [`find_job`].
+/// Does the work of `job` and releases the claim on it, which the caller or [`find_job`] made.
 pub fn run_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     let need = job.priority();
     let result = run_claimed_job(store, job, by_caller);

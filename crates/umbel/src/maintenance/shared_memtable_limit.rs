@@ -1,17 +1,19 @@
-//! Cooperation of the stores of one [`crate::shared_budget::MemoryBudget`].
+//! Cooperation of the stores that share a [`crate::shared_budget::MemoryBudget`].
 //!
-//! Memtables: where all together exceed their limit, the store with the largest active ones freezes
-//! them. The check of a writer finds that store. Another store gets a request and flushes on its
-//! own threads. Writers wait where all memtables exceed twice their limit.
+//! Memtables: if the memtables of all stores exceed their limit, a writer's check finds the store
+//! with the largest active memtables. That store freezes its memtables; if it is not the writer's
+//! own, it gets a request and flushes on its own threads. Writers wait while all memtables together
+//! exceed twice their limit.
 //!
-//! INVARIANT: a writer waits for a flush of its own store only. It waits while its store has frozen
-//! memtables, and each flush checks again whether it may continue. So a blocked store stalls no
-//! writer of another store.
+//! INVARIANT: a writer waits only for flushes of its own store. The wait lasts only while that
+//! store has frozen memtables, and each flush checks whether the writer can continue. So a blocked
+//! store stalls no writer of another store.
 //!
-//! Readers of tables: a store may open as many as the others leave it, or its fair share. Where all
-//! together exceed the limit, stores beyond their fair share close some.
+//! Table readers: a store can keep as many open as the other stores leave it, and at least its fair
+//! share. If the readers of all stores exceed the limit, stores above their fair share close some.
 //!
-//! Calls into another store wait for none of its locks except the work lock: see [`BudgetMember`].
+//! A call into another store waits for no lock of that store except its work lock: see
+//! [`BudgetMember`].
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, TryLockError};
@@ -25,8 +27,8 @@ use crate::state::store::{CommitState, SchedulerState, Store};
 /// Multiple of its limit that a store's memtables reach before its writers wait.
 pub const MEMTABLES_HARD_FACTOR: u64 = 2;
 
-/// Checks the memtables of a store that shares its budget. Returns whether one was frozen.
-/// REQUIRES: the commit lock of `store`.
+/// Checks the memtables of a store that shares its budget. Returns whether a memtable was frozen.
+/// REQUIRES: the caller holds the commit lock of `store`.
 pub fn enforce_shared(store: &Store, membership: &Membership) -> bool {
     memory_enforcement::publish(store, None);
     let shared = membership.shared();
@@ -48,7 +50,7 @@ pub fn enforce_shared(store: &Store, membership: &Membership) -> bool {
     frozen
 }
 
-/// Stalls writers until a flush ends, while they are to wait: `must_wait` says so at this moment.
+/// Stalls writers until a flush ends, if `must_wait` still says that they must wait.
 pub fn stall_writers(store: &Store, must_wait: impl Fn() -> bool) {
     store.memtables_full.store(true, Ordering::SeqCst);
     // The flush that writers would wait for may have ended before the store above. Either that is
@@ -59,7 +61,7 @@ pub fn stall_writers(store: &Store, must_wait: impl Fn() -> bool) {
     }
 }
 
-/// Whether writers of `store` are to wait for a flush.
+/// Whether writers of `store` must wait for a flush.
 pub fn must_stall(store: &Store, membership: &Membership) -> bool {
     memory_enforcement::publish(store, None);
     let (shared, own) = (membership.shared(), membership.published(MemoryUse::Memtables));
@@ -72,8 +74,8 @@ fn has_frozen(store: &Store) -> bool {
     store.keyspaces().iter().any(|keyspace| !keyspace.super_version.load().frozen.is_empty())
 }
 
-/// Takes a slot for a background thread's job; `None` where it has to wait for one. Work on
-/// callers' threads waits for no other store.
+/// Takes a job slot for a background thread's job; `None` if the job has to wait for a slot. Work
+/// on callers' threads does not wait for other stores.
 pub fn take_slot(
     store: &Store,
     state: &mut SchedulerState,
@@ -95,8 +97,8 @@ pub fn take_slot(
     turn
 }
 
-/// Closes readers of tables of this store, or makes other stores do so, where they use too much
-/// memory.
+/// If table readers use too much memory, closes readers of this store or makes other stores close
+/// theirs.
 pub fn close_readers(store: &Store) {
     memory_enforcement::close_readers(store);
     let Some(membership) = store.budget.membership() else { return };
@@ -110,8 +112,8 @@ fn publish_readers(store: &Store, membership: &Membership) {
     membership.publish_use(MemoryUse::Readers, store.budget.tables.load(Ordering::Relaxed));
 }
 
-/// Gives up the share of a closed store, and all its readers of tables except those that cursors
-/// use.
+/// Gives up a closed store's share of the budget, and closes its table readers except those that
+/// cursors use.
 pub fn leave(store: &Store) {
     let Some(membership) = store.budget.membership() else { return };
     membership.leave();

@@ -17,49 +17,50 @@ use crate::store_budget::filter_selection::FilterSelection;
 use crate::thread_counters::add;
 use crate::version::LiveTable;
 
-/// Minimum size of a table, in keys of the length of its last one. The bounds of a table stay in
-/// memory. With smaller tables of long keys, they would take a good part of the bytes of these
-/// keys.
+/// Minimum size of a table, as a number of keys of the length of its last key. The bounds of a
+/// table stay in memory. Smaller tables of long keys would keep a large part of their bytes in
+/// memory as bounds.
 const FILTER_KEYS_MIN: u64 = 64;
 
-/// Properties of the tables to write.
+/// Properties of the tables that a flush or compaction writes.
 #[derive(Debug)]
 pub struct TablePlan {
-    /// The level they are for.
+    /// The level to which the tables are added.
     pub level: usize,
-    /// The options of their keyspace.
+    /// The options of the tables' keyspace.
     pub options: Arc<KeyspaceOptions>,
-    /// The second filter that the tables get.
+    /// The second filter that the tables get; `None` if they get none.
     pub second_filter: Option<FilterChoice>,
-    /// Filter that is kept of them.
+    /// The filter of the tables that is kept in memory.
     pub selection: FilterSelection,
-    /// Whether a table ends once it reaches the size in the options. Level 0 takes one table.
+    /// Whether a table ends when it reaches the size in the options. For level 0 all entries go to
+    /// one table.
     pub split: bool,
     /// Approximate maximum bytes of a table.
     pub expected_bytes: u64,
-    /// First key that the output may hold.
+    /// Least key that the output can hold; `None` for no limit.
     pub lower: Option<Vec<u8>>,
-    /// First key after the output.
+    /// Bound before which the output's keys end; `None` for no limit.
     pub upper: Option<Vec<u8>>,
-    /// Snapshots of readers, for which older versions are kept.
+    /// Sequence numbers of the snapshots, for which older versions are kept.
     pub snapshots: Vec<SequenceNumber>,
 }
 
-/// Tables that are written but not yet part of a version. Dropping it removes their files.
+/// Tables that are written but not yet part of a version. Dropping the output removes their files.
 #[derive(Debug)]
 pub struct TableOutput {
     store: Arc<Store>,
-    /// Metadata of the tables, in key order.
+    /// Metadata of the written tables, in key order.
     pub metas: Vec<TableMeta>,
-    /// Ranges of snapshots for which each of them holds many older versions.
+    /// For each table, the ranges of snapshots for which it holds many older versions.
     retained_for: Vec<Vec<(SequenceNumber, SequenceNumber)>>,
     level: usize,
-    /// Hash of the keys.
+    /// Hash function of the keys.
     hash: HashKind,
     selection: FilterSelection,
-    /// Counts of entries by their fate.
+    /// Counts of the entries by whether and why they were dropped.
     pub counts: StreamCounts,
-    /// Whether writing was abandoned before the end.
+    /// Whether `should_preempt` ended the writing before the last entry.
     pub is_abandoned: bool,
     unfinished: Option<u64>,
     keeps_files: bool,
@@ -85,8 +86,8 @@ impl TableOutput {
         }
     }
 
-    /// Makes the names durable, opens every table, which checks that it can be read back, and
-    /// returns them. The caller removes those that do not become part of a version.
+    /// Syncs the names of the tables, and opens every table, which checks that it can be read back.
+    /// The caller removes the tables that do not become part of a version.
     pub fn open_tables(&self) -> Result<Vec<Arc<LiveTable>>> {
         let folder = &self.store.folder;
         self.store.options.env.files.sync_dir(folder)?;
@@ -101,7 +102,7 @@ impl TableOutput {
         self.metas.iter().zip(&self.retained_for).map(open).collect()
     }
 
-    /// Keeps the tables: a durable manifest names them, or may.
+    /// Keeps the tables' files, since a durable manifest names them or possibly names them.
     pub fn keep_files(&mut self) {
         self.keeps_files = true;
     }
@@ -159,15 +160,15 @@ impl Drop for TableOutput {
     }
 }
 
-/// Smallest and largest size of one write.
+/// Smallest and largest number of bytes of one write to a table's file.
 const WRITE_CHUNK_BYTES: (u64, u64) = (256 << 10, 1 << 20);
 
-/// Returns the size of one write for a given read-ahead.
+/// Returns the bytes of one write to a table's file, for a read-ahead of `ahead` bytes.
 pub fn write_chunk_bytes(ahead: u64) -> usize {
     ahead.saturating_mul(4).clamp(WRITE_CHUNK_BYTES.0, WRITE_CHUNK_BYTES.1) as usize
 }
 
-/// Whether to write tables past the page cache.
+/// Whether flushes and compactions write tables past the page cache.
 fn uses_direct_writes(store: &Store) -> bool {
     store.options.direct_writes.unwrap_or_else(|| {
         let sizes = &store.budget.sizes;
@@ -180,17 +181,18 @@ fn uses_direct_writes(store: &Store) -> bool {
     })
 }
 
-/// Divisor of a table's entries: where more of them are older versions for the same readers, the
-/// table is worth a rewrite once these readers end.
+/// A table is rewritten after the drop of snapshots for which alone it holds many older versions:
+/// more than one part in this number of its entries.
 const RETAINED_SHARE: u64 = 12;
 
 /// Number of entries between two checks for preemption.
 const PREEMPTION_CHECK_ENTRIES: u32 = 1024;
 
-/// Writes the entries of `stream`, and `tombstones`, to tables, until `should_preempt` says so.
+/// Writes the entries of `stream`, and `tombstones`, to tables, until the stream ends or
+/// `should_preempt` returns `true`.
 ///
-/// INVARIANT: all versions of a key are in one table, and each tombstone is cut to the keys of its
-/// table.
+/// INVARIANT: all versions of a key are in one table, and each range tombstone is cut to the keys
+/// of its table.
 pub fn write_tables<C: Cursor, B: FnMut(&[u8]) -> bool>(
     store: &Arc<Store>,
     plan: &TablePlan,

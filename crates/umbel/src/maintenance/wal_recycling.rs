@@ -1,17 +1,18 @@
-//! Prepares WAL segments ahead of the writers, and frees the surplus.
+//! Prepares WAL segments before writers need them, and frees surplus segments.
 //!
-//! It has a thread of its own, so that no long compaction delays it. With `background_threads` 0
-//! the thread whose write made it necessary does it before it returns.
+//! These WAL tasks have a thread of their own, so that no long compaction delays them. With
+//! `background_threads` 0 the thread whose write makes a task due does the task before the write
+//! returns.
 //!
-//! A spare segment is durable and named by the manifest before a writer gets it, so that beginning
-//! it takes no system call. The file of a dropped segment is reused in this order:
+//! A spare segment is durable and named by the manifest before a writer gets it, so that a writer
+//! begins it without a system call. The file of a dropped segment is reused in this order:
 //! 1. The edit that drops it is durable.
 //! 2. The new header is written over the old one and synced.
 //! 3. The file gets its new name, and the directory is synced.
 //! 4. An edit names the new segment.
 //!
-//! A crash in between leaves a file that no edit names, under the old name or the new one. It has
-//! no record of the new segment.
+//! A crash between these steps leaves a file that no edit names, under the old name or the new one.
+//! The file has no record of the new segment.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -28,17 +29,18 @@ use crate::state::store::{CommitState, Store};
 use crate::version::{Edit, LogState};
 use crate::wal::{self, OldSegment, ReclaimableSegments, RecyclableSegment, Wakeup, WalTask};
 
-/// Time without writes after which surplus is freed.
+/// Time without writes after which surplus WAL space is freed.
 const QUIET_PERIOD: Duration = Duration::from_millis(500);
-/// The longest pause before a retry after a full disk.
+/// The longest pause before WAL tasks are retried after a full disk.
 const PAUSE_MAX: Duration = Duration::from_secs(256);
-/// Maximum space prepared for the WAL once everything is flushed: one part in this number of the
-/// tables' bytes, and a minimum.
+/// Maximum bytes prepared for the WAL when all memtables are flushed: one part in the first number
+/// of the tables' bytes, and at least the second number.
 const FLUSHED_ALLOWANCE: (u64, u64) = (20, 4 << 20);
-/// The same without writers.
+/// Maximum bytes prepared for the WAL when no writer writes: one part in the first number of the
+/// tables' bytes, and at least the second number.
 const IDLE_ALLOWANCE: (u64, u64) = (64, 1 << 20);
 
-/// Starts the thread.
+/// Starts the thread of the WAL tasks.
 pub fn start(store: &Arc<Store>) -> Result<()> {
     if store.read_only || store.options.background_threads == 0 {
         return Ok(());
@@ -84,7 +86,7 @@ fn thread_loop(store: &Arc<Store>) {
     }
 }
 
-/// Runs the WAL tasks, or signals their thread.
+/// Runs the due WAL tasks, or signals their thread if the store has one.
 pub fn run_or_signal(store: &Store) -> Result<()> {
     if store.options.background_threads == 0 {
         return run_tasks(store).map_err(|error| store.set_fatal_error(error));
@@ -93,7 +95,7 @@ pub fn run_or_signal(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Runs the due WAL tasks. An error is final.
+/// Runs the due WAL tasks. After an error the store refuses writes.
 pub fn run_tasks(store: &Store) -> Result<()> {
     let _one_at_a_time = store.wal_task_lock.lock().ignore_poison();
     // After a failed write nothing is made or removed any more. After the close the directory may
@@ -118,14 +120,14 @@ pub fn run_tasks(store: &Store) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a caller's thread that runs WAL tasks.
-/// REQUIRES: the store is being closed, so that no other thread begins.
+/// Waits until no caller's thread runs WAL tasks.
+/// REQUIRES: the store is being closed, so that no other thread begins WAL tasks.
 pub fn wait_for_callers(store: &Store) {
     drop(store.wal_task_lock.lock().ignore_poison());
 }
 
-/// Makes a spare segment, or none where that fails harmlessly. A writer that then needs it makes it
-/// and gets the error.
+/// Makes a spare segment; a failure that loses no data is ignored. A writer that then needs a
+/// segment makes it itself and gets the error.
 fn provision(store: &Store, bytes: u64, file: Option<RecyclableSegment>) -> Result<()> {
     let files = &store.options.env.files;
     let id = store.ids.fetch_add(1, Ordering::Relaxed);
@@ -167,11 +169,11 @@ fn provision(store: &Store, bytes: u64, file: Option<RecyclableSegment>) -> Resu
     Ok(())
 }
 
-/// Reason why a segment was not made.
+/// Reason why a spare segment was not made.
 enum SegmentError {
-    /// A later attempt may succeed.
+    /// The attempt failed, but a later one can succeed.
     Transient,
-    /// It is no longer known which data is durable.
+    /// The store no longer knows which data is durable.
     Fatal(Error),
 }
 
@@ -234,13 +236,15 @@ fn recycle(
     LogWriter::reuse(&store.options.env, &target, options).map_err(|_| remove_file(&target))
 }
 
-/// Drops segments whose every write is in tables, and frees surplus where nothing is left to flush.
+/// Drops WAL segments whose writes are all in tables. If no memtable is left to flush, also frees
+/// surplus WAL space.
 pub fn drop_obsolete(store: &Store) -> Result<()> {
     let is_released = release_surplus(store, false)?;
     run_remaining(store, is_released)
 }
 
-/// Runs the tasks that came up, and schedules a retry for space that was not freed.
+/// Runs the WAL tasks that became due meanwhile. Schedules a retry unless the surplus space was
+/// released.
 fn run_remaining(store: &Store, is_released: bool) -> Result<()> {
     let is_task_due = store.commit_lock().wal.take_task_due();
     if !is_released && store.options.background_threads > 0 {
@@ -258,7 +262,7 @@ fn spare_allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64
     least.min(small).max(store.keyspaces().iter().map(live).sum::<u64>() / share)
 }
 
-/// Frees surplus, because there are no writes at this moment.
+/// Frees surplus WAL space, because there are no writes at this moment.
 pub fn release_idle(store: &Store) -> Result<()> {
     let is_released = {
         // The lock makes a close wait for it.
@@ -269,7 +273,8 @@ pub fn release_idle(store: &Store) -> Result<()> {
     run_remaining(store, is_released)
 }
 
-/// Frees surplus space and obsolete segments; `false` where the disk has no space for the edit.
+/// Frees surplus WAL space and obsolete segments. Returns `false` if the disk has no space for the
+/// edit.
 fn release_surplus(store: &Store, is_quiet: bool) -> Result<bool> {
     // After a failed write nothing is removed any more.
     store.fatal_error.check()?;
@@ -282,9 +287,9 @@ fn release_surplus(store: &Store, is_quiet: bool) -> Result<bool> {
     release_segments(store, obsolete, surplus)
 }
 
-/// Drops these from the manifest and removes them; `false`, for a later retry, on a disk without
-/// space for the edit.
-/// REQUIRES: [`wal::Wal::begin_release`].
+/// Drops `obsolete` and `surplus` segments from the manifest, and removes their files. Returns
+/// `false` if the disk has no space for the edit; a retry comes later.
+/// REQUIRES: [`wal::Wal::begin_release`] was called.
 fn release_segments(
     store: &Store,
     obsolete: Vec<OldSegment>,
@@ -299,7 +304,8 @@ fn release_segments(
     Ok(true)
 }
 
-/// Drops these from the manifest; `false` where the disk has no space for the edit.
+/// Drops `obsolete` and `surplus` segments from the manifest. Returns `false` if the disk has no
+/// space for the edit.
 fn drop_from_manifest(
     store: &Store,
     obsolete: &[OldSegment],

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use umbel_base::Result;
 
-/// Condition of a flush of keyspaces without WAL; see
+/// Precondition of flushes of keyspaces without a WAL; see
 /// [`Options::before_flush`](crate::Options::before_flush).
 #[derive(Clone)]
 pub struct FlushPrecondition(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
 impl FlushPrecondition {
-    /// A gate that passes if `open` succeeds. Background threads and writers of the store call it;
-    /// it must not write to the store.
+    /// Creates a precondition that holds if `open` succeeds. Background threads and writers of the
+    /// store call `open`; it must not write to the store.
     pub fn new(open: impl Fn() -> Result<()> + Send + Sync + 'static) -> FlushPrecondition {
         FlushPrecondition(Arc::new(open))
     }

@@ -18,69 +18,72 @@ use crate::shared_budget::MemoryBudget;
 
 pub mod flush_precondition;
 
-/// Failures that an acknowledged write survives.
+/// The failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The death of the process. Power loss may lose the newest such writes, never one before a
-    /// surviving write.
+    /// The write survives the death of the process. Power loss can lose the newest buffered writes,
+    /// but never a write that precedes a surviving one.
     #[default]
     Buffered,
-    /// Power loss too: the WAL is synced before the write is acknowledged.
+    /// The write survives power loss, too: the WAL is synced before the write is acknowledged.
     Synced,
 }
 
 /// Options of a store, given at each open.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Create the store if the directory does not exist or is empty.
+    /// Whether an open creates the store if the directory does not exist or is empty.
     pub create_if_missing: bool,
-    /// Refuse an existing store.
+    /// Whether an open fails if the store exists.
     pub error_if_exists: bool,
     /// Time to wait while another process or handle has the store open, before the open fails with
     /// `Locked`. Zero, the default, does not wait.
     pub lock_wait: Duration,
-    /// Durability of single puts and deletes; a batch names its own at commit.
+    /// Durability of single puts and deletes; a batch specifies its durability at commit.
     pub durability: Durability,
-    /// Bytes of memory for everything the store keeps: memtables, cached blocks, indexes and
-    /// filters of open tables, the mapped WAL, buffers of compactions. `None`: a quarter of the
-    /// memory that the process may use, at most 4 GiB. It is a quarter more than the finer settings
-    /// need, if that is more. Memory is taken only as data needs it. If data needs more, memtables,
-    /// tables and WAL segments stay smaller than their options say.
+    /// Memory budget in bytes for everything that the store keeps: memtables, cached blocks, open
+    /// tables' indexes and filters, mapped WAL, compaction buffers. `None`: a quarter of the memory
+    /// that the process may use, at most 4 GiB, but at least 5/4 of what the other options need.
+    /// The store takes memory only when data needs it. If the budget is too small for the other
+    /// options, memtables, tables and WAL segments stay smaller than these options say.
     pub memory_bytes: Option<u64>,
-    /// A budget shared with other stores of the process, instead of `memory_bytes`: neither that
-    /// nor `cache_bytes` may be set with it. `write_buffer_total_bytes` still bounds this one
-    /// store. `None`: the store has a budget of its own.
+    /// A memory budget shared with other stores of the process, instead of `memory_bytes`. With a
+    /// shared budget neither `memory_bytes` nor `cache_bytes` may be set;
+    /// `write_buffer_total_bytes` still limits this one store. `None`: the store has a budget of
+    /// its own.
     pub memory_budget: Option<MemoryBudget>,
     /// Maximum bytes of uncompressed blocks kept in memory, within `memory_bytes`. `None`: the
-    /// bytes that the other uses leave.
+    /// bytes of `memory_bytes` that other uses leave.
     pub cache_bytes: Option<u64>,
-    /// Threads that flush and compact. 0: the writing thread does it inline, which makes every run
-    /// deterministic.
+    /// Number of background threads that flush and compact. 0: writing threads flush and compact
+    /// inline, which makes every run deterministic.
     pub background_threads: usize,
     /// Maximum bytes of one WAL segment, unless a batch needs more. The first segment has at most 4
-    /// MiB, and each next one twice as many, up to this maximum.
+    /// MiB, and each further segment twice the bytes of the one before, up to this maximum.
     pub log_segment_bytes: u64,
-    /// Bytes of all memtables together, within `memory_bytes`; above it the largest is flushed, and
-    /// at twice that writers wait. `None`: an eighth of `memory_bytes`, at most 256 MiB.
+    /// Bytes of all memtables together, within `memory_bytes`. Above this limit the largest
+    /// memtables are flushed, and above twice this limit writers wait. `None`: an eighth of
+    /// `memory_bytes`, at most 256 MiB.
     pub write_buffer_total_bytes: Option<u64>,
     /// Longest value that is stored with the keys, in bytes: from 64 to the longest permitted
     /// value. A longer value gets a file of its own and is written once; WAL, memtable and tables
-    /// hold only a pointer to it. It is made durable when it is put, whatever the durability. The
-    /// flush or compaction that drops a replaced or deleted value frees its disk space.
+    /// hold only a pointer to a longer value. A put syncs such a value's bytes, whatever durability
+    /// it requests. The flush or compaction that drops a replaced or deleted value frees its disk
+    /// space.
     pub inline_value_bytes_max: usize,
-    /// Maximum number of table files open at the same time. `None`: half of what the process may
-    /// open, after its soft limit was raised towards the hard one.
+    /// Maximum number of table files open at the same time. `None`: half of the files that the
+    /// process may open, after the store raised the soft limit towards the hard limit.
     pub open_tables_max: Option<u64>,
     /// Whether flushes and compactions write large tables past the page cache, if the file system
-    /// allows it. That takes less processor time and keeps the page cache, but the first read of a
-    /// new table comes from the device. `None`: direct once the tables exceed a quarter of the
-    /// memory that the process may use, so that the page cache could not hold them.
+    /// allows it. Direct writes take less processor time and keep the page cache, but the first
+    /// read of a new table goes to the device. `None`: direct once the tables exceed a quarter of
+    /// the memory that the process may use.
     pub direct_writes: Option<bool>,
     /// Condition that must succeed before tables of keyspaces without WAL become part of the store.
-    /// A caller with its own log, which catches up from the markers, makes that log durable here.
-    /// If it fails, the flush fails.
+    /// A caller with a log of its own, which catches up from the markers, syncs that log in this
+    /// condition. If the condition fails, the flush fails.
     pub before_flush: Option<FlushPrecondition>,
-    /// The environment the store runs in: file system, clock and threads.
+    /// The environment in which the store runs: file system, clock and threads.
     pub env: Env,
 }
 
@@ -107,7 +110,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Fails if a single option is out of range.
+    /// Returns an error if any option is out of range by itself.
     pub(crate) fn check_ranges(&self) -> Result<()> {
         check_range("log_segment_bytes", self.log_segment_bytes, 4 << 10, 1 << 30)?;
         check_range("background_threads", self.background_threads as u64, 0, 64)?;
@@ -155,22 +158,22 @@ impl Default for CompressionPlan {
     }
 }
 
-/// A filter of the tables of a level.
+/// Kind and size of the filters of a level's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LevelFilter {
-    /// Its kind; every kind except a counting filter.
+    /// The kind of the filters: any kind except a counting filter.
     pub kind: FilterKind,
-    /// Bits per key: -1 and 0 no filter, 1 to 1000. Kinds that store fingerprints get as many
-    /// fingerprint bits as fit.
+    /// Bits per key, 1 to 1000; -1 and 0 mean no filter. Kinds that store fingerprints use as many
+    /// fingerprint bits as fit into these bits per key.
     pub bits_per_key: i32,
-    /// Number of filter bits that a key sets. It is 1 to 24 in lines of 512 bits and blocks of 256,
-    /// and 1 to 255 in standard filters. Other kinds have no choice. `None`: the best number for
-    /// `bits_per_key`.
+    /// Number of filter bits that a key sets: 1 to 24 in filters of 512-bit or 256-bit blocks, and
+    /// 1 to 255 in standard Bloom filters. For other kinds it must be `None`. `None`: the best
+    /// number for `bits_per_key`.
     pub probes: Option<u8>,
 }
 
 impl LevelFilter {
-    /// Checks the number of probes for the filters of that level.
+    /// Checks the number of probes for the filters of level `level`.
     fn check_probes(&self, level: usize) -> Result<()> {
         let Some(probes) = self.probes else { return Ok(()) };
         let has = format!("level_filters has {probes} probes for level {level}");
@@ -192,44 +195,47 @@ impl LevelFilter {
     }
 }
 
-/// Options of a keyspace. They apply to new writes; existing tables stay readable whatever options
-/// they were written with.
+/// Options of a keyspace. Changed options apply to new writes; tables written with other options
+/// stay readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceOptions {
-    /// Filter bits per key: -1 and 0 no filter, 1 to 1000. With 10, about 1 in 100 lookups of
+    /// Filter bits per key, 1 to 1000; -1 and 0 mean no filter. With 10, about 1 in 100 lookups of
     /// absent keys is a false positive in each probed table.
     pub bloom_bits: i32,
-    /// The filters of the tables of each level, level 0 first. `None`: Bloom filters in lines of
-    /// 512 bits, of `bloom_bits` at every level. If set, `bloom_bits` applies to the memtables, and
-    /// the advisor adds no filters, but decides which of these stay in memory.
+    /// The filters of the tables of each level, level 0 first. `None`: Bloom filters of 512-bit
+    /// blocks, with `bloom_bits` at every level. If set, `bloom_bits` applies only to the
+    /// memtables. The advisor then adds no second filters, but decides which filters stay in
+    /// memory.
     pub level_filters: Option<[LevelFilter; limits::LEVELS]>,
-    /// The rule that gives keys their prefixes, such as `"until:/"`. With it each table gets a
-    /// prefix filter, and scans of a prefix skip tables without such keys. Tables written with
-    /// another rule, or with none, are scanned.
+    /// The rule that gives keys their prefixes, such as `"until:/"`. With a rule each table gets a
+    /// prefix filter, and scans of a prefix skip tables without keys of that prefix. Scans do not
+    /// skip tables written with another rule or without one.
     pub prefix: Option<KeyPrefix>,
-    /// A filter of every key that was ever put, which gets probe first: a key that it rejects costs
-    /// one cache line. For a keyspace that already has keys, it is built in the background from all
-    /// of them, and takes effect when it is complete. Without this option, or with another size,
-    /// the existing filter is removed. Stores opened read-only do not probe it.
+    /// Size of the existence filter: a filter of every key that was ever put, which gets probe
+    /// first. A get of a key that the filter rejects costs one cache line. For a keyspace that
+    /// already has keys, a background thread builds the filter, which takes effect when it is
+    /// complete. An open without this option, or with another size, removes the existing filter.
+    /// Stores opened read-only do not probe the filter.
     ///
-    /// A deleted key stays in the filter. The filter is rebuilt when tables and memtables show that
-    /// more than half of its keys are gone. Keys that no compaction has dropped yet count as
-    /// present, and a filter less than a quarter full is kept. A growing filter gets the size for
-    /// the remaining keys.
+    /// A deleted key stays in the existence filter. The filter is rebuilt when tables and memtables
+    /// show that more than half of its keys are gone. For this purpose a deleted key counts as
+    /// present until a compaction drops it, and a filter less than a quarter full is not rebuilt. A
+    /// rebuilt growing filter gets the size for the remaining keys.
     pub existence_filter: ExistenceSize,
     /// Hash function of keys, for filters and for the tags of blocks: [`HashKind::Keyed`], or
-    /// [`HashKind::SipHash13`], a slower pseudorandom function. Other kinds are not keyed well
-    /// enough: an attacker that knows one can choose colliding keys. A keyspace keeps the hash it
-    /// was created with.
+    /// [`HashKind::SipHash13`], a slower pseudorandom function. Other kinds are refused, since an
+    /// attacker who knows the function can choose colliding keys. A keyspace keeps the hash
+    /// function with which it was created.
     pub hash: HashKind,
-    /// Bytes of a memtable above which it is flushed.
+    /// Bytes of a memtable above which the memtable is flushed.
     pub memtable_bytes: u64,
     /// Bytes of a table that compaction writes.
     pub table_bytes: u64,
     /// Bytes of a block before compression.
     pub block_bytes: usize,
-    /// Maximum bytes of the first level below level 0. A compaction into it merges with all of it,
-    /// so it never exceeds three times the bytes of level 0 when its compaction starts.
+    /// Maximum bytes of the first level below level 0 that holds tables. A compaction of level 0
+    /// merges with that whole level. So the level is also limited to three times the bytes with
+    /// which level 0's compaction starts.
     pub level_bytes_base: u64,
     /// Size of each level relative to the level above it.
     pub level_ratio: u32,
@@ -237,11 +243,11 @@ pub struct KeyspaceOptions {
     pub level0_tables: usize,
     /// Compression of the tables of each level.
     pub compression: CompressionPlan,
-    /// Whether the advisor decides, by what reads probe, which filters stay in memory and which
-    /// filters new tables get besides one of `bloom_bits`. Without it every table has that one
-    /// filter, kept as far as the memory allows.
+    /// Whether the advisor decides, by observed lookups, which filters stay in memory and which
+    /// second filters new tables get. Without the advisor every table has only the filter of
+    /// `bloom_bits`, kept in memory as far as the budget allows.
     pub advisor: bool,
-    /// Whether writes go to the WAL. Without it a crash loses writes that were not flushed; see
+    /// Whether writes go to the WAL. Without a WAL a crash loses writes that were not flushed; see
     /// `Db::flush_all` and `Batch::set_marker`.
     pub log: bool,
 }
@@ -267,21 +273,21 @@ impl Default for KeyspaceOptions {
     }
 }
 
-/// Limits that the memory budget puts on some options of a keyspace.
+/// Limits on some options of a keyspace that follow from the memory budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionCaps {
-    /// Bytes of a memtable.
+    /// Maximum bytes of a memtable.
     pub memtable_bytes: u64,
-    /// Bytes of a table.
+    /// Maximum bytes of a table.
     pub table_bytes: u64,
-    /// Bytes of a table of the last level.
+    /// Maximum bytes of a table of the last level.
     pub last_table_bytes: u64,
-    /// Bytes of the first level below level 0.
+    /// Maximum bytes of the first level below level 0.
     pub level_bytes_base: u64,
 }
 
 impl KeyspaceOptions {
-    /// The options limited to what the memory allows.
+    /// Returns the options, reduced to the limits `caps`.
     pub(crate) fn within(&self, caps: &OptionCaps) -> KeyspaceOptions {
         KeyspaceOptions {
             memtable_bytes: self.memtable_bytes.min(caps.memtable_bytes),
@@ -291,20 +297,20 @@ impl KeyspaceOptions {
         }
     }
 
-    /// The filter of the tables of a level.
+    /// Returns the filter options for the tables of level `level`.
     pub fn level_filter(&self, level: usize) -> LevelFilter {
         let (kind, bits_per_key) = (FilterKind::Blocked512, self.bloom_bits);
         let usual = LevelFilter { kind, bits_per_key, probes: None };
         self.level_filters.and_then(|levels| levels.get(level).copied()).unwrap_or(usual)
     }
 
-    /// Bytes of the first level below level 0.
+    /// Returns the maximum bytes of the first level below level 0.
     pub(crate) fn base_bytes(&self) -> u64 {
         let level0 = self.memtable_bytes.saturating_mul(self.level0_tables as u64);
         self.level_bytes_base.min(level0.saturating_mul(3))
     }
 
-    /// Fails with the option that is out of range and its permitted values.
+    /// Returns an error that names the option that is out of range and its permitted values.
     pub fn check(&self) -> Result<()> {
         if !limits::BLOOM_BITS_RANGE.contains(&self.bloom_bits) {
             return Err(Error::invalid(format!(
@@ -452,7 +458,8 @@ impl KeyspaceOptions {
     }
 }
 
-/// Reads the probes of filters, of which at least one has some; `None` if malformed.
+/// Reads the numbers of probes of the levels' filters, at least one of which is set. Returns `None`
+/// if they are malformed.
 fn decode_probes(
     decoder: &mut Decoder<'_>,
     filters: &mut [LevelFilter; limits::LEVELS],
@@ -463,7 +470,7 @@ fn decode_probes(
     filters.iter().any(|filter| filter.probes.is_some()).then_some(())
 }
 
-/// FORMAT: the kind and the number of an existence filter, if there is one.
+/// FORMAT: the kind and the size of the existence filter, if the options request one.
 fn existence_bytes(size: ExistenceSize) -> Option<(u8, u64)> {
     match size {
         ExistenceSize::Off => None,
@@ -489,7 +496,7 @@ fn check_range(name: &str, value: u64, min: u64, max: u64) -> Result<()> {
     Err(Error::invalid(format!("{name} is {value}, but must be {min} to {max}")))
 }
 
-/// Options shared by all holders of a store.
+/// The store's options, shared by all its parts.
 pub(crate) type SharedOptions = Arc<Options>;
 
 #[cfg(test)]

@@ -40,7 +40,8 @@ fn options_round_trip() {
     }
 }
 
-/// Kind and bits of a filter of every level, in the encoding that manifests had from the start.
+/// Encoding of kind and bits per key of every level's filter, as in the first version of the
+/// manifest.
 const TEN_BITS: [u8; 2 * limits::LEVELS] = [3, 11, 3, 11, 3, 11, 3, 11, 3, 11, 3, 11, 3, 11];
 
 #[test]

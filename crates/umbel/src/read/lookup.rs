@@ -1,4 +1,4 @@
-//! Lookup of one key in one source after the other, newest first.
+//! Lookup of one key: searches memtables and tables one after the other, newest first.
 
 use std::cell::Cell;
 
@@ -8,39 +8,40 @@ use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
 use crate::version::{LiveTable, OpenedTable};
 
-/// Result of the newest source that has an entry of the key.
+/// What the newest entry of the key says.
 #[derive(Debug)]
 pub enum LookupResult<R> {
-    /// It has a value; holds the closure's result.
+    /// The key has a value; the variant holds the closure's result for it.
     Value(R),
-    /// It was deleted.
+    /// The key was deleted.
     Deleted,
-    /// It has a long value. The pointer to it is in the lookup's [`PointerCell`].
+    /// The key has a long value, to which the pointer in the lookup's [`PointerCell`] points.
     Pointer,
 }
 
 /// Cell that takes the pointer to a long value, so that results stay small. `None` if no pointer
-/// was found or it is malformed.
+/// was found or the pointer is malformed.
 pub type PointerCell = Cell<Option<BlobPointer>>;
 
 /// A lookup: the key, the state to read, and counters.
 #[derive(Debug)]
 pub struct Lookup<'a> {
-    /// The key.
+    /// The key to look up.
     pub key: &'a [u8],
-    /// Its head.
+    /// The head of the key.
     pub head: u64,
-    /// Its hash.
+    /// The hash of the key.
     pub hash: u64,
-    /// Sequence number of the state; newer entries are not visible.
+    /// Sequence number of the state to read; newer entries are not visible.
     pub sequence: SequenceNumber,
     /// Counters of the reading thread.
     pub counters: ThreadReadCounters<'a>,
-    /// Pointer to the value, if one was found.
+    /// Pointer to a long value that the lookup found.
     pub pointer: PointerCell,
 }
 
-/// Reads an entry that a range tombstone of number `covering` may cover; 0 without one.
+/// Returns what the entry says. `covering` is the sequence number of the newest range tombstone
+/// over the key; 0 without one.
 #[inline]
 pub fn take_result<R>(
     covering: SequenceNumber,
@@ -67,7 +68,7 @@ fn store_pointer(value: &[u8], aside: &PointerCell) {
 }
 
 impl Lookup<'_> {
-    /// Hands the value of the key to `read`. For a long value, hands its pointer and `read` to
+    /// Passes the value of the key to `read`. For a long value, passes the pointer and `read` to
     /// `fetch`.
     #[inline]
     pub fn run<R, F: FnOnce(&[u8]) -> R>(
@@ -113,8 +114,9 @@ impl Lookup<'_> {
         if view.frozen.is_empty() { None } else { self.search_frozen(view, read) }
     }
 
-    /// Separate from the active memtable: in a loop over both, the compiler hoists the filter's
-    /// work, and readers of empty memtables would pay for it.
+    /// Searches the frozen memtables. The active memtable is searched separately: in one loop over
+    /// all memtables the compiler hoists the filter's work, and readers of empty memtables would
+    /// pay for that work.
     #[inline(never)]
     fn search_frozen<R>(
         &self,
@@ -151,8 +153,9 @@ impl Lookup<'_> {
         (covering > 0).then_some(LookupResult::Deleted)
     }
 
-    /// The table of the deepest level that may hold the key. Prefetches its filter, which most
-    /// likely misses the CPU caches, so that the wait overlaps with earlier steps.
+    /// Returns the table of the deepest level that can hold the key, and prefetches its filter.
+    /// This filter most likely misses the CPU caches, so the prefetch overlaps the wait with the
+    /// search of newer tables.
     #[inline]
     fn prefetch_deepest<'v>(&self, view: &'v SuperVersion) -> Option<&'v LiveTable> {
         let file = view.version.deeper().last()?.find(self.key, self.head)?;
@@ -210,14 +213,14 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// Whether the table has no entry of the key, by its filter.
+    /// Whether the table's filter says that the table has no entry of the key.
     #[inline(always)]
     fn is_filtered_out(&self, table: &OpenedTable) -> bool {
         !table.has_tombstones() && !table.may_contain(self.hash)
     }
 
-    /// Searches the table for the key. A call of its own, so that the path past tables that reject
-    /// the key stays short.
+    /// Searches the table for the key. The search is a separate function, so that the path for
+    /// tables whose filter rejects the key stays short.
     #[inline(never)]
     fn search_table<R>(
         &self,

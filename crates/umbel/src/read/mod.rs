@@ -1,4 +1,5 @@
-//! Point reads: memtables, then level 0 newest first, then one table a level.
+//! Point reads: search the memtables, then the tables of level 0 newest first, then one table of
+//! each deeper level.
 
 mod lookup;
 mod multi_get;
@@ -14,7 +15,8 @@ use lookup::{Lookup, PointerCell};
 
 pub use multi_get::multi_get_with;
 
-/// Looks up `key` in the present state, or in that of `at`, and hands its value to `read`.
+/// Looks up `key` in the present state, or in the state at sequence number `at`, and passes its
+/// value to `read`.
 #[inline]
 pub fn get_with<R>(
     store: &Store,
@@ -29,7 +31,8 @@ pub fn get_with<R>(
     })
 }
 
-/// A copy of the value of `key` in the present state, or in that of `at`.
+/// Returns a copy of the value of `key` in the present state, or in the state at sequence number
+/// `at`.
 #[inline]
 pub fn get(
     store: &Store,
@@ -43,7 +46,8 @@ pub fn get(
     })
 }
 
-/// Whether `key` has a value in the present state, or in that of `at`. Does not read a long value.
+/// Whether `key` has a value in the present state, or in the state at sequence number `at`. Does
+/// not read a long value.
 pub fn contains(
     store: &Store,
     keyspace: &KeyspaceState,
@@ -54,8 +58,9 @@ pub fn contains(
     Ok(found.is_some())
 }
 
-/// Whether the value of `key` in the state of `at` is `value`. `None` if it is a long value other
-/// than the last compared one, which needs [`compare_value`] first.
+/// Whether the value of `key` in the state at sequence number `at` is `value`. `None` if that value
+/// is a long one of the same length that was not compared yet: the caller then calls
+/// [`compare_value`].
 pub fn is_value(
     store: &Store,
     keyspace: &KeyspaceState,
@@ -75,8 +80,9 @@ pub fn is_value(
     Ok(found.unwrap_or(Some(false)))
 }
 
-/// Whether the value of `key` in the present state, or in that of `at`, is `value`. Reads a long
-/// value unless it is `compared`, and stores its pointer there if they are equal.
+/// Whether the value of `key` in the present state, or in the state at sequence number `at`, is
+/// `value`. Reads a long value unless its pointer is in `compared`, and stores the pointer there if
+/// the values are equal.
 pub fn compare_value(
     store: &Store,
     keyspace: &KeyspaceState,
@@ -102,8 +108,8 @@ pub fn compare_value(
     Ok(found.unwrap_or(false))
 }
 
-/// Looks up `key` in the present state, or in that of `at`. Hands its value to `read`. For a long
-/// value, hands its pointer and `read` to `fetch`.
+/// Looks up `key` in the present state, or in the state at sequence number `at`, and passes its
+/// value to `read`. For a long value, passes the pointer and `read` to `fetch`.
 #[inline]
 fn run_lookup<R, F: FnOnce(&[u8]) -> R>(
     store: &Store,
@@ -130,8 +136,8 @@ fn run_lookup<R, F: FnOnce(&[u8]) -> R>(
     Ok(found)
 }
 
-/// Whether the existence filter rejects the key. A function of its own, so that keyspaces without
-/// such a filter do not pay for it.
+/// Whether the existence filter rejects the key. The probe is a separate function, so that
+/// keyspaces without an existence filter do not pay for it.
 #[cold]
 #[inline(never)]
 fn is_denied(keyspace: &KeyspaceState, key: &[u8]) -> bool {
@@ -142,7 +148,7 @@ fn is_denied(keyspace: &KeyspaceState, key: &[u8]) -> bool {
     is_denied
 }
 
-/// Copies of the values of several keys in one consistent state, in the order of the keys.
+/// Returns copies of the values of several keys in one consistent state, in the order of the keys.
 pub fn multi_get<K: AsRef<[u8]>>(
     store: &Store,
     keyspace: &KeyspaceState,
@@ -158,8 +164,8 @@ pub fn multi_get<K: AsRef<[u8]>>(
     Ok(values)
 }
 
-/// Whether `key` may have a value: `false` is certain, `true` may be a false positive. Reads
-/// nothing from disk except a table's filter at its first probe.
+/// Whether `key` possibly has a value: `false` is certain, `true` can be a false positive. Reads no
+/// block from disk; a filter or table that is not in memory is loaded.
 pub fn may_contain(store: &Store, keyspace: &KeyspaceState, key: &[u8]) -> Result<bool> {
     match try_may_contain(keyspace, key)? {
         Some(answer) => Ok(answer),
@@ -171,7 +177,7 @@ pub fn may_contain(store: &Store, keyspace: &KeyspaceState, key: &[u8]) -> Resul
     }
 }
 
-/// `None` if a filter that could reject the key was evicted.
+/// Like [`may_contain`], but returns `None` if a filter that could reject the key was released.
 fn try_may_contain(keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<bool>> {
     let hash = keyspace.hash(key);
     if keyspace.existence.is_on() && keyspace.existence.denies(hash) {
@@ -195,8 +201,8 @@ fn try_may_contain(keyspace: &KeyspaceState, key: &[u8]) -> Result<Option<bool>>
     Ok(Some(false))
 }
 
-/// The sequence number of the newest write to `key`, deletes and range deletes included; 0 if none
-/// is known.
+/// Returns the sequence number of the newest write to `key`, deletes and range deletes included; 0
+/// if no write is found.
 pub fn newest_write(keyspace: &KeyspaceState, key: &[u8]) -> Result<SequenceNumber> {
     let view = keyspace.super_version.load();
     let hash = keyspace.hash(key);

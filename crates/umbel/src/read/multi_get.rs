@@ -1,8 +1,8 @@
 //! Lookup of several keys at once, so that their cache misses overlap.
 //!
-//! A get waits for one cache line after the other: filter, index, slot, block, entry. Here each
-//! step runs for all keys of a group before the next step, and prefetches the memory that the next
-//! step reads. So the group waits about as long as one key does.
+//! A get waits for one cache line after the other: filter, index, slot, block, entry. A multi-get
+//! runs each step for all keys of a group before the next step, and prefetches the memory that the
+//! next step reads. So a group waits for memory about as long as one key does.
 
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 use umbel_table::{SearchState, SearchStep};
@@ -15,12 +15,13 @@ use crate::super_version::SuperVersion;
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
 use crate::version::{LiveTable, OpenedTable, Version};
 
-/// Keys of a group, at most as many as a [`KeySet`] has bits. They are more than a core can wait
-/// for at a time, and few enough that prefetched lines are still cached at use.
+/// Number of keys of a group, at most as many as a [`KeySet`] has bits. The number is larger than
+/// that of cache misses that a core can wait for at a time. It is small enough that prefetched
+/// lines are still cached when they are read.
 const GROUP_KEYS: usize = 32;
 
-/// Looks up several keys in one consistent state and hands each value, with the index of its key,
-/// to `read`; `None` for an absent key. The order of the calls is not that of the keys.
+/// Looks up several keys in one consistent state, and calls `read` for each key with its index and
+/// its value, `None` if absent. The calls are in any order.
 #[inline]
 pub fn multi_get_with<K: AsRef<[u8]>>(
     store: &Store,

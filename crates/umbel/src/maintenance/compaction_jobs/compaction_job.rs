@@ -1,4 +1,5 @@
-//! Compaction job: merges the inputs, writes the outputs, and installs both in one edit.
+//! Compaction job: merges the inputs into outputs, and replaces the inputs with the outputs in one
+//! edit.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,35 +32,36 @@ use crate::super_version::flush_compaction_inputs::{self, CompactionInputs};
 use crate::thread_counters::add;
 use crate::version::{Edit, LiveTable, Version};
 
-/// A picked compaction; its inputs are marked busy until it is dropped.
+/// A picked compaction. Its inputs are marked busy until the job is dropped.
 #[derive(Debug)]
 pub struct CompactionJob {
-    /// The keyspace.
+    /// The keyspace that the job compacts.
     pub keyspace: Arc<KeyspaceState>,
     target: usize,
     is_trivial_move: bool,
     inputs: Vec<(usize, Arc<LiveTable>)>,
-    /// The inputs in the form for reading.
+    /// Levels and tables of the inputs, to be read.
     scan_inputs: Vec<(usize, Arc<LiveTable>)>,
-    /// Tables that may hold something older than an input, over the inputs' keys. Those of level 0
-    /// have a list each; the others are grouped by level and sorted. Usually empty.
+    /// Tables with keys in the range of the inputs that can hold entries older than an input's.
+    /// Each such table of level 0 has a list of its own; deeper levels have one sorted list each.
+    /// Usually empty.
     older_tables: Vec<Vec<Arc<LiveTable>>>,
-    /// Preemption check of an optional compaction.
+    /// Preemption check of the job if it is optional.
     preemption: Option<Preemption>,
-    /// Whether writers would eventually stall without it.
+    /// Whether writers would eventually stall without this job.
     is_required: bool,
 }
 
 /// The range tombstones of a job's inputs.
 struct InputTombstones {
-    /// As they were written, by table.
+    /// The range tombstones as they were written, by table.
     written: Vec<RangeTombstoneBlock>,
-    /// Cut where they overlap, shared with the readers.
+    /// The range tombstones cut where they overlap, shared with readers.
     runs: RangeTombstoneRuns,
 }
 
-/// REQUIRES: the work lock, where the job was installed: a pick that began with the earlier version
-/// must not find its inputs idle.
+/// REQUIRES: the caller holds the work lock if the result was installed. Otherwise a pick that
+/// began with the earlier version could find the job's inputs idle.
 impl Drop for CompactionJob {
     fn drop(&mut self) {
         for (_, table) in &self.inputs {
@@ -68,7 +70,7 @@ impl Drop for CompactionJob {
     }
 }
 
-/// Urgency of a keyspace's most urgent compaction; `None` without one.
+/// Urgency of a keyspace's most urgent compaction; `None` if no compaction is due.
 pub fn urgency(keyspace: &KeyspaceState) -> Option<f64> {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.super_version.load().version);
@@ -77,7 +79,7 @@ pub fn urgency(keyspace: &KeyspaceState) -> Option<f64> {
 }
 
 /// Picks the most urgent compaction of a keyspace and marks its inputs busy.
-/// REQUIRES: the work lock, so that no two picks see the same tables idle.
+/// REQUIRES: the caller holds the work lock, so that no two picks see the same tables idle.
 pub fn pick_most_urgent(keyspace: &Arc<KeyspaceState>) -> Option<CompactionJob> {
     let options = keyspace.options();
     let version = Arc::clone(&keyspace.super_version.load().version);
@@ -86,9 +88,9 @@ pub fn pick_most_urgent(keyspace: &Arc<KeyspaceState>) -> Option<CompactionJob> 
     Some(claim(keyspace, &version, &picked))
 }
 
-/// Picks a rewrite in a keyspace's last level of entries that only past readers could see. Returns
-/// a job for a table with such garbage, or the snapshots that must be dropped first.
-/// REQUIRES: the work lock.
+/// Picks a table of a keyspace's last level to rewrite, because it holds entries that only past
+/// readers could see. Returns a job, or the snapshots that must be dropped before there can be one.
+/// REQUIRES: the caller holds the work lock.
 pub fn pick_bottommost_rewrite(
     keyspace: &Arc<KeyspaceState>,
     readers: &[SequenceNumber],
@@ -105,7 +107,7 @@ pub fn pick_bottommost_rewrite(
     (job, awaited)
 }
 
-/// Picks tables of the last level to rewrite. REQUIRES: the work lock.
+/// Picks tables of the last level to rewrite. REQUIRES: the caller holds the work lock.
 pub fn pick_bottommost(
     keyspace: &Arc<KeyspaceState>,
     wanted: RewriteReason<'_>,
@@ -126,28 +128,28 @@ pub fn pick_bottommost(
     }
 }
 
-/// Outcome of installing a result.
+/// Outcome of installing the result of a job.
 #[derive(Debug)]
 enum InstallResult {
     Done,
-    /// The keyspace was dropped meanwhile.
+    /// Nothing was installed, since the keyspace was dropped meanwhile.
     KeyspaceDropped,
-    /// The disk has no space for the edit: nothing was done.
+    /// Nothing was installed, since the disk has no space for the edit.
     DiskFull(Error),
 }
 
 /// Next step of a manual compaction.
 #[derive(Debug)]
 pub enum JobPick {
-    /// The level holds nothing of the range any more.
+    /// The level holds no key of the range any more.
     Done,
-    /// Running compactions read the rest.
+    /// Running compactions read the remaining tables of the range.
     Blocked,
     /// A job to run; its inputs are marked busy.
     Run(CompactionJob),
 }
 
-/// Picks the tables of `level` that overlap the range. REQUIRES: the work lock.
+/// Picks the tables of `level` that overlap the range. REQUIRES: the caller holds the work lock.
 pub fn pick_range(
     keyspace: &Arc<KeyspaceState>,
     level: usize,
@@ -199,8 +201,8 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
     }
 }
 
-/// Finds the tables older than the inputs that are no inputs and overlap their keys. They are below
-/// the inputs' first level and, because tables overlap there, in level 0 itself.
+/// Finds the tables that are not inputs, overlap the inputs' keys and can hold older entries. Such
+/// tables are below the inputs' first level or, since tables of level 0 overlap, in level 0 itself.
 fn find_older_tables(
     version: &Version,
     inputs: &[(usize, Arc<LiveTable>)],
@@ -231,7 +233,7 @@ fn overlaps(table: &LiveTable, start: &[u8], end: &[u8]) -> bool {
     table.reaches(start) && table.meta.smallest.as_slice() <= end
 }
 
-/// Runs a compaction and installs its result, unless it is preempted.
+/// Runs a compaction and installs its result, unless required work preempts the compaction.
 pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     let clock = &store.options.env.clock;
     let begun = clock.now();
@@ -247,7 +249,7 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
 }
 
 impl CompactionJob {
-    /// Makes the job preemptible by required work.
+    /// Returns the job as one that required work can preempt.
     pub fn preemptible(mut self) -> CompactionJob {
         self.preemption = Some(Preemption::default());
         self.into_optional()
@@ -258,17 +260,17 @@ impl CompactionJob {
         self
     }
 
-    /// Whether writers would eventually stall without it.
+    /// Whether writers would eventually stall without this job.
     pub fn is_required(&self) -> bool {
         self.is_required
     }
 
-    /// Keeps the files of the job's tables while the result is held.
+    /// Returns references to the job's tables, which keep their files.
     pub fn files(&self) -> impl Sized + use<> {
         (self.inputs.clone(), self.scan_inputs.clone(), self.older_tables.clone())
     }
 
-    /// Returns the end of its keys.
+    /// Returns the end of the inputs' keys, after which the next search starts.
     pub fn resume_key(&self) -> ResumeKey {
         let (_, table) = self.inputs.last()?;
         bottommost_picker::resume_key_of(&table.meta.largest, table.meta.largest_is_exclusive)
@@ -295,7 +297,8 @@ impl CompactionJob {
         Ok(StreamCounts::default())
     }
 
-    /// Merges the inputs and installs the result; `None` where it was preempted.
+    /// Merges the inputs and installs the result. Returns `None` if required work preempted the
+    /// job.
     fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<Option<StreamCounts>> {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
@@ -348,8 +351,8 @@ impl CompactionJob {
         Ok(Some(counts))
     }
 
-    /// Maximum number of tables read at the same time: those of level 0 and one of each deeper
-    /// level.
+    /// Maximum number of tables that the merge reads at the same time: all inputs of level 0, and
+    /// one of each deeper level.
     fn sources(&self) -> usize {
         let of_level0 = self.inputs.iter().filter(|(level, _)| *level == 0).count();
         of_level0 + 2
@@ -369,7 +372,7 @@ impl CompactionJob {
         self.inputs.iter().map(remove).collect()
     }
 
-    /// Makes the result durable and visible.
+    /// Makes the result of the job durable and visible to readers.
     fn install(
         &self,
         store: &Store,
@@ -402,7 +405,7 @@ impl CompactionJob {
         Ok(Arc::new(InputTombstones { written, runs }))
     }
 
-    /// Merges the inputs, newest source first.
+    /// Returns a cursor that merges the inputs, newest source first.
     fn cursor(&self) -> CompactionInputs {
         let mut runs: Vec<Vec<Arc<LiveTable>>> = Vec::new();
         let mut before = 0;
@@ -416,7 +419,7 @@ impl CompactionJob {
         flush_compaction_inputs::of_tables(runs)
     }
 
-    /// Whether nothing older than the inputs can hold a key in `start..=end`.
+    /// Whether no table older than the inputs can hold a key in `start..=end`.
     #[inline]
     fn is_bottommost(&self, start: &[u8], end: &[u8]) -> bool {
         fail_point!("compaction-drop-tombstones-early", |_| true);
@@ -426,8 +429,8 @@ impl CompactionJob {
         })
     }
 
-    /// Returns the keys that split the work into parts of about the same size, and a slot for each
-    /// part except one.
+    /// Returns the keys that split the merge into parts of about the same size, and a job slot for
+    /// each part except one.
     fn split_ranges(&self, store: &Store) -> Result<(Vec<Vec<u8>>, Vec<JobSlot>)> {
         let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
         let threads = threads.min(store.budget.sizes.compactions);
@@ -451,7 +454,7 @@ impl CompactionJob {
         Ok((cuts, turns))
     }
 
-    /// Merges each part, all except the last on a thread of its own.
+    /// Merges each part of the key range; all parts except the last run on threads of their own.
     fn merge_ranges(
         self: &Arc<Self>,
         store: &Arc<Store>,

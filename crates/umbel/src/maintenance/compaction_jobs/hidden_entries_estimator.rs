@@ -1,16 +1,18 @@
-//! Garbage estimate: entries of upper levels that overwrite or delete entries below them, and the
-//! entries they hide there. Level sizes do not reveal it. It is worth a compaction when there is no
-//! other work.
+//! Garbage estimate. Garbage is the entries of upper levels that overwrite or delete entries below
+//! them, and the entries that they hide. Level sizes do not reveal garbage. When there is no other
+//! work, garbage is worth a compaction.
 //!
-//! The amount is estimated, in entries and in bytes: some keys of each upper table are looked up in
-//! the filters of the tables below, and range tombstones are laid over the bounds and indexes of
-//! these tables. What a memtable's deletes hide has an upper bound: each hides one entry of the
-//! table with the longest ones. A memtable that may hide much is flushed early.
+//! The estimate is in entries and in bytes. Some keys of each upper table are looked up in the
+//! filters of the tables below. Range tombstones are compared with the bounds and indexes of the
+//! tables below. For a memtable only an upper bound is computed: each delete counts as hiding one
+//! entry of the greatest average size. A memtable whose deletes can hide many bytes is flushed
+//! early.
 //!
-//! Hidden entries that cursors stepped through count as well, once they are as many as the tables'
-//! entries: merging costs as much as these steps did.
+//! A keyspace is also compacted once cursors stepped through as many hidden entries as its tables
+//! have entries: the merge costs as much as these steps did.
 //!
-//! Little garbage is compacted after some time without writes; much of it, beside them.
+//! Little garbage is compacted after some time without writes; much garbage also while writers
+//! write.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -31,60 +33,67 @@ use crate::version::{LiveTable, Version};
 
 /// Time without writes before garbage is compacted.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
-/// Smallest share of garbage in all entries that is worth a compaction, as one part in this number.
+/// Smallest share of garbage in all entries that is worth a compaction after [`QUIET_PERIOD`]: one
+/// part in this number.
 const WORTHWHILE_SHARE: u64 = 12;
-/// The same after a long time without writes.
+/// Smallest share of garbage in all entries that is worth a compaction in a store at rest: one part
+/// in this number.
 const WORTHWHILE_SHARE_AT_REST: u64 = 32;
-/// The same while writers write.
+/// Smallest share of garbage in all bytes that is worth a compaction while writers write: one part
+/// in this number.
 const WORTHWHILE_SHARE_BESIDE_WRITES: u64 = 3;
-/// Share of all bytes that a memtable's deletes may hide, as one part in this number, from which on
-/// it is flushed after [`QUIET_PERIOD`], and beside writes.
+/// A memtable is flushed early if its deletes can hide one part in this number of all bytes: the
+/// first number after [`QUIET_PERIOD`], the second while writers write.
 const FLUSHED_HIDING: (u64, u64) = (6, 2);
-/// Smallest number of bytes that they may hide then.
+/// A memtable whose deletes can hide fewer bytes than this is not flushed early.
 const FLUSHED_HIDING_BYTES_MIN: u64 = 256 << 10;
-/// Interval of such flushes, and of compactions, beside writes: a minimum, plus a second for each
-/// number of table bytes. So rewriting takes a bounded part of the disk's bandwidth.
+/// Interval of early flushes, and of compactions of garbage, while writers write: a minimum, plus a
+/// second for each given number of table bytes. The interval bounds the share of the disk's
+/// bandwidth that rewriting takes.
 const BESIDE_WRITES_INTERVAL: (Duration, u64) = (Duration::from_secs(5), 32 << 20);
-/// Size from which on a memtable is flushed then: one part in this number of the tables' bytes, and
-/// a minimum. That frees its WAL and the entries that it overwrites.
+/// In a store at rest a memtable is flushed from this size on: one part in the first number of the
+/// tables' bytes, and at least the second number. The flush frees WAL segments, and lets a
+/// compaction drop the entries that the memtable overwrites.
 const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
-/// Time without writes until a store is at rest: a minimum, plus a second for each number of table
-/// bytes. So continual rewriting for little garbage stays rare.
+/// Time without writes until a store is at rest: at least the first value, and a second for each
+/// given number of table bytes. The wait keeps rewriting for little garbage rare.
 const REST: (Duration, u64) = (Duration::from_secs(20), 8 << 20);
-/// Smallest number of hidden entries passed by cursors for which garbage is compacted.
+/// Smallest number of hidden entries for which a keyspace is compacted because cursors stepped
+/// through them.
 const HIDDEN_PASSED_MIN: u64 = 1 << 16;
-/// Places of a table where keys are sampled, and keys at each place.
+/// Number of places in a table at which keys are sampled.
 const SAMPLES: usize = 8;
 const KEYS_PER_SAMPLE: usize = 32;
-/// Number of range tombstones of a table that are laid over the tables below.
+/// Maximum number of range tombstones of a table that are compared with the tables below.
 const RANGES_MAX: usize = 256;
-/// Comparisons of a memtable's range tombstones with tables, above which they count as hiding all.
+/// If comparing a memtable's range tombstones with tables takes more comparisons than this, the
+/// tombstones count as hiding all bytes.
 const COMPARED_MAX: usize = 1 << 16;
-/// Maximum measured false-positive rate of a filter whose answers are used.
+/// Maximum measured false-positive rate of a filter that the estimate uses.
 const RATE_MAX: f64 = 0.05;
 
 /// Result of [`find_task`].
 #[derive(Debug)]
 pub enum GarbageTask {
-    /// Nothing to do before the next write.
+    /// There is nothing to do before the next write.
     Nothing,
-    /// Possibly work, after this time without writes.
+    /// There is possibly work after this further time without writes.
     Wait(Duration),
     /// A memtable to flush.
     Freeze(Arc<KeyspaceState>),
-    /// Tables to estimate first.
+    /// A keyspace whose garbage must be estimated first.
     Probe(GarbageProbe),
-    /// A compaction.
+    /// A compaction of garbage to run.
     Compact(CompactionJob),
 }
 
-/// A keyspace whose garbage is to be estimated. That reads files, so it runs without a lock.
+/// A keyspace whose garbage is to be estimated. The estimate reads files, so it runs without a
+/// lock.
 #[derive(Debug)]
 pub struct GarbageProbe(Arc<KeyspaceState>);
 
-/// Finds a keyspace whose garbage is worth a compaction. REQUIRES: there is nothing else to do.
-///
-/// The search begins after the keyspace that had the last task, so none waits for ever.
+/// Finds a keyspace whose garbage is worth a compaction. REQUIRES: no other flush or compaction is
+/// due.
 pub fn find_task(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
@@ -179,14 +188,14 @@ fn rest_period(sizes: &VersionSizes) -> Duration {
     REST.0.max(Duration::from_secs(sizes.file_bytes / REST.1))
 }
 
-/// Whether the memtable is worth a table.
+/// Whether the active memtable is large enough to be flushed in a store at rest.
 fn is_much_in_the_log(keyspace: &KeyspaceState, sizes: &VersionSizes) -> bool {
     let (share, least) = FLUSHED_AT_REST;
     let held = keyspace.super_version.load().active.memtable.bytes() as u64;
     keyspace.uses_wal() && held >= least.max(sizes.file_bytes / share)
 }
 
-/// Observed time without writes.
+/// Returns for how long no write was observed.
 fn remaining_quiet_period(store: &Store, garbage: &mut GarbageState) -> Duration {
     let (now, visible) = (store.options.env.clock.now(), store.snapshots.visible());
     match garbage.newest {
@@ -245,12 +254,12 @@ fn size_of(table: &LiveTable) -> GarbageEstimate {
     GarbageEstimate { entries: table.meta.entries, bytes: table.meta.file_bytes + blobs }
 }
 
-/// Bytes of an entry of a table, on average.
+/// Average bytes of an entry of a table, its long value included.
 fn entry_bytes(table: &LiveTable) -> u64 {
     size_of(table).bytes / table.meta.entries.max(1)
 }
 
-/// Returns work that spares readers the hidden entries of a keyspace, if they passed many.
+/// Returns a compaction of a keyspace if cursors stepped through many of its hidden entries.
 fn task_for_readers(
     keyspace: &Arc<KeyspaceState>,
     view: &SuperVersion,
@@ -271,8 +280,9 @@ fn task_for_readers(
     pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
 }
 
-/// Returns a compaction of garbage after some time without writes, or the estimate that it needs
-/// first. `quiet` is that time, and whether a caller waits for no more of it.
+/// Returns a compaction of garbage for a time without writes, or the estimate that it needs first.
+/// `quiet_for` is the time without writes so far. `is_wanted` says that a caller requests the
+/// compaction without waiting for [`QUIET_PERIOD`].
 fn task_after_writes(
     keyspace: &Arc<KeyspaceState>,
     version: &Arc<Version>,
@@ -303,7 +313,7 @@ fn task_after_writes(
     None
 }
 
-/// Returns a compaction of much garbage beside writes, or the estimate that it needs first.
+/// Returns a compaction of much garbage while writers write, or the estimate that it needs first.
 fn task_beside_writes(
     keyspace: &Arc<KeyspaceState>,
     version: &Arc<Version>,
@@ -322,14 +332,14 @@ fn task_beside_writes(
     pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
 }
 
-/// Time until there may be another flush, or compaction, beside writes.
+/// Time until another early flush, or compaction of garbage, is allowed while writers write.
 fn beside_writes_delay(last: Option<Duration>, now: Duration, bytes: u64) -> Duration {
     let interval = BESIDE_WRITES_INTERVAL.0 + Duration::from_secs(bytes / BESIDE_WRITES_INTERVAL.1);
     last.map_or(Duration::ZERO, |last| interval.saturating_sub(now.saturating_sub(last)))
 }
 
-/// Time until the active memtable is to be flushed for what its deletes may hide. `None` if they
-/// hide little.
+/// Time until the active memtable is flushed early because its deletes can hide many bytes. `None`
+/// if they hide few.
 fn hiding_flush_delay(
     view: &SuperVersion,
     sizes: &VersionSizes,
@@ -367,7 +377,8 @@ fn hidden_by_memtable_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     met.fold(deletes, |sum, (_, table)| sum.saturating_add(size_of(table).bytes))
 }
 
-/// Upper bound of the garbage by the manifest. Entries that a range tombstone hides are not known.
+/// Upper bound of the garbage, from the tables' metadata. It is unlimited with range tombstones,
+/// since the metadata does not say how many entries they hide.
 fn garbage_max(version: &Version, entry_bytes_max: u64) -> GarbageEstimate {
     let mut sum = GarbageEstimate::default();
     for (_, table) in tables_above_last_level(version) {
@@ -382,7 +393,7 @@ fn garbage_max(version: &Version, entry_bytes_max: u64) -> GarbageEstimate {
     sum
 }
 
-/// Returns the estimated garbage of a version, where there is an estimate.
+/// Returns the estimated garbage of a version; `None` if there is no estimate for it.
 fn known_estimate(
     keyspace: &KeyspaceState,
     version: &Arc<Version>,
@@ -436,7 +447,8 @@ fn estimate(
     Ok(Some(garbage))
 }
 
-/// Estimates what the range tombstones of a table hide in the tables below it.
+/// Estimates the entries and bytes that the range tombstones of a table hide in the tables below
+/// it.
 fn hidden_by_ranges(version: &Version, level: usize, table: &LiveTable) -> Result<GarbageEstimate> {
     let tombstones = table.reader()?.tombstones();
     let fragments = (0..tombstones.len()).filter(|&fragment| !tombstones.is_gap(fragment));
@@ -495,17 +507,17 @@ fn tables_below<'a>(
     older.chain(version.levels.iter().skip(level + 1).flatten())
 }
 
-/// Counts of sampled keys of a table.
+/// Counts of the sampled keys of a table.
 #[derive(Debug, Default)]
 struct SampleCounts {
     keys: u64,
-    /// Keys that may also be in tables below.
+    /// Number of sampled keys that tables below possibly have, too.
     hiding: u64,
-    /// Bytes that these take there.
+    /// Bytes that the entries of these keys take in tables below.
     hidden_bytes: u64,
 }
 
-/// Samples keys of a table.
+/// Samples keys of a table, and counts the keys that tables below possibly have.
 fn sample(
     store: &Store,
     version: &Version,
@@ -536,8 +548,8 @@ fn sample(
     Ok(counts)
 }
 
-/// Loads filters that the advisor released, for the duration of an estimate, most recently probed
-/// ones first.
+/// Loads, for the duration of an estimate, filters that the advisor released. The most recently
+/// probed filters are first.
 #[derive(Debug)]
 struct FilterLoader {
     filters_max: usize,
@@ -549,8 +561,8 @@ impl FilterLoader {
         FilterLoader { filters_max: version.sources(), filters: VecDeque::new() }
     }
 
-    /// Whether a table has a key with this hash, as far as its filter says. A filter with many
-    /// false positives would make garbage of everything above it.
+    /// Whether the table's filter passes a key with this hash. A filter with many false positives
+    /// is not used, since it would make all entries above its table look like garbage.
     fn may_contain(&mut self, store: &Store, table: &LiveTable, hash: u64) -> Result<bool> {
         let open = table.open()?;
         if !open.is_filter_omitted() {
@@ -574,7 +586,7 @@ impl FilterLoader {
     }
 }
 
-/// The next older table that may have `key` too, which `table` has.
+/// Returns the next older table that possibly has `key`, a key of `table`, too.
 fn find_below<'a>(
     store: &Store,
     version: &'a Version,

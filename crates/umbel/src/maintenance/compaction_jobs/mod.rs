@@ -1,4 +1,4 @@
-//! Compactions as jobs: picker input, merge, preemption, cache warming and the garbage estimate.
+//! Compaction jobs: picker input, merge, preemption, cache warming and the garbage estimate.
 
 pub mod cache_warming;
 pub mod compaction_job;

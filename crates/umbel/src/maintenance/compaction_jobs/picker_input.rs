@@ -43,8 +43,8 @@ fn pick_options(options: &KeyspaceOptions) -> PickOptions {
     }
 }
 
-/// Approximate bytes that compactions have to move in a keyspace until all levels are within their
-/// targets, including those of running compactions.
+/// Approximate bytes that compactions, running ones included, have to move in a keyspace until all
+/// levels are within their targets.
 pub fn debt_bytes(keyspace: &KeyspaceState) -> u64 {
     let version = Arc::clone(&keyspace.super_version.load().version);
     let (options, cursors) = (keyspace.options(), keyspace.pick_cursors());

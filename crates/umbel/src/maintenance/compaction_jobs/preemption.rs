@@ -1,12 +1,12 @@
 //! [`Preemption`]: cancels an optional compaction when required work needs its slot or tables.
 //!
-//! Garbage is compacted when there is nothing else to do, but may take long. Its compaction is
+//! A compaction of garbage starts when there is nothing else to do, but can take long. It is
 //! cancelled in these cases:
 //! - the store is being closed;
-//! - a flush or compaction waits that no other thread may run, or that needs the tables it reads;
-//! - a store that shares the budget waits for its slot.
+//! - a required flush or compaction waits for its thread or for the tables that it reads;
+//! - another store that shares the budget waits for its job slot.
 //!
-//! Its output so far is removed.
+//! The output of a cancelled compaction is removed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +15,11 @@ use crate::maintenance::compaction_jobs::picker_input;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::{SchedulerState, Store};
 
-/// State of one compaction's preemption check, shared by all of its parts.
+/// State of a compaction's preemption check, shared by all parts of the compaction.
 #[derive(Debug)]
 pub struct Preemption {
-    /// Changes seen by [`Store::signal`]: without a new one, nothing new waits.
+    /// Number of calls of [`Store::signal`] at the last check. While it does not change, no new
+    /// work can be waiting.
     ticks: AtomicU64,
     is_preempted: AtomicBool,
 }
@@ -30,7 +31,7 @@ impl Default for Preemption {
 }
 
 impl Preemption {
-    /// Whether work waits for the slot or tables of a compaction of `keyspace`.
+    /// Whether required work waits for the job slot or the tables of a compaction of `keyspace`.
     pub fn should_preempt(&self, store: &Store, keyspace: &Arc<KeyspaceState>) -> bool {
         if self.is_preempted.load(Ordering::Relaxed) {
             return true;
@@ -65,8 +66,8 @@ pub fn keyspaces_with_debt(keyspaces: &[Arc<KeyspaceState>]) -> impl Iterator<It
     keyspaces.iter().filter(has_debt).map(|keyspace| keyspace.id)
 }
 
-/// Whether a further compaction may run beside `compactions` others. One thread stays free for
-/// flushes, so that a long compaction stalls no writer.
+/// Whether a further compaction can run in addition to `compactions` running ones. One thread stays
+/// free for flushes, so that long compactions do not stall writers.
 pub fn has_free_thread(store: &Store, compactions: usize) -> bool {
     let threads = store.options.background_threads;
     let spared = usize::from(threads > 1);
