@@ -36,7 +36,8 @@ pub struct MemoryStats {
     pub log_bytes: u64,
     /// Approximate bytes of the buffers of running flushes and compactions.
     pub compaction_bytes: u64,
-    /// Bytes of open cursors and iterators, and of evicted blocks that they still read.
+    /// Bytes of open cursors and iterators, of evicted blocks that they still read, and of skip
+    /// spans.
     pub cursor_bytes: u64,
     /// Whether cursors take so much memory that they keep copies of their entries instead of
     /// blocks.
