@@ -20,9 +20,9 @@
 //! ```
 //!
 //! The event log is the only source of truth; everything else can be rebuilt from it.
-//! [`Durability`] says what an acknowledged append survives. `docs/PROMISES.md` has every promise
-//! and limit. `docs/reference/event-store.md` has the result of every append that does not
-//! meet its expected version.
+//! [`Durability`] says what an acknowledged append survives. `docs/PROMISES.md` lists every promise
+//! and limit. `docs/reference/event-store.md` says what happens to each append whose stream does
+//! not match the expected version.
 //!
 //! A store belongs to the process that opened it: in a forked child every call is refused with
 //! [`umbel::Error::Forked`]. Open a store after the fork.
@@ -102,7 +102,8 @@ pub fn fuzz_backup_manifest(body: &[u8]) {
     backup::backup_manifest::fuzz(body);
 }
 
-/// Decodes the frame of an event, first unchanged, then with its right checksum. For fuzzing only.
+/// Decodes the frame of an event, first with its stated checksum, then with the correct one. For
+/// fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_frame(bytes: &[u8]) {
     event_log::event_format::fuzz(bytes);

@@ -1,12 +1,13 @@
-//! Every limit as a number. `docs/PROMISES.md` repeats them for users; a test compares the two.
+//! Every limit as a number. `docs/PROMISES.md` repeats the limits for users; a test compares this
+//! file with that page.
 
 /// Longest name of a stream, in bytes of UTF-8.
 pub const STREAM_NAME_BYTES_MAX: usize = 1024;
 /// Longest type of an event, in bytes of UTF-8.
 pub const EVENT_TYPE_BYTES_MAX: usize = 1024;
-/// Most bytes of data and metadata of one event.
+/// Most bytes of data and metadata together of one event.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Most bytes that one append may take in the log, all its events together.
+/// Most bytes that all events of one append together may take in the log.
 pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most events of one append.
 pub const APPEND_EVENTS_MAX: usize = 100_000;
@@ -20,25 +21,26 @@ pub const REVISION_MAX: u64 = (1 << 63) - 2;
 pub const TOMBSTONE_REVISION: u64 = (1 << 63) - 1;
 /// Highest position of an event.
 pub const POSITION_MAX: u64 = (1 << 63) - 2;
-/// Maximum number of events, in any streams, after an append whose retry is still recognised where
-/// it expects any revision, or any existing one.
+/// A retry that expects any revision, or any existing one, is recognised if at most this many
+/// events, in any streams, follow the append.
 pub const WINDOW_EVENTS: usize = 131_072;
-/// Maximum bytes of the log that those events may take.
+/// Maximum bytes of the log that the events after an append may take, if its retry is to be
+/// recognised.
 pub const WINDOW_BYTES: u64 = 16 * 1024 * 1024;
-/// Largest file of the event log, in bytes. At most two of them are read to catch up when a store
-/// is opened.
+/// Largest file of the event log, in bytes. At most two files of this size are read to catch up
+/// when a store is opened.
 pub const CHUNK_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// Maximum bytes of a chunk's file that are read: no valid file is nearly as long.
+/// Maximum bytes of a chunk's file that are read; every valid file is far shorter.
 pub const FILE_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Smallest configurable file of the event log, in bytes.
 pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
 /// Distance from the end of the backup's capacity to the next event of a restored store, in bytes.
-/// So the store does not reuse positions of the original, up to this much of its log after the
-/// backup.
+/// The restored store reuses no positions of the original store, unless the original's log grew by
+/// more than this after the backup.
 pub const RESTORE_GAP_BYTES: u64 = 1 << 40;
 /// Longest regular expression of a filter, in bytes of UTF-8.
 pub const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
-/// Most bytes that the parts of an expression may take together once it is compiled, about.
+/// Approximate maximum bytes of each part of a compiled expression.
 pub const EXPRESSION_COMPILED_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum backtracking steps of an expression for one name.
 pub const EXPRESSION_BACKTRACKS_MAX: usize = 10_000;
@@ -48,11 +50,12 @@ pub const EXPRESSION_LOOKS_MAX: u64 = 32;
 /// Maximum alternatives, groups and repetitions of an expression with any of those, outside of
 /// look-aheads.
 pub const EXPRESSION_PARTS_MAX: u64 = 256;
-/// Maximum repetitions in an expression with any of those.
+/// Maximum repetitions in an expression that has look-arounds, back references or atomic groups.
 pub const EXPRESSION_REPETITIONS_MAX: u64 = 256;
 /// Most prefixes of a filter.
 pub const FILTER_PREFIXES_MAX: usize = 1000;
-/// Maximum views whose entries a filtered read merges; with more it reads every event.
+/// Maximum views whose entries a filtered read merges; with more views, the read examines every
+/// event.
 pub const FILTER_VIEWS_MAX: usize = 200;
 /// Milliseconds after which a filtered read without a match returns its progress.
 pub const FILTER_STEP_MILLIS: u64 = 10;

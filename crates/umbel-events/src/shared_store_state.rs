@@ -1,6 +1,7 @@
 //! [`StoreInner`]: state that all handles of a store share.
 //!
-//! Locks are taken in this order: `flush_lock`, `index_lock`, `appender`; then those of the log.
+//! Locks are taken in this order: `flush_lock`, `index_lock`, `appender`, then the locks of the
+//! event log.
 
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -45,7 +46,8 @@ impl Deref for StoreInner {
 }
 
 impl StoreInner {
-    /// Location of the directory. Without its id in a forked child, which must not wait for a lock.
+    /// Location of the directory. In a forked child, which must not wait for a lock, the location
+    /// lacks the directory's id.
     pub fn directory(&self) -> DirectoryStats {
         let instance =
             self.check_process().map(|()| self.log.manifest.lock().ignore_poison().instance).ok();
@@ -69,8 +71,8 @@ impl StoreInner {
         self.flush_index_through(position)
     }
 
-    /// Makes the index durable with everything up to `position`. REQUIRES: the index has that, the
-    /// log is durable up to it, and the caller holds `flush_lock`.
+    /// Makes the index durable with everything up to `position`. REQUIRES: the index has everything
+    /// up to `position`, the log is durable up to there, and the caller holds `flush_lock`.
     fn flush_index_through(&self, position: u64) -> Result<()> {
         fail_point!(
             "events-index-claim-whole-log",

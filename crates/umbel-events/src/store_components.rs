@@ -22,7 +22,7 @@ pub struct StoreComponents {
     pub env: Env,
     /// Environment outside of the store's directory.
     pub outer_env: Env,
-    /// Absolute path of the store's directory, as it was opened.
+    /// Absolute path of the store's directory at the open.
     pub folder: PathBuf,
     /// Whether writes are forbidden.
     pub read_only: bool,
@@ -38,12 +38,12 @@ pub struct StoreComponents {
     pub visible: VisiblePosition,
     /// Signal to the background thread.
     pub background: BackgroundSignal,
-    /// Reason why nothing can be written any more.
+    /// Reason why the store accepts no more writes; `None` while it does.
     pub fatal_error: Arc<OnceLock<String>>,
-    /// Whether the store is open in this process. It is not after a close or in a forked child,
-    /// which must not wait for locks of the store.
+    /// Whether the store is open in this process. A store is not open after a close or in a forked
+    /// child, which must not wait for locks of the store.
     pub open_mark: OpenMark,
-    /// Pin of the files that are read, where the store is open for reading only.
+    /// Pin of the files that this process reads, where the store is open for reading only.
     pub pin: Mutex<Option<Box<dyn Pin>>>,
 }
 
@@ -55,7 +55,7 @@ impl Drop for StoreComponents {
 }
 
 impl StoreComponents {
-    /// Returns an error where nothing can be read any more.
+    /// Returns an error where the store allows no reads any more.
     pub fn check_open(&self) -> Result<()> {
         if self.open_mark.is_open() { Ok(()) } else { Err(self.not_open_error().into()) }
     }
@@ -68,12 +68,12 @@ impl StoreComponents {
         }
     }
 
-    /// Returns an error in a forked child, where the store is closed, too. Takes no lock.
+    /// Returns an error in a forked child, or where the store is closed. Takes no lock.
     pub fn check_process(&self) -> umbel::Result<()> {
         if self.open_mark.is_forked() { Err(self.not_open_error()) } else { Ok(()) }
     }
 
-    /// Returns an error where nothing can be written.
+    /// Returns an error where the store accepts no writes.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.read_only {
@@ -103,7 +103,7 @@ impl StoreComponents {
         }
     }
 
-    /// Returns the head of an indexed stream that the filter of stream names may have.
+    /// Returns the head of an indexed stream whose name passed the filter of stream names.
     #[inline]
     pub fn head_past_filter(&self, stream: &str) -> umbel::Result<Option<StreamHead>> {
         let head = self.index.head(stream)?;
@@ -113,7 +113,7 @@ impl StoreComponents {
         Ok(head)
     }
 
-    /// Makes the log durable. After a failure, nothing is written any more.
+    /// Makes the log durable. After a failure, the store accepts no more writes.
     pub fn sync_log(&self) -> Result<()> {
         self.check_process()?;
         sync_log(&self.log, &self.fatal_error)?;
@@ -124,8 +124,8 @@ impl StoreComponents {
     }
 }
 
-/// Makes the log durable. Records a fatal failure as the reason why nothing can be written any
-/// more.
+/// Makes the log durable. Records a fatal failure as the reason why the store accepts no more
+/// writes.
 pub fn sync_log(log: &EventLog, failed: &OnceLock<String>) -> umbel::Result<()> {
     fail_point!("events-skip-log-sync", |_| Ok(()));
     if let Some(reason) = failed.get() {

@@ -1,11 +1,11 @@
 //! [`Subscription`]: delivers every event after a position, existing ones first, then new ones.
 //!
-//! There is no queue and no thread: each batch is read from the store when it is requested. So a
-//! slow subscriber costs nothing but the time until it has caught up.
+//! A subscription has no queue and no thread: each batch is read from the store on request. So a
+//! slow subscriber needs no memory, only more time until it has caught up.
 //! - No gaps: a batch registers the wake-up first, then reads, and a subscriber waits only after a
 //!   batch that has caught up.
 //! - No duplicates: a position is stored only once all events before it are in a batch. After an
-//!   error, the next batch begins where the failed one did.
+//!   error, the next batch begins where the failed batch began.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::types::event::{Direction, Position, RecordedEvent, Revision};
 use crate::types::stream_state::StreamState;
 use crate::visibility::visible_position::Watch;
 
-/// Position after which a subscription begins.
+/// Where a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriptionStart {
     /// At the first event.
@@ -35,15 +35,15 @@ pub enum SubscriptionStart {
     End,
 }
 
-/// Consecutive events.
+/// Consecutive events of a subscription, and how far it has examined its source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscriptionBatch {
     /// The events.
     pub events: Vec<RecordedEvent>,
     /// Position of the last event that was examined or that the index skipped, whether or not it
-    /// passed. It never exceeds the visible position. A subscription that begins after it continues
-    /// where this one is. `None` for a stream, whose events have their revisions, and before the
-    /// first event.
+    /// passed the filter. The checkpoint never exceeds the visible position. A subscription that
+    /// begins after the checkpoint continues where this subscription is. `None` before the first
+    /// event, and for a stream, whose events have revisions.
     pub checkpoint: Option<Position>,
     /// Number of events that were examined for this batch.
     pub examined: u64,
@@ -51,7 +51,7 @@ pub struct SubscriptionBatch {
     pub is_caught_up: bool,
 }
 
-/// Delivers every event after a position, existing ones first, then new ones. Made by
+/// Delivers every event after a position, existing ones first, then new ones. Returned by
 /// [`Store::subscribe`](crate::Store::subscribe).
 #[derive(Debug)]
 pub struct Subscription {
@@ -61,14 +61,14 @@ pub struct Subscription {
     position: Option<u64>,
     /// The open reader, if any.
     reader: Option<SourceReader>,
-    /// Of a view, events after this position are not delivered yet.
+    /// If the source is a view, events after this position are not delivered yet.
     through: Position,
-    /// Whether a caller that waits for batches knows that it has caught up.
+    /// Whether `next_batch` has already reported that the subscription has caught up.
     has_reported_caught_up: bool,
     wakeup: Arc<Wakeup>,
     /// Registration of the wake-up.
     watch: Option<Watch>,
-    /// Whether the last batch found no more events.
+    /// Whether the last batch reached the last visible event.
     was_at_end: bool,
 }
 
@@ -107,20 +107,21 @@ impl Subscription {
         }
     }
 
-    /// Revision of the last event that was examined, or its position among all events. Before that,
-    /// the position after which the subscription began; `None` if it began with the first event.
+    /// Revision of the last examined event, or its position among all events. Before an event was
+    /// examined, the position after which the subscription began; `None` if it began with the first
+    /// event.
     pub fn position(&self) -> Option<u64> {
         self.position
     }
 
     /// Wake-up for events that become visible after the last batch was read, or for the end of the
-    /// store. A batch that begins after a wake-up makes it waitable again. A caller misses nothing
-    /// if it waits only after a batch that has caught up.
+    /// store. A batch that begins after a wake-up makes the wake-up waitable again. A caller misses
+    /// no event if it waits only after a batch that has caught up.
     pub fn wakeup(&self) -> &Arc<Wakeup> {
         &self.wakeup
     }
 
-    /// Registers the wake-up, if it is not registered or was used. A forked child, where every read
+    /// Registers the wake-up, unless it is registered and unused. A forked child, where every read
     /// is an error, takes no lock.
     fn register_wakeup(&mut self) {
         if self.is_registered() || self.shared.check_process().is_err() {
@@ -136,8 +137,8 @@ impl Subscription {
     }
 
     /// Returns the available events without waiting: at most `events_max`, after examining at most
-    /// `examined_max`. The batch may be empty although there are more events, where a filter
-    /// excludes many.
+    /// `examined_max`. If a filter excludes many events, the batch can be empty although more
+    /// events follow.
     ///
     /// # Errors
     /// `StreamDeleted` where the stream was tombstoned, `RegexTooExpensive` where a filter takes
@@ -170,11 +171,11 @@ impl Subscription {
         Ok(batch)
     }
 
-    /// Waits for the next events. After `timeout`, returns how far it read and whether it has
-    /// caught up. Also returns when it has just caught up.
+    /// Waits for the next events. After `timeout`, returns a batch without events that says how far
+    /// the subscription has read. Also returns when the subscription has just caught up.
     ///
     /// # Errors
-    /// As [`Subscription::try_next_batch`]; `Closed` once the store is closed.
+    /// The errors of [`Subscription::try_next_batch`]; `Closed` once the store is closed.
     pub fn next_batch(
         &mut self,
         events_max: usize,
@@ -196,7 +197,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the minimum number of the next event.
+    /// Returns the lowest revision or number that the next event can have.
     fn next_number(&self) -> u64 {
         fail_point!("subscription-repeat-event", |_| self.position.unwrap_or(0));
         self.position.map_or(0, |place| place.saturating_add(1))
@@ -383,7 +384,7 @@ fn end_of_source(shared: &StoreInner, source: &Source) -> Result<Option<u64>> {
     }
 }
 
-/// Adds events to the batch; returns whether there were no more.
+/// Adds events to the batch; returns whether the last visible event was reached.
 fn fill_batch(
     batch: &mut SubscriptionBatch,
     reader: &mut impl Iterator<Item = Result<RecordedEvent>>,

@@ -35,8 +35,8 @@ impl AckCallbacks {
         self.pending.lock().ignore_poison().is_empty()
     }
 
-    /// Calls the callbacks whose position is visible, in log order. Calls all of them where nothing
-    /// can be written any more.
+    /// Calls the callbacks whose position is visible, in log order. Calls all callbacks once a
+    /// fatal error has stopped writes.
     pub fn run_visible(&self, parts: &StoreComponents) {
         match parts.check_writable() {
             Ok(()) => self.call_through(parts, parts.visible.position(), None),
@@ -45,15 +45,15 @@ impl AckCallbacks {
     }
 
     /// Calls the callbacks of positions up to `through` with the error that kept them from becoming
-    /// visible. A thread that waits for a [`PendingAppend`](crate::PendingAppend) of its own gets
-    /// the error, too.
+    /// visible. A thread that waits for a [`PendingAppend`](super::pending_append::PendingAppend)
+    /// gets the error, too.
     pub fn fail(&self, parts: &StoreComponents, through: u64, error: &Error) {
         self.run_visible(parts);
         self.call_through(parts, through, Some(error));
     }
 
-    /// Calls the callbacks of positions up to `through`, in log order. Passes the error, where
-    /// there is one, to callbacks whose position cannot become visible.
+    /// Calls the callbacks of positions up to `through`, in log order. If there is an error, passes
+    /// it to the callbacks whose position cannot become visible.
     fn call_through(&self, parts: &StoreComponents, through: u64, failed: Option<&Error>) {
         let ready = {
             let mut waiting = self.pending.lock().ignore_poison();

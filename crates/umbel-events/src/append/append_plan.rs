@@ -18,9 +18,9 @@ use crate::types::stream_names;
 pub struct AppendPlan<'a> {
     /// The stream.
     pub stream: Cow<'a, str>,
-    /// The hash of its name.
+    /// Hash of the stream's name.
     pub hash: u64,
-    /// Its head before the append.
+    /// Head of the stream before the append.
     pub head: Option<StreamHead>,
     /// Revision of the first event.
     pub first: u64,
@@ -29,7 +29,7 @@ pub struct AppendPlan<'a> {
 }
 
 impl AppendPlan<'_> {
-    /// Whether it hides events, so that a scavenge can free disk space.
+    /// Whether the append hides events, so that a scavenge can free disk space.
     pub fn frees_space(&self) -> bool {
         let ends = |event: &NewEvent<'_>| event.kind == stream_names::TOMBSTONE_TYPE;
         stream_names::metadata_subject(&self.stream).is_some() || self.events.iter().all(ends)
@@ -137,8 +137,8 @@ impl<'a> AppendedChange<'a> {
 }
 
 /// Adds the changes of an event that is read again from the log to `changes`. `hash` is the hash of
-/// its stream's name. The index may already hold the event and later ones of its stream. Returns
-/// the stream's new head.
+/// the name of the event's stream. The index may already hold the event and later events of the
+/// stream. Returns the stream's new head.
 pub fn replay_event(
     changes: &mut IndexChanges,
     head: Option<StreamHead>,

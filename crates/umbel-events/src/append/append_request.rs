@@ -12,7 +12,7 @@ use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_metadata::{self, RetentionRules};
 use crate::types::stream_names;
 
-/// Most appends of a request whose streams are prefetched.
+/// Maximum number of appends of one request whose streams are prefetched.
 const PREFETCHED_APPENDS_MAX: usize = 16;
 
 /// Events for one stream.
@@ -26,7 +26,7 @@ pub struct StreamAppend<'a> {
     pub events: &'a [NewEvent<'a>],
 }
 
-/// An additional condition on a stream, checked before anything is written.
+/// An additional condition on a stream, checked before the request writes anything.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamCheck<'a> {
     /// The stream.
@@ -38,9 +38,10 @@ pub struct StreamCheck<'a> {
 /// Appends that are applied together or not at all.
 #[derive(Debug, Clone, Copy)]
 pub struct AppendRequest<'a> {
-    /// The appends, each to another stream.
+    /// The appends, each to a different stream.
     pub appends: &'a [StreamAppend<'a>],
-    /// Additional conditions. A stream may occur more than once, and in `appends` as well.
+    /// Additional conditions. Several conditions may name the same stream, which may also be in
+    /// `appends`.
     pub checks: &'a [StreamCheck<'a>],
 }
 
@@ -49,8 +50,8 @@ pub struct AppendRequest<'a> {
 pub struct WriteResult {
     /// Revision of the first event; `None` where the append had no events.
     pub first: Option<u64>,
-    /// Revision of the last event. Where the append had no events, the stream's last revision, if
-    /// it has one.
+    /// Revision of the last event. For an append without events: the stream's last revision, or
+    /// `None` for a stream without events.
     pub last: Option<u64>,
     /// Position of the last event; `None` where the append had no events.
     pub position: Option<u64>,
@@ -59,8 +60,9 @@ pub struct WriteResult {
 }
 
 impl<'a> AppendRequest<'a> {
-    /// Appends to prefetch before the request is checked. They are few, since the processor
-    /// supports few misses in flight. None has a name that is too long.
+    /// Appends to prefetch before the request is checked. The number of these appends is small,
+    /// since a processor supports few cache misses in flight. Appends with too long a stream name
+    /// are left out.
     pub(crate) fn appends_to_prefetch(&self) -> impl Iterator<Item = &'a StreamAppend<'a>> {
         let is_sound = |append: &&StreamAppend<'_>| append.stream.len() <= STREAM_NAME_BYTES_MAX;
         self.appends.iter().take(PREFETCHED_APPENDS_MAX).filter(is_sound)

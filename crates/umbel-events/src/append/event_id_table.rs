@@ -2,14 +2,15 @@
 
 /// Slots of a table at its first insertion.
 const INITIAL_SLOTS: usize = 1 << 10;
-/// A table with more slots frees them when it is cleared.
+/// A table with more slots than this frees them when it is cleared.
 const RETAINED_SLOTS_MAX: usize = 1 << 18;
 
 /// An empty slot. No event has position 0.
 const EMPTY_SLOT: (u64, u64) = (0, 0);
 
 /// Positions by hashes of event ids. Hash table with one array of slots and linear probing. A
-/// lookup of an absent id and its insertion touch one cache line, which is hardly ever cached.
+/// lookup of an absent id and the insertion of the id touch one cache line, which is hardly ever in
+/// the processor's cache.
 #[derive(Debug, Default)]
 pub struct EventIdTable {
     /// Hash and position; the length is a power of two or 0.
@@ -18,7 +19,7 @@ pub struct EventIdTable {
 }
 
 impl EventIdTable {
-    /// Slot of the hash, or the empty slot for it. REQUIRES: there are slots, and one is empty.
+    /// Slot of the hash, or the empty slot for it. REQUIRES: the table has an empty slot.
     #[inline]
     fn slot(&self, hash: u64) -> usize {
         let mask = self.slots.len() - 1;
@@ -44,7 +45,8 @@ impl EventIdTable {
         Some(self.slots[self.slot(hash)].1).filter(|position| *position != 0)
     }
 
-    /// Sets the position of a hash, whether it has one or not. REQUIRES: it is above 0.
+    /// Sets the position of a hash, and replaces an earlier position. REQUIRES: the position is
+    /// above 0.
     #[inline]
     pub fn insert(&mut self, hash: u64, position: u64) {
         if self.count >= self.slots.len() / 4 * 3 {

@@ -1,6 +1,6 @@
 //! Decision about an append by the stream's state, the expected version and earlier writes of the
-//! events. `docs/reference/event-store.md` has the table; each of its cells has a test.
-//! [`ConflictCollector`] collects the conflicts of one request.
+//! events. `docs/reference/event-store.md` has the table of all decisions; a test covers each cell
+//! of the table. [`ConflictCollector`] collects the conflicts of one request.
 
 use umbel_base::fail_point;
 
@@ -16,11 +16,11 @@ use crate::types::version_conflict::{RequestItem, VersionConflict};
 /// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamSnapshot {
-    /// Its head; `None` where it never had an event.
+    /// The stream's head; `None` if the stream never had an event.
     pub head: Option<StreamHead>,
-    /// Rules of its metadata; `None` where it never had metadata.
+    /// Retention rules of the stream's metadata; `None` if the stream never had metadata.
     pub retention: Option<RetentionRules>,
-    /// Position of the last event that this state was read from; 0 where no caller needs it.
+    /// Position of the last event that determines this state; 0 where no caller needs the position.
     pub depends_on: u64,
 }
 
@@ -57,8 +57,8 @@ impl StreamSnapshot {
         }
     }
 
-    /// Whether the stream meets a check that writes nothing to it. A tombstoned stream meets a
-    /// check that expects no stream.
+    /// Whether the stream meets a check of a request that writes nothing to the stream. A
+    /// tombstoned stream meets a check that expects no stream.
     pub fn matches_check(&self, expected: ExpectedVersion) -> bool {
         let is_tombstoned = self.head.is_some_and(|head| head.is_tombstoned);
         match expected {
@@ -132,11 +132,11 @@ pub trait StreamHistory {
     fn recent_revision(&mut self, id: EventId) -> Result<Option<u64>>;
 }
 
-/// Comparison of new events with those that are written from some revision on.
+/// Result of comparing new events with the written events from some revision on.
 enum RetryMatch {
-    /// All events exist; the position of the last.
+    /// All events exist; the value is the position of the last event.
     All(u64),
-    /// The first event exists, a later one does not.
+    /// The first new event exists, but a later new event does not.
     Partial,
     /// The first event does not exist.
     None,
@@ -162,7 +162,7 @@ fn compare(
 /// Decides about an append of these events, of which only the ids are compared.
 ///
 /// # Errors
-/// `StreamDeleted` and `WrongExpectedVersion`, and errors of reads of the written events.
+/// `StreamDeleted`, `WrongExpectedVersion`, and errors of reads of the written events.
 pub fn decide(
     stream: &str,
     known: &StreamSnapshot,
@@ -233,7 +233,7 @@ impl ConflictCollector {
         self.0.push(VersionConflict { item: part, stream, expected, state });
     }
 
-    /// Returns a decision; adds it and returns `None` where it is a version conflict.
+    /// Returns the decision; for a version conflict, adds the conflict and returns `None`.
     pub fn collect<T>(
         &mut self,
         decided: Result<T>,
@@ -251,7 +251,7 @@ impl ConflictCollector {
         }
     }
 
-    /// Returns an error where there is a conflict.
+    /// Returns an error if a conflict was added.
     pub fn finish(self) -> Result<()> {
         if self.0.is_empty() { Ok(()) } else { Err(Error::VersionConflicts(self.0)) }
     }

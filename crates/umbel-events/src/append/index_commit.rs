@@ -1,5 +1,5 @@
 //! Step of an append from the log into the index: keyspaces, then views, then the filter of stream
-//! names. The events may become visible after it.
+//! names. After this step the events may become visible.
 
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::StreamChange;
@@ -8,7 +8,8 @@ use crate::types::error::Result;
 
 /// Commits the changes of the appends up to `position`.
 ///
-/// After an error the batch must not be used again; the changes may be in the keyspaces.
+/// After an error, the caller must not use the batch again, since some changes may be in the
+/// keyspaces.
 pub fn commit_changes<'a>(
     parts: &StoreComponents,
     batch: &mut IndexBatch,
@@ -23,8 +24,8 @@ pub fn commit_changes<'a>(
     Ok(())
 }
 
-/// Numbers the events in the views, and adds new streams to the filter. REQUIRES: they are in the
-/// keyspaces.
+/// Numbers the events in the views, and adds new streams to the filter. REQUIRES: the events are in
+/// the keyspaces.
 pub fn update_views_and_filter<'a>(
     parts: &StoreComponents,
     changes: impl Iterator<Item = StreamChange<'a>> + Clone,

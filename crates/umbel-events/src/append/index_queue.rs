@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::index::index_changes::{IndexChanges, StreamChange};
 
-/// Most indexed groups whose memory is kept for reuse.
+/// Maximum number of indexed groups whose memory is kept for reuse.
 const SPARE_GROUPS_MAX: usize = 4;
 
 /// Consecutive appends that are in the log but not in the index.
@@ -13,9 +13,9 @@ const SPARE_GROUPS_MAX: usize = 4;
 pub struct QueuedAppends {
     /// The log must be durable below this position before the last append becomes visible.
     pub end: u64,
-    /// Position of their last event.
+    /// Position of the last event of these appends.
     pub position: u64,
-    /// Their changes of the index.
+    /// Index changes of these appends.
     pub changes: IndexChanges,
 }
 
@@ -26,14 +26,14 @@ pub struct QueuePosition {
     change: usize,
 }
 
-/// All queued appends, in groups. A thread that indexes takes the present groups; appends that
-/// arrive meanwhile form a group of their own.
+/// All queued appends, in groups. An indexing thread takes all groups in the queue; appends that
+/// arrive meanwhile form a new group.
 #[derive(Debug, Default)]
 pub struct IndexQueue {
     taken: VecDeque<Arc<QueuedAppends>>,
-    /// Number of groups that were removed before those.
+    /// Number of groups that were removed from the queue so far.
     removed_groups: u64,
-    /// Group that the next append joins. It is part of the queue once it has changes.
+    /// Group that the next append joins. The open group is part of the queue once it has changes.
     pub open_group: QueuedAppends,
     spare: Vec<QueuedAppends>,
     /// Number of changes that were looked up.
@@ -81,7 +81,7 @@ impl IndexQueue {
         self.taken.get(index).map(|taken| &**taken)
     }
 
-    /// Changes from this place on, which is in the newest group.
+    /// Changes from the place `first` on. REQUIRES: `first` is in the open group.
     pub fn open_changes_from(
         &self,
         first: QueuePosition,
@@ -90,7 +90,7 @@ impl IndexQueue {
         places.zip(self.open_group.changes.changes_from(first.change))
     }
 
-    /// Returns every group; they stay in the queue.
+    /// Returns every group; the groups stay in the queue.
     pub fn take_groups(&mut self) -> Vec<Arc<QueuedAppends>> {
         if !self.open_group.changes.is_empty() {
             let next = self.spare.pop().unwrap_or_default();
@@ -99,7 +99,7 @@ impl IndexQueue {
         self.taken.iter().cloned().collect()
     }
 
-    /// Removes the first groups from the queue, which were taken and indexed.
+    /// Removes the first groups of the queue after they were indexed.
     pub fn remove_groups(&mut self, count: usize) {
         self.taken.drain(..count);
         self.removed_groups += count as u64;

@@ -9,11 +9,11 @@ use crate::index::index_changes::StreamChange;
 use crate::index::stream_head::StreamHead;
 use crate::primitives::prehashed_map::{PrehashedMap, PrehashedNameMap};
 
-/// Heads of streams with appends that are not in the index. The names are not copied: the queue
-/// holds them.
+/// Heads of streams with appends that are not in the index. The names of the streams are not
+/// copied: the queue holds the names.
 ///
-/// INVARIANT: a stream is in `by_hash`, or in `hash_collisions`, where another stream with its hash
-/// was in `by_hash` first.
+/// INVARIANT: a stream is in `by_hash`, with the place of its newest append. A stream whose hash
+/// another stream in `by_hash` has is in `hash_collisions` instead.
 #[derive(Debug, Default)]
 pub struct PendingHeads {
     by_hash: PrehashedMap<PendingStream>,
@@ -90,7 +90,7 @@ impl PendingHeads {
         Some(entries[index].1)
     }
 
-    /// Records the newest changes of the queue, from this place on.
+    /// Records the newest changes of the queue, from the place `first` on.
     pub fn record_open_changes(&mut self, queue: &IndexQueue, first: QueuePosition) {
         for (place, change) in queue.open_changes_from(first) {
             let StreamChange { hash, stream, head, .. } = change;
@@ -114,7 +114,7 @@ impl PendingHeads {
 
     /// Removes appends that are in the index, here and from the queue.
     ///
-    /// REQUIRES: they are the first in the queue.
+    /// REQUIRES: these appends are the first in the queue.
     pub fn remove_indexed(&mut self, queue: &mut IndexQueue, done: &[Arc<QueuedAppends>]) {
         for StreamChange { hash, stream, .. } in
             done.iter().flat_map(|queued| queued.changes.iter())

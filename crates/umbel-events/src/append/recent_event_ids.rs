@@ -15,9 +15,9 @@ struct IdGeneration {
     bytes: u64,
 }
 
-/// Ids of the newest events, in two generations. The older one is dropped as a whole. So the ids of
-/// at least one full generation are kept, and no id is removed alone. All ids of an append are in
-/// the same generation.
+/// Ids of the newest events, in two generations. The older generation is dropped as a whole. So the
+/// ids of at least one full generation are kept, and no single id is removed. All ids of an append
+/// are in the same generation.
 #[derive(Debug)]
 pub struct RecentEventIds {
     secret: HashSecret,
@@ -45,7 +45,7 @@ impl RecentEventIds {
         hash_key(&self.secret, &key)
     }
 
-    /// Whether this many events and bytes after an append expire it.
+    /// Whether an append expires once this many events and bytes follow it.
     pub fn is_expired(events: usize, bytes: u64) -> bool {
         events > WINDOW_EVENTS || bytes > WINDOW_BYTES
     }
@@ -61,8 +61,8 @@ impl RecentEventIds {
     }
 
     /// Adds an event of the append that was begun; its stream's name has the hash `stream`. The
-    /// event takes `bytes` bytes of the log. Among events of one append with the same id, the first
-    /// one counts: a retry is compared from there on.
+    /// event takes `bytes` bytes of the log. Of several events of one append with the same id, the
+    /// first one counts: a retry is compared from that event on.
     pub fn insert(&mut self, stream: u64, id: EventId, (position, bytes): (u64, u64)) {
         self.newer.events += 1;
         self.newer.bytes += bytes;
@@ -74,8 +74,8 @@ impl RecentEventIds {
         }
     }
 
-    /// Prefetches the slot where an event will be inserted. Where a lookup comes first, prefetches
-    /// its slot in the older generation, too.
+    /// Prefetches the slot where an event will be inserted. If a lookup will precede the insertion,
+    /// also prefetches the slot in the older generation.
     pub fn prefetch(&self, stream: u64, id: EventId, is_looked_for: bool) {
         let hash = self.hash(stream, id);
         self.newer.positions.prefetch(hash);
@@ -84,7 +84,7 @@ impl RecentEventIds {
         }
     }
 
-    /// Position at which the stream's event with this id may be. Only the log can confirm it.
+    /// Position at which the stream's event with this id may be; the caller must check the log.
     pub fn find(&self, stream: u64, id: EventId) -> Option<u64> {
         let hash = self.hash(stream, id);
         self.newer.positions.get(hash).or_else(|| self.older.positions.get(hash))
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(window.find((count - 1) % 3, id(count - 1)), None, "too many bytes ago");
     }
 
-    /// The events after an append expire it, not those after its first event.
+    /// Only events after the whole append make the append expire, not events after its first event.
     #[test]
     fn ids_of_one_append_expire_together() {
         let mut window = RecentEventIds::new(HashSecret::from_seed([1; 16]));

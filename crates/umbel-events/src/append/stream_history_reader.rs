@@ -12,13 +12,13 @@ use crate::types::event::EventId;
 
 /// Reads written events of a stream, whether they are indexed or not.
 pub struct StreamHistoryReader<'a> {
-    /// The store.
+    /// Parts of the store.
     pub components: &'a StoreComponents,
     /// The stream.
     pub stream: &'a str,
-    /// The hash of its name.
+    /// Hash of the stream's name.
     pub hash: u64,
-    /// Its head, including changes that are not indexed yet.
+    /// The stream's head, including changes that are not indexed yet.
     pub head: Option<StreamHead>,
     /// Ids of the newest events.
     pub recent_ids: &'a RecentEventIds,

@@ -18,29 +18,30 @@ use crate::verify::record_damage;
 /// Result of a backup's verification.
 #[derive(Debug, Clone)]
 pub struct BackupVerifyReport {
-    /// Position of its last event; 0 without events.
+    /// Position of the last event in the backup; 0 without events.
     pub through: Position,
     /// Number of backups that finished in the folder.
     pub number: u64,
     /// Number of files of the event log.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of these files.
     pub bytes: u64,
-    /// The damage: file, place, and what is wrong there.
+    /// Every damage found, with its file, place and kind.
     pub damage: Vec<Error>,
 }
 
-/// Whether there is a backup in the folder.
+/// Whether the folder holds a backup.
 pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
     check_path("the backup", folder)?;
     BackupManifest::exists(env, folder)
 }
 
-/// Reads every byte of the backup in `folder` and checks it. The report has the damage of its
-/// files. Damage of its manifest is the error, since nothing can be checked without it.
+/// Reads every byte of the backup in `folder` and checks it. The report lists damage of the
+/// backup's files. Damage of the backup's manifest is returned as an error, since nothing can be
+/// checked without the manifest.
 ///
 /// # Errors
-/// `Invalid` where there is no backup or none finished, and `Backup` for damage of the manifest.
+/// `Invalid` where the folder holds no finished backup, and `Backup` for damage of the manifest.
 /// Failed reads are errors, too, since they do not show whether the files are damaged.
 pub fn verify_backup(
     env: &Env,

@@ -1,4 +1,5 @@
-//! [`CopyThrottle`]: rate limit and progress of a backup, a restore or a check of a backup.
+//! [`CopyThrottle`]: rate limit and progress of a backup, a restore or the verification of a
+//! backup.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ pub struct CopyProgress {
 pub struct CopyOptions<'a> {
     /// Maximum bytes per second that are copied or checked; unlimited if `None`.
     pub bytes_per_second: Option<u64>,
-    /// Time that a backup or a restore waits for another one in its folder, before it fails with
-    /// `Locked`. Zero, the default, does not wait.
+    /// Time that a backup or restore waits for another backup or restore in the same folder, before
+    /// it fails with `Locked`. Zero, the default, does not wait.
     pub lock_wait: Duration,
-    /// Called after each block of at most 1 MiB.
+    /// Callback that is called after each copied or checked block of at most 1 MiB.
     pub progress: Option<&'a mut dyn FnMut(CopyProgress)>,
 }
 
@@ -36,7 +37,7 @@ impl fmt::Debug for CopyOptions<'_> {
     }
 }
 
-/// Limits the rate and reports progress.
+/// Limits the rate of copying or checking, and reports progress.
 pub struct CopyThrottle<'a> {
     options: CopyOptions<'a>,
     clock: Arc<dyn Clock>,
@@ -54,7 +55,7 @@ impl<'a> CopyThrottle<'a> {
         CopyThrottle { options, clock, threads, started, copied: done }
     }
 
-    /// Records that `bytes` bytes were processed, and waits where that was too fast.
+    /// Records that `bytes` bytes were processed, and waits if the rate exceeds the limit.
     pub fn record(&mut self, bytes: u64) {
         self.copied.bytes += bytes;
         if let Some(progress) = &mut self.options.progress {

@@ -9,7 +9,7 @@ use crate::backup::backup_manifest::{BLOCK_BYTES, BackupFile};
 use crate::backup::copy_rate_limit::CopyThrottle;
 use crate::types::error::Result;
 
-/// Creates a folder and its missing parents, with their names durable.
+/// Creates a folder and its missing parents, and makes their names durable.
 pub fn create_directory(env: &Env, folder: &Path) -> Result<()> {
     let mut unsynced = vec![folder];
     let mut above = folder.parent();
@@ -28,9 +28,9 @@ pub fn create_directory(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Extends `file` to `end` bytes with the source's bytes after the first `file.len`, which the
-/// target has. Returns `false`, and writes nothing, where the source differs in the last block
-/// before them.
+/// Extends `file`, which has the source's first `file.len` bytes, to `end` bytes by copying the
+/// source's bytes after them. Returns `false`, and writes nothing, if the last block before the new
+/// bytes differs between the source and the copy.
 pub fn copy_tail(
     (source, target): (&dyn File, &dyn File),
     id: u64,
@@ -76,7 +76,7 @@ pub fn block_checksums(file: &dyn File, id: u64, len: u64) -> Result<Vec<u64>> {
     Ok(sums)
 }
 
-/// Reads a file of a backup, checks every byte, and passes each block on.
+/// Reads a file of a backup, checks every byte, and passes each block to the callback.
 ///
 /// # Errors
 /// `Corruption` with the file's name where it is missing, short or has other bytes.

@@ -2,7 +2,7 @@
 //! earlier backup in the same folder.
 //!
 //! INVARIANT: bytes that the manifest in the folder covers never change. A backup only adds bytes
-//! after them, and removes files only after a manifest without them is durable.
+//! after the covered ones, and removes a file only once a manifest without the file is durable.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -34,14 +34,14 @@ pub mod restore;
 /// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupReport {
-    /// Position of the last event in the backup; 0 without events. All events up to it are
-    /// included.
+    /// Position of the last event in the backup; 0 without events. The backup has every event up to
+    /// this position.
     pub through: Position,
     /// Number of backups that finished in the folder, including this one.
     pub number: u64,
     /// Number of files of the event log in the backup.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of the files in the backup.
     pub bytes: u64,
     /// Files that were created or extended.
     pub copied_files: u64,
@@ -51,12 +51,12 @@ pub struct BackupReport {
 
 /// A chunk to copy.
 struct ChunkCopy {
-    /// Its entry of the manifest. Where the chunk is still being written, its end is set after the
-    /// copy.
+    /// Entry of the chunk in the manifest. If the chunk is still being written, the entry's end is
+    /// set after the copy.
     entry: ChunkEntry,
-    /// Number of its first bytes to copy.
+    /// Length of the prefix of the chunk's file to copy, in bytes.
     len: u64,
-    /// The part that the folder has already, which stays as it is.
+    /// The part of the chunk that the backup's folder has already, which stays unchanged.
     copied: BackupFile,
 }
 
@@ -122,8 +122,8 @@ pub fn backup(
     })
 }
 
-/// Returns an error where the events read may not be durable, and this handle cannot sync them. A
-/// power loss could otherwise take events from the store that the backup has.
+/// Returns an error if the events may not be durable and this handle cannot sync them. Otherwise a
+/// power loss could remove events from the store that the backup already has.
 fn check_log_durable(shared: &StoreInner) -> Result<()> {
     let chunks = shared.log.chunks.all();
     if !shared.read_only || chunks.iter().all(|chunk| chunk.ended.get().is_some()) {
@@ -138,7 +138,7 @@ fn check_log_durable(shared: &StoreInner) -> Result<()> {
 }
 
 impl BackupJob<'_> {
-    /// Returns the chunk manifest, and of each chunk the durable part with events.
+    /// Returns the chunk manifest, and the durable part of each chunk that has events.
     fn plan(shared: &StoreInner) -> (ChunkManifest, Vec<ChunkCopy>) {
         let durable = shared.log.durable();
         // In this order: a chunk is in the manifest before it is in the list.
@@ -169,11 +169,11 @@ impl BackupJob<'_> {
         (chunk_manifest, wanted)
     }
 
-    /// Finds the parts that the folder has already.
+    /// Finds the parts of chunks that the backup's folder has already.
     ///
     /// # Errors
-    /// `Invalid` where it has events that this store lacks: it is the backup of another copy of the
-    /// store.
+    /// `Invalid` if the folder has events that this store lacks, so that the backup is of another
+    /// copy of the store.
     fn match_existing(&self, mut wanted: Vec<ChunkCopy>) -> Result<Vec<ChunkCopy>> {
         let end = |wanted: &ChunkCopy| match (wanted.entry.scavenged, wanted.entry.ended) {
             (Some(_), Some(ended)) => ended.file_bytes(),
@@ -222,15 +222,15 @@ impl BackupJob<'_> {
         chunk_directory(self.target).join(&file.name)
     }
 
-    /// Whether the folder has all of a file that the manifest lists, as far as its length shows.
+    /// Whether the folder has a file that the manifest lists in full length.
     fn is_complete(&self, file: &BackupFile) -> Result<bool> {
         let path = self.path(file);
         let files = &self.env.files;
         Ok(files.exists(&path)? && files.open(&path, Access::Read)?.len()? >= file.len)
     }
 
-    /// Truncates a file to its length in the manifest. No finished backup wrote the rest, and a
-    /// scavenged chunk is valid only with its own length.
+    /// Truncates a file to its length in the manifest. No finished backup wrote the bytes after
+    /// that length, and a scavenged chunk is valid only with its exact length.
     fn truncate_to_manifest(&self, held: &BackupFile) -> Result<()> {
         let (path, files) = (self.path(held), &self.env.files);
         if files.open(&path, Access::Read)?.len()? > held.len {
@@ -274,7 +274,7 @@ impl BackupJob<'_> {
         Ok(is_whole)
     }
 
-    /// Copies the new part of a chunk, makes it durable and reads it.
+    /// Copies the new part of a chunk, makes the copy durable and verifies it.
     fn copy_chunk(&self, wanted: &mut ChunkCopy, pace: &mut CopyThrottle<'_>) -> Result<()> {
         let path = self.path(&wanted.copied);
         let is_new = wanted.copied.len == 0;
@@ -320,8 +320,8 @@ impl BackupJob<'_> {
         chunk_directory(&self.shared.folder).join(name)
     }
 
-    /// Reads every record of a copy, so that damage of the log is not backed up unnoticed. Where
-    /// the chunk is still being written, sets its end in the backup.
+    /// Reads every record of a copy, so that damage of the log is not backed up unnoticed. If the
+    /// chunk is still being written, sets the chunk's end in the backup.
     fn verify_copy(&self, wanted: &mut ChunkCopy) -> Result<()> {
         if let Some(scavenged) = &wanted.entry.scavenged {
             let file = self.env.files.open(&self.path(&wanted.copied), Access::Read)?;
@@ -348,7 +348,7 @@ impl BackupJob<'_> {
         Ok(())
     }
 
-    /// Attributes damage of a new copy to the source file.
+    /// Changes an error about a new copy so that it names the source file.
     fn blame_source(&self, wanted: &ChunkCopy, error: Error) -> Error {
         match error {
             Error::Store(umbel::Error::Corruption { offset, reason, .. }) => {
@@ -372,8 +372,8 @@ fn chunk_end(&ChunkScan { outcome, last_event, .. }: &ChunkScan) -> ChunkEnd {
     }
 }
 
-/// Returns an error where no backup of the store in `folder` can be made in `target`, as far as
-/// this shows without opening the store.
+/// Returns an error if no backup of the store in `folder` can be made in `target`; checks only what
+/// is possible without opening the store.
 ///
 /// # Errors
 /// - A path is empty, the target is in the store's folder, or the target holds something that no
@@ -397,7 +397,7 @@ pub fn check_backup_target(env: &Env, folder: &Path, target: &Path) -> Result<()
 }
 
 /// Prepares the directory for a backup of the store, and locks it. Returns the environment of the
-/// open directory, and its manifest.
+/// open directory, and the manifest of the backup.
 fn prepare_target(
     shared: &StoreInner,
     target: &Path,
@@ -441,7 +441,7 @@ fn prepare_target(
     Ok((env, lock, manifest))
 }
 
-/// Present path of the store's directory, as far as the system knows it.
+/// Present path of the store's directory, if the operating system can tell.
 fn store_directory(shared: &StoreInner) -> Result<PathBuf> {
     Ok(match shared.env.files.directory_location()? {
         DirectoryLocation::Moved { path: Some(now) } => now,
@@ -471,8 +471,8 @@ fn check_empty(env: &Env, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes files of chunks that the manifest does not name. A file that stays only costs disk
-/// space.
+/// Removes files of chunks that the manifest does not name. A file that cannot be removed only
+/// costs disk space.
 fn remove_obsolete(env: &Env, target: &Path, manifest: &BackupManifest) {
     let folder = chunk_directory(target);
     let Ok(entries) = env.files.read_dir(&folder) else { return };

@@ -1,7 +1,7 @@
 //! Restore of a store from a backup into a folder of its own.
 //!
-//! The chunk manifest is written last. Before that, the folder is no store; a marker identifies it
-//! and lets the same restore resume.
+//! The chunk manifest is written last. Before the chunk manifest is written, the folder is no
+//! store. A marker file says which backup is being restored, so that the same restore can resume.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct RestoreReport {
     pub through: Position,
     /// Number of files of the event log.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of these files.
     pub bytes: u64,
 }
 
@@ -95,7 +95,7 @@ pub fn restore(
     Ok(report)
 }
 
-/// Blocks backups into the folder meanwhile, where it is writable.
+/// Locks the backup's folder against new backups during the restore, if the folder is writable.
 fn lock_backup(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn Lock>>> {
     match env.lock(&backup.join("LOCK"), lock_wait) {
         Ok(lock) => Ok(Some(lock)),
@@ -109,9 +109,9 @@ fn lock_backup(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<B
     }
 }
 
-/// Returns the manifest of the restored store, which is a copy with its own instance id. New events
-/// get positions far above those of the backup. So they do not reuse positions of the original's
-/// events after the backup.
+/// Returns the chunk manifest of the restored store, which gets its own instance id. New events get
+/// positions far above those of the backup. So new events do not reuse positions of events that the
+/// original store got after the backup.
 fn restored_manifest(env: &Env, manifest: &BackupManifest) -> Result<ChunkManifest> {
     let mut chunk_manifest = manifest.chunk_manifest.clone();
     chunk_manifest.instance = env.entropy.id()?;
@@ -134,8 +134,8 @@ fn marker_bytes(manifest: &BackupManifest) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns an error where nothing can be restored into the folder. Returns whether everything is
-/// complete but the last step.
+/// Returns an error if the backup cannot be restored into the folder. Returns whether the restore
+/// is complete except for its last step.
 fn check_target(
     env: &Env,
     (target, given): (&Path, &Path),

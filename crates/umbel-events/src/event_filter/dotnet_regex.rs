@@ -1,14 +1,14 @@
 //! Translation of .NET regular expressions, in which users of event stores write their filters, to
-//! those of `fancy-regex`. `docs/reference/event-store.md` lists what is kept, translated and
-//! refused. The engine reports syntax that neither dialect has.
+//! expressions of `fancy-regex`. `docs/reference/event-store.md` lists which syntax is kept,
+//! translated and refused. The regex engine reports syntax that neither dialect has.
 
 use std::ops::Range;
 use std::str::Chars;
 
 use crate::event_filter::regex_complexity::{GroupKind, PrecedingItem, RegexComplexity};
 
-/// The end of the text, or before a line feed that ends it. Only whether there is a match is
-/// evaluated, so the match may include the line feed.
+/// Matches at the end of the text, or before a line feed that ends the text. The match may include
+/// the line feed, since only the existence of a match is evaluated.
 const END_OF_TEXT: &str = r"(?:\n?\z)";
 
 /// An expression in the engine's dialect.
@@ -16,7 +16,7 @@ const END_OF_TEXT: &str = r"(?:\n?\z)";
 pub struct Translation {
     /// The translated expression.
     pub text: String,
-    /// Offsets in the translation and in the source, at each point where they diverge.
+    /// Pairs of offsets in the translation and in the source, one at each point where they diverge.
     source_map: Vec<(usize, usize)>,
     /// Maximum number of parts that the engine compiles one by one.
     pub parts: u64,
@@ -132,8 +132,8 @@ struct Translator<'a> {
     complexity: RegexComplexity,
 }
 
-/// Length of the repetition at the start of a text, with its minimum and maximum. Any other brace
-/// is literal.
+/// Length of the repetition `{m,n}` at the start of a text, with its minimum and maximum. A brace
+/// that begins no repetition is literal.
 fn parse_quantifier(text: &str) -> Option<(usize, u64, u64)> {
     let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
     let (min, max) = inner.split_once(',').unwrap_or((inner, inner));
@@ -184,7 +184,7 @@ impl<'a> Translator<'a> {
         Err(SyntaxError { offset: at, reason: why.into() })
     }
 
-    /// Translates a backslash and its operand.
+    /// Translates a backslash and the escape after it.
     fn translate_escape(&mut self, in_class: bool) -> Result<(), SyntaxError> {
         let Some(escaped) = self.chars().nth(1) else {
             return self.syntax_error(self.offset, "nothing follows the backslash");
@@ -239,8 +239,8 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// Translates a class, from its bracket to the closing one. Brackets and doubled operators in
-    /// it are literal, except for a class that is subtracted at the end.
+    /// Translates a character class, from its opening to its closing bracket. Inner brackets and
+    /// doubled operators are literal, except for a class that is subtracted at the end.
     fn translate_class(&mut self) -> Result<(), SyntaxError> {
         let began = self.offset;
         self.copy(1);
@@ -342,7 +342,8 @@ impl<'a> Translator<'a> {
         Ok(())
     }
 
-    /// Translates options, for the rest of the enclosing group or for a group of their own.
+    /// Translates inline options, which hold for the rest of the enclosing group or for a group of
+    /// their own.
     fn translate_options(&mut self) -> Result<(), SyntaxError> {
         let mut is_on = true;
         for (offset, letter) in self.rest().char_indices().skip(2) {

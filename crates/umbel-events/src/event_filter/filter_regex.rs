@@ -8,7 +8,7 @@ use crate::limits::{
 };
 use crate::types::error::{Error, Result, shorten};
 
-/// Maximum instructions of an expression with look-arounds.
+/// Maximum number of compiled instructions of an expression with look-arounds.
 const INSTRUCTIONS_MAX: usize = EXPRESSION_COMPILED_BYTES_MAX / 32;
 /// Bytes of the engine's cache of states that it computes while it runs, for all parts of an
 /// expression together, and the least for one part.
@@ -55,7 +55,7 @@ impl FilterRegex {
         Ok(FilterRegex { source: source.to_string(), matcher })
     }
 
-    /// Prefix that a name needs, where the expression requires nothing else.
+    /// Prefix that a matching name needs, if the expression requires only a prefix.
     pub fn prefix(&self) -> Option<&str> {
         match &self.matcher {
             Matcher::Prefix(prefix) => Some(prefix),
@@ -130,7 +130,7 @@ fn is_too_large(error: &CompileError) -> bool {
     }
 }
 
-/// The engine's error, in one line.
+/// The regex engine's error, in one line.
 fn compile_error_text(error: &CompileError) -> String {
     match error {
         error if is_too_large(error) => format!(
@@ -150,7 +150,7 @@ fn compile_error_text(error: &CompileError) -> String {
     }
 }
 
-/// Prefix that the expression requires, where it requires nothing else.
+/// Prefix that the expression requires, if it requires only a prefix.
 fn plain_prefix(source: &str) -> Option<String> {
     let rest = source.strip_prefix('^')?;
     // A suffix that may match anything, including nothing, adds no condition.

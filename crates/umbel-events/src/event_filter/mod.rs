@@ -11,8 +11,9 @@ pub mod dotnet_regex;
 pub mod filter_regex;
 pub mod regex_complexity;
 
-/// Streams that no filter passes. The store and persistent subscriptions to all events write them
-/// for themselves. They would wake consumers of filtered events with their own progress.
+/// One of the streams that no filter passes, which the store and persistent subscriptions to all
+/// events write for themselves. If a filter passed such streams, consumers of filtered events would
+/// be woken by their own progress.
 const EPOCH_STREAM: &str = "$epoch-information";
 const ALL_GROUP_PREFIX: &str = "$persistentsubscription-$all::";
 const ALL_GROUP_SUFFIXES: [&str; 2] = ["-checkpoint", "-parked"];
@@ -20,9 +21,10 @@ const ALL_GROUP_SUFFIXES: [&str; 2] = ["-checkpoint", "-parked"];
 /// Selects events whose stream's name, or whose type, begins with a prefix or matches a regular
 /// expression.
 ///
-/// Expressions use the .NET dialect, including look-ahead and look-behind. The differences are in
-/// `docs/reference/event-store.md`. Streams that no client writes itself pass no filter:
-/// `$epoch-information`, and `$persistentsubscription-$all::…-checkpoint` and `-parked`.
+/// Expressions use the .NET dialect, including look-ahead and look-behind.
+/// `docs/reference/event-store.md` lists the differences from .NET. Streams that no client writes
+/// itself pass no filter: `$epoch-information`, and `$persistentsubscription-$all::…-checkpoint`
+/// and `-parked`.
 #[derive(Debug)]
 pub struct EventFilter {
     subject: FilterSubject,
@@ -45,7 +47,8 @@ impl EventFilter {
     /// Passes events whose stream's name begins with one of these prefixes.
     ///
     /// # Errors
-    /// `Invalid` if there are no prefixes or too many, or if one is empty or longer than any name.
+    /// `Invalid` if there are no prefixes or too many, or if a prefix is empty or longer than any
+    /// name can be.
     pub fn stream_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
         EventFilter::new(FilterSubject::Stream, FilterRule::Prefixes(PrefixSet::new(prefixes)?))
     }
@@ -53,7 +56,7 @@ impl EventFilter {
     /// Passes events whose type begins with one of these prefixes.
     ///
     /// # Errors
-    /// As [`EventFilter::stream_prefixes`].
+    /// The same as [`EventFilter::stream_prefixes`].
     pub fn type_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
         EventFilter::new(FilterSubject::EventType, FilterRule::Prefixes(PrefixSet::new(prefixes)?))
     }
@@ -61,7 +64,8 @@ impl EventFilter {
     /// Passes events whose stream's name matches the expression.
     ///
     /// # Errors
-    /// `Invalid` where the expression is malformed, with the place, too long or too large.
+    /// `Invalid` where the expression is too long, too large, or malformed; for a malformed one
+    /// with the place.
     pub fn stream_regex(expression: &str) -> Result<Arc<EventFilter>> {
         EventFilter::new(
             FilterSubject::Stream,
@@ -72,7 +76,7 @@ impl EventFilter {
     /// Passes events whose type matches the expression.
     ///
     /// # Errors
-    /// As [`EventFilter::stream_regex`].
+    /// The same as [`EventFilter::stream_regex`].
     pub fn type_regex(expression: &str) -> Result<Arc<EventFilter>> {
         EventFilter::new(
             FilterSubject::EventType,
@@ -103,7 +107,7 @@ impl EventFilter {
         }
     }
 
-    /// Whether a name passes, without regard to hidden streams.
+    /// Whether a name passes the filter, without the check for hidden streams.
     pub(crate) fn matches(&self, name: &str) -> Result<bool> {
         match &self.rule {
             FilterRule::Prefixes(prefixes) => Ok(prefixes.matches(name)),
@@ -111,7 +115,7 @@ impl EventFilter {
         }
     }
 
-    /// Whether the filter examines types, which are few.
+    /// Whether the filter examines types, of which a store has few.
     pub(crate) fn is_by_type(&self) -> bool {
         self.subject == FilterSubject::EventType
     }
@@ -154,12 +158,12 @@ impl EventFilter {
 pub enum ContainingViews<'a> {
     /// Views of these categories.
     Categories(Vec<&'a str>),
-    /// Views of the types that begin with one of these prefixes and pass the filter. None of the
-    /// prefixes begins with another.
+    /// Views of the types that begin with one of these prefixes and pass the filter. No prefix in
+    /// the list begins with another.
     Types(Vec<&'a str>),
 }
 
-/// Whether all filters hide the events of a stream.
+/// Whether no filter passes the events of this stream.
 pub fn is_hidden(stream: &str) -> bool {
     stream.starts_with('$')
         && (stream == EPOCH_STREAM
@@ -171,8 +175,8 @@ pub fn is_hidden(stream: &str) -> bool {
 /// Set of name prefixes.
 ///
 /// INVARIANT: the prefixes are sorted, and none begins with another. So only the last prefix that
-/// does not sort after a name can be its prefix. The reason: every string between a prefix and a
-/// name with that prefix has the prefix, too.
+/// does not sort after a name can begin the name. Every string between a prefix and a name with
+/// that prefix has the prefix, too.
 #[derive(Debug, PartialEq, Eq)]
 struct PrefixSet(Vec<Box<str>>);
 

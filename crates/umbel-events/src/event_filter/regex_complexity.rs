@@ -1,16 +1,17 @@
-//! [`RegexComplexity`]: bounds the repetition in an expression where the engine does not.
+//! [`RegexComplexity`]: bounds the repetitions in an expression that the regex engine does not
+//! bound.
 
 use crate::limits::{EXPRESSION_LOOKS_MAX, EXPRESSION_PARTS_MAX, EXPRESSION_REPETITIONS_MAX};
 
-/// Amount of repetition. The engine counts its steps back; this bounds repetition that takes no
-/// such step.
+/// Amount of repetition in an expression. The regex engine counts its backtracking steps;
+/// `RegexComplexity` bounds repetition that takes no such step.
 #[derive(Debug, Default)]
 pub struct RegexComplexity {
     /// Costs of the enclosing groups so far, and the kind of the group in each.
     enclosing: Vec<(RepetitionCost, GroupKind)>,
     /// Cost of this group so far.
     current: RepetitionCost,
-    /// Cost of the item that a repetition would repeat.
+    /// Cost of the preceding item, which a repetition would repeat.
     last: RepetitionCost,
     /// Kind of the preceding item.
     pub preceding: PrecedingItem,

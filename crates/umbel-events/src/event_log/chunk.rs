@@ -1,4 +1,4 @@
-//! [`Chunk`]: one file of the event log as readers see it, and [`ChunkList`]: all of them.
+//! [`Chunk`]: one file of the event log as readers see it, and [`ChunkList`]: all chunks.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::event_log::scavenged_chunk::{self, PositionMap};
 
 /// Maximum number of chunk files that are open for reading at the same time.
 const OPEN_FILES_MAX: usize = 128;
-/// Minimum distance of known offsets.
+/// Minimum distance between two known offsets, in bytes.
 const OFFSET_SPACING_BYTES: u64 = 1 << 20;
 /// Offset of a chunk's first event.
 pub const FIRST_EVENT_OFFSET: u64 = HEADER_BYTES + RECORD_HEADER_BYTES as u64;
@@ -25,33 +25,34 @@ pub const FIRST_EVENT_OFFSET: u64 = HEADER_BYTES + RECORD_HEADER_BYTES as u64;
 /// One file of the event log.
 #[derive(Debug)]
 pub struct Chunk {
-    /// Its id.
+    /// Id of the chunk.
     pub id: u64,
-    /// Position of its file's first byte.
+    /// Position of the first byte of the chunk's file.
     pub start: u64,
     /// Positions from `start + capacity` on belong to later chunks.
     pub capacity: u64,
-    /// Random key. It differs from that of the same chunk in a copy of the store that diverged.
+    /// Random key. The same chunk in a copy of the store that diverged has another key.
     pub key: u64,
-    /// Its current file, where a scavenge rewrote it.
+    /// The chunk's current file, if a scavenge rewrote the chunk.
     pub scavenged: Option<ScavengedFile>,
-    /// Path of its file.
+    /// Path of the chunk's file.
     pub path: PathBuf,
-    /// Offset after the last append.
+    /// Offset in the file after the last append.
     end: AtomicU64,
     /// Offset of the last event; 0 without events.
     last_event: AtomicU64,
-    /// Its end, once it is not written any more.
+    /// End of the chunk, once nothing is appended to it any more.
     pub ended: OnceLock<ChunkEnd>,
     /// Write progress, while this process writes the chunk or has to sync it.
     progress: Weak<LogProgress>,
     file: Mutex<Option<Arc<dyn File>>>,
-    /// Whether another chunk replaced it and its file is removed. The file stays open while it is
-    /// read.
+    /// Whether another chunk replaced this chunk and the file is removed. The file stays open while
+    /// readers use it.
     is_retired: AtomicBool,
     /// Offsets of events in a rewritten file.
     position_map: Mutex<Option<Arc<PositionMap>>>,
-    /// Offsets of events, ascending. A reader reached each by a scan from the one before.
+    /// Offsets of events, ascending. A reader reached each of these offsets by a scan from the one
+    /// before it.
     known_offsets: Mutex<Vec<u64>>,
 }
 
@@ -78,18 +79,18 @@ impl Chunk {
         }
     }
 
-    /// Last offset at or before this one that is known to begin an event.
+    /// Last offset, at or before `offset`, at which an event is known to begin.
     pub fn known_offset_before(&self, offset: u64) -> u64 {
         let marks = self.known_offsets.lock().ignore_poison();
         let before = marks.partition_point(|mark| *mark <= offset).checked_sub(1);
         before.map_or(FIRST_EVENT_OFFSET, |index| marks[index])
     }
 
-    /// Records that an event begins at this offset, where it is far enough after the last known
+    /// Records that an event begins at `offset`, if `offset` is far enough after the last known
     /// offset.
     ///
-    /// REQUIRES: a scan reached it from a known offset or from the first event. Bytes inside an
-    /// event may look like the beginning of one.
+    /// REQUIRES: a scan from a known offset or from the first event reached `offset`. Bytes inside
+    /// an event may look like the beginning of one.
     pub fn record_offset(&self, offset: u64) {
         let mut marks = self.known_offsets.lock().ignore_poison();
         if offset >= marks.last().map_or(FIRST_EVENT_OFFSET, |last| *last) + OFFSET_SPACING_BYTES {
@@ -102,38 +103,39 @@ impl Chunk {
         Chunk { progress: Arc::downgrade(progress), ..Chunk::new(folder, entry) }
     }
 
-    /// Creates a chunk that a writer of another process may have open, as far as the entry says.
+    /// Creates a chunk from its manifest entry; a writer in another process may have the chunk
+    /// open.
     pub fn open_in_other_process(folder: &Path, entry: &ChunkEntry) -> Chunk {
         Chunk { ended: OnceLock::new(), ..Chunk::new(folder, entry) }
     }
 
-    /// Version of its current file.
+    /// Version of the chunk's current file.
     pub fn version(&self) -> u64 {
         self.scavenged.map_or(0, |scavenged| scavenged.version)
     }
 
-    /// Length of its file, as far as it is written.
+    /// Length of the written part of the chunk's file.
     pub fn file_bytes(&self) -> u64 {
         self.scavenged.map_or(self.end(), |scavenged| scavenged.file_bytes)
     }
 
-    /// Offset in its file at which its first event begins, if it has one.
+    /// Offset in the file at which the chunk's first event begins, if the chunk has an event.
     pub fn first_offset(&self) -> u64 {
         if self.scavenged.is_some() { scavenged_chunk::HEADER_BYTES } else { FIRST_EVENT_OFFSET }
     }
 
-    /// Position of its first event. REQUIRES: it has one.
+    /// Position of the chunk's first event. REQUIRES: the chunk has an event.
     pub fn first_position(&self) -> u64 {
         self.start + self.scavenged.map_or(FIRST_EVENT_OFFSET, |scavenged| scavenged.first_event)
     }
 
-    /// Offset after its last append.
+    /// Offset in the file after the last append.
     pub fn end(&self) -> u64 {
         self.end.load(Ordering::Acquire)
     }
 
     /// Offset up to which the file can be read by a reader of the event at `offset`. Events that
-    /// are buffered in memory are written first where the reader needs them.
+    /// are only in memory are written to the file first, if the reader needs them.
     ///
     /// # Errors
     /// A failed write.
@@ -145,11 +147,11 @@ impl Chunk {
         Ok(self.end().min(progress.written()))
     }
 
-    /// Fills `buffer` from `offset` on: from memory where it has the bytes as part of the last
-    /// write, or from the file.
+    /// Fills `buffer` with the bytes from `offset` on: from memory if the last write's buffer has
+    /// the bytes, otherwise from the file.
     ///
     /// # Errors
-    /// A failed read, or a file that ends before.
+    /// A failed read, or a file that ends before the buffer is full.
     pub fn read(&self, file: &dyn File, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self.progress.upgrade() {
             Some(progress) if progress.read_recent(buffer, offset) => Ok(()),
@@ -157,7 +159,7 @@ impl Chunk {
         }
     }
 
-    /// Distance of its last event from its start; `None` where it has none.
+    /// Distance of the chunk's last event from the chunk's start; `None` without events.
     pub fn last_event(&self) -> Option<u64> {
         Some(self.last_event.load(Ordering::Acquire)).filter(|offset| *offset > 0)
     }
@@ -181,7 +183,8 @@ pub struct ChunkList {
     env: Env,
     chunks: RwLock<Arc<Vec<Arc<Chunk>>>>,
     open: Mutex<VecDeque<Arc<Chunk>>>,
-    /// Whether a writer of another process may remove files.
+    /// Whether the store is open for reading only, so that a writer in another process may remove
+    /// files.
     is_read_only: bool,
 }
 
@@ -219,7 +222,7 @@ impl ChunkList {
         *chunks = Arc::new(replaced);
     }
 
-    /// Keeps the file of a chunk that will be removed open for its present readers, and no longer.
+    /// Keeps the file of a chunk, which will be removed, open until its present readers are done.
     ///
     /// REQUIRES: another chunk has replaced it.
     pub fn retire(&self, chunk: &Arc<Chunk>) -> Result<()> {
@@ -245,7 +248,7 @@ impl ChunkList {
         Ok(points)
     }
 
-    /// Removes chunks that `keep` rejects, which must hold nothing.
+    /// Removes chunks that `keep` rejects. REQUIRES: these chunks hold no events.
     pub fn retain(&self, keep: impl Fn(&Chunk) -> bool) {
         let mut chunks = self.chunks.write().ignore_poison();
         let kept: Vec<_> = chunks.iter().filter(|chunk| keep(chunk)).cloned().collect();
@@ -260,8 +263,8 @@ impl ChunkList {
         (position < chunk.start + chunk.capacity).then(|| Arc::clone(chunk))
     }
 
-    /// Returns the approximate bytes of the events from one position up to another in the files.
-    /// Stops counting at `enough`.
+    /// Returns the approximate bytes that the events from one position up to another take in the
+    /// files. Stops counting at `enough`.
     pub fn bytes_between(&self, from: u64, through: u64, enough: u64) -> u64 {
         let chunks = self.all();
         let first = chunks.partition_point(|chunk| chunk.start + chunk.capacity <= from);

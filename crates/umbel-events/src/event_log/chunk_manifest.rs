@@ -1,6 +1,6 @@
 //! [`ChunkManifest`]: the file that lists the chunks of the event log.
 //!
-//! FORMAT: `docs/formats/event-log.md`. It is replaced as a whole.
+//! FORMAT: `docs/formats/event-log.md`. Each change replaces the file as a whole.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ const VERSION: u8 = 4;
 /// Maximum length of a chunk manifest; it bounds the memory that a damaged length can request.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// End of a chunk that is not written any more.
+/// End of a chunk to which nothing is appended any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEnd {
     /// Offset after its last append.
     pub end: u64,
-    /// Offset of its last event; 0 where it has none.
+    /// Offset of the chunk's last event; 0 without events.
     pub last_event: u64,
-    /// Proof of its end record, where it has one. A chunk that was in use when the process died has
-    /// none.
+    /// Proof of the chunk's end record, if the chunk has one. A chunk that was in use when the
+    /// process died has no end record.
     pub seal: Option<Seal>,
 }
 
@@ -34,7 +34,7 @@ impl ChunkEnd {
     /// End of a chunk without events.
     pub const EMPTY: ChunkEnd = ChunkEnd { end: HEADER_BYTES, last_event: 0, seal: None };
 
-    /// Minimum length of its file.
+    /// Minimum length of the chunk's file.
     pub fn file_bytes(&self) -> u64 {
         self.seal.map_or(self.end, |sealed| sealed.len)
     }
@@ -43,40 +43,40 @@ impl ChunkEnd {
 /// File of a chunk that a scavenge rewrote without the removed events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScavengedFile {
-    /// Version of the chunk's file; 0 is the one that was appended to.
+    /// Version of the chunk's file; version 0 is the file to which events were appended.
     pub version: u64,
-    /// Version of the file from which this one was made.
+    /// Version of the file that the scavenge rewrote into this file.
     pub source_version: u64,
-    /// Length of its file.
+    /// Length of the file.
     pub file_bytes: u64,
-    /// Checksum of its file.
+    /// Checksum of the file.
     pub checksum: u64,
-    /// Position of its first event, as a distance from the chunk's start; 0 where it has none.
+    /// Position of the first event, as a distance from the chunk's start; 0 without events.
     pub first_event: u64,
-    /// Position of its last event, likewise.
+    /// Position of the last event, as a distance from the chunk's start; 0 without events.
     pub last_event: u64,
 }
 
 /// One chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEntry {
-    /// Its id, which no other chunk ever gets.
+    /// Id of the chunk, which no other chunk ever gets.
     pub id: u64,
-    /// Position of its file's first byte.
+    /// Position of the first byte of the chunk's file.
     pub start: u64,
     /// Positions from `start + capacity` on belong to later chunks.
     pub capacity: u64,
-    /// Random number that it got when it was made. Copies of a store that diverged have chunks with
-    /// the same ids and positions, but with other keys.
+    /// Random number that the chunk got at its creation. Copies of a store that diverged have
+    /// chunks with the same ids and positions, but with different keys.
     pub key: u64,
-    /// Its end; `None` as long as it may be written.
+    /// End of the chunk; `None` as long as events may be appended to it.
     pub ended: Option<ChunkEnd>,
-    /// Its current file, where a scavenge rewrote it.
+    /// The chunk's current file, if a scavenge rewrote the chunk.
     pub scavenged: Option<ScavengedFile>,
 }
 
 impl ChunkEntry {
-    /// Returns the path of the chunk's file in the store of this folder.
+    /// Returns the path of the chunk's file in the store in `folder`.
     pub fn path(&self, folder: &Path) -> PathBuf {
         chunk_version_path(folder, self.id, self.scavenged.map_or(0, |scavenged| scavenged.version))
     }
@@ -156,19 +156,20 @@ impl ScavengedFile {
 /// The chunks of a store, by position.
 #[derive(Debug, Clone)]
 pub struct ChunkManifest {
-    /// Seed of the hashes of names. Other files contain it or values derived from it, which shows
-    /// that they belong to this store.
+    /// Seed of the hashes of names. Other files contain the seed or values derived from it, which
+    /// show that the files belong to this store.
     pub seed: [u8; 16],
     /// Random id of this copy of the store, made with the store and with each restore. All zeros in
     /// a store of an earlier version.
     pub instance: [u8; 16],
     /// Number of chunk manifests written.
     pub generation: u64,
-    /// The file on disk, which an open store has written or found; `None` for any other manifest.
+    /// The file on disk that an open store wrote or read; `None` for a manifest that no open store
+    /// uses.
     pub root: Option<Arc<AtomicFile>>,
     /// Id of the next chunk.
     pub next_id: u64,
-    /// Position of the next chunk's first byte: no event ever had a position as high.
+    /// Position of the next chunk's first byte; no event ever had this position or a higher one.
     pub next_start: u64,
     /// Start of the chunk at which an unfinished scavenge resumes; 0 without one.
     pub scavenge_from: u64,
@@ -210,7 +211,7 @@ impl ChunkManifest {
         env.files.exists(&folder.join(MANIFEST_NAME))
     }
 
-    /// Returns the bytes of its file.
+    /// Returns the bytes of the manifest's file.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         out.push(VERSION);
@@ -267,7 +268,7 @@ impl ChunkManifest {
     /// Decodes the manifest of a file.
     ///
     /// # Errors
-    /// The damage of its bytes, and its place.
+    /// Damaged bytes, with their place in the file.
     pub fn decode(bytes: &[u8], path: &Path) -> Result<ChunkManifest> {
         let corrupt = |offset: u64, reason: &str| Error::corruption(path, offset, reason);
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
@@ -297,8 +298,8 @@ impl ChunkManifest {
         ChunkManifest::read_file(&*env.files.open(&path, Access::Read)?, &path)
     }
 
-    /// Reads the manifest for the store's writer; otherwise as [`ChunkManifest::read`].
-    /// [`ChunkManifest::write`] replaces this file and no other.
+    /// Like [`ChunkManifest::read`], for the store's writer: [`ChunkManifest::write`] will replace
+    /// only the file that was read here.
     pub fn read_for_writer(
         env: &Env,
         folder: &Path,
@@ -325,7 +326,7 @@ impl ChunkManifest {
         ChunkManifest::decode(&bytes, path)
     }
 
-    /// Returns the manifest's file in `folder`, which has not been read yet.
+    /// Returns a handle of the manifest's file in `folder`, without reading the file.
     pub fn atomic_file(env: &Env, folder: &Path) -> Arc<AtomicFile> {
         Arc::new(AtomicFile::new(Arc::clone(&env.files), folder.join(MANIFEST_NAME)))
     }
@@ -336,7 +337,7 @@ impl ChunkManifest {
     /// REQUIRES: the names of all chunks in it are durable.
     ///
     /// # Errors
-    /// - `Replaced`, without a change, where the manifest there is not the one that this writer
+    /// - `Replaced`, without a change, if the manifest in `folder` is not the one that this writer
     ///   read or wrote last.
     /// - A failed call.
     pub fn write(&mut self, env: &Env, folder: &Path) -> Result<()> {
@@ -364,13 +365,14 @@ impl ChunkManifest {
         Ok(file)
     }
 
-    /// Last generation whose readers may know a file that this manifest does not name.
+    /// Last generation of the manifest whose readers may know a file that this manifest does not
+    /// name.
     pub fn previous_generation(&self) -> u64 {
         self.generation.saturating_sub(1)
     }
 
-    /// Continues after the ids and positions of another manifest, which may or may not be the one
-    /// on disk.
+    /// Makes new chunks use ids and positions after those of `other`, a manifest that may or may
+    /// not be on disk.
     pub fn skip_past(&mut self, other: &ChunkManifest) {
         self.generation = other.generation;
         (self.next_id, self.next_start) = (other.next_id, other.next_start);
@@ -381,7 +383,8 @@ impl ChunkManifest {
         self.chunks.last()
     }
 
-    /// Returns the chunks without a recorded end, all of which come last. `folder` is the store's.
+    /// Returns the chunks without a recorded end, which are the last ones. `folder` is the store's
+    /// folder.
     pub fn open_chunks(&self, folder: &Path) -> Result<&[ChunkEntry]> {
         let from = self.chunks.iter().position(|entry| entry.ended.is_none());
         let open = from.map_or(&[][..], |from| &self.chunks[from..]);
@@ -414,8 +417,8 @@ impl ChunkManifest {
         self.chunks.binary_search_by_key(&id, id_of).ok()
     }
 
-    /// Removes the chunks that have ended and hold nothing, and returns their ids. Their files are
-    /// removed once a manifest without them is written.
+    /// Removes the chunks that have ended and hold no events, and returns their ids. The caller
+    /// removes the files of these chunks once a manifest without the chunks is written.
     pub fn remove_empty(&mut self) -> Vec<u64> {
         let is_empty = |entry: &ChunkEntry| {
             entry.scavenged.is_none() && entry.ended.is_some_and(|ended| ended.last_event == 0)
@@ -448,7 +451,7 @@ impl ChunkManifest {
     }
 }
 
-/// Puts the new manifest in the place of the old one.
+/// Renames the new manifest over the old one.
 fn rename_new(env: &Env, folder: &Path) -> Result<()> {
     env.files.rename(&folder.join(NEW_MANIFEST_NAME), &folder.join(MANIFEST_NAME))?;
     env.files.sync_dir(folder)
@@ -464,8 +467,8 @@ pub fn fuzz(body: &[u8]) {
     let _ = ChunkManifest::decode(body, Path::new(MANIFEST_NAME));
 }
 
-/// Returns the key of a chunk of an earlier version, which stored none. It is the same in every
-/// copy of the store with this seed.
+/// Returns the key of a chunk of an earlier version of Umbel, which stored no keys. The key is the
+/// same in every copy of the store with this seed.
 pub fn legacy_chunk_key(seed: &[u8; 16], id: u64) -> u64 {
     checksum(id, 0, seed)
 }
@@ -475,12 +478,12 @@ pub fn chunk_directory(folder: &Path) -> PathBuf {
     folder.join("log")
 }
 
-/// Returns the path of a chunk's first file, which was appended to.
+/// Returns the path of a chunk's first file, to which events were appended.
 pub fn chunk_path(folder: &Path, id: u64) -> PathBuf {
     chunk_version_path(folder, id, 0)
 }
 
-/// Returns the path of a chunk's file; version 0 is the one that was appended to.
+/// Returns the path of a chunk's file; version 0 is the file to which events were appended.
 pub fn chunk_version_path(folder: &Path, id: u64, version: u64) -> PathBuf {
     let name = match version {
         0 => format!("{id:08}.chunk"),
@@ -501,7 +504,7 @@ pub fn parse_chunk_name(name: &str) -> Option<(u64, u64)> {
 }
 
 /// Returns the error for a missing chunk file that the manifest on disk does not name: the writer
-/// removed it after the reader read the manifest. `None` where the manifest names it.
+/// removed it after the reader read the manifest. `None` if the manifest names the file.
 pub fn removed_file_error(env: &Env, path: &Path) -> Option<Error> {
     let folder = path.parent()?.parent()?;
     let manifest = ChunkManifest::read(env, folder).ok()?;
@@ -588,8 +591,8 @@ mod tests {
         }
     }
 
-    /// Gives the chunks the keys of earlier versions, and returns the bytes of the manifest without
-    /// its checksum and without the keys.
+    /// Gives the chunks the keys that earlier versions of Umbel derived. Returns the bytes of the
+    /// manifest without its checksum and without the keys.
     fn without_keys(manifest: &mut ChunkManifest) -> Vec<u8> {
         let seed = manifest.seed;
         manifest.chunks.iter_mut().for_each(|entry| entry.key = legacy_chunk_key(&seed, entry.id));

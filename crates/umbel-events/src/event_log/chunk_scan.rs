@@ -1,4 +1,4 @@
-//! Reads the records of a chunk that was appended to, from its beginning to its end.
+//! Reads the records of a chunk that no scavenge rewrote, from its beginning to its end.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use crate::types::error::Result;
 /// Result of a chunk's scan.
 #[derive(Debug)]
 pub struct ChunkScan {
-    /// End of the records.
+    /// How the records end.
     pub outcome: ReadOutcome,
-    /// Offset of its last event; 0 in a chunk without any.
+    /// Offset of the chunk's last event; 0 without events.
     pub last_event: u64,
     /// Whether complete records follow the end of a chunk without an end record.
     pub has_records_after_end: bool,
@@ -68,8 +68,8 @@ pub fn scan_chunk_file(
     })
 }
 
-/// Returns an error where the file of a chunk exceeds the maximum length. Something else enlarged
-/// it, perhaps with holes, and reading all of it would take too long.
+/// Returns an error where the file of a chunk exceeds the maximum length. Only another program can
+/// have made the file that long, perhaps with holes, and reading all of it would take too long.
 fn check_length(env: &Env, path: &Path) -> Result<()> {
     let file = match env.files.open(path, Access::Read) {
         Err(error) if error.is_missing_file() => return Ok(()),

@@ -33,10 +33,11 @@ impl EventLog {
         chunk_version_path(&self.folder, chunk, version)
     }
 
-    /// Replaces a chunk's file by one that was made from it, and returns the new chunk. The
-    /// scavenge resumes at `next`.
+    /// Replaces a chunk's file by a rewritten one, and returns the new chunk. The scavenge resumes
+    /// at `next`.
     ///
-    /// REQUIRES: the chunk has ended; it, all earlier chunks, the file and its name are durable.
+    /// REQUIRES: the chunk has ended; this chunk, all earlier chunks, the rewritten file and its
+    /// name are durable.
     pub fn swap_chunk(
         &self,
         chunk: &Chunk,

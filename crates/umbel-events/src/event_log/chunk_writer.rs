@@ -11,7 +11,7 @@ use crate::event_log::event_format::{FrameLocation, RECORD_GAP_BYTES};
 
 use super::EventLog;
 
-/// Fraction of a chunk that is reserved for events that hide others, and its maximum in bytes.
+/// Fraction of a chunk, and maximum in bytes, that is reserved for events that hide other events.
 const DELETE_RESERVE: (u64, u64) = (64, 64 << 10);
 
 /// Writer of the last chunk of the log. The appender owns it.
@@ -25,9 +25,9 @@ struct ActiveChunk {
     chunk: Arc<Chunk>,
     writer: LogWriter,
     last_event: u64,
-    /// Whether the preparation of the next chunk was requested.
+    /// Whether the appender has requested the preparation of the next chunk.
     has_requested_next: bool,
-    /// End of the chunk, until it is written to the file.
+    /// End and seal of the chunk, until the seal is written to the file.
     seal: Option<(u64, Seal)>,
 }
 
@@ -38,13 +38,13 @@ pub struct AppendStart {
     pub location: FrameLocation,
     /// Position of the chunk's first byte.
     pub chunk_start: u64,
-    /// Offset of the previous frame in the chunk; 0 for the first.
+    /// Offset of the previous frame in the chunk; 0 for the first frame.
     pub last_event: u64,
 }
 
 impl ChunkWriter {
-    /// Number of bytes at the end of the current chunk that are reserved for events that hide
-    /// others. With them, a scavenge can free space on a full disk.
+    /// Number of bytes at the end of the current chunk that are reserved for events that hide other
+    /// events. Once such events are appended, a scavenge can free space on a full disk.
     pub fn reserve_bytes(&self) -> usize {
         let reserve = |active: &ActiveChunk| {
             (active.writer.capacity() / DELETE_RESERVE.0).min(DELETE_RESERVE.1)
@@ -52,24 +52,24 @@ impl ChunkWriter {
         self.active.as_ref().map_or(0, reserve) as usize
     }
 
-    /// Whether an append of this many bytes needs another chunk.
+    /// Whether an append of `payload_bytes` bytes does not fit into the current chunk.
     pub fn is_full(&self, payload_bytes: usize) -> bool {
         let is_full =
             |active: &ActiveChunk| active.seal.is_some() || !active.writer.fits(payload_bytes);
         self.active.as_ref().is_none_or(is_full)
     }
 
-    /// Whether the next chunk should be prepared; true once for each chunk, when it is more than
-    /// half full.
+    /// Whether the next chunk should be prepared; true once for each chunk, when the chunk is more
+    /// than half full.
     pub fn take_next_request(&mut self) -> bool {
         let Some(active) = &mut self.active else { return false };
         let is_half_full = active.writer.end() > active.writer.capacity() / 2;
         is_half_full && !std::mem::replace(&mut active.has_requested_next, is_half_full)
     }
 
-    /// Ends the current chunk and continues in the next. A chunk whose end cannot be written is the
-    /// last: after a crash, later chunks would not count. Where the disk is full, the next call
-    /// retries.
+    /// Ends the current chunk and continues in the next one. If the end cannot be written, the log
+    /// does not continue: after a crash, later chunks would not count. Where the disk is full, the
+    /// next call retries.
     pub fn roll(&mut self, log: &EventLog, payload_bytes: usize, frees_space: bool) -> Result<()> {
         // The next chunk is taken first: a sync in flight holds the lock of the list that it joins.
         // The end is written meanwhile.
@@ -91,7 +91,8 @@ impl ChunkWriter {
     /// Ends the current chunk: nothing is appended to it any more.
     ///
     /// # Errors
-    /// A failed write, which is fatal unless it is [`Error::DiskFull`] and can be retried.
+    /// A failed write, which is fatal; only [`Error::DiskFull`] is not, and the call can be
+    /// retried.
     pub fn end_chunk(&mut self, log: &EventLog) -> Result<()> {
         self.try_end_chunk().inspect_err(|error| {
             let is_open = |active: &ActiveChunk| active.seal.is_some() || active.writer.is_open();
@@ -130,8 +131,8 @@ impl ChunkWriter {
         })
     }
 
-    /// Appends the frames that were made for [`ChunkWriter::append_start`]. The last of them begins
-    /// at the offset `last_event`.
+    /// Appends the frames that were made for [`ChunkWriter::append_start`]. The last frame begins at the
+    /// offset `last_event`.
     pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<()> {
         let Some(active) = &mut self.active else {
             return Err(Error::invalid("internal: no active chunk to append to"));

@@ -1,14 +1,15 @@
 //! Encoding of an event in the event log.
 //!
 //! FORMAT: `docs/formats/event-log.md` is the description. One record of a log file is one append.
-//! Its payload is a sequence of frames, one for each event, each a multiple of 8 bytes long.
+//! A record's payload is a sequence of frames, one for each event; the length of a frame is a
+//! multiple of 8 bytes.
 
 use umbel_base::checksum::checksum;
 use umbel_log::{RECORD_ALIGN, RECORD_HEADER_BYTES};
 
 use crate::types::event::{EventId, NewEvent, RecordedEvent};
 
-/// Bytes before an event's strings and data.
+/// Bytes of a frame before the event's strings and data.
 pub const FRAME_HEADER_BYTES: usize = 72;
 /// Bytes from the end of the last frame of one record to the first frame of the next.
 pub const RECORD_GAP_BYTES: u64 = RECORD_HEADER_BYTES as u64;
@@ -28,20 +29,20 @@ pub struct FrameLocation {
     pub offset: u64,
 }
 
-/// Fields of a frame besides the event's own.
+/// Fields of a frame besides the fields of the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameMeta {
-    /// Its location.
+    /// Location of the frame.
     pub location: FrameLocation,
     /// Position of the event.
     pub position: u64,
-    /// Distance from the previous frame's beginning in the same chunk; 0 for the first.
+    /// Distance from the beginning of the previous frame in the same chunk; 0 for the first frame.
     pub back: u32,
     /// Revision of the event.
     pub revision: u64,
     /// Time of the append, in units of 100 ns since 1970.
     pub created: u64,
-    /// Whether it is the last of its append.
+    /// Whether this event is the last one of its append.
     pub ends_append: bool,
 }
 
@@ -87,8 +88,8 @@ pub fn encode(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &Fra
     out.resize(start + padded(len), 0);
 }
 
-/// Appends the stub of a scavenged event, which has only stream, type, id and revision.
-/// REQUIRES: as [`encode`].
+/// Appends the stub of a scavenged event, which has only stream, type, id and revision. REQUIRES:
+/// the same as [`encode`].
 pub fn encode_stub(out: &mut Vec<u8>, stream: &str, event: &NewEvent<'_>, stamp: &FrameMeta) {
     let start = out.len();
     let bare = NewEvent { data: &[], metadata: &[], ..*event };
@@ -109,8 +110,8 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Decodes a header; `None` where no frame has such a length. So damage cannot request much
-    /// memory.
+    /// Decodes a header; `None` if no frame can have the stated length. So a damaged length cannot
+    /// request much memory.
     pub fn decode(bytes: &[u8], bytes_max: usize) -> Option<FrameHeader> {
         let len = u32::from_le_bytes(*bytes.get(8..12)?.first_chunk()?);
         let position = u64::from_le_bytes(*bytes.get(16..24)?.first_chunk()?);
@@ -127,21 +128,21 @@ impl FrameHeader {
 /// An event, borrowed from the bytes of its frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// Its location and time.
+    /// Location, position, revision and time of the event.
     pub meta: FrameMeta,
-    /// Its stream.
+    /// Name of the event's stream.
     pub stream: &'a str,
     /// The event.
     pub event: NewEvent<'a>,
     /// Bytes of the frame, padding included.
     pub bytes: usize,
-    /// Whether the event was scavenged, so that this is only its stub: no reader sees it.
+    /// Whether the event was scavenged, so that this frame is only a stub, which no reader sees.
     pub is_stub: bool,
 }
 
 impl<'a> Frame<'a> {
-    /// Decodes the frame that begins `bytes`; `None` where it is not the one that was written
-    /// there.
+    /// Decodes the frame at the start of `bytes`; `None` if the bytes are not the frame that was
+    /// written at this location.
     pub fn decode(bytes: &'a [u8], place: FrameLocation) -> Option<Frame<'a>> {
         let head = FrameHeader::decode(bytes, bytes.len())?;
         let frame = &bytes[..head.len as usize];
@@ -181,7 +182,7 @@ impl<'a> Frame<'a> {
         Some(Frame { meta: stamp, stream, event, bytes: head.padded_bytes(), is_stub })
     }
 
-    /// Distance from its beginning to the beginning of the next frame of the chunk.
+    /// Distance from the beginning of this frame to the beginning of the next frame of the chunk.
     pub fn next_distance(&self) -> u64 {
         let between = if self.meta.ends_append { RECORD_GAP_BYTES } else { 0 };
         self.bytes as u64 + between
@@ -203,7 +204,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Decodes a frame, first unchanged, then with its right checksum. For fuzzing only.
+/// Decodes a frame, first with its stated checksum, then with the correct one. For fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
     let place = FrameLocation { chunk: 3, offset: 96 };
     let _ = Frame::decode(bytes, place).map(|frame| frame.to_recorded());

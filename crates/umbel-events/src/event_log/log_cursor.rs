@@ -1,8 +1,9 @@
 //! [`LogCursor`]: reads events by position, and moves from event to event.
 //!
-//! In a chunk that was appended to, the position determines the offset. In a rewritten chunk
-//! ([`scavenged_chunk`](crate::event_log::scavenged_chunk)), the offset has to be found: from an
-//! entry of the position map before it, or from an adjacent event that was read last.
+//! In a chunk that no scavenge rewrote, the position determines the offset. In a rewritten chunk
+//! ([`scavenged_chunk`](crate::event_log::scavenged_chunk)), the cursor searches for the offset.
+//! The search begins at an earlier entry of the position map, or at an adjacent event that was read
+//! last.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +23,14 @@ const POINT_READ_BYTES: usize = 4 << 10;
 const SCAN_READ_BYTES: usize = 256 << 10;
 /// Bytes read at a time by a reader of single events among many.
 const SPARSE_READ_BYTES: usize = 16 << 10;
-/// Bytes that a device reads sequentially in about the time of a single read. Nearer events are
-/// read sequentially once single reads turn out to wait for the device.
+/// Bytes that a device reads sequentially in about the time of a single read. Events nearer than
+/// this are read sequentially once single reads turn out to wait for the device.
 const READ_THROUGH_BYTES: u64 = 64 << 10;
-/// Minimum time of a slow read: a single one, and one of `SCAN_READ_BYTES`. The page cache is
-/// faster.
+/// Minimum times of a slow read: of a single event, and of `SCAN_READ_BYTES`. Reads from the page
+/// cache are faster.
 const SLOW_READ: [Duration; 2] = [Duration::from_micros(20), Duration::from_micros(100)];
-/// Weight of a slow read against a quick one; the threshold, and the maximum of the count.
+/// Weight of a slow read against a quick one; also the threshold and the maximum of the weighted
+/// count.
 const SLOW_WEIGHT: u32 = 2;
 const SLOW_THRESHOLD: u32 = 8;
 const SLOW_MAX: u32 = 16;
@@ -54,7 +56,7 @@ struct ScavengedCursor {
     position_map: Arc<PositionMap>,
     /// Position and offset of the event read last, and the offset after it.
     last: Option<(u64, u64, u64)>,
-    /// Position and offset of the event before or after that one.
+    /// Position and offset of the event before or after `last`.
     neighbor: Option<(u64, u64)>,
 }
 
@@ -72,7 +74,8 @@ impl LogCursor {
     /// Returns the event at `position`.
     ///
     /// # Errors
-    /// `Corruption` where no event has the position, or it is not the one that was written.
+    /// `Corruption` if no event has the position, or the bytes there are not the event that was
+    /// written.
     pub fn event_at(&mut self, position: u64) -> Result<Frame<'_>> {
         let folder = chunk_directory(&self.log.folder);
         let missing_error = || {
@@ -82,10 +85,11 @@ impl LogCursor {
         self.find_event(position)?.ok_or_else(missing_error)
     }
 
-    /// Returns the event at `position`, or its stub; `None` where it was removed by a scavenge.
+    /// Returns the event at `position`, or its stub; `None` if a scavenge removed the event.
     ///
     /// # Errors
-    /// `Corruption` where no event ever had the position, or it is not the one that was written.
+    /// `Corruption` if no event ever had the position, or the bytes there are not the event that
+    /// was written.
     pub fn find_event(&mut self, position: u64) -> Result<Option<Frame<'_>>> {
         let Some(chunk) = self.log.chunks.find(position) else {
             return Err(Error::corruption(
@@ -145,8 +149,8 @@ impl LogCursor {
         Ok(None)
     }
 
-    /// Returns the event at `offset` of a chunk's file, and the offset of the next; `None` after
-    /// the last.
+    /// Returns the event at `offset` of a chunk's file, and the offset of the next event; `None`
+    /// after the last event.
     pub fn frame_and_next(
         &mut self,
         chunk: &Arc<Chunk>,
@@ -199,7 +203,8 @@ impl LogCursor {
         Ok((head, end))
     }
 
-    /// Reads the bytes into the buffer. Reads far ahead near the last read, and a little elsewhere.
+    /// Reads the bytes into the buffer. Reads far ahead if the bytes are near the last read,
+    /// otherwise only a little ahead.
     fn fill_buffer(&mut self, chunk: &Arc<Chunk>, offset: u64, len: usize, end: u64) -> Result<()> {
         if self.buffer.contains(chunk, offset, len) {
             return Ok(());
@@ -255,8 +260,8 @@ impl LogCursor {
         read
     }
 
-    /// Returns the position of the event after the one at `position`, which is in `chunk` and
-    /// `step` bytes long; `None` at the end of the log.
+    /// Returns the position of the event after the one at `position`, which is in `chunk` and takes
+    /// `step` bytes. `None` at the end of the log.
     pub fn next_position(&mut self, position: u64, step: u64) -> Result<Option<u64>> {
         let Some(chunk) = self.log.chunks.find(position) else { return Ok(None) };
         if chunk.scavenged.is_none() {
@@ -281,8 +286,8 @@ impl LogCursor {
         Ok(self.log.chunks.after(&chunk).map(|after| after.first_position()))
     }
 
-    /// Returns the position of the event before the one at `position`, which begins `back` bytes
-    /// after it; `None` at the beginning of the log.
+    /// Returns the position of the event before the event at `position`; `back` is the distance
+    /// between them in bytes. `None` at the beginning of the log.
     pub fn previous_position(&mut self, position: u64, back: u32) -> Result<Option<u64>> {
         let Some(chunk) = self.log.chunks.find(position) else { return Ok(None) };
         if chunk.scavenged.is_some() {
@@ -305,7 +310,8 @@ impl LogCursor {
         Ok(before.and_then(|before| Some(before.start + before.last_event()?)))
     }
 
-    /// Returns the position of the first event at or after `position`; `None` without one.
+    /// Returns the position of the first event at or after `position`; `None` without such an
+    /// event.
     pub fn seek(&mut self, position: u64) -> Result<Option<u64>> {
         let chunks = self.log.chunks.all();
         let from = chunks.partition_point(|chunk| chunk.start + chunk.end() <= position);
@@ -329,8 +335,8 @@ impl LogCursor {
         Ok(None)
     }
 
-    /// Returns the position of the first event at or after `position` in a chunk that was appended
-    /// to.
+    /// Returns the position of the first event at or after `position` in a chunk that no scavenge
+    /// rewrote.
     fn seek_in(&mut self, chunk: &Arc<Chunk>, position: u64) -> Result<Option<u64>> {
         if self.frame(chunk, position - chunk.start).is_ok() {
             return Ok(Some(position));
@@ -350,7 +356,7 @@ impl LogCursor {
         Ok(None)
     }
 
-    /// Returns the position of the last event before `position`; `None` without one.
+    /// Returns the position of the last event before `position`; `None` without such an event.
     pub fn seek_before(&mut self, position: u64) -> Result<Option<u64>> {
         loop {
             let Some(at) = self.seek(position)? else { return Ok(self.log.last_position()) };

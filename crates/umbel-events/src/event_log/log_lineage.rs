@@ -1,5 +1,5 @@
 //! Lineage of positions. Index and existence filter are trusted only if they were derived from this
-//! log, and not from a diverged copy.
+//! log, not from a diverged copy of the log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,16 +20,17 @@ impl EventLog {
         (position < chunk.start + chunk.capacity).then(|| Arc::clone(chunk))
     }
 
-    /// Returns the range of positions of the chunk that has this one, and its key; an empty range
-    /// and 0 where no chunk has it.
+    /// Returns the range of positions and the key of the chunk that has `position`; an empty range
+    /// and 0 if no chunk has it.
     pub fn chunk_range_and_key(&self, position: u64) -> (Range<u64>, u64) {
         let Some(chunk) = self.chunk_at(position) else { return (0..0, 0) };
         (chunk.start..chunk.start + chunk.capacity, chunk.key)
     }
 
-    /// Whether data that was derived from a log up to this position, in a chunk with this key, was
-    /// derived from this log. If the log does not reach the position, it must have been cut within
-    /// that very chunk. `None` is the key in data of an earlier version, which stored none.
+    /// Whether data that was derived from a log up to `position`, in a chunk with this key, was
+    /// derived from this log. If this log does not reach the position, the log must have been cut
+    /// within that same chunk. The key is `None` in data of an earlier version of Umbel, which
+    /// stored no keys.
     pub fn is_lineage_of(&self, position: u64, key: Option<u64>) -> Result<bool> {
         if position == 0 {
             return Ok(true);
@@ -45,8 +46,8 @@ impl EventLog {
         Ok(position > last || self.reaches_position(&chunk, position)?)
     }
 
-    /// Whether the chunk has, or had before its rewrite, an event at or after this position. A
-    /// chunk that was copied while it grew may have ended before.
+    /// Whether the chunk has, or had before its rewrite, an event at or after this position. A copy
+    /// of a chunk that was still growing may end before the position.
     fn reaches_position(&self, chunk: &Arc<Chunk>, position: u64) -> Result<bool> {
         let ended = chunk.ended.get().map_or(0, |ended| ended.last_event);
         let last = chunk.last_event().unwrap_or(0).max(ended);

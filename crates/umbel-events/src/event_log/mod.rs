@@ -1,9 +1,9 @@
 //! [`EventLog`]: the chunks on disk and their durable part, and [`LogCursor`], which reads their
-//! events. The chunk that is written belongs to a [`ChunkWriter`].
+//! events. The chunk to which events are appended belongs to a [`ChunkWriter`].
 //!
 //! INVARIANT: a position is never used twice. A chunk's positions are those of its file's bytes.
-//! The next chunk's positions begin after the capacity of this one. No chunk is written again after
-//! the process that wrote it ended.
+//! The next chunk's positions begin after the capacity of the chunk before it. No chunk is written
+//! again once the process that wrote it has ended.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +37,14 @@ pub mod scavenged_chunk;
 pub use chunk_writer::{AppendStart, ChunkWriter};
 pub use log_cursor::LogCursor;
 
-/// Capacity of the first chunk; each later one has twice as much, up to the configured maximum.
+/// Capacity of the first chunk; each later chunk has twice the capacity of the one before it, up to
+/// the configured maximum.
 const FIRST_CHUNK_BYTES: u64 = 4 << 20;
-/// Capacities of a chunk for deletes on a full disk. The smaller one leaves disk space for the
-/// chunk manifest where a segment of the index was given up for it.
+/// Capacities of a chunk for deletes on a full disk. The smaller capacity leaves disk space for the
+/// chunk manifest, if only a segment of the index was freed for the chunk.
 const SMALL_CHUNKS_BYTES: [u64; 2] = [64 << 10, 8 << 10];
-/// Deletes on a full disk continue while the index lacks the events of one chunk, and of others
-/// with a smaller total capacity than this.
+/// Deletes on a full disk continue while all chunks that the index lacks, except the oldest of
+/// them, have a smaller total capacity than this.
 const SHORT_CHUNK_BYTES: u64 = 1 << 20;
 /// Minimum bytes for which pages are released before their sync.
 const RELEASE_BYTES: u64 = 256 << 10;
@@ -54,7 +55,7 @@ pub struct EventLog {
     env: Env,
     folder: PathBuf,
     chunk_bytes: u64,
-    /// Whether events are buffered in memory until they are synced.
+    /// Whether events stay buffered in memory until a sync.
     defers_writes: bool,
     /// The chunks as readers see them.
     pub chunks: ChunkList,
@@ -64,13 +65,13 @@ pub struct EventLog {
     unsynced: Mutex<Vec<UnsyncedChunk>>,
     /// Events below this position are durable.
     durable: AtomicU64,
-    /// The chunk that was prepared for when the current one is full.
+    /// The prepared chunk, in which the log continues when the current chunk is full.
     next_chunk: Mutex<Option<(Arc<Chunk>, LogWriter)>>,
     /// Chunks that the manifest on disk may or may not name.
     uncertain_chunks: Mutex<Vec<u64>>,
-    /// Held while files of chunks are copied; no chunk is replaced meanwhile.
+    /// Lock that is held while files of chunks are copied, so that no chunk is replaced meanwhile.
     pub copy_lock: Mutex<()>,
-    /// Reason why nothing can be written any more.
+    /// Reason why the log accepts no more writes; `None` while it does.
     pub fatal_error: Arc<OnceLock<String>>,
     /// Files that no manifest names any more but that readers of other processes may know. A
     /// version is the generation of the manifest that a reader read.
@@ -82,7 +83,7 @@ pub struct EventLog {
 struct UnsyncedChunk {
     chunk: Arc<Chunk>,
     progress: Arc<LogProgress>,
-    /// Its pages, where the file is mapped.
+    /// The pages of the chunk, if its file is mapped.
     pages: Option<Arc<dyn Prefaulter>>,
 }
 
@@ -105,7 +106,7 @@ impl UnsyncedChunk {
 
 impl EventLog {
     /// Creates the log of a manifest in which every chunk has ended. `shape` is the maximum bytes
-    /// of a chunk, and whether no caller relies on an event before its sync.
+    /// of a chunk, and whether events may stay in memory until a sync.
     pub fn new(
         env: &Env,
         folder: PathBuf,
@@ -119,7 +120,7 @@ impl EventLog {
     }
 
     /// Creates a log that is only read. `growing` are the ids of the chunks that a writer may have
-    /// open: the reader has their part before the end that `manifest` says.
+    /// open; the reader uses only the part before the end that `manifest` states.
     pub fn read_only(
         env: &Env,
         folder: &Path,
@@ -159,7 +160,7 @@ impl EventLog {
         }
     }
 
-    /// Bytes of the chunks, as far as they are written.
+    /// Bytes of the written parts of the chunks.
     pub fn bytes(&self) -> u64 {
         self.chunks.all().iter().map(|chunk| chunk.file_bytes()).sum()
     }
@@ -209,7 +210,7 @@ impl EventLog {
     /// Makes everything durable that was appended before the call.
     ///
     /// # Errors
-    /// - A failed sync is fatal: its data may be lost although a later sync succeeds.
+    /// - A failed sync is fatal: the data may be lost even if a later sync succeeds.
     /// - [`Error::DiskFull`] is not fatal: the data of the failed write is still in memory.
     pub fn sync(&self) -> Result<()> {
         self.try_sync().inspect_err(|error| {
@@ -219,12 +220,13 @@ impl EventLog {
         })
     }
 
-    /// Records the reason why nothing can be written any more; the first one stays.
+    /// Records the reason why the log accepts no more writes; an earlier reason is kept.
     fn record_fatal_error(&self, error: &Error) {
         let _ = self.fatal_error.set(error.to_string());
     }
 
-    /// Whether a write met a full disk, and all chunks can be written once there is disk space.
+    /// Whether a write failed because the disk is full, and all chunks can be written once the disk
+    /// has space.
     fn is_retryable(&self, error: &Error) -> bool {
         let has_failed = |written: &UnsyncedChunk| written.progress.has_failed();
         matches!(error, Error::DiskFull { .. })
@@ -276,8 +278,9 @@ impl EventLog {
         self.env.files.check_named(&chunk_path(&self.folder, chunk.id))
     }
 
-    /// Prepares a chunk with a capacity of at least `payload_bytes`, unless one is ready. For
-    /// deletes, the chunk may be smaller where the disk has no space for the usual size.
+    /// Prepares a chunk with a capacity of at least `payload_bytes`, unless a prepared chunk is
+    /// ready. For deletes, the chunk may be smaller than usual if the disk has no space for the
+    /// usual size.
     pub fn prepare_chunk(&self, payload_bytes: usize, frees_space: bool) -> Result<()> {
         let mut next = self.next_chunk.lock().ignore_poison();
         if next.as_ref().is_some_and(|(_, writer)| writer.fits(payload_bytes)) {
@@ -355,8 +358,7 @@ impl EventLog {
         written
     }
 
-    /// Removes a file that the manifest does not name any more, or keeps it while a reader may know
-    /// it.
+    /// Removes a file that the manifest does not name any more, once no reader may know the file.
     /// REQUIRES: the manifest is durable.
     pub fn remove_file(&self, path: &Path) {
         let version = self.manifest.lock().ignore_poison().previous_generation();
@@ -364,8 +366,8 @@ impl EventLog {
         self.pinned_files.remove(path, version);
     }
 
-    /// Removes the files of chunks that no manifest names any more. A file that stays only costs
-    /// disk space.
+    /// Removes the files of chunks that no manifest names any more. A file that cannot be removed
+    /// only costs disk space.
     fn remove_chunks(&self, ids: &[u64]) {
         ids.iter().for_each(|id| self.remove_file(&chunk_path(&self.folder, *id)));
     }
@@ -387,29 +389,29 @@ impl EventLog {
         }
     }
 
-    /// Returns a taken chunk, to which nothing was appended, as the next one.
+    /// Makes a taken chunk, to which nothing was appended, the prepared chunk again.
     fn return_next(&self, chunk: Arc<Chunk>, writer: LogWriter) {
         self.unsynced.lock().ignore_poison().retain(|written| written.chunk.id != chunk.id);
         *self.next_chunk.lock().ignore_poison() = Some((chunk, writer));
     }
 
-    /// Progress of the chunk that is written.
+    /// Progress of the chunk to which events are appended.
     fn active_progress(&self) -> Option<Arc<LogProgress>> {
         self.unsynced.lock().ignore_poison().last().map(|written| Arc::clone(&written.progress))
     }
 
-    /// Whether more of the chunk that is written should be filled with zeros.
+    /// Whether more of the active chunk should be filled with zeros.
     pub fn needs_fill(&self) -> bool {
         self.defers_writes && self.active_progress().is_some_and(|progress| progress.wants_fill())
     }
 
-    /// Fills more of the chunk that is written with zeros, where this is due.
+    /// Fills more of the active chunk with zeros, if a fill is due.
     pub fn fill_ahead(&self) -> Result<()> {
         self.active_progress().map_or(Ok(()), |progress| progress.fill_ahead())
     }
 
-    /// Frees the disk space of the prepared chunk, on a full disk. The chunk stays empty, and
-    /// another is prepared when there is space. Returns `false` where none was prepared.
+    /// Frees the disk space of the prepared chunk when the disk is full. That chunk stays empty;
+    /// another chunk is prepared when the disk has space. Returns `false` if no chunk was prepared.
     pub fn release_next_chunk(&self) -> bool {
         let Some((chunk, mut writer)) = self.next_chunk.lock().ignore_poison().take() else {
             return false;
@@ -418,7 +420,7 @@ impl EventLog {
         writer.release_unused_space().is_ok()
     }
 
-    /// Whether a chunk is prepared for when the current one is full.
+    /// Whether a chunk is prepared, in which the log continues when the current chunk is full.
     pub fn has_next_chunk(&self) -> bool {
         self.next_chunk.lock().ignore_poison().is_some()
     }
@@ -426,7 +428,7 @@ impl EventLog {
     /// Writes the manifest with the end of every chunk, all of which are durable, and frees unused
     /// disk space.
     ///
-    /// REQUIRES: nothing is appended any more.
+    /// REQUIRES: no thread appends any more.
     pub fn write_chunk_ends(&self) -> Result<()> {
         if let Some((chunk, writer)) = self.next_chunk.lock().ignore_poison().take() {
             drop(writer);
@@ -456,8 +458,8 @@ impl EventLog {
         Ok(())
     }
 
-    /// Frees the preallocated disk space that a chunk does not need. A failure only costs that
-    /// space.
+    /// Frees the preallocated disk space that a chunk does not need. If that fails, the only cost
+    /// is the disk space.
     fn trim_chunk(&self, id: u64, ended: ChunkEnd) {
         if let Ok(file) = self.env.files.open(&chunk_path(&self.folder, id), Access::ReadWrite)
             && file.has_other_names().is_ok_and(|it_has| !it_has)

@@ -20,9 +20,9 @@ fn log(holds: bool) -> EventLog {
     EventLog::new(&env, folder.to_path_buf(), (64 << 10, holds), manifest, kept)
 }
 
-/// A chunk is prepared before the previous one has its end record. A sync in between once reported
-/// the new chunk's events as durable, while power loss could still take the previous chunk's end.
-/// An open then treated these events as unacknowledged.
+/// A chunk is prepared before the previous chunk has its end record. A sync before that end record
+/// once reported the new chunk's events as durable, while power loss could still take the previous
+/// chunk's end. An open then treated these events as unacknowledged.
 #[test]
 fn events_after_a_chunk_without_end_record_are_not_durable() {
     for holds in [false, true] {

@@ -35,7 +35,7 @@ impl IndexBatch {
         batch.put(&index.heads, change.stream.as_bytes(), head);
     }
 
-    /// Commits the batch, with which the index holds all of the log up to `position`. Where the
+    /// Commits the batch; from then on the index holds all of the log up to `position`. Where the
     /// store is open for reading only, the changes stay in memory.
     pub fn commit(&mut self, index: &Index, (log, position): (&EventLog, u64)) -> Result<()> {
         let IndexBatch { batch, markers, .. } = self;

@@ -5,22 +5,22 @@ use std::ops::Range;
 use crate::index::stream_head::StreamHead;
 use crate::index::unflushed_views::IndexedEvent;
 
-/// Buffers that are larger than this are freed.
+/// Buffers that are larger than this are freed when the changes are cleared.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
 
 /// State of one stream after an append.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamChange<'a> {
-    /// Its name.
+    /// Name of the stream.
     pub stream: &'a str,
-    /// The hash of its name.
+    /// Hash of the stream's name.
     pub hash: u64,
-    /// Its head.
+    /// Head of the stream after the append.
     pub head: StreamHead,
     /// Revisions and positions of events that are not in the index yet, and are not the stream's
     /// last.
     pub entries: &'a [(u64, u64)],
-    /// Whether the stream had no event before.
+    /// Whether the stream had no event before the append.
     pub is_new: bool,
     text: &'a str,
     events: &'a [EventSpan],
@@ -86,7 +86,7 @@ pub struct ChangeBuilder<'a> {
 }
 
 impl IndexChanges {
-    /// Begins the change of a stream; it counts once [`ChangeBuilder::finish`] is called.
+    /// Begins the change of a stream, which takes effect with [`ChangeBuilder::finish`].
     pub fn begin(&mut self, stream: &str, hash: u64) -> ChangeBuilder<'_> {
         let start = self.text.len();
         self.text.push_str(stream);
@@ -145,7 +145,7 @@ impl IndexChanges {
         }
     }
 
-    /// Returns the present lengths.
+    /// Returns the present lengths of the buffers.
     pub fn savepoint(&self) -> Savepoint {
         Savepoint {
             text: self.text.len(),
@@ -163,7 +163,7 @@ impl IndexChanges {
         self.events.truncate(mark.events);
     }
 
-    /// Removes all changes, but keeps their memory, unless it is large.
+    /// Removes all changes, but keeps the buffers, unless they are large.
     pub fn clear(&mut self) {
         let bytes = self.text.capacity()
             + self.streams.capacity() * size_of::<ChangeSpan>()

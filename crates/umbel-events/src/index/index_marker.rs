@@ -2,7 +2,7 @@
 //! lineage.
 //!
 //! FORMAT: `docs/formats/event-index.md`. Copies of a store that diverged have different events at
-//! the same positions. Each copy wrote them into its own chunks, whose keys are random. So the
+//! the same positions. Each copy wrote its events into its own chunks, whose keys are random. So a
 //! position and the key of its chunk identify one lineage.
 
 use std::ops::Range;
@@ -14,9 +14,10 @@ use crate::event_log::EventLog;
 /// Marker of a keyspace's last flush.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct IndexMarker {
-    /// The keyspace holds everything up to this position; 0 where it holds nothing.
+    /// The keyspace holds everything up to this position; 0 if the keyspace is empty.
     pub position: u64,
-    /// Key of the chunk that has the position; `None` where an earlier version wrote the marker.
+    /// Key of the chunk that has the position; `None` if an earlier version of Umbel wrote the
+    /// marker.
     pub key: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! [`Index`]: keyspaces that are derived from the event log and can be rebuilt from it.
 //!
-//! They have no WAL of their own. Each flush stores the position up to which they hold the log. The
-//! next open reads later events from the event log.
+//! The keyspaces of the index have no WAL. Each flush stores the position up to which the keyspaces
+//! hold the log. The next open reads later events from the event log.
 
 use std::path::Path;
 
@@ -29,14 +29,14 @@ const HEADS: &str = "heads";
 /// Events of each view, by their numbers.
 const VIEWS: &str = "views";
 
-/// Filter of the tables. Lookups of absent names do not reach it. So fast construction matters more
-/// than a low false-positive rate.
+/// Filter of the tables. The existence filter keeps most lookups of absent names away from the
+/// tables. So fast construction of the table filter matters more than a low false-positive rate.
 const FILTER: LevelFilter =
     LevelFilter { kind: FilterKind::Blocked512, bits_per_key: 10, probes: None };
 
 /// Number of level-0 tables that starts their compaction. A flush writes the events of one chunk, a
-/// tenth of a memtable. Rewriting these few bytes was the largest cost of filling a store. Lookups
-/// of absent names probe none of these tables.
+/// tenth of a memtable. With fewer level-0 tables, rewriting so few bytes was the largest cost of
+/// filling a store. Lookups of absent names probe none of the level-0 tables.
 const LEVEL0_TABLES_MAX: usize = 8;
 
 /// The keyspaces of the index.
@@ -104,17 +104,17 @@ impl Index {
         Ok(Index { db, read_only, heads, events, views })
     }
 
-    /// Position up to which all keyspaces durably hold the log; 0 where they hold nothing.
+    /// Position up to which all keyspaces durably hold the log; 0 if they are empty.
     pub fn durable_through(&self) -> Result<u64> {
         Ok(self.streams_through()?.min(self.views_through()?))
     }
 
-    /// The same for the stream keyspaces.
+    /// Position up to which the stream keyspaces durably hold the log.
     pub fn streams_through(&self) -> Result<u64> {
         Ok(read_marker(&self.heads)?.position.min(read_marker(&self.events)?.position))
     }
 
-    /// The same for the views.
+    /// Position up to which the views' keyspace durably holds the log.
     pub fn views_through(&self) -> Result<u64> {
         Ok(read_marker(self.views.keyspace())?.position)
     }
@@ -139,7 +139,7 @@ impl Index {
     }
 
     /// Returns positions of events of the stream with this id, from `first` to `last`, both
-    /// included, in order. At most `limit`, from the end where `backwards`.
+    /// included, in order. Returns at most `limit` positions, from the end if `backwards`.
     pub fn positions(
         &self,
         id: u64,
@@ -168,8 +168,8 @@ impl Index {
         Ok(self.positions(id, (revision, revision), 1, false)?.first().map(|(_, at)| *at))
     }
 
-    /// Whether data in memory alone takes more than half of the memory budget, as is possible where
-    /// the store is open for reading only.
+    /// Whether data that is only in memory takes more than half of the memory budget. This can
+    /// happen only in a store that is open for reading only.
     pub fn exceeds_memory(&self) -> bool {
         let (bytes, budget) = self.db.memtable_bytes();
         bytes + self.views.bytes() as u64 > budget / 2
@@ -180,7 +180,7 @@ impl Index {
         self.heads.is_write_stalled() || self.events.is_write_stalled()
     }
 
-    /// Deletes entries of removed events, given by the stream's id and their revision.
+    /// Deletes the entries of removed events, each given by the id of its stream and its revision.
     pub fn delete_entries(&self, entries: &[(u64, u64)]) -> Result<()> {
         let mut batch = self.db.batch();
         for (id, revision) in entries {
@@ -190,7 +190,7 @@ impl Index {
     }
 
     /// Makes the index durable, which holds at least everything of the log up to `position`.
-    /// REQUIRES: no other thread does the same.
+    /// REQUIRES: no other thread flushes the index.
     pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
         let mut markers = MarkerEncoder::default();
         // Entries that go into the views are already in the other keyspaces.
@@ -229,7 +229,7 @@ impl Index {
     }
 
     /// Passes the names of streams to `visit`, in order, after the name `after`. Returns the last
-    /// of them where there may be more.
+    /// visited name if more names may follow.
     pub fn visit_stream_names(
         &self,
         after: Option<&[u8]>,

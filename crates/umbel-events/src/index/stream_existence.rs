@@ -51,16 +51,17 @@ impl HashSource for HeadHashes<'_> {
     }
 }
 
-/// Returns the filter's identity for the store with this seed, and that of its hash.
+/// Returns the identity of the filter of the store with this seed, and the identity of the filter's
+/// hash.
 fn filter_identity(seed: [u8; 16]) -> (u64, u64) {
     let (store, hash) = seed.split_at(8);
     let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     (number(store), number(hash))
 }
 
-/// Coverage of the filter in this folder: the durable end of the log at its last flush, with the
-/// key of the chunk there. 0 where no file has it. Where `seed` is known, only a filter of its
-/// store counts.
+/// Coverage of the filter in this folder: the log's durable end at the filter's last flush, and the
+/// key of the chunk there. 0 if no file has the coverage. If `seed` is known, only a filter of the
+/// store with this seed counts.
 pub fn coverage_on_disk(env: &Env, folder: &Path, seed: Option<[u8; 16]>) -> Coverage {
     let covered = ExistenceFilter::covered_on_disk(env, folder, seed.map(filter_identity));
     let covered = covered.ok().flatten().filter(|covered| covered.position <= POSITION_MAX);
@@ -112,7 +113,7 @@ impl StreamExistence {
         self.filter.covered()
     }
 
-    /// Reduces its coverage to `position`.
+    /// Reduces the filter's coverage to `position`.
     pub fn truncate(&self, log: &EventLog, position: u64) -> Result<()> {
         self.filter.truncate(coverage_through(log, position))
     }
@@ -131,7 +132,8 @@ impl StreamExistence {
         self.filter.may_contain(hash)
     }
 
-    /// Returns a reader for repeated probes, which need not look up the current filter each time.
+    /// Returns a reader for repeated probes, which does not look up the current filter at each
+    /// probe.
     pub fn reader(&self) -> ExistenceReader {
         self.filter.reader()
     }
@@ -142,8 +144,8 @@ impl StreamExistence {
         self.filter.note_false_positive();
     }
 
-    /// Inserts the new streams. Returns whether a step is due soon. REQUIRES: the streams are in
-    /// the index.
+    /// Inserts the new streams. Returns whether a step of the filter's background work is due soon.
+    /// REQUIRES: the streams are in the index.
     #[inline]
     pub fn insert<'a>(&self, changes: impl Iterator<Item = StreamChange<'a>>) -> bool {
         let mut hashes = changes.filter(|change| change.is_new).map(|change| change.hash);
@@ -162,13 +164,13 @@ impl StreamExistence {
         self.filter.wants_step()
     }
 
-    /// Makes the filter durable, which holds everything of the log up to `position`.
-    /// REQUIRES: the log is durable up to there.
+    /// Makes the filter durable, which holds everything of the log up to `position`. REQUIRES: the
+    /// log is durable up to `position`.
     pub fn flush(&self, log: &EventLog, position: u64) -> Result<()> {
         self.filter.flush(coverage_through(log, position))
     }
 
-    /// Does one step of the filter's background work, and returns whether there is more.
+    /// Does one step of the filter's background work, and returns whether more work remains.
     pub fn step(&self, index: &Index) -> Result<StepProgress> {
         self.filter.step(&HeadHashes { index, secret: &self.secret })
     }

@@ -1,4 +1,4 @@
-//! [`StreamHead`]: entry of each stream in the index, under its name.
+//! [`StreamHead`]: entry of each stream in the index, under the stream's name.
 
 use umbel_base::{Decoder, varint};
 
@@ -12,24 +12,25 @@ const HAS_MAX_AGE: u8 = 8;
 /// Entry of a stream in the index.
 ///
 /// FORMAT: `docs/formats/event-index.md`. The last event is in the head and nowhere else in the
-/// index. The next event writes its entry. So a stream with one event costs one entry.
+/// index; when another event follows, it gets an entry. So a stream with one event costs one entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamHead {
-    /// Position of its first event, which identifies the stream in the index.
+    /// Position of the stream's first event, which identifies the stream in the index.
     pub id: u64,
-    /// Revision of its last event, not counting the tombstone.
+    /// Revision of the stream's last event, not counting the tombstone.
     pub last_revision: u64,
-    /// Position of its last event.
+    /// Position of the stream's last event.
     pub last_position: u64,
-    /// Whether it is tombstoned; `last_position` is then the position of the tombstone.
+    /// Whether the stream is tombstoned; if so, `last_position` is the position of the tombstone.
     pub is_tombstoned: bool,
-    /// In the head of a metadata stream: the rules for the other stream.
+    /// In the head of a metadata stream: the retention rules for the stream that the metadata
+    /// describes.
     pub retention: Option<RetentionRules>,
 }
 
 impl StreamHead {
-    /// Returns the rules of a metadata stream's head for the stream whose head is `subject`. A
-    /// delete that precedes the stream's first event does not apply to it.
+    /// Returns the retention rules in a metadata stream's head for the stream whose head is
+    /// `subject`. A delete before the stream's first event does not apply to the stream.
     pub fn retention_of(&self, subject: Option<StreamHead>) -> Option<RetentionRules> {
         let mut settings = self.retention?;
         let came_before = subject.is_some_and(|subject| self.last_position < subject.id);

@@ -1,7 +1,7 @@
 //! [`UnflushedViews`]: numbered entries of views that are not in the index yet.
 //!
-//! They count their numbers from 0, since the count of earlier numbers is not known here. An append
-//! reads only memory; a read or flush adds the count from the index.
+//! Unflushed entries count their numbers from 0: an append reads only memory, so the count of
+//! earlier numbers is not known. A read or flush adds the count from the index.
 
 use umbel_base::fail_point;
 use umbel_filter::{HashSecret, hash_key};
@@ -13,20 +13,20 @@ use crate::types::view_kind::{ViewKind, begins_stream, category};
 /// An event as an entry of views.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexedEvent<'a> {
-    /// Its position.
+    /// Position of the event.
     pub position: u64,
-    /// Its revision.
+    /// Revision of the event.
     pub revision: u64,
-    /// Its type.
+    /// Type of the event.
     pub kind: &'a str,
 }
 
-/// Entries that one view was given.
+/// Unflushed entries of one view.
 #[derive(Debug, Default)]
 pub struct UnflushedEntries {
     full_blocks: Vec<ViewBlock>,
     open_block: ViewBlock,
-    /// Count of numbers.
+    /// Count of numbers that the view gave to events.
     pub number_count: u64,
     /// Count of numbers without an entry, because the event was removed.
     pub skipped: u64,
@@ -81,7 +81,7 @@ impl UnflushedEntries {
         self.blocks().flat_map(ViewBlock::entries)
     }
 
-    /// Does the same as [`ViewBlock::read_page`](super::view_block::ViewBlock::read_page).
+    /// Reads entries like [`ViewBlock::read_page`](super::view_block::ViewBlock::read_page).
     pub fn read_page(
         &self,
         base: u64,
@@ -135,18 +135,18 @@ impl UnflushedEntries {
 pub struct UnflushedView {
     /// Kind of the view.
     pub kind: ViewKind,
-    /// Its category or type.
+    /// Category or type of the view.
     pub name: Box<str>,
-    /// Its unflushed entries.
+    /// Unflushed entries of the view.
     pub entries: UnflushedEntries,
     /// Another view whose name has the same hash.
     same_hash: Option<usize>,
 }
 
 impl UnflushedView {
-    /// Whether this is the named view. An empty name is not compared, since its pointer is
-    /// dangling. On processors with masked loads, such a comparison takes as long as a cache miss
-    /// or two.
+    /// Whether this view has this kind and name. An empty name is not compared, since its pointer
+    /// is dangling. On processors with masked loads, comparing a dangling pointer takes as long as
+    /// a cache miss or two.
     #[inline]
     fn matches(&self, kind: ViewKind, name: &str) -> bool {
         let has_name = self.name.len() == name.len() && (name.is_empty() || *self.name == *name);
@@ -154,13 +154,13 @@ impl UnflushedView {
     }
 }
 
-/// Memory of a view besides the bytes of its name, including its place in the map.
+/// Memory of an unflushed view, including its place in the map, but without the bytes of its name.
 const VIEW_OVERHEAD_BYTES: usize = size_of::<UnflushedView>() + 64;
 
-/// Numbered entries since one moment.
+/// Numbered entries of all views since one moment.
 #[derive(Debug)]
 pub struct UnflushedViews {
-    /// Everything up to this position is in here or was given its numbers before.
+    /// Every event up to this position is in this set or got its numbers before.
     pub through: u64,
     /// Approximate bytes of memory.
     pub bytes: usize,
@@ -177,7 +177,7 @@ impl UnflushedViews {
         UnflushedViews { through, bytes: 0, views, by_hash, newest_views: [0; 3] }
     }
 
-    /// Whether there are no entries.
+    /// Whether no view has entries.
     pub fn is_empty(&self) -> bool {
         self.views.is_empty()
     }
@@ -187,8 +187,8 @@ impl UnflushedViews {
         self.views.iter()
     }
 
-    /// Numbers the events of a stream, and returns the last event. REQUIRES: their positions are
-    /// ascending, and higher than all earlier ones.
+    /// Numbers the events of a stream, and returns the last event. REQUIRES: the positions of the
+    /// events are ascending, and higher than all positions added before.
     pub fn add<'a>(
         &mut self,
         secret: &HashSecret,
@@ -219,8 +219,8 @@ impl UnflushedViews {
         self.bytes += tail.memory_bytes().saturating_sub(before);
     }
 
-    /// Numbers removed events, the last of which was at `position`.
-    /// REQUIRES: as [`UnflushedViews::add`].
+    /// Numbers removed events, the last of which was at `position`. REQUIRES: the same as
+    /// [`UnflushedViews::add`].
     pub fn skip(
         &mut self,
         secret: &HashSecret,
@@ -234,7 +234,7 @@ impl UnflushedViews {
         }
     }
 
-    /// Returns the entries of a view; `None` where there are none.
+    /// Returns the entries of a view; `None` without entries.
     pub fn entries_of(
         &self,
         secret: &HashSecret,

@@ -5,10 +5,10 @@ use umbel_base::{Decoder, varint};
 
 /// Maximum entries of a block.
 pub const BLOCK_ENTRIES: usize = 1024;
-/// Alignment of positions, in bytes.
+/// Alignment of the positions of events, in bytes.
 const POSITION_UNIT_BYTES: u64 = 8;
 
-/// A run of a view's entries: the number of each and the position of its event.
+/// A run of a view's entries, each with its number and the position of its event.
 ///
 /// FORMAT: `docs/formats/event-index.md`. Numbers and positions grow from entry to entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -27,23 +27,23 @@ pub struct ViewBlock {
 }
 
 impl ViewBlock {
-    /// Whether it has no entry.
+    /// Whether the block has no entry.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether it has the maximum number of entries.
+    /// Whether the block has the maximum number of entries.
     pub fn is_full(&self) -> bool {
         self.count >= BLOCK_ENTRIES
     }
 
-    /// Bytes of memory it takes besides itself.
+    /// Heap memory of the block, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.deltas.capacity()
     }
 
-    /// Adds an entry. REQUIRES: number and position are higher than those of the last one, and the
-    /// block is not full.
+    /// Adds an entry. REQUIRES: number and position are higher than those of the last entry, and
+    /// the block is not full.
     #[inline]
     pub fn push(&mut self, number: u64, position: u64) {
         if self.count == 0 {
@@ -66,8 +66,8 @@ impl ViewBlock {
         ViewBlockEntries { next, decoder: Decoder::new(&self.deltas) }
     }
 
-    /// Adds entries to `found` from the number `from` on, or with `backwards` those up to it, the
-    /// last one first, until `found` has `limit`. `base` is added to all numbers of the block.
+    /// Adds entries to `found`, from the number `from` on or, with `backwards`, down from it, until
+    /// `found` has `limit` entries. `base` is added to all numbers of the block.
     pub fn read_page(
         &self,
         base: u64,
@@ -84,7 +84,8 @@ impl ViewBlock {
         found.extend(before.into_iter().rev().take(left));
     }
 
-    /// Count of numbers up to its last entry at or before `position`; `None` without such an entry.
+    /// Count of numbers up to the block's last entry at or before `position`; `None` without such
+    /// an entry.
     pub fn count_through(&self, position: u64) -> Option<u64> {
         if self.last_position <= position && self.count > 0 {
             return Some(self.last + 1);
@@ -115,7 +116,7 @@ impl ViewBlock {
     }
 }
 
-/// Returns the entry after `before`; `None` where the bytes have none.
+/// Returns the entry after `before`; `None` if no entry follows.
 fn next_entry(decoder: &mut Decoder<'_>, before: (u64, u64)) -> Option<(u64, u64)> {
     let step = decoder.varint()?;
     let skipped = match step & 1 {
@@ -127,7 +128,7 @@ fn next_entry(decoder: &mut Decoder<'_>, before: (u64, u64)) -> Option<(u64, u64
     Some((number, before.1.checked_add(bytes)?))
 }
 
-/// Iterator over the entries of a block: number and position of each.
+/// Iterator over the numbers and positions of the entries of a block.
 #[derive(Debug)]
 pub struct ViewBlockEntries<'a> {
     next: Option<(u64, u64)>,
@@ -148,16 +149,16 @@ impl Iterator for ViewBlockEntries<'_> {
 /// State of a view in the index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ViewHead {
-    /// Position of its first entry's event, which identifies its blocks in the index; 0 before it
-    /// has an entry.
+    /// Position of the view's first event, which identifies the view's blocks in the index; 0
+    /// before the view has an entry.
     pub start: u64,
-    /// Count of numbers that were given.
+    /// Count of numbers that the view gave to events.
     pub number_count: u64,
-    /// Count of numbers that were given to events after their removal.
+    /// Count of numbers that the view gave to events that were already removed.
     pub skipped: u64,
     /// Position of the last event that was given a number.
     pub last_position: u64,
-    /// The last entries, which are not in a separate block yet.
+    /// The view's last entries, which are not in a separate block yet.
     pub open_block: ViewBlock,
 }
 
@@ -167,7 +168,8 @@ impl ViewHead {
         if self.open_block.is_empty() { self.number_count } else { self.open_block.first }
     }
 
-    /// Adds an entry. Passes a full block to `full`, with the position that identifies it.
+    /// Adds an entry. Passes a block that becomes full to `full`, with the position that identifies
+    /// the block.
     pub fn push(&mut self, number: u64, position: u64, full: &mut impl FnMut(u64, &ViewBlock)) {
         if self.start == 0 {
             self.start = position;

@@ -12,17 +12,18 @@ use umbel_existence::StepProgress;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
-/// Time without new visible events after which optional work may run.
+/// Time without new visible events after which optional work can run.
 const IDLE_TIME: Duration = Duration::from_millis(10);
 /// Interval of the checks whether obsolete files are still pinned.
 const PIN_RECHECK_TIME: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// The store whose thread this is; null in other threads. Only compared.
+    /// The store whose background thread this is; null in other threads. The pointer is only
+    /// compared.
     static BACKGROUND_OF: Cell<*const StoreInner> = const { Cell::new(ptr::null()) };
 }
 
-/// Starts the thread.
+/// Starts the background thread of a store.
 pub fn start(shared: &Arc<StoreInner>) -> Result<()> {
     let weak = Arc::downgrade(shared);
     let handle = shared.env.threads.spawn("umbel-events", Box::new(move || run(&weak)))?;
@@ -32,9 +33,9 @@ pub fn start(shared: &Arc<StoreInner>) -> Result<()> {
     Ok(())
 }
 
-/// Ends the thread and waits for it, unless the caller is this thread: a callback may drop the last
-/// handle. The thread of another store waits like any other. So callbacks of two stores must not
-/// close each other's.
+/// Ends the background thread and waits for its end, unless the caller is that thread: a callback
+/// may drop the last handle. The background thread of another store waits like any other thread. So
+/// callbacks of two stores must not close each other's store.
 pub fn stop(shared: &StoreInner) {
     shared.background.stop();
     let thread = shared.background_thread.lock().ignore_poison().take();

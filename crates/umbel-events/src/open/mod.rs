@@ -47,9 +47,9 @@ pub mod repair_marker;
 
 /// Name of the lock file, in which readers pin versions.
 pub const LOCK_FILE: &str = "LOCK";
-/// Suffix of the names of chunks that do not count but contain events.
+/// Suffix of the file names of chunks that are not part of the log but contain events.
 const LEFT_OUT: &str = "chunk.left-out";
-/// Number of events that are indexed at a time during the catch-up.
+/// Number of events that the catch-up indexes at a time.
 const CATCH_UP_EVENTS: usize = 4096;
 
 /// Opens the store in a folder.
@@ -116,7 +116,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
 }
 
 /// Returns the environment of the store's open directory, in which this process changes only its
-/// own files, and the chunk manifest there.
+/// own files. Also returns the directory's chunk manifest.
 fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFile>)> {
     let held = outside.fork_guarded().open_directory(folder)?;
     let root = ChunkManifest::atomic_file(&held, folder);
@@ -125,7 +125,7 @@ fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFil
     Ok((Env { files: Arc::new(files), ..held }, root))
 }
 
-/// Lists the files that this process finds, which are its own from now on.
+/// Lists the files that this process finds at the open, which count as its own from then on.
 fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
     env.files.create_dir_all(&chunk_directory(folder))?;
     for directory in [folder, &chunk_directory(folder)] {
@@ -134,8 +134,8 @@ fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the state that a store's handles share. `window` has the ids of the newest events, the
-/// last of which was appended at `last_created`.
+/// Builds the state that a store's handles share. `window` has the ids of the newest events;
+/// `last_created` is the time of the last append.
 pub fn build_inner(
     parts: StoreComponents,
     window: RecentEventIds,
@@ -153,7 +153,7 @@ pub fn build_inner(
     })
 }
 
-/// Whether there is a store in the folder; an error where it must not be opened or created.
+/// Whether the folder holds a store; an error if the store must not be opened or created.
 pub fn check_openable(
     env: &Env,
     folder: &Path,
@@ -176,7 +176,7 @@ pub fn check_openable(
     Ok(exists)
 }
 
-/// The same for the directory that is open and locked.
+/// Like [`check_openable`], for the directory that is already open and locked.
 fn check_openable_locked(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
     let exists = ChunkManifest::exists(env, folder)?;
     match exists {
@@ -265,7 +265,7 @@ fn index_options(
 }
 
 /// Finds and records the ends of the chunks that were in use when the process or the machine died.
-/// Removes chunks that hold nothing.
+/// Removes chunks without events.
 fn recover_chunks(
     env: &Env,
     folder: &Path,
@@ -310,9 +310,9 @@ fn recover_chunks(
 /// Recovered end of a chunk that was in use.
 #[derive(Debug, Clone, Copy)]
 pub struct RecoveredEnd {
-    /// End of the part that counts.
+    /// End of the valid part of the chunk.
     pub ended: ChunkEnd,
-    /// Whether later bytes may be events.
+    /// Whether bytes after the end may be events.
     pub has_records_after_end: bool,
 }
 
@@ -467,8 +467,8 @@ fn replayed_head(heads: &HashMap<String, StreamHead>, stream: &str) -> Option<St
     heads.get(stream).copied()
 }
 
-/// Applies changes to the index, which already has streams up to the first position. It then has
-/// everything up to the second one.
+/// Applies changes to the index, which already has the streams up to the first position. Afterwards
+/// the index has everything up to the second position.
 fn apply_changes(
     parts: &StoreComponents,
     changes: &mut IndexChanges,
@@ -490,7 +490,8 @@ fn apply_changes(
     Ok(())
 }
 
-/// Returns an error where a reader, which cannot flush its index, has no memory for more of it.
+/// Returns an error if a reader, which cannot flush its index, has no memory for more index
+/// entries.
 fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
     if !parts.index.exceeds_memory() {
         return Ok(());
@@ -504,9 +505,9 @@ fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
     )))
 }
 
-/// Returns an error where the index was derived from another log than this one, whose last event is
-/// at `last`. The other log is that of another store or of a diverged copy. Such an index would
-/// hide existing events. [`check_index_not_ahead`] detects an index that holds more than the log.
+/// Returns an error if the index was derived from another log than this one, whose last event is at
+/// `last`. The other log belongs to another store or to a diverged copy. Such an index would hide
+/// existing events. [`check_index_not_ahead`] detects an index that holds more than the log.
 fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
     for IndexMarker { position, key } in parts.index.markers()? {
         if parts.log.is_lineage_of(position, key)?
@@ -525,8 +526,8 @@ fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error where the index holds more than the log, whose last event is at `last`. Views
-/// may also be as far as removed events at the end of the log.
+/// Returns an error if the index holds more than the log, whose last event is at `last`. Views may
+/// also cover removed events after `last`.
 fn check_index_not_ahead(
     parts: &StoreComponents,
     (streams, indexed_through): (u64, u64),

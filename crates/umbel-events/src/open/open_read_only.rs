@@ -3,19 +3,19 @@
 //! 1. The reader pins version 0 in the lock file. From then on, the writer keeps every file that a
 //!    reader may know: see [`umbel_env::PinnedFiles`]. A version is the generation of a chunk
 //!    manifest.
-//! 2. It opens the index, which pins a version of its own, then reads the chunk manifest. The
-//!    writer makes an event durable before the index holds it. So the log that the reader finds
-//!    holds all that the index does.
-//! 3. The chunks without an end in the manifest are read while the writer appends to them. The
-//!    result is a prefix of the log that holds each event acknowledged before: see
-//!    [`scan_open_ends`].
-//! 4. The events that the index lacks are indexed in memory.
-//! 5. The reader replaces the pin of version 0 by one of the generation that it read.
+//! 2. The reader opens the index, which pins a version of its own, then reads the chunk manifest.
+//!    The writer makes an event durable before the index holds the event. So the log that the
+//!    reader finds has every event that the index has.
+//! 3. The reader reads the chunks without an end in the manifest while the writer may append to
+//!    them. The result is a prefix of the log with each event that was acknowledged before the
+//!    open: see [`scan_open_ends`].
+//! 4. The reader indexes in memory the events that the index lacks.
+//! 5. The reader replaces the pin of version 0 by a pin of the manifest generation that it read.
 //!
-//! INVARIANT: a scavenge rewrites a chunk only once the index durably holds all of it. So if the
-//! manifest names a rewritten file, and the opened index lacks events of that chunk, the index is
-//! older than the scavenge. The events are then indexed from the original file, which is pinned.
-//! They get the numbers in views that the writer gave them.
+//! INVARIANT: a scavenge rewrites a chunk only once the index durably holds all of the chunk. So if
+//! the manifest names a rewritten file, and the opened index lacks events of that chunk, the index
+//! is older than the scavenge. In that case the reader indexes the chunk's events from the original
+//! file, which is pinned. These events get the same numbers in views that the writer gave them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ use crate::types::error::{Error, Result};
 use crate::types::store_options::StoreOptions;
 use crate::visibility::visible_position::VisiblePosition;
 
-/// Maximum attempts of an open whose store a writer changes meanwhile.
+/// Maximum number of attempts to open a store that a writer changes during each attempt.
 const ATTEMPTS_MAX: u32 = 12;
 /// Number of times that the same damage must be found before it is reported.
 const DAMAGE_REPEATS_MAX: u32 = 4;
@@ -54,11 +54,11 @@ type DamageLocation = (PathBuf, u64);
 enum Attempt {
     /// The store is open.
     Opened(Arc<StoreInner>),
-    /// The chunk manifest was replaced meanwhile.
+    /// A writer replaced the chunk manifest during the attempt.
     Changed,
 }
 
-/// Opens the store in a folder without changing a byte of it.
+/// Opens the store in a folder without changing a byte of the store.
 pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
     check_path("the event store", folder)?;
     options.validate()?;
@@ -96,13 +96,14 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
     Err(umbel::Error::Stale { path, reason }.into())
 }
 
-/// Returns the generation of the chunk manifest; `None` where none can be read.
+/// Returns the generation of the chunk manifest; `None` if no manifest can be read.
 fn manifest_generation(env: &Env, folder: &Path) -> Option<u64> {
     ChunkManifest::read(env, folder).ok().map(|manifest| manifest.generation)
 }
 
-/// Returns the location of possible damage in the store in `folder`. `None` for every other error,
-/// and for damage of the index, whose own open retries where a writer may be the cause.
+/// Returns the location of possible damage in the store in `folder`. `None` for every other error.
+/// Also `None` for damage of the index: opening the index retries by itself if a writer may be the
+/// cause.
 fn damage_location(error: &Error, folder: &Path) -> Option<DamageLocation> {
     let place = match error {
         Error::Store(umbel::Error::Corruption { file, offset, .. }) => (file.clone(), *offset),
@@ -171,8 +172,8 @@ fn open_index(env: &Env, folder: &Path, options: &StoreOptions, seed: [u8; 16]) 
     Ok(Index::open(&index, options, true, seed)?)
 }
 
-/// Replaces the pin of all versions by one of the generation that was read, so that the writer may
-/// remove older obsolete files. Without a second pin, the first one stays.
+/// Replaces the pin of all versions by a pin of the generation that was read, so that the writer
+/// can remove older obsolete files. If the new pin fails, the old pin stays.
 fn pin_generation(
     env: &Env,
     lock: &Path,
@@ -183,14 +184,14 @@ fn pin_generation(
     env.files.pin(lock, generation).ok().flatten().or(pin)
 }
 
-/// Sets the missing ends of chunks in `manifest`, and removes chunks that hold nothing. Returns the
-/// ids of the chunks without an end, which a writer may continue.
+/// Sets the missing ends of chunks in `manifest`, and removes chunks without events. Returns the
+/// ids of the chunks without an end, to which a writer may still append.
 ///
-/// A writer ends a chunk before it stores an event in the next one. So where a later chunk proves
-/// that the one before it was complete, and the reader found no end of that, it scans again. Then
-/// the end exists, or the damage is on disk. Each scan finds one more chunk ended. Unless a later
-/// chunk proves an unended chunk complete, the chunks after it count as empty: their events were
-/// written after the open began.
+/// A writer ends a chunk before it stores an event in the next one. So if a later chunk proves that
+/// the chunk before it was complete, but that chunk showed no end, the reader scans again. The
+/// second scan finds the end, unless the chunk on disk is damaged. Each scan finds one more chunk
+/// ended. Unless a later chunk proves an unended chunk complete, the chunks after it count as
+/// empty: their events were written after the open began.
 fn scan_open_ends(env: &Env, folder: &Path, manifest: &mut ChunkManifest) -> Result<Vec<u64>> {
     check_no_unlisted_chunk(env, folder, manifest)?;
     let chunks = manifest.open_chunks(folder)?;
@@ -237,7 +238,7 @@ fn with_original_files(
     Ok(manifest)
 }
 
-/// Whether the complete original file of the chunk exists.
+/// Whether the chunk's original file exists in full length.
 fn has_original_file(env: &Env, folder: &Path, entry: &ChunkEntry) -> Result<bool> {
     let Some(ended) = entry.ended else { return Ok(false) };
     match env.files.open(&chunk_path(folder, entry.id), Access::Read) {

@@ -1,5 +1,5 @@
-//! The file `REPAIR`, which exists from before the first change of a repair until its end.
-//! Meanwhile no process can open the store, and the same repair can resume.
+//! The file `REPAIR`, which exists from before the first change of a repair until its end. While
+//! the marker exists, no process can open the store, and an interrupted repair can resume.
 //!
 //! FORMAT: `docs/formats/event-log.md`: one line of text.
 
@@ -21,14 +21,15 @@ const BYTES_MAX: u64 = 256;
 pub struct RepairMarker {
     /// Number of the folder that receives the damaged files.
     pub number: u64,
-    /// Generation of the chunk manifest at the repair's start; 0 where that was not readable. The
-    /// repaired store has the next generation.
+    /// Generation of the chunk manifest at the repair's start; 0 if the manifest was not readable.
+    /// The repaired store has the next generation.
     pub generation: u64,
     /// Checksum of the repaired store's seed: a marker of another store is ignored.
     pub seed_checksum: u64,
-    /// Whether the existence filter belongs to another store now.
+    /// Whether the repair gives the store a new seed, so that the existence filter no longer
+    /// belongs to it.
     pub is_seed_new: bool,
-    /// Whether something could not be salvaged.
+    /// Whether the repair could not salvage all events.
     pub is_loss: bool,
 }
 
@@ -56,9 +57,9 @@ impl RepairMarker {
         checksum(0, 0, seed)
     }
 
-    /// Whether this manifest is the one that the repair was to publish. Another manifest was not
-    /// written by the repair. The marker, and the files that it would have moved, are then an older
-    /// copy or of another store.
+    /// Whether `manifest` is the one that the repair was to publish. If the repair did not write
+    /// the manifest, the marker is an older copy or comes from another store. The same is true of
+    /// the files that the repair would have moved.
     pub fn is_published_by(&self, manifest: &ChunkManifest) -> bool {
         self.generation.checked_add(1) == Some(manifest.generation)
             && self.seed_checksum == RepairMarker::checksum_of(&manifest.seed)

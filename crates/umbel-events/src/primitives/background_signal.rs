@@ -1,7 +1,7 @@
 //! [`BackgroundSignal`]: requests work from the background thread.
 //!
-//! It is no [`Wakeup`](crate::primitives::wakeup::Wakeup), because it names the requested work, and
-//! the thread waits again and again.
+//! [`Wakeup`](crate::primitives::wakeup::Wakeup) does not fit here: the signal names the requested
+//! work, and the background thread waits repeatedly.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -113,7 +113,7 @@ impl BackgroundSignal {
         self.changed.notify_all();
     }
 
-    /// Waits for work, at most for `timeout` if given; after that time the work may be empty.
+    /// Waits for work, at most for `timeout` if given; after a timeout, the returned work is empty.
     /// `None` if the thread must end.
     pub fn wait(&self, timeout: Option<Duration>) -> Option<PendingWork> {
         let mut wanted = self.pending.lock().ignore_poison();

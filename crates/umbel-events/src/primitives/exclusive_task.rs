@@ -1,6 +1,6 @@
 //! [`ExclusiveTask`]: a task that one thread at a time runs, and a wait until it is idle.
 //!
-//! It is no [`Wakeup`](crate::primitives::wakeup::Wakeup), because the task may begin again before
+//! [`Wakeup`](crate::primitives::wakeup::Wakeup) does not fit here: the task may begin again before
 //! the waiting thread runs.
 
 use std::sync::{Condvar, Mutex};

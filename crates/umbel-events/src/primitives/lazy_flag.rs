@@ -1,9 +1,9 @@
-//! [`LazyFlag`]: whether a store has something that few stores have.
+//! [`LazyFlag`]: caches whether a store has any item of a kind that few stores have.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether a store has something that most stores do not have. The first query looks it up; later
-/// additions set the flag.
+/// Whether a store has any item of a kind that most stores do not have, such as tombstones. The
+/// first query examines the store; later additions of items set the flag.
 #[derive(Debug, Default)]
 pub struct LazyFlag(AtomicU8);
 
@@ -11,12 +11,12 @@ const ABSENT: u8 = 1;
 const PRESENT: u8 = 2;
 
 impl LazyFlag {
-    /// Sets the flag. REQUIRES: the new thing is not visible yet.
+    /// Records that the store has such an item. REQUIRES: the new item is not visible yet.
     pub fn set_present(&self) {
         self.0.store(PRESENT, Ordering::Release);
     }
 
-    /// Whether the store has a visible one; `check` checks the store on the first call.
+    /// Whether the store has a visible item; the first call asks `check`.
     pub fn is_present<E>(&self, check: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         match self.0.load(Ordering::Acquire) {
             ABSENT => Ok(false),

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Hasher that returns an already keyed hash unchanged.
+/// Hasher whose input is already a keyed hash, which it returns unchanged.
 #[derive(Debug, Default)]
 pub struct IdentityHasher(u64);
 

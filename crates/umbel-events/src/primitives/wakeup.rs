@@ -9,10 +9,10 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::primitives::panic_guard::catch_panic;
 
-/// Wakes what waits for it: threads, one task, or a callback.
+/// Wakes its waiters: threads, one task, or a callback.
 ///
-/// It stays woken, so a wait that begins later returns at once. A waiter misses nothing if the
-/// wake-up is registered first, then it looks, and waits only if it found nothing.
+/// A wake-up stays woken, so a wait that begins later returns at once. A waiter misses no event if
+/// it first registers the wake-up, then looks for events, and waits only if it found none.
 #[derive(Default)]
 pub struct Wakeup {
     is_woken: AtomicBool,
@@ -32,19 +32,19 @@ struct Waiters {
 type Callback = Box<dyn FnOnce(u64) + Send>;
 
 impl Wakeup {
-    /// Creates a wake-up that calls `callback`. A panic of it does not propagate.
+    /// Creates a wake-up that calls `callback`. A panic of the callback does not propagate.
     pub(crate) fn with_callback(callback: impl FnOnce(u64) + Send + 'static) -> Arc<Wakeup> {
         let callback: Option<Callback> = Some(Box::new(callback));
         let waiters = Mutex::new(Waiters { callback, ..Waiters::default() });
         Arc::new(Wakeup { waiters, ..Wakeup::default() })
     }
 
-    /// Whether it was woken.
+    /// Whether the wake-up was woken.
     pub fn is_woken(&self) -> bool {
         self.is_woken.load(Ordering::Acquire)
     }
 
-    /// Waits on the calling thread, at most for `timeout`. Returns whether it was woken.
+    /// Waits on the calling thread, at most for `timeout`. Returns whether the wake-up was woken.
     pub fn wait(&self, timeout: Duration) -> bool {
         let mut waiters = self.waiters.lock().ignore_poison();
         waiters.has_thread = true;
@@ -52,8 +52,8 @@ impl Wakeup {
         self.is_woken()
     }
 
-    /// Returns whether it was woken; if not, it wakes this task later. Only the last task that
-    /// polls is woken.
+    /// Returns whether the wake-up was woken; if not, the polling task is woken later. Only the
+    /// last task that polls is woken.
     pub fn poll_wait(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut waiters = self.waiters.lock().ignore_poison();
         if self.is_woken() {
@@ -66,9 +66,10 @@ impl Wakeup {
         Poll::Pending
     }
 
-    /// Wakes what waits, and passes the callback this position of an event.
+    /// Wakes the waiters; a callback gets `position`, the position of an event.
     ///
-    /// REQUIRES: no lock of the store is held; a callback may drop its last handle.
+    /// REQUIRES: the caller holds no lock of the store, since a callback may drop the store's last
+    /// handle.
     pub(crate) fn wake_at(&self, position: u64) {
         let mut waiters = self.waiters.lock().ignore_poison();
         self.is_woken.store(true, Ordering::Release);
@@ -85,12 +86,13 @@ impl Wakeup {
         }
     }
 
-    /// Wakes what waits for something other than events.
+    /// Wakes the waiters for a reason other than a new event.
     pub(crate) fn wake(&self) {
         self.wake_at(0);
     }
 
-    /// Makes it waitable again. REQUIRES: nothing waits, and it is registered after this.
+    /// Makes a used wake-up waitable again. REQUIRES: nothing waits, and the caller registers the
+    /// wake-up after the reset.
     pub(crate) fn reset(&self) {
         self.is_woken.store(false, Ordering::Release);
     }

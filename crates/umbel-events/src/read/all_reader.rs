@@ -8,10 +8,10 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::event::{Direction, Position, RecordedEvent};
 
-/// All events of a store by position. Made by [`Store::read_all`](crate::Store::read_all).
+/// All events of a store by position. Returned by [`Store::read_all`](crate::Store::read_all).
 ///
-/// Forwards it returns `None` if no more events are visible, and continues when there are. After an
-/// error it ends.
+/// A forward reader returns `None` while no more events are visible, and continues once new events
+/// are visible. After an error, the reader ends.
 #[derive(Debug)]
 pub struct AllReader {
     shared: Arc<StoreInner>,
@@ -24,7 +24,8 @@ pub struct AllReader {
 enum ReadPosition {
     /// Nothing was read yet.
     Start(u64),
-    /// The event at this position was the last one, and the next one is at this distance.
+    /// The event at this position was read last, and the next event begins at this distance after
+    /// it.
     After(u64, u64),
     /// The next event is at this position.
     Event(u64),
@@ -74,8 +75,9 @@ impl AllReader {
     }
 
     /// Returns the position of the first event at or after `position`. A reader that continues
-    /// after an event passes the position after its first byte, where no event begins. That event's
-    /// frame holds the distance to the next one, so no scan from the start of its chunk is needed.
+    /// after an event passes the position after its first byte, where no event begins. The frame of
+    /// the event read last holds the distance to the next event, so no scan from the start of the
+    /// chunk is needed.
     fn first_at_or_after(&mut self, position: u64) -> Result<Option<u64>> {
         if self.cursor.find_event(position).is_err()
             && let Some(before) = position.checked_sub(1)

@@ -1,7 +1,8 @@
 //! [`FilteredReader`]: the events that match a filter, by position.
 //!
-//! An event is examined in the cursor's buffer; only a matching event is copied. If few events may
-//! match, the views supply their positions ([`scan_planner`](crate::read::scan_planner)).
+//! An event is examined in the cursor's buffer; only a matching event is copied. If few events can
+//! match, the views supply the positions of these events
+//! ([`scan_planner`](crate::read::scan_planner)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,15 +32,16 @@ const REPLAN_CANDIDATES: u64 = 16_384;
 pub enum FilteredItem {
     /// The next matching event. All events before it were examined.
     Event(RecordedEvent),
-    /// No event matched so far. This is the position of the last event that was examined or that
-    /// the index skipped. Reading from after it misses nothing.
+    /// No event matched so far. The value is the position of the last event that was examined or
+    /// that the index skipped. A read that begins after this position misses no event.
     Examined(Position),
-    /// No more events are visible. All events up to this position were examined; it is at most the
-    /// visible position. Backwards, all events were examined. Reading forwards can continue later.
+    /// No more events are visible. A forward read has examined all events up to this position,
+    /// which is at most the visible position. A backward read has examined all events. A forward
+    /// read can continue later.
     End(Position),
 }
 
-/// The events that match a filter, by position. Made by
+/// The events that match a filter, by position. Returned by
 /// [`Store::read_filtered`](crate::Store::read_filtered).
 ///
 /// After an error every call returns the same error again: no event is skipped.
@@ -51,28 +53,29 @@ pub struct FilteredReader {
     source: FilteredSource,
     planner: ScanPlanner,
     direction: Direction,
-    /// Forwards the lowest position that was not examined, backwards the one after the highest.
+    /// In a forward read, the lowest position that was not examined; in a backward read, the
+    /// position after the highest one not examined.
     frontier: u64,
-    /// Position of the last event that was examined, or up to which the views had no candidates.
+    /// Position of the last examined event, or position up to which the views had no candidates.
     last: Option<u64>,
     examined: u64,
     failed: Option<Error>,
 }
 
-/// Source of the events that may match.
+/// Source of the events that the filter examines.
 #[derive(Debug)]
 enum FilteredSource {
     /// The source is not planned yet.
     Unplanned,
-    /// Examines every event, until the frontier reaches this position.
+    /// The reader examines every event until the frontier reaches this position.
     Scan(AllReader, Option<u64>),
-    /// Takes candidates from views, as far as this position.
+    /// The reader takes candidates from views, up to this position.
     Views(Box<ViewMerge>, u64),
 }
 
 /// Next candidate of the source.
 enum NextCandidate {
-    /// An event.
+    /// The next event to examine.
     Event(ExaminedEvent),
     /// Position of a scavenged event.
     Scavenged(u64),
@@ -113,8 +116,9 @@ impl FilteredReader {
         }
     }
 
-    /// Returns the next matching event, or how far it examined. It examines at least one and at
-    /// most `examined_max` events, and takes not much longer than `FILTER_STEP_MILLIS`.
+    /// Returns the next matching event, or the position up to which events were examined. Each call
+    /// examines at least one and at most `examined_max` events, and takes little longer than
+    /// `FILTER_STEP_MILLIS`.
     ///
     /// # Errors
     /// `RegexTooExpensive` if the expression takes too long on a name, and the errors of reads.
@@ -134,7 +138,7 @@ impl FilteredReader {
         self.examined
     }
 
-    /// Forces a strategy, whatever that costs. For tests only.
+    /// Forces a strategy regardless of its cost. For tests only.
     #[doc(hidden)]
     pub fn force_strategy(&mut self, strategy: FilterStrategy) {
         self.planner.forced = Some(strategy);

@@ -1,7 +1,7 @@
 //! Links: events that point at other events.
 //!
-//! A link is an event of the type `$>` whose data is `number@stream`. Any client can write one, so
-//! its data is not trusted. A link that names no readable event points at nothing.
+//! A link is an event of the type `$>` whose data is `number@stream`. Any client can write a link,
+//! so the link's data is not trusted. A link that names no readable event points at nothing.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ const LINK_TYPE: &str = "$>";
 /// Event, with the link that led to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResolvedEvent {
-    /// The event. `None` if a link points to an event that cannot be read: never written, deleted,
-    /// hidden by its stream's metadata, or a malformed target.
+    /// The event. `None` if the link's target is malformed, was never written, was deleted, or is
+    /// hidden by its stream's metadata.
     pub event: Option<RecordedEvent>,
-    /// The link, if the event was found through one.
+    /// The link that led to the event; `None` if the event was read directly.
     pub link: Option<RecordedEvent>,
 }
 

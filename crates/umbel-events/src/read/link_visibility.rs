@@ -14,9 +14,9 @@ const CACHE_SLOTS: usize = 256;
 /// Cached visibility of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct StreamVisibility {
-    /// Whether none of its events can be read.
+    /// Whether no event of the stream can be read.
     is_hidden: bool,
-    /// Retention rules of its metadata.
+    /// Retention rules in the stream's metadata.
     retention: Option<RetentionRules>,
 }
 
@@ -39,7 +39,7 @@ pub struct LinkVisibility {
 }
 
 impl LinkVisibility {
-    /// Whether the stream of the event can be read and does not hide it.
+    /// Whether the event's stream can be read and does not hide the event.
     pub fn is_visible(&mut self, shared: &StoreInner, frame: &Frame<'_>) -> Result<bool> {
         let (stream, stamp) = (frame.stream, &frame.meta);
         if stream_names::metadata_subject(stream).is_some() {

@@ -16,11 +16,11 @@ use crate::types::view_kind::is_view;
 /// Events that a reader reads, a subscription delivers, or a watch waits for.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// Events of a stream, by revision. It may be created later. Its metadata is a stream of its
-    /// own.
+    /// Events of a stream, by revision. The stream may be created later. A stream's metadata is in
+    /// a separate stream.
     Stream(Arc<str>),
-    /// Links of a view such as `$ce-cart`, by their numbers in it. Events that were scavenged
-    /// before have none.
+    /// Links of a view such as `$ce-cart`, by their numbers in the view. Scavenged events have no
+    /// link.
     View(Arc<str>),
     /// All events of the store, by position.
     All,
@@ -29,13 +29,13 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the view with this name, if it names one, else the stream.
+    /// Returns the view if `name` is the name of a view, otherwise the stream with this name.
     pub fn named(name: impl Into<Arc<str>>) -> Source {
         let name = name.into();
         if is_view(&name) { Source::View(name) } else { Source::Stream(name) }
     }
 
-    /// Returns all events, or those that pass the filter.
+    /// Returns the source of all events, or of the events that pass the filter if one is given.
     pub fn all(filter: Option<Arc<EventFilter>>) -> Source {
         filter.map_or(Source::All, Source::Filtered)
     }
@@ -48,13 +48,13 @@ impl Source {
         }
     }
 
-    /// Whether its events are those of all streams, by position.
+    /// Whether the source has the events of all streams, by position.
     pub fn is_by_position(&self) -> bool {
         matches!(self, Source::All | Source::Filtered(_))
     }
 
-    /// Hash of the stream whose appends wake a waiter; `None` if every append does. An append does
-    /// not look up its views for waiters.
+    /// Hash of the stream whose appends wake a waiter; `None` if every append wakes the waiter. An
+    /// append does not look up which views it belongs to in order to wake their waiters.
     pub(crate) fn watched_stream(&self, shared: &StoreInner) -> Option<u64> {
         match self {
             Source::Stream(name) => Some(shared.existence.hash(name)),
@@ -63,16 +63,16 @@ impl Source {
     }
 }
 
-/// The events of a source, in order. Made by [`Store::read_source`](crate::Store::read_source).
+/// The events of a source, in order. Returned by [`Store::read_source`](crate::Store::read_source).
 #[derive(Debug)]
 pub enum SourceReader {
-    /// Of a stream.
+    /// Reader of a stream.
     Stream(Box<StreamReader>),
-    /// Of a view.
+    /// Reader of a view.
     View(Box<ViewReader>),
-    /// Of all events.
+    /// Reader of all events.
     All(Box<AllReader>),
-    /// Of events that pass a filter.
+    /// Reader of the events that pass a filter.
     Filtered(Box<FilteredReader>),
 }
 
@@ -105,8 +105,8 @@ impl SourceReader {
         }
     }
 
-    /// Returns the next event; of a view its link. Skips at most `examined_max` events of a stream
-    /// that have expired, or events that do not pass the filter.
+    /// Returns the next event, or the next link if the source is a view. Skips at most
+    /// `examined_max` events that have expired or do not pass the filter.
     ///
     /// # Errors
     /// Errors of reads. `StreamDeleted` if the stream was tombstoned, `RegexTooExpensive` if a

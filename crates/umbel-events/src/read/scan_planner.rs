@@ -15,7 +15,7 @@ use crate::types::error::Result;
 use crate::types::event::Direction;
 use crate::types::view_kind::ViewKind;
 
-/// Cost of a candidate of a view, as the bytes of the log that a scan reads in about the same time:
+/// Cost of a candidate of a view, in bytes of the log that a scan reads in about the same time; see
 /// decision 31.
 const VIEW_ENTRY_COST_BYTES: u64 = 1024;
 /// A range of the log with fewer bytes is scanned without a lookup of views.
@@ -35,7 +35,7 @@ pub enum FilterStrategy {
 /// Plan for the next events.
 #[derive(Debug)]
 pub enum ScanPlan {
-    /// Examines every event, for this many bytes of the log; unbounded if no view may help.
+    /// Examines every event, for this many bytes of the log; unbounded if no view can help.
     Scan(Option<u64>),
     /// Takes candidates from these views.
     Views(Box<ViewMerge>),
@@ -59,8 +59,8 @@ impl Default for ScanPlanner {
 }
 
 impl ScanPlanner {
-    /// Plans for the events between two positions, both inclusive; the range is empty if the first
-    /// is higher. REQUIRES: the events up to the second position are visible.
+    /// Plans a read of the events between two positions, both inclusive; the range is empty if the
+    /// first position is higher. REQUIRES: the events up to the second position are visible.
     pub fn plan(
         &mut self,
         shared: &Arc<StoreInner>,
@@ -93,15 +93,16 @@ impl ScanPlanner {
         Ok(ScanPlan::Views(Box::new(ViewMerge::new(shared, parts, direction)?)))
     }
 
-    /// Scans every event, for longer each time. So lookups of views that do not help cost little.
+    /// Plans a scan of every event that is longer than the scan before. So repeated lookups of
+    /// views that do not help cost little.
     fn extend_scan(&mut self) -> ScanPlan {
         let bytes = self.scan_bytes;
         self.scan_bytes = (bytes * 2).min(SCAN_BYTES_MAX);
         ScanPlan::Scan(Some(bytes))
     }
 
-    /// Returns the views that contain all matching events; `None` if there are too many, or if the
-    /// search takes too long. Another call may be quicker.
+    /// Returns the views that contain all matching events; `None` if too many views would be
+    /// needed, or if the search takes too long. A repeated call can be quicker.
     fn candidate_views(
         &mut self,
         shared: &StoreInner,

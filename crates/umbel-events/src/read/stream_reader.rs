@@ -62,21 +62,21 @@ pub fn list_streams(
     Ok(found)
 }
 
-/// Next item of a stream, or of another source.
+/// Next item of a read of a stream or of another source.
 #[derive(Debug)]
 pub enum StreamItem {
     /// A readable event.
     Event(RecordedEvent),
-    /// The requested number of events was skipped: they have expired, were scavenged, or do not
-    /// pass the filter.
+    /// The requested maximum of events was skipped: these events have expired, were scavenged, or
+    /// do not pass the filter.
     Skipped,
-    /// No more events.
+    /// No more events can be read.
     End,
 }
 
-/// The events of one stream, in order. Made by [`Store::read`](crate::Store::read).
+/// The events of one stream, in order. Returned by [`Store::read`](crate::Store::read).
 ///
-/// It reads the stream as it was when the read began. After an error it ends.
+/// The reader sees the stream in its state when the read began. After an error, the reader ends.
 #[derive(Debug)]
 pub struct StreamReader {
     stream: String,
@@ -91,7 +91,8 @@ struct StreamCursor {
     cursor: LogCursor,
     head: StreamHead,
     direction: Direction,
-    /// Remaining revisions, both inclusive; empty if the first is higher.
+    /// First and last of the remaining revisions, both inclusive; no revisions remain if the first
+    /// is higher.
     remaining: (u64, u64),
     page: VecDeque<(u64, u64)>,
     page_size: usize,
@@ -146,7 +147,7 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Reader of the event with this revision alone, or of nothing if it cannot be read.
+    /// Creates a reader of only the event with this revision, or of no event if it cannot be read.
     pub(crate) fn single(shared: &Arc<StoreInner>, stream: &str, revision: u64) -> StreamReader {
         let from = Revision(revision);
         let mut reader = StreamReader::new(shared, stream, from, Direction::Forwards);
@@ -156,8 +157,9 @@ impl StreamReader {
         reader
     }
 
-    /// Returns the next event, but skips at most `limit` expired events. If a long stream has
-    /// expired, skipping takes long; a server can serve other clients in between.
+    /// Returns the next event, but skips at most `limit` expired events. Skipping the events of a
+    /// long expired stream takes long; with this limit, a server can serve other clients in
+    /// between.
     pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -170,8 +172,8 @@ impl StreamReader {
         next
     }
 
-    /// State of the stream when the read began; `None` if the lookup failed. The first item then is
-    /// the error.
+    /// State of the stream when the read began; `None` if the lookup failed. After a failed lookup,
+    /// the first item is the error.
     pub fn state(&self) -> Option<StreamState> {
         self.state
     }
@@ -254,7 +256,8 @@ impl StreamCursor {
         Ok(Some((revision, position)))
     }
 
-    /// Removes a revision, and those before it in reading order, from the remaining ones.
+    /// Removes a revision, and the revisions before it in reading order, from the remaining
+    /// revisions.
     fn consume(&mut self, revision: u64) {
         match (self.direction, revision.checked_sub(1)) {
             (Direction::Forwards, _) => self.remaining.0 = revision + 1,

@@ -10,8 +10,8 @@ use crate::types::error::Result;
 use crate::types::event::Direction;
 use crate::types::view_kind::ViewKind;
 
-/// Number of entries that are buffered for all views together, and the minimum and maximum for
-/// each.
+/// Number of entries that are buffered for all views together, and the minimum and maximum for each
+/// view.
 const BUFFERED_ENTRIES_MAX: usize = 4096;
 const PAGE_MIN: usize = 8;
 const PAGE_MAX: usize = 512;
@@ -21,15 +21,15 @@ const PAGE_MAX: usize = 512;
 pub struct ViewRange {
     kind: ViewKind,
     name: String,
-    /// Remaining numbers; the last one is exclusive.
+    /// First (inclusive) and last (exclusive) of the remaining numbers.
     remaining: (u64, u64),
-    /// Positions that were fetched.
+    /// Positions that were fetched and not returned yet.
     page: VecDeque<u64>,
 }
 
 impl ViewRange {
     /// Creates the range of entries whose events are between these positions, both inclusive;
-    /// `None` if it is empty. REQUIRES: the events up to the second one are visible.
+    /// `None` if the range is empty. REQUIRES: the events up to the second position are visible.
     pub fn new(
         shared: &StoreInner,
         (kind, name): (ViewKind, String),
@@ -89,7 +89,7 @@ pub struct ViewMerge {
     shared: Arc<StoreInner>,
     cursor: LogCursor,
     ranges: Vec<ViewRange>,
-    /// Heap key of the next position of each nonempty range, the nearest on top.
+    /// Heap key of the next position of each nonempty range; the nearest position is on top.
     next_positions: BinaryHeap<(u64, usize)>,
     backwards: bool,
     page_size: usize,
@@ -131,8 +131,8 @@ impl ViewMerge {
         Ok(())
     }
 
-    /// Converts between a position and its heap key; it is its own inverse. The heap has the
-    /// highest key on top.
+    /// Converts a position to its heap key, or a heap key to its position. The heap has the highest
+    /// key on top.
     fn heap_key(&self, position: u64) -> u64 {
         if self.backwards { position } else { !position }
     }

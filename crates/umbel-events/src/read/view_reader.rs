@@ -23,11 +23,11 @@ const FIRST_PAGE_ENTRIES: usize = 32;
 /// Entry of a view: a link, and its target event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEvent {
-    /// Event of the type `$>` in the view, with the data `number@stream`. Its revision is its
-    /// number in the view. Position and time are those of the target event. Its id is always the
-    /// same.
+    /// Event of the type `$>` in the view, with the data `number@stream`. The link's revision is
+    /// its number in the view. The link's position and time are those of the target event. The
+    /// link's id is the same in every read.
     pub link: RecordedEvent,
-    /// The event; `None` if its stream does not show it: it was deleted or tombstoned, or its
+    /// The target event; `None` if its stream was deleted or tombstoned, or if the stream's
     /// metadata hides the event.
     pub event: Option<RecordedEvent>,
 }
@@ -60,7 +60,8 @@ impl ViewName {
         Ok(ViewName { view: view.to_string(), kind, name: name.to_string() })
     }
 
-    /// Range of the readable numbers that were assigned up to `through`, both inclusive.
+    /// First and last of the readable numbers that were assigned up to the position `through`, both
+    /// inclusive.
     fn range(&self, shared: &StoreInner, through: Position) -> Result<Option<(u64, u64)>> {
         let through = through.0.min(shared.visible.position());
         let numbers = shared.index.views.count_through(self.kind, &self.name, through)?;
@@ -70,7 +71,7 @@ impl ViewName {
     }
 }
 
-/// Returns the readable range of a view up to a position; `None` if it never had an event.
+/// Returns the readable range of a view up to a position; `None` if the view never had an event.
 pub fn view_state(shared: &StoreInner, view: &str, through: Position) -> Result<Option<ViewState>> {
     let name = ViewName::parse(view)?;
     let Some((first, last)) = name.range(shared, through)? else { return Ok(None) };
@@ -84,9 +85,9 @@ pub fn view_state(shared: &StoreInner, view: &str, through: Position) -> Result<
     Ok(Some(ViewState { first, last }))
 }
 
-/// The events of one view, in order. Made by [`Store::read_view`](crate::Store::read_view).
+/// The events of one view, in order. Returned by [`Store::read_view`](crate::Store::read_view).
 ///
-/// It reads the view as it was when the read began. After an error it ends.
+/// The reader sees the view in its state when the read began. After an error, the reader ends.
 #[derive(Debug)]
 pub struct ViewReader {
     view_cursor: Option<ViewCursor>,
@@ -101,7 +102,8 @@ struct ViewCursor {
     link_ids: KeyHasher,
     visibility: LinkVisibility,
     direction: Direction,
-    /// Remaining numbers, both inclusive; empty if the first is higher.
+    /// First and last of the remaining numbers, both inclusive; no numbers remain if the first is
+    /// higher.
     remaining: (u64, u64),
     page: VecDeque<(u64, u64)>,
     page_size: usize,
@@ -228,7 +230,7 @@ fn link_id_hasher(shared: &StoreInner, view: &str) -> Result<KeyHasher> {
     make(hash_128(&of_store, view.as_bytes()))
 }
 
-/// FORMAT: two hashes of the message, with the byte 0 and the byte 1 appended.
+/// FORMAT: two hashes of the message, the first with a byte 0 appended, the second with a byte 1.
 fn hash_128(hasher: &KeyHasher, message: &[u8]) -> [u8; 16] {
     let mut numbered = Vec::with_capacity(message.len() + 1);
     numbered.extend_from_slice(message);

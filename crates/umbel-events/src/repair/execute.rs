@@ -1,4 +1,4 @@
-//! Executes a repair plan. It may be killed at any point.
+//! Executes a repair plan. The process can be killed at any point without further loss.
 //!
 //! ```text
 //! keep      damaged-N/ with the report and a copy of the manifest -> sync
@@ -9,9 +9,9 @@
 //! unmark    remove REPAIR -> sync
 //! ```
 //!
-//! If it is killed before the manifest is published, the repair begins again, from the same files.
-//! If it is killed after that, as the manifest's generation and seed show, it only moves the
-//! remaining files.
+//! After a kill before the manifest is published, the next repair begins again, from the same
+//! files. After a kill once the manifest is published, which its generation and seed show, the next
+//! repair only moves the remaining files.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -41,8 +41,8 @@ pub struct ResumedRepair {
     pub is_loss: bool,
 }
 
-/// Finishes a repair whose chunk manifest is already published. Returns that repair; `None` if
-/// there is none.
+/// Finishes a repair whose chunk manifest is already published. Returns the finished repair; `None`
+/// if no repair was interrupted at this stage.
 pub fn resume(env: &Env, folder: &Path, dry_run: bool) -> Result<Option<ResumedRepair>> {
     let Some(marker) = RepairMarker::read(env, folder)? else { return Ok(None) };
     let is_there = ChunkManifest::exists(env, folder)?;
@@ -82,7 +82,7 @@ pub fn execute_plan(env: &Env, folder: &Path, mut plan: RepairPlan) -> Result<St
     Ok(damaged_folder_name(number))
 }
 
-/// Removes the files that were created before the manifest was published.
+/// Removes the files that the repair created, since it could not publish the manifest.
 fn undo_unpublished(env: &Env, folder: &Path, target: &Path, plan: &RepairPlan) -> Result<()> {
     let made = plan.rebuilds.iter().map(|rebuild| rebuild.target(folder));
     for path in made.chain([target.join(REPORT_NAME), target.join(MANIFEST_COPY_NAME)]) {
@@ -162,8 +162,8 @@ fn finish_published(
     RepairMarker::remove(env, folder)
 }
 
-/// Returns the number of a directory that does not exist or is empty. An entry with such a name
-/// that is no directory also stays.
+/// Returns the number of a directory that does not exist or is empty. A number whose name belongs
+/// to a file is not used either.
 fn unused_folder_number(env: &Env, folder: &Path) -> Result<u64> {
     let entries = env.files.read_dir(folder)?;
     let number_of = |name: &str| {

@@ -1,11 +1,12 @@
 //! Whole chunks of another store under names that chunks of this store could have, where no
 //! manifest distinguishes them.
 //!
-//! The streams decide. Within the chunks of one store the revisions of a stream only rise. They
-//! continue in the next chunk with events of that stream. Of contradicting chunks, the longest
-//! sequence without a contradiction stays. A chunk of which the index knows nothing has little
-//! weight in it. An index alone does not suffice. If this store wrote into another store's log,
-//! that store's index knows later chunks and not the first.
+//! The streams show which chunks belong together. Within the chunks of one store the revisions of a
+//! stream only rise, and continue in the next chunk that has events of the stream. If chunks
+//! contradict each other, the sequence of chunks with the highest score and without a contradiction
+//! stays. A chunk of which the index knows nothing has little weight in a sequence. The index alone
+//! does not suffice. If this store wrote into another store's log, that store's index knows later
+//! chunks but not the first.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::{Entry, HashMap};
@@ -21,23 +22,23 @@ use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};
 use crate::repair::renamed_chunks::{ChunkOutline, unplaced_chunk};
 use crate::types::error::Result;
 
-/// If the streams, counted for each chunk, exceed this number, only a sample is compared.
+/// If the streams of all chunks, counted once for each chunk, exceed this number, only a sample of
+/// the streams is compared.
 const SAMPLED_STREAMS_MAX: usize = 1 << 22;
-/// If the chunks exceed this number, the one with the most contradictions is removed before others
-/// are compared.
+/// If more chunks than this are compared, the chunk with the most contradictions is removed first.
 const COMPARED_CHUNKS_MAX: usize = 256;
 
-/// Weight of a chunk in a sequence without contradictions, ...
+/// Weight of a chunk in the score of a sequence without contradictions.
 const CHUNK_WEIGHT: i64 = 4;
-/// ... of a chunk that the manifest proves, ...
+/// Weight of a chunk that the manifest proves.
 const PROVEN_WEIGHT: i64 = 1 << 32;
-/// ... of streams that continue from one chunk to the next, ...
+/// Weight of streams that continue from one chunk of a sequence to the next.
 const JOINED_WEIGHT: i64 = 2;
-/// ... and of a time that goes backwards.
+/// Weight of a creation time that goes backwards from one chunk of a sequence to the next.
 const TIME_REVERSAL_WEIGHT: i64 = -1;
 
 /// Removes the chunks of other stores from the candidates, which are in ascending order, and
-/// records them.
+/// records the removed chunks.
 pub fn remove_foreign(
     env: &Env,
     folder: &Path,
@@ -61,8 +62,9 @@ pub fn remove_foreign(
     Ok(())
 }
 
-/// Returns the ids of the candidates of which an index that knows most of the chunks knows nothing.
-/// One of several files of a chunk may be older than a scavenge, whose events the index deleted.
+/// Returns the ids of the candidates of which the index, although it knows most chunks, knows
+/// nothing. If a chunk has several files, one may be older than a scavenge whose removed events the
+/// index no longer has.
 fn find_denied(
     env: &Env,
     folder: &Path,
@@ -91,14 +93,14 @@ fn find_denied(
 /// Evidence about a chunk.
 struct ChunkEvidence {
     id: u64,
-    /// Whether the manifest proves it.
+    /// Whether the manifest proves the chunk.
     is_proven: bool,
-    /// Whether the index knows nothing of it.
+    /// Whether the index knows no event of the chunk.
     is_denied: bool,
     is_removed: bool,
-    /// Whether it has no events.
+    /// Whether the chunk has no events.
     is_empty: bool,
-    /// Times when its first and its last event were appended.
+    /// Times when the first and the last event of the chunk were appended.
     created: (u64, u64),
     /// The first and the last revision of each stream, by a hash of its name.
     streams: HashMap<u64, (u64, u64)>,
@@ -114,13 +116,13 @@ struct ChunkSequence {
 struct SequenceConflicts {
     /// For each chunk, the number of streams whose revisions do not rise from or to another chunk.
     conflicts: Vec<u64>,
-    /// For each chunk, the number of streams that continue without a gap.
+    /// For each chunk, the number of streams that continue without a gap from or to another chunk.
     joined: Vec<u64>,
 }
 
 impl ChunkEvidence {
-    /// Returns the score of a sequence in which this chunk precedes a later one; `None` if they
-    /// contradict each other.
+    /// Returns the score of a sequence in which this chunk precedes a later one; `None` if the two
+    /// chunks contradict each other.
     fn score_before(&self, later: &ChunkEvidence) -> Option<i64> {
         let is_larger = self.streams.len() > later.streams.len();
         let (less, more) = if is_larger { (later, self) } else { (self, later) };
@@ -225,9 +227,9 @@ impl ChunkSequence {
         fit
     }
 
-    /// Returns the ids of the chunks to remove until no two contradict each other. These are the
-    /// ones that the index denies and in which no stream continues, and the ones outside the best
-    /// sequence.
+    /// Returns the ids of the chunks to remove so that no two remaining chunks contradict each
+    /// other. Removed are chunks outside the best sequence, and chunks that the index denies and in
+    /// which no stream continues.
     fn find_foreign(&mut self) -> Vec<u64> {
         loop {
             let fit = self.evaluate();
@@ -254,8 +256,8 @@ impl ChunkSequence {
         self.chunks.iter().filter(|c| c.is_removed && !c.is_empty).map(|chunk| chunk.id).collect()
     }
 
-    /// Returns the indexes of the chunks in the sequence with the highest score in which no chunk
-    /// contradicts the previous one.
+    /// Returns the indexes of the chunks of the sequence with the highest score, among sequences in
+    /// which no chunk contradicts the previous one.
     fn best_sequence(&self) -> BTreeSet<usize> {
         let left = self.chunks.iter().enumerate().filter(|(_, chunk)| !chunk.is_removed);
         // The score of the best sequence that ends with each chunk, and the previous chunk in it.

@@ -54,7 +54,8 @@ impl FuzzChunk {
         specimen
     }
 
-    /// FORMAT: the record of `docs/formats/log.md`, written from that page.
+    /// FORMAT: a record as `docs/formats/log.md` describes it, encoded here independently of the
+    /// product's code.
     fn add_record(&mut self, begin: u64, payload: &[u8]) {
         let mut record = vec![0; 8];
         record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
@@ -163,8 +164,8 @@ mod tests {
         payload
     }
 
-    /// The data of the first event holds the image of an append. One damaged length leads there,
-    /// and the other to the event after it.
+    /// The data of the first event holds the image of an append. One damaged length leads to this
+    /// image, and the other to the event after the first.
     #[test]
     fn damaged_length_into_event_data_is_not_followed() {
         let (first, forged) = (96_u64, 216_u64);

@@ -1,5 +1,5 @@
-//! Events of damaged chunks that the index knows: their positions, streams and revisions. They are
-//! read before the index is rebuilt.
+//! Events of damaged chunks that the index knows: their positions, streams and revisions. A repair
+//! reads these entries before the index is rebuilt.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,15 +27,15 @@ pub struct OldIndexEvents {
 /// Event that the index knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OldIndexEntry {
-    /// Its position.
+    /// Position of the event.
     pub position: u64,
-    /// Its stream, as an index into [`OldIndexEntries::streams`].
+    /// Stream of the event, as an index into [`OldIndexEntries::streams`].
     pub stream: usize,
-    /// Its revision.
+    /// Revision of the event.
     pub revision: u64,
-    /// Whether it is the last of its stream.
+    /// Whether the event is the last of its stream.
     pub is_last: bool,
-    /// Its type, if the views know it.
+    /// Type of the event, if the views know it.
     pub kind: Option<String>,
 }
 
@@ -58,11 +58,12 @@ impl OldIndexEntries {
 }
 
 impl OldIndexEvents {
-    /// Loads the index of the store in `folder`, or the reason why it cannot be trusted; `None` if
-    /// there is none.
+    /// Loads the index of the store in `folder`, or the reason why the index cannot be trusted;
+    /// `None` if the store has no index.
     ///
     /// # Errors
-    /// Reads that the operating system refuses: those files may be undamaged.
+    /// Reads that the operating system refuses, since the files that it does not let us read may be
+    /// undamaged.
     pub fn load(
         env: &Env,
         folder: &Path,
@@ -80,8 +81,8 @@ impl OldIndexEvents {
         }))
     }
 
-    /// Opens the index of the store in `folder` and checks all of it. The inner error is the reason
-    /// why the check found it untrustworthy, as text.
+    /// Opens the index of the store in `folder` and checks the whole index. The inner error is the
+    /// reason why the index cannot be trusted, as text.
     fn open(
         env: &Env,
         folder: &Path,

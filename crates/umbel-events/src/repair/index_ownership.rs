@@ -1,5 +1,5 @@
 //! Whether an index was built from the event log beside it. Another store's index knows other
-//! events, and would deny those of this log.
+//! events, and would deny the events of this log.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, read_file};
 use crate::types::error::Result;
 
-/// Minimum number of streams that are looked up, if there are as many.
+/// Minimum number of streams that are looked up, if the store has that many.
 const SAMPLED_STREAMS_MIN: usize = 1024;
 /// Number of events of each chunk that are looked up.
 const SAMPLED_EVENTS_PER_CHUNK: usize = 64;
@@ -25,11 +25,11 @@ pub const DENIED_EVENTS_MIN: usize = 8;
 
 /// Whether the index was built from this event log.
 ///
-/// It must know most of the first readable events of some chunk, and of every chunk that matches
-/// the manifest. If it does, a chunk without a known end belongs to another store if the index
-/// knows none of its events. If no chunk can be compared, the last events of streams decide. Most
-/// of the first streams must have their last event where the index says, as far as those chunks are
-/// whole.
+/// The index must know most of the first readable events of some chunk, and of every chunk that
+/// matches the manifest. If so, a chunk without a known end belongs to another store if the index
+/// knows none of the chunk's events. If no chunk can be compared, the last events of streams
+/// decide. Of the first streams whose last event lies in a whole chunk, most must have it where the
+/// index says.
 pub fn belongs_to_log(
     index: &OldIndexEvents,
     env: &Env,
@@ -70,8 +70,8 @@ pub fn belongs_to_log(
     Ok(true)
 }
 
-/// Whether most of the last events of streams are where the index says, as far as those chunks are
-/// whole.
+/// Whether most of the streams' last events are where the index says; counts only events in whole
+/// chunks.
 fn do_most_heads_match(
     index: &OldIndexEvents,
     env: &Env,
@@ -98,8 +98,8 @@ fn do_most_heads_match(
     Ok(right * 2 >= count)
 }
 
-/// Number of the first readable events of a chunk that the index should know, and of those that it
-/// knows.
+/// Number of the first readable events of a chunk that the index should know, and the number of
+/// these events that it knows.
 pub fn count_indexed(
     index: &OldIndexEvents,
     env: &Env,
@@ -127,7 +127,8 @@ pub fn count_indexed(
     Ok((sampled, known))
 }
 
-/// Number of these streams whose last event is where the index says, in a chunk that is whole.
+/// Number of these streams whose last event is where the index says; counts only events in whole
+/// chunks.
 fn count_matching_heads(
     env: &Env,
     folder: &Path,

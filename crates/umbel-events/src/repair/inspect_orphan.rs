@@ -22,20 +22,22 @@ use crate::types::error::Result;
 pub struct OrphanChunk {
     /// The chunk.
     pub chunk: FoundChunk,
-    /// Number of positions that it may have had.
+    /// Number of positions that the chunk may have had.
     pub capacity: u64,
-    /// Number of positions that its events span.
+    /// Number of positions that the chunk's events span.
     pub used_positions: u64,
-    /// Number of readable events in it.
+    /// Number of readable events in the chunk.
     pub events: usize,
-    /// Whether its first position is only that of its first readable event.
+    /// Whether the chunk's true start is unknown, so that its first readable event's position
+    /// serves as the start.
     pub is_start_guessed: bool,
     /// The name of the file.
     pub name: String,
 }
 
 impl OrphanChunk {
-    /// Sets an earlier start: what preceded its first readable event is lost with it.
+    /// Sets an earlier start of the chunk: the positions between it and the first readable event
+    /// count as lost.
     pub fn set_start(&mut self, start: u64) {
         let entry = &mut self.chunk.entry;
         let more = entry.start - start;
@@ -75,7 +77,8 @@ pub fn best_version(
     Ok(best)
 }
 
-/// Inspects the contents of a file; `None` if nothing in it shows its positions, or if it is empty.
+/// Inspects the contents of a file; `None` if the file is empty, or nothing in the file shows its
+/// positions.
 pub fn inspect_file(env: &Env, folder: &Path, file: &ChunkFile) -> Result<Option<OrphanChunk>> {
     let path = chunk_directory(folder).join(&file.name);
     let bytes = read_file(env, &path)?;
@@ -138,8 +141,8 @@ fn count_events(source: &ChunkBytes<'_>, end: u64) -> usize {
     events
 }
 
-/// Position of the first byte of a chunk that was appended to, from its first event. If that event
-/// is damaged, most of what look like events decide.
+/// Position of the first byte of a chunk that no scavenge rewrote, from the chunk's first event. If
+/// the first event is damaged, the position that most apparent events imply.
 fn chunk_start(id: u64, bytes: &[u8]) -> Option<u64> {
     let source = ChunkBytes::new(id, 0, bytes);
     let start = |offset: u64| {
@@ -163,7 +166,7 @@ fn chunk_start(id: u64, bytes: &[u8]) -> Option<u64> {
     votes.into_iter().max_by_key(|(start, count)| (*count, *start)).map(|(start, _)| start)
 }
 
-/// Whole scavenged chunk without any event.
+/// Creates a whole scavenged chunk without any event.
 fn empty_scavenged(file: &ChunkFile, start: u64, bytes: &[u8]) -> OrphanChunk {
     let (id, version, extent) = (file.id, file.version, FIRST_EVENT_OFFSET);
     let scavenged = ScavengedFile {
@@ -260,8 +263,8 @@ fn inspect_scavenged(
     }))
 }
 
-/// Whether a chunk has never been appended to. Its header may be damaged, but is not another
-/// chunk's.
+/// Whether a chunk has never been appended to. The chunk's header may be damaged, but must not be
+/// the header of another chunk.
 pub fn is_unused(id: u64, bytes: &[u8]) -> bool {
     let Some((header, rest)) = bytes.split_first_chunk::<{ HEADER_BYTES as usize }>() else {
         return false;

@@ -1,5 +1,5 @@
-//! Survey of a store's event log. It has the chunk manifest, or what the chunks show if the
-//! manifest is damaged, and whether each chunk is whole. The survey changes nothing.
+//! Survey of a store's event log: the chunk manifest, or what the chunks show if the manifest is
+//! damaged, and whether each chunk is whole. The survey changes nothing.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,30 +22,31 @@ use crate::types::error::{Error, Result};
 /// Chunk in its state before the repair.
 #[derive(Debug, Clone)]
 pub struct FoundChunk {
-    /// Its present or future entry in the manifest; the chunk has ended.
+    /// Present or future entry of the chunk in the manifest; the entry has an end.
     pub entry: ChunkEntry,
-    /// Description of its damage.
+    /// Description of the chunk's damage; `None` if the chunk is whole.
     pub damage: Option<String>,
-    /// Whether its end was recorded.
+    /// Whether the chunk's end was recorded.
     pub is_end_known: bool,
-    /// Whether its file may not be durable.
+    /// Whether the chunk's file may be not durable yet.
     pub is_unsynced: bool,
-    /// Whether its file is whole but not this chunk's: most likely it belongs to another store.
+    /// Whether the file is whole but does not belong to this chunk: most likely the file belongs to
+    /// another store.
     pub is_foreign: bool,
-    /// End of the nonzero bytes after the end of an orphan chunk without a recorded end. They are a
-    /// write torn by a power cut, or damage.
+    /// End of the nonzero bytes after the end of an orphan chunk without a recorded end. These
+    /// bytes are a write torn by a power cut, or damage.
     pub torn_end: Option<u64>,
     /// File that contains the chunk, if it has another chunk's name.
     pub actual_path: Option<PathBuf>,
-    /// Whether nothing proves that the chunk is this store's, except possibly the index.
+    /// Whether nothing, except possibly the index, proves that the chunk belongs to this store.
     pub is_unproven: bool,
-    /// Whether a gap in the sequence of chunks is the only evidence of the chunk: it may have been
-    /// empty.
+    /// Whether a gap in the sequence of chunks is the only evidence of this chunk, which may have
+    /// been empty.
     pub is_guessed: bool,
 }
 
 impl FoundChunk {
-    /// Creates a chunk about which nothing else is known.
+    /// Creates a chunk of which only the given entry is known.
     pub fn new(entry: ChunkEntry, damage: Option<String>) -> FoundChunk {
         FoundChunk {
             entry,
@@ -69,7 +70,7 @@ impl FoundChunk {
 /// Event log in its state before the repair.
 #[derive(Debug)]
 pub struct LogSurvey {
-    /// Its manifest; the chunks are in `chunks`.
+    /// The log's manifest; its chunks are in `chunks` instead.
     pub manifest: ChunkManifest,
     /// Generation of the manifest on disk; 0 if it cannot be read.
     pub generation: u64,
@@ -81,28 +82,28 @@ pub struct LogSurvey {
     pub is_seed_lost: bool,
     /// The chunks.
     pub chunks: Vec<FoundChunk>,
-    /// Empty chunks of the manifest that opening the store would skip.
+    /// Empty chunks of the manifest, which an open of the store would skip.
     pub skipped: Vec<ChunkEntry>,
-    /// Chunks without a known end whose files are shorter than they were created.
+    /// Chunks without a known end whose files are shorter than their length at creation.
     pub short_files: Vec<ChunkEntry>,
     /// Files of the log's directory that belong to no chunk.
     pub unrelated_files: Vec<String>,
-    /// Unrelated files with readable events that may be this store's.
+    /// Unrelated files with readable events that may belong to this store.
     pub unplaced: Vec<UnplacedChunk>,
     /// Damage of the existence filter's directory.
     pub existence_damage: Option<String>,
-    /// Damage of a file that a chunk was rewritten from and that still exists.
+    /// Damage of an older file from which a scavenge rewrote a chunk and which still exists.
     pub replaced_file_damage: Option<String>,
 }
 
 /// File with events in the log's directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkFile {
-    /// The id in its name.
+    /// Chunk id in the file name.
     pub id: u64,
-    /// The version in its name.
+    /// Version in the file name.
     pub version: u64,
-    /// Its name.
+    /// Name of the file.
     pub name: String,
 }
 
@@ -194,8 +195,8 @@ impl LogSurvey {
     }
 
     /// Examines the files from which chunks were rewritten. Such a file remains after a killed
-    /// scavenge, or after a repair whose marker was lost. The open reads from it which entries the
-    /// index must delete.
+    /// scavenge, or after a repair whose marker was lost. An open of the store reads from the older
+    /// file which entries the index must delete.
     fn examine_replaced_files(&mut self, env: &Env, folder: &Path) -> Result<()> {
         for entry in self.chunks.iter().map(|found| found.entry) {
             let Some(scavenged) = entry.scavenged else { continue };
@@ -231,8 +232,8 @@ impl LogSurvey {
         Ok(())
     }
 
-    /// Examines a chunk that may have been active when the process ended, with the rules of the
-    /// open.
+    /// Examines a chunk that may have been active when the process ended, with the same rules as an
+    /// open of the store.
     fn examine_unended_chunk(
         &mut self,
         env: &Env,
@@ -287,24 +288,24 @@ impl LogSurvey {
 pub struct UnendedChunk {
     /// End of the chunk.
     pub ended: ChunkEnd,
-    /// Whether a record in it shows that events had been made durable.
+    /// Whether a record in the chunk shows that events had been made durable.
     pub has_durable: bool,
-    /// Appends after its end.
+    /// Appends that look whole after the chunk's end.
     pub gap: Option<AppendsAfterEnd>,
 }
 
 /// Appends that look whole after invalid bytes, in a chunk without a recorded end. The cause is
-/// damage, or a power cut after later pages were written first.
+/// damage, or a power cut when later pages of the file were already written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendsAfterEnd {
     id: u64,
-    /// Offset where nothing valid begins.
+    /// Offset of the first invalid byte.
     at: u64,
-    /// Number of appends after it.
+    /// Number of appends that look whole after the invalid bytes.
     count: u64,
-    /// Offset after the last of them.
+    /// Offset after the last of these appends.
     pub end: u64,
-    /// Offset after all nonzero bytes: they were written once.
+    /// Offset after the last nonzero byte of the file, up to which the file was written once.
     pub used_end: u64,
 }
 
@@ -357,8 +358,8 @@ fn find_appends_after(
     Ok((found.count > 0).then_some(gap))
 }
 
-/// Returns an error if the first event of a chunk has another position: the chunk belongs to
-/// another store.
+/// Returns an error if the first event of a chunk has another position than expected: the chunk
+/// belongs to another store.
 fn check_first_position(env: &Env, path: &Path, entry: &ChunkEntry) -> Result<()> {
     let bytes = read_file(env, path)?;
     let first = bytes.get(FIRST_EVENT_OFFSET as usize..).and_then(|bytes| {
@@ -383,7 +384,7 @@ fn check_ended(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &ChunkEnd) -
     Err(umbel::Error::corruption(&entry.path(folder), outcome.end, reason).into())
 }
 
-/// Whether the file of an ended chunk is written to its end but does not match the manifest.
+/// Whether the file of an ended chunk is written completely but does not match the manifest.
 fn is_foreign_file(env: &Env, folder: &Path, entry: &ChunkEntry, ended: &ChunkEnd) -> bool {
     if entry.scavenged.is_some() {
         return false;
@@ -426,7 +427,7 @@ fn replaced_file_damage(
     checked.err().map(|error| damage_text(error, folder)).transpose()
 }
 
-/// Returns an error if a scavenged file that the manifest no longer names is not whole.
+/// Returns an error if an older scavenged file, which the manifest no longer names, is not whole.
 fn check_replaced_scavenged(
     env: &Env,
     folder: &Path,
@@ -450,7 +451,7 @@ fn check_replaced_scavenged(
     }
 }
 
-/// Whether the file of a chunk without a recorded end is shorter than it was created.
+/// Whether the file of a chunk without a recorded end is shorter than its length at creation.
 pub fn is_truncated(env: &Env, folder: &Path, entry: &ChunkEntry) -> bool {
     let file = env.files.open(&entry.path(folder), Access::Read);
     file.is_ok_and(|file| file.len().is_ok_and(|len| len < entry.capacity))

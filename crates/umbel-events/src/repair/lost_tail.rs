@@ -19,8 +19,8 @@ fn insert_lost_chunk(chunks: &mut Vec<FoundChunk>, entry: ChunkEntry, damage: St
     chunks.insert(at, FoundChunk { is_foreign: true, ..FoundChunk::new(entry, Some(damage)) });
 }
 
-/// Records that the log lost its end if `who` knows events after it: an index is never durable
-/// before the log is.
+/// Records that the log lost its end if `who` knows events after the present end. An index is never
+/// durable before the log is.
 pub fn note_lost_tail(survey: &mut LogSurvey, furthest: u64, who: &str) {
     let damage = format!(
         "the chunk manifest ends earlier, but the {who} holds events up to position {furthest}: \
@@ -71,8 +71,8 @@ pub fn note_lost_tail(survey: &mut LogSurvey, furthest: u64, who: &str) {
 }
 
 /// Records chunks that are lost together with their manifest entries: the index knows events
-/// between the positions of two chunks. This happens, for example, if the manifest is another
-/// store's.
+/// between the positions of two chunks. Such chunks exist, for example, if the manifest belongs to
+/// another store.
 pub fn note_lost_chunks(survey: &mut LogSurvey, index: &OldIndexEvents) -> Result<()> {
     if !survey.is_damaged() {
         return Ok(());
@@ -105,9 +105,9 @@ pub fn note_lost_chunks(survey: &mut LogSurvey, index: &OldIndexEvents) -> Resul
     Ok(())
 }
 
-/// Records that the log lost its end if no index shows it, but the existence filter covers events
-/// after it. The filter is never durable before the log is. Returns the position up to which the
-/// filter is evidence.
+/// Records that the log lost its end if no index shows the loss, but the existence filter covers
+/// events after the present end. The filter is never durable before the log is. Returns the
+/// position up to which the filter is evidence.
 pub fn note_filter_ahead(env: &Env, folder: &Path, survey: &mut LogSurvey) -> u64 {
     if survey.existence_damage.is_some() {
         return 0;
@@ -134,8 +134,8 @@ pub fn note_filter_ahead(env: &Env, folder: &Path, survey: &mut LogSurvey) -> u6
     covered
 }
 
-/// Whether nothing shows that no chunks are missing after the last one. The manifest, which would
-/// name them, is damaged. Neither the index nor the existence filter, which reach up to `furthest`,
+/// Whether chunks may be missing after the last existing one: the manifest, which would name such
+/// chunks, is damaged. Neither the index nor the existence filter, which reach up to `furthest`,
 /// knows the last events.
 pub fn is_end_unknown(survey: &LogSurvey, furthest: u64) -> bool {
     if survey.manifest_damage.is_none() {
@@ -153,7 +153,7 @@ fn is_unended(entry: &ChunkEntry) -> bool {
     entry.scavenged.is_none() && entry.ended.is_none_or(|ended| ended.seal.is_none())
 }
 
-/// Description of a chunk whose file is shorter than it was created.
+/// Description of a chunk whose file is shorter than its length at creation.
 fn short_file_text(id: u64) -> String {
     format!(
         "log/{id:08}.chunk is shorter than at its creation, and no index says which events it \
@@ -161,8 +161,9 @@ fn short_file_text(id: u64) -> String {
     )
 }
 
-/// Finds what the open would skip although it may have been appended. Returns a sentence with file
-/// and offset for each such chunk without a recorded end. Changes nothing.
+/// Finds bytes that an open of the store would skip although they may have been appended. Returns a
+/// sentence with file and offset for each chunk without a recorded end that has such bytes. Changes
+/// nothing.
 pub fn find_unrecovered(env: &Env, folder: &Path) -> Result<Vec<String>> {
     check_path("the event store", folder)?;
     let manifest = ChunkManifest::read(env, folder)?;
@@ -190,9 +191,9 @@ pub fn find_unrecovered(env: &Env, folder: &Path) -> Result<Vec<String>> {
     Ok(sentences)
 }
 
-/// Records the chunks without a recorded end whose files are shorter than they were created, if no
-/// index shows what they held. They were truncated, or an open was interrupted that trimmed the
-/// unused end.
+/// Records the chunks without a recorded end whose files are shorter than at their creation, if no
+/// index shows what the chunks held. Such files were truncated, or an open was interrupted after it
+/// had trimmed the unused end.
 pub fn note_short_files(survey: &mut LogSurvey) {
     for entry in survey.short_files.clone() {
         let damage = short_file_text(entry.id);

@@ -1,8 +1,8 @@
 //! Repair of a damaged store. The salvageable part of its event log keeps its positions and
 //! revisions. The report names what is lost, and the damaged files are moved aside.
 //!
-//! A damaged chunk is rewritten like in a scavenge, with its salvaged events; readers skip lost
-//! positions. `docs/how-to/repair.md` describes it for users.
+//! A damaged chunk is rewritten as in a scavenge, with its salvaged events; readers skip lost
+//! positions. `docs/how-to/repair.md` describes the repair for users.
 
 use std::path::Path;
 
@@ -38,17 +38,18 @@ use execute::ResumedRepair;
 use index_before_repair::OldIndexEvents;
 use repair_plan::RepairPlan;
 
-/// Repairs the event store in a folder, which no process may have open. It reads all of the store
-/// before it changes anything. If it is killed at any point, another call continues it.
+/// Repairs the event store in a folder, which no process may have open. The repair reads the whole
+/// store before it changes anything. If the process is killed during a repair, another call of
+/// `repair` continues.
 ///
-/// It keeps every append that can be read as a whole and that is proven to have been appended. The
-/// proof is the chain of events, the chunk manifest or the index. Positions and revisions stay;
-/// readers skip what is lost, and the report names it. The damaged files go into a directory
-/// `damaged-N` of the store. The next open rebuilds the index.
+/// The repair keeps every append that can be read as a whole and that is proven to have been
+/// appended. The proof is the chain of events, the chunk manifest or the index. Kept events keep
+/// their positions and revisions; readers skip lost events, and the report names the loss. The
+/// damaged files go into a directory `damaged-N` of the store. The next open rebuilds the index.
 ///
 /// # Errors
-/// `Invalid` if there is no event store, `Locked` if another handle has it open, and errors of the
-/// operating system, such as a full disk. Nothing is lost then.
+/// `Invalid` if the folder holds no event store, `Locked` if another handle has the store open, and
+/// errors such as a full disk. An error loses no data.
 pub fn repair(env: &Env, folder: &Path, options: RepairOptions) -> Result<RepairReport> {
     check_path("the event store", folder)?;
     let folder = &*env.files.absolute(folder)?;

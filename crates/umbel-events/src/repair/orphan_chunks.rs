@@ -1,9 +1,9 @@
-//! Chunks that no manifest names: all of them if the manifest is damaged, and those after its last
-//! one if it is an older copy.
+//! Chunks that no manifest names: all chunks if the manifest is damaged, the newest chunks if the
+//! manifest is an older copy.
 //!
-//! A chunk's header has its id. Its first position is known from its first event, or from the
-//! header of a scavenged chunk. Its capacity is known only from the next chunk, and that of the
-//! last chunk from its file.
+//! A chunk's header has the chunk's id. A chunk's first position is known from its first event, or
+//! from the header of a scavenged chunk. A chunk's capacity is known only from the next chunk; the
+//! last chunk's capacity only from its file.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::repair::renamed_chunks;
 use crate::repair::stale_manifest;
 use crate::types::error::{Error, Result};
 
-/// Chunk capacities are multiples of this.
+/// Chunk capacities are multiples of this number of bytes.
 const CAPACITY_UNIT_BYTES: u64 = 4096;
 
 /// Adopts the chunks and chunk files that the manifest does not name.
@@ -84,8 +84,8 @@ pub fn adopt_orphans(
     Ok(())
 }
 
-/// Records a file at the place of the next chunk that blocks the open. It is not this store's, and
-/// the manifest could not have lost a chunk with such contents.
+/// Records a file that has the next chunk's name and blocks the open of the store. The file does
+/// not belong to this store: the manifest could not have lost a chunk with such contents.
 fn note_blocking_file(env: &Env, folder: &Path, survey: &mut LogSurvey) -> Result<()> {
     match check_no_newer_chunk(env, folder, &survey.manifest) {
         Err(Error::Store(umbel::Error::Corruption { .. })) => {
@@ -98,8 +98,8 @@ fn note_blocking_file(env: &Env, folder: &Path, survey: &mut LogSurvey) -> Resul
     }
 }
 
-/// Discards a manifest whose chunks all differ from the existing files, though these are whole: it
-/// is another store's.
+/// Discards a manifest that belongs to another store: all its chunks differ from the existing
+/// files, although these files are whole.
 fn discard_foreign_manifest(env: &Env, survey: &mut LogSurvey) -> Result<()> {
     let is_own = |found: &FoundChunk| found.damage.is_none();
     let is_other = survey.chunks.iter().any(|found| found.is_foreign);
@@ -127,8 +127,8 @@ struct NameOnlyChunk {
     bytes: u64,
 }
 
-/// Finds the chunks whose files have their names but none of their contents. A chunk that was never
-/// appended to is not among them.
+/// Finds the chunks of which only the file name is left and none of the contents. A chunk to which
+/// nothing was ever appended does not count.
 fn find_name_only_chunks(
     env: &Env,
     folder: &Path,
@@ -151,8 +151,8 @@ fn find_name_only_chunks(
     Ok(ghosts)
 }
 
-/// Uses another file of a chunk whose own is missing: the manifest is a copy from before a scavenge
-/// rewrote the chunk.
+/// Uses another file of a chunk whose file in the manifest is missing: the manifest is a copy from
+/// before a scavenge rewrote the chunk.
 fn use_other_version(
     env: &Env,
     folder: &Path,
@@ -187,7 +187,7 @@ fn use_other_version(
     Ok(())
 }
 
-/// Assigns each chunk the positions between its first and the first of the next chunk.
+/// Assigns each chunk the positions from its first position up to the next chunk's first position.
 fn assign_positions(
     candidates: Vec<OrphanChunk>,
     ghosts: &[NameOnlyChunk],
@@ -250,7 +250,8 @@ fn assign_positions(
     manifest.next_start = manifest.next_start.max(last.start + last.capacity + RESTORE_GAP_BYTES);
 }
 
-/// The chunk of an id that no file has, from a position up to the chunk `next`.
+/// Creates the chunk for an id that no file has; its positions are from `start` up to the chunk
+/// `next`.
 fn missing_chunk(id: u64, start: u64, next: &ChunkEntry) -> FoundChunk {
     let (capacity, ended) = (next.start - start, Some(ChunkEnd::EMPTY));
     let missing = ChunkEntry { id, start, capacity, key: 0, ended, scavenged: None };
@@ -266,8 +267,8 @@ fn missing_chunk(id: u64, start: u64, next: &ChunkEntry) -> FoundChunk {
     missing
 }
 
-/// Adds the chunks after the last one of which only the names are left. Each may have had twice the
-/// capacity of the previous one.
+/// Adds the chunks after the last one of which only the file names are left. Each added chunk may
+/// have had twice the capacity of the previous one.
 fn add_after_last(ghosts: &[NameOnlyChunk], chunks: &mut Vec<FoundChunk>) {
     for NameOnlyChunk { id, bytes } in ghosts {
         let last = chunks.last().map(|last| last.entry);
@@ -289,7 +290,7 @@ fn add_after_last(ghosts: &[NameOnlyChunk], chunks: &mut Vec<FoundChunk>) {
 }
 
 /// Records the chunks that were truncated, or damaged at what looks like their end. A chunk with
-/// successors was sealed. Only the manifest knew where it ended.
+/// successors was sealed. Only the manifest knew where such a chunk ended.
 fn note_truncated(chunks: &mut [FoundChunk]) {
     let Some((last, before)) = chunks.split_last_mut() else { return };
     if let (Some(end), Some(ended), None) = (last.torn_end, last.entry.ended, &last.damage) {

@@ -1,9 +1,9 @@
-//! Chunks whose files have the names of others, because files were exchanged or renamed.
+//! Chunks whose files have the names of other chunks, because files were exchanged or renamed.
 //!
-//! A file's header has its chunk's id, but not its store. If the manifest knows the chunk, its seal
-//! or checksum decides. Otherwise the streams decide: in the adjacent chunks, the revisions of most
-//! common streams continue without a gap, and none contradicts. Another store's chunk with the same
-//! id is not accepted then.
+//! A file's header has its chunk's id, but does not name the store. If the manifest knows the
+//! chunk, the chunk's seal or checksum in the manifest decides. Otherwise the streams decide: in
+//! the adjacent chunks, the revisions of most common streams must continue without a gap, and no
+//! stream may contradict. So another store's chunk with the same id is not accepted.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::types::event::Position;
 
 const LOG_MAGIC: &[u8; 8] = b"UmbelLog";
 
-/// Id and version in the header of a file; `None` if it has no such header.
+/// Id and version in the header of a file; `None` if the file has no such header.
 fn read_header_identity(env: &Env, path: &Path) -> Option<(u64, u64)> {
     let file = env.files.open(path, Access::Read).ok()?;
     let mut header = [0; scavenged_chunk::HEADER_BYTES as usize];
@@ -38,14 +38,15 @@ fn read_header_identity(env: &Env, path: &Path) -> Option<(u64, u64)> {
     (checksum(id, 0, content) == u64::from_le_bytes(*sum)).then_some((id, 0))
 }
 
-/// The file with the id and the version of its header, if it has any.
+/// Returns the file with the id and version of its header instead of its name's, if it has a
+/// header.
 pub fn with_header_identity(env: &Env, folder: &Path, file: &ChunkFile) -> ChunkFile {
     let path = chunk_directory(folder).join(&file.name);
     let (id, version) = read_header_identity(env, &path).unwrap_or((file.id, file.version));
     ChunkFile { id, version, name: file.name.clone() }
 }
 
-/// Files whose headers contradict their names, with the identity of the header.
+/// Finds the files whose headers contradict their names, with the id and version in the header.
 pub fn find_misnamed(env: &Env, folder: &Path, files: &[ChunkFile]) -> Vec<ChunkFile> {
     let log = chunk_directory(folder);
     let other = |file: &ChunkFile| {
@@ -77,7 +78,7 @@ pub fn use_misnamed_file(found: &mut FoundChunk, name: &str, folder: &Path) {
     });
 }
 
-/// Finds the files of damaged chunks of the manifest among the misnamed ones.
+/// Finds the files of damaged chunks of the manifest among the misnamed files.
 pub fn match_damaged(
     env: &Env,
     folder: &Path,
@@ -153,8 +154,8 @@ fn matches_entry(env: &Env, path: &Path, entry: &ChunkEntry) -> bool {
     })
 }
 
-/// Adds the chunks in misnamed files to the candidates, which are in ascending order. Files that
-/// fit nowhere are recorded.
+/// Adds the chunks in misnamed files to the candidates, which are in ascending order. Misnamed
+/// files that fit nowhere are recorded.
 pub fn add_renamed(
     env: &Env,
     folder: &Path,
@@ -243,15 +244,15 @@ fn insert_orphan(candidates: &mut Vec<OrphanChunk>, candidate: OrphanChunk) {
 #[derive(Debug, Clone)]
 pub struct ChunkOutline {
     id: u64,
-    /// Version of its file: one from before a scavenge would restore removed events.
+    /// Version of the chunk's file: a file from before a scavenge would restore removed events.
     version: u64,
-    /// Whether its file is undamaged.
+    /// Whether the chunk's file is undamaged.
     is_whole: bool,
-    /// First and last position of its events; `None` if it has none.
+    /// First and last position of the chunk's events; `None` without events.
     pub positions: Option<(u64, u64)>,
-    /// Times when the first and the last of them were appended.
+    /// Times when the first and the last event of the chunk were appended.
     pub created: (u64, u64),
-    /// First and last revision of each stream.
+    /// First and last revision of each stream in the chunk.
     pub streams: HashMap<String, (u64, u64)>,
 }
 
@@ -292,7 +293,7 @@ impl ChunkOutline {
         Ok(outline)
     }
 
-    /// Whether it contains everything of another one.
+    /// Whether the chunk contains every event of `other`.
     fn contains(&self, other: &ChunkOutline) -> bool {
         let inside =
             |own: Option<(u64, u64)>, other_range: Option<(u64, u64)>| match (own, other_range) {
@@ -305,8 +306,8 @@ impl ChunkOutline {
         inside(self.positions, other.positions) && other.streams.iter().all(same)
     }
 
-    /// Revisions of the streams in common with a later chunk: the last one here, and the first one
-    /// there.
+    /// Revisions of the streams in common with a later chunk: the last revision in this chunk, and
+    /// the first in the later chunk.
     fn common_streams<'a>(
         &'a self,
         later: &'a ChunkOutline,
@@ -315,7 +316,7 @@ impl ChunkOutline {
         streams.filter_map(|(name, (_, last))| Some((*last, later.streams.get(name)?.0)))
     }
 
-    /// Whether no other chunk contradicts its place.
+    /// Whether no other chunk contradicts this chunk's place.
     fn is_consistent(&self, others: &[ChunkOutline]) -> bool {
         let Some(own) = self.positions else { return false };
         others.iter().all(|other| {
@@ -330,8 +331,8 @@ impl ChunkOutline {
         })
     }
 
-    /// Whether most of its streams continue in the nearest chunks before or after it that have
-    /// them.
+    /// Whether most of this chunk's streams continue without a gap in the nearest earlier or later
+    /// chunk that has events of the stream.
     fn is_proven(&self, others: &[ChunkOutline]) -> bool {
         let others: Vec<_> = others.iter().filter(|other| other.id != self.id).cloned().collect();
         let is_near = |other: &&ChunkOutline| other.positions.is_some();

@@ -38,7 +38,7 @@ pub struct RepairPlan {
     pub manifest: ChunkManifest,
     /// Generation of the manifest on disk; 0 if it cannot be read.
     pub generation: u64,
-    /// Whether the store's seed is lost.
+    /// Whether the repaired store gets a new seed, because its seed is lost.
     pub is_seed_new: bool,
     /// Chunks to rebuild.
     pub rebuilds: Vec<ChunkRebuild>,
@@ -53,11 +53,11 @@ pub struct RepairPlan {
 /// Chunk that is rebuilt with its salvaged events.
 #[derive(Debug)]
 pub struct ChunkRebuild {
-    /// Its index among the manifest's chunks.
+    /// Index of the chunk among the manifest's chunks.
     pub manifest_index: usize,
     id: u64,
     start: u64,
-    /// File that was found.
+    /// Path of the damaged file.
     path: PathBuf,
     /// Version of the new file.
     version: u64,
@@ -65,13 +65,13 @@ pub struct ChunkRebuild {
     offsets: Vec<u64>,
     /// Events that the index knows and that were not salvaged.
     missing: Vec<OldIndexEntry>,
-    /// Events that had been scavenged before.
+    /// Events that a scavenge had removed before.
     removed: RemovedEvents,
 }
 
 impl RepairPlan {
-    /// Builds the plan. Reads everything that is damaged, and the index or the reason not to trust
-    /// it.
+    /// Builds the plan. Reads all damaged files, and the index or the reason not to trust the
+    /// index.
     pub fn build(
         env: &Env,
         folder: &Path,
@@ -294,8 +294,9 @@ impl RepairPlan {
     }
 }
 
-/// Adds the positions of events that the index knows outside the lost ranges. The file that was
-/// found is whole, but newer than a scavenge or from another time.
+/// Adds the positions of events that the index knows outside the lost ranges. The chunk's file is
+/// whole but lacks these events: it is newer than a scavenge that the index does not know, or from
+/// another time.
 fn merge_missing(missing: &[OldIndexEntry], lost: &mut Vec<LostSpan>) {
     lost.sort_unstable_by_key(|range| range.from);
     let is_named = |position: u64| {
@@ -327,7 +328,8 @@ fn scavenged_positions(
     positions
 }
 
-/// Version that no file of a chunk has: after all of them, if there is such a number.
+/// Version that no file of a chunk has: higher than all existing versions, if there is such a
+/// number.
 fn unused_version(versions: &[u64], scavenged: Option<ScavengedFile>) -> u64 {
     let named = scavenged.map_or(0, |scavenged| scavenged.version);
     let newest = versions.iter().copied().max().unwrap_or(0).max(named);
@@ -335,7 +337,7 @@ fn unused_version(versions: &[u64], scavenged: Option<ScavengedFile>) -> u64 {
     newest.checked_add(1).or_else(|| (1..).find(is_free)).unwrap_or(1)
 }
 
-/// Loads what the index knows of the events of damaged chunks.
+/// Loads the index's entries for the events of damaged chunks.
 fn load_known_events(
     index: Option<&OldIndexEvents>,
     survey: &LogSurvey,
@@ -458,8 +460,9 @@ struct MissingEvents<'a> {
 }
 
 impl MissingEvents<'_> {
-    /// Records what is missing before a position. The last event of a stream leaves a stub with its
-    /// revision, so that it is not assigned again. The stub gets the time of the next event.
+    /// Records the missing events before a position. The last event of a stream leaves a stub with
+    /// its revision, so that the revision is not assigned again. The stub gets the time of the next
+    /// event.
     fn remove_before(&mut self, packer: &mut ScavengedChunkWriter, position: u64, created: u64) {
         loop {
             let event = self.events.peek().map_or(u64::MAX, |event| event.position);
@@ -485,7 +488,7 @@ impl MissingEvents<'_> {
     }
 }
 
-/// Stub of a lost event.
+/// Creates the stub of a lost event.
 fn lost_event_stub<'a>(
     chunk: u64,
     stream: &'a str,

@@ -9,12 +9,12 @@ use crate::types::event::Position;
 /// Options of a repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RepairOptions {
-    /// Reports the actions, and changes nothing.
+    /// Reports the planned actions, and changes nothing.
     pub dry_run: bool,
-    /// Also keeps appends that look whole but that nothing proves to have been appended. A writer
-    /// of events can have put the image of an append into the data of an event.
+    /// Also keeps appends that look whole but that nothing proves to have been appended. Such bytes
+    /// can be a copy of an append that a client put into the data of an event.
     pub accept_unproven: bool,
-    /// Maximum wait while another process or handle has the store open, as
+    /// Maximum wait while another process or handle has the store open, like
     /// [`StoreOptions::lock_wait`](crate::StoreOptions::lock_wait).
     pub lock_wait: Duration,
 }
@@ -24,34 +24,38 @@ pub struct RepairOptions {
 pub struct RepairReport {
     /// Chunks of the event log that were damaged or missing.
     pub chunks: Vec<ChunkRepair>,
-    /// Lost revisions of streams, by stream, as far as they are known.
+    /// Known lost revisions of streams, by stream.
     pub streams: Vec<LostRevisions>,
-    /// Reason why the chunk manifest was rebuilt from the chunks; `None` if it was not.
+    /// Reason why the chunk manifest was rebuilt from the chunks; `None` if the manifest was not
+    /// rebuilt.
     pub manifest: Option<String>,
-    /// Reason why the index was rebuilt; `None` if it was not. The next open reads the whole log.
+    /// Reason why the index is rebuilt by the next open, which reads the whole log; `None` if it is
+    /// not.
     pub index: Option<String>,
-    /// The old index knows the events up to this position. Of losses after it, `streams` lists only
-    /// gaps between remaining events, and revisions after a stream's last remaining event are
-    /// assigned again. `None` if there was no readable index.
+    /// The old index knows the events up to this position. Of losses after this position, `streams`
+    /// lists only gaps between remaining events; lost revisions after a stream's last remaining
+    /// event are assigned again. `None` if there was no readable index.
     pub index_through: Option<Position>,
-    /// Whether chunks may be missing after the last existing one: it counts as a loss, because
-    /// nothing excludes one.
+    /// Whether chunks may be missing after the last existing chunk. This possibility counts as a
+    /// loss.
     pub is_end_unknown: bool,
     /// Files in the log's directory that belong to no chunk.
     pub unrelated_files: Vec<String>,
-    /// Unrelated files with readable events that may have been this store's: they count as lost.
+    /// Unrelated files with readable events that may have belonged to this store; these events
+    /// count as lost.
     pub unplaced: Vec<UnplacedChunk>,
     /// Damage of the existence filter's directory that keeps the store from opening.
     pub existence: Option<String>,
     /// Directory of the store with the damaged files; `None` if nothing was moved.
     pub folder: Option<String>,
-    /// Whether it finished an interrupted repair. That repair's findings are in the file
-    /// `report.txt` of the directory.
+    /// Whether this call finished an interrupted repair. The interrupted repair's findings are in
+    /// the file `report.txt` in [`folder`](RepairReport::folder).
     pub is_resumed: bool,
-    /// Whether that repair could not salvage everything.
+    /// Whether the interrupted repair, which this call finished, could not salvage everything.
     pub is_resumed_loss: bool,
     /// Whether the directory could not be locked, for example because it is read-only. Another
-    /// process may have changed it during the survey. Only for [`RepairOptions::dry_run`].
+    /// process may have changed the store during the survey. Set only with
+    /// [`RepairOptions::dry_run`].
     pub is_unlocked: bool,
 }
 
@@ -68,31 +72,32 @@ pub struct ChunkRepair {
     pub lost: Vec<LostRange>,
 }
 
-/// File with readable events that fits nowhere.
+/// File with readable events that fits nowhere in the event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnplacedChunk {
-    /// Its name in the folder of the log.
+    /// Name of the file in the folder of the log.
     pub name: String,
-    /// Id of the chunk in its header.
+    /// Id of the chunk in the file's header.
     pub id: u64,
-    /// Number of readable events in it.
+    /// Number of readable events in the file.
     pub events: u64,
-    /// Position at which it begins.
+    /// Position at which the file's chunk begins.
     pub from: Position,
-    /// Position after its last event.
+    /// Position after the file's last event.
     pub to: Position,
 }
 
 /// Range of lost positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostRange {
-    /// The first of them.
+    /// The first lost position.
     pub from: Position,
-    /// End of the last lost event: no lost event is here or after it.
+    /// End of the last lost event; no event of the range is at or after this position.
     pub to: Position,
     /// Number of bytes of the range in the chunk's file.
     pub bytes: u64,
-    /// Number of appends in it that look whole, but that nothing proves to have been appended.
+    /// Number of appends in the range that look whole, but that nothing proves to have been
+    /// appended.
     pub unproven: u64,
 }
 
@@ -101,12 +106,12 @@ pub struct LostRange {
 pub struct LostRevisions {
     /// The stream.
     pub stream: String,
-    /// The first of them.
+    /// The first lost revision.
     pub first: u64,
-    /// The last of them.
+    /// The last lost revision.
     pub last: u64,
-    /// Whether the index knew them. Otherwise the events around them are the evidence, and some of
-    /// them may have been scavenged before.
+    /// Whether the index knew the lost revisions. Otherwise a gap between remaining events is the
+    /// evidence, and some of the revisions may have been scavenged before.
     pub is_certain: bool,
 }
 

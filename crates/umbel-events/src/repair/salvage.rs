@@ -5,14 +5,15 @@
 //! of a record into the data of another event. So offsets come from other evidence:
 //!
 //! - the first event of a chunk has a fixed offset;
-//! - a proven event shows where the next one begins, by its length, and where the previous one
-//!   begins (`back`);
+//! - a proven event shows by its length where the next event begins, and by `back` where the
+//!   previous event begins;
 //! - the chunk manifest has the position of the last event;
-//! - the index knows where events begin, and which; a different event there is rejected;
-//! - the lengths of a damaged event and of its record lead to a next event; it must name this one
-//!   as its previous one, and there must be only one such offset.
+//! - the index knows which event begins at which offset; a different event at that offset is
+//!   rejected;
+//! - the lengths of a damaged event and of its record lead to the next event, which names the
+//!   damaged event as its previous one; exactly one offset must qualify.
 //!
-//! INVARIANT: of a chunk that was appended to, appends are salvaged as a whole or not at all.
+//! INVARIANT: in a chunk that no scavenge rewrote, an append is salvaged as a whole or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,12 +29,12 @@ use crate::repair::index_before_repair::OldIndexEntry;
 /// Maximum number of checksummed bytes per byte of a lost range in the search for unproven appends.
 const CHECKSUMMED_PER_BYTE: u64 = 4;
 
-/// Bytes of a chunk's file, with the evidence about it.
+/// Bytes of a chunk's file, with the evidence about the chunk.
 #[derive(Clone, Copy)]
 pub struct ChunkBytes<'a> {
     /// The chunk's id.
     pub id: u64,
-    /// Position of the first byte of the file that was appended to.
+    /// Position of the first byte of the chunk's original file.
     pub start: u64,
     /// The existing bytes of the file.
     pub bytes: &'a [u8],
@@ -43,20 +44,21 @@ pub struct ChunkBytes<'a> {
     pub indexed: Option<IndexedRange<'a>>,
 }
 
-/// Evidence of the index for a chunk: all events up to a position, and none after it.
+/// Evidence of the index for a chunk: all its events up to a position, and no event after this
+/// position.
 #[derive(Clone, Copy)]
 pub struct IndexedRange<'a> {
     /// The events, by position.
     pub events: &'a [OldIndexEntry],
-    /// Names of their streams.
+    /// Names of the events' streams.
     pub streams: &'a [String],
     /// The list is complete up to this position.
     pub through: u64,
 }
 
 impl IndexedRange<'_> {
-    /// Whether the index agrees with an event. An event that it denies was written by another
-    /// store.
+    /// Whether the index agrees with an event. An event that the index denies was written by
+    /// another store.
     fn admits(&self, frame: &Frame<'_>) -> bool {
         let position = frame.meta.position;
         let known = self.events.binary_search_by_key(&position, |event| event.position);
@@ -89,7 +91,7 @@ pub struct LostSpan {
     pub to: u64,
     /// Number of bytes of the range in the file.
     pub bytes: u64,
-    /// Number of appends in it that look whole.
+    /// Number of appends in the range that look whole.
     pub unproven: u64,
 }
 
@@ -98,13 +100,13 @@ pub struct LostSpan {
 pub struct UnprovenAppends {
     /// Number of appends.
     pub count: u64,
-    /// Offset of the first event of the last one.
+    /// Offset of the first event of the last such append.
     pub last: Option<u64>,
-    /// Offset after the last one.
+    /// Offset after the last such append.
     pub end: u64,
 }
 
-/// Summary of a frame, kept while offsets are followed.
+/// Summary of a frame, kept while the salvage follows offsets.
 #[derive(Debug, Clone, Copy)]
 struct FrameSummary {
     bytes: u64,
@@ -115,7 +117,7 @@ struct FrameSummary {
 }
 
 impl<'a> ChunkBytes<'a> {
-    /// Bytes of a file of a chunk whose positions begin at `start`, without other evidence.
+    /// Creates the bytes of a chunk whose positions begin at `start`, without other evidence.
     pub fn new(id: u64, start: u64, bytes: &'a [u8]) -> ChunkBytes<'a> {
         ChunkBytes { id, start, bytes, end: None, indexed: None }
     }
@@ -148,7 +150,8 @@ impl<'a> ChunkBytes<'a> {
         is_ours.then_some(record.payload.len() as u64)
     }
 
-    /// Salvages a chunk that was appended to. Events are known to begin at the offsets in `proven`.
+    /// Salvages a chunk that no scavenge rewrote. Events are known to begin at the offsets in
+    /// `proven`.
     pub fn salvage_appended(&self, proven: &[u64], accept_unproven: bool) -> SalvageResult {
         let last_proven = proven.iter().copied().max().unwrap_or(0);
         let (frames, broken) = (BTreeMap::new(), BTreeSet::new());
@@ -201,9 +204,9 @@ impl<'a> ChunkBytes<'a> {
         found
     }
 
-    /// Salvages a scavenged chunk, whose positions are up to `limit`, exclusive. Its events are
-    /// independent: a scavenge may have removed others of the same append. `last` is the position
-    /// of the last event, if known.
+    /// Salvages a scavenged chunk, whose positions are up to `limit`, exclusive. Each event of the
+    /// chunk is salvaged on its own: a scavenge may have removed other events of the same append.
+    /// `last` is the position of the last event, if known.
     pub fn salvage_scavenged(
         &self,
         limit: u64,
@@ -250,8 +253,8 @@ impl<'a> ChunkBytes<'a> {
         is_ours.then(|| FrameSummary::of(&frame))
     }
 
-    /// Offset of the event after a damaged one of a scavenged chunk, by the damaged one's length.
-    /// The event there must name the damaged one as its previous one.
+    /// Offset of the event after a damaged event of a scavenged chunk, by the damaged event's
+    /// length. The event at that offset must name the damaged event as its previous one.
     fn next_after_damaged_frame(&self, at: u64, limit: u64) -> Option<u64> {
         let bytes = self.bytes.get(at as usize..)?;
         let next = at + FrameHeader::decode(bytes, bytes.len())?.padded_bytes() as u64;
@@ -311,9 +314,9 @@ impl FrameSummary {
 /// Offsets of a chunk at which events are proven to begin.
 struct ProvenOffsets<'s, 'a> {
     source: &'s ChunkBytes<'a>,
-    /// Offsets with valid frames.
+    /// Proven offsets with valid frames.
     frames: BTreeMap<u64, FrameSummary>,
-    /// Offsets with damaged frames.
+    /// Proven offsets with damaged frames.
     damaged: BTreeSet<u64>,
     /// Last offset that evidence outside the chunk proved.
     last_proven: u64,
@@ -347,9 +350,9 @@ impl ProvenOffsets<'_, '_> {
         }
     }
 
-    /// Offset after a damaged event to which its lengths lead. An event there names the damaged
-    /// one, or one after it, as its previous one. `None` if the lengths lead to offsets that
-    /// contradict each other.
+    /// Offset after a damaged event to which the lengths of the event and its record lead. The
+    /// event at that offset must name the damaged event, or a later one, as its previous event.
+    /// `None` if the lengths lead to offsets that contradict each other.
     fn next_after_damage(&self, at: u64) -> Option<u64> {
         let bytes = self.source.bytes.get(at as usize..)?;
         let says = |next: u64, before: std::ops::Range<u64>| {
@@ -375,8 +378,8 @@ impl ProvenOffsets<'_, '_> {
         }
     }
 
-    /// Whether the events from an offset on, as far as they are whole, do not contradict that their
-    /// append ends before `next`.
+    /// Whether the whole events from an offset on are consistent with an end of their append before
+    /// `next`.
     fn leads_to(&self, mut at: u64, next: u64) -> bool {
         while let Some(seen) = self.source.located_frame(at) {
             at += seen.step;
@@ -439,7 +442,7 @@ impl ProvenOffsets<'_, '_> {
         (saved, lost)
     }
 
-    /// End of the last of what looks like an append, in a chunk without a recorded end.
+    /// End of the last apparent append in a chunk without a recorded end.
     fn last_append_end(&self, covered: u64) -> u64 {
         let proven = self.frames.iter().next_back().map_or(covered, |(at, seen)| at + seen.bytes);
         let unproven = self.source.find_unproven(proven, self.source.bytes.len() as u64);
@@ -456,8 +459,8 @@ impl ProvenOffsets<'_, '_> {
 mod tests {
     use super::*;
 
-    /// The index's evidence of a chunk can reach past its truncated file. The search between there
-    /// and the file's end subtracted a larger number from a smaller one.
+    /// Regression: the index's evidence of a chunk can reach past the end of its truncated file. A
+    /// search between these two ends subtracted a larger number from a smaller one.
     #[test]
     fn range_that_ends_before_its_start_salvages_no_event() {
         let source = ChunkBytes::new(1, 0, &[0; 4096]);

@@ -1,10 +1,11 @@
-//! Manifest of another copy of the store, for example of a diverged one that was restored from a
-//! backup. It knows the first chunks. Its entries after the divergence do not describe this copy's
-//! chunks.
+//! Manifest of another copy of the store, for example of a copy that was restored from a backup and
+//! diverged. Such a manifest knows the first chunks. The manifest's entries after the divergence do
+//! not describe this copy's chunks.
 //!
-//! The index decides: it knows events of a file where the manifest has none. The manifest's chunks
-//! from there on are discarded, and found as if it did not name them. Without an index, nothing
-//! shows which of the two is this store's; the report names the file.
+//! The index decides: it knows events of a file at positions where the manifest has none. The
+//! manifest's chunks from that position on are discarded, and their files are examined like
+//! orphans. Without an index, nothing shows whether the manifest or the file belongs to this store;
+//! the report names the file.
 
 use std::path::Path;
 
@@ -18,8 +19,8 @@ use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};
 use crate::repair::renamed_chunks::{unplaced_chunk, with_header_identity};
 use crate::types::error::Result;
 
-/// Discards the manifest's chunks that are those of another copy of the store. Names the files that
-/// do not match the manifest's positions if nothing shows whose they are.
+/// Discards the manifest's chunks that belong to another copy of the store. Reports the files that
+/// do not match the manifest's positions if nothing shows to which store they belong.
 pub fn discard_stale_tail(
     env: &Env,
     folder: &Path,
@@ -76,7 +77,7 @@ fn needs_inspection(survey: &LogSurvey, id: u64) -> bool {
     found.is_none_or(|found| found.damage.is_some())
 }
 
-/// Whether the events of a file are at other positions than the manifest says.
+/// Whether the events of a file have other positions than the manifest says.
 fn is_at_other_position(survey: &LogSurvey, candidate: &OrphanChunk) -> bool {
     let (id, start) = (candidate.chunk.entry.id, candidate.chunk.entry.start);
     match survey.chunks.iter().find(|found| found.entry.id == id) {
@@ -86,8 +87,8 @@ fn is_at_other_position(survey: &LogSurvey, candidate: &OrphanChunk) -> bool {
 }
 
 /// Whether the manifest excludes the chunk of a file. Either it skips the chunk, or it names a
-/// scavenged file that was made from a chunk with another end. The file then belongs to another
-/// store. As this store's, it would be an orphan of the scavenge, from which nothing is restored.
+/// scavenged file that was made from a chunk with another end. An excluded file belongs to another
+/// store, or is an orphan of a scavenge, from which nothing is restored.
 fn is_skipped_by_manifest(survey: &LogSurvey, candidate: &OrphanChunk) -> bool {
     let entry = &candidate.chunk.entry;
     let last_event = |entry: &ChunkEntry| entry.ended.map_or(0, |ended| ended.last_event);
@@ -110,7 +111,7 @@ fn position_holes(survey: &LogSurvey) -> Vec<(u64, u64)> {
 }
 
 /// First position with an event that the index knows and the manifest does not, with a description.
-/// Adds the names of the files whose events the index should know and does not.
+/// Adds the names of the files whose events the index should know but does not.
 fn first_indexed_position(
     index: &OldIndexEvents,
     env: &Env,
@@ -139,7 +140,7 @@ fn first_indexed_position(
 }
 
 /// Index of the first chunk of the manifest that contradicts other contents at this position.
-/// `None` if the chunks from there on match the manifest.
+/// `None` if all later chunks match the manifest.
 fn first_contradicted(survey: &LogSurvey, position: u64) -> Option<usize> {
     let ends_after = |found: &FoundChunk| found.entry.start + found.entry.capacity > position;
     let number = survey.chunks.iter().position(ends_after)?;

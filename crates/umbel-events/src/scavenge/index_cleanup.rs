@@ -1,8 +1,8 @@
 //! Cleanup after a chunk was rewritten: the index deletes the entries of the removed events, then
 //! the chunk's old file is removed.
 //!
-//! INVARIANT: the old file exists until the index has durably deleted the entries. After a crash it
-//! shows which entries remain to be deleted.
+//! INVARIANT: the old file exists until the index has durably deleted the entries. After a crash,
+//! the old file shows which entries remain to be deleted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,8 +58,7 @@ pub fn delete_removed_entries(
     Ok(parts.index.delete_entries(&entries)?)
 }
 
-/// Makes the index deletes durable, then removes the old files, each with the chunk that replaced
-/// it.
+/// Makes the index deletes durable, then removes the old files of the rewritten chunks.
 ///
 /// REQUIRES: no other thread flushes the index.
 pub fn remove_swapped_files(
@@ -80,8 +79,8 @@ pub fn remove_swapped_files(
 
 /// Finishes the cleanup of a scavenge that was killed, or failed, after it rewrote chunks.
 ///
-/// REQUIRES: the index covers the whole log; no other thread flushes it, and no chunk is being
-/// rewritten.
+/// REQUIRES: the index covers the whole log, no other thread flushes the index, and no chunk is
+/// being rewritten.
 pub fn finish_interrupted(parts: &StoreComponents) -> Result<()> {
     let mut swapped = Vec::new();
     for chunk in parts.log.chunks.all().iter() {
@@ -98,11 +97,11 @@ pub fn finish_interrupted(parts: &StoreComponents) -> Result<()> {
     }
 }
 
-/// Removes files of chunks that the manifest does not name. These were never published, or readers
-/// still used them when the store was closed. The file from which a chunk was rewritten stays for
-/// [`finish_interrupted`].
+/// Removes files of chunks that the manifest does not name. Such files were never published, or
+/// readers still used them when the store was closed. The file from which a chunk was rewritten
+/// stays for [`finish_interrupted`].
 ///
-/// REQUIRES: the manifest was read from disk and not written since.
+/// REQUIRES: this process has read the manifest from disk and not written it since.
 pub fn remove_orphan_files(parts: &StoreComponents) -> Result<()> {
     let chunks = parts.log.chunks.all();
     let by_id: HashMap<u64, &Arc<Chunk>> = chunks.iter().map(|chunk| (chunk.id, chunk)).collect();
@@ -122,7 +121,7 @@ pub fn remove_orphan_files(parts: &StoreComponents) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file that the manifest does not name is that of a chunk that was never used. Every
+/// Whether a file that the manifest does not name belongs to a chunk that was never used. Every
 /// other file stays: it may contain events.
 fn is_unused_chunk(parts: &StoreComponents, id: u64) -> Result<bool> {
     let entry = ChunkEntry { id, start: 0, capacity: 0, key: 0, ended: None, scavenged: None };

@@ -2,9 +2,9 @@
 //! reads continue.
 //!
 //! Chunks are processed in order. The scavenge judges the events of a chunk and writes the
-//! remaining ones to another file. It syncs that file, which then replaces the chunk in the
-//! manifest. The events on which the verdicts depend are synced before. Then the index deletes the
-//! entries of removed events, and the old file is removed.
+//! remaining events to another file. It syncs the new file, which then replaces the chunk's file in
+//! the manifest. The events on which the verdicts depend are synced before the replacement. After
+//! the replacement, the index deletes the entries of removed events, and the old file is removed.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -28,24 +28,25 @@ pub mod removed_view_entries;
 pub mod retention_policy;
 pub mod scavenge_rate_limit;
 
-/// Number of rewritten chunks whose old files are kept until one flush of the index serves them
-/// all.
+/// Number of rewritten chunks whose old files are kept until one flush of the index covers all of
+/// them.
 const CHUNKS_PER_FLUSH: usize = 4;
-/// Interval at which a pause checks whether the store was closed.
+/// Interval at which a pausing scavenge checks whether the store was closed.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of a scavenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScavengeOptions {
-    /// Maximum bytes of the log that are read and written per second, together; `None` if only the
-    /// share of time limits them.
+    /// Maximum bytes of the log, read and written together, per second; `None` if only
+    /// `busy_percent` limits the scavenge.
     pub bytes_per_second: Option<u64>,
-    /// Percentage of time in which the scavenge works, 1 to 100; the rest is left to other work.
+    /// Percentage of time in which the scavenge works, 1 to 100; the remaining time is left to
+    /// other work.
     pub busy_percent: u64,
     /// Begins with the oldest chunk even if an earlier scavenge did not end.
     pub from_start: bool,
-    /// Within this many newest bytes of the store, hidden events leave their ids, so that retries
-    /// of their appends are recognized.
+    /// Hidden events within this many newest bytes of the log leave a stub with their id, so that
+    /// retries of their appends are recognized.
     pub retry_bytes: u64,
 }
 
@@ -90,16 +91,16 @@ pub struct ScavengeReport {
     pub events_stubbed: u64,
     /// Bytes of the log that were freed.
     pub bytes_freed: u64,
-    /// Chunk at which it resumed an earlier scavenge that had not ended.
+    /// Chunk at which this scavenge resumed an earlier, unfinished scavenge.
     pub resumed_from: Option<u64>,
-    /// Whether all chunks were examined; `false` if it was stopped.
+    /// Whether all chunks were examined; `false` if the scavenge was stopped.
     pub is_complete: bool,
 }
 
-/// Scavenge on its own thread. Dropping it stops the scavenge.
+/// Handle of a scavenge on its own thread. Dropping the handle stops the scavenge.
 #[derive(Debug)]
 pub struct Scavenge {
-    /// Process of its thread. In a forked child the scavenge counts as ended.
+    /// Process of the scavenge's thread. In a forked child the scavenge counts as ended.
     process: ProcessMark,
     folder: PathBuf,
     control: Arc<ScavengeControl>,
@@ -112,7 +113,7 @@ struct ScavengeControl {
     outcome: Mutex<Option<Result<ScavengeReport>>>,
     /// Woken when the scavenge must end.
     stopped: Wakeup,
-    /// Woken when it has ended.
+    /// Woken when the scavenge has ended.
     ended: Wakeup,
 }
 
@@ -134,27 +135,30 @@ impl Scavenge {
         *self.control.report.lock().ignore_poison()
     }
 
-    /// Whether it has ended. In a forked child, which lacks the thread, it has.
+    /// Whether the scavenge has ended. In a forked child, which lacks the thread, the scavenge
+    /// counts as ended.
     pub fn is_done(&self) -> bool {
         !self.process.is_current() || self.control.ended.is_woken()
     }
 
-    /// Waits until it has ended, at most for `timeout`. Returns whether it has.
+    /// Waits until the scavenge has ended, at most for `timeout`. Returns whether the scavenge has
+    /// ended.
     pub fn wait_for(&self, timeout: Duration) -> bool {
         !self.process.is_current() || self.control.ended.wait(timeout)
     }
 
-    /// Requests an early end. Its work stays, and another scavenge continues from there.
+    /// Requests an early end. The work done so far stays, and another scavenge continues from
+    /// there.
     pub fn stop(&self) {
         if self.process.is_current() {
             self.control.stopped.wake();
         }
     }
 
-    /// Waits until it ends.
+    /// Waits until the scavenge ends.
     ///
     /// # Errors
-    /// As [`Store::scavenge`](crate::Store::scavenge).
+    /// The same as [`Store::scavenge`](crate::Store::scavenge).
     pub fn wait(mut self) -> Result<ScavengeReport> {
         if !self.process.is_current() {
             return Err(umbel::Error::Forked(self.folder.clone()).into());
@@ -231,7 +235,7 @@ fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge
     })
 }
 
-/// Running scavenge. It holds the store's exclusive task until it is dropped.
+/// Running scavenge. Until it is dropped, no other scavenge of the store can begin.
 struct ScavengeJob {
     shared: Arc<StoreInner>,
     options: ScavengeOptions,
@@ -318,7 +322,7 @@ impl ScavengeJob {
         index_cleanup::remove_swapped_files(&self.shared.components, &swapped)
     }
 
-    /// Judges the events of a chunk, and rewrites the chunk if some are removed.
+    /// Judges the events of a chunk, and rewrites the chunk if it removes some of them.
     fn examine(&mut self, chunk: &Arc<Chunk>) -> core::result::Result<(), ScavengeHalt> {
         let Some((bytes, scavenged, report)) = self.rewrite(chunk)? else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
@@ -347,7 +351,8 @@ impl ScavengeJob {
         Ok(())
     }
 
-    /// Returns the chunk's file without the removed events, and their number; `None` if all stay.
+    /// Returns the chunk's new file without the removed events, and the number of removed events;
+    /// `None` if all events stay.
     fn rewrite(
         &mut self,
         chunk: &Arc<Chunk>,

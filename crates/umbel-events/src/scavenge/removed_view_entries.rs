@@ -1,5 +1,5 @@
 //! [`RemovedViewEntries`]: the events that scavenges removed, applied to the views that are
-//! rebuilt. So events keep their numbers in views.
+//! rebuilt. So the remaining events keep their numbers in rebuilt views.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub struct RemovedViewEntries {
     /// Number of visited chunks.
     visited_chunks: usize,
     removed: RemovedEvents,
-    /// Number of applied runs of the current chunk.
+    /// Number of runs of the current chunk that were applied to the views.
     applied_runs: usize,
 }
 
@@ -49,9 +49,9 @@ impl RemovedViewEntries {
 
     /// Applies all removed runs before `position` to the views.
     ///
-    /// REQUIRES: the views have the events before these runs, and no run crosses the end of what
-    /// they hold durably. Scavenges guarantee that: they remove only events that the index holds
-    /// durably.
+    /// REQUIRES: the views have the events before these runs, and no run crosses the position up to
+    /// which the views are durable. Scavenges never create such a run: they remove only events that
+    /// the index holds durably.
     pub fn apply_before(&mut self, parts: &StoreComponents, position: u64) -> Result<()> {
         while self.has_run_before(parts, position)? {
             let Some(gap) = self.removed.runs.get(self.applied_runs) else { break };

@@ -1,4 +1,4 @@
-//! [`RetentionPolicy`]: which events of a chunk stay, which leave a stub, and which are removed.
+//! [`RetentionPolicy`]: decides which events of a chunk stay, leave a stub, or are removed.
 
 use std::collections::HashMap;
 
@@ -18,13 +18,14 @@ const TICKS_PER_SECOND: u64 = 10_000_000;
 pub enum Verdict {
     /// The event stays unchanged.
     Keep,
-    /// Its name, type, id and revision stay.
+    /// The event's stream, type, id and revision stay; data and metadata are removed.
     Stub,
     /// The event is removed.
     Drop,
 }
 
-/// Judges the events of one chunk, each stream in its state at its first event.
+/// Judges the events of one chunk by the state that a stream has when the policy meets its first
+/// event.
 #[derive(Debug)]
 pub struct RetentionPolicy<'a> {
     components: &'a StoreComponents,
@@ -39,7 +40,7 @@ pub struct RetentionPolicy<'a> {
 #[derive(Debug, Clone, Copy)]
 struct StreamRetention {
     head: StreamHead,
-    /// Lower revisions are hidden for good.
+    /// Events with lower revisions than this are hidden for good.
     first_revision: u64,
     /// Events that were appended before this time are hidden for good.
     retained_since: u64,

@@ -10,7 +10,7 @@ pub const SLICE_BYTES: u64 = 64 << 10;
 /// Maximum length of a pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Time of the last pause, the bytes since then, and both limits.
+/// Time of the last pause, the bytes processed since that pause, and both limits.
 pub struct ScavengeThrottle {
     bytes_per_second: Option<u64>,
     busy_percent: u64,
@@ -30,8 +30,8 @@ impl ScavengeThrottle {
         ScavengeThrottle { bytes_per_second, busy_percent, clock, last, bytes: 0 }
     }
 
-    /// Records bytes that were read or written. Returns the pause that is due; after it the caller
-    /// calls [`ScavengeThrottle::resume`].
+    /// Records bytes that were read or written. Returns the pause that is due; after the pause the
+    /// caller calls [`ScavengeThrottle::resume`].
     pub fn record(&mut self, bytes: u64) -> Option<Duration> {
         self.bytes += bytes;
         if self.bytes < SLICE_BYTES {
@@ -47,7 +47,7 @@ impl ScavengeThrottle {
         Some(pause.min(PAUSE_MAX))
     }
 
-    /// Begins the next slice.
+    /// Begins to count the next slice, after a pause.
     pub fn resume(&mut self) {
         self.last = self.clock.now();
         self.bytes = 0;

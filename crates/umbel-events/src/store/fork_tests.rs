@@ -1,5 +1,6 @@
-//! Fork tests. A forked child can do nothing with an event store of its parent. Every call is
-//! refused at once and without a trace, whatever locks the parent's threads held at the fork.
+//! Fork tests. A forked child can do nothing with an event store of its parent. Every call in the
+//! child is refused at once and changes nothing, whatever locks the parent's threads held at the
+//! fork.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -47,7 +48,7 @@ fn submit(store: &Store) -> Result<PendingAppend> {
     store.submit(&AppendRequest { appends: &appends, checks: &[] })
 }
 
-/// All kinds of handles.
+/// One handle of each kind, which a child inherits.
 struct InheritedHandles {
     store: Store,
     stream: StreamReader,
@@ -141,7 +142,7 @@ fn lock_everything(shared: &StoreInner, then: impl FnOnce()) {
 }
 
 /// Regression: a child that appended through the store of its parent overwrote acknowledged events.
-/// It also waited forever for a lock that a thread of the parent held, or for such a thread.
+/// The child also waited forever for a lock that a thread of the parent held, or for such a thread.
 #[test]
 fn forked_child_neither_writes_nor_blocks() {
     in_own_process(NAME, || {

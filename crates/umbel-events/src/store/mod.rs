@@ -36,13 +36,13 @@ use crate::visibility::visible_position::Watch;
 use crate::write::import::Import;
 use crate::write::pending_append::PendingAppend;
 
-/// Open event store. Clones share it; the last handle closes it.
+/// Open event store. Clones share the open store; dropping the last handle closes it.
 #[derive(Debug, Clone)]
 pub struct Store {
     handle: Arc<StoreHandle>,
 }
 
-/// Keeps a store open. The background thread does not hold one.
+/// Keeps a store open. The background thread holds no `StoreHandle`.
 #[derive(Debug)]
 struct StoreHandle {
     shared: Arc<StoreInner>,
@@ -69,9 +69,9 @@ impl Store {
     /// store after the fork.
     ///
     /// # Errors
-    /// `Locked` if another process or handle has it open. `Invalid` if the folder is no event
-    /// store, a newer Umbel wrote it, or an option is out of range. `Corruption` if files do not
-    /// match what was written.
+    /// `Locked` if another process or handle has the store open. `Invalid` if the folder is no
+    /// event store, a newer Umbel wrote the store, or an option is out of range. `Corruption` if
+    /// files do not match what was written.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
         let shared = open::open(path.as_ref(), options)?;
         Ok(Store { handle: Arc::new(StoreHandle { shared }) })
@@ -80,19 +80,20 @@ impl Store {
     /// Opens the store in `path` read-only and changes no byte of it. Appends through the handle
     /// are refused.
     ///
-    /// Any number of handles, of this process and of others, read a store while one writes to it.
-    /// Each sees every event acknowledged before this call, and stays at the state that it opened.
-    /// The writer keeps the files of that state until the handle is closed. If the writer cannot
-    /// detect the reader (no `LOCK` file, or an unreadable one), it may remove them.
+    /// Any number of read-only handles, in any processes, can read a store while one process writes
+    /// to it. Each read-only handle sees every event acknowledged before this call, and stays at
+    /// the state that it opened. The writer keeps the files of that state until the handle is
+    /// closed. A writer that cannot detect the reader (no `LOCK` file, or an unreadable one) may
+    /// remove these files.
     ///
-    /// Events that the index lacks are read from the log and indexed in memory. After a writer was
-    /// killed these are about the events of two chunks.
+    /// Events that the index lacks are read from the log and indexed in memory. After a kill of the
+    /// writer, the index lacks the events of about two chunks.
     ///
     /// # Errors
-    /// As [`Store::open`], without `Locked`. `Invalid` if the index is missing, or lacks more
-    /// events than half of `memory_bytes` can hold: open the store for writing once.
+    /// The errors of [`Store::open`] except `Locked`. `Invalid` if the index is missing, or lacks
+    /// more events than half of `memory_bytes` can hold: open the store for writing once.
     /// [`umbel::Error::Stale`] if the writer changed the store during each attempt to read it, or
-    /// later removed a file: open it again.
+    /// later removed a file: open the store again.
     pub fn open_read_only(path: impl AsRef<Path>, options: StoreOptions) -> Result<Store> {
         let shared = open_read_only::open(path.as_ref(), options)?;
         Ok(Store { handle: Arc::new(StoreHandle { shared }) })
@@ -110,8 +111,9 @@ impl Store {
     /// Appends events to a stream, all or none, and returns after the append is acknowledged.
     ///
     /// # Errors
-    /// `WrongExpectedVersion` if the stream does not match and this is no idempotent retry.
-    /// `StreamDeleted` if it was tombstoned. `TooLarge` and `Invalid` if a limit is exceeded.
+    /// `WrongExpectedVersion` if the stream does not match and the append is no idempotent retry.
+    /// `StreamDeleted` if the stream was tombstoned. `TooLarge` and `Invalid` if a limit is
+    /// exceeded.
     pub fn append(
         &self,
         stream: &str,
@@ -123,11 +125,11 @@ impl Store {
         Ok(results[0])
     }
 
-    /// Appends to several streams, all or nothing, if these and others match their expected
-    /// versions. Returns one result for each stream of the request.
+    /// Appends to several streams, all or nothing, if these streams, and those in `checks`, match
+    /// their expected versions. Returns one result for each stream of the request.
     ///
     /// # Errors
-    /// As [`Store::append`], for the first stream that does not match.
+    /// The errors of [`Store::append`], for the first stream that does not match.
     pub fn append_streams(
         &self,
         appends: &[StreamAppend<'_>],
@@ -138,11 +140,11 @@ impl Store {
 
     /// Submits an append: checks it and assigns its place in the log, but does not wait until it is
     /// acknowledged. Appends take effect in the order in which they were submitted. An append has
-    /// no guarantee before it is acknowledged: a store with synced appends keeps it in memory until
-    /// then.
+    /// no guarantee before it is acknowledged: a store with synced appends keeps the append in
+    /// memory until its sync.
     ///
     /// # Errors
-    /// As [`Store::append`]; nothing was written then.
+    /// The errors of [`Store::append`]; after an error, nothing was written.
     pub fn submit(&self, request: &AppendRequest<'_>) -> Result<PendingAppend> {
         self.submit_with_conflicts(request).map_err(Error::into_first_conflict)
     }
@@ -151,15 +153,16 @@ impl Store {
     /// instead of the first one only.
     ///
     /// # Errors
-    /// As [`Store::append`], but `VersionConflicts` instead of `WrongExpectedVersion`. It also
-    /// replaces `StreamDeleted`, except if the append is to the metadata of a tombstoned stream.
+    /// The errors of [`Store::append`], but `VersionConflicts` instead of `WrongExpectedVersion`.
+    /// `VersionConflicts` also replaces `StreamDeleted`, except for an append to the metadata of a
+    /// tombstoned stream.
     pub fn submit_with_conflicts(&self, request: &AppendRequest<'_>) -> Result<PendingAppend> {
         self.shared().submit_append(request)
     }
 
     /// Submits several appends in order, each like [`Store::submit`], at a lower cost than single
-    /// calls: those that need no sync are indexed together. Returns one result for each append; a
-    /// refused one does not affect the others.
+    /// calls: appends that need no sync are indexed together. Returns one result for each append; a
+    /// refused append does not affect the others.
     pub fn submit_each(&self, requests: &[AppendRequest<'_>]) -> Vec<Result<PendingAppend>> {
         let submitted = self.submit_each_with_conflicts(requests).into_iter();
         submitted.map(|submitted| submitted.map_err(Error::into_first_conflict)).collect()
@@ -174,27 +177,28 @@ impl Store {
         self.shared().submit_each(requests)
     }
 
-    /// Submits an append like [`Store::submit`], for a thread that must not wait. `None` if it
-    /// would wait for another writer, a new chunk or a write stall. `None` also if the append is
-    /// refused: [`Store::submit`] then returns the reason. Like every read, it may read uncached
-    /// data from disk.
+    /// Submits an append like [`Store::submit`], for a thread that must not wait. Returns `None` if
+    /// the append would wait for another writer, a new chunk or a write stall. Also returns `None`
+    /// if the append is refused: [`Store::submit`] then returns the reason. Like every read, this
+    /// call can read uncached data from disk.
     pub fn try_submit(&self, request: &AppendRequest<'_>) -> Option<PendingAppend> {
         self.shared().try_submit(request)
     }
 
-    /// Deletes a stream: its events can no longer be read from it, and the next append continues
-    /// with the next revision. Deleting it again changes nothing.
+    /// Deletes a stream: its events can no longer be read from the stream, and the next append
+    /// continues with the next revision. Deleting a deleted stream changes nothing.
     ///
     /// # Errors
-    /// As [`Store::append`]; `WrongExpectedVersion` also if it never had an event.
+    /// The errors of [`Store::append`]; `WrongExpectedVersion` also if the stream never had an
+    /// event.
     pub fn delete(&self, stream: &str, expected: ExpectedVersion) -> Result<WriteResult> {
         self.delete_stream(stream, &WriteTask::Delete(stream, expected))
     }
 
-    /// Tombstones a stream: it can never be read or written again.
+    /// Tombstones a stream, which can never be read or written again.
     ///
     /// # Errors
-    /// As [`Store::append`].
+    /// The errors of [`Store::append`].
     pub fn tombstone(&self, stream: &str, expected: ExpectedVersion) -> Result<WriteResult> {
         self.delete_stream(stream, &WriteTask::Tombstone(stream, expected))
     }
@@ -211,20 +215,20 @@ impl Store {
         Ok(self.shared().submit(task)?.wait()?[0])
     }
 
-    /// Reads the events of a stream from a revision on, inclusive. A missing or deleted stream has
-    /// none; for a tombstoned one the first item is an error.
+    /// Reads the events of a stream from a revision on, inclusive. A missing or deleted stream
+    /// yields no events; for a tombstoned stream the first item is an error.
     pub fn read(&self, stream: &str, from: Revision, direction: Direction) -> StreamReader {
         StreamReader::new(self.shared(), stream, from, direction)
     }
 
     /// Reads all events of the store from a position on: inclusive forwards, exclusive backwards. A
-    /// forward reader also reads events that are appended meanwhile.
+    /// forward reader also reads events that are appended during the read.
     pub fn read_all(&self, from: Position, direction: Direction) -> AllReader {
         AllReader::new(self.shared(), from, direction)
     }
 
     /// Reads the events of a view from a number on, inclusive, without events after `through`. A
-    /// view without events is empty; for a name of no view the first item is an error.
+    /// view without events yields none; if no view has this name, the first item is an error.
     ///
     /// | view | events |
     /// |---|---|
@@ -241,19 +245,19 @@ impl Store {
         ViewReader::new(self.shared(), view, from, direction, through)
     }
 
-    /// Returns the readable range of a view up to the position `through`; `None` if no event was in
-    /// it.
+    /// Returns the readable range of a view up to the position `through`; `None` if the view never
+    /// had an event.
     ///
     /// # Errors
-    /// `Invalid` if this is the name of no view.
+    /// `Invalid` if no view has this name.
     pub fn view(&self, view: &str, through: Position) -> Result<Option<ViewState>> {
         self.shared().check_open()?;
         view_reader::view_state(self.shared(), view, through)
     }
 
-    /// Lists categories or types that begin with `prefix`, in byte order, after the name `after`,
-    /// with their numbers of events; at most `limit` of them. [`ViewKind::Streams`] has one view,
-    /// whose name is empty.
+    /// Lists categories or types that begin with `prefix`, in byte order, after the name `after`.
+    /// Returns at most `limit` of them, each with its number of events. [`ViewKind::Streams`] has
+    /// one view, whose name is empty.
     pub fn views(
         &self,
         kind: ViewKind,
@@ -265,7 +269,7 @@ impl Store {
         Ok(self.shared().index.views.list(kind, prefix, after, limit)?)
     }
 
-    /// Reads the events of the store that match a filter, from a position on as for
+    /// Reads the events of the store that match a filter, from a position on that counts as in
     /// [`Store::read_all`].
     pub fn read_filtered(
         &self,
@@ -276,8 +280,8 @@ impl Store {
         FilteredReader::new(self.shared(), from, direction, filter)
     }
 
-    /// Reads the events of a source from a revision, number or position on, as for its own
-    /// function. A view ends at `through`; other sources are not affected by it.
+    /// Reads the events of a source from a revision, number or position on, like the read function
+    /// for its kind. A view ends at `through`, which has no effect on other sources.
     pub fn read_source(
         &self,
         source: &Source,
@@ -288,7 +292,7 @@ impl Store {
         SourceReader::open(self.shared(), source, from, direction, through)
     }
 
-    /// Creates a subscription: the existing events after a start, then new ones.
+    /// Creates a subscription, which delivers the existing events after `start`, then new ones.
     ///
     /// # Errors
     /// `StreamDeleted` if the stream was tombstoned and the subscription starts at its end.
@@ -307,8 +311,8 @@ impl Store {
         Ok(StreamState::from_snapshot(&stream_reader::stream_snapshot(self.shared(), stream)?))
     }
 
-    /// Lists names of streams that begin with `prefix`, in byte order, after the name `after`; at
-    /// most `limit` of them. The list includes deleted, tombstoned and metadata streams.
+    /// Lists at most `limit` names of streams that begin with `prefix`, in byte order, after the
+    /// name `after`. The list includes deleted, tombstoned and metadata streams.
     pub fn streams(
         &self,
         prefix: &str,
@@ -325,21 +329,23 @@ impl Store {
     }
 
     /// Waits until an event after `position` is visible, at most for `timeout`, and returns the
-    /// visible position. Closing the store ends the wait; in a forked child it returns at once.
+    /// visible position. Closing the store ends the wait; in a forked child the call returns at
+    /// once.
     pub fn wait_past(&self, position: Position, timeout: Duration) -> Position {
         Position(self.shared().visible.wait_past(position.0, timeout))
     }
 
     /// Calls `callback` once, with the position of the last event, when a new event of the source
-    /// becomes visible or the store is closed. Dropping the watch before cancels the call.
+    /// becomes visible or the store is closed. Dropping the watch before that cancels the call.
     ///
-    /// The callback runs on the thread that appended. It must not block or append, but may drop the
-    /// last handle of the store. If the store is closed already, it runs on the calling thread. A
-    /// watch that a callback registers during the close is not called. A panic of the callback is
-    /// reported and does not propagate; other callbacks are still called.
+    /// The callback runs on the thread that appended. The callback must not block or append, but
+    /// may drop the last handle of the store. If the store is closed already, the callback runs on
+    /// the thread that calls `watch`. The close does not call a watch that a callback registers
+    /// during the close. A panic of the callback is reported and does not propagate; other
+    /// callbacks are still called.
     ///
-    /// Other events may cause calls, too, except if the source is a stream. A reader misses nothing
-    /// if it creates the watch first, then reads, and only then waits.
+    /// Unless the source is a stream, events outside the source can cause a call, too. A reader
+    /// misses nothing if it creates the watch first, then reads, and only then waits.
     pub fn watch(
         &self,
         source: &Source,
@@ -350,14 +356,14 @@ impl Store {
         self.shared().visible.watch(stream, wakeup)
     }
 
-    /// Syncs every append so far: it survives power loss from then on.
+    /// Syncs every append so far, which then survives power loss.
     pub fn sync(&self) -> Result<()> {
         self.shared().check_writable()?;
         self.shared().sync_log()
     }
 
-    /// Syncs the current index, so that an open after a crash does not read its events from the log
-    /// again.
+    /// Makes the current index durable, so that an open after a crash need not read the indexed
+    /// events from the log again.
     pub fn flush(&self) -> Result<()> {
         self.shared().flush_index()
     }
@@ -367,42 +373,44 @@ impl Store {
         store_stats::collect_stats(self.shared())
     }
 
-    /// Returns the state of the store's directory: checks the path by which it was opened.
+    /// Returns the state of the store's directory: whether the path by which the store was opened
+    /// still leads to it.
     pub fn directory(&self) -> umbel::DirectoryStats {
         self.shared().directory()
     }
 
-    /// Returns the reason why nothing can be written until the store is opened again; `None` if it
-    /// can.
+    /// Returns the reason why the store accepts no writes until it is opened again; `None` while it
+    /// accepts writes.
     pub fn fatal_error(&self) -> Option<String> {
         self.shared().fatal_error.get().cloned()
     }
 
-    /// Returns the filters of the index and the reasons for them, for each of its keyspaces.
+    /// Returns the filters of each keyspace of the index, and the reasons for them.
     ///
     /// # Errors
-    /// The store was closed.
+    /// An error if the store was closed.
     pub fn filter_advice(&self) -> Result<Vec<umbel::FilterAdvice>> {
         self.shared().check_open()?;
         Ok(self.shared().index.db().advice())
     }
 
-    /// Verifies that every event and the index can be read and agree. The report, not the error,
-    /// contains the damage.
+    /// Verifies that every event and the index can be read and agree. Damage is listed in the
+    /// report and is not returned as an error.
     ///
     /// # Errors
-    /// Reads that the operating system refuses: those files may be undamaged.
+    /// Reads that the operating system refuses, since the files may be undamaged.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.shared().check_open()?;
         verify::verify(self.shared())
     }
 
     /// Frees the space of events that no reader of their streams can see, while other calls
-    /// continue, and returns at the end. `docs/reference/event-store.md` lists what it removes.
+    /// continue, and returns when the scavenge has ended. `docs/reference/event-store.md` lists
+    /// what a scavenge removes.
     ///
     /// # Errors
-    /// `Invalid` if another scavenge runs or the store is read-only; `Full` if the disk is full.
-    /// Nothing is lost then, and another scavenge continues from there.
+    /// `Invalid` if another scavenge runs or the store is read-only; `Full` if the disk is full. A
+    /// full disk loses no event, and another scavenge continues at the same chunk.
     pub fn scavenge(&self, options: &ScavengeOptions) -> Result<ScavengeReport> {
         scavenge::run(self.shared(), options)
     }
@@ -418,11 +426,11 @@ impl Store {
     /// Backs up everything that was appended before the call, and possibly later events, while the
     /// store is in use. The backup is complete up to the position in the report. The target is an
     /// empty or missing folder, or an earlier backup of this store, which receives only new data.
-    /// [`restore`](crate::restore) makes a store of it.
+    /// [`restore`](crate::restore) makes a store of a backup.
     ///
     /// # Errors
-    /// `Invalid` if the folder holds anything else, `Corruption` if the event log is damaged, and
-    /// errors of the disk. An earlier backup then remains.
+    /// `Invalid` if the target holds anything else, `Corruption` if the event log is damaged, and
+    /// errors of the disk. After an error, an earlier backup in the target is still valid.
     pub fn backup(
         &self,
         target: impl AsRef<Path>,
@@ -434,13 +442,13 @@ impl Store {
     /// Begins an import of events of another store, which keep their ids, times and revisions.
     ///
     /// # Errors
-    /// The store cannot be written to.
+    /// An error if the store accepts no writes.
     pub fn import(&self) -> Result<Import> {
         Import::new(self.shared())
     }
 
     /// Closes the store for every handle: syncs everything and records where each file ends, so
-    /// that the next open notices any change to them. It wakes all waiting threads.
+    /// that the next open notices a change of any file. Closing wakes all waiting threads.
     pub fn close(self) -> Result<()> {
         close(self.shared())
     }
@@ -472,7 +480,7 @@ fn close_once(shared: &Arc<StoreInner>) -> Result<()> {
     Ok(index?)
 }
 
-/// Ends the log, and syncs it and the index.
+/// Ends the log, and syncs the log and the index.
 fn close_files(shared: &StoreInner) -> Result<()> {
     // A running flush must end, and a later one sees that the store is closed. No thread uses the
     // index after its close.

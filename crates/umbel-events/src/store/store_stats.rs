@@ -11,22 +11,22 @@ pub struct Stats {
     pub position: u64,
     /// Bytes of the event log.
     pub log_bytes: u64,
-    /// Files of the event log.
+    /// Number of files of the event log.
     pub chunks: usize,
     /// Number of chunks that scavenges rewrote.
     pub scavenged_chunks: usize,
     /// Bytes of the event log that scavenges freed.
     pub scavenged_bytes: u64,
-    /// The index holds everything up to this position, after a crash too.
+    /// The index durably holds everything up to this position.
     pub indexed_through: u64,
     /// Approximate bytes of memory that views take until the next flush of the index.
     pub unflushed_view_bytes: usize,
-    /// Files of the event log that the chunk manifest no longer names, kept for readers of other
+    /// Files of the event log that the chunk manifest no longer names, kept for readers in other
     /// processes.
     pub pinned_files: u64,
-    /// Their bytes.
+    /// Bytes of the files that are kept for readers in other processes.
     pub pinned_file_bytes: u64,
-    /// The existence filter.
+    /// Statistics of the existence filter.
     pub existence: ExistenceStats,
     /// State of the store's directory.
     pub directory: umbel::DirectoryStats,

@@ -10,12 +10,12 @@ use umbel_sim::Sim;
 use super::*;
 use crate::index::index_batch::IndexBatch;
 
-/// Upper bound of a wait; a successful one is far shorter.
+/// Upper bound of a wait; a successful wait is far shorter.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// A call that does not return within this time counts as waiting.
 const BLOCKED_TIME: Duration = Duration::from_millis(200);
 
-/// A synced store on a simulated disk, without threads.
+/// Options of a synced store on a simulated disk, without threads.
 fn options(sim: &Sim) -> StoreOptions {
     StoreOptions {
         durability: Durability::Synced,
@@ -34,7 +34,7 @@ fn submit(store: &Store, number: u8) -> PendingAppend {
 }
 
 /// Regression: a close overlapped with a thread that was indexing appends, and indexed newer ones.
-/// Then the older head replaced the newer: an acknowledged event left its stream.
+/// As a result the older stream head replaced the newer one: an acknowledged event left its stream.
 #[test]
 fn close_waits_for_indexing_thread() {
     let sim = Sim::new(1);

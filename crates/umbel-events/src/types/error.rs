@@ -12,7 +12,7 @@ use crate::types::version_conflict::VersionConflict;
 
 /// Directory name of the index.
 const INDEX_DIRECTORY: &str = "index";
-/// Extensions of the engine's files in it.
+/// Extensions of the key-value store's files in the index directory.
 const INDEX_EXTENSIONS: [&str; 4] = ["manifest", "log", "table", "blob"];
 
 /// Return type of every fallible function of this crate.
@@ -22,27 +22,27 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// A stream does not have the expected revision: read it again, then decide again.
+    /// A stream does not have the expected revision: read the stream again, then decide again.
     WrongExpectedVersion {
         /// The stream.
         stream: String,
-        /// Its expected version.
+        /// Expected version of the stream.
         expected: ExpectedVersion,
-        /// Revision of its last event; `None` if it has none.
+        /// Revision of the stream's last event; `None` without events.
         current: Option<u64>,
     },
-    /// The stream was tombstoned: it can never be read or written again.
+    /// The stream was tombstoned and can never be read or written again.
     StreamDeleted {
         /// The stream.
         stream: String,
     },
-    /// An event or an append is larger than the limits allow: make it smaller.
+    /// An event or an append is larger than the limits allow: make the event or append smaller.
     TooLarge {
-        /// The event, if it is too large; `None` if the whole append is.
+        /// Id of the event that is too large; `None` if the whole append is too large.
         event: Option<EventId>,
-        /// Its bytes.
+        /// Bytes of the event or append.
         bytes: u64,
-        /// Maximum number of bytes.
+        /// Maximum number of bytes of the event or append.
         max_bytes: u64,
     },
     /// An append and the metadata of the deleted streams that it creates again are larger together
@@ -55,23 +55,23 @@ pub enum Error {
         /// Maximum number of bytes.
         max_bytes: u64,
     },
-    /// Streams do not match the expected versions of a request: read them again, then decide again.
-    /// Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports more than
-    /// the first.
+    /// Streams do not match the expected versions of a request: read the streams again, then decide
+    /// again. Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports
+    /// more than the first conflict.
     VersionConflicts(Vec<VersionConflict>),
-    /// The request itself is wrong: change it.
+    /// The request itself is wrong: change the request.
     Invalid(String),
-    /// A filter's expression takes too long on a name: write another one.
+    /// A filter's regular expression takes too long on a name: write another expression.
     RegexTooExpensive {
         /// The expression.
         expression: String,
         /// Name of the stream or the type that was matched.
         name: String,
     },
-    /// Error of the key-value store below.
+    /// Error of the key-value store that holds the index.
     Store(umbel::Error),
-    /// Files of a backup do not match what was written: make another backup, or take them from a
-    /// copy of this one.
+    /// Files of a backup do not match what was written: make another backup, or replace the files
+    /// from a copy of this backup.
     Backup(umbel::Error),
 }
 
@@ -81,7 +81,7 @@ impl Error {
         Error::Invalid(message.into())
     }
 
-    /// Whether it reports that bytes on disk are missing or do not match what was written. A
+    /// Whether the error reports that bytes on disk are missing or do not match what was written. A
     /// refusal of the operating system is no evidence of damage.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
@@ -94,8 +94,8 @@ impl Error {
         }
     }
 
-    /// Whether it reports damage of a file of the index. The index can be removed: it is rebuilt
-    /// from the event log.
+    /// Whether the error reports damage of a file of the index. A damaged index can be removed: the
+    /// next open rebuilds it from the event log.
     pub fn is_index_damage(&self) -> bool {
         match self {
             Error::Store(umbel::Error::Corruption { file, .. }) => index_directory(file).is_some(),
@@ -145,7 +145,7 @@ impl Error {
 }
 
 impl From<VersionConflict> for Error {
-    /// Creates the error of this conflict alone.
+    /// Creates the error that reports only this conflict.
     fn from(violation: VersionConflict) -> Error {
         let VersionConflict { stream, expected, state, .. } = violation;
         match state {
@@ -247,8 +247,8 @@ impl std::error::Error for Error {
     }
 }
 
-/// Returns the index directory, if the file of an event store is in it. The names in it decide,
-/// because a store's own folder may be called `index`, too.
+/// Returns the index directory, if the file of an event store is in it. The names of the files
+/// decide, because a store's own folder may be called `index`, too.
 fn index_directory(file: &Path) -> Option<&Path> {
     let is_index = |folder: &&Path| folder.file_name().is_some_and(|name| name == INDEX_DIRECTORY);
     if is_index(&file) {

@@ -1,11 +1,11 @@
-//! Types of the interface: events, their ids, revisions, positions and expected versions.
+//! Types of the public interface: events, their ids, revisions and positions.
 
 use std::fmt;
 
 use uuid::{Builder, Uuid};
 
-/// Id of an event, a UUID. The writer chooses it; another append with the same id is recognized as
-/// a retry.
+/// Id of an event, a UUID. The client chooses the id; another append with the same id is recognized
+/// as a retry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EventId(pub [u8; 16]);
 
@@ -33,7 +33,7 @@ impl fmt::Debug for EventId {
     }
 }
 
-/// Number of an event in its stream; the first has 0.
+/// Number of an event in its stream; the first event has revision 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -51,7 +51,7 @@ pub struct Position(pub u64);
 impl Position {
     /// Position before the first event.
     pub const START: Position = Position(0);
-    /// Position after the last event: reading backwards from here begins with it.
+    /// Position after the last event: reading backwards from here begins with the last event.
     pub const END: Position = Position(u64::MAX);
 }
 
@@ -67,30 +67,31 @@ pub enum Direction {
 /// An event to be appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewEvent<'a> {
-    /// Its id.
+    /// Id of the event.
     pub id: EventId,
-    /// Its type.
+    /// Type of the event.
     pub kind: &'a str,
-    /// Whether the data is declared as JSON. Only metadata streams check that.
+    /// Whether the data is declared as JSON. The store checks this declaration only in metadata
+    /// streams.
     pub is_json: bool,
-    /// Its data.
+    /// Data of the event.
     pub data: &'a [u8],
-    /// Its metadata.
+    /// Metadata of the event.
     pub metadata: &'a [u8],
 }
 
 impl<'a> NewEvent<'a> {
-    /// An event whose data is JSON, without metadata.
+    /// Creates an event whose data is JSON, without metadata.
     pub fn json(id: EventId, kind: &'a str, data: &'a [u8]) -> NewEvent<'a> {
         NewEvent { id, kind, is_json: true, data, metadata: &[] }
     }
 
-    /// An event whose data is bytes, without metadata.
+    /// Creates an event whose data is bytes, without metadata.
     pub fn binary(id: EventId, kind: &'a str, data: &'a [u8]) -> NewEvent<'a> {
         NewEvent { id, kind, is_json: false, data, metadata: &[] }
     }
 
-    /// The same event with metadata.
+    /// Returns the same event with this metadata.
     pub fn with_metadata(self, metadata: &'a [u8]) -> NewEvent<'a> {
         NewEvent { metadata, ..self }
     }
@@ -99,23 +100,23 @@ impl<'a> NewEvent<'a> {
 /// Event of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
-    /// The stream it is in.
+    /// Stream of the event.
     pub stream: String,
-    /// Its revision in the stream.
+    /// Revision of the event in its stream.
     pub revision: u64,
-    /// Its position among all events.
+    /// Position of the event among all events.
     pub position: u64,
-    /// Its id.
+    /// Id of the event.
     pub id: EventId,
-    /// Its type.
+    /// Type of the event.
     pub kind: String,
-    /// Whether its data was declared as JSON.
+    /// Whether the event's data was declared as JSON.
     pub is_json: bool,
-    /// Time of the append, in units of 100 ns since 1970. Never earlier than that of a previous
+    /// Time of the append, in units of 100 ns since 1970. Never earlier than the time of a previous
     /// event.
     pub created: u64,
-    /// Its data.
+    /// Data of the event.
     pub data: Vec<u8>,
-    /// Its metadata.
+    /// Metadata of the event.
     pub metadata: Vec<u8>,
 }

@@ -7,13 +7,13 @@ use crate::types::event::NewEvent;
 /// An event of another store.
 #[derive(Debug, Clone, Copy)]
 pub struct ImportedEvent<'a> {
-    /// Its stream.
+    /// Stream of the event.
     pub stream: &'a str,
-    /// Its revision in the stream, which it keeps. Without one it becomes the stream's last event.
-    /// [`TOMBSTONE_REVISION`](crate::limits::TOMBSTONE_REVISION) tombstones the stream, and is only
-    /// valid for events of the type `$streamDeleted`.
+    /// Revision of the event in its stream, which the import keeps. An event without a revision
+    /// becomes the stream's last event. [`TOMBSTONE_REVISION`](crate::limits::TOMBSTONE_REVISION)
+    /// tombstones the stream, and is only valid for events of the type `$streamDeleted`.
     pub revision: Option<u64>,
-    /// Time of its append there, in units of 100 ns since 1970; without it, now.
+    /// Time of the append to the source store, in units of 100 ns since 1970; `None` means now.
     pub created: Option<u64>,
     /// The event.
     pub event: NewEvent<'a>,
@@ -22,21 +22,21 @@ pub struct ImportedEvent<'a> {
 /// Result of the import of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportResult {
-    /// Its revision.
+    /// Revision of the event.
     pub revision: u64,
-    /// Its position.
+    /// Position of the event in this store.
     pub position: u64,
-    /// Whether the store already had it.
+    /// Whether the store already had the event.
     pub is_duplicate: bool,
 }
 
-/// Event to import, with results of its import.
+/// Event to import, with details of its import for the report.
 #[derive(Debug)]
 pub struct ImportTask<'a> {
     /// The event.
     pub event: ImportedEvent<'a>,
-    /// Adjustment of its time, so that it is not earlier than that of the previous event.
+    /// Increase of the event's time, so that it is not earlier than the previous event's time.
     pub time_adjustment: Cell<u64>,
-    /// Number of earlier revisions of its stream that the source lacks.
+    /// Number of revisions before this event in its stream that the source lacks.
     pub missing_revisions: Cell<u64>,
 }

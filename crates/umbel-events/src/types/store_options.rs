@@ -21,22 +21,23 @@ pub struct StoreOptions {
     pub lock_wait: Duration,
     /// Durability of an acknowledged append.
     pub durability: Durability,
-    /// Bytes of memory for the indexes, as `umbel::Options::memory_bytes`.
+    /// Bytes of memory for the indexes, like `umbel::Options::memory_bytes`.
     pub memory_bytes: Option<u64>,
     /// Budget that the indexes share with other stores of the process, instead of `memory_bytes`;
-    /// as `umbel::Options::memory_budget`.
+    /// like `umbel::Options::memory_budget`.
     pub memory_budget: Option<MemoryBudget>,
-    /// Maximum number of open table files of the indexes, as `umbel::Options::open_tables_max`.
+    /// Maximum number of open table files of the indexes, like `umbel::Options::open_tables_max`.
     pub open_tables_max: Option<u64>,
     /// Maximum bytes of one file of the event log, 64 KiB to 32 MiB, unless an append needs more.
-    /// The first has at most 4 MiB, and each next one twice as many up to this.
+    /// The first file has at most 4 MiB; each next file has twice as much as the one before, up to
+    /// this maximum.
     pub chunk_bytes: u64,
     /// Size of the existence filter, which recognizes streams that never had an event. By default
-    /// it grows with the store.
+    /// the filter grows with the store.
     pub existence: ExistenceSize,
-    /// Number of threads that maintain the indexes. With 0 the appending thread does it, which
-    /// makes runs deterministic; submitted appends are then acknowledged when a thread waits for
-    /// them.
+    /// Number of threads that maintain the indexes. With 0, the appending thread does this work,
+    /// which makes runs deterministic. With 0, submitted appends are acknowledged when a thread
+    /// waits for them.
     pub background_threads: usize,
     /// Environment of the store.
     pub env: Env,
@@ -61,7 +62,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Options of the indexes, as far as the caller sets them.
+    /// Returns the options of the indexes that the caller of the event store sets.
     pub fn index_options(&self) -> Options {
         Options {
             lock_wait: self.lock_wait,

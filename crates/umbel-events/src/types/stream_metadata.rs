@@ -1,4 +1,4 @@
-//! [`RetentionRules`]: the metadata of a stream that hides events.
+//! [`RetentionRules`]: the part of a stream's metadata that hides events.
 
 use std::collections::BTreeMap;
 
@@ -11,25 +11,25 @@ use crate::types::error::{Error, Result};
 /// Maximum number of characters of an invalid value in a message.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// `$tb` of a deleted stream: it hides every event.
+/// `$tb` of a deleted stream, which hides every event.
 pub const DELETED_TRUNCATE_BEFORE: u64 = i64::MAX as u64;
 
-/// Values that may replace an ACL in a stream's metadata: the ACL of streams that have none.
+/// Strings that may stand for an ACL in a stream's metadata: they name the default ACLs.
 const DEFAULT_ACL_NAMES: [&str; 2] = ["$userStreamAcl", "$systemStreamAcl"];
 
-/// Metadata of a stream that decides which of its events can be read.
+/// Rules in a stream's metadata that decide which of its events can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RetentionRules {
     /// Events with lower revisions are hidden (`$tb`).
     pub truncate_before: u64,
-    /// Number of the newest events that stay (`$maxCount`).
+    /// Number of the newest events that stay readable (`$maxCount`).
     pub max_count: Option<u64>,
     /// Events older than this many seconds are hidden (`$maxAge`).
     pub max_age_seconds: Option<u64>,
 }
 
 impl RetentionRules {
-    /// Rules of a stream that holds the metadata of another: only the last event counts.
+    /// Rules of a stream that holds the metadata of another: only the newest event is readable.
     pub const METADATA_STREAM: RetentionRules =
         RetentionRules { truncate_before: 0, max_count: Some(1), max_age_seconds: None };
 
@@ -38,8 +38,8 @@ impl RetentionRules {
         self.truncate_before == DELETED_TRUNCATE_BEFORE
     }
 
-    /// Lowest readable revision of a stream whose last is `last`; the age is checked for each
-    /// event.
+    /// Lowest readable revision of a stream whose last is `last`; `$maxAge` is checked for each
+    /// event instead.
     pub fn first_revision(&self, last: u64) -> u64 {
         let counted = self.max_count.map_or(0, |count| (last + 1).saturating_sub(count));
         counted.max(self.truncate_before)
@@ -48,7 +48,7 @@ impl RetentionRules {
     /// Parses metadata.
     ///
     /// # Errors
-    /// `Invalid` if it is no JSON object, or one of these keys has an invalid value.
+    /// `Invalid` if the metadata is no JSON object, or a retention key has an invalid value.
     pub fn parse(subject: &str, data: &[u8]) -> Result<RetentionRules> {
         RetentionRules::from_object(subject, &parse_object(subject, data)?)
     }
@@ -156,8 +156,8 @@ fn parse_object(subject: &str, data: &[u8]) -> Result<Map<String, Value>> {
 }
 
 /// Returns the metadata with another `$tb`; everything else stays byte for byte. Numbers may be of
-/// any length, and the metadata grows by this key at most. If there was no metadata, or no JSON
-/// object, the result contains only this key.
+/// any length, and the metadata grows at most by the key `$tb`. If there was no metadata, or no
+/// JSON object, the result contains only this key.
 ///
 /// # Errors
 /// None in practice: parsed metadata can be written.
@@ -195,9 +195,9 @@ mod tests {
         assert_eq!(deleted, br#"{"$acl":{},"$tb":9223372036854775807}"#);
     }
 
-    /// Regression: any user could append metadata of 8 MiB with an ACL of millions of names. It
-    /// took a hundred megabytes of memory as long as it was cached. An error repeated the invalid
-    /// value, megabytes of it.
+    /// Regression: any user could append metadata of 8 MiB with an ACL of millions of names. The
+    /// cached ACL took a hundred megabytes of memory. An error message repeated an invalid value of
+    /// several megabytes.
     #[test]
     fn oversized_acl_is_rejected_without_quoting_it() {
         let names = |count: usize| vec!["a"; count];
@@ -237,8 +237,9 @@ mod tests {
         validate_settings(&vec![b'x'; ACL_BYTES_MAX + 1]).expect("no JSON has no ACL");
     }
 
-    /// Regression: deleting a stream, or appending to a deleted one, parsed its metadata as numbers
-    /// of 64 bits and wrote these. Amounts lost digits, and `1e300` became three hundred of them.
+    /// Regression: deleting a stream, or appending to a deleted one, parsed numbers in the stream's
+    /// metadata as 64 bits and wrote these back. Amounts lost digits, and `1e300` became a number
+    /// of 300 digits.
     #[test]
     fn new_truncation_keeps_other_metadata_unchanged() {
         let rest = r#""amount":12345678901234567890123.10,"big":1e300,"deep":"#;

@@ -1,16 +1,17 @@
-//! Names of streams and types: which are valid, and which streams hold the metadata of others.
+//! Names of streams and types: which names are valid, and which streams hold the metadata of other
+//! streams.
 
 use crate::limits::{EVENT_TYPE_BYTES_MAX, STREAM_NAME_BYTES_MAX};
 use crate::types::error::{Error, Result};
 use crate::types::view_kind::is_view;
 
-/// Prefix of the name of a stream with the metadata of another.
+/// Prefix of the name of a stream that holds another stream's metadata.
 const METADATA_PREFIX: &str = "$$";
-/// Type of the events of such streams.
+/// Type of the events of metadata streams.
 pub const METADATA_TYPE: &str = "$metadata";
 /// Type of the event that ends a tombstoned stream.
 pub const TOMBSTONE_TYPE: &str = "$streamDeleted";
-/// Type of events that point at others.
+/// Type of links, which are events that point at other events.
 pub const LINK_TYPE: &str = "$>";
 
 /// The stream whose last event holds the general ACLs of all streams.
@@ -21,19 +22,19 @@ pub fn metadata_stream(stream: &str) -> String {
     format!("{METADATA_PREFIX}{stream}")
 }
 
-/// Sets `name` to that of the stream that holds the metadata of `stream`.
+/// Sets `name` to the name of the stream that holds the metadata of `stream`.
 pub fn write_metadata_stream(stream: &str, name: &mut String) {
     name.clear();
     name.push_str(METADATA_PREFIX);
     name.push_str(stream);
 }
 
-/// Returns the stream whose metadata `stream` holds; `None` if it is no metadata stream.
+/// Returns the stream whose metadata `stream` holds; `None` if `stream` is no metadata stream.
 pub fn metadata_subject(stream: &str) -> Option<&str> {
     stream.strip_prefix(METADATA_PREFIX)
 }
 
-/// Returns an error if this is no valid stream name, or if no append to it is allowed.
+/// Returns an error if the name is no valid stream name, or if no append to this stream is allowed.
 pub fn check_stream(stream: &str) -> Result<()> {
     // The metadata stream of a stream with the longest name has a valid name, too.
     let bytes = metadata_subject(stream).unwrap_or(stream).len();

@@ -3,20 +3,20 @@
 /// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamState {
-    /// It never had an event.
+    /// The stream never had an event.
     Missing,
-    /// It has events.
+    /// The stream has events.
     Live {
         /// Lowest readable revision; higher than `last` if nothing is readable.
         first: u64,
         /// The revision of the last event.
         last: u64,
     },
-    /// It was deleted; the next append creates it again.
+    /// The stream was deleted; the next append creates it again.
     Deleted {
-        /// Revision of the last event that it had.
+        /// Revision of the stream's last event before the delete.
         last: u64,
     },
-    /// It was tombstoned.
+    /// The stream was tombstoned.
     Tombstoned,
 }

@@ -6,21 +6,21 @@ use crate::types::stream_state::StreamState;
 /// Stream that does not match the expected version of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionConflict {
-    /// Item of the request with the expectation.
+    /// Item of the request that has the expected version.
     pub item: RequestItem,
     /// The stream.
     pub stream: String,
-    /// Its expected version.
+    /// Expected version of the stream.
     pub expected: ExpectedVersion,
-    /// Its actual state.
+    /// Actual state of the stream.
     pub state: StreamState,
 }
 
-/// Item of a request, by its index there.
+/// Item of a request, by its index among the appends or checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestItem {
-    /// One of its appends.
+    /// An append of the request.
     Append(usize),
-    /// One of its checks.
+    /// A check of the request.
     Check(usize),
 }

@@ -7,7 +7,8 @@ pub enum ViewKind {
     Category,
     /// `$et-TYPE`: the events of this type, whatever their stream.
     Type,
-    /// `$streams`: the first event of each stream. There is one such view, and its name is empty.
+    /// `$streams`: the first event of each stream. A store has one view of this kind, whose name is
+    /// empty.
     Streams,
 }
 
@@ -45,8 +46,7 @@ impl ViewKind {
     }
 }
 
-/// Parses a view name into its kind and its category or type; `None` if this is the name of no
-/// view.
+/// Parses a view name into its kind and its category or type; `None` if no view has this name.
 pub fn parse(view: &str) -> Option<(ViewKind, &str)> {
     if let Some(category) = view.strip_prefix(CATEGORY_PREFIX) {
         return Some((ViewKind::Category, category));
@@ -58,13 +58,14 @@ pub fn parse(view: &str) -> Option<(ViewKind, &str)> {
 }
 
 /// Whether this is the name of a view, which the index maintains: `$streams`, or a name that begins
-/// with `$ce-` or `$et-`. It can be read, and its metadata written, but appends to it are refused.
+/// with `$ce-` or `$et-`. A view can be read and its metadata written, but appends to it are
+/// refused.
 pub fn is_view(name: &str) -> bool {
     parse(name).is_some()
 }
 
 /// Returns the category of a stream: the part of its name before the first hyphen. Streams whose
-/// names begin with `$`, or whose part is empty, have none.
+/// names begin with `$` or a hyphen, or have no hyphen, have no category.
 pub fn category(stream: &str) -> Option<&str> {
     if is_system(stream) {
         return None;

@@ -1,4 +1,4 @@
-//! Verification of every record and every event of the log, and of the index against them.
+//! Verification of every record and every event of the log, and of the index against the log.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Records the result of a check: damage is reported, but an unreadable file is not known to be
-    /// damaged.
+    /// Records the result of a check: damage is added to the report, but an unreadable file does
+    /// not count as damaged.
     fn record(&mut self, checked: Result<()>) -> Result<()> {
         record_damage(&mut self.damage, checked)
     }
@@ -123,8 +123,8 @@ fn check_file(shared: &StoreInner, chunk: &Arc<Chunk>) -> Result<()> {
     Ok(())
 }
 
-/// Checks the records of a chunk that a writer of another process may have open, as far as this
-/// reader sees them. Of a chunk that this process writes, only the events are checked.
+/// Checks the records of a chunk that a writer of another process may have open, up to the end that
+/// this reader sees. In a chunk that this process writes, only the events are checked.
 fn check_live_chunk(shared: &StoreInner, chunk: &Arc<Chunk>) -> Result<()> {
     if !shared.read_only {
         return Ok(());
@@ -140,8 +140,8 @@ fn check_live_chunk(shared: &StoreInner, chunk: &Arc<Chunk>) -> Result<()> {
     Err(umbel::Error::corruption(&chunk.path, outcome.end, reason).into())
 }
 
-/// Classifies the error of a reader of a chunk's file: a file that the writer removed is not
-/// damaged.
+/// Classifies the error of a reader of a chunk's file: a file that the writer removed does not
+/// count as damaged.
 fn reader_error(shared: &StoreInner, chunk: &Chunk, error: Error) -> Error {
     let is_gone = || matches!(shared.env.files.exists(&chunk.path), Ok(false));
     if shared.read_only && error.is_damage() && is_gone() {

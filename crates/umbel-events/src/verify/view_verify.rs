@@ -1,4 +1,4 @@
-//! [`ViewVerifier`]: whether the views match the log, event by event.
+//! [`ViewVerifier`]: checks that the views match the log, event by event.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -22,8 +22,8 @@ pub struct ViewVerifier {
 }
 
 impl ViewVerifier {
-    /// Checks that an event is in each of its views, after the previous one. REQUIRES: events come
-    /// in the order of the log.
+    /// Checks that each view of an event has it right after the view's previous event. REQUIRES:
+    /// the caller passes events in the order of the log.
     pub fn check(&mut self, shared: &StoreInner, frame: &Frame<'_>) -> Result<()> {
         let mut checked = Ok(());
         if let Some(category) = category(frame.stream) {
@@ -78,8 +78,8 @@ impl ViewVerifier {
         }
     }
 
-    /// Checks that the views hold nothing else. `through` is the position of the last event that
-    /// was checked, and no event was left out.
+    /// Checks that the views hold no other entries. REQUIRES: every event up to the position
+    /// `through` was checked.
     pub fn check_counts(&self, shared: &StoreInner, through: u64) -> Result<()> {
         let views = &shared.index.views;
         for kind in [ViewKind::Category, ViewKind::Type, ViewKind::Streams] {

@@ -15,7 +15,7 @@ use crate::types::event::Position;
 use crate::visibility::watch_registry::{WatchRegistration, WatchRegistry};
 
 thread_local! {
-    /// Visible position whose end this thread is announcing. Only compared.
+    /// Visible position whose end this thread is announcing. The pointer is only compared.
     static NOTIFYING_END: Cell<*const VisiblePosition> = const { Cell::new(ptr::null()) };
 }
 
@@ -28,7 +28,7 @@ pub struct VisiblePosition {
     registry: Arc<WatchRegistry>,
 }
 
-/// Wakes once when more events are visible, unless it is dropped before.
+/// Wakes its waiter once when more events are visible, unless the watch is dropped before.
 #[derive(Debug)]
 pub struct Watch {
     _watching: WatchRegistration,
@@ -36,8 +36,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Position of the last event that was visible when this was created: it does not wake for that
-    /// event.
+    /// Position of the last event that was visible when the watch was created; the watch does not
+    /// wake for that event.
     pub fn position(&self) -> Position {
         Position(self.position)
     }
@@ -49,8 +49,9 @@ impl VisiblePosition {
         self.position.load(Ordering::SeqCst)
     }
 
-    /// Makes events up to `position` visible. The streams are the hashes of their names.
-    /// [`VisiblePosition::notify`] must follow; it wakes what waits for these streams.
+    /// Makes events up to `position` visible. `streams` are the hashes of the streams' names. The
+    /// caller must then call [`VisiblePosition::notify`], which wakes the waiters for these
+    /// streams.
     ///
     /// REQUIRES: the events are in the index.
     #[inline]
@@ -59,16 +60,17 @@ impl VisiblePosition {
         self.registry.take_ready(position, streams);
     }
 
-    /// Wakes what waits for events that are visible by now.
+    /// Wakes the waiters for events that have become visible.
     ///
-    /// REQUIRES: no lock of the store is held; a callback may drop its last handle.
+    /// REQUIRES: the caller holds no lock of the store, since a callback may drop the store's last
+    /// handle.
     #[inline]
     pub fn notify(&self) {
         self.registry.wake_ready();
     }
 
-    /// Wakes everything that waits, although no new event is visible, and all that waits later at
-    /// once: no more events will become visible.
+    /// Wakes every waiter, and every later waiter at once, because no more events will become
+    /// visible.
     pub fn close(&self) {
         // Set before the registry's lock is taken: a registration that is missed took the lock
         // later, and sees this.
@@ -76,8 +78,8 @@ impl VisiblePosition {
         self.notify_end();
     }
 
-    /// Wakes everything that waits. A watch that a callback registers again is not woken once more;
-    /// otherwise this would never end.
+    /// Wakes every waiter because no more events will become visible. A watch that a callback
+    /// registers meanwhile is not woken; otherwise this function might never return.
     fn notify_end(&self) {
         if ptr::eq(NOTIFYING_END.get(), self) {
             return;
@@ -87,11 +89,11 @@ impl VisiblePosition {
         NOTIFYING_END.set(before);
     }
 
-    /// Registers a wake-up that is used once when a new event is visible: any event, or one of the
-    /// stream whose name has this hash. If no more events will become visible, it wakes at once on
-    /// the calling thread.
+    /// Registers a wake-up that is used once when a new event is visible. With a hash, only events
+    /// of the stream whose name has this hash count. If no more events will become visible, the
+    /// wake-up is used at once on the calling thread.
     ///
-    /// A forked child, where no more events become visible, behaves the same.
+    /// In a forked child, where no more events become visible, the wake-up is used at once, too.
     pub fn watch(&self, stream: Option<u64>, wakeup: Arc<Wakeup>) -> Watch {
         if self.registry.is_forked() {
             let position = self.position();
@@ -133,7 +135,8 @@ mod tests {
     /// Upper bound of a wait, which is exceeded only after a missed call.
     const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// Waits for an event after `position` like a subscriber: registers, looks, waits.
+    /// Waits for an event after `position` like a subscriber: registers a wake-up, looks for
+    /// events, then waits.
     fn wait(visible: &VisiblePosition, stream: Option<u64>, position: u64) {
         loop {
             let (sender, called) = mpsc::channel();
@@ -190,8 +193,8 @@ mod tests {
         assert!(thread.join());
     }
 
-    /// Regression: a thread that registered after the others had been woken slept until its
-    /// timeout, and a watch was never called.
+    /// Regression: a thread that registered after the close had woken all waiters slept until its
+    /// timeout. A watch registered after the close was never called.
     #[test]
     fn callback_registered_after_close_is_called() {
         // Either of the two may be first.
@@ -217,7 +220,7 @@ mod tests {
         assert!(thread.join());
     }
 
-    /// Registers again whenever it is called.
+    /// Registers a watch whose callback registers a watch again at each call.
     fn watch_again(visible: &Arc<VisiblePosition>, calls: &mpsc::Sender<u64>) -> Watch {
         let (again, sender) = (Arc::clone(visible), calls.clone());
         visible.watch(

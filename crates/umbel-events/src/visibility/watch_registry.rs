@@ -1,26 +1,27 @@
 //! [`WatchRegistry`]: the wake-ups that wait for events to become visible, and their streams.
 //!
-//! A waiter registers, then looks at the store, and waits if it finds nothing new. A writer makes
-//! its events visible and then checks whether any wake-up is registered: a single load if none is.
-//! Otherwise it takes out the wake-ups for everything and those for a stream that got an event. It
-//! wakes them after it has released its locks: a callback may drop the store's last handle, and
-//! closing needs the locks. A stream is known by the hash of its name; a collision causes a
-//! spurious wake-up.
+//! A waiter registers, then looks at the store, and waits if it finds no new event. A writer makes
+//! its events visible and then checks whether any wake-up is registered, which costs a single load
+//! if none is. If any is, the writer takes out the wake-ups for all events, and those for a stream
+//! that got an event. The writer uses these wake-ups after it has released its locks: a callback
+//! may drop the store's last handle, and closing needs the locks. The hash of its name identifies a
+//! stream; a collision causes a spurious wake-up.
 //!
 //! # Why no wake-up is missed
 //!
 //! An append raises the position (P), then loads the count (A). A waiter raises the count (W),
-//! under the lock and with its wake-up inserted, then loads the position (L). All four are
-//! sequentially consistent: there is one order of them, with P before A and W before L.
+//! under the lock and with its wake-up inserted, then loads the position (L). All four operations
+//! are sequentially consistent: they have one order, with P before A and W before L.
 //!
-//! - W before A: the count matches the number of wake-ups whenever the lock is free, so A sees
-//!   more than 0 as long as this wake-up exists. The append takes the lock after the registration
-//!   and finds it, or another append has taken it out and wakes it.
+//! - W before A: the count matches the number of wake-ups whenever the lock is free, so A sees more
+//!   than 0 as long as this wake-up exists. The append takes the lock after the registration and
+//!   finds the wake-up, or another append has taken the wake-up out and uses it.
 //! - A before W: then P is before L, so L sees the position that P stored. What the append did
-//!   before P, including the index update, happened before every read after L: the look finds it.
+//!   before P, including the index update, happened before every read after L: the waiter's look
+//!   finds the event.
 //!
-//! A wake-up may be about an earlier event than the next one. So a woken waiter registers again
-//! before it looks again, and all of this holds once more.
+//! A wake-up may have been caused by an event that the waiter already knows. So a woken waiter
+//! registers again before it looks again, and the argument above holds again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,12 +37,12 @@ use crate::primitives::wakeup::Wakeup;
 
 /// Wake-ups that wait for events to become visible.
 pub struct WatchRegistry {
-    /// Process that owns them. In a forked child nothing becomes visible, and the lock may be held
-    /// forever.
+    /// Process that owns the wake-ups. In a forked child no event becomes visible, and the lock may
+    /// be held forever.
     process: ProcessMark,
-    /// Number of wake-ups; changed under the lock only.
+    /// Number of wake-ups; changed only under the lock.
     count: AtomicUsize,
-    /// Number of wake-ups that were taken out and not used yet; changed under the lock only.
+    /// Number of wake-ups that were taken out and not used yet; changed only under the lock.
     ready_count: AtomicUsize,
     registered: Mutex<RegisteredWakeups>,
 }
@@ -52,7 +53,7 @@ struct RegisteredWakeups {
     all: BTreeMap<u64, Arc<Wakeup>>,
     /// Wake-ups by the hash of the stream's name.
     streams: PrehashedMap<BTreeMap<u64, Arc<Wakeup>>>,
-    /// Wake-ups that were taken out, each with its position.
+    /// Wake-ups that were taken out, each with the position to pass to its callback.
     ready: Vec<(u64, Arc<Wakeup>)>,
 }
 
@@ -94,9 +95,9 @@ impl WatchRegistry {
         !self.process.is_current()
     }
 
-    /// Registers a wake-up: for everything, or for the stream with this hash.
+    /// Registers a wake-up: for all events, or for the events of the stream with this hash.
     ///
-    /// In a forked child it drops the wake-up instead.
+    /// In a forked child, the wake-up is dropped instead.
     pub fn add(self: &Arc<Self>, stream: Option<u64>, wakeup: Arc<Wakeup>) -> WatchRegistration {
         if !self.process.is_current() {
             return WatchRegistration { registry: Arc::clone(self), stream, number: 0 };
@@ -117,8 +118,8 @@ impl WatchRegistry {
         WatchRegistration { registry: Arc::clone(self), stream, number }
     }
 
-    /// Takes out the wake-ups for everything and for one of these streams. The caller must then
-    /// call [`WatchRegistry::wake_ready`], without a lock.
+    /// Takes out the wake-ups for all events and those for one of these streams. The caller must
+    /// then call [`WatchRegistry::wake_ready`], without a lock.
     #[inline]
     pub fn take_ready(&self, position: u64, streams: impl Iterator<Item = u64>) {
         if self.count.load(Ordering::SeqCst) > 0 {
@@ -137,7 +138,7 @@ impl WatchRegistry {
         self.ready_count.store(waiting.ready.len(), Ordering::Relaxed);
     }
 
-    /// Wakes what was taken out.
+    /// Uses the wake-ups that were taken out.
     #[inline]
     pub fn wake_ready(&self) {
         // A thread that took some sees at least its own, unless another has called them.
@@ -149,13 +150,13 @@ impl WatchRegistry {
         }
     }
 
-    /// Removes and returns the wake-ups that were taken out. REQUIRES: the lock is held.
+    /// Removes and returns the wake-ups that were taken out. REQUIRES: the caller holds the lock.
     fn drain_ready(&self, waiting: &mut RegisteredWakeups) -> Vec<(u64, Arc<Wakeup>)> {
         self.ready_count.store(0, Ordering::Relaxed);
         std::mem::take(&mut waiting.ready)
     }
 
-    /// Wakes everything.
+    /// Uses every registered wake-up.
     pub fn wake_all(&self, position: u64) {
         let mut waiting = self.registered.lock().ignore_poison();
         let mut called = self.drain_ready(&mut waiting);
@@ -283,8 +284,8 @@ mod tests {
         assert!(waiting.all.is_empty() && waiting.streams.is_empty());
     }
 
-    /// Regression: removing a callback scanned all others of its stream, under the lock that
-    /// appends need.
+    /// Regression: removing a callback scanned all other callbacks of its stream, under the lock
+    /// that appends need.
     #[test]
     fn removing_a_watch_does_not_scan_its_stream() {
         const COUNT: usize = 200_000;

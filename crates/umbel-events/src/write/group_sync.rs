@@ -1,5 +1,6 @@
 //! Group sync: one sync of the log for all queued appends, which then reach the index, become
-//! visible and are acknowledged. A waiting thread or the background thread does it.
+//! visible and are acknowledged. A thread that waits for an append, or the background thread, does
+//! the group sync.
 
 use umbel_base::fail_point;
 use umbel_base::ignore_poison::IgnorePoison;
@@ -10,7 +11,7 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
 impl StoreInner {
-    /// Waits until `position` is visible, and does the work that this needs.
+    /// Waits until `position` is visible; syncs and indexes if no other thread does.
     pub fn apply_through(&self, position: u64) -> Result<()> {
         while self.visible.position() < position {
             self.check_process()?;

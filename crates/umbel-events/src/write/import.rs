@@ -13,7 +13,7 @@ use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
 use crate::write::pending_append::PendingAppend;
 
-/// Number of events that become durable and visible at a time, if the store syncs.
+/// Number of events that one sync makes durable and visible, if the store syncs.
 const EVENTS_PER_SYNC: usize = 1000;
 /// Units of 100 ns in a day.
 const DAY: u64 = 24 * 60 * 60 * 10_000_000;
@@ -25,8 +25,8 @@ pub struct ImportReport {
     pub events: u64,
     /// Events that existed before.
     pub duplicates: u64,
-    /// Events with an earlier time than the event before them in this store, whose time they were
-    /// given.
+    /// Events that were created before their predecessor in this store, and got the predecessor's
+    /// time.
     pub adjusted_times: u64,
     /// Largest change of a time, in units of 100 ns.
     pub largest_adjustment: u64,
@@ -38,13 +38,13 @@ pub struct ImportReport {
     pub position: Position,
 }
 
-/// An import in progress. Made by [`Store::import`](crate::Store::import).
+/// An import in progress, returned by [`Store::import`](crate::Store::import).
 ///
-/// It takes events in the order of the source store. An event that exists already, with its id at
-/// its revision, is skipped. So an interrupted import can be repeated.
+/// The caller adds events in the order of the source store. An event whose id already exists at the
+/// same revision of its stream is skipped. So an interrupted import can be repeated.
 ///
-/// Existing stream metadata is ignored: the import hides, undeletes or refuses nothing because of
-/// it. The source's metadata events are imported as well.
+/// Existing stream metadata is ignored: it makes the import hide, undelete or refuse no event. The
+/// source's metadata events are imported as well.
 #[derive(Debug)]
 pub struct Import {
     shared: Arc<StoreInner>,
@@ -66,11 +66,11 @@ impl Import {
     /// # Errors
     /// `Invalid` in these cases:
     /// - The stream has another event at its revision, or cannot be written to.
-    /// - The event was created more than a day after now, since no later event may have an earlier
-    ///   time.
+    /// - The event's creation time is more than a day in the future. Every later event would have
+    ///   to get a time at least as late.
     ///
-    /// Also the errors of [`Store::append`](crate::Store::append). The event was not added then;
-    /// others can be.
+    /// Also the errors of [`Store::append`](crate::Store::append). After an error, the event was
+    /// not added; other events can be added.
     pub fn add(&mut self, event: &ImportedEvent<'_>) -> Result<ImportResult> {
         self.validate(event)?;
         let (moved, missing) = (Cell::new(0), Cell::new(0));
@@ -135,7 +135,7 @@ impl Import {
     /// Makes everything durable and returns the report.
     ///
     /// # Errors
-    /// Where the events could not be made durable or indexed; the same import can then be repeated.
+    /// A failure to make the events durable or to index them; the same import can then be repeated.
     pub fn finish(mut self) -> Result<ImportReport> {
         self.wait_for_ack()?;
         self.shared.sync_log()?;

@@ -24,12 +24,12 @@ impl PendingAppend {
         self.shared.visible.position() >= self.position
     }
 
-    /// Waits until the append is acknowledged: it has the store's durability, and all readers see
-    /// it. Returns one result for each stream, in the order of the request.
+    /// Waits until the append is acknowledged: the append has the store's durability, and all
+    /// readers see its events. Returns one result for each stream, in the order of the request.
     ///
     /// # Errors
-    /// Where the append could not be made durable or indexed. The next open shows whether it
-    /// exists; a retry with the same event ids is recognised.
+    /// A failure to make the append durable or to index it. The next open of the store shows
+    /// whether the append exists; a retry with the same event ids is recognised.
     pub fn wait(mut self) -> Result<Vec<WriteResult>> {
         self.wait_acknowledged()?;
         Ok(std::mem::take(&mut self.results))
@@ -48,9 +48,10 @@ impl PendingAppend {
     }
 
     /// Calls `callback` with the results once the append is acknowledged. The callback must not
-    /// block its thread. Without background threads, this is a thread that waits for another append
-    /// or flushes the store. Two threads may call the callbacks of two appends, in either order. A
-    /// panic of the callback is reported and not propagated; the other callbacks are still called.
+    /// block its thread. Without background threads, a thread that waits for another append or
+    /// flushes the store calls the callback. Different threads may call the callbacks of two
+    /// appends, in any order. A panic of the callback is reported and not propagated; the other
+    /// callbacks are still called.
     pub fn on_acknowledged(
         mut self,
         callback: impl FnOnce(Result<Vec<WriteResult>>) + Send + 'static,
@@ -77,7 +78,7 @@ impl PendingAppend {
         }
     }
 
-    /// Whether the append is acknowledged and no callback of an earlier one waits.
+    /// Whether the append is acknowledged and no callback of an earlier append waits.
     fn is_next_callback(&self) -> bool {
         fail_point!("append-acknowledge-early", |_| true);
         self.is_acknowledged() && self.shared.callbacks.is_empty()
@@ -85,8 +86,8 @@ impl PendingAppend {
 }
 
 impl Drop for PendingAppend {
-    /// Requests the indexing of an append that no thread waits for from the background thread. An
-    /// earlier request would only delay waiting threads.
+    /// Requests from the background thread that it index this append, which no thread waits for any
+    /// more. A request before the drop would only delay threads that wait for appends.
     fn drop(&mut self) {
         if !self.is_acknowledged() {
             self.shared.background.request_indexing();

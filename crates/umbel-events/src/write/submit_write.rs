@@ -12,11 +12,11 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::write::pending_append::PendingAppend;
 
-/// Most events of requests that are indexed together, unless a single request has more.
+/// Maximum number of events that are indexed together; a single request may have more.
 const GROUP_EVENTS_MAX: usize = 1024;
 
-/// Bytes that an append may write besides its events: metadata of an undeleted stream, which is
-/// mostly shorter.
+/// Bytes reserved for what an append writes besides its events: metadata of an undeleted stream,
+/// which is mostly shorter.
 const UNDELETE_RESERVE_BYTES: usize = 8 << 10;
 
 impl StoreInner {
@@ -72,8 +72,8 @@ impl StoreInner {
         }
     }
 
-    /// Executes a request like [`StoreInner::submit`]. Returns `None`, and writes nothing, where it
-    /// would have to wait or is refused.
+    /// Executes a request like [`StoreInner::submit`]. Returns `None`, and writes nothing, where
+    /// the request would have to wait or is refused.
     pub fn try_submit(self: &Arc<Self>, request: &AppendRequest<'_>) -> Option<PendingAppend> {
         self.prefetch(request);
         if self.check_writable().is_err()
@@ -106,8 +106,8 @@ impl StoreInner {
     }
 
     /// Executes requests up to the log write, in order, like [`StoreInner::submit`]. Requests that
-    /// need no sync are indexed together, since each single request takes the locks and the index
-    /// by itself. Returns one result for each request.
+    /// need no sync are indexed together, since indexing each one separately would take the locks
+    /// each time. Returns one result for each request.
     pub fn submit_each(
         self: &Arc<Self>,
         requests: &[AppendRequest<'_>],
@@ -123,7 +123,8 @@ impl StoreInner {
         done
     }
 
-    /// Executes requests until one cannot be executed at once. Returns whether there were any.
+    /// Executes requests until one cannot be executed at once. Returns whether any request was
+    /// executed.
     fn submit_group(
         self: &Arc<Self>,
         requests: &[AppendRequest<'_>],

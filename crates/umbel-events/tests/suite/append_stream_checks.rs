@@ -1,4 +1,4 @@
-//! Checks of several streams, and the reports of failed ones.
+//! Checks of the expected versions of several streams, and the reports of failed checks.
 
 use umbel_events::{
     AppendRequest, Durability, Error, ExpectedVersion, RequestItem, Store, StoreOptions,
@@ -8,8 +8,8 @@ use umbel_sim::Sim;
 
 use super::support::{append, event, options, store};
 
-/// A live stream, a deleted one, a recreated one, a tombstoned one, and a tombstoned one that never
-/// had an event.
+/// A store with a live, a deleted, a recreated and a tombstoned stream, and a tombstoned one that
+/// never had an event.
 fn prepared() -> Store {
     let store = store();
     for stream in ["live", "gone", "back", "dead"] {
@@ -148,7 +148,8 @@ fn retry_of_append_to_deleted_stream_is_recognized() {
     assert!(matches!(ended, Err(Error::StreamDeleted { .. })), "{ended:?}");
 }
 
-/// A refusal depends on the events that it names: all of them are durable when it is returned.
+/// A refusal depends on the events that it names: all of these events are durable when the refusal
+/// is returned.
 #[test]
 fn conflict_on_several_streams_waits_for_all_of_them() {
     let sim = Sim::new(1);

@@ -1,5 +1,5 @@
-//! Appends that are submitted together, each on its own: `Store::submit_each`; and those that must
-//! not wait: `Store::try_submit`.
+//! Appends that are submitted together but independent of each other (`Store::submit_each`), and
+//! appends that must not wait (`Store::try_submit`).
 
 use std::slice;
 
@@ -21,7 +21,7 @@ type AppendSpec = (String, ExpectedVersion, u64);
 enum SubmitMethod {
     Single,
     Group,
-    /// Without waiting, as far as possible.
+    /// Without waiting, if possible.
     NonBlocking,
 }
 

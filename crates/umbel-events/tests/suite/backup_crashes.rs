@@ -1,6 +1,6 @@
 //! Power cuts at every step of a backup and of a restore. An interrupted backup leaves the previous
-//! one or the new one, and the next backup succeeds. An interrupted restore leaves no store or all
-//! of it, and another restore succeeds.
+//! backup or the new one, and the next backup succeeds. An interrupted restore leaves no store or a
+//! complete one, and another restore succeeds.
 
 use umbel_events::{
     CopyOptions, Durability, ExpectedVersion, RecordedEvent, Store, StoreOptions, restore,
@@ -165,7 +165,7 @@ fn power_cut_in_restore_leaves_none_or_all() {
     assert!(nothing > 50 && everything > 5, "{nothing} and {everything}");
 }
 
-/// Omits calls that an implementation could forget; the power cuts must detect each.
+/// Omits calls that an implementation could forget; the power cuts must detect each omission.
 #[test]
 fn omitted_calls_fail_the_backup_oracle() {
     let (sim, early, late) = specimen();

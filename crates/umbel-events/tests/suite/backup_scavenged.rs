@@ -39,7 +39,7 @@ fn scavenged_chunks_survive_backup_and_restore() {
 
 /// Regression: bytes were written after the ends of files in the directory of the backup. A
 /// scavenged chunk is only whole with its exact length: `verify` and `restore` refused the backup.
-/// The next backups only looked for files that are too short, and never fixed it.
+/// Later backups only looked for files that are too short, and never removed the extra bytes.
 #[test]
 fn next_backup_truncates_an_overlong_file() {
     let sim = Sim::new(32);
@@ -70,7 +70,7 @@ fn next_backup_truncates_an_overlong_file() {
     assert_eq!(everything(&restored), everything(&store));
 }
 
-/// The same in the store itself: bytes after the end of a chunk are not backed up.
+/// Bytes after the end of a chunk of the store are not backed up.
 #[test]
 fn overlong_chunk_is_backed_up_to_its_recorded_length() {
     let sim = Sim::new(33);

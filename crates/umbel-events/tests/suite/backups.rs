@@ -1,5 +1,5 @@
-//! Backups: they hold all events, copy only what is new, refuse invalid targets, and no damage of
-//! theirs goes unnoticed.
+//! Backups hold all events, copy only new data, refuse invalid targets, and report all damage of
+//! their files.
 
 use std::path::{Path, PathBuf};
 
@@ -114,8 +114,9 @@ fn unrelated_directories_and_other_stores_are_rejected() {
     assert!(message.to_string().contains("the directory holds an event store"), "{message}");
 }
 
-/// A store is restored from a backup and both continue: the backup of one is not for the other.
-/// Each copy has an instance id, and a backup only accepts the copy from which it was made.
+/// A store is restored from a backup, and the original and the restored store continue: neither
+/// accepts the other's backup as a target. Each copy has an instance id, and a backup only accepts
+/// the copy from which it was made.
 #[test]
 fn diverged_copies_are_distinguished() {
     let sim = Sim::new(4);
@@ -156,7 +157,7 @@ fn files_of(sim: &Sim, folder: &str) -> Vec<PathBuf> {
     sim.files().into_iter().filter(|p| p.starts_with(folder) && !p.ends_with("LOCK")).collect()
 }
 
-/// Whether the damage is found and named, and nothing is restored.
+/// Whether a verification finds and names the damage, and a restore refuses the backup.
 fn is_noticed(sim: &Sim, path: &Path) -> bool {
     let env = sim.env();
     let found = verify_backup(&env, "/backup".as_ref(), plain());

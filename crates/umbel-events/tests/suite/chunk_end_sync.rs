@@ -26,15 +26,15 @@ enum Step {
     /// The first chunk is being filled; the background thread does nothing yet.
     #[default]
     Filling,
-    /// The background thread does the work that was requested meanwhile.
+    /// The background thread does the work that was requested during the fill.
     Preparing,
     /// A writer will end the first chunk.
     Full,
-    /// The writer is about to write the end; another thread may sync.
+    /// The writer is about to write the chunk's end; the other thread can sync now.
     Ending,
     /// The other thread has synced the chunk without its end.
     Synced,
-    /// The end is written, and an event is about to be written to the next chunk.
+    /// The writer has written the chunk's end, and is about to write an event to the next chunk.
     Ended,
 }
 
@@ -91,9 +91,9 @@ impl StepSync {
     }
 }
 
-/// Threads of which the background thread begins its work once the first chunk is filled. It does
-/// all requests until then in one round. Otherwise the load would decide when it flushes the index,
-/// which syncs the log.
+/// Threads of a store whose background thread begins its work once the first chunk is filled. The
+/// background thread does all requests until then in one round. Otherwise the machine's load would
+/// decide when it flushes the index, which syncs the log.
 #[derive(Debug)]
 struct PausedThreads {
     threads: Arc<dyn Threads>,
@@ -118,7 +118,8 @@ impl Threads for PausedThreads {
     }
 }
 
-/// Waits until the index is durable up to the visible position. Returns whether that happened.
+/// Waits until the index is durable up to the visible position. Returns whether it became durable
+/// in time.
 fn is_flushed(store: &Store) -> bool {
     let clock = Env::system().clock;
     let until = clock.now() + WAIT_TIMEOUT;
@@ -134,9 +135,10 @@ fn is_flushed(store: &Store) -> bool {
     }
 }
 
-/// Regression: a chunk ended after its bytes had been synced and before that sync checked whether
-/// it had ended. It was assumed durable with its end, which no sync ever covered. A power cut then
-/// removed the end and everything after it: the store refused to open, or events were lost.
+/// Regression: a chunk ended after its bytes had been synced and before the syncing thread checked
+/// whether the chunk had ended. The chunk was assumed durable with its end, which no sync ever
+/// covered. A power cut could then remove the end and everything after it: the store refused to
+/// open, or events were lost.
 #[test]
 fn chunk_end_written_during_sync_becomes_durable() {
     let (sim, steps) = (Sim::new(1), Arc::new(StepSync::default()));

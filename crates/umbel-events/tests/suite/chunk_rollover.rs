@@ -1,5 +1,5 @@
-//! Continuing in the next chunk while each call that the disk may refuse fails: that call alone, or
-//! it and all later ones. Also the disk space of chunks that are not filled.
+//! Continuing in the next chunk while the disk refuses a call: each possible call alone, or the
+//! call and all later ones. Also the disk space of chunks that are not filled.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -17,8 +17,9 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of events that three chunks hold.
 const EVENTS: u64 = 60;
 
-/// Appends until all events are there, or until the disk stops and a refused append is refused once
-/// more. Opens the store again when an error says so. Returns the number of acknowledged events.
+/// Appends until all events are in the store, or until the disk stops and a refused append is
+/// refused once more. Opens the store again when an error message advises that. Returns the number
+/// of acknowledged events.
 fn fill(sim: &Sim, settings: &dyn Fn() -> StoreOptions) -> u64 {
     // At most one call fails, unless all do.
     let open =
@@ -57,8 +58,8 @@ fn fill_in_time(sim: &Arc<Sim>, durability: Durability) -> Option<u64> {
     (ended != Err(mpsc::RecvTimeoutError::Timeout) && thread.join()).then(|| ended.ok()).flatten()
 }
 
-/// Regression: the end of a chunk could not be written while the log continued in the next one. The
-/// next chunk existed and was empty, and the events before it counted as missing from the index
+/// Regression: the end of a chunk could not be written while the log continued in the next chunk.
+/// The next chunk existed and was empty, and the events before it counted as missing from the index
 /// forever: the next append never ended.
 #[test]
 fn failed_rollover_does_not_block_the_next_append() {
@@ -89,8 +90,9 @@ fn failed_rollover_does_not_block_the_next_append() {
     }
 }
 
-/// Regression: a writer with one process per event opens the store as often. Each process left a
-/// chunk with all its preallocated space, soon 32 MiB: thirty such appends took a gigabyte.
+/// Regression: a program that starts one process per event opens the store for every event. Each
+/// process left a chunk with all its preallocated space, soon 32 MiB: thirty such appends took a
+/// gigabyte.
 #[test]
 fn close_frees_unused_chunk_space() {
     let sim = Sim::new(1);

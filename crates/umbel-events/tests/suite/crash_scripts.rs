@@ -1,6 +1,6 @@
 //! Scripts of appends, retries, flushes, restarts, kills and power cuts on the crash disk. After
-//! each the store holds a prefix of the appended events, with everything that was acknowledged at
-//! its durability level. No position that a reader saw holds another event.
+//! each crash the store holds a prefix of the appended events, with everything that was
+//! acknowledged at its durability level. No position that a reader saw holds another event.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ struct Append {
     ids: Vec<EventId>,
 }
 
-/// Knowledge of the client.
+/// The client's knowledge of the store.
 #[derive(Debug, Default)]
 struct Model {
     /// Every append that may exist, in order.
     appends: Vec<Append>,
-    /// Number of them that were acknowledged.
+    /// Number of appends that were acknowledged.
     acknowledged: usize,
-    /// Number of them that survive a power cut.
+    /// Number of appends that survive a power cut.
     durable: usize,
     /// The event that was seen at each position.
     seen: BTreeMap<u64, EventId>,
@@ -223,7 +223,7 @@ fn crash_scripts_keep_acknowledged_events() {
     }
 }
 
-/// Calls that an implementation could forget; the scripts must detect each.
+/// Calls that an implementation could forget; the scripts must detect each omission.
 const PLANTED: [&str; 3] = ["sync *.chunk", "sync CHUNKS.new", "sync_dir directory"];
 
 #[test]
@@ -238,8 +238,8 @@ fn omitted_calls_fail_the_crash_scripts() {
 
 /// Regression: a chunk of a process that died keeps the positions of its whole capacity. So a few
 /// kills put more than 16 MiB of positions between an event and the end, with hardly an event in
-/// between. An append before them was then no longer recognized, although the promise is about
-/// bytes of the log.
+/// between. A retry of an append before these gaps was no longer recognized, although the promise
+/// is about bytes of the log.
 #[test]
 fn retry_is_recognized_across_position_gaps_after_kills() {
     let mut sim = Sim::new(9);
@@ -264,7 +264,8 @@ fn retry_is_recognized_across_position_gaps_after_kills() {
 
 /// Regression: the engine flushed the keyspaces of the index one by one when their memtables took
 /// too much memory. If stream heads were durable further than their events, a kill hid one event of
-/// each stream for good. It was the previous last one, which only the former head knew.
+/// each stream for good. The hidden event was the stream's last one before the newest, which only
+/// the former head knew.
 #[test]
 fn kill_after_partial_index_flush_hides_no_event() {
     let sim = Sim::new(1);

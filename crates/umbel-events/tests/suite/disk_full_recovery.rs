@@ -1,5 +1,5 @@
-//! Full disks: the handle of an event store continues once there is space, and events that hide
-//! others are accepted meanwhile.
+//! Full disks: the handle of an event store continues once there is space, and while the disk is
+//! full it accepts events that hide others.
 
 use umbel_events::{
     Direction, Durability, Error, ExpectedVersion, NewEvent, Revision, ScavengeOptions, Store,
@@ -20,8 +20,8 @@ fn settings(sim: &Sim, durability: Durability) -> StoreOptions {
     StoreOptions { durability, ..options(sim) }
 }
 
-/// Regression: the first write of an event log to a full disk ended writing for good. It happened
-/// if the log's file could not be mapped, or if events are held until they are synced.
+/// Regression: the first write of an event log to a full disk ended writing for good. This happened
+/// if the log's file could not be mapped, or if events stay in memory until they are synced.
 #[test]
 fn log_resumes_after_disk_full() {
     for durability in [Durability::Buffered, Durability::Synced] {
@@ -143,9 +143,9 @@ fn leave_no_free_page(sim: &Sim) {
     sim.set_capacity(taken as u64);
 }
 
-/// Regression: after a kill without a free page an event store opened, or on some file systems did
-/// not, and accepted no delete. The open ended the chunk with the space reserved for deletes, and
-/// the next one was to be as large as usual.
+/// Regression: after a kill on a disk without a free page, an event store accepted no delete, and
+/// on some file systems did not open. The open ended the chunk with the space reserved for deletes,
+/// and the next chunk was to be as large as usual.
 #[test]
 fn delete_succeeds_after_kill_on_full_disk() {
     for durability in [Durability::Buffered, Durability::Synced] {
@@ -178,8 +178,8 @@ fn delete_succeeds_after_kill_on_full_disk() {
 }
 
 /// Regression: a store that was closed on a full disk, or killed there a second time, opened and
-/// refused each delete. There was no space for a chunk, and none for the flush of the index before
-/// a third one.
+/// refused each delete. The disk had no space for a chunk, and none for the flush of the index
+/// before a third chunk.
 #[test]
 fn deletes_succeed_in_repeated_opens_on_full_disk() {
     for (durability, is_killed) in [

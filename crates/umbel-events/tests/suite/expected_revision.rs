@@ -37,8 +37,7 @@ fn metadata(store: &Store, json: &str) {
     store.append(&metadata_stream(STREAM), ExpectedVersion::Any, &[event]).expect("metadata");
 }
 
-/// A store whose stream has this state. If it has events, those up to revision 2 have the ids 0 to
-/// 2.
+/// A store whose stream has this state. Events of the stream up to revision 2 have the ids 0 to 2.
 fn prepared(state: State) -> Store {
     let store = store();
     append(&store, "another", 900..903);

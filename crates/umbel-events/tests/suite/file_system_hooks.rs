@@ -1,5 +1,5 @@
 //! File system with a hook that is called before a file is read or written and after it was synced.
-//! So a test can pause a thread there.
+//! So a test can pause a thread at these calls.
 
 use std::fmt;
 use std::path::Path;

@@ -12,13 +12,13 @@ use umbel_events::{
 use super::support::id;
 
 const ROUNDS: usize = 5;
-/// Each type has one of this many events.
+/// A type with the share N has one of N events.
 const SHARES: [u64; 6] = [1000, 100, 40, 20, 10, 5];
 
-/// One environment for all, because each has its own time.
+/// One environment for all stores, because each environment has its own clock.
 static ENV: LazyLock<Env> = LazyLock::new(Env::system);
 
-/// A store with events of the types `Each` and a share, each in its turns.
+/// A store whose events have the types `Each` plus a share: each type gets one of that many events.
 fn filled(events: u64, bytes: usize) -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Store::open(folder.path().join("events"), StoreOptions::default());
@@ -42,7 +42,7 @@ fn filled(events: u64, bytes: usize) -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// Reads all matching events. Returns their number and the milliseconds.
+/// Reads all matching events. Returns their number and the duration in milliseconds.
 fn read(
     store: &Store,
     direction: Direction,

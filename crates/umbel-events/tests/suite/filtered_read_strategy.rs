@@ -14,7 +14,8 @@ use super::file_system_hooks::{FileCall, with_hook};
 use super::scavenge;
 use super::support::{id, options, store};
 
-/// A store with 4,800 events of half a kilobyte: one of a hundred is `Rare`, and in `rare-1`.
+/// A store with 4,800 events of half a kilobyte: one of a hundred has the type `Rare` and is in the
+/// stream `rare-1`.
 fn large(kinds: u64) -> Store {
     let store = store();
     fill(&store, kinds);
@@ -191,8 +192,9 @@ fn found(
     }
 }
 
-/// Regression: events of views came from a device one by one, each in the time of a sequential read
-/// of 60 KiB. If they were nearer to each other, a scan of every event took a third of the time.
+/// Regression: events of views were read from a slow device one by one, each in the time of a
+/// sequential read of 60 KiB. If the events were nearer to each other, a scan of every event took a
+/// third of the time.
 #[test]
 fn near_events_are_scanned_on_a_slow_device() {
     let sim = Sim::new(1);

@@ -1,5 +1,5 @@
-//! Filtered reads: they return the same as a full read without the events that do not match, with
-//! positions from which nothing is missed.
+//! Filtered reads return what a full read returns, without the events that do not match. A read
+//! that resumes at a reported position misses no event.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Filtered reads by views find the same events as scans. This holds after all changes of the
-//! store, and with concurrent appends or scavenges.
+//! Filtered reads by views find the same events as scans. Both find the same events after all
+//! changes of the store, and with concurrent appends or scavenges.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -194,8 +194,8 @@ impl FilterScript {
         }
     }
 
-    /// Reads with appends and scavenges between the steps. All events that exist throughout are
-    /// found once and in order, and no others appear.
+    /// Reads with appends and scavenges between the steps. All events that exist throughout the
+    /// read are found once and in order, and no other events appear.
     fn race(&mut self, store: &Store) {
         let filters = filters();
         for direction in DIRECTIONS {

@@ -14,7 +14,8 @@ const LOG_PAGE: &str = include_str!("../../../../docs/formats/event-log.md");
 const BACKUP_PAGE: &str = include_str!("../../../../docs/formats/event-backup.md");
 const FIRST_RECORD: u64 = 64;
 
-/// The bytes of an example: after an offset in hexadecimal and two spaces, up to two spaces.
+/// The bytes of an example: on each line, those between the offset with two spaces and the next two
+/// spaces.
 fn example(page: &str, name: &str) -> Vec<u8> {
     let (_, tail) =
         page.split_once(&format!("```example {name}\n")).expect("the page has the example");

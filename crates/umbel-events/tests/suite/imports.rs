@@ -203,7 +203,7 @@ fn invalid_events_are_rejected_and_the_rest_imported() {
 }
 
 /// Regression: an event of any type was accepted at the revision of a tombstone. A wrong line with
-/// an `Opened` there tombstoned the stream, and nothing could be appended to it any more.
+/// an event `Opened` at that revision tombstoned the stream, which then accepted no appends.
 #[test]
 fn last_revision_accepts_only_a_tombstone() {
     let sim = Sim::new(37);

@@ -47,8 +47,8 @@ fn link_resolves_to_the_readable_event() {
     assert_eq!(resolved(&store, 107, b"5@a@b").event, None, "it was tombstoned");
 }
 
-/// Regression: events that are too old lie between the named event and the first readable one. The
-/// lookup once scanned all of them.
+/// Regression: events that are too old lie between the link's target and the first readable event.
+/// The lookup once scanned all these events.
 #[test]
 fn link_to_expired_event_resolves_to_none() {
     let store = store();

@@ -183,7 +183,8 @@ fn append_calls_only_watches_of_its_stream() {
     }
 }
 
-/// Regression: a refusal of any stream waited until all submitted appends were durable.
+/// Regression: the refusal of an append to any stream waited until all submitted appends were
+/// durable.
 #[test]
 fn version_conflict_does_not_wait_for_other_streams() {
     let sim = Sim::new(1);
@@ -204,8 +205,8 @@ fn version_conflict_does_not_wait_for_other_streams() {
     ticket.wait().expect("acknowledged");
 }
 
-/// Regression: an append without events returns the state of its stream. It could come from
-/// metadata that a power cut would remove, although the result was returned at once.
+/// Regression: an append without events returns the state of its stream. The state could depend on
+/// metadata that was not durable yet, although the result was returned at once.
 #[test]
 fn empty_append_waits_for_its_metadata_to_be_durable() {
     let sim = Sim::new(1);

@@ -52,8 +52,8 @@ fn chunks_read(sim: &Sim) -> usize {
 }
 
 /// Regression: an empty path, for example from an unset variable, was joined with the names of
-/// files. So it meant the current folder: errors showed no path, and a backup or a store was
-/// created there.
+/// files. So the empty path meant the current folder: errors showed no path, and a backup or a
+/// store was created in that folder.
 #[test]
 fn empty_path_is_rejected_before_files_are_created() {
     let sim = Sim::new(1);
@@ -84,8 +84,8 @@ fn empty_path_is_rejected_before_files_are_created() {
     assert_eq!(sim.calls(), before, "no file-system call was made");
 }
 
-/// Another process creates the store, appends and closes it between the check for a store and the
-/// lock: its events stay.
+/// Between this process's check for a store and its lock, another process creates the store,
+/// appends and closes it. These events stay.
 #[test]
 fn second_creator_opens_the_first_creators_store() {
     let sim = Sim::new(3);
@@ -150,8 +150,8 @@ fn store_inside_another_store_is_rejected() {
         .unwrap();
 }
 
-/// A store whose events were synced is found again by its whole path, wherever its creator died
-/// before.
+/// A store whose events were synced is found again by its whole path, even if an earlier creator of
+/// it died at any step.
 #[test]
 fn new_directories_survive_power_loss() {
     let folder = "/one/two/events";
@@ -198,8 +198,8 @@ fn read_only_open_changes_no_byte() {
 }
 
 /// Regression: a store that another process wrote to was reported as damaged when it was opened
-/// through a read-only mount. The chunk manifest was read before the process began another chunk,
-/// and the chunks after it.
+/// through a read-only mount. The chunk manifest was read before the writer began another chunk,
+/// and the chunks after that.
 #[test]
 fn concurrent_writer_is_no_damage_to_read_only_open() {
     for mount in [Mount::ReadOnly, Mount::WithoutPermission] {
@@ -262,8 +262,8 @@ fn missing_filter_is_rebuilt_without_a_full_log_scan() {
     assert!(store.append("s-7", ExpectedVersion::NoStream, &[event(1000)]).is_err());
 }
 
-/// Each process life that appends and is killed leaves a chunk. The index must not fall more than
-/// the last two chunks behind the log.
+/// Each process that appends and is killed leaves a chunk. The index must not lack more than the
+/// events of the last two chunks.
 #[test]
 fn killed_processes_leave_bounded_catch_up() {
     let mut sim = Sim::new(11);
@@ -303,9 +303,9 @@ fn retry_is_recognized_after_reopens_with_large_chunks() {
     }
 }
 
-/// The chunk manifest was renamed and then its directory could not be synced. Whether the disk
-/// names the new chunk is unknown. The store continues or reports why not, and opens again, even if
-/// the disk is full right after that.
+/// The chunk manifest was renamed and then its directory could not be synced. So whether the
+/// manifest on disk names the new chunk is unknown. The store continues or reports why it cannot,
+/// and opens again, even if the disk becomes full right after the failure.
 #[test]
 fn store_opens_after_uncertain_manifest_write() {
     let data = vec![7; 3000];

@@ -1,5 +1,5 @@
-//! Read-only handles beside a writer. Each sees every event acknowledged before its open, none
-//! reports false damage, and the writer is never blocked.
+//! Read-only handles beside a writer. Each handle sees every event acknowledged before its open, no
+//! handle reports false damage, and the writer is never blocked.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -195,9 +195,9 @@ fn with_steps_before_calls(
 }
 
 /// Regression: a read-only open of an event store took the exclusive lock. Beside a writer, and
-/// through a read-only mount, it was refused. Here the writer appends, flushes, scavenges and
-/// starts a new process life before each call of a read-only open. It does the same before each
-/// call of `verify` and of the reads after it.
+/// through a read-only mount, such an open was refused. Here the writer appends, flushes, scavenges
+/// and starts a new process life before each call of a read-only open. The writer does the same
+/// before each call of `verify` and of the later reads.
 #[test]
 fn read_only_open_succeeds_beside_any_writer_step() {
     for mount in [None, Some(Mount::ReadOnly), Some(Mount::WithoutPermission)] {
@@ -213,8 +213,8 @@ fn read_only_open_succeeds_beside_any_writer_step() {
     }
 }
 
-/// The same, with a writer that continues before every call, so that no two calls of the reader see
-/// the same files.
+/// A read-only open succeeds beside a writer that makes a step before every call, so that no two
+/// calls of the reader see the same files.
 #[test]
 fn continuous_writer_does_not_block_readers() {
     for durability in [Durability::Buffered, Durability::Synced] {
@@ -241,8 +241,8 @@ fn continuous_writer_does_not_block_readers() {
     }
 }
 
-/// If no pin is available, the writer may remove files that the reader needs. The error says so,
-/// and does not report damage.
+/// If no pin is available, the writer may remove files that the reader needs. The reader's error
+/// then advises to open the store again, and does not report damage.
 #[test]
 fn reader_without_pin_gets_reopen_error() {
     let (mut stale, mut whole) = (0, 0);
@@ -259,9 +259,8 @@ fn reader_without_pin_gets_reopen_error() {
     assert!(whole > 20, "an open retries and succeeds: {whole} and {stale}");
 }
 
-/// Files that a reader pins stay on disk, even over a new process life of the writer, and are
-/// removed once no reader needs them. A reader that opens later pins no files that were obsolete
-/// before.
+/// Files that a reader pins stay on disk, even if the writer's process is replaced, and are removed
+/// once no reader needs them. A reader that opens later pins no files that were obsolete before.
 #[test]
 fn obsolete_chunks_are_removed_after_the_last_reader() {
     let sim = prepared();
@@ -329,8 +328,8 @@ fn damage_is_detected_beside_a_writer() {
 }
 
 /// Regression: a scavenge removed a run of events that began within the reader's index and ended
-/// after it. The list of removed events has one position for a run. Indexed from it, views of the
-/// reader lacked the numbers of the events after the end of the index.
+/// after it. The list of removed events has one position for a run. So the reader's views lacked
+/// the numbers of the run's events after the end of the index.
 #[test]
 fn scavenge_after_index_open_keeps_view_numbers() {
     for at in 0.. {
@@ -367,7 +366,7 @@ fn scavenge_after_index_open_keeps_view_numbers() {
 
 /// The next chunk is prepared before the active one is full. A reader read the active chunk before
 /// its end, then the next one, whose records prove that the previous one was durable to its end.
-/// That looks like damage but is not: the reader reads both again without a new open.
+/// That looks like damage but is not: the reader reads both chunks again without a new open.
 #[test]
 fn chunk_that_ends_during_tail_read_is_read_again() {
     for at in 0.. {
@@ -459,8 +458,8 @@ fn read_only_backup_excludes_unsynced_events() {
     assert!(refused.to_string().contains("let the writer make the backup"), "{refused}");
 }
 
-/// A reader cannot write what it indexes. So its memory bounds the events that the index may lack,
-/// and the error names the remedy. A store without its index needs a writer.
+/// A reader cannot write what it indexes to disk. So the reader's memory bounds the events that the
+/// index may lack, and the error names the remedy. A store without its index needs a writer.
 #[test]
 fn unindexed_tail_over_memory_budget_is_rejected() {
     let sim = Sim::new(8);

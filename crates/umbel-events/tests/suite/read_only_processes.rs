@@ -48,7 +48,7 @@ fn run(store: &Path, acknowledged: &Path, opens: u64, mount: Option<&str>) {
     assert!(text.contains("1 passed"), "{NAME} does not exist: {text}");
 }
 
-/// Reader of the test below: opens the store often, beside the writing process.
+/// Reader process of the test of this file: opens the store often, beside the writing process.
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn read_only_child_process() {
@@ -80,9 +80,10 @@ fn read_only_child_process() {
     }
 }
 
-/// A process appends, flushes, scavenges and opens again without a pause. Another often opens the
-/// store for reading and verifies it each time, at its path and through a read-only mount.
-/// Regression: each open was refused, as the store was not closed or another process had it open.
+/// A process appends, flushes, scavenges and opens again without a pause. Another process often
+/// opens the store for reading and verifies it each time, at its path and through a read-only
+/// mount. Regression: each open was refused, since the store was not closed or another process had
+/// it open.
 #[test]
 fn reader_process_verifies_beside_a_writer_process() {
     let root = tempfile::tempdir().expect("a folder");
@@ -144,7 +145,7 @@ fn closed_reader_keeps_no_descriptor() {
 
 /// Regression: without its directory `log`, an event store was reported without losses, and both
 /// `verify` and `repair` failed. A lookup of a file in a missing directory failed instead of
-/// finding none.
+/// reporting that no such file exists.
 #[test]
 fn missing_log_directory_is_damage_and_repairable() {
     let root = tempfile::tempdir().expect("a folder");
@@ -164,7 +165,7 @@ fn missing_log_directory_is_damage_and_repairable() {
 }
 
 /// Regression: a hard-linked copy of an open store has its own lock if `LOCK` was not linked. An
-/// open of the copy truncated the chunk that both share, under the mapping of the store. The
+/// open of the copy truncated the chunk file that both share and that the store had mapped. The
 /// store's next append ended the process by SIGBUS.
 #[test]
 #[cfg(unix)]

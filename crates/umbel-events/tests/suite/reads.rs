@@ -70,8 +70,8 @@ fn all_is_readable_from_any_position_in_both_directions() {
     assert_eq!(tail.next().expect("more").expect("readable").id, id(200));
 }
 
-/// Regression: every resumed subscription reads from the position after its last event. Each of
-/// them once scanned the chunk from its first event to find the next one.
+/// Regression: every resumed subscription reads from the position after its last event. Each such
+/// read once scanned the chunk from its first event to find the next event.
 #[test]
 fn resumed_read_does_not_scan_the_chunk() {
     let sim = Sim::new(1);
@@ -104,7 +104,7 @@ fn resumed_read_does_not_scan_the_chunk() {
 }
 
 /// Regression: a read from a position between two events scanned the chunk from its first event
-/// each time. Offsets that a scan records shorten the next one, and must not change the result.
+/// each time. Offsets that a scan records shorten the next scan, and must not change the result.
 #[test]
 fn position_between_events_leads_to_the_next_event() {
     let sim = Sim::new(1);
@@ -131,8 +131,8 @@ fn position_between_events_leads_to_the_next_event() {
     assert!(after_last.next().is_none());
 }
 
-/// Regression: a read from a position inside an event took the bytes there for a length, and read
-/// up to the end of the chunk.
+/// Regression: a read from a position inside an event took the bytes at that position for a length,
+/// and read up to the end of the chunk.
 #[test]
 fn position_inside_an_event_reads_few_bytes() {
     let sim = Sim::new(1);
@@ -229,8 +229,8 @@ fn reopened_store_has_all_events() {
     assert!(refused.to_string().contains("for reading only"), "{refused}");
 }
 
-/// Regression: the filter grew only when the index was flushed. Until then it had hundreds of times
-/// its intended false positives.
+/// Regression: the filter grew only when the index was flushed. Until the flush, the filter had
+/// hundreds of times its intended false positives.
 #[test]
 fn full_existence_filter_grows() {
     let sim = Sim::new(1);

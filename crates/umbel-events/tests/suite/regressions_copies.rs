@@ -17,7 +17,8 @@ fn open(sim: &Sim, folder: &str) -> Store {
     Store::open(folder, settings(sim)).unwrap_or_else(|error| panic!("{folder}: {error}"))
 }
 
-/// A filter that grows for a while never denies with certainty.
+/// Settings with a fixed size of the existence filter: a filter that is growing cannot exclude a
+/// stream.
 fn settings(sim: &Sim) -> StoreOptions {
     StoreOptions { existence: ExistenceSize::Fixed { bytes: 64 << 10 }, ..options(sim) }
 }
@@ -45,7 +46,7 @@ fn go_on(sim: &Sim, (own, others): (u64, u64)) {
     }
 }
 
-/// Appends, and waits until the filter is complete: an incomplete one denies nothing.
+/// Appends, and waits until the filter is complete: an incomplete filter excludes nothing.
 fn grow(store: &Store, letter: char, count: u64) {
     for number in 0..count {
         append(store, &format!("{letter}-{number}"), 100 + number..101 + number);
@@ -53,13 +54,13 @@ fn grow(store: &Store, letter: char, count: u64) {
     store.flush().expect("flushed");
 }
 
-/// Replaces a directory of the store by that of another one.
+/// Replaces a directory of the store by the same directory of another store.
 fn exchange(sim: &Sim, name: &str, other: &str) {
     sim.remove_tree(Path::new(FOLDER).join(name));
     sim.copy_tree(Path::new(other).join(name), Path::new(FOLDER).join(name));
 }
 
-/// Every append is there, and no first revision is assigned again.
+/// Checks that the store has every append, and that no first revision is assigned again.
 fn check_whole(store: &Store, letter: char, count: u64, what: &str) {
     let mut streams = vec![("early".to_string(), 9), ("a-1".to_string(), 20)];
     streams.extend((0..count).map(|number| (format!("{letter}-{number}"), 1)));
@@ -75,8 +76,8 @@ fn check_whole(store: &Store, letter: char, count: u64, what: &str) {
     assert!(report.damage.is_empty(), "{what}: {:?}", report.damage);
 }
 
-/// Neither a writer nor a reader opens the store with this index; after it was moved away the store
-/// is whole.
+/// Checks that neither a writer nor a reader opens the store with this index, and that the store is
+/// whole without it.
 fn check_refused(sim: &Sim, (letter, count): (char, u64), what: &str) {
     let opened = Store::open(FOLDER, settings(sim)).map(drop);
     let read = Store::open_read_only(FOLDER, settings(sim)).map(drop);
@@ -97,8 +98,8 @@ fn check_refused(sim: &Sim, (letter, count): (char, u64), what: &str) {
     sim.remove_tree("/aside");
 }
 
-/// Regression: an operator replaced the store's index by that of another, shorter store, like two
-/// volumes that are mounted in the wrong folders. The store opened, but existing streams had no
+/// Regression: an operator replaced the store's index by the index of another, shorter store, as
+/// when two volumes are mounted in the wrong folders. The store opened, but existing streams had no
 /// events. An append that expected no stream was acknowledged, so that revision 0 was assigned
 /// twice.
 #[test]
@@ -115,8 +116,8 @@ fn index_of_another_store_is_rejected() {
     }
 }
 
-/// The same with the index of a diverged copy of the store. Up to the copy both knew the same, and
-/// only the positions of their last events were compared.
+/// Regression: an operator replaced the store's index by the index of a diverged copy. The open
+/// accepted it, since only the position of the last event was compared.
 #[test]
 fn index_of_diverged_copy_is_rejected() {
     for growth in GROWTHS {
@@ -128,8 +129,8 @@ fn index_of_diverged_copy_is_rejected() {
     }
 }
 
-/// The same, but the copy was made while the store was open: both have the chunk that was active
-/// then. The copy has less of it.
+/// The index of a copy that was made while the store was open is refused, too. Store and copy both
+/// have the chunk that was active, but the copy has less of it.
 #[test]
 fn index_of_copy_of_open_store_is_rejected() {
     for growth in GROWTHS {
@@ -149,8 +150,8 @@ fn index_of_copy_of_open_store_is_rejected() {
     }
 }
 
-/// An index is trusted for the common prefix of copy and store, whichever store it comes from. It
-/// can be an older one of the same store, or that of the copy before it diverged.
+/// An index is trusted for the common prefix of copy and store, whichever store it comes from. Such
+/// an index can be an older one of the same store, or one that the copy had before it diverged.
 #[test]
 fn older_index_and_filter_catch_up() {
     for name in ["index", "existence"] {
@@ -166,10 +167,10 @@ fn older_index_and_filter_catch_up() {
     }
 }
 
-/// Regression: an operator replaced the store's existence filter by that of a diverged copy. It
-/// covered the same position, and denied the streams that were created after the copy: they had no
-/// events, and revision 0 was assigned twice. The filter of a longer copy was cut to the end of the
-/// log, and denied as much.
+/// Regression: an operator replaced the store's existence filter by the filter of a diverged copy.
+/// That filter covered the same position, and excluded the streams that were created after the
+/// copy. These streams seemed to have no events, and revision 0 was assigned twice. The filter of a
+/// longer copy was cut to the end of the log, and excluded the same streams.
 #[test]
 fn existence_filter_of_diverged_copy_denies_no_stream() {
     for growth in GROWTHS {
@@ -188,8 +189,8 @@ fn existence_filter_of_diverged_copy_denies_no_stream() {
     }
 }
 
-/// A repair looks up in the index the events that it can read. So it distinguishes a copy's index
-/// from the store's own, and loses nothing by the filter of a copy.
+/// A repair looks up in the index the events that it can read. So the repair distinguishes a copy's
+/// index from the store's own, and loses no event through the existence filter of a copy.
 #[test]
 fn repair_moves_aside_the_index_of_a_copy() {
     for growth in GROWTHS {

@@ -9,8 +9,8 @@ use umbel_sim::Sim;
 
 use super::support::{append, id, options};
 
-/// Regression: the directory of an open event store was removed. Appends to it were synced to a
-/// file without a name and acknowledged: all of them were lost with the handle.
+/// Regression: the directory of an open event store was removed. Later appends were synced to a
+/// file without a name and acknowledged: all of them were lost when the handle was closed.
 #[test]
 fn synced_append_into_removed_directory_fails() {
     let sim = Sim::new(1);
@@ -56,8 +56,9 @@ fn idle_flush_or_sync_reports_removed_directory() {
     }
 }
 
-/// Regression: a backup, and a restore, checked that its target was empty, and then opened it. If
-/// an operator put another store there in between, chunks of that store were overwritten.
+/// Regression: a backup, and a restore, checked that its target was empty, and then opened the
+/// target. If an operator put another store there in between, chunks of that store were
+/// overwritten.
 #[test]
 fn copy_does_not_overwrite_a_store_at_its_target() {
     for (is_restore, call) in (1..40).flat_map(|call| [(false, call), (true, call)]) {
@@ -90,8 +91,8 @@ fn copy_does_not_overwrite_a_store_at_its_target() {
     }
 }
 
-/// Regression: an operator put another `CHUNKS` into the directory of an open event store. It was
-/// after the store had checked the file and before the rename of its own, or the file had the same
+/// Regression: an operator put another `CHUNKS` into the directory of an open event store. The
+/// store did not notice the file if it came between the check and the rename, or had the same
 /// generation. The operator's file was lost, and with it the names of its chunks.
 #[test]
 fn replaced_chunk_manifest_is_not_overwritten() {

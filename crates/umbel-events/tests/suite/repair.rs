@@ -54,8 +54,8 @@ fn appends(events: &[RecordedEvent]) -> Vec<&[RecordedEvent]> {
     events.chunk_by(|one, other| number(one) == number(other)).collect()
 }
 
-/// Checks a repaired store. Its events existed before; only whole appends are missing, and only
-/// where the report says; it is whole, and accepts appends.
+/// Checks that a repaired store is whole and accepts appends. All its events existed before; only
+/// whole appends are missing, and only where the report says so.
 pub fn check(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let store = Store::open(FOLDER, options(sim)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let after = all(&store);
@@ -386,7 +386,7 @@ fn damaged_scavenged_chunks_keep_readable_events() {
     assert!(losses > 10, "{losses}");
 }
 
-/// As [`check`], for events that are single appends.
+/// Like [`check`], for appends of a single event each.
 fn check_single(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let store = Store::open(FOLDER, options(sim)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let after = all(&store);

@@ -84,7 +84,8 @@ fn repair_killed_at_any_call_completes_on_retry() {
     }
 }
 
-/// The effects of a power cut are no damage: the open handles them, and a repair leaves them alone.
+/// The effects of a power cut are no damage: an open of the store handles these effects, and a
+/// repair does not change them.
 #[test]
 fn effects_of_power_loss_are_not_repaired() {
     let mut gaps = 0;

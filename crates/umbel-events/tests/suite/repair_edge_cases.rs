@@ -103,7 +103,8 @@ fn unclosed_store_is_repaired() {
     }
 }
 
-/// A chunk that was torn before its end, with events after it that had been made durable.
+/// A chunk was torn before its end, but later events had been made durable: the repair salvages
+/// these events.
 #[test]
 fn durable_events_after_a_torn_chunk_are_salvaged() {
     let sim = Sim::new(15);
@@ -158,7 +159,7 @@ fn truncated_chunk_keeps_indexed_revisions() {
     assert_eq!(next_revision(&killed, "cart-1"), last.revision + 1);
 }
 
-/// The whole log is an older copy, and the index is not.
+/// The whole log is an older copy, but the index is not.
 #[test]
 fn truncated_log_keeps_indexed_revisions() {
     let sim = Sim::new(17);
@@ -240,9 +241,9 @@ fn chunk_manifest_is_rebuilt_from_chunks() {
     }
 }
 
-/// Regression: only the manifest knows where a chunk ended. Without it, a truncated chunk, or one
-/// with a hole of zeros, was taken for one that ended there. The rest was lost, and the repair
-/// reported no loss.
+/// Regression: only the manifest knows where a chunk ended. Without the manifest, a chunk that was
+/// truncated or had a hole of zeros was assumed to end there. Later events were lost, and the
+/// repair reported no loss.
 #[test]
 fn truncated_chunk_is_detected_without_manifest() {
     let (sim, before) = specimen(11);
@@ -259,7 +260,7 @@ fn truncated_chunk_is_detected_without_manifest() {
     }
 }
 
-/// Data of an event that a client forged to look like an append is not taken for one.
+/// Event data that a client forged to look like an append is not salvaged as an append.
 #[test]
 fn forged_append_in_event_data_is_rejected() {
     let plain = Sim::new(12);
@@ -305,7 +306,8 @@ fn forged_append_in_event_data_is_rejected() {
 }
 
 /// One bad byte in the chunk that was active at the kill: the open would skip everything after it.
-/// So the repair reports it and keeps it aside, and it can be restored.
+/// So the repair reports these appends and keeps a copy of the chunk, from which they can be
+/// restored.
 #[test]
 fn appends_after_damage_in_the_active_chunk_are_kept() {
     for (victim, is_manifest_lost) in [(0, false), (20, false), (20, true), (0, true)] {
@@ -372,9 +374,8 @@ fn zeroed_chunk_counts_as_missing() {
     }
 }
 
-/// Regression: without manifest and index the existence filter shows how far the log reached;
-/// without the filter nothing does. The report said so, but the exit code meant that nothing was
-/// lost.
+/// Regression: without manifest, index and existence filter, nothing shows how far the log reached.
+/// The report said that chunks may be missing, but the exit code meant that nothing was lost.
 #[test]
 fn possibly_missing_last_chunks_are_reported() {
     let (sim, before) = specimen(42);

@@ -50,8 +50,9 @@ fn ids(sim: &Sim) -> Vec<u64> {
     (1..60).filter(|id| sim.has(chunk(*id))).collect()
 }
 
-/// Regression: a manifest of another store skips ids that this one has. Their files were not
-/// examined, though the index knew all of their events, and these were in no lost range.
+/// Regression: a manifest of another store skips chunk ids that this store has. The files with
+/// these ids were not examined, though the index knew all of their events, and no lost range named
+/// the events.
 #[test]
 fn chunk_skipped_by_a_foreign_manifest_is_found() {
     let (sim, before) = reopened(101, 3, 90);
@@ -80,7 +81,7 @@ fn chunk_skipped_by_a_foreign_manifest_is_found() {
 }
 
 /// The manifest is another store's, and a chunk that it skips is missing. Only the index knows of
-/// the chunk. Regression: its events were in no lost range.
+/// the chunk. Regression: the missing chunk's events were in no lost range.
 #[test]
 fn missing_chunk_skipped_by_a_foreign_manifest_is_reported() {
     let (sim, before) = reopened(101, 3, 90);
@@ -126,7 +127,7 @@ fn foreign_chunk_does_not_fill_an_id_gap() {
     assert!(tried > 3, "{tried}");
 }
 
-/// Regression: a file that is no chunk of this store was at the place of the next chunk. The store
+/// Regression: a file that is no chunk of this store had the name of the next chunk. The store
 /// could not be opened, and the repair reported nothing to do.
 #[test]
 fn foreign_file_at_the_next_chunks_name_is_moved_aside() {
@@ -208,9 +209,9 @@ fn scavenged(sim: &Sim, stream: &str) -> Store {
     store
 }
 
-/// Regression: if a chunk of another store contradicted this store's own one, the own one was
-/// removed, wherever the other was. Of two such chunks the second stayed, so that the store did not
-/// pass `verify`.
+/// Regression: if a chunk of another store contradicted this store's own chunk, the own chunk was
+/// removed, wherever the other was. Of two foreign chunks the second stayed, so that the store did
+/// not pass `verify`.
 #[test]
 fn foreign_chunks_are_removed_and_own_ones_kept() {
     let (sim, before) = one_stream(9, 1500, 200);
@@ -319,8 +320,8 @@ fn unfinished_scavenge_loses_no_event() {
     assert!(before.iter().all(|event| after.contains(event)), "{report}");
 }
 
-/// A file that a scavenge replaced beside the damaged one that it wrote: the manifest is right, and
-/// no scavenged event is restored.
+/// The file that a scavenge wrote is damaged, and the file that it replaced still exists. The
+/// manifest is right, and the repair restores no scavenged event.
 #[test]
 fn unfinished_scavenge_restores_no_removed_event() {
     let sim = with_a_secret(11);

@@ -1,4 +1,5 @@
-//! Repairs of stores with an index of another store, or with one that only looks like that.
+//! Repairs of stores with an index of another store, or with an own index that only looks like
+//! another store's.
 
 use umbel_events::{ExpectedVersion, RepairReport, Store};
 use umbel_sim::Sim;
@@ -39,8 +40,8 @@ fn with_index_of(sim: &Sim, other: &Sim) {
     }
 }
 
-/// Regression: no stream of the other store's index ended in a whole chunk. Nothing contradicted
-/// the index, and it was trusted. The store did not pass `verify` after its repair.
+/// Regression: no stream of another store's index ended in a whole chunk. So nothing contradicted
+/// that index, and the repair trusted it. The store did not pass `verify` after its repair.
 #[test]
 fn index_without_contradiction_is_not_trusted() {
     let (sim, before) = specimen(70);
@@ -71,7 +72,8 @@ fn index_without_contradiction_is_not_trusted() {
 
 /// Regression: opened with the index of another store, which no open does any more, a store put its
 /// own later events into it. The index then agreed with later chunks and knew nothing of the first
-/// ones. These match the manifest to the bit, but were taken for another store's.
+/// ones. The first chunks match the manifest to the bit, but the repair took them for another
+/// store's.
 #[test]
 fn partly_foreign_index_loses_no_event() {
     let (sim, _) = specimen(83);
@@ -94,9 +96,9 @@ fn partly_foreign_index_loses_no_event() {
     }
 }
 
-/// Regression: a whole chunk of another store replaced the one without a recorded end, which no
-/// seal identifies. The index was rejected for it, and the other store's events became this
-/// store's.
+/// Regression: a whole chunk of another store replaced the chunk without a recorded end, which no
+/// seal identifies. The repair rejected the index because of this chunk, and the other store's
+/// events became this store's.
 #[test]
 fn index_that_matches_one_chunk_rejects_a_foreign_chunk() {
     let sim = Sim::new(77);

@@ -39,8 +39,8 @@ pub fn check_named(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, w
 }
 
 /// Regression: a chunk's file had the highest version as its name. The next number is 0, and the
-/// rebuilt chunk was taken for the one that had been appended to. All of it was lost, with exit
-/// code 0.
+/// rebuilt chunk was taken for the one that had been appended to. The whole chunk was lost, with
+/// exit code 0.
 #[test]
 fn highest_file_version_does_not_wrap_to_zero() {
     let (sim, before) = specimen(90);
@@ -61,8 +61,8 @@ fn highest_file_version_does_not_wrap_to_zero() {
     }
 }
 
-/// Regression: the chunks after a scavenged one were lost, at whose end the scavenge had removed
-/// events. The views learned of these when the repaired store was opened. The next open was
+/// Regression: a scavenge had removed events at the end of a chunk, and all later chunks were lost.
+/// When the repaired store was opened, the views counted these removed events. The next open was
 /// refused, as if the log had been truncated.
 #[test]
 fn log_that_ends_in_scavenged_events_reopens() {

@@ -60,8 +60,8 @@ fn swapped_chunks_are_renamed_back() {
     }
 }
 
-/// A misnamed chunk of another store, with the same id and the same positions, is not taken for one
-/// of this store's. It is not silently skipped either.
+/// A misnamed chunk of another store, with the same id and the same positions, is not taken for a
+/// chunk of this store. The report names such a chunk.
 #[test]
 fn misnamed_foreign_chunk_is_rejected() {
     let (sim, before) = specimen(61);
@@ -119,8 +119,8 @@ fn misnamed_chunk_without_continued_stream_is_unproven() {
     assert!(after.iter().any(|event| event.stream == "else"), "accepted, as requested");
 }
 
-/// A misnamed file of the chunk from before a scavenge. It has more events than the damaged one
-/// that the scavenge wrote, and would restore removed events.
+/// A misnamed file of a chunk is from before a scavenge. That file has more events than the damaged
+/// file that the scavenge wrote, but would restore removed events.
 #[test]
 fn misnamed_prescavenge_file_restores_no_removed_event() {
     let (sim, _) = specimen(76);
@@ -141,8 +141,8 @@ fn misnamed_prescavenge_file_restores_no_removed_event() {
 }
 
 /// Regression: the last chunk's file was overwritten with another chunk, or with zeros, or
-/// truncated to its header, and manifest and index were lost. Only the name was evidence of its
-/// events, and it was ignored.
+/// truncated to its header, and manifest and index were lost. Only the file name was evidence of
+/// the chunk's events, and the repair ignored it.
 #[test]
 fn overwritten_last_chunk_is_reported_as_loss() {
     let (sim, before) = specimen(63);
@@ -167,8 +167,8 @@ fn overwritten_last_chunk_is_reported_as_loss() {
     }
 }
 
-/// Regression: the manifest of another store, beside a damaged index. Chunks that it did not know
-/// and that held nothing of their own were skipped, and so was a truncated one.
+/// Regression: a store had the manifest of another store and a damaged index. The repair skipped
+/// chunks that the manifest did not name and that held no events, and also a truncated chunk.
 #[test]
 fn foreign_manifest_hides_no_loss() {
     let (sim, before) = specimen(64);
@@ -218,8 +218,9 @@ fn manifest_that_matches_no_chunk_is_foreign() {
     }
 }
 
-/// Regression: a chunk was missing after one whose file had grown. Its first positions were taken
-/// for capacity of the longer one, and its events there were in no lost range.
+/// Regression: a chunk was missing after a chunk whose file had grown. The missing chunk's first
+/// positions were counted as capacity of the longer chunk, so that events at these positions were
+/// in no lost range.
 #[test]
 fn loss_after_an_overlong_file_is_reported_from_its_start() {
     let (sim, before) = specimen(68);
@@ -240,8 +241,8 @@ fn loss_after_an_overlong_file_is_reported_from_its_start() {
 }
 
 /// Regression: a chunk without a recorded end was damaged twice, the second time in its last event.
-/// The lost range ended with the last append that looked whole, and the events after it were in
-/// none.
+/// The lost range ended with the last append that looked whole, and later events were in no lost
+/// range.
 #[test]
 fn damaged_last_event_after_other_damage_is_reported() {
     for is_manifest_lost in [false, true] {
@@ -267,9 +268,9 @@ fn damaged_last_event_after_other_damage_is_reported() {
     }
 }
 
-/// Regression: the active chunk and the prepared one had each other's names, and one bad bit made
-/// the header of the empty one unreadable. The empty file was skipped, and the repair did not
-/// search for the events of its named chunk.
+/// Regression: the active chunk and the prepared, empty chunk had each other's names, and one bad
+/// bit made the empty chunk's header unreadable. The empty file was skipped, and the repair did not
+/// search for the events of the active chunk, whose name that file had.
 #[test]
 fn active_chunk_is_found_under_the_next_chunks_name() {
     let (killed, id) = with_a_chunk_made_for_later();
@@ -318,7 +319,7 @@ fn lost_end_of_a_scavenged_chunk_is_reported() {
 }
 
 /// Regression: the chunk that was active at the kill lost its end, or all of it. If the index knew
-/// its events, they were in no lost range, and without an index nothing was reported.
+/// the lost events, they were in no lost range, and without an index nothing was reported.
 #[test]
 fn truncated_active_chunk_is_reported() {
     let sim = Sim::new(79);
@@ -349,7 +350,7 @@ fn truncated_active_chunk_is_reported() {
 }
 
 /// Regression: if the manifest was lost, emptied chunks of a scavenge were reported as belonging to
-/// no chunk. All of their capacity was reported as lost.
+/// no chunk. The chunks' whole capacity was reported as lost.
 #[test]
 fn empty_scavenged_chunks_without_manifest_are_no_loss() {
     let sim = Sim::new(72);
@@ -397,7 +398,7 @@ pub fn killed_at(call: u64) -> Sim {
     sim.kill_image()
 }
 
-/// A store that was killed after it created the next chunk, with that chunk's id.
+/// A store that was killed after it had created the next chunk, and the id of that chunk.
 fn with_a_chunk_made_for_later() -> (Sim, u64) {
     for call in 1..2000 {
         let killed = killed_at(call);

@@ -29,7 +29,7 @@ pub fn put(sim: &Sim, path: impl AsRef<Path>, bytes: &[u8]) {
 }
 
 /// Regression: a whole store lost its index to a forged file `REPAIR`, or to one of another store.
-/// Any such file that named an earlier manifest than the store's was trusted.
+/// A repair trusted any `REPAIR` file that named an earlier manifest than the store's.
 #[test]
 fn foreign_or_stale_repair_marker_moves_no_file() {
     let (sim, _) = specimen(50);
@@ -108,8 +108,9 @@ fn repair_completes_without_its_marker() {
     assert!(found > 0, "the damaged chunk still existed and showed the unfinished work");
 }
 
-/// Regression: an index of another store was trusted. Events were denied because it did not know
-/// them, and false losses were named. If nothing else was damaged, a repair reported nothing to do.
+/// Regression: an index of another store was trusted. The repair rejected events that this index
+/// did not know, and reported false losses. If nothing else was damaged, a repair reported nothing
+/// to do.
 #[test]
 fn foreign_index_is_moved_aside() {
     let (sim, before) = specimen(53);
@@ -166,7 +167,7 @@ fn manifest_from_before_a_scavenge_loses_no_event() {
 }
 
 /// Regression: without the manifest the capacity of a chunk was the length of its file. A file that
-/// had grown displaced the next chunk, and all of its events were lost with exit code 0.
+/// had grown displaced the next chunk, and all events of that chunk were lost with exit code 0.
 #[test]
 fn overlong_chunk_file_does_not_displace_the_next() {
     let (sim, before) = specimen(55);
@@ -187,7 +188,7 @@ fn overlong_chunk_file_does_not_displace_the_next() {
 }
 
 /// Regression: for a scavenged chunk without its header, the first readable event decided where the
-/// chunk began. Events before it were lost and in no lost range.
+/// chunk began. Lost events before that event were in no lost range.
 #[test]
 fn loss_before_the_first_readable_event_is_reported() {
     let (sim, _) = specimen(57);

@@ -12,7 +12,7 @@ fn plain() -> CopyOptions<'static> {
     CopyOptions::default()
 }
 
-/// A disk with a store, closed, and a backup of all of it.
+/// A disk with a closed store and a backup of the whole store.
 fn specimen() -> Sim {
     let sim = Sim::new(11);
     let store = Store::open("/events", options(&sim)).expect("a new store");

@@ -363,8 +363,8 @@ fn appends_and_reads_proceed_during_scavenge() {
 }
 
 /// Regression: a scavenge kept the ids of the newest events for retries by their positions. After a
-/// few restarts, or a restore, positions have gaps of megabytes. Ids were lost of events that took
-/// a few kilobytes, and a retried append was written a second time.
+/// few restarts, or a restore, positions have gaps of megabytes. So the ids of events that took
+/// only a few kilobytes were lost, and a retried append was written a second time.
 #[test]
 fn retry_is_recognized_after_scavenge_across_position_gaps() {
     let sim = Sim::new(1);

@@ -14,7 +14,7 @@ const STREAMS: u64 = 20_000;
 const EVENTS: u64 = 60;
 const BYTES: usize = 300;
 
-/// One environment for all, because each has its own time.
+/// One environment for all stores, because each environment has its own clock.
 static ENV: LazyLock<Env> = LazyLock::new(Env::system);
 
 fn now() -> Duration {

@@ -14,7 +14,7 @@ struct ScavengeFixture {
     contents: StreamContents,
     all: Vec<RecordedEvent>,
     left: Vec<RecordedEvent>,
-    /// Length of its log after the scavenge.
+    /// Length of the store's log after the scavenge.
     bytes: u64,
 }
 
@@ -30,7 +30,8 @@ fn before(durability: Durability) -> ScavengeFixture {
     ScavengeFixture { sim, contents: named, all: events, left: everything(&store), bytes }
 }
 
-/// The remaining events are in order, all required ones exist, and streams have the same contents.
+/// Checks that the remaining events are in order, that all required events exist, and that streams
+/// have the same contents.
 fn check(before: &ScavengeFixture, store: &Store, what: &str) {
     let found = everything(store);
     let mut all = before.all.iter();
@@ -46,7 +47,7 @@ fn check(before: &ScavengeFixture, store: &Store, what: &str) {
     assert!(report.damage.is_empty(), "{what}: {:?}", report.damage);
 }
 
-/// Another scavenge finishes the work, and leaves no orphan.
+/// Checks that another scavenge finishes the work, and leaves no orphan.
 fn finish(before: &ScavengeFixture, sim: &Sim, settings: StoreOptions, what: &str) {
     let store = Store::open("/events", settings).unwrap_or_else(|e| panic!("{what}: {e}"));
     check(before, &store, what);
@@ -94,8 +95,8 @@ fn scavenge_killed_at_any_call_completes_on_retry() {
     }
 }
 
-/// Omits calls that an implementation could forget: each time a power cut removes something that
-/// was needed.
+/// Omits calls that an implementation could forget: after each omission a power cut removes
+/// something that was needed.
 #[test]
 fn omitted_calls_fail_the_scavenge_oracle() {
     let before = before(Durability::Buffered);

@@ -1,5 +1,5 @@
 //! Scripts of appends, truncations, scavenges, restarts, kills and power cuts on the crash disk.
-//! After each the streams match a simple model, whatever was scavenged.
+//! After each restart the streams match a simple model, whatever was scavenged.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ struct StreamOperation {
     ids: Vec<EventId>,
     /// New `$tb` and `$maxCount`.
     hides: Option<(u64, u64)>,
-    /// Position of its last event; `None` if unknown.
+    /// Position of the operation's last event; `None` if unknown.
     position: Option<u64>,
     is_durable: bool,
 }
@@ -132,7 +132,7 @@ impl ScavengeScript {
         Ok(())
     }
 
-    /// All events keep their positions, and streams match the model.
+    /// Checks that all events keep their positions, and that streams match the model.
     fn check_reads(&mut self, store: &Store) -> Result<(), Error> {
         let found: Vec<_> =
             store.read_all(Position::START, Direction::Forwards).collect::<Result<_, _>>()?;

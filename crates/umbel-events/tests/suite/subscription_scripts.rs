@@ -1,6 +1,6 @@
 //! Scripts of four kinds of subscribers with appends, kills, power cuts and restarts on the crash
-//! disk. Each resumes after its checkpoint, and in the end has received every event of its source
-//! once, in order.
+//! disk. Each subscriber resumes after its checkpoint, and in the end has received every event of
+//! its source once, in order.
 
 use umbel_events::{
     AppendRequest, Direction, Durability, Error, EventFilter, EventId, ExpectedVersion, NewEvent,
@@ -79,7 +79,7 @@ impl Subscriber {
         Ok(batch.is_caught_up)
     }
 
-    /// Ids of the events of its source.
+    /// Ids of the events of the subscriber's source.
     fn wanted(&self, store: &Store) -> Vec<EventId> {
         let all = store.read_all(Position::START, Direction::Forwards);
         let all = all.map(|event| event.expect("readable"));
@@ -151,7 +151,8 @@ impl SubscriptionScript {
         store.close()
     }
 
-    /// Waits until all subscribers are live, and compares.
+    /// Waits until all subscribers are live, and compares the received events with the expected
+    /// ones.
     fn check(&mut self) {
         let store = self.open().expect("the store opens");
         for follower in &mut self.followers {
@@ -164,7 +165,7 @@ impl SubscriptionScript {
 }
 
 /// Runs a few process lives, each ended by a kill, a power cut or a close. If appends are not
-/// synced, a power cut may remove visible events, so there are only kills.
+/// synced, a power cut could remove visible events, so such scripts use only kills.
 fn run_script(seed: u64, bug: SubscriberBug) {
     let mut random = Random::new(seed);
     let durability = if random.below(2) == 0 { Durability::Buffered } else { Durability::Synced };

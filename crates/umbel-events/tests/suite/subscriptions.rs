@@ -35,7 +35,7 @@ fn drain(subscription: &mut Subscription, limit: usize) -> Vec<u64> {
     }
 }
 
-/// Twelve events: those with even numbers in `a`, the others in `b`.
+/// A store with twelve events: those with even numbers in the stream `a`, the others in `b`.
 fn two_streams() -> (Store, Vec<u64>) {
     let store = store();
     for number in 0..12 {

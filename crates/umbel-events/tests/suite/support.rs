@@ -59,7 +59,7 @@ pub fn append_large(store: &Store, stream: &str, number: u64, bytes: usize) {
     store.append(stream, ExpectedVersion::Any, &[event]).expect("appended");
 }
 
-/// Events of a backup on this disk, by a restore on a copy of the disk.
+/// Events of a backup on this disk, read from a restore on a copy of the disk.
 pub fn restored(sim: &Sim, backup: &str) -> Vec<RecordedEvent> {
     let copy = sim.clone_disk();
     restore(&copy.env(), backup.as_ref(), "/probe".as_ref(), CopyOptions::default())

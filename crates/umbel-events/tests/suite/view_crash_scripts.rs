@@ -1,5 +1,6 @@
-//! Scripts of appends, flushes, restarts, kills and power cuts on the crash disk. After each every
-//! view matches a naive scan of the log. A remaining event keeps its number and its link.
+//! Scripts of appends, flushes, restarts, kills and power cuts on the crash disk. After each crash
+//! or restart, every view matches a naive scan of the log. A remaining event keeps its number and
+//! its link.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +69,7 @@ impl ViewScript {
         store.close()
     }
 
-    /// Opens the surviving store.
+    /// Opens the surviving store and checks its views.
     fn check(&mut self) {
         let store = Store::open("/events", self.options()).expect("the store opens");
         check_all(&store);
@@ -118,7 +119,7 @@ fn views_match_the_log_after_any_crash() {
     }
 }
 
-/// A store without views is killed while they are built: the finished part stays right.
+/// A store without views is killed while they are built: the views that were finished stay right.
 #[test]
 fn kill_during_view_build_of_an_old_store_is_harmless() {
     let sim = Sim::new(1);

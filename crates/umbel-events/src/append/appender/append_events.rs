@@ -1,4 +1,5 @@
-//! Append of events to streams: each one is decided, then all or none are written.
+//! Append of events to streams: decides about the append to each stream, then writes all of them or
+//! none.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -91,7 +92,8 @@ impl Appender {
         }
     }
 
-    /// Collects unmet checks, and returns the position that the met ones depend on.
+    /// Collects the checks that are not met, and returns the position that the met checks depend
+    /// on.
     fn check_streams(
         &mut self,
         parts: &StoreComponents,

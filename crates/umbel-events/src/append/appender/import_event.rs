@@ -1,4 +1,4 @@
-//! Import of an event: it keeps the revision it has in the source store, or exists already.
+//! Import of an event, which keeps its revision of the source store; an existing event is skipped.
 
 use std::borrow::Cow;
 
@@ -81,8 +81,8 @@ impl Appender {
         Ok(TaskOutcome::Done(results, position))
     }
 
-    /// Revision, id and position of the existing event at this event's revision. Where the event
-    /// has no revision, those of a recent event with its id.
+    /// Revision, id and position of the existing event at this event's revision. For an event
+    /// without a revision: revision, id and position of a recent event with its id.
     fn resolve_revision(
         &mut self,
         parts: &StoreComponents,

@@ -1,4 +1,5 @@
-//! Write of accepted appends to the log, and from there to the index or the queue before it.
+//! Writes accepted appends to the log, then to the index or to the queue of appends that wait for
+//! the index.
 
 use crate::append::append_plan::{self, AppendPlan};
 use crate::append::append_request::WriteResult;
@@ -44,8 +45,8 @@ impl Appender {
         self.commit_with_time(parts, plans, self.created_now(parts))
     }
 
-    /// Does the same as [`Appender::commit`], with `created` as the events' creation time.
-    /// REQUIRES: no event has a later creation time.
+    /// Like [`Appender::commit`], with `created` as the events' creation time. REQUIRES: no event
+    /// of the log has a later creation time.
     pub(super) fn commit_with_time(
         &mut self,
         parts: &StoreComponents,
@@ -88,8 +89,8 @@ impl Appender {
         Ok(Some(lasts))
     }
 
-    /// Writes the plans at the end of the log and into the index, or into the queue. Returns the
-    /// position of each plan's last event.
+    /// Writes the plans at the end of the log, and their changes to the index or to the queue.
+    /// Returns the position of each plan's last event.
     fn write_plans(
         &mut self,
         parts: &StoreComponents,
@@ -139,7 +140,7 @@ impl Appender {
         Ok(lasts)
     }
 
-    /// Indexes an append at once, or queues it where that fails.
+    /// Indexes an append at once, or queues the append if the index cannot take it.
     fn index_now(&mut self, parts: &StoreComponents, end: u64, position: u64) -> Result<()> {
         let mut changes = std::mem::take(&mut self.changes);
         let applied = self.apply(parts, changes.iter(), position);

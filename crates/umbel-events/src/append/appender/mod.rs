@@ -1,12 +1,13 @@
-//! [`Appender`]: checks streams, decides, and writes the log; the thread that holds it appends.
+//! [`Appender`]: checks streams, decides about appends, and writes the log; the thread that holds
+//! the appender appends.
 //!
 //! A task enters by [`Appender::try_execute`]. An append of existing streams goes through these
 //! files in one direction; a delete, and an append that undeletes, look up metadata once more:
 //!
 //! 1. `append_events`, `delete` or `import_event`: the kind of the task;
 //! 2. `stream_lookup`: states of the streams, then the decision;
-//! 3. `undelete`, only where the append creates a deleted stream again: its metadata;
-//! 4. `log_commit`: the log, then the index or the queue before it.
+//! 3. `undelete`, only where the append creates a deleted stream again: the stream's metadata;
+//! 4. `log_commit`: the log, then the index or the queue of appends for the index.
 
 use umbel_arena::PREFETCHES;
 use umbel_existence::ExistenceReader;
@@ -41,7 +42,8 @@ pub struct Appender {
     pub queue: IndexQueue,
     /// Creation time of the newest event.
     pub last_created: u64,
-    /// Whether appends stay queued until a thread applies the queue, even without syncs.
+    /// Whether appends stay queued until a thread applies the queue, even in a store that does not
+    /// sync.
     pub defers_indexing: bool,
     /// Heads of the streams with queued appends.
     pub pending_heads: PendingHeads,
@@ -56,11 +58,11 @@ pub struct Appender {
     cursor: LogCursor,
 }
 
-/// Outcome of an attempt.
+/// Outcome of an attempt to execute a [`WriteTask`].
 #[derive(Debug)]
 pub enum TaskOutcome {
-    /// The events are in the log, perhaps from an earlier append. The result depends on this
-    /// position, which must become visible first.
+    /// The events are in the log, perhaps from an earlier append. The position must become visible
+    /// before the result is returned.
     Done(Vec<WriteResult>, u64),
     /// The chunk or memory is full. Earlier appends must be indexed first.
     NeedsFlush,

@@ -1,4 +1,5 @@
-//! Metadata of deleted streams that an append creates again; it precedes the events.
+//! Metadata of deleted streams that an append creates again; the log has the metadata before the
+//! events.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,9 @@
-//! [`BackupManifest`]: the file that lists the contents of a backup, and the other file names of a
-//! backup's folder.
+//! [`BackupManifest`]: the file that lists the contents of a backup; also the names of the other
+//! files in the backup's folder.
 //!
-//! FORMAT: `docs/formats/event-backup.md`. It is replaced as a whole, by rename, after every file
-//! that it names is durable. So an interrupted backup leaves the previous one.
+//! FORMAT: `docs/formats/event-backup.md`. A backup replaces the manifest as a whole, by rename,
+//! after every file that the manifest names is durable. So an interrupted backup leaves the
+//! previous backup intact.
 
 use std::path::{Path, PathBuf};
 
@@ -27,20 +28,21 @@ pub const BLOCK_BYTES: u64 = 1 << 20;
 /// One file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupFile {
-    /// Its name in the folder `log`, as in the store.
+    /// Name of the file in the folder `log`, the same as in the store.
     pub name: String,
-    /// Number of its first bytes that belong to the backup.
+    /// Length of the prefix of the file that belongs to the backup, in bytes.
     pub len: u64,
-    /// Checksum of each block, with the chunk's id and the block's offset.
+    /// Checksum of each block, which covers the chunk's id and the block's offset, too.
     pub block_checksums: Vec<u64>,
 }
 
 /// Contents of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupManifest {
-    /// Number of backups that finished in this folder. 0: the folder is ready for the first.
+    /// Number of backups that finished in this folder. 0 means that the folder is ready for the
+    /// first backup.
     pub number: u64,
-    /// The store's chunk manifest as it was, in which every chunk has ended.
+    /// The store's chunk manifest at the time of the backup, with an end recorded for every chunk.
     pub chunk_manifest: ChunkManifest,
     /// File of each chunk, in the order of the chunks.
     pub files: Vec<BackupFile>,
@@ -53,7 +55,7 @@ pub fn file_name(entry: &ChunkEntry) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Whether a file in the folder of the chunks has a possible name of a chunk.
+/// Whether a file name in the folder of the chunks may be the name of a chunk's file.
 pub fn is_file_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     name.strip_suffix(".chunk").is_some_and(|stem| {
@@ -66,8 +68,8 @@ pub fn restore_marker_path(folder: &Path) -> PathBuf {
     folder.join(RESTORE_MARKER_NAME)
 }
 
-/// Returns an error where a folder without a chunk manifest holds a backup or an unfinished
-/// restore: no store can be created there.
+/// Returns an error if the folder, which has no chunk manifest, holds a backup or an unfinished
+/// restore. No store can be created in such a folder.
 pub fn check_no_backup(env: &Env, folder: &Path) -> Result<()> {
     let shown = folder.display();
     if BackupManifest::exists(env, folder)? {
@@ -100,8 +102,8 @@ impl BackupManifest {
         Ok(env.files.exists(&folder.join(MANIFEST_NAME))?)
     }
 
-    /// Whether a first backup that failed may have left a file of this name, which can then be
-    /// removed without loss.
+    /// Whether a failed first backup may have left a file of this name; such a file can be removed
+    /// without loss.
     pub fn is_partial_backup_name(name: &str) -> bool {
         matches!(name, "LOCK" | NEW_MANIFEST_NAME)
     }
@@ -171,7 +173,7 @@ impl BackupManifest {
     /// Decodes the manifest of a file.
     ///
     /// # Errors
-    /// The damage of its bytes, and its place.
+    /// Damaged bytes, with their place in the file.
     fn decode(bytes: &[u8], path: &Path) -> Result<BackupManifest> {
         let corrupt = |offset: u64, reason: &str| -> Error {
             let reason = format!(
@@ -230,7 +232,7 @@ impl BackupManifest {
         BackupManifest::decode(&bytes, &path)
     }
 
-    /// Reads the manifest of a finished backup; otherwise as [`BackupManifest::read`].
+    /// Like [`BackupManifest::read`], but also returns an error where no backup has finished.
     pub fn read_complete(env: &Env, folder: &Path) -> Result<BackupManifest> {
         let manifest = BackupManifest::read(env, folder)?;
         if manifest.number == 0 {
@@ -245,7 +247,7 @@ impl BackupManifest {
     /// Replaces the manifest in `folder`, and makes the new one durable with every name of the
     /// folder.
     ///
-    /// REQUIRES: all files in it are durable, and their names.
+    /// REQUIRES: all files that the manifest lists are durable, and so are their names.
     pub fn write(&self, env: &Env, folder: &Path) -> Result<()> {
         let new = folder.join(NEW_MANIFEST_NAME);
         if env.files.exists(&new)? {

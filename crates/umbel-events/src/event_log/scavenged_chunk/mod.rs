@@ -1,9 +1,10 @@
-//! A chunk that a scavenge rewrote without the removed events. [`ScavengedChunkWriter`] makes its
-//! file, [`PositionMap`] has the offsets of events in it, [`RemovedEvents`] lists the removed ones.
+//! A chunk that a scavenge rewrote without the removed events. [`ScavengedChunkWriter`] makes the
+//! chunk's file, [`PositionMap`] has the offsets of events in the file, [`RemovedEvents`] lists the
+//! removed events.
 //!
-//! FORMAT: `docs/formats/event-log.md`. Header, frames, position map, removed runs. Remaining
-//! events keep their positions. Their frames are contiguous, and each frame's checksum covers its
-//! location.
+//! FORMAT: `docs/formats/event-log.md`. A file consists of header, frames, position map and removed
+//! runs. Remaining events keep their positions. The frames are contiguous, and a frame's checksum
+//! covers its location.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -51,15 +52,16 @@ impl PositionMap {
 /// A run of removed events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemovedRun {
-    /// Position of the first of them.
+    /// Position of the first event of the run.
     pub position: u64,
-    /// Number of events.
+    /// Number of events of the run.
     pub events: u64,
-    /// Number of events that were the first of their streams, system streams not counted.
+    /// Number of events that were the first of their streams, without those of system streams.
     pub streams: u64,
-    /// Number of events in each category, by the number of its name.
+    /// Number of events in each category, by the index of the category's name in
+    /// [`RemovedEvents::names`].
     pub categories: BTreeMap<u64, u64>,
-    /// Number of events of each type, by the number of its name.
+    /// Number of events of each type, by the index of the type's name in [`RemovedEvents::names`].
     pub kinds: BTreeMap<u64, u64>,
 }
 
@@ -97,7 +99,8 @@ pub struct ScavengedChunkWriter {
 }
 
 impl ScavengedChunkWriter {
-    /// Begins the file with this version of a chunk, made from the version `made_of`.
+    /// Begins the file with this version of a chunk, which is made from the file with the version
+    /// `made_of`.
     pub fn new(id: u64, start: u64, version: u64, made_of: u64) -> ScavengedChunkWriter {
         ScavengedChunkWriter {
             id,
@@ -114,7 +117,7 @@ impl ScavengedChunkWriter {
         }
     }
 
-    /// Keeps an event, or its stub.
+    /// Writes a kept event, or the event's stub.
     pub fn keep_event(&mut self, frame: &Frame<'_>, as_stub: bool) {
         let offset = self.bytes.len() as u64;
         let position = frame.meta.position;
@@ -147,7 +150,7 @@ impl ScavengedChunkWriter {
         number
     }
 
-    /// Removes an event.
+    /// Records a removed event.
     pub fn remove_event(&mut self, frame: &Frame<'_>) {
         let category = category(frame.stream).map(|name| self.name_number(name));
         let kind = self.name_number(frame.event.kind);
@@ -190,7 +193,7 @@ impl ScavengedChunkWriter {
         }
     }
 
-    /// Returns the bytes of the file, and its description for the chunk manifest.
+    /// Returns the bytes of the file, and the file's description for the chunk manifest.
     pub fn finish(mut self) -> (Vec<u8>, ScavengedFile) {
         let frames_end = self.bytes.len() as u64;
         let tail = encode_position_map(&self.position_entries);
@@ -273,7 +276,7 @@ fn encode_removed_events(gaps: &RemovedEvents) -> Vec<u8> {
 }
 
 /// Decodes a position map whose checksum was checked; `None` where it is malformed. Positions are
-/// from `range.0` up to, and without, `range.1`.
+/// in `range`, without its second number.
 fn decode_position_map(
     bytes: &[u8],
     frames_end: u64,
@@ -349,7 +352,8 @@ fn read_section(file: &dyn File, id: u64, (from, end): (u64, u64), what: &str) -
     Ok(bytes)
 }
 
-/// Returns id and version from the header of a scavenged chunk; `None` where it is no header.
+/// Returns id and version from the header of a scavenged chunk; `None` if the bytes are no such
+/// header.
 pub fn parse_header(bytes: &[u8; HEADER_BYTES as usize]) -> Option<(u64, u64)> {
     let number = |at: usize| bytes[at..at + 8].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
     let (id, version) = (number(8), number(16) >> 32);

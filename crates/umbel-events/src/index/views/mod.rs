@@ -2,12 +2,13 @@
 //!
 //! An event gets its numbers in memory when it is indexed, before it is visible. So a view never
 //! lags. A flush of the index freezes the entries since the last flush and writes them to a
-//! keyspace. Full blocks go under the position of the view's first event, the rest into the view's
-//! head. A read combines three parts: the keyspace, the frozen entries, and the entries since then.
+//! keyspace. Full blocks are stored under the position of the view's first event, and the remaining
+//! entries in the view's head. A read combines three parts: the keyspace, the frozen entries, and
+//! the entries added after the freeze.
 //!
 //! INVARIANT: frozen entries are written to the keyspace as a whole, with the marker, and stay
-//! readable until they are there. Blocks never change; a head only grows. So a head that reaches
-//! the first event of frozen entries holds all of them.
+//! readable in memory until the keyspace has them. Blocks never change; a head only grows. So a
+//! head that reaches the first event of frozen entries holds all of them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,7 +35,7 @@ const STALL_BYTES: usize = 32 << 20;
 
 const HEAD_KEY: u8 = b'h';
 const BLOCK_KEY: u8 = b'b';
-/// Domain of the hash of a view's name, which finds the view in memory.
+/// Domain of the hash of a view's name; the hash finds the view in memory.
 const NAME_HASH_DOMAIN: HashDomain = HashDomain::Other(1);
 /// Domain of the ids of links.
 const LINK_ID_DOMAIN: HashDomain = HashDomain::Other(2);
@@ -51,11 +52,11 @@ pub struct Views {
     /// Count of flushes to the keyspace; changed under the lock of `live`.
     flush_count: AtomicU64,
     is_full: AtomicBool,
-    /// Count of added events that may hide others.
+    /// Count of added events that may hide other events.
     hiding_epoch: AtomicU64,
-    /// Presence of stream metadata.
+    /// Whether the store has stream metadata.
     pub metadata: LazyFlag,
-    /// Presence of tombstoned streams.
+    /// Whether the store has tombstoned streams.
     pub tombstones: LazyFlag,
 }
 
@@ -75,7 +76,8 @@ struct ViewSnapshot<'a> {
 }
 
 impl ViewSnapshot<'_> {
-    /// Returns the parts in memory, newest first, each with the count of numbers before it.
+    /// Returns the two parts in memory, newest first, each with the count of numbers before the
+    /// part.
     fn unflushed(&self) -> impl Iterator<Item = (u64, &UnflushedEntries)> {
         let base = self.head.number_count;
         let active_base = base + self.frozen.map_or(0, |tail| tail.number_count);
@@ -83,7 +85,7 @@ impl ViewSnapshot<'_> {
         active.into_iter().chain(self.frozen.map(|tail| (base, tail)))
     }
 
-    /// Reads entries that are not in a separate block; otherwise as [`ViewBlock::read_page`].
+    /// Like [`ViewBlock::read_page`], for the entries that are not in a separate block.
     fn read_page(&self, start: (u64, bool), limit: usize) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         if start.1 {
@@ -99,8 +101,8 @@ impl ViewSnapshot<'_> {
         found
     }
 
-    /// Count of numbers up to the last event at or before `position`; `None` where that event is in
-    /// a separate block.
+    /// Count of numbers up to the last event at or before `position`; `None` if the event at
+    /// `position` is in a separate block.
     fn count_through(&self, position: u64) -> Option<u64> {
         if let Some((base, tail)) =
             self.unflushed().find(|(_, tail)| tail.first_position <= position)
@@ -113,7 +115,7 @@ impl ViewSnapshot<'_> {
         }
     }
 
-    /// Returns the count of numbers, and the count of those of removed events.
+    /// Returns the count of all numbers, and the count of the numbers of removed events.
     fn counts(&self) -> (u64, u64) {
         let head = (self.head.number_count, self.head.skipped);
         let add = |sum: (u64, u64), tail: &UnflushedEntries| {
@@ -162,9 +164,9 @@ impl Views {
         &self.keyspace
     }
 
-    /// Numbers events, stream by stream, in the order of their positions; events with numbers are
-    /// skipped. Returns whether the index should be flushed soon. REQUIRES: the thread that indexes
-    /// the events calls this before they are visible.
+    /// Numbers events, stream by stream, in the order of their positions; events that already have
+    /// numbers are skipped. Returns whether the index should be flushed soon. REQUIRES: the thread
+    /// that indexes the events calls this before they are visible.
     pub fn add_events<'a, E>(&self, streams: impl Iterator<Item = (&'a str, E)>) -> bool
     where
         E: Iterator<Item = IndexedEvent<'a>>,
@@ -195,8 +197,8 @@ impl Views {
         self.hiding_epoch.fetch_add(1, Ordering::Release);
     }
 
-    /// Numbers events that were removed from the log, by their count in each view. The last of them
-    /// was at `position`. REQUIRES: as [`Views::add_events`].
+    /// Numbers events that were removed from the log, by their count in each view. The last removed
+    /// event was at `position`. REQUIRES: the same as [`Views::add_events`].
     pub fn skip_removed<'a>(
         &self,
         position: u64,
@@ -222,7 +224,7 @@ impl Views {
         self.live.lock().ignore_poison().active.bytes >= FLUSH_REQUEST_BYTES
     }
 
-    /// Approximate bytes of memory of entries that are not in the keyspace.
+    /// Approximate memory of the entries that are not in the keyspace, in bytes.
     pub fn bytes(&self) -> usize {
         let live = self.live.lock().ignore_poison();
         live.active.bytes + live.frozen.as_ref().map_or(0, |frozen| frozen.bytes)
@@ -233,8 +235,9 @@ impl Views {
         self.hiding_epoch.load(Ordering::Acquire)
     }
 
-    /// Writes the entries since the last flush to the keyspace. Returns the position up to which it
-    /// then holds everything; `marker` encodes it. REQUIRES: no other thread does the same.
+    /// Writes the entries since the last flush to the keyspace. Returns the position up to which
+    /// the keyspace then holds everything; `marker` encodes this position. REQUIRES: no other
+    /// thread flushes the views.
     pub fn flush(&self, db: &Db, marker: &mut dyn FnMut(u64) -> [u8; 16]) -> Result<u64> {
         let left = self.live.lock().ignore_poison().frozen.clone();
         if let Some(left) = left {
@@ -290,7 +293,7 @@ impl Views {
         }
     }
 
-    /// Passes a snapshot of a view to `visit`, which must be short.
+    /// Passes a snapshot of a view to `visit`, which must return soon.
     fn with_snapshot<R>(
         &self,
         kind: ViewKind,
@@ -310,8 +313,8 @@ impl Views {
         }
     }
 
-    /// Returns a view's entries in memory that its head in the keyspace lacks: those that a flush
-    /// writes now, and those since.
+    /// Returns a view's entries in memory that its head in the keyspace lacks: the frozen ones that
+    /// a flush writes, and the later ones.
     fn entries_after<'a>(
         &self,
         head: &ViewHead,
@@ -326,7 +329,8 @@ impl Views {
     }
 
     /// Returns numbers and positions of a view's entries, ascending from `from`, or with
-    /// `backwards` descending from `from`. At least one where there is any, at most `limit`.
+    /// `backwards` descending from `from`. Returns at most `limit` entries, and at least one if the
+    /// view has any.
     pub fn positions(
         &self,
         kind: ViewKind,
@@ -367,7 +371,7 @@ impl Views {
         }
     }
 
-    /// Returns the block with the highest first number up to `number`.
+    /// Returns the block whose first number is the highest one at or below `number`.
     fn block_containing(
         &self,
         kind: ViewKind,
@@ -394,8 +398,8 @@ impl Views {
         })
     }
 
-    /// Count of numbers of a view up to the event at `position`. The next entry after it has this
-    /// number or, where events were removed, a higher one.
+    /// Count of numbers of a view up to the event at `position`. The next entry has this count as
+    /// its number or, if events were removed, a higher number.
     pub fn count_through(&self, kind: ViewKind, name: &str, position: u64) -> Result<u64> {
         let (start, below, numbers) = self.with_snapshot(kind, name, |seen| {
             (seen.head.start, seen.head.first_open_number(), seen.count_through(position))
@@ -434,7 +438,7 @@ impl Views {
     }
 
     /// Returns categories or types that begin with `prefix`, in order of their bytes, after the
-    /// name `after`. Each has its number of events; at most `limit` are returned.
+    /// name `after`. Returns at most `limit` of them, each with its number of events.
     pub fn list(
         &self,
         kind: ViewKind,
@@ -498,7 +502,7 @@ impl Views {
 }
 
 /// Adds a view's unflushed entries to its head. Passes full blocks to `full`, with the position
-/// that identifies them.
+/// that identifies the view's blocks.
 fn merge_into_head(
     head: &mut ViewHead,
     view: &UnflushedView,

@@ -1,5 +1,5 @@
-//! Compares views with a naive list of their entries, and checks them between the steps of a flush,
-//! which no caller can observe.
+//! Compares views with a naive list of their entries, also between the steps of a flush, which no
+//! caller can observe.
 
 use std::collections::BTreeMap;
 use umbel_base::ignore_poison::IgnorePoison;
@@ -11,7 +11,7 @@ use super::*;
 
 const SEED: [u8; 16] = [9; 16];
 
-/// Views on a simulated disk, and the expected numbers of each.
+/// Views on a simulated disk, and the expected entries of each view.
 struct Fixture {
     sim: Sim,
     db: Db,
@@ -207,7 +207,7 @@ fn failed_flush_keeps_entries_for_the_next() {
     fixture.reopen().check(|end| end / 2);
 }
 
-/// Between the write to the keyspace and the removal from memory, entries are in both.
+/// Between the write to the keyspace and the removal from memory, entries are in both places.
 #[test]
 fn entry_in_keyspace_and_frozen_part_counts_once() {
     let mut fixture = Fixture::new();
