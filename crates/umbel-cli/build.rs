@@ -1,4 +1,4 @@
-//! Names the commit of the build for `umbel --version`.
+//! Build script that records the commit of the build for `umbel --version`.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,8 @@ fn main() {
     println!("cargo:rustc-env=UMBEL_COMMIT={shown}");
 }
 
-/// Whether the repository is that of this workspace, and not one that contains a copy of it.
+/// Whether the repository is the one of this workspace, and not one that contains a copy of the
+/// workspace.
 fn is_own_repository() -> bool {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().ok();
     let top = git(&["rev-parse", "--show-toplevel"]);
@@ -26,7 +27,7 @@ fn is_own_repository() -> bool {
     workspace.is_some() && workspace == top
 }
 
-/// Runs the script again after the next commit.
+/// Makes Cargo run this build script again after the next commit.
 fn watch_head() {
     let Some(folder) = git(&["rev-parse", "--absolute-git-dir"]) else { return };
     let logs = Path::new(&folder).join("logs").join("HEAD");
@@ -34,7 +35,7 @@ fn watch_head() {
     println!("cargo:rerun-if-changed={}", watched.display());
 }
 
-/// Returns what git prints; `None` without git or outside a repository.
+/// Returns the output of a git command; `None` without git or outside a repository.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -38,11 +38,11 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Server", &["serve", "subscribe", "doctor"]),
     ("Filters, lab and shell", &["filter", "lab", "completions", "man"]),
 ];
-/// Global options that act on a store, by their ids.
+/// Ids of the global options that affect a store.
 const STORE_OPTIONS: [&str; 4] = ["db", "memory", "open_tables", "wait"];
-/// Commands that open no store.
+/// Commands without a store, which ignore the store options.
 const WITHOUT_STORE: [&str; 6] = ["subscribe", "doctor", "filter", "lab", "completions", "man"];
-/// Commands whose output has one form.
+/// Commands that ignore `--json`, because their output has only one form.
 const WITHOUT_JSON: [&str; 8] =
     ["put", "delete", "append", "read", "metadata", "subscribe", "completions", "man"];
 
@@ -70,7 +70,7 @@ fn subcommand_names(command: &Command) -> Vec<String> {
     command.get_subcommands().map(|subcommand| subcommand.get_name().to_string()).collect()
 }
 
-/// Returns the global options without effect on a command, by their ids.
+/// Returns the ids of the global options that have no effect on a command.
 pub fn unused_options(command: &str) -> Vec<&'static str> {
     let mut unused = Vec::new();
     if WITHOUT_STORE.contains(&command) {
@@ -86,7 +86,7 @@ pub fn unused_options(command: &str) -> Vec<&'static str> {
     unused
 }
 
-/// The list of commands of the help: a heading and the commands of each group.
+/// Returns the list of commands in the help: for each group a heading and its commands.
 fn command_list(command: &Command) -> String {
     let names = GROUPS.iter().flat_map(|(_, names)| *names);
     let width = names.map(|name| name.len()).max().unwrap_or_default();

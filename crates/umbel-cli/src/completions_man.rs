@@ -1,5 +1,5 @@
-//! `umbel completions` and `umbel man`: files for shells and for `man`, written from the command
-//! line's own description.
+//! `umbel completions` and `umbel man`: files for shells and for `man`, generated from the
+//! definition of the command line.
 
 use std::path::Path;
 

@@ -27,23 +27,24 @@ pub const INDEX_IS_REBUILT: &str = "the next open rebuilds the index from the ev
 pub enum CommandError {
     /// The key is not in the store.
     NoSuchKey(String),
-    /// No line was selected. Only the exit code reports it.
+    /// No line was selected, which only the exit code reports.
     NothingSelected,
-    /// The request is invalid; the sentence has the remedy.
+    /// The request is invalid; the message says how to correct it.
     Usage(String),
-    /// Another process has the store open; the sentence has the time that the command waited.
+    /// Another process has the store open; the message says how long the command waited.
     Locked(String),
-    /// The engine refused or failed.
+    /// The store refused the request or failed.
     Store(Error),
-    /// The operating system refused something outside the store. The text ends with its reason.
+    /// The operating system refused something outside the store. The message ends with the system's
+    /// reason.
     System(String),
-    /// Bytes on disk are not what was written, reported by code outside the engine.
+    /// Bytes on disk are not what was written; reported by code of the command, not of the store.
     Damaged(String),
-    /// The operator stopped the command; the text says which results are kept.
+    /// The operator stopped the command; the message says which results are kept.
     Stopped(String),
-    /// The error was reported already, and is worth this exit code.
+    /// The error was reported already; the command ends with this exit code.
     AlreadyReported(u8),
-    /// The reader of the output went away (`| head`): nothing is wrong.
+    /// The reader of the output closed it (as in `| head`), which is no failure.
     OutputClosed,
 }
 
@@ -61,7 +62,7 @@ impl CommandError {
         CommandError::System(format!("could not {doing} {}: {source}", path.display()))
     }
 
-    /// A failed write to standard output.
+    /// Returns the error of a failed write to standard output.
     pub fn output(source: &io::Error) -> CommandError {
         if source.kind() == io::ErrorKind::BrokenPipe {
             return CommandError::OutputClosed;
@@ -69,7 +70,7 @@ impl CommandError {
         CommandError::System(format!("could not write to standard output: {source}"))
     }
 
-    /// The same failure with a sentence in front; the exit code stays.
+    /// Returns the error with a sentence before its message and with the same exit code.
     pub fn with_prefix(self, prefix: &str) -> CommandError {
         let join = |text: String| format!("{prefix}: {text}");
         match self {
@@ -91,7 +92,7 @@ impl CommandError {
         }
     }
 
-    /// The process's exit code.
+    /// Exit code of the process after this error.
     pub fn exit_code(&self) -> u8 {
         match self {
             CommandError::NoSuchKey(_) => 1,

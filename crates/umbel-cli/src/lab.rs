@@ -1,4 +1,4 @@
-//! `umbel lab`: experiments, with the engine that is built in.
+//! `umbel lab`: experiments on filter settings, run with this binary's own engine.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use umbel_lab::runner::stop_signal;
 
 use crate::errors::{CommandError, CommandResult};
 
-/// Runs the command.
+/// Runs a command of `umbel lab`.
 pub fn run(command: &LabCommand, json: bool) -> CommandResult<()> {
     let (env, stop) = (Env::system(), stop_signal::listen());
     let around =

@@ -1,5 +1,5 @@
 //! Binary `umbel`: parses the command line, runs one command, and reports an error as one sentence
-//! on standard error and an exit code. It is a library only for the fuzz targets.
+//! on standard error and an exit code. The binary's code is a library only for the fuzz targets.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -113,7 +113,7 @@ fn help_parser() -> clap::Command {
     command_groups::grouped(parser())
 }
 
-/// Warns of options that have no effect on the command.
+/// Warns of given global options that have no effect on the command.
 fn warn_unused_options(command: &str, matches: &ArgMatches) {
     // Scripts name the store of all their commands, as the variable `UMBEL_DB` does.
     let unused = command_groups::unused_options(command);
@@ -127,8 +127,8 @@ fn warn_unused_options(command: &str, matches: &ArgMatches) {
     }
 }
 
-/// Directory of `--db` or `UMBEL_DB`. An empty variable counts as unset; an empty flag is an error,
-/// so that no benchmark runs in another directory.
+/// Directory of `--db` or `UMBEL_DB`. An empty variable counts as unset; an empty `--db` is an
+/// error, so that no benchmark runs in another directory than intended.
 fn db_directory(line: &CommandLine) -> CommandResult<Option<&Path>> {
     match line.db.as_deref() {
         Some(directory) if directory.as_os_str().is_empty() => {

@@ -21,7 +21,7 @@ impl StoreLocation {
     /// Returns the store in `directory`.
     ///
     /// # Errors
-    /// No directory is named.
+    /// Neither `--db` nor `UMBEL_DB` names a directory.
     pub fn at_directory(
         directory: Option<&Path>,
         limits: StoreLimits,
@@ -29,14 +29,14 @@ impl StoreLocation {
         Ok(StoreLocation { directory: require_directory(directory)?.to_path_buf(), limits })
     }
 
-    /// Opens a store that exists, for reading only.
+    /// Opens an existing store for reading only.
     pub fn open_read_only(&self) -> CommandResult<Db> {
         self.require_exists()?;
         let options = Options { create_if_missing: false, ..self.options() };
         Ok(Db::open_read_only(&self.directory, options)?)
     }
 
-    /// Opens a store that exists, for writing.
+    /// Opens an existing store for writing.
     pub fn open_existing(&self, durability: Durability) -> CommandResult<Db> {
         self.require_exists()?;
         refuse_index_directory(&self.directory)?;
@@ -44,7 +44,7 @@ impl StoreLocation {
         Ok(Db::open(&self.directory, options)?)
     }
 
-    /// Opens the store for writing and creates it where the directory is missing or empty.
+    /// Opens the store for writing and creates the store if the directory is missing or empty.
     pub fn open_or_create(&self, durability: Durability) -> CommandResult<Db> {
         refuse_file(&self.directory)?;
         refuse_events(&self.directory)?;
@@ -56,7 +56,7 @@ impl StoreLocation {
         self.limits.apply_to(Options::default())
     }
 
-    /// Rejects a missing directory; the error of the engine would name a file inside it.
+    /// Rejects a missing directory; the store's own error would name a file inside the directory.
     fn require_exists(&self) -> CommandResult<()> {
         refuse_file(&self.directory)?;
         refuse_events(&self.directory)?;
@@ -81,7 +81,7 @@ pub fn require_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     })
 }
 
-/// Rejects a file.
+/// Rejects a path that is a file instead of a directory.
 pub fn refuse_file(directory: &Path) -> CommandResult<()> {
     if std::fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir()) {
         return Err(CommandError::usage(format!(

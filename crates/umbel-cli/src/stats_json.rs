@@ -1,4 +1,4 @@
-//! The store's statistics as JSON.
+//! A store's statistics as JSON.
 
 use serde_json::{Value, json};
 use umbel::{
@@ -6,7 +6,7 @@ use umbel::{
     MemoryStats, ReaderStats, Stats, VerifyReport,
 };
 
-/// All statistics.
+/// Returns all statistics as JSON.
 pub fn to_json(stats: &Stats) -> Value {
     json!({
         "keyspaces": stats.keyspaces.iter().map(keyspace_json).collect::<Vec<_>>(),
@@ -163,7 +163,7 @@ fn level_json(level: &LevelStats) -> Value {
     })
 }
 
-/// Report of a verification; `log_entries` are the entries that are in no table yet.
+/// Report of a verification; `log_entries` is the number of WAL entries that are in no table yet.
 pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> Value {
     json!({
         "whole": report.damage.is_empty(),
@@ -178,7 +178,7 @@ pub fn verify_to_json(report: &VerifyReport, log_entries: u64, seconds: f64) -> 
     })
 }
 
-/// The size of an existence filter as options give it.
+/// Returns the configured size of an existence filter as JSON.
 pub fn existence_size_json(size: ExistenceSize) -> Value {
     match size {
         ExistenceSize::Off => json!("off"),

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-/// The file that every event store has, and nothing else.
+/// Name of a file that every event store has, and no other directory.
 const EVENT_STORE_FILE: &str = "CHUNKS";
 
-/// The directory of the keys and values that a server keeps, in that of its event store.
+/// Name of the subdirectory of an event store with the server's key-value store.
 pub const KV_DIRECTORY: &str = "kv";
 
 /// Whether the directory holds an event store.

@@ -1,4 +1,4 @@
-//! Errors of the command line parser: its own messages, each as one sentence.
+//! Errors of the command line parser: its messages, each reduced to one sentence.
 
 use std::ffi::OsString;
 
@@ -23,7 +23,7 @@ pub fn handle_clap_error(error: Error) -> CommandResult<()> {
     }
 }
 
-/// The message of the parser as one sentence, without the usage.
+/// Returns the parser's message as one sentence, without the usage line.
 pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString>) -> String {
     // A value has the same sentence whether a flag, a variable or a file sets it.
     if error.kind() == ErrorKind::ValueValidation {
@@ -45,13 +45,13 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
     if parts.len() > 1 { parts.join("; ") } else { format!("{}; see --help", parts.join("")) }
 }
 
-/// The number after `--wait`, which belongs behind `=`.
+/// Returns a number that follows `--wait` as a separate argument, although it must follow `=`.
 fn detached_wait(arguments: impl Iterator<Item = OsString>) -> Option<u64> {
     let mut arguments = arguments.skip_while(|argument| argument != "--wait").skip(1);
     arguments.next()?.to_str()?.parse().ok()
 }
 
-/// Sentence about a value that its parser rejects; the reason names the valid ones.
+/// Returns the sentence about a value that its parser rejects; the reason names the valid values.
 fn invalid_value(error: &Error) -> String {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (argument, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
@@ -64,7 +64,7 @@ fn invalid_value(error: &Error) -> String {
     format!("{flag} is {value}, but {reason}")
 }
 
-/// The sentence with the names of flags as they were typed: `--write-buffer-size`, and not
+/// Returns the sentence with the flags' names as the user typed them: `--write-buffer-size`, not
 /// `--write_buffer_size`.
 pub fn with_typed_flags(sentence: &str, arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut sentence = sentence.to_string();

@@ -1,5 +1,5 @@
-//! Flags of `umbel bench`, with the names of LevelDB and RocksDB. Each can be written with `_` or
-//! with `-` between its words, with `=` or a space before its value.
+//! Flags of `umbel bench`, with the names of LevelDB and RocksDB. Each flag can be written with `_`
+//! or with `-` between its words, and with `=` or a space before its value.
 
 use std::path::PathBuf;
 
@@ -11,12 +11,13 @@ use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::bench::ignored_flags::IGNORED_FLAGS;
 use crate::text::numbers::{integer_parser, parse_fraction, parse_signed, parse_switch};
 
-/// Maximum of `--num`: keys stay within a signed 64-bit number.
+/// Maximum of `--num`, so that key numbers stay within a signed 64-bit number.
 pub const COUNT_MAX: u64 = 1 << 48;
-/// A key of readmissing is a byte longer.
+/// Maximum of `--key-size`; a key of `readmissing` is one byte longer.
 const KEY_SIZE_MAX: u64 = KEY_BYTES_MAX as u64 - 1;
 const VALUE_SIZE_MAX: u64 = VALUE_BYTES_MAX as u64;
-/// About thirty years, which can be added to any time of the clock.
+/// Maximum of durations in seconds: about thirty years, which can be added to any time of the
+/// clock.
 const SECONDS_MAX: u64 = 1_000_000_000;
 
 const EXAMPLES: &str = "\
@@ -56,7 +57,7 @@ pub enum LineFormat {
     Leveldb,
 }
 
-/// Flags as given; `settings` resolves them.
+/// Flags as given on the command line; `bench_settings` resolves them.
 #[derive(Debug, Args)]
 #[command(rename_all = "snake_case", after_help = EXAMPLES, next_help_heading = "Workload")]
 pub struct BenchFlags {
@@ -158,7 +159,7 @@ pub struct StoreFlags {
     #[arg(long, value_name = "off|grow|BYTES", value_parser = parse_existence_size,
         default_value = "off")]
     pub existence_filter: ExistenceSize,
-    /// Block cache size in bytes; -1: the rest of the memory budget
+    /// Block cache size in bytes; -1: the part of the memory budget that memtables leave
     #[arg(long, value_name = "BYTES", value_parser = parse_signed, default_value = "-1",
         allow_negative_numbers = true)]
     pub cache_size: i64,
@@ -263,7 +264,8 @@ fn parse_existence_size(text: &str) -> Result<ExistenceSize, String> {
     }
 }
 
-/// Accepts every flag with `-` between its words, and the flags of db_bench that are ignored.
+/// Makes the parser accept every flag with `-` between its words, and the ignored flags of
+/// db_bench.
 pub fn with_db_bench_spellings(command: Command) -> Command {
     // Otherwise the parser reports `-5` as an unknown flag instead of a number out of range.
     let command = command.mut_args(|flag| flag.allow_negative_numbers(true));
@@ -281,7 +283,8 @@ pub fn with_db_bench_spellings(command: Command) -> Command {
     })
 }
 
-/// Leaks the name, since clap keeps static names; there are a few dozen.
+/// Returns the flag's name with `-`; leaks it, since clap keeps static names, of which there are a
+/// few dozen.
 fn dashed(name: &str) -> &'static str {
     Box::leak(name.replace('_', "-").into_boxed_str())
 }

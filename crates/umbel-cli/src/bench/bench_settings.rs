@@ -1,4 +1,4 @@
-//! Resolved flags: numbers in range, defaults filled in.
+//! [`Settings`]: resolved flags of `umbel bench`, with numbers in range and defaults filled in.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,15 +9,16 @@ use umbel_base::limits::{BLOOM_BITS_RANGE, KEY_BYTES_MAX};
 use crate::bench::bench_flags::{BenchFlags, COUNT_MAX, KeyFormat, LineFormat};
 use crate::errors::{CommandError, CommandResult};
 
-/// The tour that runs when no benchmarks are named, and its entries: about a minute on two cores.
+/// Benchmarks of the tour, which runs when no benchmarks are named and takes about a minute on two
+/// cores; and the number of its entries.
 pub const TOUR: &str = "fillrandom,waitforcompaction,levelstats,readrandom,readmissing,readhot,\
     multireadrandom,seekrandom,readseq,readreverse,overwrite,readwhilewriting";
 const TOUR_ENTRIES: u64 = 3_000_000;
-/// Entries where benchmarks are named but not their number, as in db_bench.
+/// Number of entries if benchmarks are named but `--num` is not given, as in db_bench.
 const ENTRIES: u64 = 1_000_000;
-/// Bytes of memtables that the engine allows all of them together by default.
+/// Bytes that the store allows all memtables together by default.
 const MEMTABLE_BYTES_DEFAULT: u64 = 256 << 20;
-/// Keys of one multi-get where --batch_size was not given.
+/// Keys of one multi-get if `--batch_size` is not given.
 const MULTI_GET_KEYS: u64 = 32;
 
 /// Settings of a run.
@@ -27,25 +28,25 @@ pub struct Settings {
     pub benchmarks: String,
     /// Whether no benchmarks were named, so that the results are printed in plain words.
     pub tour: bool,
-    /// Entries.
+    /// Number of entries to write, and to read from.
     pub num: u64,
-    /// Reads of each thread.
+    /// Number of reads of each thread.
     pub reads: u64,
-    /// Writes of each thread, where given.
+    /// Number of writes of each thread, if given.
     pub writes: Option<u64>,
-    /// Deletes of each thread, where given.
+    /// Number of deletes of each thread, if given.
     pub deletes: Option<u64>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
     /// Bytes of a key.
     pub key_size: usize,
-    /// Letters in front of a key.
+    /// Number of letters before each key.
     pub key_prefix: usize,
     /// Encoding of keys.
     pub key_format: KeyFormat,
     /// Bytes of a value.
     pub value_size: usize,
-    /// Compressed share of values.
+    /// Compressed size of values, as a share of their size.
     pub compression_ratio: f64,
     /// Entries of a write batch.
     pub batch_size: usize,
@@ -55,17 +56,17 @@ pub struct Settings {
     pub duration: Option<Duration>,
     /// Entries read after a seek.
     pub seek_nexts: u64,
-    /// Whether they are read backwards.
+    /// Whether the entries after a seek are read backwards.
     pub reverse_iterator: bool,
-    /// Reads in percent of readrandomwriterandom.
+    /// Share of reads in `readrandomwriterandom`, in percent.
     pub read_percent: u64,
-    /// Whether a read lends the value.
+    /// Whether a read pins the value instead of copying it.
     pub pin_slice: bool,
     /// Seed of the random numbers; `None` takes the time.
     pub seed: Option<u64>,
-    /// Whether the store is used as it is.
+    /// Whether the benchmarks use an existing store.
     pub use_existing_db: bool,
-    /// Whether the temporary directory stays.
+    /// Whether the temporary directory is kept after the run.
     pub keep: bool,
     /// Whether every write is synced.
     pub sync: bool,
@@ -73,7 +74,7 @@ pub struct Settings {
     pub compression_name: &'static str,
     /// Options of the store.
     pub options: Options,
-    /// Options of the keyspace.
+    /// Options of the measured keyspace.
     pub keyspace: KeyspaceOptions,
     /// Engine whose result lines are printed.
     pub format: LineFormat,
@@ -83,13 +84,13 @@ pub struct Settings {
     pub statistics: bool,
     /// Operations between two progress lines of a thread; 0: no lines.
     pub stats_interval: u64,
-    /// Least time between two such lines.
+    /// Minimum time between two progress lines of a thread.
     pub stats_interval_time: Duration,
     /// The report file and the time between two of its rows.
     pub report_file: Option<(PathBuf, Duration)>,
-    /// Whether repeats print the confidence interval.
+    /// Whether repeated benchmarks print the confidence interval instead of the average.
     pub confidence_interval_only: bool,
-    /// Whether standard output is for one JSON object.
+    /// Whether standard output gets one JSON object instead of text.
     pub json: bool,
 }
 
@@ -249,7 +250,7 @@ fn out_of_range(
 
 #[cfg(test)]
 pub mod testing {
-    //! Settings as a command line makes them.
+    //! Tests of the settings that command lines result in.
 
     use clap::{FromArgMatches, Parser};
 
@@ -274,7 +275,7 @@ pub mod testing {
         Settings::resolve(&line.flags, false)
     }
 
-    /// As [`resolve`], for flags that are right.
+    /// Resolves flags that must be valid, with [`resolve`].
     pub fn settings(flags: &[&str]) -> Settings {
         resolve(flags).unwrap()
     }

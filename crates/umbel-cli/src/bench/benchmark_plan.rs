@@ -1,4 +1,4 @@
-//! Known benchmarks, and the list of those in `--benchmarks`.
+//! Known benchmarks, and the steps that `--benchmarks` names.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::bench::unsupported_benchmarks;
 use crate::errors::{CommandError, CommandResult};
 use crate::text::suggestion::nearest;
 
-/// Most keys that filluniquerandom shuffles: 8 bytes each.
+/// Maximum number of keys that `filluniquerandom` shuffles; each key takes 8 bytes of memory.
 const UNIQUE_MAX: u64 = 1 << 30;
 
 /// Longest time that a reading benchmark of the tour takes.
@@ -29,21 +29,21 @@ pub enum BenchmarkKind {
     DeleteSequential,
     /// Deletes random keys.
     DeleteRandom,
-    /// Deletes ranges that do not overlap.
+    /// Deletes key ranges that do not overlap.
     DeleteRanges,
-    /// Deletes ranges each of which lies within the one before, in one batch.
+    /// Deletes nested key ranges in one batch: each range lies within the range before it.
     DeleteNestedRanges,
-    /// Reads the first element of a queue, puts one at its end and deletes the first.
+    /// Uses a queue: reads its first element, puts an element at its end and deletes the first.
     Queue,
     /// Reads random keys.
     ReadRandom,
-    /// Reads keys that lie between those that exist.
+    /// Reads absent keys, which lie between existing keys.
     ReadMissing,
-    /// Reads random keys of the first hundredth.
+    /// Reads random keys from the first hundredth of the keys.
     ReadHot,
-    /// Walks forwards.
+    /// Reads all entries in ascending key order.
     ReadSequential,
-    /// Walks backwards.
+    /// Reads all entries in descending key order.
     ReadReverse,
     /// Reads many random keys at once.
     MultiRead,
@@ -51,25 +51,25 @@ pub enum BenchmarkKind {
     Seek,
     /// Reads random keys while one more thread writes.
     ReadWhileWriting,
-    /// Reads random keys while one more thread walks.
+    /// Reads random keys while one more thread reads all entries in order.
     ReadWhileScanning,
     /// Reads and writes random keys in turn.
     ReadWrite,
     /// Closes and opens the store.
     Open,
-    /// Empties the memtables.
+    /// Flushes the memtables.
     Flush,
     /// Compacts everything.
     Compact,
-    /// Waits until nothing is left to compact.
+    /// Waits until no compaction is left to do.
     WaitForCompaction,
     /// Checks every byte of the store.
     Verify,
-    /// Checksums 4 KiB at a time.
+    /// Computes checksums of 4 KiB at a time.
     Checksum,
-    /// Prints RocksDB's or LevelDB's `stats`.
+    /// Prints the table of `stats` in the format of RocksDB or LevelDB.
     Stats,
-    /// Prints `levelstats`.
+    /// Prints the table of `levelstats`.
     LevelStats,
 }
 
@@ -100,7 +100,8 @@ impl BenchmarkKind {
         )
     }
 
-    /// Whether a result line says how long it took; the others print text of their own.
+    /// Whether the benchmark prints a result line with its duration; other benchmarks print their
+    /// own text.
     pub fn has_result_line(self) -> bool {
         !matches!(
             self,
@@ -114,7 +115,7 @@ impl BenchmarkKind {
 struct Benchmark {
     name: &'static str,
     kind: BenchmarkKind,
-    /// Whether it starts with an empty store.
+    /// Whether the benchmark starts with an empty store.
     needs_fresh_store: bool,
 }
 
@@ -167,27 +168,27 @@ const BENCHMARKS: [Benchmark; 35] = [
 /// One benchmark of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BenchmarkStep {
-    /// Its name, as result lines print it.
+    /// Name of the benchmark in result lines.
     pub name: &'static str,
     /// Kind of benchmark.
     pub kind: BenchmarkKind,
-    /// Whether it starts with an empty store.
+    /// Whether the benchmark starts with an empty store.
     pub needs_fresh_store: bool,
-    /// Entries it writes or chooses from.
+    /// Number of entries that the benchmark writes or chooses from.
     pub num: u64,
-    /// Reads of each thread.
+    /// Number of reads of each thread.
     pub reads: u64,
     /// Bytes of a value.
     pub value_size: usize,
-    /// Entries of a batch.
+    /// Number of entries of a batch.
     pub batch_size: usize,
     /// Whether every write is synced.
     pub sync: bool,
     /// Stop condition.
     pub stop_condition: StopCondition,
-    /// Runs that do not count.
+    /// Number of warm-up runs, which do not count.
     pub warmups: u64,
-    /// Runs that count.
+    /// Number of runs that count.
     pub repeats: u64,
 }
 
@@ -245,8 +246,9 @@ fn parse_step(text: &str, settings: &Settings) -> CommandResult<BenchmarkStep> {
     Ok(step)
 }
 
-/// An order has an end, so that only random work goes by --duration. The tour's reads are cut short
-/// on a slow machine; what it writes is what it reads later.
+/// Returns when a benchmark stops. Benchmarks in key order end with the last key, so only random
+/// ones obey `--duration`. The tour cuts reads short on a slow machine, but not writes, since later
+/// reads need the entries.
 fn stop_condition(work: BenchmarkKind, settings: &Settings) -> StopCondition {
     match (work.is_random(), work.is_write(), settings.duration) {
         (true, _, Some(duration)) => StopCondition::TimeElapsed(duration),
@@ -255,7 +257,8 @@ fn stop_condition(work: BenchmarkKind, settings: &Settings) -> StopCondition {
     }
 }
 
-/// `name[X10-W2]` is run ten times after two runs that do not count.
+/// Parses the repeats of a benchmark: `name[X10-W2]` is run ten times after two warm-up runs that
+/// do not count.
 fn parse_repeats(text: &str) -> CommandResult<(&str, u64, u64)> {
     let Some((name, rest)) = text.split_once('[') else { return Ok((text, 0, 1)) };
     let wrong = || {

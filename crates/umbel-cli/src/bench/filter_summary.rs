@@ -1,5 +1,5 @@
 //! Summary at the end of a run: probes, saved reads and memory of filters by level; for the tour,
-//! its results in plain words.
+//! also its results in plain words.
 
 use umbel::{KeyspaceStats, LevelStats};
 
@@ -7,36 +7,36 @@ use super::bench_settings::Settings;
 use crate::bench::thread_stats::BenchmarkTotals;
 use crate::text::numbers::{bytes, grouped, percent};
 
-/// Filter counts of one level over all stores of a run, and its sizes at the end.
+/// Filter counts of one level over all stores of a run, and sizes of the level at the end.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LevelFilterTotals {
-    /// The level.
+    /// Number of the level.
     pub level: usize,
-    /// Tables.
+    /// Number of tables of the level.
     pub tables: u64,
-    /// Entries of its tables.
+    /// Number of entries in the tables of the level.
     pub entries: u64,
-    /// Bytes of its filters.
+    /// Bytes of the filters of the level.
     pub filter_bytes: u64,
-    /// Number of probes of a filter.
+    /// Number of probes of filters of the level.
     pub probes: u64,
-    /// Number of negative probes: reads saved.
+    /// Number of negative probes, each of which saved a read.
     pub true_negatives: u64,
     /// Number of false positives.
     pub false_positives: u64,
-    /// The rate it is designed for.
+    /// False-positive rate that the level's filters are designed for.
     pub designed_rate: f64,
 }
 
-/// All levels.
+/// Filter counts of all levels.
 #[derive(Debug, Clone, Default)]
 pub struct FilterTotals {
     levels: Vec<LevelFilterTotals>,
 }
 
 impl FilterTotals {
-    /// Adds what a store did until now. REQUIRES: called once for each time a store was open, when
-    /// nothing reads any more.
+    /// Adds the filter counts of an open store. REQUIRES: the caller calls this once for each open
+    /// of a store, after the last read.
     pub fn add(&mut self, keyspace: &KeyspaceStats) {
         for level in &mut self.levels {
             (level.tables, level.entries, level.filter_bytes) = (0, 0, 0);
@@ -61,7 +61,7 @@ impl FilterTotals {
         self.levels.iter().filter(|level| level.tables > 0 || level.probes > 0)
     }
 
-    /// All levels together.
+    /// Returns the sums over all levels.
     pub fn total(&self) -> LevelFilterTotals {
         let mut total = LevelFilterTotals::default();
         let mut expected = 0.0;
@@ -80,7 +80,7 @@ impl FilterTotals {
         total
     }
 
-    /// The table and the sentences.
+    /// Returns the table of filters and the sentences after it.
     pub fn text(&self) -> String {
         let total = self.total();
         let mut text = "\nFilters by level\n".to_string();
@@ -127,12 +127,12 @@ impl LevelFilterTotals {
         }
     }
 
-    /// Number of probes of a filter for a key that its table does not have.
+    /// Number of probes for keys that the filter's table does not have.
     fn absent_probes(&self) -> u64 {
         self.true_negatives + self.false_positives
     }
 
-    /// The measured rate, where there was anything to measure.
+    /// Measured false-positive rate; `None` without probes for absent keys.
     pub fn measured_rate(&self) -> Option<f64> {
         let absent = self.absent_probes();
         (absent > 0).then(|| self.false_positives as f64 / absent as f64)
@@ -178,7 +178,7 @@ impl LevelFilterTotals {
     }
 }
 
-/// The results of the tour in plain words.
+/// Returns the results of the tour in plain words.
 pub fn tour_summary(
     settings: &Settings,
     results: &[(&'static str, BenchmarkTotals)],

@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 /// Engine whose buckets and text are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// 154 limits, open to the right.
+    /// LevelDB's 154 bucket limits; a limit belongs to the bucket above it.
     Leveldb,
-    /// 1, 2, then half as much again each time, rounded to two digits; closed to the right.
+    /// RocksDB's bucket limits: 1, 2, then each 1.5 times the one before, rounded to two digits; a
+    /// limit belongs to the bucket below it.
     Rocksdb,
 }
 
@@ -52,7 +53,7 @@ fn rocksdb_limits() -> Vec<f64> {
     }
 }
 
-/// A histogram of durations, in whatever unit its values have.
+/// A histogram of durations, in the unit of the added values.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     layout: Layout,
@@ -95,7 +96,7 @@ impl Histogram {
         self.value_max = self.value_max.max(value);
     }
 
-    /// Adds another histogram's values. REQUIRES: the same layout.
+    /// Adds another histogram's values. REQUIRES: both have the same layout.
     pub fn merge(&mut self, other: &Histogram) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -112,22 +113,23 @@ impl Histogram {
         self.count
     }
 
-    /// Their mean; 0 without values.
+    /// Mean of the values; 0 without values.
     pub fn average(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
     }
 
-    /// The largest; 0 without values.
+    /// Largest value; 0 without values.
     pub fn max(&self) -> f64 {
         self.value_max
     }
 
-    /// The smallest; 0 without values.
+    /// Smallest value; 0 without values.
     pub fn min(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.value_min }
     }
 
-    /// The value that `percent` of all do not exceed, interpolated within its bucket.
+    /// Returns the value that `percent` percent of all values do not exceed, interpolated within
+    /// its bucket.
     pub fn percentile(&self, percent: f64) -> f64 {
         let threshold = self.count as f64 * (percent / 100.0);
         let limits = self.layout.limits();

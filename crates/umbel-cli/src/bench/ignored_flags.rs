@@ -1,14 +1,14 @@
 //! Flags of db_bench that scripts pass and that change nothing that is measured here.
 //!
-//! INVARIANT: a flag that would change what a benchmark does or means is not in this list. It is
-//! either supported or refused.
+//! INVARIANT: a flag that would change what a benchmark does or means is not in this list; such a
+//! flag is either supported or refused.
 
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use crate::io::output::note;
 
-/// Their names, as db_bench spells them.
+/// Names of the ignored flags, as db_bench spells them.
 pub const IGNORED_FLAGS: &[&str] = &[
     "allow_concurrent_memtable_write",
     "bytes_per_sync",
@@ -59,7 +59,7 @@ pub const IGNORED_FLAGS: &[&str] = &[
     "wal_bytes_per_sync",
 ];
 
-/// Says which of them were given.
+/// Warns of ignored flags that were given.
 pub fn warn_ignored_flags(matches: &ArgMatches) {
     for name in IGNORED_FLAGS {
         if matches.value_source(name) == Some(ValueSource::CommandLine) {

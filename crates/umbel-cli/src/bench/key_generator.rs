@@ -1,12 +1,13 @@
 //! Random numbers, and keys made of numbers.
 //!
-//! Not the generator of tests (`umbel_sim::Random`): committed results depend on this sequence, and
-//! each operation of a benchmark draws from it.
+//! This file does not use the generator of tests (`umbel_sim::Random`): committed results depend on
+//! the sequence here, and each operation of a benchmark draws from it.
 
 use super::bench_settings::Settings;
 use crate::bench::bench_flags::KeyFormat;
 
-/// Blackman and Vigna's xoroshiro128+: two words of state, no multiplication, about a nanosecond.
+/// Blackman and Vigna's random generator xoroshiro128+: two words of state, no multiplication,
+/// about a nanosecond for a number.
 #[derive(Debug, Clone)]
 pub struct Random {
     low: u64,
@@ -38,7 +39,7 @@ impl Random {
     }
 }
 
-/// Steele, Lea and Flood's SplitMix64, which turns near seeds into far states.
+/// Steele, Lea and Flood's SplitMix64, which turns similar seeds into unrelated states.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut word = *state;
@@ -47,7 +48,7 @@ fn split_mix(state: &mut u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Makes keys, always in the same buffer.
+/// Generates keys, always in the same buffer.
 #[derive(Debug, Clone)]
 pub struct KeyGenerator {
     format: KeyFormat,
@@ -57,7 +58,7 @@ pub struct KeyGenerator {
 }
 
 impl KeyGenerator {
-    /// Keys that the fill benchmarks write.
+    /// Creates a generator of the keys that the fill benchmarks write.
     pub fn new(settings: &Settings) -> KeyGenerator {
         let size = settings.key_size;
         let prefix = settings.key_prefix;
@@ -66,8 +67,9 @@ impl KeyGenerator {
         KeyGenerator { format: settings.key_format, prefix, size, buffer }
     }
 
-    /// Keys that lie between them: a RocksDB key with one `0` more, a LevelDB key with its last
-    /// digit missing. Both engines' `readmissing` looks these up.
+    /// Creates a generator of absent keys between the written keys: a RocksDB key has one more `0`,
+    /// a LevelDB key lacks its last digit. The `readmissing` benchmarks of both engines look up
+    /// such keys.
     pub fn missing_key(settings: &Settings) -> KeyGenerator {
         let mut keys = KeyGenerator::new(settings);
         match settings.key_format {
@@ -92,7 +94,7 @@ impl KeyGenerator {
         &self.buffer
     }
 
-    /// Digits from the right; those that the missing last byte would hold fall away.
+    /// Writes decimal digits from the right, without the digit of a missing last byte.
     fn write_decimal(&mut self, number: u64) {
         let mut rest = number;
         for index in (self.prefix..self.size).rev() {

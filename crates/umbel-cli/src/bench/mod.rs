@@ -1,8 +1,9 @@
 //! `umbel bench`: LevelDB's and RocksDB's db_bench for Umbel, with their flags and output lines.
 //!
-//! Reads top down as the work goes: `flags` → `settings` and `plan` → `runner`, which opens a
-//! store in a `directory`, prints the `header`, lets `workers` run each benchmark of `workload` and
-//! gives what their `tally` counted to `report`; at the end `summary` says what the filters did.
+//! A run uses the modules in this order: `bench_flags`, `bench_settings` and `benchmark_plan`, then
+//! `runner`. The runner opens a store in a `store_directory` and prints the `run_header`. A
+//! `worker_pool` runs each benchmark of `workload`, whose `thread_stats` become `result_lines`. At
+//! the end, `filter_summary` prints the counts of the filters.
 
 mod bench_settings;
 mod benchmark_plan;
@@ -31,7 +32,7 @@ use crate::global_options::StoreLimits;
 
 pub use ignored_flags::warn_ignored_flags;
 
-/// Runs the benchmarks. `db` is the directory that `--db` named.
+/// Runs the benchmarks. `db` is the directory from `--db`.
 pub fn run(
     flags: &bench_flags::BenchFlags,
     db: Option<&Path>,

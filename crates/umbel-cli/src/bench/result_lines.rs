@@ -1,10 +1,10 @@
-//! Result lines, to the letter of LevelDB's and RocksDB's db_bench, so that programs that read
-//! those read these.
+//! Result lines with exactly the text of LevelDB's and RocksDB's db_bench, so that programs that
+//! parse db_bench output can parse Umbel's.
 
 use crate::bench::bench_flags::LineFormat;
 use crate::bench::thread_stats::BenchmarkTotals;
 
-/// The result of one run of a benchmark, histograms included, line breaks included.
+/// Returns the result of one run of a benchmark as text, with histograms and line breaks.
 pub fn result_text(format: LineFormat, name: &str, counted: &BenchmarkTotals) -> String {
     let mut text = match format {
         LineFormat::Leveldb => leveldb_line(name, counted),
@@ -24,7 +24,7 @@ pub fn result_text(format: LineFormat, name: &str, counted: &BenchmarkTotals) ->
 const LEVELDB_WITHOUT_RATE: [&str; 6] =
     ["readrandom", "readrandomsmall", "readmissing", "readhot", "readwhilewriting", "seekrandom"];
 
-/// Text after the numbers: the rate in bytes, then the message.
+/// Returns the text after the numbers of a result line: the rate in bytes, then the message.
 fn rate_and_message(counted: &BenchmarkTotals, has_rate: bool) -> String {
     let rate = counted.megabytes_per_second().filter(|_| has_rate);
     let rate = rate.map(|rate| format!("{rate:6.1} MB/s"));
@@ -49,12 +49,12 @@ fn rocksdb_line(name: &str, counted: &BenchmarkTotals) -> String {
     )
 }
 
-/// The line in the place of a benchmark that needs a fresh store and must not make one.
+/// Line for a benchmark that is skipped because it needs a fresh store but must not create one.
 pub fn skipped_line(name: &str) -> String {
     format!("{name:<12} : skipped (--use_existing_db is true)\n")
 }
 
-/// Message with the number of found keys in the format of the engine. That of RocksDB ends with a
+/// Message with the number of found keys in the format of the engine. RocksDB's message ends with a
 /// line break.
 pub fn found_message(format: LineFormat, found: u64, lookups: u64, num: u64) -> String {
     match format {
@@ -81,7 +81,7 @@ impl RepeatStats {
         self.megabytes.len() == self.operations.len()
     }
 
-    /// The line after each run; `None` for the first one.
+    /// Line after each run of a repeated benchmark; `None` after the first run.
     pub fn progress_line(&self, name: &str, interval_only: bool) -> Option<String> {
         let runs = self.operations.len();
         if runs < 2 {
@@ -103,7 +103,7 @@ impl RepeatStats {
         Some(if self.has_megabytes() { format!("{line}{bytes}\n") } else { format!("{line}\n") })
     }
 
-    /// The lines after the last run; `None` where there was only one.
+    /// Lines after the last run of a repeated benchmark; `None` if it ran only once.
     pub fn summary_lines(&self, name: &str) -> Option<String> {
         let runs = self.operations.len();
         if runs < 2 {

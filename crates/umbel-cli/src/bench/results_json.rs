@@ -7,7 +7,7 @@ use crate::bench::filter_summary::{FilterTotals, LevelFilterTotals};
 use crate::bench::thread_stats::{BenchmarkTotals, OperationLatency};
 use crate::stats_json;
 
-/// One run of a benchmark.
+/// JSON of one run of a benchmark.
 pub fn result(name: &str, counted: &BenchmarkTotals) -> Value {
     json!({
         "name": name,
@@ -24,7 +24,7 @@ pub fn result(name: &str, counted: &BenchmarkTotals) -> Value {
     })
 }
 
-/// The place of a benchmark that needs a fresh store and must not make one.
+/// JSON of a benchmark that is skipped because it needs a fresh store but must not create one.
 pub fn skipped(name: &str) -> Value {
     json!({ "name": name, "skipped": "--use_existing_db is true" })
 }
@@ -45,7 +45,7 @@ fn latency(latency: &OperationLatency) -> Value {
     })
 }
 
-/// Settings of the run.
+/// JSON of the settings of the run.
 pub fn settings(settings: &Settings) -> Value {
     json!({
         "benchmarks": settings.benchmarks,
@@ -73,7 +73,7 @@ pub fn settings(settings: &Settings) -> Value {
     })
 }
 
-/// Filter counts.
+/// JSON of the filter counts.
 pub fn filters(filters: &FilterTotals) -> Value {
     json!({
         "levels": filters.levels().map(level).collect::<Vec<_>>(),

@@ -118,7 +118,7 @@ fn processor() -> (Option<String>, usize, Option<String>) {
     (field("model name"), cores.max(1), field("cache size"))
 }
 
-/// Seconds since 1970 as `ctime` writes them, in UTC.
+/// Seconds since 1970 as text in UTC, in the format of `ctime`.
 pub fn date(seconds: u64) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] =
@@ -136,15 +136,16 @@ pub fn date(seconds: u64) -> String {
     )
 }
 
-/// Seconds since 1970 as RocksDB writes them in front of progress lines, in UTC. The space after
-/// them is RocksDB's.
+/// Seconds since 1970 as text in UTC, as RocksDB writes it in front of progress lines, with
+/// RocksDB's space after it.
 pub fn timestamp(seconds: u64) -> String {
     let (year, month, day) = civil_date(seconds / 86_400);
     let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
     format!("{year:04}/{month:02}/{day:02}-{hour:02}:{minute:02}:{second:02} ")
 }
 
-/// Year, month and day of a day since 1970, counted in years that begin in March.
+/// Year, month and day of a day number since 1970; the computation counts in years that begin in
+/// March.
 fn civil_date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

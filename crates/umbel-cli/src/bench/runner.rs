@@ -24,7 +24,7 @@ use crate::open_kv_store::refuse_file;
 use crate::stats_json;
 use crate::text::numbers;
 
-/// Measured keyspace, the default of the other commands.
+/// Name of the measured keyspace, which is the default keyspace of other commands.
 const KEYSPACE: &str = "default";
 
 /// The opened store.
@@ -32,11 +32,11 @@ struct OpenStore {
     db: Db,
     keyspace: Keyspace,
     opened: Duration,
-    /// The number of the newest write when it was opened.
+    /// Sequence number of the newest write when the store was opened.
     first_sequence: u64,
 }
 
-/// One run.
+/// One run of `umbel bench`.
 pub struct Runner {
     settings: Settings,
     env: Env,
@@ -54,7 +54,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Gets everything ready that may fail before the first benchmark.
+    /// Prepares a run: does every step that can fail before the first benchmark.
     pub fn new(settings: Settings, db: Option<&Path>) -> CommandResult<Runner> {
         let env = Env::system();
         let wall_micros = env.clock.wall_micros();
@@ -94,7 +94,7 @@ impl Runner {
         })
     }
 
-    /// Runs all steps and sums up.
+    /// Runs all steps and prints the summary.
     pub fn run(mut self, plan: &[BenchmarkStep]) -> CommandResult<()> {
         self.print_header()?;
         if !self.settings.use_existing_db {
@@ -124,7 +124,8 @@ impl Runner {
         self.print(&text)
     }
 
-    /// Text for people: standard output, or standard error where that is for JSON.
+    /// Prints text for people: to standard output, or to standard error if standard output is for
+    /// JSON.
     fn print(&mut self, text: &str) -> CommandResult<()> {
         if self.settings.json {
             note(text.strip_suffix('\n').unwrap_or(text));
@@ -174,7 +175,7 @@ impl Runner {
         }
     }
 
-    /// One run of a step; `None` where it prints something else than a result line.
+    /// Runs a step once; returns `None` if the step prints other text than a result line.
     fn run_once(&mut self, step: &BenchmarkStep) -> CommandResult<Option<BenchmarkTotals>> {
         match step.kind {
             BenchmarkKind::Stats | BenchmarkKind::LevelStats => {
@@ -233,7 +234,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Closes the store, after adding its filter counts.
+    /// Adds the store's filter counts, then closes the store.
     fn close_store(&mut self) -> CommandResult<()> {
         let Some(OpenStore { db, keyspace, .. }) = self.store.take() else { return Ok(()) };
         self.filters.add(&keyspace.stats());
@@ -291,7 +292,7 @@ impl Runner {
         })
     }
 
-    /// Closes and opens the store, as often as LevelDB does.
+    /// Closes and opens the store repeatedly, as often as LevelDB's benchmark `open` does.
     fn reopen(&mut self, num: u64) -> CommandResult<BenchmarkTotals> {
         self.open_store()?;
         let count = (num / 10_000).max(1);
@@ -361,7 +362,7 @@ impl ReportFile {
         Ok(ReportFile { file, interval, start: None, due: interval, reported: 0 })
     }
 
-    /// A benchmark starts; its operations count from zero. Times go on.
+    /// Starts a benchmark: its operations are counted from zero, but the report's times continue.
     fn start(&mut self, now: Duration) {
         let start = *self.start.get_or_insert(now);
         self.due = now.saturating_sub(start) + self.interval;

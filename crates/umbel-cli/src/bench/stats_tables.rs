@@ -1,6 +1,6 @@
 //! The tables of `stats` and `levelstats`, in LevelDB's and RocksDB's columns.
 //!
-//! A column whose number this engine does not have holds 0, so that positions stay.
+//! A column whose number Umbel does not have holds 0, so that the columns keep their positions.
 
 use umbel::{KeyspaceStats, LevelStats, Stats};
 
@@ -12,13 +12,13 @@ const GIGABYTE: f64 = 1_073_741_824.0;
 /// Totals since the store was opened.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionTotals {
-    /// Seconds since then.
+    /// Seconds since the store was opened.
     pub seconds: f64,
-    /// Keys written or deleted since.
+    /// Number of keys written or deleted since the store was opened.
     pub writes: u64,
 }
 
-/// The table of `stats` for one keyspace.
+/// Returns the table of `stats` for one keyspace.
 pub fn stats(
     format: LineFormat,
     stats: &Stats,
@@ -31,7 +31,7 @@ pub fn stats(
     }
 }
 
-/// The table of `levelstats`, the same in both engines' tools.
+/// Returns the table of `levelstats`, which has the same format in LevelDB's and RocksDB's tools.
 pub fn level_stats(keyspace: &KeyspaceStats) -> String {
     let mut text = "Level Files Size(MB)\n--------------------\n".to_string();
     for level in &keyspace.levels {
@@ -174,7 +174,7 @@ struct StallTime {
 }
 
 impl StallTime {
-    /// `HH:MM:SS.mmm H:M:S, %.1f percent`, as RocksDB writes it.
+    /// Formats a time as `HH:MM:SS.mmm H:M:S, %.1f percent`, like RocksDB.
     fn text(&self) -> String {
         let millis = self.micros / 1000;
         let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
@@ -187,7 +187,7 @@ impl StallTime {
     }
 }
 
-/// A size as RocksDB writes it: at least KB, two digits after the point.
+/// Formats a size like RocksDB: in KB or a larger unit, with two digits after the point.
 fn size(bytes: u64) -> String {
     let mut value = bytes as f64 / 1024.0;
     for unit in ["KB", "MB", "GB"] {
@@ -199,8 +199,7 @@ fn size(bytes: u64) -> String {
     format!("{value:.2} TB")
 }
 
-/// A count as RocksDB writes it: thousands as K, millions as M, billions as G, without digits
-/// after the point, and only from 10,000 on.
+/// Formats a count like RocksDB: from 10,000 on in K, M or G, without digits after the point.
 fn count(number: u64) -> String {
     match number {
         0..10_000 => number.to_string(),

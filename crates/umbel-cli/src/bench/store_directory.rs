@@ -1,7 +1,7 @@
 //! Directory of a benchmark's store, and removal of an old store.
 //!
 //! A store that a benchmark made has an empty keyspace called [`MARKER_KEYSPACE`]. INVARIANT: a
-//! store without it is never removed, whatever the flags: `UMBEL_DB` may name user data.
+//! store without that keyspace is never removed, whatever the flags: `UMBEL_DB` may name user data.
 
 use std::fs;
 use std::io;
@@ -19,26 +19,26 @@ pub const MARKER_KEYSPACE: &str = "umbel-bench";
 /// Prefix of the names of temporary directories.
 const TEMPORARY_PREFIX: &str = "umbel-bench-";
 
-/// The directory of the store.
+/// Directory of the store that a run uses.
 pub struct StoreDirectory {
     path: PathBuf,
     temporary: Option<RemovalGuard>,
 }
 
-/// Removes a temporary directory if this process cannot.
+/// Process that removes a temporary directory if this process ends before it can.
 struct RemovalGuard {
     keep: bool,
     watcher: Option<Child>,
 }
 
 impl StoreDirectory {
-    /// The directory that was named.
+    /// Uses the directory that `--db` or `UMBEL_DB` names.
     pub fn named(path: &Path) -> StoreDirectory {
         StoreDirectory { path: path.to_path_buf(), temporary: None }
     }
 
-    /// A new temporary directory. It is removed when this value is dropped, and by a watching
-    /// process where this one is interrupted or killed before.
+    /// Creates a temporary directory, which is removed when this value is dropped. If this process
+    /// is interrupted or killed before, a cleanup process removes the directory.
     pub fn temporary(keep: bool, wall_micros: u64) -> CommandResult<StoreDirectory> {
         let parent = temporary_parent();
         let name = format!("{TEMPORARY_PREFIX}{}-{wall_micros}", std::process::id());
@@ -48,18 +48,18 @@ impl StoreDirectory {
         Ok(StoreDirectory { path, temporary: Some(RemovalGuard { keep, watcher }) })
     }
 
-    /// Its path.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is temporary and will be removed.
+    /// Whether the directory is temporary and will be removed.
     pub fn is_removed_at_end(&self) -> bool {
         self.temporary.as_ref().is_some_and(|temporary| !temporary.keep)
     }
 
-    /// Prepares the directory for a fresh store: removes the one that an earlier benchmark left
-    /// here. Refuses to touch anything else.
+    /// Prepares the directory for a fresh store: removes a store that an earlier benchmark left in
+    /// it. Returns an error if the directory holds anything else.
     pub fn clear(&self, options: &Options) -> CommandResult<()> {
         let entries = match fs::read_dir(&self.path) {
             Ok(entries) => entries.count(),
@@ -75,7 +75,8 @@ impl StoreDirectory {
             .map_err(|error| CommandError::system("clear", &self.path, &error))
     }
 
-    /// Opens the store for writing, so that no other process holds it, and looks for the mark.
+    /// Opens the store for writing, so that no other process has it open, and returns an error
+    /// without the marker keyspace.
     fn require_marker(&self, options: &Options) -> CommandResult<()> {
         let options = Options { create_if_missing: false, ..options.clone() };
         let db = Db::open(&self.path, options)?;
@@ -109,7 +110,8 @@ impl Drop for StoreDirectory {
     }
 }
 
-/// `TMPDIR` where it is set; else /var/tmp, which lies on a disk where /tmp may be memory.
+/// Parent of temporary directories: `TMPDIR` if set, otherwise `/var/tmp`, which is on a disk,
+/// while `/tmp` may be in memory.
 fn temporary_parent() -> PathBuf {
     let on_disk = Path::new("/var/tmp");
     if std::env::var_os("TMPDIR").is_none() && on_disk.is_dir() {
@@ -118,9 +120,10 @@ fn temporary_parent() -> PathBuf {
     std::env::temp_dir()
 }
 
-/// Starts a process that removes the directory once this one is gone, however it went: its standard
-/// input ends then. It runs in a process group of its own, where Ctrl-C does not reach it. Without
-/// it the directory of an interrupted run stays, no more.
+/// Starts a process that removes the directory once this process has ended, for any reason: its
+/// standard input then ends. The cleanup process is in a process group of its own, which Ctrl-C
+/// does not reach. If the cleanup process cannot start, only the directory of an interrupted run
+/// stays.
 fn spawn_remover(name: &str) -> Option<Child> {
     let program = std::env::current_exe().ok()?;
     Command::new(program)
@@ -133,8 +136,8 @@ fn spawn_remover(name: &str) -> Option<Child> {
         .ok()
 }
 
-/// Runs the cleanup process: waits for the end of its input, then removes the directory.
-/// REQUIRES: nothing. A name that no benchmark gives is refused.
+/// Runs the cleanup process: waits for the end of its input, then removes the directory. A name
+/// that no benchmark gives to its directory is refused.
 pub fn remove_after_parent_exit(name: &str) -> CommandResult<()> {
     let is_ours = name.strip_prefix(TEMPORARY_PREFIX).is_some_and(|rest| {
         !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')

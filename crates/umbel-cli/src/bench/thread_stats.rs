@@ -14,17 +14,17 @@ use super::run_header::timestamp;
 use crate::bench::bench_flags::LineFormat;
 use crate::io::output::note;
 
-/// Operations between two looks at the clock, the stop flag and the progress counter.
+/// Number of operations between two checks of the clock, the stop flag and the progress counter.
 const CHECK_INTERVAL: u64 = 1000;
 
-/// Stop condition of a benchmark.
+/// Condition on which a benchmark stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCondition {
-    /// Its counts.
+    /// Stops when the counts of operations are reached.
     CountReached,
-    /// Its counts, or this time where that is over sooner.
+    /// Stops when the counts are reached, or after this time if that is sooner.
     CountOrTime(Duration),
-    /// This time, whatever the counts say.
+    /// Stops after this time, regardless of the counts.
     TimeElapsed(Duration),
 }
 
@@ -54,9 +54,9 @@ const OPERATION_NAMES: [&str; 6] = ["read", "write", "delete", "seek", "update",
 pub struct OperationLatency {
     /// The kind's name.
     pub name: &'static str,
-    /// Microseconds, in the buckets that are printed.
+    /// Histogram in microseconds, in the buckets that are printed.
     pub micros: Histogram,
-    /// Nanoseconds, for percentiles below a microsecond.
+    /// Histogram in nanoseconds, for percentiles below a microsecond.
     pub nanos: Histogram,
 }
 
@@ -65,9 +65,9 @@ pub struct OperationLatency {
 pub struct SharedState {
     /// Set when every thread has to end.
     pub stop: AtomicBool,
-    /// Operations done, for the progress bar.
+    /// Number of finished operations, for the progress bar.
     pub done: AtomicU64,
-    /// Threads that are still at work, the one that runs beside them not counted.
+    /// Number of counting threads that still run, without the extra background thread.
     pub running: AtomicU64,
 }
 
@@ -80,13 +80,13 @@ pub struct ThreadStats<'a> {
     end: Duration,
     deadline: Option<Duration>,
     counts_limit: bool,
-    /// Operations done.
+    /// Number of finished operations.
     pub done: u64,
-    /// Bytes of keys and values they moved.
+    /// Bytes of keys and values that the operations read or wrote.
     pub bytes: u64,
-    /// Gets that found their key.
+    /// Number of gets that found their key.
     pub found: u64,
-    /// Gets.
+    /// Number of gets.
     pub lookup_count: u64,
     /// Text of the result line after the numbers.
     pub message: String,
@@ -112,7 +112,7 @@ struct IntervalReport {
 }
 
 impl<'a> ThreadStats<'a> {
-    /// Starts counting.
+    /// Starts to count, and starts the clock.
     pub fn start(
         settings: &Settings,
         clock: &'a dyn Clock,
@@ -161,7 +161,7 @@ impl<'a> ThreadStats<'a> {
         }
     }
 
-    /// Whether to go on, where the counts allow `limit` operations.
+    /// Whether the thread should continue, given that the counts allow `limit` operations.
     #[inline]
     pub fn wants_more(&self, limit: u64) -> bool {
         !self.over && (self.done < limit || !self.counts_limit)
@@ -234,24 +234,24 @@ impl<'a> ThreadStats<'a> {
         interval.last_done = self.done;
     }
 
-    /// Whether another thread failed, so that this one has to end.
+    /// Whether another thread failed, so that this thread must end.
     pub fn is_stopped(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether the threads that this one runs beside are at work.
+    /// Whether any counting thread still runs, beside this background thread.
     pub fn others_running(&self) -> bool {
         self.shared.running.load(Ordering::Relaxed) > 0
     }
 
-    /// Stops the clock.
+    /// Stops the thread's clock.
     pub fn stop(&mut self) {
         self.end = self.clock.now();
         self.shared.done.fetch_add(self.done - self.published, Ordering::Relaxed);
         self.published = self.done;
     }
 
-    /// Adds this thread to the result of all.
+    /// Adds this thread's counts to the totals of all threads.
     pub fn add_to(self, result: &mut BenchmarkTotals) {
         result.done += self.done;
         result.bytes += self.bytes;
@@ -279,19 +279,19 @@ impl<'a> ThreadStats<'a> {
 /// Counts of all threads of a benchmark.
 #[derive(Debug, Clone)]
 pub struct BenchmarkTotals {
-    /// Operations.
+    /// Number of operations.
     pub done: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
-    /// Gets that found their key.
+    /// Number of gets that found their key.
     pub found: u64,
-    /// Gets.
+    /// Number of gets.
     pub lookup_count: u64,
-    /// The sum of the threads' times.
+    /// Sum of the running times of all threads, in seconds.
     pub seconds: f64,
     /// Time at which the first thread started.
     pub start: Duration,
-    /// Time at which the last one ended.
+    /// Time at which the last thread ended.
     pub end: Duration,
     /// Text of the result line after the numbers.
     pub message: String,
@@ -316,27 +316,28 @@ impl Default for BenchmarkTotals {
 }
 
 impl BenchmarkTotals {
-    /// From the first start to the last end, in seconds; never zero, so that it can divide.
+    /// Seconds from the first thread's start to the last thread's end; never zero, so that rates
+    /// can divide by it.
     pub fn elapsed(&self) -> f64 {
         self.end.saturating_sub(self.start).as_secs_f64().max(1e-9)
     }
 
-    /// Operations, but at least 1: a benchmark that counts none is one operation.
+    /// Number of operations, at least 1: a benchmark that counts no operations is one operation.
     pub fn operations(&self) -> u64 {
         self.done.max(1)
     }
 
-    /// Microseconds of thread time for one operation.
+    /// Microseconds of one thread's time for an operation.
     pub fn micros_per_operation(&self) -> f64 {
         self.seconds * 1e6 / self.operations() as f64
     }
 
-    /// Operations in a second of wall time.
+    /// Operations of all threads per second of wall time.
     pub fn operations_per_second(&self) -> f64 {
         self.operations() as f64 / self.elapsed()
     }
 
-    /// MiB in a second of wall time, where bytes were counted.
+    /// MiB per second of wall time; `None` if no bytes were counted.
     pub fn megabytes_per_second(&self) -> Option<f64> {
         (self.bytes > 0).then(|| self.bytes as f64 / 1_048_576.0 / self.elapsed())
     }

@@ -1,6 +1,8 @@
-//! Benchmarks of LevelDB's and RocksDB's db_bench that Umbel does not have, and what to take.
+//! Benchmarks of LevelDB's and RocksDB's db_bench that Umbel does not have, and alternatives to
+//! them.
 
-/// Names, and why there is no such benchmark and what comes near, as the end of a sentence.
+/// Name of each unsupported benchmark, and the end of a sentence with the reason and the nearest
+/// alternative.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
     (
         &["snappycomp", "snappyuncomp"],
@@ -33,7 +35,7 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["compact0", "compact1"], "compacts one level; run compact, which compacts all levels"),
 ];
 
-/// Reason why there is no benchmark of this name, where another engine has one.
+/// Reason why Umbel has no benchmark of this name; `None` if no other engine has one either.
 pub fn reason(name: &str) -> Option<&'static str> {
     let known = UNSUPPORTED.iter().find(|(names, _)| names.contains(&name));
     known.map(|(_, reason)| *reason)

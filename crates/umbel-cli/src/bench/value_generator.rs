@@ -1,4 +1,5 @@
-//! Values with a given compression ratio: windows of one pool, so that a value costs nothing.
+//! Values with a given compression ratio: slices of one pool, so that generating a value costs no
+//! time.
 
 use std::sync::Arc;
 
@@ -7,15 +8,16 @@ use crate::bench::key_generator::Random;
 const POOL_BYTES_MIN: usize = 1 << 20;
 const FRAGMENT_BYTES: usize = 100;
 
-/// The bytes that values are cut from; threads share it.
+/// Bytes from which values are cut; all threads share the pool.
 #[derive(Debug, Clone)]
 pub struct ValuePool {
     bytes: Arc<[u8]>,
 }
 
 impl ValuePool {
-    /// At least 1 MiB (more than any compression window here) of pieces of 100 bytes, each of
-    /// which repeats random printable characters so that it compresses to `ratio`.
+    /// Creates a pool of at least 1 MiB, more than any compression window. The pool consists of
+    /// pieces of 100 bytes; each piece repeats random printable characters so that it compresses to
+    /// `ratio`.
     pub fn new(ratio: f64, value_size_max: usize) -> ValuePool {
         let mut random = Random::new(301);
         let unique = ((FRAGMENT_BYTES as f64 * ratio) as usize).clamp(1, FRAGMENT_BYTES);
@@ -31,14 +33,15 @@ impl ValuePool {
         ValuePool { bytes: bytes.into() }
     }
 
-    /// Values for one thread, beginning where other threads do not.
+    /// Returns the values for one thread, which begin at another place of the pool than those of
+    /// other threads.
     pub fn values(&self, thread: usize) -> ValueGenerator {
         let offset = thread.wrapping_mul(7919 * FRAGMENT_BYTES) % self.bytes.len();
         ValueGenerator { pool: self.clone(), offset }
     }
 }
 
-/// One thread's way through the pool.
+/// One thread's cursor over the pool.
 #[derive(Debug, Clone)]
 pub struct ValueGenerator {
     pool: ValuePool,
@@ -46,7 +49,8 @@ pub struct ValueGenerator {
 }
 
 impl ValueGenerator {
-    /// The next `len` bytes. REQUIRES: `len` is at most the pool's `value_size_max`.
+    /// Returns the next value of `len` bytes. REQUIRES: `len` is at most the pool's
+    /// `value_size_max`.
     #[inline]
     pub fn next(&mut self, len: usize) -> &[u8] {
         if self.offset + len > self.pool.bytes.len() {

@@ -1,5 +1,5 @@
-//! Runs one benchmark on its threads: all start together, a bar shows how far they are, the first
-//! error stops them all.
+//! Runs one benchmark on its threads: all threads start together, a bar shows their progress, and
+//! the first error stops all of them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Barrier, Condvar, Mutex};
@@ -23,11 +23,11 @@ use crate::text::numbers::grouped;
 /// Interval between updates of the progress bar.
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// Everything that threads need and that stays the same for all of them.
+/// State that all threads of a benchmark use and none changes.
 pub struct WorkerPool<'a> {
-    /// The flags.
+    /// Settings of the run.
     pub settings: &'a Settings,
-    /// The world.
+    /// Environment with clock and file system.
     pub env: &'a Env,
     /// The store.
     pub db: &'a Db,
@@ -35,14 +35,14 @@ pub struct WorkerPool<'a> {
     pub keyspace: &'a Keyspace,
     /// The values.
     pub pool: &'a ValuePool,
-    /// Seed of this run's first thread; the next ones count up from it.
+    /// Random seed of the first thread; each next thread's seed is one higher.
     pub seed: u64,
     /// Observer of the progress (the report file).
     pub on_progress: &'a mut dyn FnMut(u64),
 }
 
 impl WorkerPool<'_> {
-    /// Runs the step on its threads and adds up what they counted.
+    /// Runs the step on its threads and adds up their counts.
     pub fn run(&mut self, step: &BenchmarkStep) -> CommandResult<BenchmarkTotals> {
         let beside =
             matches!(step.kind, BenchmarkKind::ReadWhileWriting | BenchmarkKind::ReadWhileScanning);
@@ -122,7 +122,7 @@ impl WorkerPool<'_> {
     }
 }
 
-/// Whether more threads would only do the same thing again.
+/// Whether the benchmark runs on a single thread, because more threads would only repeat its work.
 fn is_single(work: BenchmarkKind) -> bool {
     matches!(
         work,
@@ -161,7 +161,7 @@ fn merge_totals(
     }
 }
 
-/// Says that a thread ended, also where it panicked.
+/// Reports the end of a thread, even if the thread panicked.
 struct CompletionGuard<'a> {
     shared: &'a SharedState,
     finished: &'a CompletionCounter,
@@ -181,7 +181,7 @@ impl Drop for CompletionGuard<'_> {
     }
 }
 
-/// Number of threads that ended.
+/// Counter of the threads that ended.
 #[derive(Default)]
 struct CompletionCounter {
     count: Mutex<usize>,
@@ -195,7 +195,7 @@ impl CompletionCounter {
         self.changed.notify_all();
     }
 
-    /// Waits until all ended, but no longer than `time`; whether all ended.
+    /// Waits until all threads have ended, at most for `time`. Returns whether all have ended.
     fn wait(&self, all: usize, time: Duration) -> bool {
         let count = self.count.lock().ignore_poison();
         let waited = self.changed.wait_timeout_while(count, time, |count| *count < all);

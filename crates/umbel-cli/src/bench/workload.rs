@@ -13,35 +13,35 @@ use crate::bench::result_lines::found_message;
 use crate::bench::thread_stats::{Operation, ThreadStats};
 use crate::bench::value_generator::ValueGenerator;
 
-/// Bytes that one checksum operation covers, and how many bytes the benchmark covers in all.
+/// Bytes that one checksum operation covers, and bytes that the benchmark covers in total.
 const CHECKSUM_BYTES: usize = 4096;
 const CHECKSUM_TOTAL: u64 = 500 << 20;
 
 /// Live elements of a queue.
 const QUEUE_ELEMENTS: u64 = 1000;
 
-/// One thread at work.
+/// Work of one thread on a benchmark.
 pub struct Worker<'a> {
-    /// Action.
+    /// Benchmark that the thread runs.
     pub step: &'a BenchmarkStep,
-    /// By which flags.
+    /// Settings of the run.
     pub settings: &'a Settings,
-    /// On which store.
+    /// Store that the thread uses.
     pub db: Db,
-    /// In which keyspace.
+    /// Keyspace that the thread uses.
     pub keyspace: Keyspace,
-    /// Whether it runs beside the threads that count (the writer of readwhilewriting).
+    /// Whether this thread runs beside the counting threads, like the writer of `readwhilewriting`.
     pub beside: bool,
-    /// Its random numbers.
+    /// Random numbers of the thread.
     pub random: Random,
-    /// Its values.
+    /// Values that the thread writes.
     pub values: ValueGenerator,
-    /// Its counts.
+    /// Counts of the thread.
     pub tally: ThreadStats<'a>,
 }
 
 impl Worker<'_> {
-    /// Runs until done, over or stopped.
+    /// Runs until the counts are reached, the time is over, or the thread is stopped.
     pub fn run(&mut self) -> Result<()> {
         match (self.step.kind, self.beside) {
             (BenchmarkKind::ReadWhileWriting, true) => self.write_in_background(),
@@ -130,8 +130,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Number of entries that the next batch gets, so that the last one does not go beyond the
-    /// limit.
+    /// Number of entries of the next batch; the last batch does not exceed the limit.
     fn batch_entries(&self, limit: u64) -> u64 {
         let left = limit.saturating_sub(self.tally.done);
         let size = self.step.batch_size as u64;

@@ -1,5 +1,5 @@
-//! `umbel append`: events from a file or a pipe into an event store, one line out as each is
-//! acknowledged.
+//! `umbel append`: appends events from a file or a pipe to an event store, and prints a line for
+//! each acknowledged event.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -21,11 +21,12 @@ use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
 use crate::text::numbers;
 
-/// Appends that are not acknowledged yet, at most.
+/// Maximum number of appends that are not acknowledged yet.
 const IN_FLIGHT_MAX: usize = 1024;
-/// A line takes at most this many bytes: two for each of an event, and what stands around them.
+/// Maximum bytes of an input line: two for each byte of the largest event, and the JSON around
+/// them.
 pub const LINE_BYTES_MAX: usize = 2 * limits::EVENT_BYTES_MAX + (64 << 10);
-/// Damaged lines that --skip-bad names one by one.
+/// Maximum number of damaged lines that `--skip-bad` names; the others are only counted.
 pub const REPORTED_BAD_LINES_MAX: u64 = 10;
 
 /// Appends the events of the input.
@@ -78,7 +79,7 @@ pub fn run(directory: Option<&Path>, args: &AppendArgs, limits: StoreLimits) -> 
     Ok(())
 }
 
-/// Waits for submitted appends in order and prints each.
+/// Waits for submitted appends in order, and prints each one once it is acknowledged.
 fn print_acknowledged(waiting: &Receiver<(PendingAppend, EventLine)>) -> CommandResult<()> {
     let mut output = Output::new();
     loop {
@@ -108,7 +109,7 @@ struct AppendRun<'a> {
     store: &'a Store,
     pending_appends: SyncSender<(PendingAppend, EventLine)>,
     skipped: u64,
-    /// The last line that was appended, where later ones were not, because no thread waits for
+    /// The last line that was appended, if later lines were not because no thread waits for
     /// acknowledgements any more.
     cut: Option<u64>,
     progress: Progress,
@@ -153,7 +154,7 @@ impl AppendRun<'_> {
         }
     }
 
-    /// Submits an event. `false` where no thread waits for acknowledgements any more.
+    /// Submits an event. Returns `false` if no thread waits for acknowledgements any more.
     fn append(&mut self, number: u64, line: EventLine) -> CommandResult<bool> {
         let events = [line.event()];
         let append =

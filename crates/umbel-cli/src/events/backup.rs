@@ -16,15 +16,15 @@ use crate::io::progress::{Progress, Unit};
 use crate::open_kv_store::{refuse_file, require_directory};
 use crate::text::numbers;
 
-/// Named damages; the rest is counted.
+/// Maximum number of damages that are named; the others are only counted.
 const REPORTED_DAMAGES_MAX: usize = 20;
 
-/// Whether there is a backup in the directory.
+/// Whether the directory holds a backup.
 pub fn is_backup(directory: &Path) -> bool {
     holds_backup(&Env::system(), directory).unwrap_or(false)
 }
 
-/// Does something while its progress is shown.
+/// Runs a backup, restore or verification while a progress bar shows its progress.
 fn with_progress<T>(
     name: &str,
     env: &Env,
@@ -80,7 +80,7 @@ pub fn run(
     output.flush()
 }
 
-/// Makes a store in the directory out of a backup.
+/// Restores a store from a backup into the directory.
 pub fn restore(
     directory: Option<&Path>,
     args: &RestoreArgs,
@@ -120,8 +120,8 @@ fn files_text(count: u64) -> String {
     }
 }
 
-/// Checks every byte of the backup in the directory. Each damage is said with file and offset, then
-/// the command fails.
+/// Checks every byte of the backup in the directory. Prints each damage with file and offset; the
+/// command then fails.
 pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
     let directory = require_directory(directory)?;
     let env = Env::system();

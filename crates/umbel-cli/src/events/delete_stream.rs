@@ -1,4 +1,4 @@
-//! `umbel delete --stream`: a stream deleted, to be created again or for good.
+//! `umbel delete --stream`: deletes a stream, or tombstones it for good.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::global_options::StoreLimits;
 pub struct DeleteRequest<'a> {
     /// The stream.
     pub stream: &'a str,
-    /// Expected revision.
+    /// Expected revision of the stream.
     pub expected: Option<&'a str>,
-    /// Whether for good.
+    /// Whether the stream is tombstoned, which deletes it for good.
     pub tombstone: bool,
-    /// Whether to return once it survives power loss.
+    /// Whether the command returns only once the delete survives power loss.
     pub sync: bool,
 }
 

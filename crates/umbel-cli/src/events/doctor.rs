@@ -1,4 +1,4 @@
-//! `umbel doctor`: whether a server can be used, as its clients see it from outside.
+//! `umbel doctor`: checks from a client's position whether a server can be used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::text::numbers::bytes;
 const METHODS_PATH: &str = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
 const APPEND_PATH: &str = "/event_store.client.streams.Streams/Append";
 const DELETE_PATH: &str = "/event_store.client.streams.Streams/Delete";
-/// The stream that `--write` appends to.
+/// Stream to which `umbel doctor --write` appends.
 const PROBE_STREAM: &str = "umbel-doctor";
 /// Number of pings, and the median latency above which the server counts as slow.
 const PINGS: usize = 20;
@@ -42,14 +42,14 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 /// A certificate that ends within this many days should be replaced.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
 
-/// State of a checked thing.
+/// State that a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FindingState {
     Fine,
-    /// It works, but an operator should look.
+    /// The checked function works, but the operator should examine it.
     Doubtful,
     Wrong,
-    /// It could not be checked.
+    /// The check could not be made.
     Unseen,
 }
 
@@ -166,7 +166,7 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     Ok(findings)
 }
 
-/// Checks that the server runs. An error means that no other check can work.
+/// Checks that the server runs. After an error, no other check can work.
 async fn check_alive(
     connection: &Connection,
 ) -> Result<(FindingState, String), (FindingState, String)> {
@@ -184,7 +184,7 @@ async fn check_alive(
     }
 }
 
-/// Whether the server that listens there encrypts, whatever its identity.
+/// Whether the server at this address uses TLS, regardless of its certificate.
 async fn speaks_tls(address: &ConnectionString) -> bool {
     let encryption = Some(TlsOptions { verifies: false, authorities: None, user: None });
     let address = ConnectionString { encryption, user: None, ..address.clone() };
@@ -218,7 +218,7 @@ fn millis(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-/// Finding for a page that was not returned.
+/// Returns the finding for an HTTP page that the server did not return.
 fn missing_page(status: CommandResult<StatusCode>) -> (FindingState, String) {
     match status {
         Ok(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
@@ -230,7 +230,7 @@ fn missing_page(status: CommandResult<StatusCode>) -> (FindingState, String) {
     }
 }
 
-/// Finding from the content of a page.
+/// Returns the finding from the content of an HTTP page.
 async fn page_state(
     connection: &Connection,
     path: &str,

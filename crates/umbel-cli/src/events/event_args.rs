@@ -23,7 +23,7 @@ pub struct AppendArgs {
     /// revision of the last event
     #[arg(long, value_name = "EXPECTED", default_value = "any", value_parser = parse_expected)]
     pub expected: ExpectedVersion,
-    /// Skip and count damaged lines instead of stopping at the first damaged line
+    /// Skip and count damaged lines instead of stopping at the first
     #[arg(long)]
     pub skip_bad: bool,
     /// Acknowledge an append after fsync
@@ -120,7 +120,7 @@ pub struct ScavengeArgs {
     /// Maximum I/O rate in MiB per second, reads and writes together [default: no limit]
     #[arg(long, value_name = "MiB/s", value_parser = integer_parser(1, 1 << 20))]
     pub throttle: Option<u64>,
-    /// Percentage of time in which the scavenge runs; it pauses for the remaining time
+    /// Share of time that the scavenge runs, in percent; it pauses for the remaining time
     #[arg(long, value_name = "PERCENT", default_value = "100",
         value_parser = integer_parser(1, 100))]
     pub busy: u64,

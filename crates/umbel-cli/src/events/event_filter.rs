@@ -1,4 +1,5 @@
-//! The flags that say which of all events pass, for a store and for a server.
+//! Converts the filter flags of `read --all` and `subscribe --all` to the filter of a store or of a
+//! server.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use umbel_proto::streams::read_req::Filter;
 use crate::events::event_args::FilterArgs;
 
 impl FilterArgs {
-    /// The filter for a store; an error where an expression is broken.
+    /// Returns the filter for a store; an error if a regular expression is invalid.
     pub fn to_store_filter(&self) -> Result<Option<Arc<EventFilter>>> {
         let filter = match self {
             FilterArgs { stream_regex: Some(expression), .. } => {
@@ -27,7 +28,7 @@ impl FilterArgs {
         filter.map(Some)
     }
 
-    /// The filter in the form that is sent to a server.
+    /// Returns the filter in the form that is sent to a server.
     pub fn to_server_filter(&self) -> Option<Filter> {
         match self {
             FilterArgs { stream_regex: Some(expression), .. } => {

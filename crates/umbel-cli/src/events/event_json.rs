@@ -1,7 +1,7 @@
-//! Events as JSON lines: `{"stream","type","data","metadata"?,"id"?,"expected"?}` going in, the
-//! same with revision, position and time coming out. What is no JSON stands in hex under
-//! `data_hex` and `metadata_hex`; what only says that it is JSON has `"json":true` beside it. What
-//! came out can go in again.
+//! Events as JSON lines: `{"stream","type","data","metadata"?,"id"?,"expected"?}` as input, and the
+//! same fields with revision, position and time as output. Data and metadata that are no JSON are
+//! in `data_hex` and `metadata_hex`. An event that is declared as JSON but whose data is not has
+//! `"json":true`. Output lines are valid input lines.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::events::event_args;
 use crate::events::timestamps;
 use crate::text::escaping;
 
-/// A line as it is written.
+/// Fields of an input line.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventInput {
@@ -33,21 +33,21 @@ struct EventInput {
     created: Option<Value>,
 }
 
-/// Defaults for fields that a line lacks.
+/// Defaults for fields that an input line lacks.
 #[derive(Debug)]
 pub struct LineDefaults<'a> {
-    /// Their stream.
+    /// Default stream of the events.
     pub stream: Option<&'a str>,
-    /// Their type.
+    /// Default type of the events.
     pub kind: Option<&'a str>,
-    /// Expected revision of their streams.
+    /// Default expected revision of the streams.
     pub expected: ExpectedVersion,
-    /// Whether there are flags for this.
+    /// Whether the command has flags for these defaults.
     pub has_flags: bool,
 }
 
 impl LineDefaults<'_> {
-    /// Lines that have to say everything.
+    /// No defaults: each line must have all required fields.
     pub const NONE: LineDefaults<'static> =
         LineDefaults { stream: None, kind: None, expected: ExpectedVersion::Any, has_flags: false };
 }
@@ -55,7 +55,7 @@ impl LineDefaults<'_> {
 /// An event to be appended.
 #[derive(Debug)]
 pub struct EventLine {
-    /// Its stream.
+    /// Stream of the event.
     pub stream: String,
     /// Expected revision of the stream.
     pub expected: ExpectedVersion,
@@ -130,7 +130,8 @@ impl EventLine {
         })
     }
 
-    /// The event as it was in another store; the error is the reason why it is invalid.
+    /// Returns the event as it was in another store; the error is the reason why the line is
+    /// invalid.
     pub fn imported(&self) -> Result<ImportedEvent<'_>, String> {
         if self.has_expected {
             return Err(
@@ -159,7 +160,7 @@ impl EventLine {
         Ok(ImportedEvent { stream: &self.stream, revision, created, event: self.event() })
     }
 
-    /// The event.
+    /// Returns the event to append.
     pub fn event(&self) -> NewEvent<'_> {
         NewEvent {
             id: self.id,
@@ -170,7 +171,7 @@ impl EventLine {
         }
     }
 
-    /// The line as it is acknowledged.
+    /// Returns the output line that acknowledges the append.
     pub fn acknowledgement(&self, revision: u64, position: u64) -> String {
         let event = self.event();
         EventOutput::new(&self.stream, &event, revision, position, None).to_line()
@@ -194,7 +195,7 @@ fn decode_bytes(
     }
 }
 
-/// A line as it is shown.
+/// Fields of an output line.
 #[derive(Debug, Serialize)]
 struct EventOutput<'a> {
     stream: &'a str,
@@ -217,7 +218,7 @@ struct EventOutput<'a> {
     created: Option<String>,
 }
 
-/// JSON that stands on one line, as it is written.
+/// Returns JSON text unchanged if it is on one line.
 fn raw_json(bytes: &[u8]) -> Option<&RawValue> {
     let is_one_line = !bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r'));
     let json: Option<&RawValue> = serde_json::from_slice(bytes).ok();
@@ -256,7 +257,7 @@ impl<'a> EventOutput<'a> {
     }
 }
 
-/// An event that was read, as a line.
+/// Returns the output line of an event that was read.
 pub fn recorded_json(event: &RecordedEvent) -> String {
     let new = NewEvent {
         id: event.id,

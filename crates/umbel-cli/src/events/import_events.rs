@@ -28,7 +28,7 @@ struct EventImport<'a> {
     import: Import,
     args: &'a ImportEventsArgs,
     skipped: u64,
-    /// Skipped internal events of the other server.
+    /// Number of skipped internal events of the other server.
     left_out: BTreeMap<InternalEventKind, u64>,
 }
 

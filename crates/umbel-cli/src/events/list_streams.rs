@@ -1,5 +1,5 @@
-//! `umbel streams`: the names of streams and what can be read of each, or categories and types with
-//! the number of their events.
+//! `umbel streams`: lists streams with their readable revisions, or categories or types with their
+//! numbers of events.
 
 use std::path::Path;
 

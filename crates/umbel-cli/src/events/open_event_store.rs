@@ -21,7 +21,7 @@ fn event_store_options(limits: StoreLimits, durability: Durability) -> StoreOpti
     StoreOptions { durability, ..limits.to_event_store() }
 }
 
-/// Opens the store for writing and creates it where the directory is missing or empty.
+/// Opens the store for writing and creates the store if the directory is missing or empty.
 pub fn open_or_create(
     directory: Option<&Path>,
     limits: StoreLimits,
@@ -30,7 +30,7 @@ pub fn open_or_create(
     open_or_create_with(directory, event_store_options(limits, durability))
 }
 
-/// The same with every option.
+/// Like [`open_or_create`], with all options of a store.
 pub fn open_or_create_with(
     directory: Option<&Path>,
     options: StoreOptions,
@@ -38,9 +38,9 @@ pub fn open_or_create_with(
     Ok(Store::open(named_directory(directory)?, options)?)
 }
 
-/// Opens a store that exists for reading only, beside a process that writes to it too. Where the
-/// index has to be written first, as where it is missing, the store is opened for writing. Where
-/// another process has it open, what keeps it from being read is reported, not that.
+/// Opens an existing store for reading only, which also works while another process writes to it.
+/// If the index must be written first, for example because it is missing, opens the store for
+/// writing. If another process has the store open then, returns the reason why it cannot be read.
 pub fn open_read_only(directory: Option<&Path>, limits: StoreLimits) -> CommandResult<Store> {
     let options = event_store_options(limits, Durability::Buffered);
     let directory = existing_directory(directory)?;
@@ -54,7 +54,7 @@ pub fn open_read_only(directory: Option<&Path>, limits: StoreLimits) -> CommandR
     }
 }
 
-/// The directory of a store that exists.
+/// Returns the directory of an existing event store.
 fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     let directory = named_directory(directory)?;
     if !is_event_store(directory) {
@@ -68,7 +68,7 @@ fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     Ok(directory)
 }
 
-/// Opens an existing store. If it was not closed, the open recovers it, which writes.
+/// Opens an existing store. If the store was not closed, the open recovers it, which writes files.
 pub fn open(
     directory: Option<&Path>,
     limits: StoreLimits,

@@ -1,4 +1,4 @@
-//! `umbel read`: the events of a stream, or all of them, as JSON lines.
+//! `umbel read`: prints the events of a stream, or all events, as JSON lines.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ fn not_found_error(store: &Store, what: &str, name: &str) -> CommandError {
     ))
 }
 
-/// The events of a source.
+/// Prints the events of a source.
 fn read(
     store: &Store,
     source: &Source,

@@ -13,7 +13,7 @@ use crate::io::output::{Output, note};
 use crate::open_kv_store::{refuse_file, require_directory};
 use crate::text::numbers;
 
-/// Lines of the report that are printed; the report file has all.
+/// Maximum number of report lines that are printed; the report file has all lines.
 const REPORTED_LINES_MAX: usize = 100;
 
 /// Repairs the event store in the directory, or reports what a repair would do. Returns an error if
@@ -65,7 +65,7 @@ pub fn run(
     }
 }
 
-/// The error that names what a repair could not save.
+/// Returns the error that names what a repair could not salvage.
 fn loss_error(directory: &Path, report: &RepairReport, is_dry: bool) -> CommandError {
     if report.chunks.is_empty() && report.is_resumed_loss {
         return CommandError::Damaged(format!(

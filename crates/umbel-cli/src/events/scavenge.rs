@@ -16,7 +16,7 @@ use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
 use crate::text::numbers;
 
-/// Interval between two looks at the progress.
+/// Interval between two updates of the shown progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Scavenges the store. A killed scavenge resumes at the next start.

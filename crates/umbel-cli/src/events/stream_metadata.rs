@@ -1,4 +1,4 @@
-//! `umbel metadata`: the metadata of a stream, shown or changed key by key.
+//! `umbel metadata`: prints the metadata of a stream, or changes single keys of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,15 +19,15 @@ use crate::io::output::Output;
 
 /// The type of events with metadata.
 const METADATA_TYPE: &str = "$metadata";
-/// Flags with a key of their own.
+/// Names of the retention keys that flags set.
 const MAX_COUNT: (&str, &str) = ("--max-count", "$maxCount");
 const MAX_AGE: (&str, &str) = ("--max-age", "$maxAge");
 const TRUNCATE_BEFORE: (&str, &str) = ("--truncate-before", "$tb");
 
-/// Metadata with its values as they are written.
+/// Metadata whose values are kept as they were written.
 type MetadataKeys = BTreeMap<String, Box<RawValue>>;
 
-/// The pairs of a JSON object as they are written; a key may come twice.
+/// Pairs of a JSON object in their written order and form; a key may occur twice.
 struct MetadataPairs(Vec<(String, Box<RawValue>)>);
 
 impl MetadataPairs {
@@ -112,7 +112,7 @@ fn text(keys: &MetadataKeys) -> String {
     serde_json::to_string(keys).unwrap_or_default()
 }
 
-/// The event that holds the metadata.
+/// Returns the newest event of the metadata stream.
 fn newest_metadata(store: &Store, stream: &str) -> CommandResult<Option<RecordedEvent>> {
     let name = metadata_stream(stream);
     Ok(store.read(&name, Revision::END, Direction::Backwards).next().transpose()?)
@@ -130,7 +130,7 @@ fn keys(stream: &str, newest: Option<&RecordedEvent>) -> CommandResult<MetadataK
 }
 
 impl MetadataChange {
-    /// Change that the flags describe, if any.
+    /// Returns the change that the flags describe, if any.
     fn read(args: &MetadataArgs) -> CommandResult<Option<MetadataChange>> {
         let mut set: MetadataKeys = match &args.set {
             Some(text) => serde_json::from_str::<MetadataPairs>(text)
@@ -167,7 +167,8 @@ impl MetadataChange {
         Ok(is_change.then_some(MetadataChange { set, clear }))
     }
 
-    /// Changes the metadata, unless another client does so meanwhile, and returns the result.
+    /// Changes the metadata and returns the result; an error if another client changes it
+    /// meanwhile.
     fn apply(self, store: &Store, stream: &str) -> CommandResult<MetadataKeys> {
         let newest = newest_metadata(store, stream)?;
         let mut changed = keys(stream, newest.as_ref())?;
@@ -198,7 +199,7 @@ impl MetadataChange {
     }
 }
 
-/// The key that is meant, which may be called as its flag is.
+/// Returns the metadata key for a name that may be the key or its flag.
 fn key_of(name: &str) -> String {
     let flags = [MAX_COUNT, MAX_AGE, TRUNCATE_BEFORE];
     let flag = flags.iter().find(|(flag, _)| flag.trim_start_matches('-') == name);

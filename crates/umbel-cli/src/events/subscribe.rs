@@ -1,7 +1,6 @@
 //! `umbel subscribe`: prints the events of a server as JSON lines.
 //!
-//! It follows a server, not a directory: one process has a store open at a time, so a followed
-//! directory could get no appends.
+//! The command subscribes to a server, not to a directory.
 
 use umbel_events::RecordedEvent;
 use umbel_proto::read_options::{at_position, filtered, of_all, of_stream, subscription};
@@ -15,10 +14,12 @@ use crate::events::event_args::SubscribeArgs;
 use crate::events::event_json;
 use crate::io::output::Output;
 
-/// Filtered events between two checkpoints of the server, which are ignored here.
+/// Number of filtered events between two checkpoints of the server; the command ignores
+/// checkpoints.
 const CHECKPOINT_INTERVAL: u32 = 10_000;
 
-/// Follows events until there is no more or the operator stops it.
+/// Prints events until the last existing one, if requested, or until the operator stops the
+/// command.
 pub fn run(args: &SubscribeArgs) -> CommandResult<()> {
     // Before the call to the server, which reports it only once it is reached.
     args.filter.to_store_filter()?;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Datelike, NaiveDateTime};
 
 const TICKS_PER_SECOND: u64 = 10_000_000;
 const NANOSECONDS_PER_TICK: u32 = 100;
-/// Length of a time to the second, without its `Z`.
+/// Length of a time with seconds as text, without the `Z`.
 const SECOND_LEN: usize = "1970-01-01T00:00:00".len();
 
 /// A time in units of 100 ns since 1970, as RFC 3339 writes it in UTC.
@@ -15,8 +15,8 @@ pub fn rfc3339(ticks: u64) -> String {
     format!("{:04}-{}.{fraction:07}Z", time.year(), time.format("%m-%dT%H:%M:%S"))
 }
 
-/// Reads what [`rfc3339`] writes, with up to seven digits after the second or none; `None` where
-/// it is no time in UTC since 1970.
+/// Parses a time in the format of [`rfc3339`], with up to seven digits after the second. `None` if
+/// the text is no time in UTC since 1970.
 pub fn parse(text: &str) -> Option<u64> {
     let time = text.strip_suffix('Z')?;
     let format =

@@ -1,4 +1,4 @@
-//! `umbel verify` of an event store: every event read and checked, and the index with it.
+//! `umbel verify` of an event store: reads and checks every event, and the index.
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use crate::io::output::Output;
 use crate::store_kind::{KV_DIRECTORY, is_event_store};
 use crate::text::numbers;
 
-/// Named damages; the rest is counted.
+/// Maximum number of damages that are named; the others are only counted.
 const REPORTED_DAMAGES_MAX: usize = 20;
 
-/// An error where opening the store would leave out what may have been appended.
+/// Returns an error if opening the store would drop bytes that may be appended events.
 ///
-/// What another process writes at this moment looks torn, but is not. It stores what stands before
-/// a record before the record. So what looked torn is whole at the second look, or it is torn.
+/// A record that another process is writing can look torn. That process writes the bytes before a
+/// record before the record itself. So bytes that still look torn at a second look are torn.
 fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
     let Some(directory) = directory.filter(|directory| is_event_store(directory)) else {
         return Ok(());
@@ -37,7 +37,7 @@ fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
     )))
 }
 
-/// Checks the store. Each damage is said with file and offset, then the command fails.
+/// Checks the store. Prints each damage with file and offset; the command then fails.
 pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
     let clock = Env::system().clock;
     let start = clock.now();

@@ -1,4 +1,4 @@
-//! `umbel filter bench`: every kind on this machine, rounds alternated, medians.
+//! `umbel filter bench`: benchmarks every kind of filter in alternating rounds, and prints medians.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::io::output::Output;
 use crate::io::progress::{Progress, Unit};
 use crate::text::numbers::grouped;
 
-/// Hashes that are probed in each round, at least.
+/// Minimum number of hashes that are probed in each round.
 const QUERIES: u64 = 2_000_000;
-/// Hashes that are probed at once.
+/// Number of hashes that are probed at once.
 const BATCH: usize = 1024;
 
 /// Times of one filter kind, in nanoseconds per key.
@@ -31,7 +31,7 @@ struct KindTimes {
     hit_batch: Vec<f64>,
 }
 
-/// One kind under measurement.
+/// One kind of filter that is benchmarked.
 struct Candidate {
     kind: FilterKindName,
     options: FilterOptions,
@@ -41,7 +41,7 @@ struct Candidate {
     times: KindTimes,
 }
 
-/// Builds and probes each kind, round by round.
+/// Builds and probes a filter of each kind, round by round.
 pub fn run(args: &BenchArgs, json: bool) -> CommandResult<()> {
     let kinds = if args.kind.is_empty() {
         FilterKindName::value_variants().to_vec()
@@ -89,7 +89,7 @@ pub fn run(args: &BenchArgs, json: bool) -> CommandResult<()> {
     report(args, &mut candidates, json)
 }
 
-/// A number that is as good as a hash, another one for each place.
+/// Returns a pseudo-random number for an index, which serves as the hash of a key.
 fn hash_of_number(at: u64) -> u64 {
     let mixed = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

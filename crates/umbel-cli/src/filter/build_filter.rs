@@ -1,4 +1,4 @@
-//! `umbel filter build`: a filter of the lines of a file.
+//! `umbel filter build`: builds a filter of the lines of a file.
 
 use serde_json::json;
 use umbel::Env;
@@ -16,7 +16,7 @@ use crate::filter::size_filter::rate_text;
 use crate::io::output::{Output, note};
 use crate::text::numbers::{bytes, grouped};
 
-/// The bits of a key where nothing is said.
+/// Bits per key if no flag sets them.
 const BITS_PER_KEY: f64 = 10.0;
 
 /// Reads the lines, builds the filter and prints its properties.
@@ -67,7 +67,8 @@ pub fn run(args: &BuildArgs, json: bool) -> CommandResult<()> {
     output.flush()
 }
 
-/// The requested hash; by default that of the store, or the only one of Parquet.
+/// Returns the requested hash; by default the hash of stores, or for Parquet the only one that its
+/// format allows.
 fn choose_hash(args: &BuildArgs) -> CommandResult<HashKind> {
     match (args.kind, args.hash) {
         (FilterKindName::Parquet, None | Some(HashKind::Xxh64)) if args.seed.is_none() => {
@@ -81,7 +82,7 @@ fn choose_hash(args: &BuildArgs) -> CommandResult<HashKind> {
     }
 }
 
-/// The filter as Parquet writes it.
+/// Builds a filter in the format of Apache Parquet.
 fn build_parquet(filter: &[u8]) -> CommandResult<Vec<u8>> {
     let refused = |error: &dyn std::fmt::Display| CommandError::usage(error.to_string());
     if filter.is_empty() {
@@ -129,8 +130,8 @@ impl BuiltFilter<'_> {
     }
 }
 
-/// Zeros for the hashes of other programs; for those that keep keys from being chosen, a seed that
-/// neither was chosen.
+/// Returns the default seed: random for keyed hashes, so that keys cannot be chosen to collide;
+/// zeros for hashes of other programs.
 fn default_seed(hash: HashKind) -> CommandResult<[u8; 16]> {
     let mut seed = [0; 16];
     if matches!(hash, HashKind::Keyed | HashKind::SipHash13) {

@@ -1,4 +1,4 @@
-//! `umbel filter check`: the lines that may be in a filter, as grep would print them.
+//! `umbel filter check`: prints the lines that may be in a filter, like `grep`.
 
 use crate::errors::{CommandError, CommandResult};
 use crate::filter::filter_args::CheckArgs;
@@ -7,7 +7,8 @@ use crate::filter::line_batches::LineBatches;
 use crate::io::input;
 use crate::io::output::Output;
 
-/// Probes the filter for every line; returns [`CommandError::NothingSelected`] if none is selected.
+/// Probes the filter for every line; returns [`CommandError::NothingSelected`] if no line is
+/// selected.
 pub fn run(args: &CheckArgs) -> CommandResult<()> {
     let filter = filter_file::read(&args.filter)?;
     let (hasher, view) = (filter.hasher, filter.view());

@@ -1,13 +1,14 @@
 //! A picture of a filter's fill for a terminal.
 
-/// Signs from empty to full.
+/// Characters for the fill of a slice, from empty to full.
 const FILL_CHARACTERS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// Signs in a line.
+/// Number of characters in a line.
 const COLUMNS: usize = 64;
-/// The most lines.
+/// Maximum number of lines.
 const ROWS: usize = 8;
 
-/// The share of ones in each slice of `bytes`, a sign for each slice, in lines of 64.
+/// Draws the share of one bits in each slice of `bytes`: one character for each slice, 64 in a
+/// line.
 pub fn draw(bytes: &[u8]) -> Vec<String> {
     let slices = bytes.len().min(COLUMNS * ROWS);
     let slice = |number: usize| {

@@ -1,4 +1,4 @@
-//! Filters in files: read whole, written whole or not at all.
+//! Files with filters, which are read as a whole, and written as a whole or not at all.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,30 +15,30 @@ use crate::text::escaping;
 
 /// Number of bytes that show whether a file is a filter.
 const MAGIC_READ_BYTES: u64 = 64;
-/// First byte of a Parquet filter: the first field of its header, a number of 32 bits.
+/// First bytes of a Parquet filter: the type of its header's first field, a number of 32 bits.
 const PARQUET_MAGIC: [u8; 1] = [0x15];
 
 /// Filter of a file, with its hasher.
 pub struct LoadedFilter {
     /// Hasher of keys.
     pub hasher: KeyHasher,
-    /// The seed of that; zeros where it has none.
+    /// Seed of the hasher; zeros if it has none.
     pub seed: [u8; 16],
-    /// Whether the file is as Apache Parquet writes it.
+    /// Whether the file has the format of Apache Parquet.
     pub is_parquet: bool,
     /// Length of the file.
     pub file_bytes: u64,
-    /// `None` for the filter of no keys.
+    /// The filter; `None` if it has no keys.
     filter: Option<Filter>,
 }
 
 impl LoadedFilter {
-    /// The filter, to be probed with hashes that the hasher makes.
+    /// Returns the filter, which is probed with hashes of the hasher.
     pub fn view(&self) -> FilterView<'_> {
         self.filter.as_ref().map_or(FilterView::MAYBE, Filter::view)
     }
 
-    /// The bytes after the filter's header.
+    /// Returns the bytes after the filter's header.
     pub fn payload(&self) -> &[u8] {
         let bytes = self.filter.as_ref().map(Filter::bytes).unwrap_or_default();
         bytes.get(umbel_filter::HEADER_BYTES..).unwrap_or_default()
@@ -77,8 +77,8 @@ pub fn read(path: &Path) -> CommandResult<LoadedFilter> {
     }
 }
 
-/// All bytes of a filter's file. Of another file, which may be long or endless, no more than its
-/// beginning.
+/// Reads all bytes of a filter's file. Reads only the beginning of any other file, which may be
+/// endless.
 fn read_filter_bytes(path: &Path) -> CommandResult<Vec<u8>> {
     if path.is_dir() {
         let sentence = format!("{} is a directory; name a filter file", path.display());
@@ -96,7 +96,7 @@ fn read_filter_bytes(path: &Path) -> CommandResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The failure for a file that is no filter at all.
+/// Returns the error for a file that is no filter.
 fn not_a_filter(path: &Path) -> CommandError {
     CommandError::usage(format!(
         "{} is neither a filter file of `umbel filter build` nor a filter of Apache Parquet",
@@ -104,7 +104,8 @@ fn not_a_filter(path: &Path) -> CommandError {
     ))
 }
 
-/// A filter as Parquet writes it. It has no checksum: what has its header and its length is one.
+/// Decodes a filter in the format of Apache Parquet. The format has no checksum: bytes with a valid
+/// header and the length that it states are accepted.
 fn load_parquet(path: &Path, bytes: &[u8]) -> CommandResult<LoadedFilter> {
     let name = path.display();
     let foreign = || not_a_filter(path);
@@ -130,15 +131,15 @@ pub struct OutputFile {
     path: PathBuf,
     /// Metadata of the regular file that is replaced.
     replaced: Option<fs::Metadata>,
-    /// Whether it is no plain file but a pipe, a terminal or a device.
+    /// Whether the output is a pipe, a terminal or a device instead of a regular file.
     pub is_stream: bool,
 }
 
 impl OutputFile {
-    /// The file of that name, or where a link of that name leads.
+    /// Returns the output file with this name, or the target of a symbolic link with this name.
     ///
     /// # Errors
-    /// Where it is a directory, or `input`, which it would replace.
+    /// The output is a directory, or is `input`, which it would replace.
     pub fn resolve(path: &Path, input: Option<&Path>) -> CommandResult<OutputFile> {
         let name = path.display();
         if path.is_dir() {
@@ -163,8 +164,8 @@ impl OutputFile {
         Ok(OutputFile { path: target, replaced: metadata, is_stream })
     }
 
-    /// Writes `bytes` beside the file, syncs them and puts them in its place; its permissions stay.
-    /// A pipe or a device is written as it is.
+    /// Writes `bytes` to a temporary file, syncs it and renames it over the output file, whose
+    /// permissions stay. A pipe or a device is written directly.
     pub fn write(&self, bytes: &[u8]) -> CommandResult<()> {
         let failed = |error: io::Error| CommandError::system("write", &self.path, &error);
         if self.is_stream {
@@ -189,7 +190,7 @@ impl OutputFile {
         })
     }
 
-    /// A name in the same directory that no other process uses or can foresee.
+    /// Returns a path in the same directory that no other process uses or can predict.
     fn temporary_path(&self) -> CommandResult<PathBuf> {
         if self.path.file_name().is_none() {
             return Err(CommandError::usage(format!(

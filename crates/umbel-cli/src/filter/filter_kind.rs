@@ -36,7 +36,7 @@ impl FilterKindName {
         }
     }
 
-    /// The name on the command line.
+    /// Returns the name of the kind on the command line.
     pub fn name(self) -> &'static str {
         match self {
             FilterKindName::Bloom => "bloom",

@@ -1,4 +1,4 @@
-//! `umbel filter inspect`: what a filter is, and how full.
+//! `umbel filter inspect`: prints the properties and the fill of a filter.
 
 use serde_json::json;
 use umbel_filter::FilterKind;

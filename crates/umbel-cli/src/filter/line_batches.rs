@@ -1,4 +1,4 @@
-//! The lines of a file or a pipe, many at a time.
+//! [`LineBatches`]: reads the lines of a file or a pipe, many at a time.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -6,34 +6,35 @@ use std::path::Path;
 use crate::errors::{CommandError, CommandResult};
 use crate::io::input;
 
-/// Lines of a batch: enough that the cache misses of probes overlap.
+/// Number of lines of a batch, enough that the cache misses of their probes overlap.
 const BATCH_LINES: usize = 1024;
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 1 << 20;
 /// Bytes of one read.
 const READ_BYTES: usize = 256 << 10;
-/// The longest line that is taken.
+/// Maximum length of a line.
 const LINE_BYTES_MAX: u64 = 1 << 30;
 
-/// Reads lines; a line ends with a line feed, which is not part of it, or with the input.
+/// Reads lines in batches. A line ends with a line feed, which is not part of the line, or at the
+/// end of the input.
 pub struct LineBatches {
     input: BufReader<Box<dyn Read>>,
     name: String,
-    /// The bytes of the lines that were read last, with their ends.
+    /// Bytes of the current batch of lines, with their line feeds.
     bytes: Vec<u8>,
-    /// End of each line in `bytes`, its line feed included.
+    /// End offset of each line in `bytes`, including its line feed.
     ends: Vec<usize>,
 }
 
 impl LineBatches {
-    /// The lines of the file of that name; of standard input for none or `-`.
+    /// Opens the file with this name, or standard input for no name or `-`.
     pub fn open(file: Option<&Path>) -> CommandResult<LineBatches> {
         let (name, input, _) = input::open(file)?;
         let input = BufReader::with_capacity(READ_BYTES, input);
         Ok(LineBatches { input, name, bytes: Vec::new(), ends: Vec::new() })
     }
 
-    /// Reads some more lines in place of the last ones; false at the end of the input.
+    /// Replaces the current batch by the next lines; returns `false` at the end of the input.
     pub fn read(&mut self) -> CommandResult<bool> {
         self.bytes.clear();
         self.ends.clear();
@@ -61,18 +62,18 @@ impl LineBatches {
         Ok(!self.ends.is_empty())
     }
 
-    /// The lines that were read last, without their ends.
+    /// Returns the lines of the current batch, without their line feeds.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.raw().map(|line| line.strip_suffix(b"\n").unwrap_or(line))
     }
 
-    /// The lines that were read last, as they stood there.
+    /// Returns the lines of the current batch, with their line feeds.
     pub fn raw(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
     }
 
-    /// Whether any of the lines that were read last ends with a carriage return.
+    /// Whether any line of the current batch ends with a carriage return.
     pub fn has_carriage_return(&self) -> bool {
         self.iter().any(|line| line.last() == Some(&b'\r'))
     }

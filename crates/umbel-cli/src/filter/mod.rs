@@ -1,4 +1,4 @@
-//! `umbel filter`: filters by themselves, without a store.
+//! `umbel filter`: commands for filters in files, without a store.
 
 mod bench_filters;
 mod build_filter;
@@ -15,7 +15,7 @@ pub use filter_args::FilterCommand;
 
 use crate::errors::CommandResult;
 
-/// Runs the command.
+/// Runs a command of `umbel filter`.
 pub fn run(command: &FilterCommand, json: bool) -> CommandResult<()> {
     match command {
         FilterCommand::Size(args) => size_filter::run(args, json),

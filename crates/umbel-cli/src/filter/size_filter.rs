@@ -1,4 +1,5 @@
-//! `umbel filter size`: from two of keys, rate and memory the third, for every kind.
+//! `umbel filter size`: computes number of keys, false-positive rate or memory from the other two,
+//! for every kind.
 
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -10,14 +11,14 @@ use crate::filter::filter_kind::FilterKindName;
 use crate::io::output::Output;
 use crate::text::numbers::{bytes, grouped, percent};
 
-/// Bytes of a filter besides its bits.
+/// Bytes of a filter's header.
 const HEADER_BYTES: u64 = umbel_filter::HEADER_BYTES as u64;
-/// Maximum that rounding up to a whole cache line adds.
+/// Maximum number of bytes that rounding up to a whole cache line adds.
 const LINE_BYTES: u64 = 64;
-/// The most keys that are looked for.
+/// Maximum number of keys that the command computes.
 const KEYS_MAX: u64 = 1 << 40;
 
-/// Two of the three, of which the third follows.
+/// Two of number of keys, rate and memory, from which the third is computed.
 #[derive(Debug, Clone, Copy)]
 enum SizeRequest {
     Memory { keys: u64, rate: f64 },
@@ -25,14 +26,15 @@ enum SizeRequest {
     Keys { rate: f64, bytes: u64 },
 }
 
-/// A kind's answer.
+/// Result for one kind of filter.
 struct KindSize {
     kind: FilterKindName,
     keys: u64,
     plan: FilterPlan,
 }
 
-/// Writes a row for each kind, the smallest or the most exact first where that differs.
+/// Prints a row for each kind, sorted by memory or by false-positive rate if the kinds differ in
+/// it.
 pub fn run(args: &SizeArgs, json: bool) -> CommandResult<()> {
     let request = parse_request(args)?;
     let mut output = Output::new();
@@ -131,7 +133,7 @@ fn kind_size(kind: FilterKindName, request: SizeRequest) -> Result<KindSize, Str
     }
 }
 
-/// The most keys that fit; `None` where none do.
+/// Maximum number of keys that fit; `None` if no key fits.
 fn keys_max(fits: impl Fn(u64) -> bool) -> Option<u64> {
     if !fits(1) {
         return None;
@@ -165,7 +167,7 @@ fn text(row: &KindSize) -> String {
     )
 }
 
-/// A rate in percent, and where that says nothing as one in N.
+/// Formats a rate in percent, or as one in N if the percentage would be too small to read.
 pub fn rate_text(rate: f64) -> String {
     match rate {
         rate if rate >= 1e-4 => percent(rate),

@@ -1,12 +1,12 @@
 //! Turns the signal SIGXFSZ into an error that can be reported.
 //!
-//! Where a file grows over `ulimit -f` the system first sends this signal, which ends a process on
-//! the spot; one that handles it gets the error "File too large" from the write instead.
+//! If a file grows over `ulimit -f`, the system sends this signal, which ends a process that does
+//! not handle it. A process that handles it gets the error "File too large" from the write.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Handles the signal by noting it in a place that no code reads.
+/// Handles the signal with a handler that only sets a flag, which no code reads.
 pub fn ignore() {
     // Where the system refuses, everything stays as it is.
     let _ =

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use crate::errors::{CommandError, CommandResult};
 
-/// Opens the file, or standard input for none or `-`. Returns its name, reader and length, if
-/// known.
+/// Opens the file, or standard input for no name or `-`. Returns the input's name, its reader and,
+/// if known, its length.
 pub fn open(file: Option<&Path>) -> CommandResult<(String, Box<dyn Read>, Option<u64>)> {
     let path = match file {
         Some(path) if path != Path::new("-") => path,
@@ -37,7 +37,7 @@ pub struct CountingReader {
 }
 
 impl CountingReader {
-    /// Returns the reader and its count of bytes.
+    /// Creates the reader and returns it with its count of bytes.
     pub fn new(input: Box<dyn Read>) -> (CountingReader, Rc<Cell<u64>>) {
         let consumed = Rc::new(Cell::new(0));
         (CountingReader { input, consumed: Rc::clone(&consumed) }, consumed)

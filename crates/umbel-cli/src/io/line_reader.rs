@@ -1,4 +1,4 @@
-//! Lines of arbitrary bytes, with a bound on what one line may take in memory.
+//! [`LineReader`]: reads lines of arbitrary bytes, with a bound on the memory for one line.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -7,7 +7,7 @@ pub struct LineReader<R> {
     input: BufReader<R>,
     limit: usize,
     count: u64,
-    /// Whether the rest of a line that was too long is still to be passed over.
+    /// Whether the remaining bytes of a line that was too long must still be skipped.
     skips_rest: bool,
     /// The line read last, without its line break.
     line: Vec<u8>,
@@ -16,14 +16,14 @@ pub struct LineReader<R> {
 /// Outcome of reading a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadLine {
-    /// It is whole.
+    /// The line is complete.
     Whole,
-    /// It has more bytes than the limit; they are passed over.
+    /// The line has more bytes than the limit; its remaining bytes are skipped.
     TooLong,
 }
 
 impl<R: Read> LineReader<R> {
-    /// Lines of at most `limit` bytes.
+    /// Creates a reader of lines of at most `limit` bytes.
     pub fn new(input: R, limit: usize) -> LineReader<R> {
         let input = BufReader::with_capacity(256 << 10, input);
         LineReader { input, limit, count: 0, skips_rest: false, line: Vec::new() }
@@ -68,7 +68,7 @@ impl<R: Read> LineReader<R> {
         &self.line
     }
 
-    /// Its number, from 1: how many lines were read.
+    /// Number of the line read last, from 1; equal to the count of read lines.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -1,4 +1,4 @@
-//! Standard output: buffered, and quiet where its reader went away.
+//! [`Output`]: buffered standard output; a closed reader is not reported as an error.
 
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -25,7 +25,7 @@ impl Output {
         self.terminal
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> CommandResult<()> {
         self.writer.write_all(bytes).map_err(|error| CommandError::output(&error))
     }
@@ -41,14 +41,14 @@ impl Output {
         self.line(&value.to_string())
     }
 
-    /// Hands everything to the operating system. A command calls it last: an error that only
-    /// shows here is an error too.
+    /// Passes all buffered bytes to the operating system. A command calls this last, since an error
+    /// may occur only here.
     pub fn flush(&mut self) -> CommandResult<()> {
         self.writer.flush().map_err(|error| CommandError::output(&error))
     }
 }
 
-/// Writes a line for people to standard error. A closed standard error is no reason to stop.
+/// Writes a line for people to standard error. Ignores errors, such as a closed standard error.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }

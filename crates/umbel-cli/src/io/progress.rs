@@ -1,5 +1,5 @@
-//! Progress of long work, on standard error: a bar on a terminal, a plain line every few seconds
-//! in a pipe, nothing for work that is done sooner.
+//! [`Progress`]: progress of long work on standard error. A terminal shows a bar; a pipe gets a
+//! line every few seconds. Work that ends sooner prints nothing.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::io::output::note;
 /// Time between two plain lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Unit of the count.
+/// Unit of the progress count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Bytes of input.
@@ -22,7 +22,7 @@ pub enum Unit {
     Operations,
 }
 
-/// One piece of long work.
+/// Progress of one long task.
 pub struct Progress {
     name: String,
     unit: Unit,
@@ -34,7 +34,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Work called `name` that is done at `total`, where that is known.
+    /// Starts the progress of a task called `name` that ends at `total` units, if the total is
+    /// known.
     pub fn new(name: &str, unit: Unit, total: Option<u64>, clock: &Arc<dyn Clock>) -> Progress {
         let started = clock.now();
         let bar = io::stderr().is_terminal().then(|| progress_bar(name, unit, total));
@@ -49,12 +50,12 @@ impl Progress {
         }
     }
 
-    /// Time since the work began.
+    /// Time since the task began.
     pub fn elapsed(&self) -> Duration {
         self.clock.now().saturating_sub(self.started)
     }
 
-    /// Sets the work done, with a message that is built only when it is shown.
+    /// Sets the number of finished units, with a message that is built only when it is shown.
     pub fn set(&mut self, done: u64, message: impl FnOnce() -> String) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -85,7 +86,7 @@ impl Progress {
         format!("... {}:{share} {done} in {seconds} s{message}", self.name)
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

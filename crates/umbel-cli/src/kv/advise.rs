@@ -1,4 +1,4 @@
-//! `umbel advise`: prints which filters are in memory, why, and the effect of other memory.
+//! `umbel advise`: prints which filters are in memory, why, and the effect of more or less memory.
 
 use serde_json::{Value, json};
 use umbel::{FilterAdvice, LevelAdvice};
@@ -12,7 +12,7 @@ use crate::text::numbers;
 /// Minimum share of misses among gets for the advice to add an existence filter.
 const MISS_SHARE_MIN: f64 = 0.05;
 
-/// Writes the advice for every keyspace.
+/// Prints the advice for every keyspace.
 pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
     let db = store.open_read_only()?;
     let all = db.advice();

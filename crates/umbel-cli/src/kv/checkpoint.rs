@@ -1,4 +1,5 @@
-//! `umbel checkpoint`: a consistent copy, by hard links where they can be had.
+//! `umbel checkpoint`: makes a consistent copy of a store, by hard links if the file system allows
+//! them.
 
 use serde_json::json;
 use umbel::Durability;
@@ -8,7 +9,7 @@ use crate::errors::CommandResult;
 use crate::io::output::Output;
 use crate::open_kv_store::StoreLocation;
 
-/// Copies the store into a directory that does not exist yet.
+/// Creates the checkpoint in a directory that does not exist yet.
 pub fn run(store: &StoreLocation, args: &CheckpointArgs, json: bool) -> CommandResult<()> {
     let db = store.open_existing(Durability::Buffered)?;
     let report = db.checkpoint(&args.target)?;

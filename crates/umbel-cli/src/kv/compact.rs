@@ -1,4 +1,4 @@
-//! `umbel compact`: a keyspace rewritten.
+//! `umbel compact`: compacts a keyspace.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ use crate::open_kv_store::{StoreLocation, existing_keyspace};
 use crate::text::escaping;
 use crate::text::numbers;
 
-/// Compacts the range and prints the sizes before and after.
+/// Compacts the range and prints the keyspace's sizes before and after.
 pub fn run(store: &StoreLocation, args: &CompactArgs, json: bool) -> CommandResult<()> {
     let read = |name: &str, text: &Option<OsString>| match text {
         Some(text) => escaping::parse_argument(name, text, args.hex).map(Some),

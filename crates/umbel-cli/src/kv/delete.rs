@@ -1,4 +1,4 @@
-//! `umbel delete`: one key removed.
+//! `umbel delete`: deletes one key.
 
 use umbel::Durability;
 

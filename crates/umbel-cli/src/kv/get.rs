@@ -1,4 +1,4 @@
-//! `umbel get`: one value on standard output.
+//! `umbel get`: prints the value of one key to standard output.
 
 use serde_json::{Map, Value, json};
 
@@ -31,7 +31,7 @@ pub fn run(store: &StoreLocation, args: &GetArgs, json: bool) -> CommandResult<(
     )))
 }
 
-/// A pipe gets the value's very bytes; a terminal gets nothing that could steer it.
+/// Writes the value: unchanged to a pipe, and with escaped control characters to a terminal.
 fn write_text(output: &mut Output, value: &[u8], args: &GetArgs) -> CommandResult<()> {
     let style = ByteFormat::from_flags(args.hex, args.raw || !output.is_terminal());
     let mut line = Vec::with_capacity(value.len() + 1);

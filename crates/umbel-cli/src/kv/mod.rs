@@ -1,4 +1,4 @@
-//! One module per command; each `run` does the whole of it.
+//! Commands for key-value stores, one module each, whose `run` executes the command.
 
 pub mod advise;
 pub mod checkpoint;

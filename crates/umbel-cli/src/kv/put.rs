@@ -1,4 +1,4 @@
-//! `umbel put`: one value stored.
+//! `umbel put`: stores one value.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use crate::errors::{CommandError, CommandResult};
 use crate::open_kv_store::{StoreLocation, open_or_create_keyspace};
 use crate::text::escaping;
 
-/// Stores the value; creates store and keyspace where they are missing.
+/// Stores the value; creates the store and the keyspace if they are missing.
 pub fn run(store: &StoreLocation, args: &PutArgs) -> CommandResult<()> {
     let key = escaping::parse_argument("key", &args.key, args.hex)?;
     let value = match (&args.value, &args.file) {
@@ -32,7 +32,8 @@ pub fn run(store: &StoreLocation, args: &PutArgs) -> CommandResult<()> {
     Ok(db.close()?)
 }
 
-/// Reads one byte more than a value may have, so that a larger file is refused and not cut.
+/// Reads at most one byte more than a value may have, so that a larger file is refused and not
+/// truncated.
 fn read_value(file: &Path) -> CommandResult<Vec<u8>> {
     let limit = VALUE_BYTES_MAX as u64 + 1;
     let mut value = Vec::new();

@@ -1,4 +1,4 @@
-//! `umbel scan`: keys and values in order.
+//! `umbel scan`: prints keys and values in order.
 
 use std::ops::Bound;
 
@@ -12,7 +12,7 @@ use crate::text::escaping::{self, ByteFormat};
 
 type ScanBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Writes every entry within the bounds.
+/// Prints every entry within the bounds.
 pub fn run(store: &StoreLocation, args: &ScanArgs, json: bool) -> CommandResult<()> {
     let Some(bounds) = bounds(args)? else { return Ok(()) };
     let db = store.open_read_only()?;
@@ -57,7 +57,7 @@ fn to_json(key: &[u8], value: Option<&[u8]>, hex: bool) -> Value {
     Value::Object(object)
 }
 
-/// Intersection of --prefix, --from and --to; `None` if it is empty.
+/// Intersection of --prefix, --from and --to; `None` if the intersection is empty.
 fn bounds(args: &ScanArgs) -> CommandResult<Option<ScanBounds>> {
     let read = |name: &str, text: &Option<std::ffi::OsString>| match text {
         Some(text) => escaping::parse_argument(name, text, args.hex).map(Some),
@@ -87,7 +87,7 @@ fn bounds(args: &ScanArgs) -> CommandResult<Option<ScanBounds>> {
     Ok(Some((start, end)))
 }
 
-/// The least key greater than every key with this prefix; `None` where there is no such key.
+/// Returns the lowest key above every key with this prefix; `None` if no such key exists.
 fn prefix_successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut end = prefix[..=kept].to_vec();

@@ -1,11 +1,11 @@
-//! `umbel stats`: what the store did and holds.
+//! `umbel stats`: prints the statistics of a store.
 
 use crate::errors::CommandResult;
 use crate::io::output::Output;
 use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
 
-/// Writes the statistics.
+/// Prints the statistics.
 pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
     let db = store.open_read_only()?;
     let stats = db.stats();

@@ -1,4 +1,4 @@
-//! `umbel verify`: every byte read and checked.
+//! `umbel verify`: reads and checks every byte of a store.
 
 use umbel::Env;
 
@@ -8,10 +8,10 @@ use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
 use crate::text::numbers;
 
-/// Named damages; the rest is counted.
+/// Maximum number of damages that are named; the others are only counted.
 const REPORTED_DAMAGES_MAX: usize = 20;
 
-/// Checks the store. Each damage is said with file and offset, then the command fails.
+/// Checks the store. Prints each damage with file and offset; the command then fails.
 pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
     let clock = Env::system().clock;
     let start = clock.now();

@@ -1,4 +1,4 @@
-//! Keys and values as text: escapes, hex, JSON; and back.
+//! Converts keys and values to text with escapes, hex or JSON, and back.
 //!
 //! INVARIANT: an escaped text has no tab, no line break and no control character, so that one
 //! entry is one line and the first tab ends the key.
@@ -14,14 +14,14 @@ use crate::errors::{CommandError, CommandResult};
 pub enum ByteFormat {
     /// Printable UTF-8 stays; `\`, control characters and other bytes become `\\ \t \n \r \xNN`.
     Escaped,
-    /// Two lower-case digits for each byte.
+    /// Hex, two lower-case digits for each byte.
     Hex,
-    /// The bytes themselves.
+    /// The bytes unchanged.
     Raw,
 }
 
 impl ByteFormat {
-    /// Format of the two flags.
+    /// Returns the format that the flags `--hex` and `--raw` select.
     pub fn from_flags(hex: bool, raw: bool) -> ByteFormat {
         match (hex, raw) {
             (true, _) => ByteFormat::Hex,
@@ -30,7 +30,7 @@ impl ByteFormat {
         }
     }
 
-    /// Appends `bytes` in this style.
+    /// Appends `bytes` in this format to `out`.
     pub fn write(self, bytes: &[u8], out: &mut Vec<u8>) {
         match self {
             ByteFormat::Raw => out.extend_from_slice(bytes),
@@ -40,7 +40,7 @@ impl ByteFormat {
     }
 }
 
-/// `bytes` with escapes, for a message.
+/// Returns `bytes` with escapes, for a message.
 pub fn escaped(bytes: &[u8]) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     escape(bytes, &mut out);
@@ -76,13 +76,13 @@ fn escape_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Two lower-case digits for each byte.
+/// Returns the bytes as hex, two lower-case digits each.
 pub fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes that a hex text stands for; the error is the rest of a sentence about the text.
+/// Decodes hex; the error is the end of a sentence about the text.
 pub fn parse_hex(text: &[u8]) -> Result<Vec<u8>, String> {
     if !text.len().is_multiple_of(2) {
         return Err(format!("has {} hex digits, which is not an even number", text.len()));
@@ -96,7 +96,7 @@ pub fn parse_hex(text: &[u8]) -> Result<Vec<u8>, String> {
         .collect()
 }
 
-/// A key or value given as an argument: its bytes as they are, or as hex.
+/// Decodes a key or value given as an argument: as its bytes, or as hex.
 pub fn parse_argument(name: &str, text: &OsStr, is_hex: bool) -> CommandResult<Vec<u8>> {
     let bytes = text.as_encoded_bytes();
     if !is_hex {
@@ -106,7 +106,8 @@ pub fn parse_argument(name: &str, text: &OsStr, is_hex: bool) -> CommandResult<V
         .map_err(|reason| CommandError::usage(format!("the {name} {reason}; see --hex")))
 }
 
-/// Adds `name` if the bytes are UTF-8 and `is_hex` is false, else `name_hex`.
+/// Adds the bytes to a JSON object: as `name` if they are UTF-8 and `is_hex` is false, otherwise as
+/// `name_hex`.
 pub fn json_field(object: &mut Map<String, Value>, name: &str, bytes: &[u8], is_hex: bool) {
     match std::str::from_utf8(bytes) {
         Ok(text) if !is_hex => object.insert(name.to_string(), json!(text)),

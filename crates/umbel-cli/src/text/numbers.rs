@@ -1,9 +1,10 @@
-//! Numbers as people write them: `1_000_000`, `10M`, `64MiB` are read; `1,234,567` and `1.5 MiB`
-//! are written. Units are the same in both directions: `MB` is 10^6 bytes, `MiB` 2^20.
+//! Parses numbers such as `1_000_000`, `10M` and `64MiB`, and formats numbers like `1,234,567` and
+//! `1.5 MiB`. Parsing and formatting use the same units: `MB` is 10^6 bytes, `MiB` is 2^20.
 
-/// Reads whole numbers of this range. They may have `_` between digits and a suffix: `k`, `M`, `G`,
-/// `T` are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` after them changes
-/// nothing. An error that begins with `must` is about the range, others are about the writing.
+/// Returns a parser of whole numbers in this range, which may have `_` between digits. The suffixes
+/// `k`, `M`, `G`, `T` are powers of 1000, `Ki`, `Mi`, `Gi`, `Ti` powers of 1024; a `B` after a
+/// suffix changes nothing. An error that begins with `must` is about the range; other errors are
+/// about the format.
 pub fn integer_parser(
     min: u64,
     max: u64,
@@ -60,13 +61,13 @@ fn unit_factor(suffix: &str) -> Option<u64> {
     })
 }
 
-/// Parses a number with a suffix, or a negative one: db_bench uses -1 for "not set".
+/// Parses a number with a suffix, or a negative number: db_bench uses -1 for "not set".
 pub fn parse_signed(text: &str) -> Result<i64, String> {
     let number = parse_saturating(text)?;
     i64::try_from(number).map_err(|_| format!("must be {} to {}", i64::MIN, i64::MAX))
 }
 
-/// Reads a share of a whole: 0 to 1.
+/// Parses a fraction from 0 to 1.
 pub fn parse_fraction(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
@@ -75,7 +76,7 @@ pub fn parse_fraction(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads a switch as gflags does: `1 true yes on` and `0 false no off`.
+/// Parses a switch like gflags: `1`, `true`, `yes`, `on` or `0`, `false`, `no`, `off`.
 pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" | "t" | "y" => Ok(true),
@@ -84,7 +85,7 @@ pub fn parse_switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -97,7 +98,8 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Bytes in the largest binary unit that keeps a digit before the point: `12.3 MiB`.
+/// Formats bytes in the largest binary unit that keeps a nonzero digit before the point:
+/// `12.3 MiB`.
 pub fn bytes(number: u64) -> String {
     let mut value = number as f64;
     for unit in ["B", "KiB", "MiB", "GiB", "TiB"] {
@@ -109,7 +111,7 @@ pub fn bytes(number: u64) -> String {
     String::new()
 }
 
-/// A part of a whole in percent with as many digits as small parts need: `99.1 %`, `0.83 %`.
+/// Formats a part of a whole in percent, with more digits for small parts: `99.1 %`, `0.83 %`.
 pub fn percent(part: f64) -> String {
     let percent = part * 100.0;
     if percent != 0.0 && percent.abs() < 10.0 {

@@ -2,7 +2,7 @@
 
 use strsim::damerau_levenshtein;
 
-/// The name nearest to `written`, if at most a third of its letters differ.
+/// Returns the name nearest to `written`, if at most a third of its letters differ.
 pub fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let apart = names.map(|name| (damerau_levenshtein(written, name), name));
     let (differing, name) = apart.min()?;

@@ -11,7 +11,7 @@ use umbel_base::checksum::checksum;
 
 use super::test_binary::{Fixture, Run, file_of, wait_until};
 
-/// Every command that needs a store that exists.
+/// Every command that needs an existing store.
 const NEED_A_STORE: [&[&str]; 8] = [
     &["get", "a"],
     &["delete", "a"],
@@ -66,8 +66,8 @@ fn missing_directory_is_rejected_and_not_created() {
     }
 }
 
-/// Story: an unset variable in a script makes an empty path. Joined with a file name, it is the
-/// current directory, where nothing may be created.
+/// Story: an unset variable in a script makes an empty path. An empty path joined with a file name
+/// means the current directory, in which no command may create anything.
 #[test]
 fn empty_path_is_rejected_and_creates_nothing() {
     let fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! `umbel bench`: the lines that scripts read, and the directories that it may and may not touch.
+//! `umbel bench`: the lines that scripts parse, and the directories that it may and may not change.
 
 use std::process::Stdio;
 
@@ -10,7 +10,7 @@ fn bench(fixture: &Fixture, flags: &[&str]) -> Run {
     fixture.bare(&arguments)
 }
 
-/// The number in front of `unit` in the line of a benchmark.
+/// Returns the number before `unit` in the result line of a benchmark.
 fn number(text: &str, name: &str, unit: &str) -> f64 {
     let line = text.lines().find(|line| line.starts_with(&format!("{name:<12} : ")));
     let line = line.unwrap_or_else(|| panic!("{name} has no line in:\n{text}"));

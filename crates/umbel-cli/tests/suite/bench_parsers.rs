@@ -1,7 +1,8 @@
-//! Must show: programs that were written to read db_bench's lines read ours unchanged.
+//! Shows that programs written to parse db_bench's lines can parse the lines of `umbel bench`
+//! unchanged.
 //!
-//! The expressions are those of published scripts around LevelDB's and RocksDB's db_bench; each
-//! is a copy from its script, with the expected result.
+//! The regular expressions are copied from published scripts for LevelDB's and RocksDB's db_bench,
+//! each with its expected result.
 
 use regex::Regex;
 

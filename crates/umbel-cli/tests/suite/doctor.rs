@@ -21,10 +21,10 @@ const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}
 "#;
 const PASSWORDS: [(&str, &str); 2] =
     [("UMBEL_ADMIN_PASSWORD", "a:pass@word/1"), ("UMBEL_OPS_PASSWORD", "another one")];
-/// The first of them in a connection string.
+/// User `admin` with its password, as in a connection string.
 const ADMIN: &str = "admin:a%3Apass%40word%2F1";
 
-/// Files of an authority, and of a certificate for `localhost` by it.
+/// Files of a certificate authority, and of its certificate for `localhost`.
 struct Certificates {
     authority: PathBuf,
     flags: [String; 4],
@@ -54,7 +54,7 @@ fn certificates(fixture: &Fixture, until: i32) -> Certificates {
     Certificates { authority, flags }
 }
 
-/// Starts a server with TLS and users. Returns it and the file of its CA certificate.
+/// Starts a server with TLS and users. Returns the server and the file of its CA certificate.
 fn secure(fixture: &Fixture, until: i32) -> (Serving, String) {
     let Certificates { authority, flags } = certificates(fixture, until);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -134,7 +134,7 @@ fn doctor_checks_users_and_certificates() {
     fixture.bare(&["doctor", "--connect", "a,b:1"]).fails(2, &["--connect is a,b:1"]);
 }
 
-/// A port that answers each connection with these bytes and keeps it.
+/// Opens a port that answers each connection with these bytes and keeps the connection open.
 fn foreign_server(response: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -219,7 +219,7 @@ fn delete_of_missing_stream_is_rejected() {
 }
 
 /// Regression: a read of a store on a full or read-only disk failed with a write error. A store
-/// that was not closed could not be read there at all.
+/// that was not closed could not be read on such a disk at all.
 #[test]
 fn read_only_event_store_can_be_read() {
     let (fixture, other) = (Fixture::new(), Fixture::new());
@@ -260,8 +260,8 @@ fn read_only_event_store_can_be_read() {
     assert_eq!(text.matches("is undamaged: 1 events").count(), 4, "{text}");
 }
 
-/// Story: only the name of the directory above was looked at, which that of the present one has
-/// not.
+/// Story: the check for an enclosing store looked only at the name of the parent directory, which a
+/// relative path lacks.
 #[test]
 fn store_inside_another_store_is_rejected() {
     let fixture = Fixture::new();

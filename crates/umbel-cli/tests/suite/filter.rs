@@ -1,4 +1,4 @@
-//! `umbel filter`: filters by themselves.
+//! `umbel filter`: filters in files, without a store.
 
 use std::fs;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::serve::Serving;
 use super::test_binary::{Fixture, Run};
 
-/// Lines of everything that can be in a store.
+/// Lines with every kind of event that a store can hold.
 const LINES: &str = concat!(
     r#"{"stream":"cart-1","type":"Opened","data":{"by": "ada"},"metadata":[1, 2.50]}"#,
     "\n",

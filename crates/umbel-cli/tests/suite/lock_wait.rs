@@ -16,8 +16,9 @@ fn holder(fixture: &Fixture, command: &str, file: &str) -> Child {
     holder
 }
 
-/// Story: a script started six `umbel put` at once, and five failed. On a new store one reported
-/// damage, since it read the directory while another process created the store.
+/// Story: a script started six `umbel put` at once, and five failed. On a new store, one
+/// `umbel put` reported damage, since it read the directory while another process created the
+/// store.
 #[test]
 fn six_puts_at_the_same_time_all_succeed() {
     let fixture = Fixture::new();
@@ -74,8 +75,8 @@ fn lock_timeout_reports_waited_seconds() {
     assert!(holder_process.wait().unwrap().success());
 }
 
-/// Commands that open an event store for writing wait for it. Regression: those that only read were
-/// rejected, too.
+/// Commands that open an event store for writing wait for the lock. Regression: commands that only
+/// read were rejected, too.
 #[test]
 fn every_command_waits_for_a_locked_event_store() {
     let fixture = Fixture::new();

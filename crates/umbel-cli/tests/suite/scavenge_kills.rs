@@ -1,8 +1,8 @@
 //! Scavenges of the real binary that are killed at random moments, on a real disk.
 //!
 //! `UMBEL_SCAVENGE_KILLS=200 cargo test --release -p umbel-cli --test suite scavenge_kills` is the
-//! campaign; the test command takes a few rounds. `umbel-events` has every call be the last one on
-//! the crash disk.
+//! campaign; a normal test run makes only a few rounds. The tests of `umbel-events` crash a
+//! scavenge at every call on the crash disk.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -15,11 +15,11 @@ use umbel_sim::Random;
 
 use super::test_binary::Fixture;
 
-/// Streams, of which one in ten is kept.
+/// Number of streams, of which one in ten is kept.
 const STREAMS: u64 = 40;
 const EVENTS: u64 = 1600;
 
-/// Four chunks, nine tenths of whose events are deleted.
+/// Creates a store with four chunks, nine tenths of whose events are deleted.
 fn mostly_deleted() -> Fixture {
     let fixture = Fixture::new();
     let mut random = Random::new(1);
@@ -51,7 +51,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The log's files and their lengths.
+/// Returns the files of the event log with their lengths.
 fn log_of(store: &Path) -> Vec<(String, u64)> {
     let entries = std::fs::read_dir(store.join("log")).unwrap().map(Result::unwrap);
     let mut files: Vec<(String, u64)> = entries

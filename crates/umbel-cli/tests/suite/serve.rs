@@ -18,13 +18,13 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Starts one.
+    /// Starts a server without further flags.
     pub fn start(fixture: &Fixture, flags: &[&str]) -> Serving {
         let flags: Vec<&str> = ["--insecure"].iter().chain(flags).copied().collect();
         Serving::with(fixture, &flags, &[])
     }
 
-    /// Starts one with these flags and variables.
+    /// Starts a server with these flags and environment variables.
     pub fn with(fixture: &Fixture, flags: &[&str], variables: &[(&str, &str)]) -> Serving {
         let mut command = fixture.command();
         command.arg("--db").arg(fixture.store()).envs(variables.iter().copied());
@@ -61,7 +61,7 @@ impl Serving {
     }
 }
 
-/// The status line of the answer to `GET path`.
+/// Returns the status line of the response to `GET path`.
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
@@ -70,7 +70,7 @@ fn get(address: &str, path: &str) -> String {
     answer.lines().next().unwrap_or_default().to_string()
 }
 
-/// The answer to `POST path` from the console.
+/// Returns the response to `POST path` as the console sends it.
 fn post(address: &str, path: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let (len, console) = (body.len(), "content-type: application/json\r\nx-umbel-console: 1");
@@ -207,7 +207,7 @@ fn json_output_has_connection_string() {
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 
-/// The status line of the answer to `GET /stats` by this user.
+/// Returns the status line of the response to `GET /stats` by this user.
 fn stats(address: &str, user: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let credentials = STANDARD.encode(user);
@@ -219,7 +219,7 @@ fn stats(address: &str, user: &str) -> String {
     answer.lines().next().unwrap_or_default().to_string()
 }
 
-/// There are no default passwords: those that the operator does not choose are generated and
+/// There are no default passwords: passwords that the operator does not choose are generated and
 /// printed once.
 #[test]
 fn first_start_generates_passwords_and_prints_them_once() {
@@ -333,7 +333,7 @@ fn kv_store_is_rejected_as_event_store() {
     assert_eq!(fixture.run(&["scan"]).succeeds().text(), before);
 }
 
-/// Writes a file of options and returns its path.
+/// Writes a config file and returns its path.
 fn options(fixture: &Fixture, text: &str) -> String {
     let path = fixture.path("umbel.toml");
     std::fs::write(&path, text).unwrap();

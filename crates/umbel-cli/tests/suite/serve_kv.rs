@@ -1,4 +1,4 @@
-//! `umbel serve --kv`: key-value store of a server, also after a kill.
+//! `umbel serve --kv`: the key-value store of a server, also after a kill.
 
 use std::sync::{Arc, Mutex};
 
@@ -109,7 +109,7 @@ fn both(number: usize, round: usize) -> Vec<Operation> {
     vec![operation(""), operation("other")]
 }
 
-/// Writes until the server is gone, and counts the acknowledged writes.
+/// Writes until the server has ended, and counts the acknowledged writes.
 async fn write(client: Connection, number: usize, sync: bool, done: Arc<Mutex<Vec<usize>>>) {
     for round in 0.. {
         let operations = both(number, round);
@@ -121,7 +121,7 @@ async fn write(client: Connection, number: usize, sync: bool, done: Arc<Mutex<Ve
     }
 }
 
-/// Kills a server during writes, and checks the data of the next one.
+/// Kills a server during writes, and checks the data after the next start.
 fn kill(fixture: &Fixture, flags: &[&str], sync: bool, writes_min: usize) {
     let flags: Vec<&str> = ["--kv"].iter().chain(flags).copied().collect();
     let serving = Serving::start(fixture, &flags);

@@ -11,7 +11,7 @@ use super::test_binary::Fixture;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// Response to a request with a trace id for a missing page.
+/// Sends a request with a trace id for a missing page, and returns the response.
 fn miss(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!("Host: a\r\ntraceparent: 00-{TRACE}-00f067aa0ba902b7-01");

@@ -39,13 +39,13 @@ impl Fixture {
         self.path("store")
     }
 
-    /// Names in the directory that temporary directories are made in.
+    /// Returns the names in the directory `tmp`, where commands create temporary directories.
     pub fn temporary(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.path("tmp")).unwrap();
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// The binary, without `--db`.
+    /// Returns a command that runs the binary without `--db`.
     pub fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_umbel"));
         command.env_remove("UMBEL_DB").env("TMPDIR", self.path("tmp"));
@@ -137,20 +137,20 @@ impl Run {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Asserts exit code 0 and passes standard output on.
+    /// Asserts exit code 0 and returns standard output.
     pub fn succeeds(self) -> Run {
         assert_eq!(self.code, 0, "{self:?}");
         self
     }
 
-    /// Asserts that it succeeded and wrote exactly this.
+    /// Asserts that the run succeeded and wrote exactly this text.
     pub fn writes(self, stdout: &str) {
         let run = self.succeeds();
         assert_eq!(run.text(), stdout);
         assert_eq!(run.stderr, "");
     }
 
-    /// Asserts an exit code and one sentence on standard error that has all these parts.
+    /// Asserts an exit code, and one sentence on standard error that contains all these parts.
     pub fn fails(self, code: i32, parts: &[&str]) -> Run {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "one line, not: {}", self.stderr);
@@ -162,7 +162,7 @@ impl Run {
     }
 }
 
-/// A file of the store with this extension.
+/// Returns a file of the store with this extension.
 pub fn file_of(store: &Path, extension: &str) -> PathBuf {
     let mut files: Vec<PathBuf> = std::fs::read_dir(store)
         .unwrap()
@@ -173,7 +173,7 @@ pub fn file_of(store: &Path, extension: &str) -> PathBuf {
     files.pop().unwrap_or_else(|| panic!("{} has no .{extension} file", store.display()))
 }
 
-/// Waits up to ten seconds for something another process does.
+/// Waits up to ten seconds until a condition that another process brings about is true.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let (_sender, never) = std::sync::mpsc::channel::<()>();
     for _ in 0..200 {

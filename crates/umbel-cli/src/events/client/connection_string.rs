@@ -9,46 +9,46 @@ use url::{Host, Url};
 
 use crate::errors::{CommandError, CommandResult};
 
-/// Default address at which a server listens.
+/// Default port of a server.
 const PORT_DEFAULT: u16 = 2113;
 /// Schemes of connection strings that name one server.
 const SCHEMES: [&str; 3] = ["esdb", "kurrentdb", "kdb"];
-/// The variable that has the password of a user that is named without one.
+/// Environment variable with the password for a user that the connection string names without a
+/// password.
 const PASSWORD_VARIABLE: &str = "UMBEL_PASSWORD";
 
 /// Address of a server, encryption and user of its connections.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectionString {
-    /// Its name or address, without brackets.
+    /// Name or address of the server, without brackets.
     pub host: String,
-    /// Its port.
+    /// Port of the server.
     pub port: u16,
-    /// Encryption of connections; `None` where they are not.
+    /// Encryption of connections; `None` if connections are not encrypted.
     pub encryption: Option<TlsOptions>,
-    /// User and password.
+    /// User and password of connections.
     pub user: Option<(String, String)>,
 }
 
 /// Encryption of connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// Whether the server's certificate must be one of an authority that is believed, and for its
-    /// name (`tlsVerifyCert`).
+    /// Whether the server's certificate must be signed by a trusted authority and name the server
+    /// (`tlsVerifyCert`).
     pub verifies: bool,
-    /// The file of the authorities that are believed, in place of those of the system
-    /// (`tlsCaFile`).
+    /// File of trusted authorities, instead of those of the operating system (`tlsCaFile`).
     pub authorities: Option<PathBuf>,
-    /// The files of a certificate that identifies the user, and of its key (`userCertFile`,
-    /// `userKeyFile`).
+    /// Files of the certificate that identifies the user, and of the certificate's private key
+    /// (`userCertFile`, `userKeyFile`).
     pub user: Option<(PathBuf, PathBuf)>,
 }
 
 impl ConnectionString {
-    /// Reads `http://HOST:PORT`, `https://HOST:PORT`, `HOST:PORT`, or a connection string. A user
-    /// that is named without a password has that of the environment. `flag` gave the text.
+    /// Parses `http://HOST:PORT`, `https://HOST:PORT`, `HOST:PORT`, or a connection string. A user
+    /// without a password gets the one of the environment. `flag` is the flag that has the text.
     ///
     /// # Errors
-    /// Text that names no server, or several.
+    /// The text names no server, or several.
     pub fn parse(flag: &str, text: &str) -> CommandResult<ConnectionString> {
         // An empty variable is one that is not set.
         let password =
@@ -62,7 +62,7 @@ impl ConnectionString {
         })
     }
 
-    /// Host and port.
+    /// Returns host and port as text.
     pub fn host_and_port_text(&self) -> String {
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
@@ -70,7 +70,7 @@ impl ConnectionString {
         }
     }
 
-    /// Origin that requests name.
+    /// Returns the origin (scheme, host and port) for requests.
     pub fn origin(&self) -> String {
         let scheme = if self.encryption.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.host_and_port_text())
@@ -137,7 +137,8 @@ fn parse(
     Ok(ConnectionString { host, port, encryption, user })
 }
 
-/// Parses the credentials before the `@`: a user, with a password or that of the environment.
+/// Parses the credentials before the `@`: a user with a password; without one, the password comes
+/// from the environment.
 fn credentials(
     userinfo: &str,
     password: impl FnOnce() -> Option<String>,
@@ -177,7 +178,7 @@ fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'stati
     }
 }
 
-/// Text in which `%` and two digits stand for a byte.
+/// Decodes text in which `%` and two hexadecimal digits stand for a byte.
 fn percent_decode(text: &str) -> Result<String, &'static str> {
     let wrong =
         "a % is not followed by two hex digits, or the bytes are not UTF-8; write % itself as %25";
@@ -192,7 +193,7 @@ fn percent_decode(text: &str) -> Result<String, &'static str> {
     decoded.map(Cow::into_owned).map_err(|_| wrong)
 }
 
-/// A connection string as it may be shown.
+/// Returns a connection string without its password, so that it can be shown.
 fn without_password(text: &str) -> String {
     let hidden = text.rsplit_once('@').and_then(|(before, after)| {
         let is_scheme =
@@ -206,7 +207,8 @@ fn without_password(text: &str) -> String {
     hidden.unwrap_or_else(|| text.to_string())
 }
 
-/// Checks that a parsed string round-trips and that a password is not shown. For fuzzing only.
+/// Checks that a parsed connection string round-trips and that its password is not shown. For
+/// fuzzing only.
 pub fn check(text: &str) {
     let shown = without_password(text);
     let Ok(address) = parse(text, || Some("of the environment".to_string())) else { return };

@@ -1,4 +1,5 @@
-//! A connection to a server of event stores, in clear or encrypted, anonymous or as a user.
+//! [`Connection`]: a connection to a server of event stores, encrypted or not, anonymous or as a
+//! user.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -31,19 +32,19 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::tls;
 
-/// The call that reads and subscribes.
+/// gRPC method that reads and subscribes.
 const READ_METHOD: &str = "/event_store.client.streams.Streams/Read";
-/// Time that a server may take to accept a connection and to agree on how to speak.
+/// Time limit for a server to accept a connection and to negotiate its protocol.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest message that is taken: a larger event could not be in a store.
+/// Maximum length of an accepted message; no event in a store needs a longer message.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// The longest page that is taken.
+/// Maximum length of an accepted HTTP response.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Creates the runtime of connections.
 ///
 /// # Errors
-/// The system has no memory for it.
+/// The operating system cannot provide the runtime's resources.
 pub fn runtime() -> CommandResult<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -51,7 +52,7 @@ pub fn runtime() -> CommandResult<Runtime> {
         .map_err(|error| CommandError::System(format!("could not start: {error}")))
 }
 
-/// The event id in a message, in either form; `None` if it is invalid.
+/// Returns the event id in a message, which has one of two forms; `None` if the id is invalid.
 pub fn event_id(id: Uuid) -> Option<EventId> {
     match id.value? {
         uuid::Value::String(text) => text.parse().ok(),
@@ -70,7 +71,7 @@ pub struct Connection {
     sender: SendRequest<Body>,
     origin: Uri,
     authorization: Option<HeaderValue>,
-    /// The server's certificate as it was shown, where the connection is encrypted.
+    /// Certificate that the server presented; `None` if the connection is not encrypted.
     pub certificate: Option<Vec<u8>>,
 }
 
@@ -96,7 +97,7 @@ impl Connection {
     /// Connects to a server.
     ///
     /// # Errors
-    /// Why it was not reached, with what may be done about it.
+    /// The reason why the server was not reached, with the remedy.
     pub async fn open(address: &ConnectionString) -> CommandResult<Connection> {
         let name = address.host_and_port_text();
         let unreachable = |reason: &dyn Display| {
@@ -156,7 +157,7 @@ impl Connection {
         Ok(grpc)
     }
 
-    /// A page, with the status it came with.
+    /// Returns the body and the status of an HTTP GET request.
     ///
     /// # Errors
     /// The call fails or times out, or the body exceeds `PAGE_BYTES_MAX`. An HTTP error status is
@@ -182,7 +183,7 @@ impl Connection {
     /// Reads or subscribes.
     ///
     /// # Errors
-    /// What the server says, or that the connection has ended.
+    /// The error that the server returns, or the end of the connection.
     pub async fn read(&self, options: Options) -> CommandResult<Streaming<ReadResp>> {
         let request = Request::new(ReadReq { options: Some(options) });
         let path = PathAndQuery::from_static(READ_METHOD);
@@ -192,7 +193,7 @@ impl Connection {
     }
 }
 
-/// Error of a connection, with what is below it.
+/// Text of a connection error, with the errors that caused it.
 fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
@@ -204,7 +205,7 @@ fn error_chain(error: &dyn Error) -> String {
     text
 }
 
-/// Error that a server returned.
+/// Converts the gRPC status that a server returned to an error.
 pub fn status_error(status: &Status) -> CommandError {
     let text = format!("the server says: {}", status.message());
     match status.code() {

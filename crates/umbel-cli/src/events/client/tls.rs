@@ -1,4 +1,4 @@
-//! Encrypting a connection to a server: trusted authorities, and the identity of the client.
+//! TLS of a connection to a server: trusted authorities, and the certificate of the client.
 
 use std::io;
 use std::path::Path;
@@ -20,11 +20,11 @@ use tokio_rustls::client::TlsStream;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::TlsOptions;
 
-/// Encrypts a connection to `host`. Returns the server's certificate with it.
+/// Encrypts a connection to `host`. Returns the encrypted connection and the server's certificate.
 ///
 /// # Errors
-/// Files that are no certificates or keys; a server that does not encrypt or whose certificate is
-/// not believed.
+/// Files that are no certificates or keys; a server that does not use TLS, or whose certificate is
+/// not trusted.
 pub async fn encrypt(
     stream: TcpStream,
     host: &str,
@@ -107,7 +107,8 @@ fn client_config(wanted: &TlsOptions) -> CommandResult<ClientConfig> {
     Ok(config)
 }
 
-/// Trusted authorities: those in the file, or those of the system.
+/// Returns the trusted authorities: those in the file if given, otherwise those of the operating
+/// system.
 fn trusted_authorities(file: Option<&Path>) -> CommandResult<RootCertStore> {
     let mut store = RootCertStore::empty();
     let (found, what) = match file {
@@ -131,7 +132,8 @@ fn certificates(file: &Path) -> CommandResult<Vec<CertificateDer<'static>>> {
     read.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(&error))
 }
 
-/// Trusts any server that answers, but not that another key signed for it.
+/// Verifier that trusts any certificate, but still checks that the server has the certificate's
+/// private key.
 #[derive(Debug)]
 struct NoVerifier(Arc<CryptoProvider>);
 
@@ -213,7 +215,8 @@ mod tests {
         })
     }
 
-    /// A certificate as `openssl req -x509` makes it was refused with the name of a kind of errors.
+    /// Regression: the error for a self-signed certificate, as `openssl req -x509` makes it, was
+    /// only the name of an error kind.
     #[test]
     fn tls_failure_is_reported_with_remedy() {
         let of_authority = error_for(true, b"h2");

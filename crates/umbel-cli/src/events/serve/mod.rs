@@ -1,4 +1,4 @@
-//! `umbel serve`: an event store over the network, until the operator stops it.
+//! `umbel serve`: serves an event store over the network until the operator stops it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub mod serve_config;
 pub mod server_log;
 pub mod server_security;
 
-/// Serves the event store in the directory that the operator names, which is created where it is
-/// missing or empty.
+/// Serves the event store in the directory that the operator names; creates the store if the
+/// directory is missing or empty.
 ///
-/// `flags` are what the parser of the command line found for `args`.
+/// `flags` is the result of parsing `args`.
 pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()> {
     let text = args.config.as_deref().map(read_options_file).transpose()?;
     let file = args.config.as_deref().zip(text.as_deref());
@@ -106,7 +106,7 @@ fn open_kv_store(config: &ServeConfig) -> CommandResult<KvConfig> {
     Ok(KvConfig { sync: config.options.sync, ..KvConfig::new(db) })
 }
 
-/// Options of the server, without the keys and values.
+/// Returns the options of the server, without the key-value store.
 fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
     let (users, tls) = match security {
         ServerSecurity::Insecure => (None, None),
@@ -128,7 +128,7 @@ fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
     }
 }
 
-/// The first line of output is what clients connect with.
+/// Prints the connection string for clients as the first line of output.
 fn announce(
     running: &Running,
     config: &ServeConfig,
@@ -210,7 +210,7 @@ fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// An address by which this machine reaches the server that listens at `address`.
+/// Returns an address at which programs on this machine reach the server that listens at `address`.
 fn reachable_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

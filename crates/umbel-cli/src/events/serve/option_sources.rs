@@ -14,13 +14,13 @@ use toml::{Table, Value};
 use crate::errors::{CommandError, CommandResult};
 use crate::text::suggestion::nearest;
 
-/// The longest file of options.
+/// Maximum length of a config file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Prefix of the variables of Umbel.
+/// Prefix of Umbel's environment variables.
 const ENV_PREFIX: &str = "UMBEL_";
-/// Prefix of the variables of KurrentDB.
+/// Prefix of KurrentDB's environment variables.
 const KURRENT_ENV_PREFIX: &str = "KURRENTDB_";
-/// Options that mean the same in KurrentDB.
+/// Options that have the same meaning in KurrentDB.
 const KURRENT_OPTIONS: [&str; 13] = [
     "db",
     "insecure",
@@ -36,7 +36,7 @@ const KURRENT_OPTIONS: [&str; 13] = [
     "advertise-node-port-to-client-as",
     "stream-existence-filter-size",
 ];
-/// Options with the names of their parts.
+/// Options that can be set in parts, with the names of their parts.
 const PARTS: [(&str, [&str; 2]); 2] = [
     ("listen", ["node-ip", "node-port"]),
     ("advertise", ["advertise-host-to-client-as", "advertise-node-port-to-client-as"]),
@@ -45,11 +45,11 @@ const PARTS: [(&str, [&str; 2]); 2] = [
 /// A value that a source gives to an option.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OptionValue {
-    /// Value.
+    /// Value as text.
     pub text: String,
-    /// Config file, variable or flag.
+    /// Source of the value: config file, environment variable or flag.
     pub source: String,
-    /// The option as the source names it.
+    /// Name of the option in the source.
     pub place: String,
 }
 
@@ -63,21 +63,21 @@ impl fmt::Debug for OptionValue {
 /// Values that one source sets, by the names of their options.
 type Layer = BTreeMap<String, OptionValue>;
 
-/// Merged values of all sources by the names of their options. A whole option replaces its parts
-/// of earlier sources, and a part counts more than its whole.
+/// Merged values of all sources by the names of their options. An option replaces the parts of
+/// itself that earlier sources set; within one source or later, a part overrides the option.
 #[derive(Debug)]
 pub struct OptionSources {
-    /// Names and aliases of all options, with the name of the option.
+    /// Names and aliases of all options, each with the option's name.
     names: BTreeMap<String, String>,
     values: Layer,
 }
 
 impl OptionSources {
     /// Merges the sources of the options of `command`: a config file, variables of KurrentDB,
-    /// variables of Umbel, flags. The last one that sets an option wins.
+    /// variables of Umbel, flags. The last of these sources that sets an option wins.
     ///
     /// # Errors
-    /// The file is not TOML, a name is unknown, or one source sets an option twice.
+    /// The file is not TOML, an option name is unknown, or one source sets an option twice.
     pub fn merge(
         command: &Command,
         file: Option<(&Path, &str)>,
@@ -119,7 +119,7 @@ impl OptionSources {
         self.values.get(name)
     }
 
-    /// The values as flags.
+    /// Returns the merged values as flags.
     pub fn to_flags(&self) -> impl Iterator<Item = String> {
         self.values.iter().map(|(name, value)| format!("--{name}={}", value.text))
     }
@@ -172,7 +172,7 @@ impl OptionSources {
         Ok(layer)
     }
 
-    /// Options of KurrentDB variables and of Umbel variables.
+    /// Returns the options in KurrentDB's and in Umbel's environment variables.
     fn parse_environment(
         &self,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -231,7 +231,7 @@ fn parts_of(name: &str) -> &'static [&'static str] {
     PARTS.iter().find(|(whole, _)| *whole == name).map_or(&[], |(_, parts)| &parts[..])
 }
 
-/// Adds a value to a source, which must not set the option or a part of it already.
+/// Adds a value to a source; an error if the source already sets the option or a part of it.
 fn insert(layer: &mut Layer, name: &str, value: OptionValue) -> CommandResult<()> {
     let overlaps = |other: &str| {
         other == name || parts_of(other).contains(&name) || parts_of(name).contains(&other)
@@ -246,7 +246,8 @@ fn insert(layer: &mut Layer, name: &str, value: OptionValue) -> CommandResult<()
     Ok(())
 }
 
-/// The name as flags write it, from any spelling: `node-port`, `node_port`, `NodePort`.
+/// Converts an option name in any spelling (`node-port`, `node_port`, `NodePort`) to the spelling
+/// of flags.
 fn kebab(written: &str) -> String {
     let mut name = String::new();
     let mut was_small = false;
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
     use crate::events::serve::serve_config::ServeConfig;
 
-    /// Sources without values, of the options of a server.
+    /// Returns sources of the server's options, without values.
     fn sources() -> OptionSources {
         OptionSources::with_names(&ServeConfig::command())
     }
@@ -342,7 +343,8 @@ mod tests {
         }
     }
 
-    /// A file in another encoding was a failure of the system, and one without end took all memory.
+    /// Regression: a config file in another encoding was reported as a failure of the system, and
+    /// an endless file took all memory.
     #[test]
     fn binary_config_file_is_rejected() {
         let directory = tempfile::tempdir().unwrap();

@@ -30,11 +30,11 @@ pub struct ServeArgs {
     pub print_config: bool,
 }
 
-/// Options of a server that are flags of `serve` only. The names are those of the config file and
-/// the environment, too.
+/// Options of a server that are flags of `serve` only. Config file and environment use the same
+/// option names.
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ServeOptions {
-    /// Serve without TLS and without users: every client that reaches the port may read and write
+    /// Serve without TLS and without users: every client that reaches the port can read and write
     #[arg(long)]
     pub insecure: bool,
     /// PEM file with the server certificate and its intermediate certificates
@@ -106,7 +106,7 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// Puts `node_ip` and the like into the options that they are parts of.
+    /// Combines options in parts, such as `node_ip`, into the options that they belong to.
     ///
     /// # Errors
     /// The advertised address has a port and no host.
@@ -137,7 +137,7 @@ pub fn parse_path(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Parses a password that a user can have and type.
+/// Parses a password; an error if a user cannot have it or type it.
 pub fn parse_password(text: &str) -> Result<Secret, String> {
     let bytes = text.len();
     if bytes == 0 || bytes > PASSWORD_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! [`ServeConfig`]: options of `umbel serve` from all sources. The parser of the command line
-//! parses the merged values, too.
+//! [`ServeConfig`]: options of `umbel serve` from all sources. The parser of the command line also
+//! parses the merged values.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl ServeConfig {
     /// Merges the sources of all options and parses the values.
     ///
     /// # Errors
-    /// Those of [`OptionSources::merge`], and a value that an option cannot have, with its source.
+    /// The errors of [`OptionSources::merge`], and invalid values, each with its source.
     pub fn read(
         file: Option<(&Path, &str)>,
         variables: impl Iterator<Item = (OsString, OsString)>,
@@ -85,7 +85,7 @@ impl ServeConfig {
         Options { memory_bytes: Some(self.options.kv_memory), ..options }
     }
 
-    /// An error where a store would refuse its options, with the source of the memory limit.
+    /// Returns an error, with the source of the memory limit, if a store would refuse its options.
     fn check_memory(&self, sources: &OptionSources) -> CommandResult<()> {
         let kv = if self.options.kv { self.kv_options().check() } else { Ok(()) };
         let stores = [
@@ -113,7 +113,7 @@ impl ServeConfig {
         output.flush()
     }
 
-    /// Every option with its value and source, as a config file.
+    /// Returns every option with its value and source, as a config file.
     pub fn to_toml(&self, sources: &OptionSources) -> String {
         let mut text = String::new();
         for (name, value, from) in self.lines(sources) {
@@ -171,7 +171,7 @@ impl ServeConfig {
     }
 }
 
-/// A value as TOML has it: as JSON, but for one control character that JSON leaves as it is.
+/// Formats a value for TOML: like JSON, except for one control character that JSON does not escape.
 fn as_toml(value: &Value) -> String {
     value.to_string().replace('\u{7f}', "\\u007f")
 }

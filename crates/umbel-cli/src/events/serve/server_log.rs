@@ -1,8 +1,8 @@
 //! [`ServerLog`]: log of `umbel serve` on standard error, as text or as lines of JSON.
 //!
-//! A thread writes the lines, so that no thread that serves a call waits for their reader. What
-//! the thread cannot get rid of is left out and counted. Decision 2 says why `tracing-appender` is
-//! not used.
+//! A separate thread writes the lines, so that no thread that serves a call waits for the reader of
+//! the log. Lines that do not fit into the thread's queue are dropped and counted. Decision 2 says
+//! why `tracing-appender` is not used.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -20,24 +20,25 @@ use umbel_env::Env;
 use crate::errors::{CommandError, CommandResult};
 use crate::io::output::note;
 
-/// Lines that wait to be written at most.
+/// Maximum number of lines that wait to be written.
 const QUEUE_LINES_MAX: usize = 1024;
-/// Time that the last lines may take.
+/// Maximum time to write the last lines at exit.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// Prefix of the targets of logged lines. Those of other crates are not logged.
+/// Prefix of the targets of logged lines. Lines with other targets, from other crates, are not
+/// logged.
 const TARGET_PREFIX: &str = "umbel";
 
-/// The form of the lines.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// One object a line, for programs.
+    /// One JSON object per line, for programs.
     Json,
 }
 
 impl LogFormat {
-    /// Reads its name.
+    /// Parses the name of a format.
     pub fn parse(text: &str) -> Result<LogFormat, String> {
         match text.to_ascii_lowercase().as_str() {
             "text" => Ok(LogFormat::Text),
@@ -46,7 +47,7 @@ impl LogFormat {
         }
     }
 
-    /// Its name.
+    /// Returns the name of the format.
     pub fn name(self) -> &'static str {
         match self {
             LogFormat::Text => "text",
@@ -55,7 +56,7 @@ impl LogFormat {
     }
 }
 
-/// Reads the log level.
+/// Parses a log level.
 pub fn parse_level(text: &str) -> Result<Level, String> {
     match text.to_ascii_lowercase().as_str() {
         "error" => Ok(Level::ERROR),
@@ -74,10 +75,10 @@ pub struct ServerLog {
 }
 
 impl ServerLog {
-    /// Starts the log. REQUIRES: called once in a process.
+    /// Starts the log. REQUIRES: called at most once in a process.
     ///
     /// # Errors
-    /// There is no thread to write with.
+    /// The system cannot start the writing thread.
     pub fn start(format: LogFormat, level: Level) -> CommandResult<ServerLog> {
         let lines = LogWriter::start(Box::new(io::stderr()), &Env::system())?;
         let targets = Targets::new().with_target(TARGET_PREFIX, level);
@@ -129,11 +130,11 @@ impl Drop for ServerLog {
 
 enum LogMessage {
     Line(Vec<u8>),
-    /// All lines before it are written.
+    /// Requests a signal once all earlier lines are written.
     End(Sender<()>),
 }
 
-/// Lines on their way to their reader. Cloning shares them.
+/// Queue of lines for the writing thread. Clones share the queue.
 #[derive(Debug, Clone)]
 struct LogWriter {
     sender: Sender<LogMessage>,
@@ -155,7 +156,7 @@ impl LogWriter {
         Ok(LogWriter { sender, counts })
     }
 
-    /// Waits until the logged lines are written, but not for ever.
+    /// Waits until the logged lines are written, at most for `FLUSH_TIMEOUT`.
     fn finish(&self) {
         let (ended, end) = channel();
         // An error says that the writer thread has ended, or that it takes too long.
@@ -185,7 +186,7 @@ fn write(mut writer: Box<dyn Write + Send>, messages: &Receiver<LogMessage>, cou
 }
 
 impl Write for LogWriter {
-    /// A line comes whole.
+    /// Each call of `write` gets one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let LogCounts { queued: waiting, dropped: left_out } = &*self.counts;
         if waiting.fetch_add(1, Ordering::Relaxed) < QUEUE_LINES_MAX {
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(*reader.0.lock().unwrap(), b"line\n".repeat(100));
     }
 
-    /// Otherwise a call would wait for the reader of the log, perhaps for ever.
+    /// A reader of the log that stops reading must not block threads that log.
     #[test]
     fn stuck_log_reader_does_not_block_callers() {
         let reader = Reader::default();

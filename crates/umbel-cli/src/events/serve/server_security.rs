@@ -13,17 +13,17 @@ use crate::errors::{CommandError, CommandResult};
 const CERTIFICATE_ENDINGS: [&str; 3] = ["crt", "pem", "cer"];
 /// Byte order mark that some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// The longest file of certificates or of a key.
+/// Maximum length of a file of certificates or of a key.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Encryption and authentication of a server.
 #[derive(Debug, Clone)]
 pub enum ServerSecurity {
-    /// Nothing: it serves every client that reaches it, in clear.
+    /// The server serves every client that reaches it, without encryption and authentication.
     Insecure,
-    /// It authenticates users.
+    /// The server authenticates users.
     Users {
-        /// The passwords of the first users, where the operator chose them.
+        /// Passwords of the first users, if the operator chose them.
         first: BootstrapPasswords,
         /// Certificate files; `None` if a proxy encrypts.
         tls: Option<Arc<CertificateFiles>>,
@@ -42,7 +42,7 @@ impl ServerSecurity {
     /// Derives the security of the server from its options.
     ///
     /// # Errors
-    /// They contradict each other, or there is nothing to encrypt with.
+    /// The options contradict each other, or a certificate or key for encryption is missing.
     pub fn from_config(config: &ServeConfig) -> CommandResult<ServerSecurity> {
         let options = &config.options;
         let files = [

@@ -1,16 +1,17 @@
-//! Finds the records in the bytes of a CSV, strictly by RFC 4180, and where to resume after a
-//! damaged one.
+//! Finds the records in the bytes of a CSV, strictly by RFC 4180, and the place to resume after a
+//! damaged record.
 //!
-//! The crate `csv` decodes the columns of a record, but cannot replace this file. It accepts text
-//! after a closing quote, and takes a quote that is never closed as a value up to the end of the
-//! input. `docs/reference/cli.md` promises that both cost the line in which the quote was opened.
+//! The crate `csv` decodes the columns of a record, but cannot replace this file. That crate
+//! accepts text after a closing quote, and takes a quote that is never closed as a value up to the
+//! end of the input. `docs/reference/cli.md` promises that either error costs only the line in
+//! which the quote was opened.
 //!
-//! A quote that is never closed would swallow every line after it. So the text of a record is
-//! buffered until the record is complete; if it is damaged, parsing resumes after the line in which
-//! its quote was opened. INVARIANT: of a damaged record no line is lost but that one and
-//! those before it, and no more than a record may have is ever kept in memory. INVARIANT: what is
-//! read out of it is the text of one whole record with a line feed, so that the csv reader after
-//! it never sees damage.
+//! A quote that is never closed would make every later line part of its value. So the text of a
+//! record is buffered until the record is complete; if it is damaged, parsing resumes after the
+//! line in which its quote was opened. INVARIANT: a damaged record loses only its lines up to the
+//! one with the opened quote. INVARIANT: memory holds at most the maximum length of a record.
+//! INVARIANT: a reader of the parser gets only the text of whole records with a line feed, so that
+//! the crate `csv` never gets a damaged record.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -18,38 +19,38 @@ use std::io::{self, ErrorKind, Read};
 const READ_BYTES: usize = 64 << 10;
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 
-/// Next item.
+/// Next item of a CSV.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CsvItem {
     /// A whole record.
     Record {
-        /// The line in which it begins, from 1.
+        /// Number of the line in which the record begins, from 1.
         line: u64,
     },
-    /// A record whose quoting is broken or that is too long.
+    /// A record that is too long or has invalid quotes.
     Broken {
-        /// The line that is left out, from 1.
+        /// Number of the skipped line, from 1.
         line: u64,
-        /// Reason.
+        /// Reason why the record is invalid.
         reason: String,
     },
     /// The input ended.
     End,
 }
 
-/// The records of a CSV.
+/// Finds the records of a CSV.
 pub struct CsvParser<R> {
     input: R,
     buffer: Vec<u8>,
     /// Start of the record in the buffer.
     start: usize,
-    /// Line feeds in front of it.
+    /// Number of line feeds before the record.
     line_feeds: u64,
-    /// Whether the byte in front of it ended a line.
+    /// Whether the byte before the record ended a line.
     at_line_start: bool,
-    /// Whether the rest of a line is to be passed over before the next record.
+    /// Whether the remaining bytes of a line must be skipped before the next record.
     skips_rest: bool,
-    /// Bytes of the record found last that were not read yet, and whether its line feed was not.
+    /// Number of unread bytes of the record found last, and whether its line feed is still unread.
     unread: usize,
     ends_unread: bool,
     is_first: bool,
@@ -65,18 +66,18 @@ enum ParserState {
     QuoteInQuoted,
 }
 
-/// A record while it is looked through. Positions count from its first byte.
+/// State of the scan of a record. Positions count from the record's first byte.
 struct RecordScan {
     state: ParserState,
     at: usize,
     line: u64,
     column_bytes: usize,
-    /// The line in which the quote opened last stands, and the position after that line.
+    /// Line with the last opened quote, and the position after that line.
     opened: u64,
     after_opened: Option<usize>,
 }
 
-/// Reason why a record is invalid, and the position to resume at: this one, or after the line.
+/// Reason why a record is invalid, and the position at which to resume.
 struct RecordError {
     line: u64,
     reason: String,
@@ -84,8 +85,8 @@ struct RecordError {
 }
 
 impl<R: Read> CsvParser<R> {
-    /// Records of `input` with columns of at most `column_bytes_max` bytes, quotes not counted,
-    /// in records of at most `record_bytes_max` bytes as they are written.
+    /// Creates a parser of `input`. A column has at most `column_bytes_max` bytes without quotes, a
+    /// record at most `record_bytes_max` bytes in the input.
     pub fn new(input: R, column_bytes_max: usize, record_bytes_max: usize) -> CsvParser<R> {
         CsvParser {
             input,
@@ -102,7 +103,7 @@ impl<R: Read> CsvParser<R> {
         }
     }
 
-    /// Number of lines that were read; one without a line break at its end counts.
+    /// Number of lines that were read, including a last line without a line break.
     pub fn lines(&self) -> u64 {
         self.line_feeds + u64::from(!self.at_line_start)
     }
@@ -138,7 +139,7 @@ impl<R: Read> CsvParser<R> {
         Ok(CsvItem::Broken { line, reason })
     }
 
-    /// Passes over what is between records; whether there is another one.
+    /// Skips the bytes between records. Returns whether another record follows.
     fn skip_to_record(&mut self) -> io::Result<bool> {
         if std::mem::take(&mut self.is_first) && self.starts_with_mark()? {
             self.consume(BYTE_ORDER_MARK.len());
@@ -164,7 +165,7 @@ impl<R: Read> CsvParser<R> {
         Ok(true)
     }
 
-    /// The byte at a position of the record; `None` at the end of the input.
+    /// Returns the byte at a position of the record; `None` at the end of the input.
     #[inline]
     fn byte(&mut self, at: usize) -> io::Result<Option<u8>> {
         if let Some(byte) = self.buffer.get(self.start + at) {
@@ -222,12 +223,12 @@ impl RecordScan {
         RecordScan { state, at: 0, line, column_bytes, opened, after_opened: behind_opened }
     }
 
-    /// Whether the record ends in front of this byte, or of the end of the input.
+    /// Whether the record ends before this byte, or before the end of the input.
     fn is_whole(&self, byte: Option<u8>) -> bool {
         self.state != ParserState::Quoted && matches!(byte, None | Some(b'\r' | b'\n'))
     }
 
-    /// Takes the next byte. REQUIRES: the record is not whole in front of it.
+    /// Processes the next byte. REQUIRES: the record does not end before this byte.
     fn push_byte(&mut self, byte: u8) -> Option<RecordError> {
         self.at += 1;
         self.column_bytes += 1;
@@ -262,7 +263,7 @@ impl RecordScan {
         None
     }
 
-    /// Damage in the present line.
+    /// Returns the error for damage in the present line.
     fn broken(&self, reason: &str) -> RecordError {
         RecordError { line: self.line, reason: reason.to_string(), resume: None }
     }
@@ -304,7 +305,8 @@ impl RecordScan {
 mod tests {
     use super::*;
 
-    /// Reads a byte at a time, so that every position is once the end of what is buffered.
+    /// Reader that returns one byte at a time, so that every position is once the end of the
+    /// buffered bytes.
     struct Slowly<R>(R);
 
     impl<R: Read> Read for Slowly<R> {

@@ -1,4 +1,4 @@
-//! Two columns, quoted as RFC 4180 says.
+//! [`CsvRecords`]: records of a CSV with two columns, quoted as in RFC 4180.
 
 use std::io::{self, Read};
 
@@ -17,7 +17,7 @@ pub struct CsvRecords<R> {
 }
 
 impl<R: Read> CsvRecords<R> {
-    /// Records of `input`; with `header` the first one is passed over.
+    /// Creates the records of `input`; with `header`, the first record is skipped.
     pub fn new(input: R, hex: bool, header: bool) -> CsvRecords<R> {
         let digits = if hex { 2 } else { 1 };
         // Quotes may double every byte, and two of them and a comma stand around a column.

@@ -6,7 +6,7 @@ use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::text::escaping;
 
-/// A key and a value, and the line they stand in. Reused from record to record.
+/// A key and a value, and the number of their line. The buffers are reused for the next record.
 #[derive(Debug, Default)]
 pub struct ImportRecord {
     /// The number of the line, from 1.
@@ -18,7 +18,7 @@ pub struct ImportRecord {
 }
 
 impl ImportRecord {
-    /// The reason why the store would refuse it.
+    /// Returns the reason why the store would refuse the record, if it would.
     pub fn check(&self) -> Result<(), String> {
         let over = |what: &str, len: usize, limit: usize| {
             format!("the {what} has {len} bytes, but may have {limit} at most")
@@ -32,14 +32,14 @@ impl ImportRecord {
         Ok(())
     }
 
-    /// Takes a key and a value as written, or in hex.
+    /// Sets key and value from text as written, or from hex.
     pub fn fill(&mut self, key: &[u8], value: &[u8], hex: bool) -> Result<(), String> {
         set_field("key", &mut self.key, key, hex)?;
         set_field("value", &mut self.value, value, hex)
     }
 }
 
-/// Puts a field where it belongs, decoded from hex where it was written so.
+/// Sets key or value, which is decoded if it was written as hex.
 pub fn set_field(name: &str, target: &mut Vec<u8>, field: &[u8], hex: bool) -> Result<(), String> {
     target.clear();
     if hex {
@@ -51,16 +51,16 @@ pub fn set_field(name: &str, target: &mut Vec<u8>, field: &[u8], hex: bool) -> R
     Ok(())
 }
 
-/// Next item.
+/// Next item of an input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextRecord {
     /// The record was filled.
     Entry,
     /// A line that is no record.
     Bad {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// Reason, as the beginning of a sentence.
+        /// Reason why the line is no record, as the beginning of a sentence.
         reason: String,
     },
     /// The input ended.
@@ -69,7 +69,7 @@ pub enum NextRecord {
 
 /// An input format.
 pub trait Records {
-    /// Reads the next record. The error is the input's.
+    /// Reads the next record into `record`. Errors are those of reading the input.
     fn next(&mut self, record: &mut ImportRecord) -> io::Result<NextRecord>;
     /// Number of lines that were read.
     fn lines(&self) -> u64;

@@ -1,4 +1,4 @@
-//! The formats with one record a line: lines, tsv, jsonl.
+//! The input formats with one record per line: lines, tsv, jsonl.
 
 use std::io::{self, Read, Write};
 
@@ -8,14 +8,14 @@ use umbel_base::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::io::line_reader::{LineReader, ReadLine};
 use crate::kv::import::import_record::{ImportRecord, NextRecord, Records, set_field};
 
-/// Bytes that may stand beside key and value in a line of a format.
+/// Maximum bytes of a line besides key and value.
 const PUNCTUATION_BYTES_MAX: usize = 1024;
 
 fn too_long(limit: usize) -> Result<(), String> {
     Err(format!("the line has more than {limit} bytes, the maximum for a line of this format"))
 }
 
-/// Reads one line and hands it to `fill`, whose error is the reason why it is no record.
+/// Reads one line and passes it to `fill`, whose error is the reason why the line is no record.
 fn next<R: Read>(
     lines: &mut LineReader<R>,
     limit: usize,
@@ -34,7 +34,7 @@ fn next<R: Read>(
     })
 }
 
-/// The line is the key, its number the value.
+/// Records of the format lines: the line is the key, the line's number is the value.
 pub struct LineRecords<R> {
     lines: LineReader<R>,
     limit: usize,
@@ -42,7 +42,7 @@ pub struct LineRecords<R> {
 }
 
 impl<R: Read> LineRecords<R> {
-    /// Records of `input`.
+    /// Creates the records of `input`.
     pub fn new(input: R, hex: bool) -> LineRecords<R> {
         let limit = if hex { 2 * KEY_BYTES_MAX } else { KEY_BYTES_MAX };
         LineRecords { lines: LineReader::new(input, limit), limit, hex }
@@ -66,7 +66,7 @@ impl<R: Read> Records for LineRecords<R> {
     }
 }
 
-/// Key, tab, value; further tabs belong to the value.
+/// Records of the format tsv: key, tab, value; further tabs belong to the value.
 pub struct TsvRecords<R> {
     lines: LineReader<R>,
     limit: usize,
@@ -74,7 +74,7 @@ pub struct TsvRecords<R> {
 }
 
 impl<R: Read> TsvRecords<R> {
-    /// Records of `input`.
+    /// Creates the records of `input`.
     pub fn new(input: R, hex: bool) -> TsvRecords<R> {
         let bytes = KEY_BYTES_MAX + VALUE_BYTES_MAX;
         let limit = if hex { 2 * bytes + 1 } else { bytes + 1 };
@@ -98,14 +98,15 @@ impl<R: Read> Records for TsvRecords<R> {
     }
 }
 
-/// An object a line, as `umbel scan --json` writes them; empty lines are passed over.
+/// Records of the format jsonl: one object per line, as `umbel scan --json` prints them; empty
+/// lines are skipped.
 pub struct JsonRecords<R> {
     lines: LineReader<R>,
     limit: usize,
 }
 
 impl<R: Read> JsonRecords<R> {
-    /// Records of `input`.
+    /// Creates the records of `input`.
     pub fn new(input: R) -> JsonRecords<R> {
         // Hex takes two bytes for one; longer spellings of long values are refused.
         let limit = 2 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + PUNCTUATION_BYTES_MAX;
@@ -142,7 +143,7 @@ fn parse(line: &[u8], record: &mut ImportRecord) -> Result<(), String> {
     take_field("value", &object, &mut record.value)
 }
 
-/// Takes `name` or `name_hex` out of the object.
+/// Removes the field `name` or `name_hex` from the object and returns its bytes.
 fn take_field(name: &str, object: &Value, target: &mut Vec<u8>) -> Result<(), String> {
     let name_hex = format!("{name}_hex");
     let (found, field, hex) = match (object.get(name), object.get(&name_hex)) {

@@ -1,7 +1,7 @@
-//! `umbel import`: a file or a pipe into a store.
+//! `umbel import`: writes the entries of a file or a pipe to a store.
 //!
-//! Entries are committed in batches in the order of the lines. INVARIANT: whenever the import
-//! stops, every good line before the one it names is in the store and no line after it is.
+//! Entries are committed in batches in the order of the lines. INVARIANT: when the import stops at
+//! a line, every valid line before that line is in the store, and no line after it.
 
 mod csv_parser;
 mod csv_records;
@@ -27,14 +27,14 @@ use csv_records::CsvRecords;
 use import_record::{ImportRecord, NextRecord, Records};
 use line_records::{JsonRecords, LineRecords, TsvRecords};
 
-/// A batch is committed when it has this many entries,
+/// A batch is committed when it has this many entries.
 const BATCH_ENTRIES: usize = 1000;
-/// or this many bytes.
+/// A batch is committed when it has this many bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Damaged lines that --skip-bad names one by one.
+/// Maximum number of damaged lines that `--skip-bad` names; the others are only counted.
 const REPORTED_BAD_LINES_MAX: u64 = 10;
 
-/// Reads the input into the store.
+/// Writes the entries of the input to the store.
 pub fn run(store: &StoreLocation, args: &ImportArgs, json: bool) -> CommandResult<()> {
     let (name, input, total) = input::open(args.file.as_deref())?;
     let (input, consumed) = CountingReader::new(input);
@@ -138,7 +138,7 @@ struct Import<'a> {
     consumed: Rc<Cell<u64>>,
     /// Part of an entry that a line end ends; `None` if the format has its own line ends.
     line_end: Option<LineEnd>,
-    /// Entries stored with the carriage return that ended their line.
+    /// Number of entries that were stored with the carriage return at the end of their line.
     carriage_returns: u64,
 }
 
@@ -172,8 +172,8 @@ impl Import<'_> {
         self.db.sync().map_err(|error| self.stopped_error(error.into()))
     }
 
-    /// A file from Windows is stored as it is, because lines are bytes. A user that did not mean
-    /// that would only find keys missing.
+    /// Warns that carriage returns were stored. A file from Windows is stored unchanged, because
+    /// lines are bytes; without the warning, a user would only notice missing keys.
     fn note_carriage_returns(&self) {
         let part = match self.line_end {
             Some(LineEnd::Value) => "value",

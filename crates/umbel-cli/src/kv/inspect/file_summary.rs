@@ -1,4 +1,5 @@
-//! One file of a store: a table, a long value, a log segment or a manifest, recognized by its name.
+//! Prints a summary of one file of a store: a table, long value, WAL segment or manifest,
+//! recognized by its name.
 
 use std::path::Path;
 
@@ -14,7 +15,8 @@ use crate::io::output::Output;
 use crate::text::escaping;
 use crate::text::numbers::{bytes, grouped};
 
-/// Prints a summary of the file. Reads only what it needs; `verify` reads every byte.
+/// Prints a summary of the file. Reads only the bytes that the summary needs; `umbel verify` reads
+/// every byte.
 pub fn inspect(output: &mut Output, path: &Path, json: bool) -> CommandResult<()> {
     let facts = match kind(path) {
         Some(("table", id)) => table(path, id)?,
@@ -44,7 +46,7 @@ fn kind(path: &Path) -> Option<(&str, u64)> {
     Some((path.extension()?.to_str()?, id))
 }
 
-/// One thing to say about a file.
+/// One line of a file's summary.
 struct FileFact {
     name: &'static str,
     value: Value,

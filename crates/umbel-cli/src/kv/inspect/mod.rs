@@ -1,4 +1,4 @@
-//! `umbel inspect`: the levels of each keyspace, or one file of a store.
+//! `umbel inspect`: prints the levels of each keyspace, or a summary of one file of a store.
 
 mod file_summary;
 
@@ -14,7 +14,7 @@ use crate::open_kv_store::StoreLocation;
 use crate::stats_json;
 use crate::text::numbers;
 
-/// Shows the store, or the file that was named.
+/// Prints the levels of the store, or the summary of the named file.
 pub fn run(
     store: Option<&Path>,
     args: &InspectArgs,

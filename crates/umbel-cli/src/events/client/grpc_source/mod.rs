@@ -1,5 +1,5 @@
-//! The events of another server, read over the protocol that clients of event stores speak:
-//! KurrentDB, EventStoreDB, or Umbel itself.
+//! [`GrpcSource`]: the events of another server (KurrentDB, EventStoreDB or Umbel), read over the
+//! gRPC protocol of event store clients.
 
 use tokio::runtime::Runtime;
 use tonic::Streaming;
@@ -16,16 +16,16 @@ use crate::events::client::grpc_connection::{self, Connection, event_id};
 /// Kind of an internal event of a server, which is not imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InternalEventKind {
-    /// Links in streams that are views here.
+    /// Links in system streams that are views in Umbel.
     ViewLinks,
     /// Statistics of the server.
     Statistics,
-    /// Its users, projections and the like.
+    /// Users, projections and similar system events of the server.
     System,
 }
 
 impl InternalEventKind {
-    /// Kind of an event; `None` if it is to be imported.
+    /// Kind of an event; `None` if the event is to be imported.
     pub fn classify(stream: &str, kind: &str, takes_system: bool) -> Option<InternalEventKind> {
         let subject = stream.strip_prefix("$$");
         let about = subject.unwrap_or(stream);
@@ -43,28 +43,28 @@ impl InternalEventKind {
     }
 }
 
-/// An event as the server has it.
+/// An event as the server sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteEvent {
-    /// Its stream.
+    /// Stream of the event.
     pub stream: String,
-    /// Its number in the stream.
+    /// Revision of the event in its stream.
     pub revision: u64,
     /// Time of its append, in units of 100 ns since 1970.
     pub created: Option<u64>,
-    /// Its id.
+    /// Id of the event.
     pub id: EventId,
-    /// Its type.
+    /// Type of the event.
     pub kind: String,
-    /// Whether its data is declared as JSON.
+    /// Whether the event's data is declared as JSON.
     pub is_json: bool,
-    /// Its data.
+    /// Data of the event.
     pub data: Vec<u8>,
-    /// Its metadata.
+    /// Metadata of the event.
     pub metadata: Vec<u8>,
 }
 
-/// All events of a server, on their way.
+/// Reads all events of a server, in order.
 pub struct GrpcSource {
     name: String,
     runtime: Runtime,
@@ -89,7 +89,7 @@ impl GrpcSource {
         &self.name
     }
 
-    /// The next event; `None` where there are no more.
+    /// Returns the next event; `None` at the end.
     pub fn next(&mut self) -> CommandResult<Option<RemoteEvent>> {
         loop {
             let answer = self.runtime.block_on(self.responses.message());
@@ -115,7 +115,7 @@ impl GrpcSource {
     }
 }
 
-/// An event out of its message; `None` where it lacks what every event has.
+/// Decodes an event from its message; `None` if a required field is missing.
 fn decode_event(mut event: RecordedEvent) -> Option<RemoteEvent> {
     let stream = String::from_utf8(event.stream_identifier?.stream_name.to_vec()).ok()?;
     let content = event.metadata.get("content-type");
