@@ -20,19 +20,20 @@ use crate::limits::{
 pub struct Config {
     /// Address to listen on. Port 0 takes any free port.
     pub listen: SocketAddr,
-    /// Host and port that clients should connect to. `None`: the authority that the client used.
+    /// Host and port that clients should connect to. `None` means the host and port that the client
+    /// used.
     pub advertise: Option<(String, u16)>,
-    /// Time limit of an append or a batch from its first part to its last. Its parts stay in memory
-    /// meanwhile, and are dropped after it.
+    /// Time limit of an append or a batch from its first part to its last. The parts stay in memory
+    /// until the last part arrives or the time is over.
     pub partial_append_time: Duration,
-    /// Passwords of the initial users, which turns authentication on. `None`: no authentication,
-    /// and every client has all permissions.
+    /// Passwords of the initial users, which turns authentication on. `None` means no
+    /// authentication: every client has all permissions.
     pub users: Option<BootstrapPasswords>,
-    /// Source of the certificates. `None`: traffic is not encrypted.
+    /// Source of the certificates. `None` means that traffic is not encrypted.
     pub tls: Option<Arc<dyn CertificateStore>>,
-    /// Directory of backups that clients request. `None`: no such backups.
+    /// Directory of backups that clients request. `None` means that clients cannot request backups.
     pub backup_directory: Option<PathBuf>,
-    /// Key-value store served besides the events. `None`: no key-value service.
+    /// Key-value store that is served besides the events; `None` for none.
     pub kv: Option<KvConfig>,
     /// Maximum number of connections.
     pub connections_max: usize,
@@ -46,7 +47,7 @@ pub struct Config {
     pub outbound_bytes_max: usize,
     /// Byte limit of the events that all consumer groups together hold in memory.
     pub groups_bytes_max: usize,
-    /// Time to the first response after which a call is slow, and logged.
+    /// A call whose first response takes longer than this counts as slow and is logged.
     pub slow_call_time: Duration,
 }
 

@@ -1,5 +1,6 @@
 //! Entry points for fuzz targets: decoders of client input and of streams that clients may write.
-//! Each accepts any bytes. What it decodes must hold what its callers rely on.
+//! Each entry point accepts any bytes, and checks that the decoded value has the properties on
+//! which its users rely.
 
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
@@ -31,7 +32,7 @@ use crate::services::streams::oversized_messages;
 use crate::services::streams::read_request::ReadRequest;
 use crate::telemetry::trace_context::TraceId;
 
-/// Longest stream that is filtered at once, and the limit of its messages.
+/// Longest message stream that is filtered at once, and the limit of its messages.
 const FILTERED_BYTES_MAX: usize = 1 << 16;
 const MESSAGE_BYTES: usize = 64;
 
@@ -119,8 +120,8 @@ pub fn stored_settings(input: &[u8]) {
     }
 }
 
-/// Asserts that a group's settings survive a restart. All groups are in one event: an unreadable
-/// one makes all others unreadable.
+/// Asserts that a group's settings are unchanged after a restart. All groups are stored in one
+/// event, so unreadable settings of one group would make all groups unreadable.
 fn assert_round_trip(key: &GroupKey, config: &GroupConfig) {
     let written = config.to_json(key);
     let read = serde_json::from_slice(written.to_string().as_bytes()).expect("it is JSON");
@@ -209,7 +210,7 @@ fn check_long_message(input: &[u8]) {
     }
 }
 
-/// Bytes of a value and of those nested in it.
+/// Bytes of a value and of the values nested in it.
 fn heap_bytes(value: &Value) -> usize {
     let inner = match &value.kind {
         Some(Kind::StructValue(fields)) => fields.fields.values().map(heap_bytes).sum(),

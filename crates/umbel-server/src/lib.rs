@@ -23,8 +23,8 @@
 //! the key-value store.
 //!
 //! Long responses are produced while the client takes them. A client that reads nothing costs one
-//! page of events and no thread; one that has left costs nothing. `docs/reference/server.md` lists
-//! what is served and how.
+//! page of events and no thread; a client that has disconnected costs nothing.
+//! `docs/reference/server.md` lists every call and endpoint.
 #![forbid(unsafe_code)]
 
 mod access_control;

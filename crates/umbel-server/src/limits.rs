@@ -7,10 +7,11 @@ use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 /// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 4096;
-/// Length of the system's accept queue while the server is busy. A client that finds it full
+/// Length of the system's accept queue while the server is busy. A client that finds the queue full
 /// retries after a second.
 pub const BACKLOG: u32 = 4096;
-/// Minimum idle time of a connection that is ended to free a slot; the one idle longest ends.
+/// Minimum idle time of a connection that the server ends to free a slot; the connection that is
+/// idle longest is ended.
 pub const IDLE_CONNECTION_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of open calls on one connection.
 pub const CONCURRENT_CALLS_MAX: u32 = 1024;
@@ -21,15 +22,16 @@ pub const HEADER_BYTES_MAX: u32 = 32 << 10;
 /// Maximum bytes of a request that are read and discarded after its response, so that the client
 /// sees the response.
 pub const DISCARD_BYTES_MAX: usize = 64 << 20;
-/// Time limit of that discarding.
+/// Time limit for discarding the remaining bytes of a request.
 pub const DISCARD_TIME: Duration = Duration::from_secs(10);
-/// Idle time that ends it in the middle of a message or page.
+/// Idle time that ends the discarding of a request in the middle of a message or page.
 pub const DISCARD_IDLE_TIME: Duration = Duration::from_secs(1);
-/// Idle time that ends it between messages, where another one may never follow.
+/// Idle time that ends the discarding of a request between messages, where no further message may
+/// follow.
 pub const DISCARD_MESSAGE_GAP: Duration = Duration::from_millis(100);
 /// Maximum number of headers of one HTTP/1.1 request.
 pub const HEADERS_MAX: usize = 64;
-/// Time limit for the arrival of these headers.
+/// Time limit for the arrival of the headers of one HTTP/1.1 request.
 pub const HEADERS_TIME: Duration = Duration::from_secs(10);
 /// Time limit for the first bytes of a connection, which show its HTTP version.
 pub const PREFACE_TIME: Duration = Duration::from_secs(10);
@@ -37,9 +39,10 @@ pub const PREFACE_TIME: Duration = Duration::from_secs(10);
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Interval of the checks for replaced certificates.
 pub const CERTIFICATE_TIME: Duration = Duration::from_secs(10);
-/// Maximum bytes of an HTTP/1.1 request in the buffer: its head fits, and no longer one.
+/// Maximum bytes of an HTTP/1.1 request in the buffer; the longest allowed head fits exactly.
 pub const HTTP1_BUFFER_BYTES: usize = HEADER_BYTES_MAX as usize;
-/// Maximum number of answered pages on one connection that are not yet taken; further ones wait.
+/// Maximum number of response pages on one connection that the client has not taken yet; further
+/// pages wait.
 pub const PAGES_MAX: usize = 16;
 /// Flow-control window in bytes, for each call and each connection.
 pub const WINDOW_BYTES: u32 = 1 << 20;
@@ -54,31 +57,31 @@ pub const BATCHES_IN_FLIGHT_MAX: usize = 256;
 pub const BATCHES_OPEN_MAX: usize = 64;
 /// Time limit of an append or a batch from its first part to its last.
 pub const PARTIAL_APPEND_TIME: Duration = Duration::from_secs(30);
-/// Bytes of the batches of one call, open or being written, at which the call stops reading.
+/// A call stops reading when its batches, open or being written, have this many bytes.
 pub const BATCHES_BYTES_MAX: usize = 32 << 20;
 
 /// Byte limit of the events of all appends together that are not in the log yet.
 pub const APPENDS_BYTES_MAX: usize = 256 << 20;
-/// Bytes that each event counts beside its content.
+/// Bytes that count for each event besides its content.
 pub const EVENT_OVERHEAD_BYTES: usize = 128;
 /// Byte limit of all partially received messages together.
 pub const RECEIVE_BYTES_MAX: usize = 256 << 20;
-/// Bytes of each partially received message that are not counted.
+/// Bytes of each partially received message that do not count.
 pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
-/// Time that a message may take longer than an append, so that the append's own timeout comes
-/// first.
+/// Time by which the limit of a message exceeds the limit of an append, so that the append's own
+/// timeout comes first.
 pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
 /// Maximum bytes of a message without events or values.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of memory that the parts of a longer message may take beside their content.
+/// Maximum bytes of memory that the parts of a long message may take besides their content.
 pub const DECODED_OVERHEAD_BYTES_MAX: usize = 192 << 20;
-/// Size from which on a field of an event keeps its message in memory instead of a copy. The whole
-/// message is then counted.
+/// Minimum size of an event's field that is not copied but keeps its whole message in memory. The
+/// whole message then counts.
 pub const LARGE_FIELD_BYTES: usize = MESSAGE_BYTES_MAX / 2;
 
 /// Maximum bytes of the text of a status; a longer text is truncated.
 pub const STATUS_BYTES_MAX: usize = 8 << 10;
-/// Bytes of a status after which it lists no more failed checks: clients limit trailers.
+/// Bytes of a status after which it lists no more failed checks, since clients limit trailers.
 pub const VIOLATIONS_BYTES_MAX: usize = 4 << 10;
 
 /// Maximum number of different filter expressions of open reads and subscriptions.
@@ -88,28 +91,29 @@ pub const PAGE_EVENTS_MAX: usize = 512;
 /// Bytes of events after which a page is full.
 pub const PAGE_BYTES: usize = 1 << 20;
 /// Maximum number of events of a stream read that runs inline, and of expired events that it skips.
-/// An inline append has at most as many events.
+/// An inline append has at most this many events, too.
 pub const INLINE_EVENTS_MAX: usize = 16;
 /// Maximum bytes of an inline append.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
-/// Duration after which an inline read counts as slow: its events were in no cache.
+/// Duration after which an inline read counts as slow, since its events were in no cache.
 pub const INLINE_TIME_MAX: Duration = Duration::from_millis(1);
-/// Pause of inline reads after a slow one.
+/// Pause of inline reads after a slow inline read.
 pub const INLINE_PAUSE: Duration = Duration::from_millis(100);
-/// Byte limit of all data that was read but not yet taken by clients. Every reading thread finds
-/// quota for the largest page.
+/// Byte limit of all data that was read but not yet taken by clients. The limit lets every reading
+/// thread read the largest page.
 pub const OUTBOUND_BYTES_MAX: usize = BLOCKING_THREADS_MAX * PAGE_BYTES_MAX;
-/// Bytes of the largest page: its last event may have maximum size, and so may the link to it.
+/// Bytes of the largest page, whose last event and the link to that event both have the maximum
+/// size.
 pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
-/// Bytes that an event in a page counts beside its names, data and metadata.
+/// Bytes that count for an event in a page besides its names, data and metadata.
 pub const RESPONSE_OVERHEAD_BYTES: usize = 192;
-/// Reservation for a list in one response; a longer list counts beside it.
+/// Reservation for a list in one response; the bytes of a longer list count in addition.
 pub const LIST_BYTES: usize = 2 << 20;
 /// Time without progress after which a connection may be ended to free quota.
 pub const UNREAD_TIME: Duration = Duration::from_secs(5);
 /// Interval at which each waiting call checks for a connection to end.
 pub const QUOTA_WAIT_TIME: Duration = Duration::from_millis(250);
-/// Minimum interval of these checks, of all waiting calls together.
+/// Minimum interval of the checks for a connection to end, of all waiting calls together.
 pub const QUOTA_SCAN_TIME_MIN: Duration = Duration::from_millis(10);
 /// Maximum number of events that a filtered read examines before it checks whether its client still
 /// waits.
@@ -123,7 +127,7 @@ pub const CHECKPOINT_TIME: Duration = Duration::from_secs(1);
 
 /// Maximum number of consumer groups.
 pub const GROUPS_MAX: usize = 1000;
-/// Maximum bytes of the name of a group.
+/// Maximum bytes of the name of a consumer group.
 pub const GROUP_NAME_BYTES_MAX: usize = 512;
 /// Maximum number of consumers of one group.
 pub const GROUP_CONSUMERS_MAX: usize = 1000;
@@ -133,11 +137,11 @@ pub const GROUP_EVENTS_MAX: usize = 10_000;
 pub const GROUP_BYTES: usize = 16 << 20;
 /// Byte limit of the events that all groups together hold; a group without quota waits.
 pub const GROUPS_BYTES_MAX: usize = 256 << 20;
-/// Time after which a group evicts unsent events and those in flight, if another group waits for
-/// quota. It reads them again later.
+/// Time after which a group evicts the payloads of unsent events and of events in flight, if
+/// another group waits for quota. The group reads these events again later.
 pub const GROUP_IDLE_TIME: Duration = Duration::from_secs(5);
-/// Time after which the connection of a consumer ends that takes nothing of what it is sent, if a
-/// group waits for quota.
+/// Time after which the server ends the connection of a consumer that takes no events, if a group
+/// waits for quota.
 pub const GROUP_STALLED_TIME: Duration = Duration::from_secs(30);
 /// Maximum number of commands queued for a group.
 pub const GROUP_MESSAGES_MAX: usize = 64;
@@ -150,7 +154,8 @@ pub const GROUP_TICK: Duration = Duration::from_millis(100);
 
 /// Maximum bytes of a value over the network.
 pub const KV_VALUE_BYTES_MAX: usize = EVENT_BYTES_MAX;
-/// Maximum number of keys of one `MultiGet`. Its values together are limited like a single one.
+/// Maximum number of keys of one `MultiGet`. The values of a `MultiGet` together have the limit of
+/// a single value.
 pub const KV_KEYS_MAX: usize = 1000;
 /// Maximum number of operations of one batch.
 pub const KV_OPERATIONS_MAX: usize = 100_000;
@@ -162,7 +167,7 @@ pub const KV_BATCH_BYTES_MAX: usize = 16 << 20;
 pub const GROUP_SYNC_WRITES_MAX: usize = 1024;
 /// Maximum number of keys that a scan takes from the store at once; see also [`PAGE_BYTES`].
 pub const SCAN_ENTRIES_MAX: usize = 4096;
-/// Time limit of a scan: its snapshot keeps old versions in the store meanwhile.
+/// Time limit of a scan, whose snapshot keeps old versions of entries in the store until it ends.
 pub const SCAN_TIME: Duration = Duration::from_secs(600);
 /// Maximum number of watches.
 pub const WATCHES_MAX: usize = 1000;
@@ -173,7 +178,7 @@ pub const WATCH_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes queued for all watches together.
 pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 
-/// Maximum number of threads that read the store and delete streams.
+/// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
 /// Maximum bytes of a console request that changes something.
@@ -183,7 +188,7 @@ pub const CONSOLE_EVENTS_MAX: u64 = 100;
 /// Maximum number of names on a page of the console.
 pub const CONSOLE_NAMES_MAX: usize = 200;
 
-/// Minimum interval of the statistics that a client receives.
+/// Minimum interval between two statistics that a client receives.
 pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Number of streams in each of the two generations of the ACL cache.
@@ -200,14 +205,15 @@ pub const CACHED_USERS_MAX: usize = 1024;
 pub const CREDENTIALS_TIME: Duration = Duration::from_secs(300);
 /// Time for which a wrong password is cached.
 pub const WRONG_CREDENTIALS_TIME: Duration = Duration::from_secs(1);
-/// Number of passwords in each of the two generations of that cache.
+/// Number of passwords in each of the two generations of the cache of verified passwords.
 pub const CACHED_CREDENTIALS_MAX: usize = 1024;
 /// Maximum number of different passwords that wait for verification.
 pub const PENDING_CREDENTIALS_MAX: usize = 256;
 
-/// Time to the first response after which a call is slow, and logged.
+/// A call whose first response takes longer than this counts as slow and is logged.
 pub const SLOW_CALL_TIME: Duration = Duration::from_secs(1);
-/// Maximum number of log lines about failed or slow calls per second; further ones are counted.
+/// Maximum number of log lines about failed or slow calls per second; further lines are only
+/// counted.
 pub const ACCESS_LOG_LINES_MAX: u32 = 100;
 
 /// Time limit of running calls after the server begins to stop.

@@ -44,11 +44,11 @@ pub struct ServerContext {
     pub outbound_quota: Arc<OutboundQuota>,
     /// Open connections.
     pub connections: Arc<ConnectionRegistry>,
-    /// Maximum number of open calls on all of them.
+    /// Maximum number of open calls on all connections together.
     pub open_calls_max: usize,
     /// Operating system environment.
     pub env: Env,
-    /// Random identifier of this start.
+    /// Random identifier of this start of the server.
     pub instance_id: EventId,
     /// Host and port that clients should connect to.
     pub advertise: Option<(String, u16)>,
@@ -60,7 +60,7 @@ pub struct ServerContext {
     pub system_projections: SystemProjections,
     /// Consumer groups.
     pub group_registry: GroupRegistry,
-    /// Memory quota of the groups.
+    /// Memory quota of all consumer groups together.
     pub group_quota: Arc<GroupQuota>,
     /// Online backups of the store.
     pub backups: Backups,
@@ -74,8 +74,8 @@ pub struct ServerContext {
 }
 
 impl ServerContext {
-    /// Creates the context. `stop` becomes true once, when no call may begin to wait any more.
-    /// `port` is the port that the server listens on.
+    /// Creates the context. `stop` becomes true when the server stops; after that no call may begin
+    /// to wait. `port` is the port that the server listens on.
     pub fn new(
         store: EventStore,
         (projections, scavenging, backups): (SystemProjections, Arc<dyn Scavenger>, Backups),
@@ -135,17 +135,17 @@ impl ServerContext {
         Ok(EventId::from_random(random))
     }
 
-    /// Generates an identifier for an event whose client left that to the server.
+    /// Generates an identifier for an event that the client sent without one.
     pub fn event_id(&self) -> Result<EventId, Status> {
         self.new_id().map_err(|error| grpc_status::status(&error.into()))
     }
 
-    /// Requests a shutdown. Returns `false` if no thread listens for it.
+    /// Requests a shutdown. Returns `false` if no thread listens for shutdown requests.
     pub fn request_stop(&self) -> bool {
         self.stop_request.send(true).is_ok()
     }
 
-    /// Reason why a store of the server refuses writes, if one does.
+    /// Reason why a store of the server refuses writes; `None` if all accept writes.
     pub fn failure(&self) -> Option<String> {
         self.store.failure().or_else(|| self.kv.as_ref()?.failure())
     }

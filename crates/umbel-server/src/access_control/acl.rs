@@ -1,5 +1,5 @@
-//! [`Acl`]: the permissions on a stream, from its metadata and `$settings`, and the defaults where
-//! both are silent.
+//! [`Acl`]: the permissions on a stream, from its metadata and `$settings`, and the defaults for
+//! rights that neither mentions.
 //!
 //! A malformed ACL permits access only to administrators.
 
@@ -15,13 +15,13 @@ use crate::access_control::users::{ADMINS_GROUP, User};
 
 /// Bytes of memory that each name takes besides its text.
 const NAME_OVERHEAD_BYTES: usize = 2 * size_of::<Box<str>>();
-/// Longer metadata is parsed by one thread at a time.
+/// Metadata longer than this is parsed by one thread at a time.
 const LARGE_METADATA_BYTES: usize = 4 * ACL_BYTES_MAX;
 
 /// The stream whose last event holds the default ACLs of all streams.
 pub const SETTINGS: &str = "$settings";
-/// Keys of the default ACLs of user streams and of streams that begin with `$`. Metadata refers to
-/// them, too.
+/// Keys of the default ACLs of user streams and of streams that begin with `$`. A stream's metadata
+/// can name these keys instead of an ACL.
 const USERS_ACL: &str = "$userStreamAcl";
 const SYSTEM_ACL: &str = "$systemStreamAcl";
 /// Name prefix of a metadata stream.
@@ -30,11 +30,11 @@ const METADATA_PREFIX: &str = "$$";
 /// An access to a stream that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamAction {
-    /// Read it, or subscribe to it.
+    /// Read the stream, or subscribe to it.
     Read,
-    /// Append to it.
+    /// Append to the stream.
     Write,
-    /// Delete it or write its tombstone.
+    /// Delete or tombstone the stream.
     Delete,
 }
 
@@ -59,13 +59,13 @@ const RIGHTS: [(AclRight, &str); 5] = [
 /// The users and groups that have each right.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
-    /// Users and groups with each right, sorted; `None` where the ACL does not mention the right.
+    /// Users and groups with each right; `None` if the ACL does not mention the right.
     grants: [Option<Box<[Box<str>]>>; RIGHTS.len()],
     /// Whether missing rights follow the defaults of system streams, whatever the stream's name.
     uses_system_default: Option<bool>,
 }
 
-/// The ACLs that apply where a stream's own ACL is silent.
+/// The ACLs that apply to rights which a stream's own ACL does not mention.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DefaultAcls {
     users: Acl,
@@ -83,7 +83,7 @@ pub struct AccessRequest<'a> {
 }
 
 impl<'a> AccessRequest<'a> {
-    /// The stream and right that this action needs.
+    /// Returns the stream and the right that this action needs.
     pub fn new(action: StreamAction, stream: &'a str) -> AccessRequest<'a> {
         let of_metadata = stream.strip_prefix(METADATA_PREFIX);
         let subject = of_metadata.unwrap_or(stream);
@@ -100,7 +100,7 @@ impl<'a> AccessRequest<'a> {
         AccessRequest { governing_stream: subject, right, is_admin_only: is_guarded }
     }
 
-    /// Whether this user has the right.
+    /// Whether this user has the requested right.
     pub fn is_permitted(&self, user: &User, acl: &Acl, defaults: &DefaultAcls) -> bool {
         if user.is_in(ADMINS_GROUP) {
             return true;
@@ -124,12 +124,12 @@ impl<'a> AccessRequest<'a> {
     }
 }
 
-/// Whether the stream holds users or their passwords.
+/// Whether the stream holds users with their passwords.
 fn holds_credentials(stream: &str) -> bool {
     stream == "$users" || stream.starts_with("$user-") || stream.starts_with("$users-")
 }
 
-/// Whether the stream controls access to others.
+/// Whether the stream controls access to other streams.
 fn holds_permissions(stream: &str) -> bool {
     stream == SETTINGS || stream == "$all" || stream.starts_with("$umbel-")
 }
@@ -364,7 +364,8 @@ mod tests {
         }
     }
 
-    /// Clients write the name of a default ACL in place of an ACL.
+    /// A stream's metadata can have the name of a default ACL in place of an ACL, as clients write
+    /// it.
     #[test]
     fn acl_may_reference_a_default_acl() {
         let settings = r#"{"$systemStreamAcl":{"$w":"readers"}}"#;

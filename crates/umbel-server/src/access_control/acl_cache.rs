@@ -12,7 +12,7 @@ use crate::limits::{
 };
 use crate::protocol::proto_convert;
 
-/// A cached user; its value is `None` where no user has this name.
+/// A cached user; `None` if no user has the name.
 pub type CachedUser = Arc<CacheEntry<Option<User>>>;
 
 /// Cached users and ACLs of the store.
@@ -36,8 +36,8 @@ impl Default for AclCache {
 }
 
 impl AclCache {
-    /// Invalidates cached values of this stream. Called after an append or delete, before its
-    /// acknowledgment.
+    /// Invalidates cached values of this stream. Callers call this after an append or delete,
+    /// before its acknowledgment.
     pub fn invalidate(&self, stream: &str) {
         let Some(rest) = stream.strip_prefix('$') else { return };
         if let Some(subject) = rest.strip_prefix('$') {
@@ -70,7 +70,7 @@ impl AclCache {
         self.users.get_or_read(store, login, &streams, |store| users::read(store, login))
     }
 
-    /// Whether a user has access; `None` where the answer is not cached.
+    /// Whether a user has access; `None` if the answer is not cached.
     pub fn is_permitted_if_cached(&self, user: &User, wanted: AccessRequest<'_>) -> Option<bool> {
         if user.is_in(users::ADMINS_GROUP) {
             return Some(true);

@@ -2,9 +2,9 @@
 //! to the streams.
 //!
 //! INVARIANT: a cached value includes every append to its streams that was acknowledged before the
-//! request. The watch is made before the streams are read, so a later append marks the entry as
-//! stale. A watch fires only after its append is visible, perhaps after the client has its
-//! acknowledgment. Code that acknowledges an append to such a stream therefore first calls
+//! request. The cache registers a watch before it reads the streams, so a later append marks the
+//! entry as stale. The watch is called only after the append is visible, perhaps after the client
+//! has its acknowledgment. Code that acknowledges an append to such a stream therefore first calls
 //! [`StreamCache::invalidate`].
 
 use std::collections::HashMap;
@@ -64,7 +64,7 @@ impl<T> CacheEntry<T> {
         CacheEntry { value, bytes: 0, is_stale: Arc::default(), _watches: Vec::new() }
     }
 
-    /// Whether no append to its streams has happened since the read.
+    /// Whether no append to the entry's streams has happened since the read.
     pub fn is_fresh(&self) -> bool {
         !self.is_stale.load(Ordering::SeqCst)
     }
@@ -110,7 +110,8 @@ impl<T> StreamCache<T> {
         Some(entry)
     }
 
-    /// The fresh value under this name, else the value that the function reads from these streams.
+    /// Returns the fresh value under this name, otherwise the value that the function reads from
+    /// these streams.
     pub fn get_or_read(
         &self,
         store: &Store,
@@ -147,7 +148,7 @@ impl<T> StreamCache<T> {
         Ok(entry)
     }
 
-    /// Removes the value under this name and marks it as stale.
+    /// Removes the value under this name, and marks a value that is being read as stale.
     pub fn invalidate(&self, name: &str) {
         let mut entries = self.locked();
         self.invalidations.fetch_add(1, Ordering::SeqCst);

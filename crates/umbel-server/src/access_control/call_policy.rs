@@ -156,7 +156,7 @@ pub fn required_role(path: &str) -> RequiredRole {
     find_role(path).unwrap_or(RequiredRole::Admin)
 }
 
-/// Whether the path is in the table. Clients may send any number of other paths.
+/// Whether the path is in the table. Clients can send any number of other paths.
 pub fn is_listed(path: &str) -> bool {
     find_role(path).is_some()
 }
@@ -180,7 +180,8 @@ mod tests {
     use crate::http::console::{console_actions, console_data};
     use crate::services::server_features::supported_methods;
 
-    /// Reflection describes what clients can call, so the definitions have exactly these calls.
+    /// Reflection describes what clients can call, so the protocol definitions must have exactly
+    /// the calls of the table.
     #[test]
     fn the_definitions_have_the_calls_of_the_table() {
         let set = FileDescriptorSet::decode(umbel_proto::DESCRIPTORS).unwrap();

@@ -1,8 +1,8 @@
 //! [`Secret`], and password storage as Argon2id hashes.
 //!
-//! Argon2 needs 19 MiB for each hash. Hashes borrow it from a pool of two buffers that stay
-//! allocated. With allocations for each hash, the buffers stayed in the heap of every worker thread
-//! that had hashed a password.
+//! Argon2 needs 19 MiB for each hash. Hashes borrow this memory from a pool of two buffers that
+//! stay allocated. With allocations for each hash, the buffers stayed in the heap of every worker
+//! thread that had hashed a password.
 
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -15,8 +15,8 @@ use umbel_env::{Entropy, ProcessLocal};
 
 /// Most bytes of a password.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
-/// Largest memory, in KiB, and most passes that a stored hash may require. Hashes that other
-/// programs wrote are not trusted.
+/// Largest memory in KiB, and most passes, that a stored hash may require; a hash that another
+/// program wrote could require any.
 const MEMORY_KIB_MAX: u32 = 64 << 10;
 const PASSES_MAX: u32 = 16;
 const LANES_MAX: u32 = 4;
@@ -92,7 +92,7 @@ pub fn hash_password(password: &str, entropy: &dyn Entropy) -> Result<String, St
     Ok(kept.to_string())
 }
 
-/// Whether the password matches a stored hash. It takes as long as [`hash_password`].
+/// Whether the password matches a stored hash. Verifying takes as long as [`hash_password`].
 pub fn verify(password: &str, kept: &str) -> bool {
     let Ok(kept) = PasswordHash::new(kept) else { return false };
     let is_fair = |params: &Params| {
@@ -110,7 +110,7 @@ pub fn verify(password: &str, kept: &str) -> bool {
     argon2_hash(&argon2, password, &salt, wanted.len()).is_some_and(|found| found == wanted)
 }
 
-/// The Argon2 hash of a password, `bytes` long; `None` where Argon2 rejects the password or salt.
+/// The Argon2 hash of a password, `bytes` long; `None` if Argon2 rejects the password or salt.
 fn argon2_hash(argon2: &Argon2<'_>, password: &str, salt: &[u8], bytes: usize) -> Option<Output> {
     let mut out = [0; Output::MAX_LENGTH];
     let out = out.get_mut(..bytes)?;
@@ -179,7 +179,7 @@ impl Drop for HashMemory {
     }
 }
 
-/// Whether that is the size that the server's own password hashes need.
+/// Whether this is the memory size that the server's own password hashes need.
 fn is_default_size(blocks: usize) -> bool {
     blocks == Params::DEFAULT.block_count()
 }
@@ -205,9 +205,9 @@ mod tests {
         );
     }
 
-    /// Story: each password was hashed in memory of its own, in whichever thread was free. The
-    /// allocator keeps freed memory for that thread. An hour of logins thus held 19 MiB for each of
-    /// a dozen threads, and 32 concurrent passwords took 600 MiB.
+    /// Story: each password was hashed in newly allocated memory, in whichever thread was free. The
+    /// allocator keeps freed memory for the thread that had it. An hour of logins thus held 19 MiB
+    /// for each of a dozen threads, and 32 concurrent passwords took 600 MiB.
     #[test]
     fn concurrent_verifications_share_two_buffers() {
         let env = Env::system();
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// One stored hash could have requested all available memory.
+    /// Without a limit, one stored hash could request all available memory.
     #[test]
     fn hash_with_foreign_parameters_is_rejected() {
         let env = Env::system();

@@ -28,7 +28,7 @@ pub struct ReadableStreams {
 }
 
 impl ReadableStreams {
-    /// The scope of this user; `None` for an administrator, for whom nothing is hidden.
+    /// The readable streams of this user; `None` for an administrator, who may see all streams.
     pub fn for_user(rules: &Arc<AclCache>, user: &CachedUser) -> Option<ReadableStreams> {
         let is_admin = user.value.as_ref().is_some_and(|user| user.is_in(ADMINS_GROUP));
         (!is_admin).then(|| ReadableStreams {

@@ -1,5 +1,5 @@
 //! [`User`]: the users of the server, stored as in EventStoreDB. The last event of `$user-NAME`
-//! describes the user, and `$users` lists every name that ever was a user.
+//! describes the user, and `$users` lists the name of every user that ever existed.
 
 use serde_json::{Value, json};
 use umbel_base::fail_point;
@@ -17,7 +17,7 @@ pub const ALL_GROUP: &str = "$all";
 pub const ADMINS_GROUP: &str = "$admins";
 /// The group of operators.
 pub const OPERATORS_GROUP: &str = "$ops";
-/// Names of the users that the first start creates.
+/// Names of the users that the first start of a server creates.
 pub const ADMIN_LOGIN: &str = "admin";
 const OPS_LOGIN: &str = "ops";
 
@@ -47,7 +47,7 @@ pub struct User {
     pub full_name: String,
     /// The groups of the user.
     pub groups: Vec<String>,
-    /// Whether the user is refused.
+    /// Whether the user is disabled, so that its calls are refused.
     pub is_disabled: bool,
     /// The Argon2id hash of the password.
     pub password_hash: String,
@@ -60,14 +60,14 @@ pub struct User {
 /// Passwords that the operator chose for the first users.
 #[derive(Debug, Clone, Default)]
 pub struct BootstrapPasswords {
-    /// The password of `admin`, who may do everything.
+    /// The password of `admin`, who has all permissions.
     pub admin: Option<Secret>,
     /// The password of `ops`, an operator.
     pub ops: Option<Secret>,
 }
 
 impl User {
-    /// Whether the user may call.
+    /// Whether the user is not disabled.
     pub fn is_active(&self) -> bool {
         fail_point!("server-accept-disabled-user", |_| true);
         !self.is_disabled
@@ -174,7 +174,7 @@ pub fn user_stream(login: &str) -> String {
     format!("{USER_STREAM_PREFIX}{login}")
 }
 
-/// The user with this name; `None` where the stream holds no valid user.
+/// The user with this name; `None` if the stream holds no valid user.
 pub fn read(store: &Store, login: &str) -> Result<Option<User>, Error> {
     match store.read(&user_stream(login), Revision::END, Direction::Backwards).next() {
         None | Some(Err(Error::StreamDeleted { .. })) => Ok(None),
@@ -182,8 +182,8 @@ pub fn read(store: &Store, login: &str) -> Result<Option<User>, Error> {
     }
 }
 
-/// One page of users after this name, in name order, and the name after which the next page starts.
-/// A page examines at most `LIST_PAGE_NAMES` names; the last page has no next name.
+/// Returns one page of users after this name, in name order, and the name after which the next page
+/// starts. A page examines at most `LIST_PAGE_NAMES` names; the last page has no next name.
 pub fn list(store: &Store, after: Option<&str>) -> Result<(Vec<User>, Option<String>), Error> {
     let after = after.map(user_stream);
     let names = store.streams(USER_STREAM_PREFIX, after.as_deref(), LIST_PAGE_NAMES)?;
@@ -231,8 +231,9 @@ pub fn delete(store: &Store, user: &User) -> Result<(), Error> {
     store.delete(&user_stream(&user.login), ExpectedVersion::Exact(user.revision)).map(drop)
 }
 
-/// Creates the first users, unless they ever existed. Returns the generated passwords of users for
-/// whom the operator chose none. Logs which chosen passwords have no effect.
+/// Creates each of the first users that never existed. Returns the generated passwords of users for
+/// whom the operator chose none. Logs which passwords of the operator have no effect, because the
+/// user existed before.
 pub fn bootstrap(
     store: &Store,
     env: &Env,
@@ -283,14 +284,14 @@ pub fn bootstrap(
     Ok(made)
 }
 
-/// Whether a user exists and has this password. A record that cannot be read has none: it concerns
-/// only the logins of this user.
+/// Whether a user exists and has this password. A user whose record cannot be read counts as having
+/// no password; other users are not affected.
 fn has_password(store: &Store, login: &str, password: &Secret) -> bool {
     let user = read(store, login).ok().flatten();
     user.is_some_and(|user| passwords::verify(password.reveal(), &user.password_hash))
 }
 
-/// Checks that a user survives a write and a read unchanged. For fuzzing only.
+/// Checks that a user is unchanged after being written and read. For fuzzing only.
 pub fn check(event: &RecordedEvent) {
     let value = serde_json::from_slice::<Value>(&event.data).ok();
     let login =

@@ -16,7 +16,7 @@ use crate::protocol::grpc_status;
 /// The caller of a request.
 #[derive(Debug, Clone)]
 pub enum Caller {
-    /// Any client: this server runs without users.
+    /// Any client of a server that runs without users.
     Trusted,
     /// A client without credentials.
     Anonymous,
@@ -32,12 +32,12 @@ pub struct CertificateUser(pub Arc<str>);
 #[derive(Debug)]
 pub struct Authorizer {
     pub(super) acl_cache: Arc<AclCache>,
-    /// `None` where the server runs without users.
+    /// Verifier of credentials; `None` if the server runs without users.
     pub(super) authenticator: Option<Authenticator>,
 }
 
 impl Authorizer {
-    /// An authorizer with users, or without.
+    /// Creates an authorizer, with users if `authenticator` is given.
     pub fn new(rules: Arc<AclCache>, env: &Env, has_users: bool) -> umbel::Result<Authorizer> {
         let verifier = has_users.then(|| Authenticator::new(env)).transpose()?;
         Ok(Authorizer { acl_cache: rules, authenticator: verifier })
@@ -53,7 +53,7 @@ impl Authorizer {
         &self.acl_cache
     }
 
-    /// Checks whether the caller may do this with a stream; the error is the response to the
+    /// Checks whether the caller may do this action with a stream; the error is the response to the
     /// client.
     pub async fn authorize(
         &self,
@@ -87,8 +87,8 @@ impl Authorizer {
         if is_permitted { Ok(()) } else { Err(grpc_status::access_denied()) }
     }
 
-    /// The caller as of now. A user that was disabled, deleted or given another password meanwhile
-    /// is refused. Changed groups take effect.
+    /// Returns the caller with its present groups. A user that was disabled, deleted or given
+    /// another password since the call began is refused. Changed groups take effect.
     pub async fn revalidate(&self, store: &EventStore, caller: &Caller) -> Result<Caller, Status> {
         let Caller::User(user) = caller else { return Ok(caller.clone()) };
         if user.is_fresh() {
@@ -102,7 +102,7 @@ impl Authorizer {
         Ok(Caller::User(now))
     }
 
-    /// The user with this name and password; an error where they are wrong.
+    /// The user with this name and password; an error if name or password is wrong.
     pub async fn verify_password(
         &self,
         store: &EventStore,
@@ -122,14 +122,15 @@ impl Authorizer {
     }
 }
 
-/// The user; an error where it does not exist or is disabled.
+/// The user with this name; an error if the user does not exist or is disabled.
 pub fn active_user(user: &CachedUser) -> Result<&User, Status> {
     let active = user.value.as_ref().filter(|user| user.is_active());
     active.ok_or_else(grpc_status::unauthenticated)
 }
 
 impl Caller {
-    /// The caller of the request with these extensions; anonymous where it was not authenticated.
+    /// The caller of the request with these extensions; anonymous if the request was not
+    /// authenticated.
     pub fn from_extensions(extensions: &Extensions) -> Caller {
         extensions.get::<Caller>().cloned().unwrap_or(Caller::Anonymous)
     }

@@ -1,9 +1,9 @@
 //! [`BasicCredentials`] and [`Authenticator`]: the credentials of a request and their verification.
 //!
-//! A verification deliberately costs some milliseconds and 19 MiB. Two run at a time, and a bounded
-//! number of requests wait. Results are cached for a while under a keyed hash of the credentials,
-//! never under the credentials. A cached result is invalid once the user changes. An unknown name
-//! takes as long as a wrong password.
+//! A verification deliberately costs some milliseconds and 19 MiB. At most two verifications run at
+//! a time, and a bounded number of requests wait. Results are cached for a while under a keyed hash
+//! of the credentials, never under the credentials. A cached result is invalid once the user
+//! changes. Verifying an unknown name takes as long as verifying a wrong password.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,7 +37,7 @@ pub struct BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// The credentials in the headers; an error where they are malformed.
+    /// Parses the credentials in the headers; an error if they are malformed.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<BasicCredentials>, Status> {
         let mut values = headers.get_all(AUTHORIZATION).iter();
         let Some(value) = values.next() else { return Ok(None) };
@@ -46,12 +46,13 @@ impl BasicCredentials {
         parsed.map(Some).ok_or_else(grpc_status::unauthenticated)
     }
 
-    /// These credentials.
+    /// Creates credentials of a name and a password.
     pub fn new(login: &str, password: &str) -> BasicCredentials {
         BasicCredentials { login: login.to_string(), password: Secret::new(password) }
     }
 
-    /// Checks that parsed credentials are bounded and survive encoding. For fuzzing only.
+    /// Checks that parsed credentials have a bounded length and are unchanged after encoding and
+    /// parsing. For fuzzing only.
     pub fn assert_round_trip(&self) {
         let (login, password) = (&self.login, self.password.reveal());
         assert!(!login.contains(':') && login.len() <= NAME_BYTES_MAX);
@@ -75,7 +76,7 @@ impl BasicCredentials {
 /// A keyed hash of a name and a password.
 type CredentialHash = [u8; 32];
 
-/// The result of verifying credentials.
+/// The result of a verification of credentials.
 #[derive(Clone)]
 struct Verification {
     user: CachedUser,
@@ -103,7 +104,7 @@ struct VerificationCache {
 }
 
 impl Authenticator {
-    /// An authenticator with an empty cache.
+    /// Creates an authenticator with an empty cache.
     pub fn new(env: &Env) -> umbel::Result<Authenticator> {
         let mut key = [0; 32];
         env.entropy.fill(&mut key)?;
@@ -121,7 +122,7 @@ impl Authenticator {
         })
     }
 
-    /// The user with this name and password; an error where they are wrong.
+    /// The user with this name and password; an error if name or password is wrong.
     pub async fn verify(
         &self,
         rules: &Arc<AclCache>,
@@ -215,7 +216,7 @@ impl Verification {
     }
 }
 
-/// A request that waits for a result; dropped when the request is.
+/// A request that waits for a verification; dropped together with the request.
 struct PendingVerification<'a> {
     verifier: &'a Authenticator,
     hash: CredentialHash,

@@ -1,5 +1,5 @@
-//! Admission of a call: identifies its caller and checks the role that its path requires. The call
-//! itself checks streams.
+//! Admission of a call: identifies the caller and checks the role that the call's path requires.
+//! The call's handler checks the permissions on streams.
 
 use hyper::HeaderMap;
 use tonic::Status;
@@ -12,7 +12,7 @@ use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
 
 impl Authorizer {
-    /// The caller of a request; an error where its credentials are invalid.
+    /// The caller of a request; an error if its credentials are invalid.
     pub async fn authenticate(
         &self,
         store: &EventStore,
@@ -29,7 +29,7 @@ impl Authorizer {
         Ok(Caller::User(user))
     }
 
-    /// The caller of a request to this path; anonymous where the path is public.
+    /// The caller of a request to this path; anonymous if the path is public.
     pub async fn authenticate_for_path(
         &self,
         store: &EventStore,

@@ -1,8 +1,8 @@
 //! [`Tls`]: encrypted connections, and users that authenticate with certificates.
 //!
 //! The certificate is read at the start and checked for changes while the server runs. New
-//! connections get the new certificate; open connections stay. Where the new files are invalid, the
-//! former certificate stays in use and the operator gets a report.
+//! connections get the new certificate; open connections keep the old one. If the new files are
+//! invalid, the former certificate stays in use and the operator gets a report.
 
 use std::fmt;
 use std::io;
@@ -38,13 +38,13 @@ const PLAINTEXT_RESPONSE: &[u8] =
 /// Certificates and a key as PEM texts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pem {
-    /// The server's certificate and the intermediate ones, in order, up to an authority that
-    /// clients trust.
+    /// The server's certificate and the intermediate certificates, in order, up to an authority
+    /// that clients trust.
     pub certificates: Vec<u8>,
-    /// The key of the first certificate.
+    /// The private key of the first certificate.
     pub key: Vec<u8>,
-    /// Certificates of authorities. A client with a certificate of one of them is the user that the
-    /// certificate names. Empty where no client certificates are requested.
+    /// Certificates of authorities. A client with a certificate of such an authority is the user
+    /// that the certificate names. Empty if the server requests no client certificates.
     pub authorities: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ pub trait CertificateStore: Send + Sync + fmt::Debug {
     /// The present certificates.
     ///
     /// # Errors
-    /// They could not be read; the error names the file.
+    /// The certificates could not be read; the error names the file.
     fn read(&self) -> io::Result<Pem>;
 
     /// Reports to the operator that certificates were replaced, or that the present ones cannot be
@@ -67,9 +67,10 @@ pub struct Tls {
     certificates: Arc<dyn CertificateStore>,
     clock: Arc<dyn Clock>,
     loaded: watch::Sender<LoadedCertificate>,
-    /// Wakes a task many times. A `Wakeup` of the event store wakes once.
+    /// Wakes the watching task for each request; a `Wakeup` of the event store would wake it only
+    /// once.
     reload_request: Notify,
-    /// The last problem of the certificate's validity that was reported.
+    /// The last reported problem with the certificate's period of validity.
     reported_problem: Mutex<Option<String>>,
 }
 
@@ -89,7 +90,7 @@ impl Tls {
     /// Loads the present certificates.
     ///
     /// # Errors
-    /// They cannot be read or are invalid; the error is a sentence.
+    /// The certificates cannot be read or are invalid; the error is a sentence.
     pub fn open(
         certificates: Arc<dyn CertificateStore>,
         clock: Arc<dyn Clock>,
@@ -165,7 +166,7 @@ impl Tls {
         *last_report = problem;
     }
 
-    /// Performs the TLS handshake; `None` where it fails or the client does not speak TLS.
+    /// Performs the TLS handshake; `None` if the handshake fails or the client does not use TLS.
     pub async fn accept(
         &self,
         stream: TcpStream,
@@ -189,7 +190,7 @@ impl Tls {
     }
 }
 
-/// Responds to a client that does not speak TLS.
+/// Responds to a client that does not use TLS.
 async fn reject_plaintext(stream: TcpStream) {
     // Reads first what the client sent: otherwise the response may be lost with the connection.
     let mut sent = [0; 4096];
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(length, body.len().to_string());
     }
 
-    /// The present certificates, and the reports.
+    /// Certificates in memory, and the reports about them.
     #[derive(Debug)]
     struct MemoryCertificates(Mutex<(Result<Pem, &'static str>, Vec<String>)>);
 

@@ -12,29 +12,29 @@ use umbel_events::{
 use crate::consumer_groups::group_config::{GroupConfig, format_position, parse_position};
 use crate::protocol::group_key::GroupKey;
 
-/// The stream that lists all groups. Its last event is valid.
+/// The stream that lists all groups; only its last event is valid.
 const CONFIG: &str = "$persistentSubscriptionConfig";
 const CONFIG_TYPE: &str = "$PersistentConfig";
 const CHECKPOINT_TYPE: &str = "$SubscriptionCheckpoint";
 /// Format version of the stream's events.
 const VERSION: &str = "2";
-/// Number of events that such a stream retains.
+/// Number of events that a checkpoint stream or the stream of groups retains.
 const EVENTS_RETAINED: u64 = 5;
-/// Most events that are examined where other writers wrote the last ones.
+/// Maximum number of events that are examined, in case other writers wrote the last ones.
 const EVENTS_EXAMINED_MAX: usize = 1000;
 
 /// Every group with its settings.
 pub type GroupConfigs = BTreeMap<GroupKey, GroupConfig>;
 
-/// Whether the stream is a checkpoint stream or parked stream of a group on all events. Such groups
-/// skip the events of these streams.
+/// Whether the stream is a checkpoint stream or parked stream of a group on all events. Groups on
+/// all events skip the events of these streams.
 pub fn is_group_stream(stream: &str) -> bool {
     let name = stream.trim_start_matches("$$$").trim_start_matches('$');
     name.strip_prefix("persistentsubscription-$all::")
         .is_some_and(|name| name.ends_with("-checkpoint") || name.ends_with("-parked"))
 }
 
-/// The stored groups and the revision that lists them.
+/// The stored groups, and the revision of the event that lists them.
 pub fn read_configs(store: &Store) -> Result<(GroupConfigs, Option<u64>), Error> {
     let mut last = None;
     for event in store.read(CONFIG, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX) {
@@ -47,7 +47,7 @@ pub fn read_configs(store: &Store) -> Result<(GroupConfigs, Option<u64>), Error>
     Ok((GroupConfigs::new(), last))
 }
 
-/// The groups that an event lists; `None` where it is not a valid list.
+/// The groups that an event lists; `None` if the event is no valid list.
 pub fn parse_configs(event: &RecordedEvent) -> Option<GroupConfigs> {
     if event.kind != CONFIG_TYPE {
         return None;
@@ -86,13 +86,14 @@ fn limit_retention(store: &Store, stream: &str) -> Result<(), Error> {
 pub enum GroupError {
     /// The group's source could not be read.
     Source(Error),
-    /// The group's own state could not be read or written. No consumer requested that access.
+    /// The group's own state could not be read or written. No consumer requested this read or
+    /// write.
     Storage(Error),
 }
 
 /// The stored checkpoint of a group; `None` without one. A checkpoint beyond the end of the group's
-/// source comes from another writer. With it the group would skip all new events, so an earlier
-/// checkpoint is used.
+/// source comes from another writer. The group would skip all new events with such a checkpoint, so
+/// an earlier one is used.
 pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
     let stream = key.checkpoint_stream();
     let mut last = None;
@@ -136,7 +137,7 @@ fn last_source_position(store: &Store, key: &GroupKey) -> Result<Option<u64>, Er
     })
 }
 
-/// Writes the checkpoint.
+/// Writes the checkpoint of a group.
 pub fn write_checkpoint(store: &Store, key: &GroupKey, floor: u64) -> Result<(), Error> {
     let stream = key.checkpoint_stream();
     let data = json!(format_position(key, floor)).to_string();

@@ -14,7 +14,7 @@ use crate::consumer_groups::rate_meter::RateMeter;
 use crate::protocol::truncate_text::truncate_text;
 use crate::resources::connection_registry::Connection;
 
-/// Most bytes of the reason for which events are parked.
+/// Maximum bytes of the stored reason for which events are parked.
 pub const REASON_BYTES_MAX: usize = 1024;
 
 /// A response to a consumer.
@@ -35,11 +35,11 @@ pub enum GroupCommand {
     Info(oneshot::Sender<SubscriptionInfo>),
     /// Replays events parked before this revision of the parked stream.
     Replay(u64, oneshot::Sender<Result<(), Status>>),
-    /// Ends the group; its consumers get the status that it was dropped.
+    /// Ends the group; its consumers get the status that the group was dropped.
     End(oneshot::Sender<()>),
 }
 
-/// The reason for parking events, cut to at most [`REASON_BYTES_MAX`] bytes, in memory of its own.
+/// Copies the reason for parking events, cut to at most [`REASON_BYTES_MAX`] bytes.
 pub fn park_reason(reason: &str) -> Arc<str> {
     truncate_text(reason, REASON_BYTES_MAX).into()
 }
@@ -47,15 +47,15 @@ pub fn park_reason(reason: &str) -> Arc<str> {
 /// A consumer that connects.
 #[derive(Debug)]
 pub struct ConsumerRequest {
-    /// Most events in flight to the consumer.
+    /// Maximum number of events in flight to the consumer.
     pub capacity: usize,
     /// Format of identifiers in responses.
     pub form: UuidForm,
     /// Name of the user; empty on a server without users.
     pub username: String,
-    /// Channel for responses, with capacity for two more than may be in flight.
+    /// Channel for responses, with capacity for two more messages than events may be in flight.
     pub responses: mpsc::Sender<ConsumerResponse>,
-    /// The consumer's connection; `None` where it cannot be closed.
+    /// The consumer's connection; `None` if the server cannot close it.
     pub connection: Option<Arc<Connection>>,
 }
 
@@ -66,7 +66,7 @@ pub struct ConnectedConsumer {
     pub request: ConsumerRequest,
     /// Rate at which the consumer is sent events.
     pub rate: RateMeter,
-    /// Number of responses that the consumer had taken when the group last saw it change, and the
-    /// time.
+    /// Number of responses that the consumer had taken when the group last saw that number change,
+    /// and the time of that.
     pub last_taken: (u64, Instant),
 }

@@ -23,13 +23,13 @@ const TICKS: i64 = 10_000;
 /// Rule that assigns events to consumers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// One consumer as long as it has capacity.
+    /// All events go to one consumer as long as it has capacity.
     DispatchToSingle,
-    /// Each consumer in turn.
+    /// Events go to each consumer in turn.
     RoundRobin,
-    /// One consumer for each stream.
+    /// Events of a stream go to the same consumer.
     Pinned,
-    /// One consumer for each correlation id.
+    /// Events with the same correlation id go to the same consumer.
     PinnedByCorrelation,
 }
 
@@ -56,13 +56,13 @@ pub enum StartFrom {
 pub struct GroupConfig {
     /// Start of the group as requested.
     pub start_from: StartFrom,
-    /// The event after which the group starts; `None` before the first.
+    /// The event after which the group starts; `None` if it starts at the first event.
     pub start_after: Option<u64>,
     /// Filter of a group on all events.
     pub filter: Option<FilterOptions>,
     /// Rule that assigns events to consumers.
     pub strategy: Strategy,
-    /// Time after which an event is sent again without an ack; `None` for never.
+    /// Time without an ack after which an event is sent again; `None` for never.
     pub message_timeout: Option<Duration>,
     /// Longest delay of a checkpoint.
     pub checkpoint_after: Duration,
@@ -70,7 +70,7 @@ pub struct GroupConfig {
     pub settings: Settings,
 }
 
-/// Checks the name of a group; an error where it is invalid.
+/// Checks the name of a group; an error if it is invalid.
 pub fn group_name(name: String) -> Result<String, Status> {
     match name.len() {
         0 => Err(invalid("the request names no group")),
@@ -240,7 +240,7 @@ impl GroupConfig {
         })
     }
 
-    /// Parses stored settings; `None` where they are invalid.
+    /// Parses stored settings; `None` if they are invalid.
     pub fn parse(value: &Value) -> Option<(GroupKey, GroupConfig)> {
         let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
         let number = |key: &str| i32::try_from(value.get(key)?.as_i64()?).ok();
@@ -276,7 +276,7 @@ impl GroupConfig {
     }
 }
 
-/// The strategy, by its name or in the form of older clients.
+/// The strategy in a request, given by its name or by the number that older clients send.
 fn strategy(settings: &Settings, failed: impl Fn(String) -> Status) -> Result<Strategy, Status> {
     match settings.consumer_strategy.as_str() {
         "" => match NamedStrategy::try_from(settings.named_consumer_strategy) {
@@ -309,7 +309,7 @@ fn parse_filter(value: &Value) -> Option<FilterOptions> {
 }
 
 /// The filter of a group. Window and interval control checkpoint messages of subscriptions, which a
-/// group does not send. The values that a client sends or leaves out are replaced with constants.
+/// group does not send; so constants replace the client's values.
 fn group_filter(filter: Option<Filter>) -> FilterOptions {
     FilterOptions { filter, window: Some(Window::Count(())), checkpoint_interval_multiplier: 1 }
 }
@@ -327,7 +327,7 @@ pub fn format_position(key: &GroupKey, position: u64) -> String {
     }
 }
 
-/// Parses such a position; `None` where it is malformed.
+/// Parses a position in the client protocol; `None` if it is malformed.
 pub fn parse_position(value: &str) -> Option<u64> {
     match value.strip_prefix("C:") {
         Some(both) => both.split_once("/P:")?.0.parse().ok(),

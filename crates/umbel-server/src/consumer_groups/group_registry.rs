@@ -1,4 +1,4 @@
-//! [`GroupRegistry`]: the consumer groups that exist, and the running ones.
+//! [`GroupRegistry`]: the stored consumer groups, and the groups whose tasks run.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ const LINK_TYPE: &str = "$>";
 /// stream has the longest name.
 const TARGET_BYTES_MAX: usize = 20 + "@$$".len() + STREAM_NAME_BYTES_MAX;
 
-/// Parks events: appends for each a link, with the reason and time.
+/// Parks events: appends a link to each event, with the reason and time.
 pub fn append_parked(
     store: &Store,
     stream: &str,
@@ -37,8 +37,8 @@ pub fn append_parked(
     store.append(stream, ExpectedVersion::Any, &links).map(drop)
 }
 
-/// The data of a link to an event. Where the event came through a link, that link's data is copied,
-/// since links to links are not followed. Data longer than any valid link is not copied.
+/// The data of a link to an event. If the event was read through a link, that link's data is
+/// copied, since links to links are not followed. Data longer than any valid link is not copied.
 fn link_target(event: &ResolvedEvent, is_of_view: bool) -> Vec<u8> {
     match (&event.link, &event.event) {
         (Some(link), _) if link.data.len() <= TARGET_BYTES_MAX => link.data.clone(),
@@ -53,7 +53,7 @@ fn event_address(event: &RecordedEvent) -> Vec<u8> {
     format!("{}@{}", event.revision, event.stream).into_bytes()
 }
 
-/// A page of parked events from one revision up to before another, with their targets.
+/// Reads a page of parked events, with their targets, from one revision up to another, exclusive.
 pub fn read_parked(
     store: &Store,
     stream: &str,
@@ -91,7 +91,7 @@ mod tests {
     use crate::consumer_groups::group_command::park_reason;
     use crate::test_support::test_service::TestService;
 
-    /// Story: nothing ensured that the events parked at once fit into one append.
+    /// Story: no limit ensured that the events parked together fit into one append.
     #[test]
     fn largest_park_fits_in_one_append() {
         let fixture = TestService::new();

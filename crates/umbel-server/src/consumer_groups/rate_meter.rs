@@ -20,12 +20,12 @@ pub struct SendRate {
 }
 
 impl RateMeter {
-    /// A meter that starts now.
+    /// Creates a meter that starts now.
     pub fn new(now: Instant) -> RateMeter {
         RateMeter { began: now, last_reported: 0 }
     }
 
-    /// The rate by now, for this total of sent events.
+    /// Returns the rate so far, given the total number of sent events.
     pub fn measure(&mut self, sent: u64, now: Instant) -> SendRate {
         let seconds = now.saturating_duration_since(self.began).as_secs();
         let per_second = sent.checked_div(seconds).unwrap_or(sent);

@@ -18,7 +18,7 @@ pub struct StreamEvents {
     pub events: Vec<ProposedEvent>,
 }
 
-/// An append of events to one stream or several, all or none.
+/// An append to one or several streams, of all events or none.
 #[derive(Debug)]
 pub struct AppendCommand {
     target: AppendTarget,
@@ -29,7 +29,7 @@ pub struct AppendCommand {
     share: QuotaShare,
 }
 
-/// The streams of an append. Most appends have one, which takes no vector.
+/// The streams of an append. Most appends have one stream, which needs no vector.
 #[derive(Debug)]
 enum AppendTarget {
     Stream(StreamEvents),
@@ -51,7 +51,7 @@ impl AppendCommand {
         AppendCommand { target: AppendTarget::Streams(streams), checks, share }
     }
 
-    /// The streams that the events are for.
+    /// The streams to which the events are appended.
     pub fn streams(&self) -> &[StreamEvents] {
         match &self.target {
             AppendTarget::Stream(stream) => slice::from_ref(stream),
@@ -64,8 +64,8 @@ impl AppendCommand {
         self.streams().iter().flat_map(|stream| &stream.events)
     }
 
-    /// Names of the system streams, whose cached users and ACLs the append invalidates. Releases
-    /// the quota share.
+    /// Returns the names of the system streams, whose cached users and ACLs the append invalidates,
+    /// and releases the quota share.
     pub fn into_system_streams(self) -> Vec<String> {
         let is_system = |stream: &StreamEvents| stream.stream.starts_with('$');
         match self.target {

@@ -1,9 +1,9 @@
 //! [`AppendCompletion`]: the end of an append, which delivers its result to the call that waits.
 //!
-//! A batch append call may have hundreds of appends in flight. With one waiter for each, each
-//! result would wake the call separately, on another processor. So [`AppendResults`] collects them
-//! until the call takes them. A thread that completes many in a row
-//! [defers the wakeup](AppendResults::defer_wakeup) until all results are there.
+//! A batch append call may have hundreds of appends in flight. With one waiter for each append,
+//! each result would wake the call separately, on another processor. So [`AppendResults`] collects
+//! the results until the call takes them. A thread that completes many appends in a row [defers the
+//! wakeup](AppendResults::defer_wakeup) until it has added all results.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -12,15 +12,17 @@ use umbel_base::ignore_poison::IgnorePoison;
 use tokio::sync::oneshot;
 use umbel_events::{Error, WriteResult};
 
-/// The result of an append: one for each stream. Its error names every stream that conflicts.
+/// The result of an append: a write result for each stream, or an error that names every stream
+/// with a conflict.
 pub type AppendResult = Result<Vec<WriteResult>, Error>;
-/// The result of an append to one stream, as a call with many of them receives it.
+/// The result of an append to one stream, as a call with many appends receives it.
 pub type BatchedResult = Result<WriteResult, Error>;
 
-/// The end of one append. On drop without a result it reports that the store is closed.
+/// The end of one append. A completion that is dropped without a result reports that the store is
+/// closed.
 #[derive(Debug)]
 pub struct AppendCompletion {
-    /// `None` after the result was delivered.
+    /// Receiver of the result; `None` after the result was delivered.
     target: Option<CompletionTarget>,
 }
 
@@ -44,12 +46,12 @@ impl AppendCompletion {
         AppendCompletion { target: Some(CompletionTarget::Batch(number, Arc::clone(results))) }
     }
 
-    /// Delivers the result.
+    /// Delivers the result of the append.
     pub fn resolve(mut self, result: AppendResult) {
         self.deliver(result);
     }
 
-    /// The collected results of the call that this one joins.
+    /// The collected results of the batch append call that this append belongs to.
     pub fn batch_results(&self) -> Option<&Arc<AppendResults>> {
         match &self.target {
             Some(CompletionTarget::Batch(_, results)) => Some(results),
@@ -112,7 +114,7 @@ impl AppendResults {
         DeferredWakeup(self)
     }
 
-    /// Appends the results to the vector. Where there are none, the next result wakes the task.
+    /// Appends the results to the vector. If no results are ready, the next result wakes the task.
     pub fn poll_take(
         &self,
         taken: &mut Vec<(u64, BatchedResult)>,

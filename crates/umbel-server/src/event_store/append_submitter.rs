@@ -1,7 +1,7 @@
 //! [`AppendSubmitter`]: the entry of appends to the store.
 //!
 //! One thread submits appends to the store in the order of their arrival. A small append runs
-//! inline where no other waits before it and it need not wait itself. The store resolves each
+//! inline if no other append waits before it and it need not wait itself. The store resolves each
 //! completion, so a waiting append occupies no thread.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inline_execution::InlinePolicy;
 
-/// Number of queued appends after which no further job joins the group.
+/// Number of appends in a group after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;
 
 /// The entry of appends to the store.
@@ -30,7 +30,7 @@ pub struct AppendSubmitter {
     acl_cache: Arc<AclCache>,
     inline_appends: InlinePolicy,
     jobs: mpsc::UnboundedSender<AppendJob>,
-    /// Number of jobs that the appender thread has or will have.
+    /// Number of jobs that are queued for, or being executed by, the appender thread.
     queued_jobs: Arc<AtomicUsize>,
 }
 
@@ -65,8 +65,8 @@ impl AppendSubmitter {
         Ok((submitter, thread))
     }
 
-    /// Submits an append. The result arrives once the append has the durability that the store
-    /// gives appends. The append continues where the returned future is dropped.
+    /// Submits an append. The returned future resolves once the append has the store's durability.
+    /// The append continues if the future is dropped.
     pub fn submit(&self, append: AppendCommand) -> impl Future<Output = AppendResult> + use<> {
         let (completion, result) = AppendCompletion::single();
         match self.try_append_inline(&append) {
@@ -76,13 +76,13 @@ impl AppendSubmitter {
         async move { result.await.unwrap_or(Err(Error::Store(umbel::Error::Closed))) }
     }
 
-    /// Submits the appends of one call, which receives their results together.
+    /// Submits the appends of one call, which receives the results in batches.
     pub fn submit_all(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
         self.enqueue(AppendJob::Many(appends));
     }
 
-    /// Appends few events without the appender thread, which takes longer to wake, where the append
-    /// need not wait.
+    /// Appends a few events on the calling thread if the append need not wait, since waking the
+    /// appender thread takes longer.
     fn try_append_inline(&self, append: &AppendCommand) -> Option<PendingAppend> {
         // Earlier appends are not overtaken.
         let comes_first = self.queued_jobs.load(Ordering::Acquire) == 0;
@@ -179,7 +179,7 @@ fn submit_each(store: &Store, commands: &[AppendCommand]) -> Vec<Result<PendingA
     store.submit_each_with_conflicts(&requests)
 }
 
-/// Resolves the completion once the append is acknowledged. The append's quota share is released
+/// Resolves the completion once the append is acknowledged. Releases the append's quota share
 /// before.
 fn complete(
     acl_cache: &Arc<AclCache>,

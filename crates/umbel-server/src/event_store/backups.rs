@@ -27,12 +27,13 @@ struct LastBackup {
 }
 
 impl Backups {
-    /// Backups into this directory; no backups where it is `None`.
+    /// Creates the backups of a store into this directory; `None` means that no backups are
+    /// possible.
     pub fn new(store: Store, env: &Env, directory: Option<PathBuf>) -> Backups {
         Backups { store, threads: Arc::clone(&env.threads), directory, last: Arc::default() }
     }
 
-    /// Starts a backup, which continues after the call.
+    /// Starts a backup, which continues after this function has returned.
     ///
     /// # Errors
     /// No backup directory is configured, or a backup is running.

@@ -14,20 +14,20 @@ use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES};
 pub struct EventPager {
     range: ReadRange,
     resolution: EventResolution,
-    /// `None` before the first page.
+    /// Reader of the events; `None` before the first page.
     reader: Option<SourceReader>,
     /// State of a view when the read began.
     view_state: Option<StreamState>,
 }
 
-/// The events to read.
+/// The range of events to read.
 #[derive(Debug, Clone)]
 pub struct ReadRange {
-    /// Their source.
+    /// Source of the events.
     pub source: Source,
-    /// The order.
+    /// Direction of the read.
     pub direction: Direction,
-    /// The first revision, number or position: inclusive except for positions backwards.
+    /// The first revision, number or position; inclusive, except for positions of a backward read.
     pub from: u64,
     /// Position after which a view shows no events.
     pub through: Position,
@@ -36,23 +36,24 @@ pub struct ReadRange {
 /// A page of consecutive events.
 #[derive(Debug)]
 pub struct EventPage {
-    /// The events. A page may be empty although more follow, where a filter excluded many.
+    /// The events. If a filter excludes many events, a page can be empty although more events
+    /// follow.
     pub events: Vec<ResolvedEvent>,
-    /// The pager that continues after them; `None` after the last page.
+    /// The pager that continues after this page; `None` after the last page.
     pub pager: Option<EventPager>,
     /// State of the stream or view; `None` for other sources.
     pub state: Option<StreamState>,
 }
 
 impl EventPager {
-    /// A read of these events.
+    /// Creates a read of this range.
     pub fn new(range: ReadRange, resolve_links: bool) -> EventPager {
         let hides_streams = range.source.is_by_position();
         let resolution = EventResolution { resolve_links, hides_streams, readable_streams: None };
         EventPager { range, resolution, reader: None, view_state: None }
     }
 
-    /// Restricts from now on the other streams that are shown.
+    /// Sets which other streams are shown from now on.
     pub fn set_readable_streams(&mut self, scope: Option<ReadableStreams>) {
         self.resolution.readable_streams = scope;
     }
@@ -63,8 +64,8 @@ impl EventPager {
         matches!(self.range.source, Source::Stream(_)) && !self.resolution.resolve_links
     }
 
-    /// A page of a bounded number of events and bytes. A page also ends after a bounded number of
-    /// events that are expired, or do not pass the filter.
+    /// Reads a page with a bounded number of events and bytes. A page also ends after a bounded
+    /// number of events that are expired or do not pass the filter.
     pub fn next_page(
         mut self,
         store: &Store,

@@ -10,9 +10,9 @@ use crate::limits::RESPONSE_OVERHEAD_BYTES;
 pub struct EventResolution {
     /// Whether links are resolved to their targets.
     pub resolve_links: bool,
-    /// Whether events of streams that the reader may not read are left out.
+    /// Whether events of streams that the reader must not read are left out.
     pub hides_streams: bool,
-    /// The other streams that the reader may see; `None` for all.
+    /// The streams that the reader may see besides the stream it reads; `None` for all.
     pub readable_streams: Option<ReadableStreams>,
 }
 
@@ -51,7 +51,7 @@ pub fn resolved_bytes(resolved: &ResolvedEvent) -> usize {
     resolved.event.iter().chain(&resolved.link).map(recorded_bytes).sum()
 }
 
-/// The bytes of an event with its names in a response.
+/// The bytes of an event, with its stream name and type, in a response.
 pub fn recorded_bytes(event: &RecordedEvent) -> usize {
     let names = event.stream.len() + event.kind.len();
     RESPONSE_OVERHEAD_BYTES + names + event.data.len() + event.metadata.len()

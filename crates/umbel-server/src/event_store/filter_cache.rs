@@ -1,8 +1,8 @@
 //! [`FilterCache`]: compiled filters of open reads and subscriptions.
 //!
-//! A compiled regular expression and its run-time cache may take some MiB for as long as the call
-//! is open. Calls with the same expression therefore share it, and the number of different
-//! expressions is bounded.
+//! A compiled regular expression and its run-time cache can take some MiB for as long as the call
+//! is open. Calls with the same expression therefore share the compiled one, and the number of
+//! different expressions is bounded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -25,7 +25,7 @@ impl FilterCache {
     /// The requested filter. Compiling a regular expression takes time.
     ///
     /// # Errors
-    /// The expression is invalid, or too many others are in use.
+    /// The expression is invalid, or too many other expressions are in use.
     pub fn get(&self, request: &FilterRequest) -> Result<Arc<EventFilter>, Status> {
         let name = request.cache_key();
         let known = |used: &mut HashMap<String, Weak<EventFilter>>| {

@@ -1,8 +1,8 @@
-//! [`EventStore`]: the event store as async calls use it. Handlers reach the store through it,
-//! directly or by a closure for a blocking thread.
+//! [`EventStore`]: the event store as async calls use it. Handlers reach the store only through
+//! [`EventStore`], directly or by a closure for a blocking thread.
 //!
 //! The store's functions block. Reads and deletes run on blocking threads; small reads run inline
-//! while those are fast. Appends enter by an [`AppendSubmitter`].
+//! while inline reads are fast. Appends are submitted by an [`AppendSubmitter`].
 
 use std::sync::Arc;
 
@@ -53,8 +53,7 @@ pub enum Deletion {
 }
 
 impl EventStore {
-    /// Starts the appender thread for this store. The thread ends once the [`EventStore`] is
-    /// dropped.
+    /// Starts the appender thread for this store, which ends once the [`EventStore`] is dropped.
     pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
         let acl_cache = Arc::new(AclCache::default());
         let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env)?;
@@ -88,7 +87,7 @@ impl EventStore {
         self.blocking(Store::stats).await
     }
 
-    /// Deletes a stream. Returns the position of the delete; `None` where nothing was written.
+    /// Deletes a stream. Returns the position of the delete; `None` if nothing was written.
     pub async fn delete(
         &self,
         deletion: Deletion,
@@ -123,7 +122,7 @@ impl EventStore {
         self.blocking(move |store| store.subscribe(source, since)).await
     }
 
-    /// A page of at most this many events, which fits into this reservation.
+    /// Reads a page of at most this many events, which fits into this reservation.
     pub async fn read_page(
         &self,
         reader: EventPager,

@@ -22,34 +22,35 @@ pub struct ScavengeOptions {
 /// The result of a request to start a scavenge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScavengeStart {
-    /// It has started; its id.
+    /// The scavenge has started; the value is its id.
     Started(String),
-    /// Another scavenge is running; its id.
+    /// Another scavenge is running; the value is its id.
     InProgress(String),
 }
 
 /// Starts and stops scavenges.
 pub trait Scavenger: Debug + Send + Sync {
-    /// Starts a scavenge unless one is running. It continues after the call.
+    /// Starts a scavenge unless one is running. The scavenge continues after this function has
+    /// returned.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The scavenge cannot be started.
     fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status>;
 
-    /// Stops the scavenge with this id. Disk space that it has freed stays free.
+    /// Stops the scavenge with this id. Disk space that the scavenge has freed stays free.
     ///
     /// # Errors
     /// No scavenge with this id is running.
     fn stop(&self, id: &str) -> Result<(), Status>;
 
-    /// Progress of the last scavenge, for display; null where there was none.
+    /// Progress of the last scavenge, for display; null if there was none.
     fn progress(&self) -> Value {
         Value::Null
     }
 }
 
-/// Scavenges of the served store, one at a time, each on its own thread. Drop stops a running
-/// scavenge.
+/// Scavenges of the served store, one at a time, each on its own thread. Dropping this value stops
+/// a running scavenge.
 #[derive(Debug)]
 pub struct StoreScavenger {
     store: Store,
@@ -58,7 +59,7 @@ pub struct StoreScavenger {
 }
 
 impl StoreScavenger {
-    /// Scavenges of this store.
+    /// Creates the scavenger of this store.
     pub fn new(store: Store) -> StoreScavenger {
         StoreScavenger { store, last: Mutex::default() }
     }
@@ -70,7 +71,7 @@ impl StoreScavenger {
 
 impl Scavenger for StoreScavenger {
     /// Ignores the options: a scavenge has one thread, and the client's chunk numbers do not apply
-    /// to this store. It begins with the oldest chunk, or resumes a stopped scavenge.
+    /// to this store. The scavenge begins with the oldest chunk, or resumes a stopped scavenge.
     fn start(&self, _: ScavengeOptions) -> Result<ScavengeStart, Status> {
         let mut last = self.last();
         if let Some((id, scavenge)) = last.as_ref()

@@ -1,5 +1,5 @@
-//! [`SubscriptionPager`]: events of a store subscription in pages, with checkpoints of filtered
-//! ones.
+//! [`SubscriptionPager`]: events of a store subscription in pages, with checkpoints if the
+//! subscription is filtered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub enum SubscriptionItem {
 pub struct SubscriptionPage {
     /// The items, in order.
     pub items: Vec<SubscriptionItem>,
-    /// The pager that continues after them.
+    /// The pager that continues after the items.
     pub pager: SubscriptionPager,
     /// Whether no more events were visible when the page was read.
     pub is_caught_up: bool,
@@ -73,7 +73,7 @@ impl SubscriptionPage {
 }
 
 impl SubscriptionPager {
-    /// A pager of an open subscription.
+    /// Creates a pager of an open subscription.
     pub fn new(
         subscription: Subscription,
         clock: &Arc<dyn Clock>,
@@ -91,7 +91,7 @@ impl SubscriptionPager {
         }
     }
 
-    /// Restricts from now on the other streams that are shown.
+    /// Sets which other streams are shown from now on.
     pub fn set_readable_streams(&mut self, scope: Option<ReadableStreams>) {
         self.resolution.readable_streams = scope;
     }
@@ -101,13 +101,14 @@ impl SubscriptionPager {
         Arc::clone(self.subscription.wakeup())
     }
 
-    /// The revision or position of the last examined event. `None` before the first one, and while
-    /// earlier items are pending.
+    /// The revision or position of the last examined event. `None` before the first event, and
+    /// while earlier items are pending.
     pub fn position(&self) -> Option<u64> {
         self.subscription.position().filter(|_| self.pending.is_empty())
     }
 
-    /// The next page, bounded in bytes and time. A view shows no event after `through`.
+    /// Reads the next page, which is bounded in bytes and time. A view shows no event after
+    /// `through`.
     pub fn next_page(
         mut self,
         store: &Store,

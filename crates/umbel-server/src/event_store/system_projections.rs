@@ -1,8 +1,8 @@
 //! [`SystemProjections`]: the positions up to which the built-in views show events. A stopped view
 //! shows only events up to its stop, also after restarts: a stream of the store records the states.
 //!
-//! INVARIANT: a lower limit applies before the change is written, a higher one after. So no reader
-//! sees more of a stopped view than a reader after a restart.
+//! INVARIANT: a lower limit takes effect before the change is written, a higher limit afterwards.
+//! So no reader sees more of a stopped view than a reader after a restart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,11 +15,11 @@ use umbel_events::{
 
 use crate::event_store::EventStore;
 
-/// The stream that records which views are stopped. Its last event is valid.
+/// The stream that records which views are stopped. Only the stream's last event is valid.
 const STREAM: &str = "$umbel-views";
-/// The type of its events.
+/// Type of the events that record stopped views.
 const CHANGED_TYPE: &str = "$viewsChanged";
-/// Most events that are examined where other writers wrote the last ones.
+/// Maximum number of events that are examined, in case other writers wrote the last ones.
 const EVENTS_EXAMINED_MAX: usize = 1000;
 /// Number of attempts at a change while other writers append to the stream.
 const WRITE_ATTEMPTS: usize = 3;
@@ -52,14 +52,14 @@ pub enum ProjectionCommand {
     Enable,
     /// Show no more events than now.
     Disable,
-    /// Restart: a stopped view is empty until it is enabled.
+    /// Reset the view: a stopped view is empty until it is enabled.
     Reset,
 }
 
 /// State of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProjectionState {
-    /// The last position that the view shows; `None` while it is enabled.
+    /// The last position that the view shows; `None` while the view is enabled.
     pub visible_through: Option<u64>,
     /// Number of times that the view was stopped, started or reset.
     pub version: u64,
@@ -76,7 +76,7 @@ pub struct SystemProjections {
     stored: Mutex<StoredStates>,
 }
 
-/// The states in the stream.
+/// The states that the stream of the projections records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct StoredStates {
     states: [ProjectionState; COUNT],
@@ -92,12 +92,13 @@ impl SystemProjections {
         Ok(SystemProjections { visible_through: through, stored: Mutex::new(kept) })
     }
 
-    /// The last position that a source shows: [`Position::END`] unless it is a stopped view.
+    /// The last position that a source shows: [`Position::END`] unless the source is a stopped
+    /// view.
     pub fn limit_of(&self, source: &Source) -> Position {
         source.name().map_or(Position::END, |name| self.visible_through(name))
     }
 
-    /// The last position that a view shows: [`Position::END`] while it is enabled.
+    /// The last position that a view shows: [`Position::END`] while the view is enabled.
     pub fn visible_through(&self, view: &str) -> Position {
         let view = match view {
             "$streams" => SystemProjection::Streams,
@@ -113,8 +114,8 @@ impl SystemProjections {
         self.stored.lock().await.states[view as usize]
     }
 
-    /// Applies a command to a view. REQUIRES: the future is polled to its end; otherwise a limit
-    /// may apply that is not written.
+    /// Applies a command to a view. REQUIRES: the caller polls the future to its end; otherwise a
+    /// limit can be in effect that is not written.
     ///
     /// # Errors
     /// The change could not be written. The view then shows the same events as before.
@@ -174,7 +175,7 @@ impl ProjectionState {
         json!({ "through": self.visible_through, "version": self.version, "epoch": self.epoch })
     }
 
-    /// The state after a command; `None` where nothing changes.
+    /// The state after a command; `None` if the command changes nothing.
     fn after_command(self, change: ProjectionCommand, visible: u64) -> Option<ProjectionState> {
         let ProjectionState { visible_through: through, version, epoch } = self;
         let version = version.saturating_add(1);
@@ -215,7 +216,7 @@ impl StoredStates {
         Ok(StoredStates { last, ..StoredStates::default() })
     }
 
-    /// Writes the states after the last event. Returns the revision of the new one.
+    /// Writes the states after the last event. Returns the revision of the new event.
     fn write(&self, store: &Store, id: EventId) -> Result<u64, Error> {
         let data = encode(&self.states);
         let expected = self.last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
@@ -232,7 +233,7 @@ pub fn encode(projection_states: &[ProjectionState; COUNT]) -> Vec<u8> {
     Value::Object(views).to_string().into_bytes()
 }
 
-/// The states that an event records; `None` where it is not valid.
+/// The states that an event records; `None` if the event is not valid.
 pub fn parse(event: &RecordedEvent) -> Option<[ProjectionState; COUNT]> {
     if event.kind != CHANGED_TYPE {
         return None;

@@ -1,8 +1,8 @@
 //! [`MessageStream`]: the messages that a client sends in a call.
 //!
-//! Each message has memory of its own, freed with the message. tonic's decoder keeps the memory of
-//! the longest message until the call ends. A client may keep a thousand calls open that each had a
-//! long message: docs/decisions/0037.
+//! Each message has its own memory, which is freed with the message. tonic's decoder keeps the
+//! memory of the longest message until the call ends. A client may keep a thousand calls open that
+//! each had a long message: docs/decisions/0037.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -20,10 +20,10 @@ use crate::protocol::grpc_status;
 /// Bytes of the prefix of each message: a compression flag, and the length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
 
-/// Longest message that may share a buffer with messages received together with it.
+/// Longest message that may share a buffer with other messages that were received together with it.
 const SHARED_BUFFER_BYTES_MAX: usize = 4 << 10;
 
-/// First capacity allocated for a longer message.
+/// Initial buffer capacity for a message too long for a shared buffer.
 const INITIAL_CAPACITY: usize = 64 << 10;
 
 /// The messages that a client sends in a call.
@@ -34,13 +34,13 @@ pub struct MessageStream<Q> {
     received: BytesMut,
     /// Length of the next message, once its prefix was received.
     length: Option<usize>,
-    /// Whether nothing more is read.
+    /// Whether the stream has ended, so that no more bytes are read.
     is_finished: bool,
     _message: PhantomData<fn() -> Q>,
 }
 
 impl<Q: RequestMessage> MessageStream<Q> {
-    /// The messages in a request body.
+    /// Creates the stream of the messages in a request body.
     pub fn new<B>(body: B) -> MessageStream<Q>
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
@@ -91,8 +91,9 @@ impl<Q: RequestMessage> MessageStream<Q> {
         }
     }
 
-    /// Adds received bytes. The buffer grows with them, so an announced length alone costs no
-    /// memory. It never grows beyond the message, which may stay in it for long.
+    /// Adds received bytes. The buffer grows with the received bytes, so an announced length alone
+    /// costs no memory. The buffer never grows beyond the end of the message, which may occupy it
+    /// for a long time.
     fn append(&mut self, data: &[u8]) {
         let (come, capacity) = (self.received.len() + data.len(), self.received.capacity());
         if let Some(length) = self.length.filter(|_| come > capacity) {
@@ -104,7 +105,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
         self.received.extend_from_slice(data);
     }
 
-    /// The next message, if all of it was received.
+    /// Returns the next message, if all of it was received.
     fn try_decode(&mut self) -> Result<Option<Q>, Status> {
         let length = match self.length {
             Some(length) => length,
@@ -205,7 +206,7 @@ mod tests {
     }
 
     /// Story: the decoder kept the memory of the longest message until the call ended. A client
-    /// with a thousand idle calls that had each sent 16 MiB held 16 GiB.
+    /// with a thousand idle calls, each of which had sent 16 MiB, made the server keep 16 GiB.
     #[test]
     fn buffer_is_freed_after_a_message_is_taken() {
         run_paused(async {

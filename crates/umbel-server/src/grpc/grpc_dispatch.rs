@@ -20,7 +20,7 @@ use crate::protocol::grpc_status;
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
-/// A dispatch for one call; its methods are the four call kinds.
+/// Creates the dispatch of one call, which has a method for each of the four call kinds.
 pub fn grpc_dispatch() -> GrpcDispatch {
     GrpcDispatch(())
 }
@@ -32,18 +32,18 @@ pub struct GrpcDispatch(());
 /// A response that is ready.
 type ReadyResponse<A> = Ready<Result<Response<A>, Status>>;
 
-/// A function that serves one call. Every call has its own.
+/// A function that serves one call. Every gRPC method has its own handler.
 pub struct Handler<F>(F);
 
 impl<F> Handler<F> {
-    /// Serves the call with this function.
+    /// Creates a handler that serves the call with this function.
     pub fn new(function: F) -> Handler<F> {
         Handler(function)
     }
 }
 
 impl Handler<()> {
-    /// Responds with this value to any request.
+    /// Creates a handler that responds with this value to any request.
     pub fn constant<Q, A>(answer: A) -> Handler<impl FnOnce(Request<Q>) -> ReadyResponse<A>> {
         Handler::new(move |_| ready(Ok(Response::new(answer))))
     }
@@ -147,7 +147,7 @@ async fn one<Q: RequestMessage>(
     Ok(Request::from_parts(metadata, extensions, message))
 }
 
-/// Refuses a request whose messages may be compressed.
+/// Refuses a request whose header announces compressed messages.
 fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
     match headers.get(ENCODING) {
         Some(encoding) if encoding != "identity" => {

@@ -24,16 +24,16 @@ const FRAME_BYTES: usize = 32 << 10;
 /// The body of a response with any number of messages, which ends with the call's status.
 #[derive(Debug)]
 pub struct GrpcEncoder<S> {
-    /// `None` after the last message.
+    /// The messages of the response; `None` after the last one.
     messages: Option<S>,
     /// The messages of the next frame.
     frame: BytesMut,
-    /// The status of the call, until it is sent in the trailers.
+    /// The status of the call, until the trailers with it are sent.
     final_status: Option<Status>,
 }
 
 impl<S> GrpcEncoder<S> {
-    /// The body with these messages.
+    /// Creates a response body with these messages.
     pub fn new(answers: S) -> GrpcEncoder<S> {
         GrpcEncoder { messages: Some(answers), frame: BytesMut::new(), final_status: None }
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     /// Story: the encoder kept the memory of the longest message until the call ended. A thousand
-    /// idle subscriptions to streams whose last event had 8 MB held 16 GB.
+    /// idle subscriptions to streams whose last event had 8 MB made the server keep 16 GB.
     #[test]
     fn buffer_is_freed_after_frames_are_taken() {
         run_paused(async {

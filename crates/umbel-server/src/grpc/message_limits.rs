@@ -1,8 +1,8 @@
 //! [`RequestMessage`]: a request message, with a bound of its memory after decoding.
 //!
-//! An empty event takes 2 bytes of a message but over a hundred bytes of memory: 17 MiB of them
-//! decode to a gigabyte. Messages without events or values must therefore be short. In a long
-//! message, all elements of repeated fields are counted before it is decoded.
+//! An empty event takes 2 bytes of a message but over a hundred bytes of memory: 17 MiB of empty
+//! events decode to a gigabyte. Messages without events or values must therefore be short. In a
+//! long message, all elements of repeated fields are counted before it is decoded.
 
 use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
@@ -58,24 +58,24 @@ pub trait RequestMessage: Message + Default {
 /// The reason to refuse a message.
 #[derive(Debug, PartialEq, Eq)]
 enum RejectReason {
-    /// It would take too much memory.
+    /// The message would take too much memory.
     TooLarge,
     /// A nested message is malformed.
     Malformed,
 }
 
-/// The repeated fields of a message, at any depth. Each has its tag, the memory of an element
-/// besides its content, and the repeated fields of the element.
+/// The repeated fields of a message, at any depth. Each field has its tag, the memory of an element
+/// besides the element's content, and the repeated fields of the element.
 type RepeatedFields = &'static [RepeatedField];
 
 /// A repeated field.
 pub struct RepeatedField(u32, usize, RepeatedFields);
 
-/// Longest message that is not counted: it decodes to some megabytes at most.
+/// Longest message whose fields are not counted, since it decodes to some megabytes at most.
 const UNCHECKED_BYTES_MAX: usize = 64 << 10;
 /// Approximate overhead of a heap allocation.
 const HEAP_BYTES: usize = 32;
-/// Number of pairs that a map allocates with its first one.
+/// Number of pairs for which a map allocates memory at its first insertion.
 const MAP_CAPACITY_MIN: usize = 11;
 /// Depth to which nested messages are decoded.
 const DEPTH_MAX: usize = 100;
@@ -117,7 +117,7 @@ static WRITES: [RepeatedField; 2] = [
     RepeatedField(2, element_bytes::<Condition>(3), &[]),
 ];
 static IDS: [RepeatedField; 1] = [RepeatedField(2, element_bytes::<Uuid>(1), &[])];
-/// Event ids that a consumer acks or nacks. The reason of a nack may be long: it is cut.
+/// Event ids that a consumer acks or nacks. The reason of a nack may be long, and is cut.
 static CONSUMER: [RepeatedField; 2] = [RepeatedField(2, 0, &IDS), RepeatedField(3, 0, &IDS)];
 static KEYS: [RepeatedField; 1] = [RepeatedField(2, element_bytes::<Vec<u8>>(1), &[])];
 
@@ -164,7 +164,7 @@ request_messages! {
     users::UserReq,
 }
 
-/// The memory counted for a message, without the exemption for short ones.
+/// The memory counted for a message, even if the message is short.
 pub fn decoded_bytes<Q: RequestMessage>(message: &[u8]) -> usize {
     let mut left = usize::MAX;
     // A malformed message is counted up to the malformed field.
@@ -183,8 +183,8 @@ pub const fn records_bytes(count: usize) -> usize {
 }
 
 /// Checks that the memory counted for a message fits into the remaining bytes. A malformed message
-/// is left to the decoder, which stops at the same field. But the decoder reads the last field of a
-/// nested message beyond the message's end before it stops, so that is refused here.
+/// is accepted here, since the decoder stops at the same field. But a last field that exceeds its
+/// nested message is refused here, since the decoder reads such a field before it stops.
 fn count_fields(
     mut message: &[u8],
     parts: RepeatedFields,
@@ -204,7 +204,8 @@ fn count_fields(
     Ok(())
 }
 
-/// The tag of the first field, its content where it has a length, and the rest of the message.
+/// Returns the tag of the first field, the field's content if it has a length, and the remaining
+/// message.
 fn next_field(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (tag, kind) = decode_key(&mut message).ok()?;
     let bytes = match kind {
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(count_fields(&good, &RECORDS, 0, &mut { usize::MAX }), Ok(()));
     }
 
-    /// The largest append fits.
+    /// The largest allowed append fits into one message.
     #[test]
     fn largest_append_fits_in_one_message() {
         let events_max = umbel_events::limits::APPEND_EVENTS_MAX;

@@ -2,13 +2,14 @@
 //!
 //! The body solves three problems:
 //!
-//! - The decoder buffers a message while it arrives, which may be slow and never end. All partial
-//!   messages together stay within a quota, and each has a deadline.
+//! - The decoder buffers a message while it arrives; a client can send it slowly or never finish
+//!   it. All partial messages together stay within a quota, and each has a deadline.
 //! - An HTTP/2 stream may end with a reset without an error, sent by the client or because the
-//!   connection closes. Decoders take that for the end of the body, and would write half of an
-//!   append as all of it. The body reports an error.
-//! - A response may be sent before all of the request is read, and a client that still sends then
-//!   loses the response. So the server discards bytes in transit before it responds.
+//!   connection closes. Decoders take such a reset for the end of the body, and would write half of
+//!   an append as all of it. [`RequestBody`] reports an error instead.
+//! - A server can respond before it has read all of the request, and a client that is still sending
+//!   then loses the response. So the server reads and discards the remaining bytes before it ends
+//!   the response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,10 +34,10 @@ use crate::protocol::grpc_status;
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
 
-/// The body of a request. It fails where the request is truncated.
+/// The body of a request. Reading the body fails if the request is truncated.
 #[derive(Debug)]
 pub struct RequestBody {
-    /// `None` once it has moved to [`UnreadBody`].
+    /// The received body; `None` once it has moved to [`UnreadBody`].
     body: Option<Incoming>,
     position: FramePosition,
     partial: PartialMessageTracker,
@@ -47,9 +48,9 @@ pub struct RequestBody {
 #[derive(Debug)]
 struct PartialMessageTracker {
     quota: Arc<InboundQuota>,
-    /// Longest time for which a message may stay partial.
+    /// Maximum time for which a message may stay incomplete.
     timeout: Duration,
-    /// `None` between messages.
+    /// The partial message; `None` between messages.
     message: Option<PartialMessage>,
 }
 
@@ -61,24 +62,25 @@ struct PartialMessage {
     deadline: Pin<Box<Sleep>>,
 }
 
-/// The unread rest of a request, once its [`RequestBody`] was dropped.
+/// The unread remainder of a request whose [`RequestBody`] was dropped.
 #[derive(Debug, Clone, Default)]
 pub struct UnreadBody(Arc<Mutex<Option<(Incoming, FramePosition)>>>);
 
 /// The position of a body within its messages.
 #[derive(Debug, Clone)]
 enum FramePosition {
-    /// A body without messages whose end is known otherwise: HTTP/1.1 delimits it.
+    /// A body without gRPC messages whose end HTTP/1.1 shows.
     Delimited,
-    /// A body without messages.
+    /// A body without gRPC messages.
     Unframed,
-    /// The length of a message and its missing bytes. Between messages both are 0, and the other
-    /// fields hold the received part of the next prefix.
+    /// The length of a message and its missing bytes. Between messages these two fields are 0, and
+    /// the other fields hold the received part of the next prefix.
     Framed { length: usize, left: usize, prefix: [u8; PREFIX_BYTES], come: usize },
 }
 
 impl RequestBody {
-    /// Wraps a received request. On drop its unread rest moves to the returned [`UnreadBody`].
+    /// Wraps a received request. When the request's body is dropped, its unread remainder moves to
+    /// the returned [`UnreadBody`].
     pub fn wrap(
         service: &ServerContext,
         request: Request<Incoming>,
@@ -150,8 +152,8 @@ impl Drop for RequestBody {
 }
 
 impl UnreadBody {
-    /// Reads and discards what the client sends, within limits of bytes and time. It returns at
-    /// once where all was read or the body is still in use.
+    /// Reads and discards what the client sends, within limits of bytes and time. Returns at once
+    /// if the whole body was read or is still in use.
     pub async fn drain(&self) {
         let Some((mut body, mut position)) = self.locked(Option::take) else { return };
         let (began, mut bytes) = (Instant::now(), 0);
@@ -174,7 +176,7 @@ impl PartialMessageTracker {
         PartialMessageTracker { quota: budget, timeout: time, message: None }
     }
 
-    /// Records the bytes of a partial message, and whether the one before it ended. An error where
+    /// Records the bytes of a partial message, and whether the message before it ended. An error if
     /// the quota is exhausted.
     fn record(&mut self, part: Option<usize>, has_ended: bool) -> Result<(), Status> {
         if has_ended {
@@ -207,7 +209,7 @@ impl FramePosition {
     const START: FramePosition =
         FramePosition::Framed { length: 0, left: 0, prefix: [0; PREFIX_BYTES], come: 0 };
 
-    /// Advances by a frame; whether a message ended within it.
+    /// Advances by a frame; returns whether a message ended within the frame.
     fn advance(&mut self, frame: &Frame<Bytes>) -> bool {
         let FramePosition::Framed { length, left, prefix, come } = self else { return false };
         let mut bytes = frame.data_ref().map_or(&[][..], |data| &data[..]);
@@ -245,8 +247,8 @@ impl FramePosition {
         }
     }
 
-    /// Longest pause after which the client counts as still sending. It is shorter between
-    /// messages, since no further message may follow.
+    /// Longest pause after which the client counts as still sending. The pause is shorter between
+    /// messages, since perhaps no further message follows.
     fn idle_timeout(&self) -> Duration {
         match self {
             FramePosition::Framed { left: 0, come: 0, .. } => DISCARD_MESSAGE_GAP,
@@ -262,7 +264,7 @@ mod tests {
     use super::*;
     use crate::test_support::test_service::run_paused;
 
-    /// The idle timeout after these bytes.
+    /// Returns the idle timeout after these bytes.
     fn waited(parts: &[&[u8]]) -> Duration {
         let mut position = FramePosition::START;
         for part in parts {
@@ -318,8 +320,8 @@ mod tests {
         );
     }
 
-    /// Story: a message of 17 MiB whose last byte did not arrive was buffered for as long as its
-    /// client liked. A connection may have a thousand calls.
+    /// Story: a message of 17 MiB whose last byte did not arrive was buffered without a time limit.
+    /// A connection can have a thousand such calls.
     #[test]
     fn partial_messages_are_bounded_by_quota_and_timeout() {
         run_paused(async {

@@ -1,8 +1,8 @@
 //! [`ResponseBody`]: the body of a response, with the resources that it holds until it is written.
 //!
 //! A connection takes the frames of a response before the client has flow-control window for them.
-//! The quota charge and the page slot of a frame therefore travel with its bytes, piece by piece. A
-//! client that takes single pieces of a long frame thus still counts as reading.
+//! The quota charge and the page slot of a frame therefore travel with its bytes, piece by piece.
+//! So a client that takes only some pieces of a long frame still counts as reading.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::resources::outbound_quota::OutboundQuota;
 use crate::resources::unsent_page::{FrameCharge, UnsentPage};
 use crate::telemetry::access_log::AccessLogLine;
 
-/// Bytes handed to the connection at once.
+/// Maximum bytes that are passed to the connection at once.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// The body of a response, with its open call.
@@ -31,7 +31,7 @@ pub struct ResponseBody {
     unsent_page: Option<UnsentPage>,
     page_slot: Option<PageSlot>,
     open_call: OpenCall,
-    /// The unsent rest of a frame, with its quota charge.
+    /// The unsent remainder of a frame, with its quota charge.
     remainder: Option<(Bytes, Option<FrameCharge>)>,
 }
 
@@ -43,7 +43,8 @@ struct PageBytes {
 }
 
 impl ResponseBody {
-    /// Wraps a response. Its call is open until its end, which the access log records.
+    /// Wraps a response. The call counts as open until the end of the response, which the access
+    /// log records.
     pub fn wrap(
         call: OpenCall,
         unread: Arc<OutboundQuota>,
@@ -74,7 +75,7 @@ impl ResponseBody {
         }
     }
 
-    /// The first piece of these bytes; the rest follows.
+    /// Removes and returns the first piece of these bytes.
     fn next_piece(&mut self, mut bytes: Bytes, carrier: Option<FrameCharge>) -> Bytes {
         let piece = bytes.split_to(bytes.len().min(PIECE_BYTES));
         let carried = match &carrier {
@@ -152,8 +153,8 @@ mod tests {
     use crate::resources::connection_registry::ConnectionRegistry;
     use crate::test_support::test_service::run_paused;
 
-    /// Story: a long frame was one piece until its last byte was written. The server took a client
-    /// that read it slowly for a client that reads nothing.
+    /// Story: the quota of a long frame was held until its last byte was written. So a client that
+    /// read the frame slowly looked like a client that reads nothing.
     #[test]
     fn long_frame_is_split_and_charged_until_its_last_piece() {
         run_paused(async {

@@ -11,7 +11,7 @@ use crate::limits::LIST_BYTES;
 use crate::resources::outbound_call_share::OutboundShare;
 use crate::resources::unsent_page::UnsentPage;
 
-/// The messages of a response, in order; the first error ends them.
+/// The messages of a response, in order; the first error ends the response.
 pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
 /// Streams the messages of one step after another, until a step returns no next state. A step runs
@@ -35,15 +35,15 @@ where
     Box::pin(pages.flat_map(stream::iter))
 }
 
-/// A response whose frames hold the page's quota until they are written.
+/// Returns a response whose frames hold the page's quota until the frames are written.
 pub fn with_pending_page<A>(answer: A, unsent: UnsentPage) -> Response<A> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(unsent);
     response
 }
 
-/// A single response that may be long. It waits for quota, and holds it until the response is
-/// written.
+/// A single response that may be long. The response waits for quota, and holds the quota until it
+/// is written.
 pub async fn respond_within_quota<A: Message + 'static>(
     held: OutboundShare,
     work: impl Future<Output = Result<A, Status>> + Send + 'static,

@@ -54,7 +54,7 @@ fn counter(registry: &mut Registry, name: &str, help: &str, value: u64) {
     registry.register(name, help, ConstCounter::new(value));
 }
 
-/// Resources of the server that clients hold.
+/// Adds metrics of the server's resources that clients hold.
 fn add_memory(registry: &mut Registry, service: &ServerContext) {
     let connections = service.connections.count() as f64;
     gauge(registry, "connections", "Open connections", connections);
@@ -96,7 +96,7 @@ fn add_log(registry: &mut Registry, stats: &Stats) {
     add_directory(registry, "", &stats.directory);
 }
 
-/// State of a store's directory.
+/// Adds metrics of the state of a store's directory.
 fn add_directory(registry: &mut Registry, prefix: &str, directory: &DirectoryStats) {
     for (name, help, is_set) in [
         (

@@ -64,7 +64,7 @@ pub async fn handle(
     }
 }
 
-/// The readiness of the server: whether clients should send calls to it.
+/// Returns the readiness of the server: whether clients should send calls to it.
 fn readiness(service: &ServerContext) -> Response<Body> {
     let why_not = match service.is_stopping() {
         true => Some("the server is stopping\n".to_string()),
@@ -92,7 +92,7 @@ async fn metrics(service: &ServerContext, stats: &Stats) -> Response<Body> {
     }
 }
 
-/// The response to a caller without access, which depends on whether it sent credentials.
+/// The response to a caller without access; it depends on whether the caller sent credentials.
 pub fn access_denied(refusal: &Status, has_credentials: bool) -> Response<Body> {
     let status = match refusal.code() {
         Code::PermissionDenied if has_credentials => StatusCode::FORBIDDEN,

@@ -33,11 +33,11 @@ pub struct ScanRange {
 #[derive(Debug)]
 pub struct Scanner {
     keyspace: Keyspace,
-    /// The range that is left.
+    /// The part of the range that is not read yet.
     range: ScanRange,
     is_reverse: bool,
     keys_only: bool,
-    /// Number of keys that may still follow.
+    /// Maximum number of keys that can still follow.
     remaining: u64,
 }
 
@@ -46,14 +46,15 @@ pub struct Scanner {
 pub struct ScanPage {
     /// Entries in the order of the scan.
     pub entries: Vec<Entry>,
-    /// Bytes of their keys and values.
+    /// Bytes of the entries' keys and values.
     pub bytes: usize,
     /// Whether this is the last page.
     pub is_last: bool,
 }
 
 impl ScanRange {
-    /// Keys with this prefix from `start` up to, and without, `end`; an empty `end` is no bound.
+    /// Creates the range of keys with this prefix from `start` up to `end`, exclusive; an empty
+    /// `end` is no bound.
     pub fn new(prefix: &[u8], start: Vec<u8>, end: Vec<u8>) -> ScanRange {
         let end = Some(end).filter(|end| !end.is_empty());
         let end = match (end, prefix_end(prefix)) {
@@ -69,7 +70,7 @@ impl ScanRange {
     }
 }
 
-/// First key after all keys with this prefix; `None` without one.
+/// First key after all keys with this prefix; `None` if no key can follow.
 fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     let mut key = prefix[..=last].to_vec();
@@ -78,7 +79,7 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Scanner {
-    /// Creates a scan of at most `limit` keys of a range; 0 is no limit.
+    /// Creates a scan of at most `limit` keys of a range; 0 means no limit.
     pub fn new(keyspace: Keyspace, range: ScanRange, limit: u64) -> Scanner {
         let left = if limit == 0 { u64::MAX } else { limit };
         Scanner { keyspace, range, is_reverse: false, keys_only: false, remaining: left }
@@ -94,7 +95,7 @@ impl Scanner {
         Scanner { keys_only, ..self }
     }
 
-    /// Reads the next page from `snapshot`; returns it and the rest of the scan.
+    /// Reads the next page from `snapshot`; returns the page and the scan of the remaining range.
     pub fn page(mut self, snapshot: &Snapshot) -> Result<(ScanPage, Scanner), ReadError> {
         let mut page = ScanPage { is_last: true, ..ScanPage::default() };
         if self.range.is_empty() {
@@ -138,8 +139,8 @@ impl Scanner {
     }
 }
 
-/// Returns the value unless it exceeds the network limit. A process that had the store open itself
-/// may have written longer ones.
+/// Returns the value unless it exceeds the network limit. A process that had the store open
+/// directly may have written longer values.
 pub fn check_value_size<'a>(key: &[u8], value: &'a [u8]) -> Result<&'a [u8], ReadError> {
     if value.len() <= KV_VALUE_BYTES_MAX {
         return Ok(value);

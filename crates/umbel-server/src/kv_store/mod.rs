@@ -1,9 +1,10 @@
 //! [`KvStore`]: the key-value store as its calls use it. No other module calls the engine.
 //!
-//! One thread does all writes, in the order of their arrival, and sends each to the matching
-//! watches. There is no other writer, because only one process may open a store. So the store's
-//! sequence number after a write is that of the write. A watch that begins between two writes
-//! receives all later writes and no earlier one. One sync serves all waiting writes.
+//! One thread does all writes, in the order of their arrival, and sends each write to the matching
+//! watches. The store has no other writer, because only one process may open a store for writing.
+//! So the store's sequence number after a write is the number of that write. A watch that begins
+//! between two writes receives all later writes and no earlier one. One sync serves all waiting
+//! writes.
 
 mod kv_scanner;
 mod kv_writer;
@@ -37,7 +38,8 @@ use watch_hub::WatchCounts;
 pub struct KvConfig {
     /// The store. The caller that opened it closes it, after the server has stopped.
     ///
-    /// REQUIRES: there is no other writer meanwhile. Watches would miss its writes.
+    /// REQUIRES: the store has no other writer while it is served, since watches would miss its
+    /// writes.
     pub db: Db,
     /// Whether every write is acknowledged only after a sync.
     pub sync: bool,
@@ -78,7 +80,7 @@ impl KvConfig {
 }
 
 impl KvStore {
-    /// Reason why all writes are refused until a restart, if they are.
+    /// Reason why all writes are refused until a restart; `None` while writes are accepted.
     pub fn failure(&self) -> Option<String> {
         self.db.failure()
     }
@@ -135,8 +137,8 @@ impl KvStore {
         .await
     }
 
-    /// Hands a write to the writer thread. The reply is its sequence number, once it has the
-    /// requested durability. The channel fails if the server stops before.
+    /// Sends a write to the writer thread. The reply is the write's sequence number, once the write
+    /// has the requested durability. The channel fails if the server stops before.
     pub fn submit(&self, write: WriteRequest) -> Reply<umbel::Result<u64>> {
         let (sender, answer) = oneshot::channel();
         // If the thread has ended, the sender is dropped, and the waiting caller notices.
@@ -144,7 +146,8 @@ impl KvStore {
         answer
     }
 
-    /// Begins a watch. The reply is the watcher and a snapshot from before its first change.
+    /// Begins a watch. The reply is the watcher and a snapshot from before the watcher's first
+    /// change.
     pub fn watch(&self, what: WatchFilter) -> Reply<Result<(Watcher, Snapshot), Status>> {
         let (sender, answer) = oneshot::channel();
         let _ = self.jobs.send(WriterJob::Watch(what, sender));
@@ -162,7 +165,7 @@ impl KvStore {
         tokio::task::spawn_blocking(move || db.directory()).await.ok()
     }
 
-    /// Syncs all commits; `None` if that failed.
+    /// Syncs all commits; returns `None` if the sync failed.
     pub async fn sync(&self) -> Option<()> {
         let db = self.db.clone();
         tokio::task::spawn_blocking(move || db.sync()).await.ok()?.ok()
@@ -180,8 +183,8 @@ impl KvStore {
         })
     }
 
-    /// Reads a few keys within this reservation, inline if such reads are fast, else on a thread
-    /// that may block.
+    /// Reads a few keys within this reservation, inline if inline reads are fast, otherwise on a
+    /// blocking thread.
     pub async fn read<T: Send + 'static>(
         &self,
         keys: usize,
@@ -207,7 +210,7 @@ impl KvStore {
 }
 
 /// Runs work that may wait for the disk. Keeps the reservation until the work is done, even if its
-/// caller has left.
+/// caller has dropped the future.
 async fn blocking_in<T: Send + 'static>(
     reservation: PageReservation,
     work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,

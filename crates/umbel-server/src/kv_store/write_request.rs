@@ -12,9 +12,9 @@ pub struct WriteRequest {
     pub operations: Vec<WriteOperation>,
     /// Conditions checked before the operations.
     pub conditions: Vec<WriteCondition>,
-    /// Whether the server acknowledges only after a sync, whatever its own setting.
+    /// Whether the write is acknowledged only after a sync, whatever the server's own setting.
     pub sync: bool,
-    /// The share of the quota on all writes in flight.
+    /// The write's share of the quota for all writes in flight.
     #[expect(dead_code, reason = "the field is kept for its Drop, as long as the operations")]
     pub share: QuotaShare,
 }

@@ -10,12 +10,12 @@ use tonic::Status;
 /// The header, whose value is up to eight digits and a unit.
 const HEADER: &str = "grpc-timeout";
 
-/// Deadline of a call; never if the client did not set one.
+/// Deadline of a call; a call without a client's deadline never ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// No deadline.
+    /// No deadline: the call has no time limit.
     pub const NEVER: Deadline = Deadline(None);
 
     /// Reads the deadline of a request.
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Story: a value in memory was returned to a client whose deadline had passed, as if in time.
+    /// Story: a value from memory was returned after the client's deadline had passed.
     #[tokio::test]
     async fn expired_call_is_not_executed() {
         let over =

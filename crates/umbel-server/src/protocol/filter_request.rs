@@ -30,7 +30,7 @@ enum FilterRule {
 }
 
 impl FilterRequest {
-    /// Reads the options; fails if they are invalid.
+    /// Parses the filter options of a read; fails if they are invalid.
     pub fn from_options(options: FilterOptions) -> Result<FilterRequest, Status> {
         let (by, Expression { regex, prefix }) = match options.filter {
             Some(Filter::StreamIdentifier(expression)) => (FilterSubject::Stream, expression),
@@ -68,7 +68,7 @@ impl FilterRequest {
         })
     }
 
-    /// Key of the expression in the filter cache; `None` for prefixes.
+    /// Key of the expression in the filter cache; `None` if the filter has prefixes.
     pub fn cache_key(&self) -> Option<String> {
         match &self.rule {
             FilterRule::Regex(expression) => Some(format!("{:?} {expression}", self.subject)),

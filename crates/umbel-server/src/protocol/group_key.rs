@@ -7,7 +7,7 @@ use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 /// Stream name that stands for all events.
 pub const ALL_SOURCE: &str = "$all";
 
-/// Identity of a consumer group: its stream, or all events, and its name.
+/// Identity of a consumer group: its source (a stream or all events) and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
     /// The stream; `None` for all events.
@@ -32,7 +32,8 @@ impl GroupKey {
         format!("$persistentsubscription-{}::{}-parked", self.source(), self.group)
     }
 
-    /// Whether another group's state would be in the same streams, because names may contain `::`.
+    /// Whether another group would keep its state in the same streams, which is possible because
+    /// names may contain `::`.
     pub fn shares_streams_with(&self, other: &GroupKey) -> bool {
         self.checkpoint_stream() == other.checkpoint_stream()
     }

@@ -1,5 +1,5 @@
-//! gRPC statuses of failures. Failures that clients handle carry their name and details as
-//! trailers.
+//! gRPC statuses of failures. Statuses of failures that clients handle have the failure's name and
+//! details as trailers.
 
 use prost::bytes::Bytes;
 use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
@@ -61,7 +61,7 @@ pub fn status(error: &Error) -> Status {
     }
 }
 
-/// Status of a version conflict. `what` was refused: an append or a delete.
+/// Status of a version conflict. `what` names the refused request: an append or a delete.
 pub fn wrong_expected(
     what: &str,
     stream: &str,
@@ -137,7 +137,8 @@ pub fn metadata_missing() -> Status {
     )
 }
 
-/// Status of a failed decode of an append: a message over the limit is an append over the limit.
+/// Status of a failed decode of an append; a message over the limit is reported as an append over
+/// the limit.
 pub fn decode_error(status: Status) -> Status {
     match status.code() {
         Code::OutOfRange => message_too_large(status.message()),
@@ -165,8 +166,8 @@ pub fn too_many_headers(headers: usize) -> Status {
     ))
 }
 
-/// Truncates a status to a length that clients accept; nothing else bounds these headers. A longer
-/// text repeats what the client sent.
+/// Truncates a status to a length that clients accept; no other limit bounds these headers. A
+/// longer text only repeats what the client sent.
 pub fn truncate_status(status: Status) -> Status {
     if status.message().len() <= STATUS_BYTES_MAX {
         return status;
@@ -196,14 +197,14 @@ const DECODE_ERROR_PREFIXES: [&str; 4] = [
 /// Message about a request that ended early.
 const TRUNCATED_REQUEST: &str = "the client disconnected before the end of its request";
 
-/// Error of the body of a truncated request. It is not a cancellation yet: the decoder takes that
-/// for the end of the messages.
+/// Error of the body of a truncated request. Its status is not "cancelled", which the decoder would
+/// take for the end of the messages.
 pub fn truncated_request() -> Status {
     Status::aborted(TRUNCATED_REQUEST)
 }
 
-/// Turns statuses of malformed messages and aborted requests into client errors: they are no
-/// failures of the server.
+/// Turns statuses of malformed messages and aborted requests into client errors, since the server
+/// did not fail.
 pub fn as_client_error(status: Status) -> Status {
     let is_no_message =
         DECODE_ERROR_PREFIXES.iter().any(|begin| status.message().starts_with(begin));
@@ -216,7 +217,7 @@ pub fn as_client_error(status: Status) -> Status {
     }
 }
 
-/// Status of a message over the limit, as an append over the limit. `why` names the limit.
+/// Status of a message over the limit, reported as an append over the limit. `why` names the limit.
 pub fn message_too_large(why: &str) -> Status {
     let limit = APPEND_BYTES_MAX as u64;
     let message = format!("{why}; an append may have {limit} bytes, an event {EVENT_BYTES_MAX}");
@@ -256,7 +257,7 @@ pub fn access_denied() -> Status {
     named_exception(Status::permission_denied("Access Denied"), ACCESS_DENIED, &[])
 }
 
-/// Status: the credentials are invalid, for whatever reason.
+/// Status: the credentials are invalid, without the reason.
 pub fn unauthenticated() -> Status {
     Status::unauthenticated("the user name or password is wrong, or the user is disabled")
 }
@@ -332,7 +333,7 @@ pub fn group_dropped(key: &GroupKey) -> Status {
     group_status(Status::cancelled(message), "persistent-subscription-dropped", key)
 }
 
-/// Status: a consumer group cannot store its progress, which no consumer caused.
+/// Status: a consumer group cannot store its progress, a failure that no consumer caused.
 pub fn group_unavailable(key: &GroupKey, error: &Error) -> Status {
     let (stream, group) = (key.source(), &key.group);
     let code = match error {
@@ -365,7 +366,7 @@ pub fn shutting_down() -> Status {
     Status::unavailable("Server Is Not Ready: the server is stopping; try again")
 }
 
-/// Status of an engine failure, in key-value calls.
+/// Status of a failure of the key-value store, in key-value calls.
 pub fn engine_status(error: &umbel::Error) -> Status {
     let text = error.to_string();
     match error {
@@ -423,8 +424,9 @@ mod tests {
         status.metadata().get(key).unwrap().to_str().unwrap()
     }
 
-    /// Story: some errors repeated what a client had sent, up to 17 MiB, three times as long in the
-    /// headers of the response. Clients reject such headers, and no quota counted them.
+    /// Story: some errors repeated what a client had sent, up to 17 MiB, which became three times
+    /// as long in the headers of the response. Clients reject such headers, and no quota counted
+    /// them.
     #[test]
     fn status_length_is_bounded() {
         let details = Bytes::from(vec![1; 9 << 10]);

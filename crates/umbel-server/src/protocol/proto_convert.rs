@@ -21,15 +21,15 @@ use crate::protocol::grpc_status;
 const TYPE: &str = "type";
 const CONTENT_TYPE: &str = "content-type";
 const CREATED: &str = "created";
-/// Content types; every other one counts as binary.
+/// Content type of JSON data; events with any other content type count as binary.
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
 /// Microseconds per second.
 const MICROS: u64 = 1_000_000;
 
-/// An event to be appended. It keeps no memory of the message that it came with, unless it is long
-/// itself.
+/// An event to be appended. The event keeps no memory of the message that it came with, unless the
+/// event itself is long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProposedEvent {
     id: EventId,
@@ -64,12 +64,12 @@ impl ProposedEvent {
         Ok(ProposedEvent { id, kind: kind.into_boxed_str(), is_json, data, metadata })
     }
 
-    /// Bytes of its type, data and metadata.
+    /// Bytes of the event's type, data and metadata.
     pub fn bytes(&self) -> usize {
         self.kind.len() + self.data.len() + self.metadata.len()
     }
 
-    /// Bytes of memory that it keeps.
+    /// Bytes of memory that the event keeps.
     pub fn memory_bytes(&self) -> usize {
         let held = |field: &Bytes| match field.len() {
             bytes if bytes < LARGE_FIELD_BYTES => bytes,
@@ -95,7 +95,7 @@ fn detach(field: Bytes) -> Bytes {
     if field.len() < LARGE_FIELD_BYTES { Bytes::copy_from_slice(&field) } else { field }
 }
 
-/// Reads the name of a stream into memory of its own; fails if it is missing or not UTF-8.
+/// Copies the name of a stream out of a message; fails if the name is missing or not UTF-8.
 pub fn stream_name(identifier: Option<StreamIdentifier>) -> Result<String, Status> {
     let Some(identifier) = identifier else {
         return Err(Status::invalid_argument("the request names no stream"));
@@ -112,7 +112,7 @@ pub fn is_name_too_long(name: &[u8]) -> bool {
     name.strip_prefix(b"$$").unwrap_or(name).len() > STREAM_NAME_BYTES_MAX
 }
 
-/// Builds the message of a stream's name.
+/// Builds the message with a stream's name.
 pub fn stream_identifier(name: &str) -> StreamIdentifier {
     name.into()
 }
@@ -131,7 +131,7 @@ pub fn expected_revision(option: Option<ExpectedRevision>) -> Result<ExpectedVer
     }
 }
 
-/// Reads an event's identifier in either form.
+/// Reads an event's identifier, which is a text or two numbers.
 pub fn event_id(id: Option<&Uuid>) -> Result<EventId, Status> {
     match id.and_then(|id| id.value.as_ref()) {
         Some(uuid::Value::String(text)) => parse_event_id(text),
@@ -146,7 +146,7 @@ fn parse_event_id(text: &str) -> Result<EventId, Status> {
     id.map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// Checks the identifier of a batch; fails if it is missing or no UUID.
+/// Checks the identifier of a batch append; fails if it is missing or no UUID.
 pub fn correlation_id(id: Option<Uuid>) -> Result<Uuid, Status> {
     let wrong = |what| Status::invalid_argument(format!("a batch has {what}; give it a UUID"));
     let id = id.filter(|id| id.value.is_some()).ok_or_else(|| wrong("no correlation id"))?;
@@ -170,7 +170,7 @@ pub fn to_uuid(id: EventId, form: UuidForm) -> Uuid {
     Uuid { value: Some(value) }
 }
 
-/// Builds the read response of an event. Its position is that of the link, if a link led to it.
+/// Builds the read response of an event. The position is the link's, if a link led to the event.
 pub fn event_response(resolved: ResolvedEvent, form: UuidForm) -> ReadResp {
     let ResolvedEvent { event, link } = resolved;
     let position = match link.as_ref().or(event.as_ref()) {
@@ -269,7 +269,7 @@ mod tests {
         );
     }
 
-    /// One byte of data kept its whole message in memory, and was counted as one byte.
+    /// Story: one byte of data kept its whole message in memory, but was counted as one byte.
     #[test]
     fn event_does_not_retain_its_message() {
         let id = Some(to_uuid(ID, UuidForm::String(())));
@@ -303,7 +303,7 @@ mod tests {
         );
     }
 
-    /// A field that occurred twice kept capacity for the longer of both.
+    /// Story: a field that occurred twice in a message kept capacity for the longer of both values.
     #[test]
     fn identifier_keeps_no_capacity_of_a_repeated_field() {
         let id = to_uuid(ID, UuidForm::String(()));

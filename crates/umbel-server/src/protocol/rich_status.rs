@@ -1,5 +1,5 @@
-//! gRPC statuses of the second protocol. Their details are the kind of failure and, last, its
-//! facts.
+//! gRPC statuses of the second protocol. The details of a status are the kind of failure and, last,
+//! the facts of the failure.
 
 use prost::Message;
 use prost::bytes::Bytes;
@@ -17,7 +17,7 @@ use umbel_proto::v2::errors::{
 use crate::limits::VIOLATIONS_BYTES_MAX;
 use crate::protocol::grpc_status;
 
-/// Domain of the error kinds that any call may have.
+/// Domain of the error kinds that any call can return.
 const COMMON_DOMAIN: &str = "kurrent.rpc";
 
 /// Status of a version conflict.
@@ -59,7 +59,8 @@ pub fn record_too_large(stream: &str, record_id: String, size: usize) -> Status 
     streams_status(Code::InvalidArgument, "APPEND_RECORD_SIZE_EXCEEDED", message, name, &facts)
 }
 
-/// Status: the records together are too large. `size` is the count up to the abort.
+/// Status: the records of a transaction together are too large. `size` is the count up to the
+/// abort.
 pub fn transaction_too_large(size: u64) -> Status {
     let message = format!(
         "The records have {size} bytes or more together; the limit is {APPEND_BYTES_MAX}; append \
@@ -93,7 +94,7 @@ pub fn empty_session() -> Status {
     detailed_status(Code::FailedPrecondition, PACKAGE, "APPEND_SESSION_NO_REQUESTS", message, None)
 }
 
-/// Status: checks do not hold. Lists as many violations as fit into a trailer.
+/// Status: checks of a request failed; lists as many violations as fit into a trailer.
 pub fn consistency_violations(all: Vec<ConsistencyViolation>) -> Status {
     let count = all.len();
     let mut facts = AppendConsistencyViolationErrorDetails::default();
@@ -242,8 +243,8 @@ mod tests {
         assert_eq!(store_error(&Error::Store(umbel::Error::Closed)).code(), Code::Unavailable);
     }
 
-    /// Clients limit the size of trailers: a status with ten thousand violations would have ended
-    /// the connection.
+    /// Clients limit the size of trailers: a status with ten thousand violations would end the
+    /// connection.
     #[test]
     fn violations_are_reported_up_to_the_trailer_limit() {
         let one = |index: i32, name: &str| ConsistencyViolation {

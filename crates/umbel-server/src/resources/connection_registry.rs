@@ -1,9 +1,9 @@
-//! [`ConnectionRegistry`]: open connections, and which of them end so that others get a slot.
+//! [`ConnectionRegistry`]: open connections; ends idle ones so that other clients get a slot.
 //!
 //! A connection without a call occupies only a slot, but slots are limited. A connection that only
 //! answers keepalive pings could keep its slot for ever. So an idle connection keeps its slot only
-//! until another client finds none. Then the connection idle for the longest time ends, and its
-//! client reconnects when needed.
+//! until another client finds no free slot. Then the server ends the connection that has been idle
+//! longest, and its client reconnects when needed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,12 +33,12 @@ pub struct Connection {
     /// Address of the client, if known.
     address: Option<SocketAddr>,
     opened_at: Instant,
-    /// Number of open calls on this connection, and on all.
+    /// Number of open calls on this connection, and on all connections.
     open_calls: AtomicUsize,
     all_open_calls: Arc<AtomicUsize>,
-    /// Time of the last begin or end of a call, in milliseconds since the connection began.
+    /// Time at which a call last began or ended, in milliseconds since the connection began.
     idle_since: AtomicU64,
-    /// Slots for pages that are answered but not yet written.
+    /// Slots for response pages that are not written yet.
     page_slots: Arc<Semaphore>,
     /// Lock of the one call that waits for read quota.
     quota_turn: Mutex<()>,
@@ -87,8 +87,8 @@ impl ConnectionRegistry {
         self.open_calls.load(Ordering::Relaxed)
     }
 
-    /// Ends the connection with the most open calls, unless another one that is closing still has
-    /// open calls.
+    /// Ends the connection with the most open calls, unless another connection is closing and still
+    /// has open calls.
     pub fn close_busiest(&self) {
         let calls = |peer: &&Arc<Connection>| peer.open_calls.load(Ordering::Relaxed);
         let busiest = self.locked(|all| {
@@ -101,8 +101,8 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Ends the connection that has been idle longest, if for at least `quiet`. Returns whether
-    /// there is one.
+    /// Ends the connection that has been idle longest, if it has been idle for at least `quiet`.
+    /// Returns whether a connection was ended.
     pub fn close_idle(&self, idle_time: Duration) -> bool {
         let quietest = self.locked(|all| {
             let since = |peer: &Arc<Connection>| Some((peer.idle_since()?, Arc::clone(peer)));
@@ -169,7 +169,7 @@ impl Connection {
         OpenCall { connection: Arc::clone(self) }
     }
 
-    /// Since when the connection has had no call; `None` during a call or while closing.
+    /// Time since which the connection has had no call; `None` during a call or while closing.
     fn idle_since(&self) -> Option<Instant> {
         let is_quiet = self.open_calls.load(Ordering::Acquire) == 0 && !self.is_closing();
         let since = Duration::from_millis(self.idle_since.load(Ordering::Acquire));
@@ -177,7 +177,7 @@ impl Connection {
     }
 }
 
-/// An open call, counted until dropped.
+/// An open call, which counts until this value is dropped.
 #[derive(Debug)]
 pub struct OpenCall {
     connection: Arc<Connection>,

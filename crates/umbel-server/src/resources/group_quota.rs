@@ -1,12 +1,12 @@
 //! [`GroupQuota`]: memory quota that all consumer groups share.
 //!
 //! A group reserves quota for the largest possible page before it reads, first come, first served.
-//! It returns at once what the page does not need, and the rest as its events are processed. A
-//! group that finds no quota waits; nothing fails.
+//! The group returns the quota that the page does not need at once, and the remaining quota as its
+//! events are processed. A group that finds no quota waits; its calls do not fail.
 //!
-//! No group waits for ever. While a group waits, the others evict events that have long been
-//! unacknowledged or unsent, and read them again when needed. Consumers that do not read what they
-//! are sent are disconnected.
+//! No group waits for ever. While a group waits, other groups evict events that have long been
+//! unacknowledged or unsent, and read these events again when needed. Consumers that do not take
+//! the events sent to them are disconnected.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -65,7 +65,7 @@ impl GroupQuota {
     }
 }
 
-/// Counts one waiting group until dropped.
+/// Counts one waiting group until this value is dropped.
 struct WaiterCount<'a>(&'a watch::Sender<usize>);
 
 impl WaiterCount<'_> {
@@ -102,7 +102,7 @@ impl QuotaDemand {
 
 type PageWaiter = Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send + Sync>>;
 
-/// Quota that one group holds, until dropped.
+/// Quota that one group holds until this value is dropped.
 pub struct GroupShare {
     quota: Arc<GroupQuota>,
     permit: Option<OwnedSemaphorePermit>,
@@ -113,7 +113,8 @@ pub struct GroupShare {
 }
 
 impl GroupShare {
-    /// Whether the group has quota for a page. Takes it if available and no group waits.
+    /// Returns whether the group has quota for a page; takes that quota if it is available and no
+    /// group waits.
     pub fn try_reserve_page(&mut self) -> bool {
         if self.page_permit.is_none() && self.waiter.is_none() {
             self.page_permit = self.quota.try_page();
@@ -121,7 +122,8 @@ impl GroupShare {
         self.page_permit.is_some()
     }
 
-    /// Waits for quota for a page. Cancel safe: the place in the queue is kept for the next call.
+    /// Waits for quota for a page. Cancel safe: the group keeps its place in the queue for the next
+    /// call.
     pub async fn reserve_page(&mut self) {
         if self.try_reserve_page() {
             return;
@@ -137,7 +139,7 @@ impl GroupShare {
         (self.page_permit, self.waiter) = (None, None);
     }
 
-    /// Keeps `bytes` and returns the rest.
+    /// Keeps quota for `bytes` bytes and returns the remaining quota.
     pub fn shrink_to(&mut self, bytes: usize) {
         let units = bytes.div_ceil(UNIT_BYTES);
         match (&mut self.permit, self.page_permit.take()) {

@@ -13,7 +13,7 @@ pub struct InboundQuota {
     bytes: AtomicUsize,
 }
 
-/// Quota that one append holds, until dropped.
+/// Quota that one append holds until this value is dropped.
 #[derive(Debug)]
 pub struct QuotaShare {
     quota: Arc<InboundQuota>,
@@ -49,7 +49,7 @@ impl InboundQuota {
 }
 
 impl QuotaShare {
-    /// Takes `bytes` more. Returns `false` and takes nothing if the quota does not suffice.
+    /// Takes `bytes` more bytes of quota. Returns `false` and takes no quota if not enough is left.
     #[must_use]
     pub fn grow(&mut self, bytes: usize) -> bool {
         let grown =

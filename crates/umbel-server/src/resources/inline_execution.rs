@@ -1,12 +1,14 @@
 //! [`InlinePolicy`]: decides whether short operations run on the calling thread.
 //!
-//! A read or an append of one event in memory takes some microseconds. Handing it to another thread
-//! triples that, because of two wake-ups. But one that waits for the disk would block the calls of
-//! other clients. No caller knows in advance which it will be, so the last ones decide. After a
-//! slow one, all go to threads for a while.
+//! A read or an append of one event in memory takes some microseconds. Running such an operation on
+//! another thread takes three times as long, because of two wake-ups. But an inline operation that
+//! waits for the disk blocks the calls of other clients. No caller knows in advance whether an
+//! operation will wait, so recent operations decide. After a slow operation, all operations run on
+//! other threads for a while.
 //!
-//! An operation whose thread was only preempted says nothing about the disk. With clients on the
-//! same machine this happens to one read in some hundreds, and would keep all of them on threads.
+//! An operation that was slow only because its thread was preempted does not count as slow. With
+//! clients on the same machine, one read in some hundreds is preempted, which would keep all reads
+//! on other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +26,7 @@ pub struct InlinePolicy {
 }
 
 impl InlinePolicy {
-    /// Creates the state with inline operations allowed.
+    /// Creates a policy that allows inline operations.
     pub fn new(env: &Env) -> InlinePolicy {
         InlinePolicy { env: env.clone(), paused_until: AtomicU64::new(0) }
     }

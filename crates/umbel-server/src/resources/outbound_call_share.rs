@@ -39,8 +39,8 @@ impl OutboundQuota {
 }
 
 impl OutboundShare {
-    /// Releases the last page, except for frames that are not yet written. Bytes that are not in a
-    /// frame yet go into one first.
+    /// Releases the last page, except for frames that are not yet written. Bytes of the page that
+    /// are not in a frame yet are put into one first.
     pub async fn release(&self) {
         if self.unsent_page.is_held() {
             let mut has_paused = false;
@@ -65,10 +65,10 @@ impl OutboundShare {
         self.reserve(PAGE_BYTES_MAX).await
     }
 
-    /// Does the same for `bytes` bytes.
+    /// Releases the last page and waits for quota for `bytes` bytes.
     ///
     /// # Errors
-    /// As [`OutboundShare::reserve_page`].
+    /// The same as [`OutboundShare::reserve_page`].
     pub async fn reserve(&self, bytes: usize) -> Result<PageReservation, Status> {
         self.release().await;
         let reservation = self.quota.reserve(self.connection.clone(), bytes.div_ceil(UNIT_BYTES));
@@ -79,7 +79,7 @@ impl OutboundShare {
     /// Charges the page, whose size `measure` returns.
     ///
     /// # Errors
-    /// As [`OutboundShare::reserve_page`], and those of `read`.
+    /// The errors of [`OutboundShare::reserve_page`] and of `read`.
     pub async fn read_page<T: Send + 'static>(
         &self,
         read: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -94,10 +94,10 @@ impl OutboundShare {
     }
 
     /// Waits for quota for `bytes` bytes, and charges the result of `work`, whose size `measure`
-    /// returns. The client cannot delay that work.
+    /// returns. The time of `work` does not count as a delay by the client.
     ///
     /// # Errors
-    /// As [`OutboundShare::reserve_page`], and those of `work`.
+    /// The errors of [`OutboundShare::reserve_page`] and of `work`.
     pub async fn produce<A: Send + 'static>(
         self,
         bytes: usize,
@@ -120,7 +120,8 @@ impl OutboundShare {
             .unwrap_or_else(|| Err(grpc_status::shutting_down()))
     }
 
-    /// Charges a page of `bytes` bytes. Bytes beyond the reservation count as without one.
+    /// Charges a page of `bytes` bytes. Bytes beyond the reservation count like bytes without a
+    /// reservation.
     pub fn charge(&self, reserved: PageReservation, bytes: usize) {
         if let Some((page, more)) = reserved.into_charges(bytes) {
             self.unsent_page.hold(page, more);

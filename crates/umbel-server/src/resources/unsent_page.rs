@@ -49,7 +49,7 @@ impl UnsentPage {
         self.locked(|making| making.page.is_some())
     }
 
-    /// Holds a page in place of the last one, with the charge of what exceeds its reservation.
+    /// Holds a page in place of the last one, with the charge of the bytes beyond its reservation.
     pub fn hold(&self, page: PageCharge, more: Option<PageCharge>) {
         self.locked(|making| {
             making.release();
@@ -63,7 +63,7 @@ impl UnsentPage {
         self.locked(UnsentPageState::release);
     }
 
-    /// Takes the charges of the pages that the next frame is made of; `None` without any.
+    /// Takes the charges of the pages that the next frame is made of; `None` without charges.
     pub fn take_frame_charge(&self) -> Option<FrameCharge> {
         self.locked(|making| {
             let mut before = std::mem::take(&mut making.released);
@@ -80,12 +80,12 @@ impl UnsentPage {
 }
 
 impl FrameCharge {
-    /// The charge of a frame without a reservation.
+    /// Returns the charge of a frame without a reservation.
     pub fn unreserved(charge: PageCharge) -> FrameCharge {
         FrameCharge { last: Arc::new(charge), before: Vec::new() }
     }
 
-    /// Bytes that hold the charges until they are written.
+    /// Returns the bytes of the frame, which hold the charges until they are written.
     pub fn attach(&self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Carried { bytes, charge: self.clone() })
     }

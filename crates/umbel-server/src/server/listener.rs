@@ -29,10 +29,11 @@ use crate::server::preface_timeout::PrefaceTimeout;
 use crate::server::router;
 use crate::server_context::ServerContext;
 
-/// Pause of accepting after the system refused a connection, because too many files are open.
+/// Pause in accepting connections after the system refused one because too many files are open.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The same pause if a connection is ended for it, which takes a moment.
+/// Pause in accepting connections if the server ends another connection to free a file, which takes
+/// a moment.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// An accepted socket and its peer address.
@@ -41,7 +42,8 @@ type AcceptedStream = (TcpStream, SocketAddr);
 /// An accepted connection without a slot.
 struct WaitingConnection {
     accepted: AcceptedStream,
-    /// Time at which the next connection is ended for it, if none was before.
+    /// Time at which the server ends an idle connection to free a slot for this one, if it has not
+    /// done so before.
     evict_at: Instant,
 }
 
@@ -50,7 +52,7 @@ struct WaitingConnection {
 pub struct ListenerLimits {
     /// Maximum number of connections.
     pub connections_max: usize,
-    /// Time limit for the first bytes, which show the protocol.
+    /// Time limit for the first bytes of a connection, which show the protocol.
     pub preface_time: Duration,
     /// Idle time before a keepalive ping.
     pub keepalive_interval: Duration,
@@ -122,8 +124,8 @@ pub async fn serve(
     let _ = tokio::time::timeout(DRAIN_TIME, drained).await;
 }
 
-/// Accepts the next connection once a slot is free; `None` if the system refused one. Without a
-/// free slot, an idle connection is ended: one for each new connection, at once, so that a crowd
+/// Accepts the next connection once a slot is free; `None` if the system refused a connection.
+/// Without a free slot, ends one idle connection at once for each new connection, so that a crowd
 /// does not delay other clients. An accepted connection without a slot stays in `waiting`, which
 /// makes this function cancel safe.
 async fn accept_next(
@@ -162,7 +164,7 @@ async fn accept_next(
     }
 }
 
-/// Serves a connection, encrypted if there are certificates.
+/// Serves a connection, which is encrypted if the server has certificates.
 async fn serve_tls(
     builder: &Builder<TokioExecutor>,
     stream: TcpStream,
@@ -242,9 +244,9 @@ mod tests {
     use super::*;
     use crate::test_support::test_service::TestService;
 
-    /// Time limit for the first bytes.
+    /// Time limit for the first bytes of a connection in these tests.
     const SHORT: Duration = Duration::from_millis(100);
-    /// Upper bound of every wait here, unless the event never comes.
+    /// Upper bound of every wait in these tests.
     const TEST_TIMEOUT: Duration = Duration::from_secs(60);
     /// Preface of HTTP/2 and empty settings.
     const BEGIN: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -275,8 +277,8 @@ mod tests {
         while bytes_received(client).await > 0 {}
     }
 
-    /// A client that connected and sent nothing, or only the start of HTTP/2, kept its slot for
-    /// ever: 4,096 of them blocked the server.
+    /// Story: a client that connected and sent nothing, or only the start of HTTP/2, kept its slot
+    /// for ever. So 4,096 such clients blocked the server.
     #[test]
     fn connection_without_a_preface_frees_its_slot() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -308,8 +310,9 @@ mod tests {
         });
     }
 
-    /// Story: when idle connections took all slots, four of them a second were ended. A client that
-    /// came after a hundred others waited for half a minute, and after thousands for minutes.
+    /// Story: when idle connections took all slots, the server ended only four of them per second.
+    /// A client that came after a hundred others waited for half a minute, and after thousands for
+    /// minutes.
     #[test]
     fn idle_connections_do_not_delay_an_active_client() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -39,10 +39,12 @@ const READ_DRAIN_TIME: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Server;
 
-/// A server that is about to start. It owns its port and has valid certificates, so that neither
-/// fails the start after a store was created. Connections before the start are refused.
+/// A server that is about to start. The prepared server owns its port and has valid certificates,
+/// so that neither can fail the start after a store was created. Connections before the start are
+/// refused.
 ///
-/// A forked child does not have its threads: there it is not started, and dropping it does nothing.
+/// In a forked child, which lacks the server's threads, a prepared server cannot be started, and
+/// dropping it does nothing.
 #[derive(Debug)]
 pub struct Prepared(ProcessOwned<PreparedParts>);
 
@@ -56,8 +58,8 @@ struct PreparedParts {
 
 /// A server that runs until it is shut down or dropped.
 ///
-/// It runs in the process that started it. A forked child has only its open sockets: stopping or
-/// dropping the copy there does nothing.
+/// The server runs in the process that started it. A forked child has only the server's open
+/// sockets: stopping or dropping the child's copy does nothing.
 #[derive(Debug)]
 pub struct Running(ProcessOwned<RunningParts>);
 
@@ -81,9 +83,9 @@ struct RunningParts {
 pub enum StartError {
     /// Another process listens at the address.
     AddressInUse(SocketAddr),
-    /// The certificates cannot be used; the reason, as a sentence.
+    /// The certificates cannot be used; the value is the reason, as a sentence.
     Certificates(String),
-    /// The operating system refused.
+    /// The operating system refused an action.
     System {
         /// The failed action, as a verb phrase.
         doing: String,
@@ -93,8 +95,8 @@ pub enum StartError {
 }
 
 impl Server {
-    /// Serves `store` until shutdown. After that the caller closes the store, and the key-value
-    /// store if there is one.
+    /// Serves `store` until shutdown. After the shutdown, the caller closes the store, and the
+    /// key-value store if one is served.
     ///
     /// REQUIRES: the store has background threads; without them appends are never acknowledged.
     ///
@@ -106,7 +108,7 @@ impl Server {
         Server::prepare(&config)?.start(store, config)
     }
 
-    /// Binds the address and reads the certificates, as far as a start needs no store.
+    /// Does the part of a start that needs no store: binds the address and reads the certificates.
     ///
     /// # Errors
     ///
@@ -141,13 +143,13 @@ impl Server {
 }
 
 impl Prepared {
-    /// Serves `store`, as [`Server::start`] does.
+    /// Serves `store`, like [`Server::start`].
     ///
     /// REQUIRES: `config` is the one given to [`Server::prepare`], apart from the key-value store.
     ///
     /// # Errors
     ///
-    /// As [`Server::start`].
+    /// The errors of [`Server::start`].
     pub fn start(self, store: Store, config: Config) -> Result<Running, StartError> {
         let Some(PreparedParts { runtime, socket, tls }) = self.0.into_inner() else {
             let why = "the server was prepared by the process that forked this one; prepare it \
@@ -213,14 +215,14 @@ impl Running {
         self.0.address
     }
 
-    /// Initial users whose passwords were generated, with these passwords. They are stored nowhere
-    /// else.
+    /// Initial users whose passwords were generated, with these passwords. The passwords are stored
+    /// nowhere else.
     pub fn generated_passwords(&self) -> &[(&'static str, Secret)] {
         &self.0.generated_passwords
     }
 
-    /// Number of tasks that serve connections and their calls; one more accepts connections. 0 in a
-    /// forked child.
+    /// Number of tasks that serve connections and their calls, including one that accepts
+    /// connections; 0 in a forked child.
     pub fn tasks(&self) -> usize {
         if !self.0.process().is_current() {
             return 0;
@@ -229,8 +231,9 @@ impl Running {
     }
 
     /// Listens for Ctrl-C, for a client's shutdown request and, where it exists, for `SIGTERM`.
-    /// From here on none of them ends the process: [`Interrupts::wait`] returns instead, however
-    /// early one came. Nor does `SIGHUP`: it reloads the certificates at once.
+    /// From this call on, none of these ends the process; [`Interrupts::wait`] returns instead,
+    /// even if the interrupt came before. `SIGHUP` does not end the process either, but reloads the
+    /// certificates at once.
     pub fn interrupts(&self) -> io::Result<Interrupts> {
         if !self.0.process().is_current() {
             return Err(io::Error::other("the server runs in the parent process"));
@@ -275,7 +278,7 @@ impl Drop for RunningParts {
     }
 }
 
-/// Notifies when the process is to stop; from [`Running::interrupts`].
+/// Reports when the process is to stop; returned by [`Running::interrupts`].
 #[derive(Debug)]
 pub struct Interrupts(ProcessOwned<InterruptSources>);
 
@@ -289,7 +292,7 @@ struct InterruptSources {
 }
 
 impl Interrupts {
-    /// Waits for an interrupt. Returns at once in a forked child, which none reaches.
+    /// Waits for an interrupt. Returns at once in a forked child, which no interrupt reaches.
     pub fn wait(self) {
         let Some(mut this) = self.0.into_inner() else { return };
         let stop_requested = async {
@@ -438,8 +441,8 @@ impl std::error::Error for StartError {
 mod tests {
     use super::*;
 
-    /// Hundreds of clients connected at once while the server was busy. The system queued 128 of
-    /// them; the others, even clients outside that crowd, retried after a second or more.
+    /// Story: hundreds of clients connected at once while the server was busy. The system queued
+    /// 128 connections; all other clients retried after a second or more.
     #[test]
     fn accept_backlog_holds_a_burst_of_clients() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,7 +1,8 @@
 //! [`PrefaceTimeout`]: a connection whose first bytes must arrive in time.
 //!
-//! The protocol, HTTP/1.1 or HTTP/2, is known once the first bytes differ from the preface of
-//! HTTP/2 or are all of it. The time limits of either begin only then; this one applies before.
+//! The protocol is known once the first bytes differ from the preface of HTTP/2 (HTTP/1.1) or are
+//! the whole preface (HTTP/2). The time limits of either protocol begin only then;
+//! [`PrefaceTimeout`] applies before.
 
 use std::future::Future;
 use std::io;
@@ -31,7 +32,7 @@ impl<S> PrefaceTimeout<S> {
         PrefaceTimeout { stream, deadline: Some(Box::pin(sleep(time))), preface_bytes: 0 }
     }
 
-    /// Notes the bytes that were read.
+    /// Records the bytes that were read.
     fn advance(&mut self, read: &[u8]) {
         let rest = &PREFACE[self.preface_bytes..];
         let compared = read.len().min(rest.len());

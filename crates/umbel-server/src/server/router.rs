@@ -31,14 +31,15 @@ use crate::services::{
 };
 use crate::telemetry::access_log::AccessLogLine;
 
-/// Path prefixes of calls.
+/// Path prefixes of gRPC calls.
 const GRPC_PREFIXES: [&str; 4] =
     ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv.", "/grpc.reflection."];
 
 type HttpRequest = hyper::Request<RequestBody>;
 type HttpResponse = hyper::Response<Body>;
 
-/// Responds to a request. The response carries what the access log records at its end.
+/// Responds to a request. The response holds the access log's line, which is written at the end of
+/// the response.
 pub async fn route(
     service: Arc<ServerContext>,
     request: hyper::Request<Incoming>,
@@ -56,7 +57,7 @@ pub async fn route(
     (response, line)
 }
 
-/// Responds to a request that is no call.
+/// Responds to a request that is no gRPC call.
 async fn route_http(
     service: Arc<ServerContext>,
     mut request: HttpRequest,
@@ -89,7 +90,7 @@ async fn route_http(
     response
 }
 
-/// Responds to a call.
+/// Responds to a gRPC call.
 async fn route_grpc(
     service: Arc<ServerContext>,
     mut request: HttpRequest,
@@ -130,8 +131,8 @@ async fn route_grpc(
     response
 }
 
-/// Reports a malformed or truncated message as the client's error. Unary messages are decoded
-/// before any of our code sees them.
+/// Reports a malformed or truncated message as the client's error. tonic decodes unary messages
+/// before the server's code sees them.
 fn as_client_errors(response: HttpResponse) -> HttpResponse {
     match Status::from_header_map(response.headers()) {
         Some(status) if matches!(status.code(), Code::Internal | Code::Aborted) => {
@@ -143,8 +144,8 @@ fn as_client_errors(response: HttpResponse) -> HttpResponse {
     }
 }
 
-/// Authenticates the caller and checks whether it may make this call at all. From then on the
-/// request's extensions contain the caller.
+/// Authenticates the caller and checks the role that the call requires. Puts the caller into the
+/// request's extensions.
 async fn admit_caller(
     service: &ServerContext,
     request: &mut HttpRequest,
@@ -164,7 +165,7 @@ async fn admit_caller(
     Ok(())
 }
 
-/// Serves a call up to the head of its response. A streamed response keeps the deadline itself.
+/// Serves a call up to the head of its response. A streamed response checks the deadline itself.
 async fn serve_call(
     service: Arc<ServerContext>,
     deadline: Deadline,
@@ -232,7 +233,7 @@ async fn serve_call(
     }
 }
 
-/// Whether a request is a gRPC call; `application/grpc-web` and the like are not.
+/// Whether a request is a gRPC call; `application/grpc-web` and similar content types are not.
 fn is_grpc(headers: &HeaderMap) -> bool {
     http::media_type(headers).is_some_and(|kind| {
         let rest = kind.strip_prefix("application/grpc");
@@ -247,12 +248,12 @@ fn has_one_host(headers: &HeaderMap) -> bool {
     hosts.next().is_some_and(is_host) && hosts.next().is_none()
 }
 
-/// Whether a text is a host with an optional port; an empty one stands for an unknown host.
+/// Whether a text is a host with an optional port; an empty text stands for an unknown host.
 fn is_authority(host: &str) -> bool {
     host.is_empty() || host.parse::<Authority>().is_ok()
 }
 
-/// Authority under which the client reached the server.
+/// Returns the authority (host and port) under which the client reached the server.
 fn request_authority(request: &HttpRequest) -> Option<Authority> {
     let host = || request.headers().get(HOST)?.to_str().ok()?.parse().ok();
     request.uri().authority().cloned().or_else(host)

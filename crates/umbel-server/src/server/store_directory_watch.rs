@@ -1,8 +1,8 @@
 //! Logs when the directory of a served store is moved, removed, or back at its path.
 //!
-//! The server continues in the directory that it opened. An operator who swapped directories to
-//! restore a store would otherwise believe that it serves the new one. A store whose directory is
-//! removed accepts no more writes: no later open would find them.
+//! The server continues in the directory that it opened. Without the log line, an operator who
+//! swaps directories to restore a store would believe that the server uses the new one. A store
+//! whose directory is removed accepts no more writes, since no later open would find them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 struct DirectoryState(DirectoryStats);
 
 impl DirectoryState {
-    /// Logs the directory's state if it has changed. Returns whether it was removed since then.
+    /// Logs the directory's state if it has changed. Returns whether the directory was removed
+    /// since the last check.
     fn compare(&mut self, what: &'static str, now: DirectoryStats) -> bool {
         fn location(stats: &DirectoryStats) -> (bool, bool, Option<&Path>) {
             (stats.is_removed, stats.is_moved, stats.path_now.as_deref())

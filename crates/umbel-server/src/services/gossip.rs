@@ -1,4 +1,5 @@
-//! Gossip for clients that look for the leader: the server is a single live node, and leads.
+//! Gossip for clients that look for the leader: the server answers that it is the single live node
+//! and the leader.
 
 use hyper::http::uri::Authority;
 use umbel_proto::gossip::{ClusterInfo, EndPoint, MemberInfo, VNodeState};
@@ -10,8 +11,8 @@ use crate::server_context::ServerContext;
 /// Ticks of 100 ns in a microsecond.
 const TICKS: u64 = 10;
 
-/// Describes the single node. `reached` is the authority of the request, under which the client
-/// must be able to reach it again.
+/// Describes the single node. `reached` is the authority of the request, under which the client can
+/// reach the server again.
 pub fn cluster_info(service: &ServerContext, reached: Option<&Authority>) -> ClusterInfo {
     let (address, port) = node_address(service, reached);
     let member = MemberInfo {
@@ -24,7 +25,7 @@ pub fn cluster_info(service: &ServerContext, reached: Option<&Authority>) -> Clu
     ClusterInfo { members: vec![member] }
 }
 
-/// Host and port under which the client must be able to reach the node again.
+/// Returns host and port under which the client can reach the node again.
 pub fn node_address(service: &ServerContext, reached: Option<&Authority>) -> (String, u16) {
     match (&service.advertise, reached) {
         (Some((host, port)), _) => (host.clone(), *port),

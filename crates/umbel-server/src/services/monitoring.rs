@@ -1,4 +1,5 @@
-//! Monitoring calls: statistics, sent periodically as long as the client keeps the call open.
+//! Monitoring calls: statistics, which are sent periodically as long as the client keeps the call
+//! open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

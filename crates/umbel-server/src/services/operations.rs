@@ -86,7 +86,7 @@ async fn stop_scavenge(
     Ok(Response::new(ScavengeResp { scavenge_id, scavenge_result }))
 }
 
-/// Requests a shutdown. The server drains this call too, so its response is sent.
+/// Requests a shutdown. The server drains the shutdown call too, so its response is sent.
 async fn shutdown(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
     if !service.request_stop() {
         return Err(Status::unimplemented(
@@ -111,7 +111,7 @@ mod tests {
     use crate::event_store::scavenging::Scavenger;
     use crate::test_support::test_service::{TestService, run_paused};
 
-    /// Records its requests.
+    /// Scavenger for tests that only records requests.
     #[derive(Debug, Default)]
     struct StubScavenger(Mutex<Vec<ScavengeOptions>>);
 

@@ -1,5 +1,6 @@
-//! Calls about projections. The index implements the built-in ones here: a client can stop, start
-//! and reset them, and read their state. Programs of users are not run.
+//! Calls about projections. The index implements the built-in projections as views: a client can
+//! stop, start and reset them, and read their state. The server runs no projections that users
+//! write.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::grpc::request_body::RequestBody;
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 
-/// Built-in projections of such servers, in their order.
+/// Built-in projections of KurrentDB, in its order.
 const BUILT_IN: [&str; 5] =
     ["$streams", "$stream_by_category", "$by_category", "$by_event_type", "$by_correlation_id"];
 
@@ -31,7 +32,7 @@ const RUNNING: &str = "Running";
 const STOPPED: &str = "Stopped";
 const CONTINUOUS: &str = "Continuous";
 
-/// Message about projections that are built in elsewhere and not here.
+/// Message about built-in projections of KurrentDB that Umbel does not have.
 const UNSUPPORTED: &str =
     "is not kept by this server; $by_category, $by_event_type and $streams are";
 
@@ -135,7 +136,7 @@ async fn apply_command(
     }
 }
 
-/// State or result of a built-in projection: it has none.
+/// Returns the state or result of a built-in projection, which is always empty.
 async fn value(request: Request<ProjectionReq>) -> Result<Response<StateResp>, Status> {
     projection_name(request.into_inner())?;
     let state = Some(Value { kind: Some(Kind::StructValue(Struct::default())) });
@@ -206,12 +207,12 @@ fn unsupported_details(name: String) -> Details {
     }
 }
 
-/// Reads the name in a request, if it is that of a projection.
+/// Reads the name in a request; fails if no projection has this name.
 fn projection_name(request: ProjectionReq) -> Result<String, Status> {
     check_name(request.options.ok_or_else(missing_options)?.name)
 }
 
-/// Returns the name if it is that of a projection.
+/// Returns the name; fails if no projection has this name.
 fn check_name(name: String) -> Result<String, Status> {
     if BUILT_IN.contains(&&*name) {
         return Ok(name);

@@ -1,5 +1,5 @@
-//! [`ReadPermission`]: a permission to read. A long read outlives the check at its begin, so each
-//! page checks again.
+//! [`ReadPermission`]: a permission to read. The permission of a long read can be revoked while it
+//! runs, so each page checks the permission again.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::access_control::readable_streams::ReadableStreams;
 use crate::auth::authorization::Caller;
 use crate::server_context::ServerContext;
 
-/// Name that stands for all events in permissions.
+/// Stream name that stands for all events in permissions.
 pub const ALL_STREAM: &str = "$all";
 
 /// A permitted read of a stream.
@@ -35,11 +35,11 @@ impl ReadPermission {
         Ok(permission)
     }
 
-    /// Checks the permission again. Returns the scope of other streams that the reader may see;
-    /// `None` means all.
+    /// Checks the permission again. Returns the other streams that the reader may see; `None` means
+    /// all.
     ///
     /// # Errors
-    /// The caller's credentials are no longer valid, or it lacks permission now.
+    /// The caller's credentials are no longer valid, or the caller lacks permission now.
     pub async fn revalidate(
         &mut self,
         service: &ServerContext,

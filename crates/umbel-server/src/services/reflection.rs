@@ -1,5 +1,5 @@
-//! Reflection: services and their message definitions, for clients without definition files. It
-//! covers all services of the server. The key-value service is among them if it is served.
+//! Reflection: services and their message definitions, for clients without definition files.
+//! Reflection covers all services of the server, including the key-value service if it is served.
 
 use std::convert::Infallible;
 use std::sync::OnceLock;
@@ -16,7 +16,8 @@ use umbel_proto::{DESCRIPTORS, kv};
 use crate::grpc::request_body::RequestBody;
 use crate::server_context::ServerContext;
 
-/// Maximum bytes of a request. Each is kept until its call ends, and repeated in its response.
+/// Maximum bytes of a request. A request stays in memory until its call ends, and is repeated in
+/// the response.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 
 type Responder = Box<
@@ -31,14 +32,16 @@ struct Responders {
     v1alpha: Responder,
 }
 
-/// Responders of servers with and without the key-value service. The first call builds them.
+/// Responders of servers with and without the key-value service. The first call builds the
+/// responders.
 #[derive(Default)]
 struct BuiltResponders {
     with_kv: OnceLock<Result<Responders, Status>>,
     without_kv: OnceLock<Result<Responders, Status>>,
 }
 
-/// A forked child builds its own: a thread of the parent may have been building.
+/// A forked child builds its own responders, since a thread of the parent may have been building
+/// them at the fork.
 static RESPONDERS: ProcessLocal<BuiltResponders> = ProcessLocal::new();
 
 impl Responders {

@@ -1,5 +1,5 @@
-//! Calls about users. `call_policy` says which caller may make which. Only the rule that users may
-//! read their own details and change their own password is here.
+//! Calls about users. `call_policy` says which role each of these calls requires. This file adds
+//! one rule: users may read their own details and change their own password.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -184,7 +184,7 @@ async fn change_password(
     set_password(&service, login, options.new_password).await
 }
 
-/// Fails where the password is wrong. Without authentication this check is skipped too.
+/// Fails if the current password is wrong. A server without authentication skips this check.
 async fn check_current_password(
     service: &ServerContext,
     basic: BasicCredentials,

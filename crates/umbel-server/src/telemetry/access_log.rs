@@ -1,9 +1,10 @@
 //! [`AccessLogLine`]: the log line of one call, and [`AccessLog`], which limits the rate of lines.
 //!
-//! A call that fails or is slow is logged; other calls are logged at debug level. Where logging is
-//! off, a call costs one comparison. Lines contain nothing that a client sent, except the call's
-//! name and, once authenticated, its user. The reason of a failure is logged where the server is to
-//! blame. Lines per second are limited, and suppressed lines are counted.
+//! A call that fails or is slow is logged; other calls are logged only at debug level. While
+//! logging is off, a call costs one comparison. A line contains no text that the client sent,
+//! except the call's name and the authenticated user's name. The reason of a failure is logged only
+//! if the server is to blame. The number of lines per second is limited, and suppressed lines are
+//! counted.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,7 +23,7 @@ use crate::limits::ACCESS_LOG_LINES_MAX;
 use crate::protocol::grpc_status::{EXCEPTION, PATH_CHARS_MAX};
 use crate::telemetry::trace_context::{self, TraceId};
 
-/// Most logged characters of a failure's reason.
+/// Maximum number of logged characters of a failure's reason.
 const REASON_CHARS_MAX: usize = 500;
 /// Exception name for invalid settings of a group, which clients know as a server failure.
 const INVALID_SETTINGS: &[u8] = b"persistent-subscription-failed";
@@ -66,12 +67,12 @@ struct LogRecord<'a> {
 }
 
 impl AccessLog {
-    /// A log for which a call is slow if its response begins later than this.
+    /// Creates a log that counts a call as slow if its response begins later than this.
     pub fn new(env: &Env, slow: Duration) -> AccessLog {
         AccessLog { env: env.clone(), slow_threshold: slow, limiter: Mutex::default() }
     }
 
-    /// Whether one more line may be logged at this time.
+    /// Returns whether one more line may be logged at this time.
     fn admit_line(&self, now: Duration) -> bool {
         let mut limiter = self.limiter.lock().ignore_poison();
         let (may, suppressed) = limiter.count(now.as_secs());
@@ -84,7 +85,8 @@ impl AccessLog {
 }
 
 impl LineLimiter {
-    /// Counts a line: whether it may be logged, and the number suppressed in an earlier second.
+    /// Counts a line. Returns whether the line may be logged, and the number of lines suppressed in
+    /// an earlier second.
     fn count(&mut self, second: u64) -> (bool, u64) {
         let mut suppressed = 0;
         if second != self.second {
@@ -102,7 +104,7 @@ impl LineLimiter {
 }
 
 impl AccessLogLine {
-    /// Begins the line of a request; `None` where logging is off.
+    /// Begins the line of a request; `None` if logging is off.
     pub fn begin<B>(
         log: &Arc<AccessLog>,
         request: &Request<B>,
@@ -129,7 +131,8 @@ impl AccessLogLine {
         self.caller = Some(caller.clone());
     }
 
-    /// Logs a failure or slowness at the response head. Returns the line where the call continues.
+    /// Logs a call that has failed or is slow at the response head. Returns the line if the call
+    /// continues.
     pub fn record_head(mut self, response: &mut Response<Body>) -> Option<AccessLogLine> {
         let (status, headers) = (response.status(), response.headers_mut());
         let is_logged = match Status::from_header_map(headers) {
@@ -194,7 +197,7 @@ impl AccessLogLine {
         self.write(&LogRecord { level, message, code: &code, reason });
     }
 
-    /// Logs a page that was refused or failed; whether it did.
+    /// Logs an HTTP page that was refused or failed; returns whether it was logged.
     fn log_page_failure(&mut self, status: StatusCode) -> bool {
         let level = match status.as_u16() {
             ..400 => return false,
@@ -215,7 +218,7 @@ impl AccessLogLine {
         self.log.env.clock.now().saturating_sub(self.began)
     }
 
-    /// The trace id of the call, generated where it has none.
+    /// The trace id of the call, which is generated if the client sent none.
     fn trace_id(&mut self) -> TraceId {
         *self.trace.get_or_insert_with(|| TraceId::generate(&*self.log.env.entropy))
     }
@@ -263,7 +266,7 @@ impl AccessLogLine {
     }
 }
 
-/// Whether the failure is the client's fault, or no fault.
+/// Whether a status is caused by the client or is no failure.
 fn is_clients(status: &Status, headers: &HeaderMap) -> bool {
     match status.code() {
         Code::Internal => {

@@ -17,13 +17,13 @@ use crate::access_control::call_policy;
 /// Labels of a metric.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// The first latency bound in seconds; each next one is four times as high.
+/// The first latency bound in seconds; each next bound is four times as high.
 const FIRST_BUCKET_SECONDS: f64 = 0.0001;
 const BUCKETS: u16 = 9;
-/// Label of all calls that are not served, whatever their paths.
+/// Label of all calls to unknown paths.
 const UNKNOWN_METHOD: &str = "not served";
 
-/// Counts of calls. Clones share them.
+/// Counts of calls. Clones share the counts.
 #[derive(Debug, Clone)]
 pub struct CallMetrics {
     started: Family<Labels, Counter>,
@@ -36,8 +36,8 @@ pub struct CallMetrics {
 #[derive(Debug, Default)]
 struct CallTotals {
     failed: AtomicU64,
-    /// Number of calls by latency: up to each bound and above the one before; last, above all
-    /// bounds.
+    /// Number of calls by latency: for each bound the calls up to it and above the bound before;
+    /// last, the calls above all bounds.
     latency_buckets: [AtomicU64; BUCKETS as usize + 1],
 }
 
@@ -54,9 +54,9 @@ impl Default for CallMetrics {
 }
 
 impl CallMetrics {
-    /// Records a call: its path, its status where the response head has one, and its latency. All
-    /// paths that are not served share one label, even where authorization refused the call before
-    /// dispatch. Separate labels would take memory forever.
+    /// Records a call: its path, its status if the response head has one, and its latency. All
+    /// unknown paths share one label, even if authorization refused the call before dispatch.
+    /// Separate labels would take ever more memory.
     pub fn record(&self, path: &str, status: Option<Code>, took: Duration) {
         let served = match status {
             // The call was served.
@@ -79,7 +79,7 @@ impl CallMetrics {
     }
 
     /// Totals of all calls since the start: failures, and for each latency bound, in seconds, the
-    /// calls up to it and above the one before.
+    /// calls up to it and above the bound before.
     pub fn totals(&self) -> Value {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let bounds: Vec<f64> = exponential_buckets(FIRST_BUCKET_SECONDS, 4.0, BUCKETS).collect();
@@ -107,8 +107,8 @@ impl CallMetrics {
 mod tests {
     use super::*;
 
-    /// Story: with users, unserved paths were refused with `PermissionDenied`, and each got a label
-    /// of its own. Any client could make that memory grow.
+    /// Story: a server with users refused unknown paths with `PermissionDenied`, and each path got
+    /// its own label. So any client could make the server's memory grow.
     #[test]
     fn unserved_paths_share_one_metric_label() {
         let (calls, took) = (CallMetrics::default(), Duration::from_millis(1));

@@ -10,7 +10,7 @@ use umbel_env::Entropy;
 /// The header with the trace of a call, in W3C Trace Context format: version, trace, parent span,
 /// flags.
 const TRACEPARENT: &str = "traceparent";
-/// The header or trailer with the trace id under which its call was logged.
+/// The response header or trailer with the trace id under which the call was logged.
 pub const TRACE_ID_HEADER: &str = "umbel-trace-id";
 
 /// The number of a trace.
@@ -18,14 +18,14 @@ pub const TRACE_ID_HEADER: &str = "umbel-trace-id";
 pub struct TraceId(u128);
 
 impl TraceId {
-    /// The trace id that the client sent, where the header occurs once and is valid.
+    /// The trace id that the client sent, if the header occurs once and is valid.
     pub fn from_headers(headers: &HeaderMap) -> Option<TraceId> {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let value = values.next()?;
         if values.next().is_some() { None } else { TraceId::parse(value.as_bytes()) }
     }
 
-    /// A new random trace id. It is 0, which is no valid trace, where the system has no random
+    /// Generates a random trace id; 0, which is no valid trace id, if the system has no random
     /// bytes.
     pub fn generate(entropy: &dyn Entropy) -> TraceId {
         let mut random = [0; 16];

@@ -1,8 +1,8 @@
-//! Failpoints of consumer groups and of request decoding, which the model tests have to notice, and
-//! what goes wrong while one is active.
+//! Failpoints of consumer groups and of request decoding, which the model tests must detect, each
+//! with the effect of the active failpoint.
 //!
-//! Only with the feature `failpoints`. A failpoint is active in the whole process, so run these
-//! tests alone: `cargo test -p umbel-server --features failpoints --lib failpoint`.
+//! The list exists only with the feature `failpoints`. A failpoint is active in the whole process,
+//! so run these tests alone: `cargo test -p umbel-server --features failpoints --lib failpoint`.
 
 use umbel_base::failpoints::{FailGuard, FailScenario};
 
@@ -47,7 +47,7 @@ pub const KV_REQUESTS: [(&str, &str); 6] = [
     ("kv-scan-ignore-reverse", "a scan ignores that it is reversed"),
 ];
 
-/// Returns the failpoints that `hunt` does not notice, each active alone.
+/// Returns the failpoints that `hunt` does not detect when only this failpoint is active.
 pub fn unnoticed(
     failpoints: &[(&'static str, &'static str)],
     hunt: impl Fn() -> Option<String>,

@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use umbel_proto::{monitoring, persistent, projections, streams};
 use umbel_sim::Random;
 
-/// Time limit of a call that does not hang.
+/// Time limit of a call; a call that takes longer counts as hanging.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time to listen to a call that may never end.
 pub const LISTEN_TIME: Duration = Duration::from_millis(150);
@@ -32,13 +32,14 @@ pub const ENDLESS: [(&str, &str); 4] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyEnd {
     Whole,
-    /// In the middle of its last message.
+    /// The body ends in the middle of its last message.
     Half,
     /// The client resets the call.
     Reset,
 }
 
-/// Outcome of a call: its status and the messages of its response. No status if it has not ended.
+/// Outcome of a call: its status and the messages of its response. The status is `None` if the call
+/// has not ended.
 pub struct CallOutcome {
     pub code: Option<Code>,
     pub status: Option<Status>,

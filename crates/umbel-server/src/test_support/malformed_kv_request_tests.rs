@@ -6,7 +6,8 @@
 //! - A valid request has its documented effect.
 //! - No call hangs, and the store equals the model.
 //!
-//! Of watches only the initial entries are compared; another test covers their changes.
+//! This test compares only the initial entries of watches; another test covers the changes that
+//! watches send.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ const STEPS: usize = 150;
 /// Adjacent keys, keys that are prefixes of others, and keys at the end of the key order.
 const KEYS: [&[u8]; 8] =
     [b"a", b"a\0", b"ab", b"b", b"\0", b"\xff", b"\xff\xff", "käse".as_bytes()];
-/// Prefixes of some of them, and of none.
+/// Prefixes of some of the keys, and a prefix of none.
 const PREFIXES: [&[u8]; 5] = [b"", b"a", b"\xff", b"k", b"z"];
 /// A malformed message.
 const GARBAGE: [u8; 9] = [0xff; 9];
@@ -119,7 +120,7 @@ impl KvScript {
         }
     }
 
-    /// Expected outcome of a request that is valid apart from these flags.
+    /// Expected outcome of a request that is valid if these flags are true.
     fn wanted(is_right: bool, is_there: bool) -> ExpectedOutcome {
         match (is_right, is_there) {
             (false, _) => ExpectedOutcome::Refused(Code::InvalidArgument),
@@ -128,7 +129,7 @@ impl KvScript {
         }
     }
 
-    /// Notes the sequence number of a write, which must exceed those of all earlier writes.
+    /// Records the sequence number of a write, which must exceed those of all earlier writes.
     fn wrote(&mut self, sequence: u64) -> Result<(), String> {
         let before = std::mem::replace(&mut self.sequence, sequence);
         if sequence > before { Ok(()) } else { Err(format!("write {sequence} after {before}")) }
@@ -395,7 +396,7 @@ impl KvScript {
         }
     }
 
-    /// Sends random or truncated messages: no call may fail internally, and calls that write get no
+    /// Sends random or truncated messages: no call may fail internally. Calls that write get no
     /// valid write.
     async fn other(&mut self) -> Result<(), String> {
         let method = self.random.pick(&CALLS);

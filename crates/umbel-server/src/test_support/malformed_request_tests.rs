@@ -35,8 +35,8 @@ const SEEDS: u64 = 60;
 const FAILPOINT_SEEDS: u64 = 12;
 const STEPS: usize = 150;
 const NAMES: [&str; 3] = ["cart-1", "cart-2", "käse"];
-/// Services and calls that get random messages: they may neither fail internally nor change the
-/// model's streams.
+/// Services and calls that get random messages: these calls must neither fail internally nor change
+/// the model's streams.
 const OTHERS: [(&str, &[&str]); 5] = [
     (
         persistent::SERVICE,
@@ -98,7 +98,8 @@ impl Script {
         }
     }
 
-    /// Returns an expected revision, and whether it matches the stream: any does if it was deleted.
+    /// Returns an expected revision, and whether it matches the stream; a deleted stream matches
+    /// any.
     fn expected(&mut self, stream: &str) -> (ExpectedRevision, bool) {
         let StreamModel { events, next, .. } = &self.model[stream];
         let (is_there, is_new, next) = (!events.is_empty(), *next == 0, *next);

@@ -1,4 +1,4 @@
-//! Tests of the access log, and of the trace id by which clients find their calls in it.
+//! Tests of the access log, and of the trace id by which clients find their calls in the log.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -32,7 +32,8 @@ use super::client::{ANY, Client, NO_STREAM, at_most, events, of_stream, subscrip
 use super::monitoring::{http_request, metric};
 use super::test_server::TestServer;
 
-/// Prefix of the trace ids of these tests, because other tests are logged, too.
+/// Prefix of the trace ids of these tests, which distinguishes them from those of other tests in
+/// the log.
 const OURS: &str = "7e577e577e577e57";
 /// Maximum number of lines kept, and time limit for a line to appear.
 const KEPT: usize = 1 << 14;
@@ -98,7 +99,7 @@ async fn line(trace: &str, message: &str) -> Value {
     }
 }
 
-/// Waits for a line with this path and message, and returns the newest.
+/// Waits for a line with this path and message, and returns the newest such line.
 #[cfg(unix)]
 async fn last_of(path: &str, message: &str) -> Value {
     let until = Instant::now() + TEST_TIMEOUT;
@@ -165,8 +166,8 @@ fn failed_call_is_logged_under_its_trace_id() {
     });
 }
 
-/// An operator swapped the directory of a served store for a restored one. The server continued in
-/// the old one, and only `stats()` showed it.
+/// Story: an operator swapped the directory of a served store for a restored one. The server
+/// continued in the old directory, and only `stats()` showed that.
 #[test]
 #[cfg(unix)]
 fn moved_directory_is_logged_and_counted() {
@@ -197,8 +198,8 @@ fn moved_directory_is_logged_and_counted() {
 }
 
 /// A store whose directory was removed accepts no append until a restart. The server still reported
-/// readiness, so that a load balancer sent calls to it. Without `--sync` it acknowledged appends
-/// for minutes that no later open could find.
+/// readiness, so that a load balancer sent calls to it. Without `--sync`, the server acknowledged
+/// appends for minutes that no later open could find.
 #[test]
 #[cfg(unix)]
 fn server_with_an_unwritable_store_is_not_ready() {
@@ -280,8 +281,8 @@ fn slow_calls_are_warnings_and_fast_ones_debug_lines() {
     });
 }
 
-/// Each client that left in the middle of a request counted as an error of the server: one `ERROR`
-/// line for every client that crashed.
+/// Story: each client that disconnected in the middle of a request counted as an error of the
+/// server: one `ERROR` line for every client that crashed.
 #[test]
 fn client_disconnect_is_not_a_server_error() {
     listen();
@@ -340,7 +341,7 @@ fn log_names_users_but_not_passwords() {
     }
 }
 
-/// A client that fails as fast as it can would fill the disk of the log.
+/// Without a limit, a client whose calls fail quickly would fill the disk of the log.
 #[test]
 fn repeated_failures_are_rate_limited() {
     listen();

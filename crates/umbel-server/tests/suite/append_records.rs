@@ -22,7 +22,7 @@ async fn read(client: &Client, stream: &str) -> Vec<u64> {
     numbers(client.read(of_stream(stream, START)).await.unwrap())
 }
 
-/// Creates a stream with three events, a deleted one and a tombstoned one.
+/// Creates a stream with three events, a deleted stream and a tombstoned stream.
 async fn prepare_streams(client: &Client, server: &TestServer) {
     client.append("cart", ANY, &events(0..3)).await.unwrap();
     client.append("gone", ANY, &events(3..5)).await.unwrap();
@@ -225,7 +225,8 @@ fn oversized_append_reports_the_limit() {
     });
 }
 
-/// A stream that another client writes concurrently either matches the check or fails it.
+/// A check of a stream that another client writes concurrently either holds for the append or fails
+/// it.
 #[test]
 fn check_and_append_are_atomic() {
     TestServer::new().run(async |client, server| {

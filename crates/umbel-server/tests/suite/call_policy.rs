@@ -13,7 +13,7 @@ use super::client::Client;
 use super::test_server::TestServer;
 use super::users::create;
 
-/// Least permission that a call requires; each includes those before it.
+/// Least permission that a call requires; each permission includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Least {
     Anonymous,

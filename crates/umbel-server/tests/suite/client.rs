@@ -21,7 +21,7 @@ pub const ANY: ExpectedRevision = ExpectedRevision::Any(());
 pub const NO_STREAM: ExpectedRevision = ExpectedRevision::NoStream(());
 pub const EXISTS: ExpectedRevision = ExpectedRevision::StreamExists(());
 
-/// Client of the event store, which has the calls of its connection as well.
+/// Client of the event store, which also has the methods of its connection.
 #[derive(Debug, Clone)]
 pub struct Client(pub Connection);
 
@@ -40,13 +40,13 @@ impl DerefMut for Client {
 }
 
 impl Client {
-    /// Shares the connection; calls as this user.
+    /// Returns a client of the same connection that calls as this user.
     pub fn with_user(&self, login: &str, password: &str) -> Client {
         let credentials = STANDARD.encode(format!("{login}:{password}"));
         self.with_authorization(&format!("Basic {credentials}"))
     }
 
-    /// Shares the connection; calls with this authorization header.
+    /// Returns a client of the same connection that calls with this authorization header.
     pub fn with_authorization(&self, authorization: &str) -> Client {
         let mut client = self.clone();
         client.authorization = Some(authorization.parse().unwrap());

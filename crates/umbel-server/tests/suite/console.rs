@@ -95,8 +95,8 @@ fn pages_have_security_headers() {
     assert_eq!(get(address, "/console/api/append").status, 405);
 }
 
-/// A page of another site could make a browser append, with the user's password added by the
-/// browser.
+/// Without this check, a page of another site could make a browser append, with the user's password
+/// added by the browser.
 #[test]
 fn cross_origin_changes_are_rejected() {
     let server = TestServer::new();
@@ -123,8 +123,9 @@ fn cross_origin_changes_are_rejected() {
     assert_eq!(get(address, "/console/api/stream?stream=cart").json()["state"]["last"], "1");
 }
 
-/// A browser uses HTTP/2 if the server uses TLS, and there the authority is no header. Every change
-/// by a page was refused as cross-origin. HEAD had a body, which breaks the stream.
+/// Story: a browser uses HTTP/2 if the server uses TLS, and in HTTP/2 the authority is no header.
+/// So every change by a page was refused as cross-origin. A response to HEAD had a body, which
+/// breaks the HTTP/2 stream.
 #[test]
 fn pages_make_changes_over_http2() {
     TestServer::new().run(async |_, server| {
@@ -154,7 +155,8 @@ fn pages_make_changes_over_http2() {
     });
 }
 
-/// A foreign name that resolves to this server: a page under it would be of the same origin.
+/// If a foreign name resolves to this server, a page under that name has the same origin as the
+/// console.
 #[test]
 fn foreign_host_is_rejected_without_authentication() {
     let config = Config { advertise: Some(("Store.example".to_string(), 7)), ..Config::default() };
@@ -313,8 +315,8 @@ fn appended_events_are_shown_with_any_content() {
     assert_eq!(refused.status, 400, "{}", refused.head);
 }
 
-/// Invalid parameters were misread: no name as the empty stream name, any direction as backwards,
-/// invalid UTF-8 as other letters.
+/// Story: invalid parameters were misread: a missing name as the empty stream name, an unknown
+/// direction as backwards, invalid UTF-8 as other letters.
 #[test]
 fn invalid_query_parameters_are_rejected() {
     let server = TestServer::new();
@@ -349,8 +351,8 @@ fn invalid_query_parameters_are_rejected() {
     }
 }
 
-/// With `"expected": 7` an event was appended at any revision. `"metadata": {}` was ignored, and
-/// `"groups": "readers"` created a user without groups.
+/// Story: with `"expected": 7` an event was appended at any revision. `"metadata": {}` was ignored,
+/// and `"groups": "readers"` created a user without groups.
 #[test]
 fn json_field_of_the_wrong_type_is_rejected() {
     let server = TestServer::new();

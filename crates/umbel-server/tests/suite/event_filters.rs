@@ -324,7 +324,8 @@ fn runaway_expression_ends_only_its_own_call() {
     });
 }
 
-/// The expression scans every name from each of its letters; all names take half a second.
+/// The regular expression scans every name from each of its letters; matching all names takes half
+/// a second.
 #[test]
 fn heavy_filter_ends_at_its_deadline_without_blocking_reads() {
     TestServer::new().run(async |client, server| {
@@ -398,8 +399,8 @@ fn links_are_resolved_on_request() {
     });
 }
 
-/// Link targets are much larger than links. A checkpoint after links that were read but not yet
-/// sent must not precede them.
+/// Link targets are much larger than links. A checkpoint must not be sent before the links that
+/// were read before it.
 #[test]
 fn checkpoint_follows_all_earlier_events() {
     TestServer::new().run(async |client, server| {

@@ -1,5 +1,5 @@
-//! Tests of servers and forks: a server runs in the process that started it, and a child may start
-//! one of its own.
+//! Tests of servers and forks: a server runs in the process that started it, and a forked child can
+//! start its own server.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -35,8 +35,8 @@ fn count(store: &Store) -> usize {
     store.read("cart-1", Revision::START, Direction::Forwards).map(Result::unwrap).count()
 }
 
-/// The child of a program with a server waited for the server's threads, and its copies of the
-/// stores overwrote the parent's files.
+/// Story: the child of a program with a server waited for the server's threads, and its copies of
+/// the stores overwrote the parent's files.
 #[test]
 fn program_with_a_server_may_fork() {
     in_own_process("suite::fork::program_with_a_server_may_fork", || {
@@ -82,8 +82,8 @@ fn program_with_a_server_may_fork() {
     });
 }
 
-/// A program that bound the address and then daemonized by a fork had a server without threads,
-/// which never responded.
+/// Story: a program that bound the address and then daemonized by a fork had a server without
+/// threads, which never responded.
 #[test]
 fn server_must_start_in_the_process_that_prepared_it() {
     in_own_process("suite::fork::server_must_start_in_the_process_that_prepared_it", || {
@@ -102,7 +102,7 @@ fn server_must_start_in_the_process_that_prepared_it() {
     });
 }
 
-/// A process forks and its child serves, as a daemon does.
+/// A process forks, and its child opens the store and serves it, like a daemon.
 #[test]
 fn forked_child_serves_a_store_it_opened() {
     in_own_process("suite::fork::forked_child_serves_a_store_it_opened", || {

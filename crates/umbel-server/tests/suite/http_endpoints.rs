@@ -1,4 +1,4 @@
-//! Tests of the other endpoints: features, gossip, plain HTTP, and unknown paths.
+//! Tests of server features, gossip, plain HTTP endpoints, and unknown paths.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

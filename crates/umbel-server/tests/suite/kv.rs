@@ -216,7 +216,7 @@ fn invalid_request_is_rejected_with_a_reason() {
     });
 }
 
-/// A process with the store open itself may write values too large for the network.
+/// A process that opens the store directly can write values too large for the network.
 #[test]
 fn oversized_value_is_reported() {
     let mut server = TestServer::with_kv();

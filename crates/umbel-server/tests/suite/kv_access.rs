@@ -1,4 +1,4 @@
-//! Tests of key-value permissions, their loss, and shutdown.
+//! Tests of permissions for key-value calls, of their loss during a call, and of shutdown.
 
 use std::time::Duration;
 
@@ -104,7 +104,8 @@ fn a_watch_ends_at_its_deadline() {
     });
 }
 
-/// A scan keeps old versions in the store, and a client may read nothing of it for ever.
+/// A scan keeps old versions of entries in the store, so it must end even if its client reads
+/// nothing.
 #[test]
 fn expired_scan_says_where_to_resume_and_frees_its_snapshot() {
     let directory = tempfile::tempdir().unwrap();

@@ -176,7 +176,7 @@ fn documentation_page_states_the_limits() {
     assert!(page.contains(&opening), "{opening}");
 }
 
-/// One call contains many batches. An oversized message ended the call for all of them.
+/// Story: one call contains many batches, and an oversized message ended the call for all of them.
 #[test]
 fn oversized_message_fails_only_its_batch() {
     TestServer::new().run(async |client, _| {

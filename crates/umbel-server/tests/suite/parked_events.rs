@@ -22,8 +22,8 @@ fn park(consumer: &Consumer, ids: Vec<Uuid>, reason: &str) {
     consumer.sender.send(ReadReq { content: Some(ReadReqContent::Nack(nack)) }).unwrap();
 }
 
-/// Story: the reason for parking had no limit. It was kept and written once per event of the nack:
-/// a client that reads a stream could use up all memory.
+/// Story: the reason for parking had no limit. The reason was kept and written once per event of
+/// the nack, so that a consumer could use up all memory.
 #[test]
 fn long_park_reason_is_truncated() {
     TestServer::new().run(async |client, server| {
@@ -48,8 +48,8 @@ fn long_park_reason_is_truncated() {
     });
 }
 
-/// Story: a message of 17 MiB could name a million events. Sixty-four of them were queued for each
-/// group, and no quota counted them.
+/// Story: a message of 17 MiB could name a million events. Sixty-four such messages were queued for
+/// each group, and no quota counted them.
 #[test]
 fn ack_of_more_events_than_in_flight_is_rejected() {
     TestServer::new().run(async |client, _| {
@@ -68,8 +68,9 @@ fn ack_of_more_events_than_in_flight_is_rejected() {
     });
 }
 
-/// Story: a parked link was written unchanged. Any client can write one of 8 MiB; with the reason
-/// added, the store refuses the event. All consumers were dropped each second, for ever.
+/// Story: a parked link was written unchanged. Any client can write a link of 8 MiB; with the
+/// reason added, the store refuses the event. As a result, all consumers were dropped each second,
+/// for ever.
 #[test]
 fn oversized_links_are_parked() {
     TestServer::new().run(async |client, server| {

@@ -35,8 +35,8 @@ fn group_with_a_colliding_joined_name_is_rejected() {
     });
 }
 
-/// Story: a client appended a checkpoint beyond the end of all streams. It stopped the group for
-/// good, without an error.
+/// Story: a client appended a checkpoint beyond the end of all streams. This checkpoint stopped the
+/// group for good, without an error.
 #[test]
 fn checkpoint_beyond_the_end_is_ignored() {
     TestServer::new().run(async |client, server| {

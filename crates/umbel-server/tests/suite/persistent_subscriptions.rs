@@ -453,7 +453,7 @@ fn invalid_group_requests_are_rejected() {
     });
 }
 
-/// A consumer needs the same permissions as a reader.
+/// A consumer needs the same permissions as a reader, also after it has connected.
 #[test]
 fn consumer_requires_read_permission_throughout() {
     TestServer::with_users().run(async |client, _| {

@@ -17,7 +17,7 @@ use umbel_proto::{
 use super::client::Client;
 use super::test_server::TestServer;
 
-/// Both versions have the same messages.
+/// Service names of both versions of reflection, which have the same messages.
 const SERVICES: [&str; 2] =
     ["grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"];
 
@@ -53,7 +53,7 @@ async fn services(client: &Client, service: &str) -> Vec<String> {
     }
 }
 
-/// The file with a symbol, or the one with a name.
+/// Returns the file that defines a symbol, or the file with a name.
 async fn file(client: &Client, service: &str, question: MessageRequest) -> FileDescriptorProto {
     match ask(client, service, question.clone()).await {
         MessageResponse::FileDescriptorResponse(files) => {

@@ -17,7 +17,7 @@ use super::users::{change, create};
 use super::v2_client::{of, part, record, records, session};
 
 const START: RevisionOption = RevisionOption::Start(());
-/// Users that may each do one thing: read, write, delete, read metadata, write metadata, or
+/// Users, each of which has one permission: read, write, delete, read metadata, write metadata, or
 /// nothing.
 const USERS: [&str; 6] = ["reader", "writer", "deleter", "knower", "ruler", "eve"];
 const RIGHTS: [&str; 5] = ["$r", "$w", "$d", "$mr", "$mw"];
@@ -33,7 +33,7 @@ fn rule(store: &Store, stream: &str, acl: &str) {
     append(store, &format!("$${stream}"), "$metadata", &data);
 }
 
-/// Creates users, each of which may do one thing with these streams.
+/// Creates users, each of which has one permission on these streams.
 async fn create_users_and_streams(client: &Client, server: &TestServer, streams: &[&str]) {
     let admin = client.with_user("admin", "first");
     for user in USERS {
@@ -252,7 +252,7 @@ fn reading_all_requires_permission_and_omits_hidden_streams() {
     });
 }
 
-/// A subscription that was permitted at its begin never ended.
+/// Story: a subscription did not end when the user lost the permission.
 #[test]
 fn subscription_ends_when_its_permission_is_revoked() {
     TestServer::with_users().run(async |client, server| {
@@ -279,7 +279,7 @@ fn subscription_ends_when_its_permission_is_revoked() {
     });
 }
 
-/// An acknowledged ACL takes effect: no call that begins after it uses the old one.
+/// An acknowledged ACL is in effect: no call that begins after the acknowledgment uses the old ACL.
 #[test]
 fn acl_takes_effect_once_acknowledged() {
     TestServer::with_users().run(async |client, server| {

@@ -1,4 +1,4 @@
-//! A server on a store of its own, and a runtime for the client.
+//! [`TestServer`]: a server on its own store, and a runtime for the client.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use umbel_server::{BootstrapPasswords, Config, KvConfig, Running, Secret, Server
 
 use super::client::Client;
 
-/// Time limit of a wait that does not hang.
+/// Time limit of a wait; a longer wait counts as hanging.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server on a store of its own.

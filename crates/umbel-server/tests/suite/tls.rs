@@ -82,7 +82,7 @@ fn pem((certificate, key): (String, String), authorities: &[&Authority]) -> Pem 
 }
 
 /// Starts a server with users that presents a certificate of this authority, and accepts user
-/// certificates of the others.
+/// certificates of the other authorities.
 fn start_server(by: &Authority, of_users: &[&Authority]) -> (TestServer, Arc<MemoryCertificates>) {
     let certificates = Arc::new(MemoryCertificates(Mutex::new(pem(of_server(by), of_users))));
     let admin = Some(Secret::new("first"));
@@ -91,7 +91,7 @@ fn start_server(by: &Authority, of_users: &[&Authority]) -> (TestServer, Arc<Mem
     (TestServer::with(Config { users, tls, ..Config::default() }), certificates)
 }
 
-/// Performs a handshake that trusts this authority and presents this certificate.
+/// Performs a handshake of a client that trusts this authority and presents this certificate.
 async fn handshake(
     address: SocketAddr,
     believed: &Authority,
@@ -229,7 +229,7 @@ fn client_certificate_names_the_user() {
     });
 }
 
-/// A server had to be stopped to replace a certificate.
+/// Story: a server had to be stopped to replace its certificate.
 #[test]
 fn replaced_certificate_is_used_for_new_connections() {
     let (by, other) = (authority("ours"), authority("the next"));

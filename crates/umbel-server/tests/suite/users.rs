@@ -68,7 +68,7 @@ async fn reset(client: &Client, login: &str, new: &str) -> Result<(), Status> {
     client.unary(SERVICE, "ResetPassword", ResetPasswordReq { options }).await
 }
 
-/// Whether the user may append to its stream.
+/// Whether the server accepts the user's credentials: an append by the user succeeds.
 async fn is_authenticated(client: &Client) -> bool {
     match client.append("open", ANY, &events(0..1)).await {
         Ok(_) => true,

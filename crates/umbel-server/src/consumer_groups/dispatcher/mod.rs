@@ -1,11 +1,11 @@
-//! [`Dispatcher`]: assigns a group's events to consumers and tracks their state. It reads nothing,
-//! writes nothing and has no clock of its own.
+//! [`Dispatcher`]: assigns a group's events to consumers and tracks their state. The dispatcher
+//! reads no events, writes none and has no clock of its own.
 //!
 //! INVARIANT: an event is tracked until it is complete: acknowledged, skipped, or written to the
 //! parked stream. The checkpoint never passes a tracked event.
 //!
-//! The payload of a tracked event may be evicted. An evicted event that waits or is to be parked is
-//! read again.
+//! The payload of a tracked event may be evicted. An evicted event is read again when it is to be
+//! sent or parked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -20,7 +20,7 @@ use crate::event_store::event_resolution::resolved_bytes;
 
 use pinned_events::PinnedEvents;
 
-/// The number of a consumer. Later ones have higher numbers.
+/// The number of a consumer; consumers that connect later have higher numbers.
 pub type ConsumerId = u64;
 
 /// The identity of an event. Replayed parked events sort first, then events by source position.
@@ -28,18 +28,19 @@ pub type ConsumerId = u64;
 pub enum EventKey {
     /// The event with this revision of the parked stream.
     Parked(u64),
-    /// The event at this source position: its revision in a stream, or its position among all.
+    /// The event at this source position: its revision in a stream, or its position among all
+    /// events.
     Source(u64),
 }
 
 /// The action for events that a consumer has not processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NackDecision {
-    /// Park them, for this reason.
+    /// Park the events, for this reason.
     Park(Arc<str>),
-    /// Send them again.
+    /// Send the events again.
     Retry,
-    /// Skip them.
+    /// Skip the events.
     Skip,
 }
 
@@ -53,14 +54,14 @@ pub struct Delivery {
     pub consumer: ConsumerId,
     /// The event.
     pub event: Arc<ResolvedEvent>,
-    /// Number of times that it was sent before.
+    /// Number of times that the event was sent before.
     pub retries: u32,
 }
 
 /// State of a consumer.
 #[derive(Debug, Clone, Default)]
 pub struct ConsumerState {
-    /// Most events in flight.
+    /// Maximum number of events in flight.
     pub capacity: usize,
     /// Number of events sent.
     pub sent: u64,
@@ -77,7 +78,7 @@ impl ConsumerState {
 
 #[derive(Debug)]
 struct TrackedEvent {
-    /// `None` where it was evicted.
+    /// Payload of the event; `None` if it was evicted.
     payload: Option<Arc<ResolvedEvent>>,
     id: EventId,
     bytes: usize,
@@ -126,10 +127,10 @@ pub struct Dispatcher {
     /// Waiting events by pin, under strategies with pins.
     pinned: Option<PinnedEvents>,
     bytes: usize,
-    /// The last source position that was offered.
+    /// The last source position that was offered to the dispatcher.
     last_offered: Option<u64>,
-    /// The source position after which reading continues. It is before `last_offered` where events
-    /// were evicted.
+    /// The source position after which reading continues. The position is before `last_offered` if
+    /// events were evicted.
     read_through: Option<u64>,
     /// The last revision of the parked stream that was offered.
     last_parked_offered: Option<u64>,
@@ -140,7 +141,7 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// A dispatcher without consumers. All events through `after` are complete.
+    /// Creates a dispatcher without consumers. All events through `after` count as complete.
     pub fn new(config: &GroupConfig, after: Option<u64>) -> Dispatcher {
         let is_pinned = matches!(config.strategy, Strategy::Pinned | Strategy::PinnedByCorrelation);
         Dispatcher {
@@ -190,7 +191,7 @@ impl Dispatcher {
         }
     }
 
-    /// Removes a consumer: its events in flight are sent to others.
+    /// Removes a consumer: its events in flight are sent to other consumers.
     pub fn disconnect(&mut self, id: ConsumerId) {
         let Some(consumer) = self.consumers.remove(&id) else { return };
         self.update_capacity(id);
@@ -203,7 +204,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends the event of a disconnected consumer to others.
+    /// Makes an event of a disconnected consumer wait for another consumer.
     fn reassign(&mut self, key: EventKey) {
         fail_point!("group-lose-events-of-disconnected", |_| self.finish(key));
         self.requeue(key);
@@ -214,8 +215,8 @@ impl Dispatcher {
         &self.consumers
     }
 
-    /// Adds an event. A complete event, or a tracked one with its payload, is ignored: it was read
-    /// again together with an evicted one.
+    /// Adds an event. A complete event, or a tracked event with its payload, is ignored: it was
+    /// read again only because an evicted event was.
     pub fn offer(&mut self, key: EventKey, event: ResolvedEvent) {
         let is_new = self.is_new(key);
         match key {
@@ -257,7 +258,7 @@ impl Dispatcher {
         }
     }
 
-    /// Whether an event was never offered.
+    /// Whether an event was never offered before.
     pub fn is_new(&self, key: EventKey) -> bool {
         match key {
             EventKey::Source(position) => self.last_offered.is_none_or(|last| position > last),
@@ -300,7 +301,7 @@ impl Dispatcher {
         }
     }
 
-    /// The consumer of the next event under strategies without pins.
+    /// Chooses the consumer of the next event, under strategies without pins.
     fn free_consumer(&self) -> Option<ConsumerId> {
         match self.strategy {
             Strategy::DispatchToSingle => {
@@ -346,7 +347,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sends again events whose timeout has passed.
+    /// Sends again events whose timeout has passed. REQUIRES: the time never decreases from call to
+    /// call.
     pub fn expire_timeouts(&mut self, now: Instant) {
         fail_point!("group-ignore-timeouts", |_| ());
         while let Some((due, key)) = self.timeouts.first().copied()
@@ -358,12 +360,12 @@ impl Dispatcher {
         }
     }
 
-    /// Time of the next timeout.
+    /// Earliest time of the next timeout.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timeouts.first().map(|(due, _)| *due)
     }
 
-    /// The first events to be parked, with the reasons; at most this many.
+    /// The first events to be parked, with their reasons; at most `limit` of them.
     pub fn events_to_park(&self, limit: usize) -> Vec<ParkRequest> {
         let keys = self.parking.iter().take(limit);
         keys.filter_map(|key| match self.events.get(key)? {
@@ -386,7 +388,8 @@ impl Dispatcher {
         }
     }
 
-    /// The last source position through which all events are complete; `None` before the first.
+    /// The last source position through which all events are complete; `None` before the first
+    /// complete event.
     pub fn completed_through(&self) -> Option<u64> {
         fail_point!("group-checkpoint-last-offered", |_| self.last_offered);
         match self.first_incomplete() {
@@ -421,8 +424,8 @@ impl Dispatcher {
         (self.events.len(), self.bytes)
     }
 
-    /// Number of events that wait for a first delivery, that wait for another, and that are in
-    /// flight.
+    /// Numbers of events that wait for a first delivery, of events that wait for a further
+    /// delivery, and of events in flight.
     pub fn event_counts(&self) -> (usize, usize, usize) {
         let again = |key: &&EventKey| {
             matches!(key, EventKey::Parked(_))
@@ -448,7 +451,7 @@ impl Dispatcher {
         self.consumers.get(&consumer)?.in_flight.get(id)?.first().copied()
     }
 
-    /// Removes an event from those in flight.
+    /// Removes an event from the events in flight.
     fn release(&mut self, key: EventKey) {
         let Some(held) = self.events.get_mut(&key) else { return };
         let DeliveryState::InFlight(id) = held.state else { return };
@@ -506,7 +509,7 @@ fn has_capacity(consumer: &ConsumerState) -> bool {
     consumer.in_flight_count < consumer.capacity
 }
 
-/// The event at the source position: the link, where the event came through one.
+/// The event at the source position: the link, if the event was read through a link.
 pub fn link_or_event(event: &ResolvedEvent) -> Option<&RecordedEvent> {
     event.link.as_ref().or(event.event.as_ref())
 }
@@ -530,7 +533,7 @@ fn pin_hash(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
     }
 }
 
-/// The same hash for the same value in every process.
+/// Hash of a value that is the same in every process.
 fn hash(value: impl std::hash::Hash) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }

@@ -10,7 +10,8 @@ impl Dispatcher {
         self.mark_examined(position);
     }
 
-    /// Completes evicted events between the read position and this one: they no longer exist.
+    /// Completes evicted events between the read position and this one: the source no longer has
+    /// them.
     pub(super) fn mark_examined(&mut self, position: u64) {
         let first = self.read_through.map_or(0, |read| read.saturating_add(1));
         if first <= position {
@@ -52,7 +53,7 @@ impl Dispatcher {
         }
     }
 
-    /// Adds an event to the set of its state: waiting, parking or evicted.
+    /// Adds an event to the set that fits its state: waiting, parking or evicted.
     pub(super) fn enqueue(&mut self, key: EventKey) {
         let Some(held) = self.events.get(&key) else { return };
         match held.state {
@@ -102,7 +103,7 @@ impl Dispatcher {
         }
     }
 
-    /// The range of evicted revisions of the parked stream: from, to before.
+    /// The range of evicted revisions of the parked stream, without its end.
     pub fn evicted_parked_range(&self) -> Option<(u64, u64)> {
         let mut parked = self.evicted.range(..EventKey::Source(0));
         let revision = |key: &EventKey| match key {
@@ -122,8 +123,8 @@ impl Dispatcher {
         self.first_evicted().is_some_and(|first| self.read_through >= Some(first))
     }
 
-    /// Moves the read position back to before the first evicted event, where it is past it; whether
-    /// it is.
+    /// If the read position is past the first evicted event, moves it back to before that event.
+    /// Returns whether it was moved.
     pub fn rewind_to_evicted(&mut self) -> bool {
         let first = self.first_evicted().filter(|_| self.has_read_past_evicted());
         if let Some(first) = first {

@@ -55,7 +55,7 @@ fn with_events(strategy: &str, count: u64) -> Dispatcher {
     group
 }
 
-/// The deliveries that are due now.
+/// Takes the deliveries that are due now.
 fn sent(group: &mut Dispatcher, now: Instant) -> Vec<(ConsumerId, u64)> {
     std::iter::from_fn(|| group.next_delivery(now))
         .map(|sending| (sending.consumer, link_or_event(&sending.event).unwrap().revision))
@@ -140,7 +140,7 @@ fn checkpoint_never_passes_an_unfinished_event() {
     assert!(group.timeouts.is_empty() && group.waiting.is_empty());
 }
 
-/// Story: each event that one nack named had its own copy of the reason, of up to 16 MB. The
+/// Story: each event that a nack named had its own copy of the nack's reason, of up to 16 MB. The
 /// reasons of 150 events took 2.4 GB.
 #[test]
 fn events_of_one_nack_share_their_park_reason() {

@@ -17,11 +17,11 @@ use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::{persistent_subscriptions, user_service};
 
-/// The actions.
+/// The console's actions.
 pub const ACTIONS: [&str; 6] = ["append", "replay", "scavenge", "stop-scavenge", "backup", "user"];
 
-/// Runs an action. The caller's role was checked before; its permissions on the stream are checked
-/// here.
+/// Runs an action. The caller's role was checked before; the caller's permissions on the stream are
+/// checked here.
 pub async fn run_action(
     service: &Arc<ServerContext>,
     caller: &Caller,
@@ -52,8 +52,8 @@ fn text<'a>(fields: &'a Value, name: &str) -> Result<&'a str, Status> {
     value.ok_or_else(|| Status::invalid_argument(format!("the request has no {name}")))
 }
 
-/// The value under this name; `None` where it is missing. A value of another type is an error
-/// rather than ignored.
+/// The value of a JSON field; `None` if the field is missing. A value of the wrong type is an
+/// error.
 fn optional<'a, T>(
     fields: &'a Value,
     name: &str,

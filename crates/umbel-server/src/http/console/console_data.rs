@@ -33,13 +33,14 @@ use crate::services::server_features::VERSION;
 pub const DATA_PATHS: [&str; 9] =
     ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
 
-/// Most stream names examined for one page, where some of them are hidden from the caller.
+/// Maximum number of stream names that are examined for one page, since some of them may be hidden
+/// from the caller.
 pub const STREAMS_EXAMINED_MAX: usize = 10_000;
 
-/// The data of a page, with its quota reservation where the data is counted.
+/// The data of a page, with its quota reservation if the data counts against the quota.
 pub type PageData = (Value, Option<(OutboundShare, PageReservation)>);
 
-/// Serves the data of an endpoint, over this connection.
+/// Serves the data of an endpoint of the console.
 pub async fn page_data(
     service: &Arc<ServerContext>,
     (caller, peer): (&Caller, Option<Arc<Connection>>),
@@ -162,7 +163,8 @@ struct StreamNames {
     is_truncated: bool,
 }
 
-/// A page of streams with this name prefix, after another name, which the caller may read.
+/// Returns a page of the streams that the caller may read, with this name prefix and after this
+/// name.
 fn list_streams(
     store: &Store,
     mut scope: Option<&mut ReadableStreams>,
@@ -210,7 +212,8 @@ async fn views(service: &ServerContext, query: &QueryString) -> Result<Value, St
     Ok(json!({ "views": views, "isWhole": is_whole }))
 }
 
-/// A page of events of a stream, a view, or all, which fits into this reservation.
+/// Returns a page of events of a stream, of a view, or of all events, which fits into this
+/// reservation.
 async fn events(
     service: &Arc<ServerContext>,
     caller: &Caller,
@@ -265,7 +268,7 @@ fn recorded(event: &RecordedEvent) -> Value {
     })
 }
 
-/// Bytes as text where they are UTF-8, else in base64; long data is cut.
+/// Returns bytes as text if they are UTF-8, otherwise in base64; long data is cut.
 fn bytes(bytes: &[u8]) -> Value {
     let shown = &bytes[..bytes.len().min(PREVIEW_BYTES)];
     let length = bytes.len();

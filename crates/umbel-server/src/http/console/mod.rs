@@ -1,9 +1,9 @@
 //! The console: web pages, and the JSON that they show.
 //!
 //! The pages are three files embedded in the program. Callers are authenticated as in any call; a
-//! browser prompts for name and password itself. Changes must come from these pages: pages of other
-//! sites cannot send the console's header. The check of the host name prevents DNS rebinding, where
-//! another site's name resolves to this server.
+//! browser prompts for name and password itself. Only the console's own pages can request changes:
+//! pages of other sites cannot send the console's header. The check of the host name prevents DNS
+//! rebinding, where another site's name resolves to this server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -120,9 +120,9 @@ pub async fn handle(
     not_found(&path)
 }
 
-/// Checks that no other site can have the requested host name. Valid names are addresses,
-/// `localhost`, and the advertised name. With users any name is valid: under another site's name
-/// a browser does not send this server's passwords.
+/// Checks that the requested host name cannot belong to another site. Valid names are IP addresses,
+/// `localhost`, and the advertised name. On a server with users any name is valid: a browser does
+/// not send this server's passwords under another site's name.
 fn check_host(service: &ServerContext, reached: Option<&Authority>) -> Result<(), &'static str> {
     if service.authorizer.has_users() {
         return Ok(());
@@ -171,7 +171,7 @@ async fn read_json_body(request: HttpRequest) -> Result<Value, Status> {
     })
 }
 
-/// The response with a page's data. It holds its quota until it is written.
+/// Returns the response with a page's data, which holds its quota until it is written.
 fn page_response(answer: Result<PageData, Status>) -> HttpResponse {
     let (answer, reservation) = answer
         .map_or_else(|status| (Err(status), None), |(value, reservation)| (Ok(value), reservation));

@@ -7,8 +7,8 @@ use tonic::Status;
 pub struct QueryString(Vec<(String, String)>);
 
 impl QueryString {
-    /// Parses a query; an error where it is not UTF-8, since a replacement would name something
-    /// else.
+    /// Parses a query; an error if it is not UTF-8, since replacement characters would change
+    /// names.
     pub fn parse(text: &str) -> Result<QueryString, Status> {
         let parts = text.split('&').filter_map(|part| part.split_once('='));
         let read = parts.map(|(name, value)| Some((percent_decode(name)?, percent_decode(value)?)));
@@ -17,13 +17,13 @@ impl QueryString {
         read.map(QueryString).ok_or_else(wrong)
     }
 
-    /// The value of a parameter; empty where it is missing.
+    /// The value of a parameter; empty if the parameter is missing.
     pub fn text(&self, name: &str) -> &str {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or("", |(_, value)| value)
     }
 
-    /// The choice that a parameter names; `None` where it is missing.
+    /// The choice that a parameter names; `None` if the parameter is missing.
     pub fn choice<T: Copy, const N: usize>(
         &self,
         name: &str,
@@ -39,7 +39,7 @@ impl QueryString {
         found.map(|(_, value)| Some(*value)).ok_or_else(wrong)
     }
 
-    /// A parameter as a number; `None` where it is missing.
+    /// A parameter as a number; `None` if the parameter is missing.
     pub fn number(&self, name: &str) -> Result<Option<u64>, Status> {
         let text = self.text(name);
         if text.is_empty() {
@@ -50,7 +50,7 @@ impl QueryString {
     }
 }
 
-/// Decodes percent-encoded text; `None` where it is not UTF-8.
+/// Decodes percent-encoded text; `None` if the result is not UTF-8.
 fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! [`KvWriter`]: the thread that does all writes.
+//! [`KvWriter`]: the thread that commits all writes of the key-value store.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub struct KvWriter {
 }
 
 impl KvWriter {
-    /// Creates a writer of this store, which syncs every write if `sync` is set.
+    /// Creates a writer for this store; it syncs every write if `sync` is set.
     pub fn new(db: Db, sync: bool, counts: Arc<WatchCounts>) -> KvWriter {
         let feed = WatchHub::new(counts);
         KvWriter { db, sync, watch_hub: feed, unpublished: Vec::new(), unsynced: Vec::new() }
@@ -78,8 +78,8 @@ impl KvWriter {
         }
     }
 
-    /// Commits without waiting for the disk. Returns the store's sequence number after it, which is
-    /// the write's, because only this thread writes.
+    /// Commits without waiting for the disk. Returns the store's sequence number after the commit;
+    /// it is the write's number, because only this thread writes.
     fn commit(&self, write: &WriteRequest) -> Result<u64> {
         let mut batch = self.db.batch();
         for WriteOperation { keyspace, kind } in &write.operations {
@@ -101,8 +101,8 @@ impl KvWriter {
         Ok(self.db.snapshot().sequence())
     }
 
-    /// Syncs if a write requires it, replies, and publishes. Watches never see a write that a power
-    /// cut could lose although it was to be synced.
+    /// Syncs if a write requires it, replies, and publishes. Watches see a write that requires a
+    /// sync only after the sync.
     fn sync_group(&mut self) {
         let synced = if self.unsynced.is_empty() { Ok(()) } else { self.db.sync() };
         for (sequence, sender) in self.unsynced.drain(..) {

@@ -54,7 +54,7 @@ impl WriterFixture {
         wait(self.kv.watch(watched)).unwrap().unwrap().0
     }
 
-    /// Whether a key survives a power cut that loses everything not synced.
+    /// Whether a key survives a power cut that loses all data that was not synced.
     fn survives(&self, key: &str) -> bool {
         let left = open(&self.sim.crash_image(&Survival::None, 3));
         let keyspace = left.keyspace("default", None).unwrap();
@@ -108,7 +108,7 @@ fn watch_publishes_only_durable_writes() {
     }
 }
 
-/// A failed sync is final, and a write that was to be synced but may be lost is never published.
+/// A failed sync is final, and a write whose sync failed is never published.
 #[test]
 fn failed_sync_fails_the_write_and_ends_every_watch() {
     let fixture = WriterFixture::new(true);

@@ -1,8 +1,8 @@
-//! [`WatchHub`]: the watches, and the queue of changes that each has not taken yet.
+//! [`WatchHub`]: the watches, each with a queue of the changes that its watcher has not taken yet.
 //!
 //! The writer never waits for a watcher. Changes that a watcher has not taken stay in its queue. A
-//! queue that grows too large is dropped, and its client must read the state again. The same
-//! happens if all queues together grow too large: the largest one is dropped.
+//! queue that grows too large is dropped, and its client must read the state again. If all queues
+//! together grow too large, the largest queue is dropped.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -69,23 +69,23 @@ struct WatchQueue {
     filter: WatchFilter,
     state: Mutex<QueueState>,
     totals: Arc<QueueTotals>,
-    /// Wakes the watcher for each write. A `Wakeup` of the event store wakes once.
+    /// Wakes the watcher for each write; a `Wakeup` of the event store would wake it only once.
     notify: Notify,
 }
 
 #[derive(Debug, Default)]
 struct QueueState {
     pending: VecDeque<(Changes, usize)>,
-    /// Bytes of the queue, and of the write taken last.
+    /// Bytes of the queued writes and of the write taken last.
     bytes: usize,
     delivered_bytes: usize,
-    /// Reason why nothing follows.
+    /// Reason why the watch has ended; `None` while it is active.
     end: Option<Status>,
     /// Whether the watcher is dropped.
     is_abandoned: bool,
 }
 
-/// Receives changes. Dropping it ends the watch.
+/// Receives the changes of a watch. Dropping the watcher ends the watch.
 #[derive(Debug)]
 pub struct Watcher {
     queue: Arc<WatchQueue>,
@@ -293,7 +293,7 @@ impl Watcher {
     /// Waits for the next write.
     ///
     /// # Errors
-    /// The watch has ended; the status for its client.
+    /// The status for the client, after the watch has ended.
     pub async fn next(&self) -> Result<Changes, Status> {
         loop {
             if let Some(next) = self.try_next() {
@@ -303,7 +303,7 @@ impl Watcher {
         }
     }
 
-    /// Takes the next queued write, if any. Releases the one taken before.
+    /// Takes the next queued write, if any. Releases the memory of the write taken before.
     fn try_next(&self) -> Option<Result<Changes, Status>> {
         let mut state = self.queue.locked();
         let delivered_bytes = std::mem::take(&mut state.delivered_bytes);

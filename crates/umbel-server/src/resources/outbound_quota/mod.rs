@@ -1,29 +1,30 @@
 //! [`OutboundQuota`]: memory quota for data that was read from the store but not yet taken by
 //! clients.
 //!
-//! A client can open many calls, let each begin, and read nothing. The data read for it is held
-//! until its call is polled for more, and then by the frames made of it. The connection takes one
-//! frame after the other, and keeps each until its client has window for it.
+//! A client can open many calls, let each begin, and read nothing. The data read for a call stays
+//! in memory until the call is polled for more, and then in the frames made of the data. The
+//! connection takes one frame after the other, and keeps each frame until the client has
+//! flow-control window for it.
 //!
 //! Reservations:
 //!
 //! - All pages together stay within a budget.
 //! - A reservation for the largest possible page precedes each read of the store.
-//! - The reservation shrinks at once to the size of the page. The rest returns after the last frame
+//! - The reservation shrinks at once to the size of the page, and ends after the page's last frame
 //!   is written.
-//! - Calls that find no quota wait, first come, first served, but only one call of each connection
-//!   at a time.
+//! - Calls that find no quota wait, first come, first served; of each connection only one call is
+//!   in the queue.
 //!
 //! Connections that end while a call waits:
 //!
-//! - First those with pages of which the client has taken nothing for some seconds, the one with
-//!   the most bytes first.
+//! - First the connections with pages of which the client has taken nothing for some seconds, in
+//!   descending order of their bytes.
 //! - A slow client that takes a little from time to time keeps its pages only as long as the quota
-//!   suffices. Once a call has waited as long without success, the connection with the most bytes
-//!   in pages that old ends.
+//!   suffices. Once a call has waited for this number of seconds, the connection with the most
+//!   bytes in pages of that age ends.
 //!
-//! Frames of other responses reserve nothing before they are made. They are counted beside the
-//! budget. If they exceed as much again, connections end in the same way.
+//! Frames of other responses need no reservation, and count against a second budget of the same
+//! size. If they exceed that budget, connections end in the same way.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -38,7 +39,7 @@ use tokio::time::Instant;
 use crate::limits::{PAGE_BYTES_MAX, QUOTA_SCAN_TIME_MIN, QUOTA_WAIT_TIME, UNREAD_TIME};
 use crate::resources::connection_registry::Connection;
 
-/// Bytes of one permit. Smaller frames are not counted unless they belong to a page.
+/// Bytes of one permit. Frames smaller than this do not count unless they belong to a page.
 pub const UNIT_BYTES: usize = 1 << 10;
 /// Permits for the largest page.
 const PAGE_UNITS: usize = PAGE_BYTES_MAX / UNIT_BYTES;
@@ -56,41 +57,41 @@ struct PageTable {
     next: u64,
     /// Pages by their numbers.
     pages: HashMap<u64, PageEntry>,
-    /// Permits' worth of frames without a reservation.
+    /// Number of permits that frames without a reservation would need.
     uncovered_units: usize,
     /// Time of the last scan for a connection to end.
     last_scan: Option<Instant>,
-    /// Time at which a connection was last ended although its client took something.
+    /// Time at which the quota last ended a connection whose client was only slow.
     last_slow_close: Option<Instant>,
 }
 
-/// Units that each connection holds.
+/// Permits that each connection holds.
 type ConnectionTotals = HashMap<*const Connection, (usize, Arc<Connection>)>;
 
 #[derive(Debug)]
 struct PageEntry {
     /// Time at which the page was charged.
     charged_at: Instant,
-    /// Time at which its last frame was written; `None` while the page is produced, which its
-    /// client cannot delay.
+    /// Time at which the page's last frame was written; `None` while the page is produced, which
+    /// the client cannot delay.
     last_write: Option<Instant>,
     units: usize,
     /// The page's connection; `None` if it cannot be ended.
     connection: Option<Arc<Connection>>,
 }
 
-/// Charge of a page, as long as its call or a frame of it exists.
+/// Charge of a page, which lasts as long as the page's call or any of its frames.
 #[derive(Debug)]
 pub struct PageCharge {
     quota: Arc<OutboundQuota>,
     number: u64,
-    /// `None` if it has no reservation.
+    /// Permit of the page; `None` without a reservation.
     permit: Option<OwnedSemaphorePermit>,
 }
 
-/// Reservation for a page that is being read. It is tracked like a page, because the reading call
-/// proceeds only while its client takes what came before. The reading task owns it, so that it
-/// lives as long as the data.
+/// Reservation for a page that is being read. The reservation is tracked like a page, because the
+/// reading call proceeds only while its client takes earlier pages. The reading task owns the
+/// reservation, so that it lives as long as the data.
 #[derive(Debug)]
 pub struct PageReservation(PageCharge);
 
@@ -161,7 +162,7 @@ impl OutboundQuota {
         PageReservation(PageCharge { quota: Arc::clone(self), number, permit: Some(permit) })
     }
 
-    /// Charges a frame of this many bytes without a reservation; `None` if they are few.
+    /// Charges a frame of this many bytes without a reservation; `None` if it is small.
     pub fn charge_frame(
         self: &Arc<OutboundQuota>,
         bytes: usize,
@@ -193,8 +194,8 @@ impl OutboundQuota {
     }
 
     /// Ends the connection that holds the most stalled bytes, unless a scan has just run or closing
-    /// connections free enough. Without one, slow pages count as well if the caller has waited
-    /// long, but only from time to time.
+    /// connections free enough. If no page is stalled and the caller has waited long, slow pages
+    /// count as well, but only from time to time.
     fn close_one_connection(&self, wanted: usize, has_waited: bool) {
         let largest = self.locked(|held| {
             if !held.may_scan() {
@@ -266,24 +267,25 @@ fn has_passed(last: &mut Option<Instant>, time: Duration) -> bool {
 }
 
 impl PageEntry {
-    /// Whether its client has taken nothing of it for some time.
+    /// Whether the client has taken no part of the page for some time.
     fn is_stalled(&self) -> bool {
         self.last_write.is_some_and(|since| since.elapsed() >= UNREAD_TIME)
     }
 
-    /// Whether its client has not taken all of it within that time.
+    /// Whether the client has not taken the whole page within `UNREAD_TIME`.
     fn is_slow(&self) -> bool {
         self.last_write.is_some() && self.charged_at.elapsed() >= UNREAD_TIME
     }
 }
 
 impl PageReservation {
-    /// Stops the clock while the page is produced: the client does not cause that delay.
+    /// Stops the page's clock while the page is produced, since the client does not cause that
+    /// delay.
     pub fn pause_clock(&self) {
         self.set(None);
     }
 
-    /// Runs the work that produces the page; from its end on the client can take it.
+    /// Runs the work that produces the page; the page's clock starts when the work is done.
     pub fn fill<T>(self, work: impl FnOnce() -> T) -> (T, PageReservation) {
         self.pause_clock();
         let done = work();
@@ -291,7 +293,7 @@ impl PageReservation {
         (done, self)
     }
 
-    /// Runs blocking work that produces the page, on another thread. That thread keeps the
+    /// Runs blocking work that produces the page, on another thread. The other thread keeps the
     /// reservation until the work is done, even if the caller is dropped.
     ///
     /// # Errors
@@ -306,8 +308,8 @@ impl PageReservation {
         filled.map_err(|_| umbel::Error::Closed)
     }
 
-    /// Returns the charge of a page of `bytes` bytes; `None` without any. Bytes beyond the
-    /// reservation have a second charge, as without one.
+    /// Returns the charge of a page of `bytes` bytes; `None` for 0 bytes. Bytes beyond the
+    /// reservation have a second charge, like bytes without a reservation.
     pub fn into_charges(mut self, bytes: usize) -> Option<(PageCharge, Option<PageCharge>)> {
         let permit = self.0.permit.as_mut()?;
         let reserved = permit.num_permits();

@@ -59,8 +59,9 @@ fn pages_stay_within_quota_and_stuck_client_is_closed() {
     });
 }
 
-/// The connection takes a frame before its client has window for it, and polls for more. A page
-/// with such frames was released too early: clients that read nothing had any amount read for them.
+/// The connection takes a frame before its client has window for it, and polls for more. Story: a
+/// page with such frames was released too early, so that the server read any amount of data for
+/// clients that took nothing.
 #[test]
 fn page_is_charged_until_its_last_frame_is_written() {
     run_paused(async {
@@ -90,8 +91,8 @@ fn page_is_charged_until_its_last_frame_is_written() {
     });
 }
 
-/// Story: a call whose client takes nothing is not polled again. Quota that it got while it waited
-/// was untracked, and others waited for ever.
+/// Story: a call whose client takes nothing is not polled again. Quota that such a call got while
+/// it waited was untracked, and other calls waited for ever.
 #[test]
 fn reservation_of_an_unpolled_call_is_tracked_and_revoked() {
     run_paused(async {
@@ -120,8 +121,8 @@ fn reservation_of_an_unpolled_call_is_tracked_and_revoked() {
     });
 }
 
-/// Story: a small page was released before it had a frame, because the next one is polled for
-/// first. A client that took nothing got any number of them.
+/// Story: a small page was released before it had a frame, because the next page is polled for
+/// first. So the server read any number of small pages for a client that took nothing.
 #[test]
 fn page_released_early_is_charged_to_the_next_frame() {
     run_paused(async {
@@ -165,8 +166,8 @@ fn unreserved_frames_over_quota_close_the_largest_holder() {
     });
 }
 
-/// A thousand calls of one connection stood before the next client in the queue. That client waited
-/// until each had got its page and released it.
+/// Story: a thousand calls of one connection were in the queue before the next client. That client
+/// waited until each of these calls had got and released its page.
 #[test]
 fn calls_of_a_connection_share_one_place_in_the_queue() {
     run_paused(async {
@@ -195,9 +196,9 @@ fn calls_of_a_connection_share_one_place_in_the_queue() {
     });
 }
 
-/// A call reserved quota, and its client took nothing of what came before, so the call was not
-/// polled and read no page. A reservation without a page could not be revoked. 32 such calls kept
-/// others from reading for as long as their client liked.
+/// Story: a call reserved quota, but its client took no earlier data, so the call was not polled
+/// and read no page. A reservation without a page could not be revoked. So 32 such calls blocked
+/// all other reads.
 #[test]
 fn unused_reservation_is_revoked() {
     run_paused(async {
@@ -216,8 +217,8 @@ fn unused_reservation_is_revoked() {
     });
 }
 
-/// Story: a client that took one small frame every few seconds kept the whole quota for as long as
-/// it liked.
+/// Story: a client that took one small frame every few seconds kept the whole quota without a time
+/// limit.
 #[test]
 fn slow_reader_is_closed_when_others_wait() {
     run_paused(async {
@@ -247,8 +248,8 @@ fn slow_reader_is_closed_when_others_wait() {
     });
 }
 
-/// Story: each waiting call had a connection ended, although the quota of one sufficed for all of
-/// them.
+/// Story: the server ended one connection for each waiting call, although the quota of one
+/// connection sufficed for all calls.
 #[test]
 fn only_as_many_connections_close_as_waiters_need() {
     run_paused(async {
@@ -284,8 +285,8 @@ fn only_as_many_connections_close_as_waiters_need() {
     });
 }
 
-/// Story: the rest of a page after its first frame went into the next frame after the page was
-/// released, and was not counted.
+/// Story: the bytes of a page after its first frame went into the next frame after the page was
+/// released, and did not count.
 #[test]
 fn page_is_charged_until_all_of_it_is_in_frames() {
     run_paused(async {
@@ -324,8 +325,8 @@ fn page_is_charged_until_all_of_it_is_in_frames() {
     });
 }
 
-/// Story: names of streams and types were not counted. A page of events without data could be
-/// thirty times as long as its charge.
+/// Story: names of streams and types did not count. A page of events without data could be thirty
+/// times as long as its charge.
 #[test]
 fn event_charge_covers_its_encoded_response() {
     let event = RecordedEvent {
@@ -366,8 +367,8 @@ fn page_over_its_reservation_is_charged_in_full() {
     });
 }
 
-/// Story: the reservation of a read whose client had left went to another call while the read still
-/// ran, or before it began.
+/// Story: the reservation of a read whose client had disconnected went to another call before the
+/// read began or while it still ran.
 #[test]
 fn abandoned_read_keeps_its_reservation_until_done() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -393,7 +394,8 @@ fn abandoned_read_keeps_its_reservation_until_done() {
     });
 }
 
-/// Story: a disk that stalled for some seconds had connections ended whose reads waited for it.
+/// Story: when a disk stalled for some seconds, the server ended connections whose reads waited for
+/// the disk.
 #[test]
 fn connection_waiting_for_the_disk_is_not_closed() {
     run_paused(async {

@@ -1,4 +1,4 @@
-//! [`KvCallContext`]: the state that every call of the service needs.
+//! [`KvCallContext`]: the state that every call of the key-value service needs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Scan: streams a range of keys from one snapshot.
+//! The call Scan, which streams a range of keys from one snapshot.
 
 use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
@@ -60,7 +60,7 @@ pub struct ScanPages {
     lease: SnapshotLease,
     /// Time at which the snapshot is released.
     deadline: Deadline,
-    /// `None` while a page is read, and at the end.
+    /// Scanner of the next page; `None` while a page is read, and at the end.
     scanner: Option<Scanner>,
 }
 
@@ -109,7 +109,7 @@ impl ScanPages {
         Ok(Some(page))
     }
 
-    /// Releases the snapshot, and returns the quota share and the permission.
+    /// Releases the snapshot, and returns the scan's quota share and permission.
     pub fn into_grant(self) -> (OutboundShare, OperatorPermission) {
         (self.quota_share, self.permission)
     }

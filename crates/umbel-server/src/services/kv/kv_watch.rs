@@ -1,4 +1,4 @@
-//! Watch: streams changes, after the present entries if requested.
+//! The call Watch, which streams changes of keys, after the present entries if requested.
 
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -29,11 +29,11 @@ struct WatchCall {
 
 #[derive(Debug)]
 enum WatchStage {
-    /// Sends the present entries.
+    /// The watch sends the present entries.
     Entries(Box<ScanPages>),
-    /// Has sent the entries, if requested.
+    /// The watch has sent the present entries, if requested.
     Starting(OutboundShare, OperatorPermission),
-    /// Sends changes.
+    /// The watch sends changes.
     Changes(OutboundShare, OperatorPermission),
 }
 

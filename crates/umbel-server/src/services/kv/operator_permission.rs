@@ -1,5 +1,5 @@
 //! [`OperatorPermission`]: permission for key-value calls, which only operators have. Long calls
-//! check it again.
+//! check the permission repeatedly.
 
 use tonic::Status;
 
@@ -12,7 +12,7 @@ use crate::server_context::ServerContext;
 pub struct OperatorPermission(Caller);
 
 impl OperatorPermission {
-    /// Permission of the caller.
+    /// Creates the permission of the caller.
     pub fn new(caller: Caller) -> OperatorPermission {
         OperatorPermission(caller)
     }
@@ -20,7 +20,7 @@ impl OperatorPermission {
     /// Checks the permission again.
     ///
     /// # Errors
-    /// The caller's credentials are no longer valid, or it is no operator any more.
+    /// The caller's credentials are no longer valid, or the caller is no operator any more.
     pub async fn revalidate(&mut self, service: &ServerContext) -> Result<(), Status> {
         self.0 = service.authorizer.revalidate(&service.store, &self.0).await?;
         match &self.0 {

@@ -1,4 +1,4 @@
-//! Validates requests before anything is executed.
+//! Checks of key-value requests, made before any part of a request is executed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::limits::{
 use crate::protocol::grpc_status;
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 
-/// Name of the keyspace that a request means.
+/// Name of the keyspace that a request means; an empty name means the default.
 pub fn keyspace_name(given: &str) -> &str {
     if given.is_empty() { DEFAULT_KEYSPACE } else { given }
 }
@@ -43,7 +43,7 @@ pub fn find_keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
     })
 }
 
-/// Fails if this cannot be a key.
+/// Fails if these bytes cannot be a key.
 pub fn check_key(key: &[u8]) -> Result<(), Status> {
     if key.is_empty() {
         return Err(Status::invalid_argument("the key is empty; it must have at least one byte"));
@@ -51,7 +51,7 @@ pub fn check_key(key: &[u8]) -> Result<(), Status> {
     check_bound("key", key)
 }
 
-/// Fails if this cannot be a bound of a range.
+/// Fails if these bytes cannot be a bound of a range.
 pub fn check_bound(what: &str, key: &[u8]) -> Result<(), Status> {
     if key.len() > KEY_BYTES_MAX {
         return Err(Status::invalid_argument(format!(
@@ -132,7 +132,7 @@ fn kind_bytes(kind: &OperationKind) -> usize {
     }
 }
 
-/// Returns the bytes of an operation's keys and value. Fails if it is invalid.
+/// Returns the bytes of an operation's keys and value. Fails if the operation is invalid.
 fn check_kind(kind: Option<&OperationKind>) -> Result<usize, Status> {
     fail_point!("kv-accept-missing-kind", kind.is_none(), |_| Ok(0));
     let nothing =
@@ -217,7 +217,8 @@ pub fn parse_write(
     Ok(WriteRequest { operations, conditions, sync: batch.sync, share })
 }
 
-/// Copies an operation into counted memory: its message may have been far longer.
+/// Copies an operation out of its message, which may be far longer than the memory that counts for
+/// the write.
 fn copy_operation(kind: OperationKind, copies: &mut BytesMut) -> OperationKind {
     let mut copy = |bytes: Bytes| {
         copies.extend_from_slice(&bytes);

@@ -1,7 +1,8 @@
 //! [`SnapshotLease`]: a snapshot that is released after a time limit.
 //!
-//! A snapshot keeps old versions in the store, and a client that reads nothing of a scan would keep
-//! them for ever. So the snapshot is released on time, even if the scan is not polled.
+//! A snapshot keeps old versions of entries in the store, and a client that takes nothing of a scan
+//! would keep them for ever. So the snapshot is released at its deadline, even if the scan is not
+//! polled.
 
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;

@@ -1,4 +1,4 @@
-//! Unary calls.
+//! Key-value calls with one request and one response message.
 
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
@@ -19,7 +19,7 @@ use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call_context::KvCallContext;
 use crate::services::kv::request_checks;
 
-/// Response of one message that may be large.
+/// Response with one message, which may be large.
 type UnaryResult<A> = Result<Response<ResponseStream<A>>, Status>;
 
 /// Reads the value of a key.
@@ -79,7 +79,7 @@ pub async fn multi_get(
     Ok(unary_response(answer, held))
 }
 
-/// Responds with one message. Its quota is returned once it is written.
+/// Responds with one message. The response's quota is returned once the response is written.
 fn unary_response<A: Send + 'static>(
     answer: A,
     held: OutboundShare,

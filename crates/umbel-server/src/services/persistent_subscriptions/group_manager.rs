@@ -22,15 +22,15 @@ use crate::services::persistent_subscriptions::group_task::{self, GroupTask};
 /// A change of a consumer group.
 #[derive(Debug)]
 pub enum GroupChange {
-    /// Create it.
+    /// Create the group.
     Create(GroupConfig),
-    /// Replace its settings.
+    /// Replace the settings of the group.
     Update(GroupConfig),
-    /// Delete it.
+    /// Delete the group.
     Delete,
 }
 
-/// Fails if the group cannot be created beside these.
+/// Fails if the group cannot be created beside the existing groups.
 fn check_creatable(key: &GroupKey, configs: &GroupConfigs) -> Result<(), Status> {
     if configs.len() >= GROUPS_MAX {
         let full = format!(
@@ -53,7 +53,7 @@ fn check_creatable(key: &GroupKey, configs: &GroupConfigs) -> Result<(), Status>
     }
 }
 
-/// An error if a group cannot be changed like this.
+/// Fails if a group cannot be changed as requested.
 fn check_change(
     key: &GroupKey,
     change: &GroupChange,
@@ -77,7 +77,7 @@ fn insert_config(configs: &mut GroupConfigs, key: &GroupKey, config: GroupConfig
 impl GroupRegistry {
     /// Creates, changes or deletes a group.
     ///
-    /// REQUIRES: the future is polled to its end.
+    /// REQUIRES: the caller polls the future to its end.
     pub async fn change(
         &self,
         service: &Arc<ServerContext>,
@@ -174,7 +174,7 @@ impl GroupRegistry {
         receiver.await.map_err(|_| grpc_status::group_missing(key))
     }
 
-    /// Statistics of all groups, or of those of one stream or of all events.
+    /// Statistics of all groups, of the groups of one stream, or of the groups of all events.
     pub async fn list(
         &self,
         service: &Arc<ServerContext>,
@@ -193,7 +193,7 @@ impl GroupRegistry {
         Ok(infos)
     }
 
-    /// Ends every group and drops its consumers; each group restarts when next needed.
+    /// Ends every group and drops its consumers; each group restarts when a call next needs it.
     pub async fn restart(&self) {
         let mut kept = self.state.lock().await;
         let keys: Vec<GroupKey> = kept.running.keys().cloned().collect();
@@ -205,7 +205,7 @@ impl GroupRegistry {
 }
 
 impl RegistryState {
-    /// Loads the groups' settings, and the revision that holds them.
+    /// Loads the groups' settings, and the revision of the event that holds the settings.
     async fn load_configs(
         &mut self,
         service: &ServerContext,

@@ -187,7 +187,7 @@ async fn list(
     respond_within_quota(held, list).await
 }
 
-/// Ends all groups; they resume from their checkpoints when next needed.
+/// Ends all groups; the groups resume from their checkpoints when a call next needs them.
 pub async fn restart(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
     let restarting = tokio::spawn(async move { service.group_registry.restart().await });
     restarting.await.map(Response::new).map_err(|_| grpc_status::shutting_down())
@@ -287,7 +287,7 @@ async fn forward_commands(
     }
 }
 
-/// Parses a consumer's message; `None` if the consumer stops.
+/// Parses a consumer's message; `None` if the consumer has ended its messages.
 fn parse_command(id: ConsumerId, content: ReadReqContent) -> Result<Option<GroupCommand>, Status> {
     let ids = |ids: Vec<Uuid>| -> Result<Vec<EventId>, Status> {
         if ids.len() > GROUP_EVENTS_MAX {
@@ -378,8 +378,9 @@ impl ConsumerStream {
     }
 }
 
-/// Whether the consumer may read every stream; an error if it may not consume any more. A group of
-/// all events sends each event to one consumer, so each consumer must be able to see all of them.
+/// Whether the consumer may read every stream; an error if it has lost the permission to consume. A
+/// group of all events sends each event to only one consumer, so each consumer must be allowed to
+/// see all events.
 async fn revalidate(
     permission: &mut ReadPermission,
     service: &ServerContext,

@@ -1,4 +1,4 @@
-//! Append: one group of events per call.
+//! The call Append, which appends one group of events.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::protocol::proto_convert::{self, ProposedEvent};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
 
-/// Appends the client's events once all are received.
+/// Appends the client's events once all of them are received.
 pub async fn append(
     service: Arc<ServerContext>,
     request: Request<MessageStream<AppendReq>>,
@@ -108,7 +108,8 @@ impl EventBuffer {
         EventBuffer { events: Vec::new(), bytes: 0, quota_share: budget.new_share() }
     }
 
-    /// Reserves capacity for the events of the first message, often all of them.
+    /// Reserves capacity for the events of the first message, which are often all events of the
+    /// append.
     pub fn reserve(&mut self, events: usize) {
         if self.events.is_empty() {
             self.events.reserve_exact(events.min(APPEND_EVENTS_MAX));
@@ -221,7 +222,7 @@ mod tests {
         );
     }
 
-    /// A client that did not end its append held the bytes of its events for ever.
+    /// Story: a client that did not end its append held the bytes of its events for ever.
     #[test]
     fn append_without_an_end_times_out() {
         run_paused(async {

@@ -1,5 +1,5 @@
-//! AppendRecords: appends records of several streams in one message, all or none, if the checks of
-//! stream states hold. The records of a stream keep their order.
+//! The call AppendRecords, which appends records of several streams in one message, all or none, if
+//! the checks of stream states hold. The records of a stream keep their order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,9 +51,9 @@ pub async fn append_records(
 /// Maps each expectation of a transaction to the client's check that it comes from.
 #[derive(Debug, Default)]
 struct CheckOrigins {
-    /// For each append with one, the index of the client's check.
+    /// Index of the client's check for each append that has an expectation.
     appends: HashMap<usize, usize>,
-    /// For each check of the transaction, the index of the client's check.
+    /// Index of the client's check for each check of the transaction.
     checks: Vec<usize>,
 }
 

@@ -1,4 +1,5 @@
-//! AppendSession: appends records of several streams, one stream per message, all or none.
+//! The call AppendSession, which appends records of several streams, one stream per message, all or
+//! none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::server_context::ServerContext;
 use crate::services::streams::multi_stream_append::{self, Transaction};
 use crate::services::streams::new_record::NewRecord;
 
-/// Appends the client's records once all are received.
+/// Appends the client's records once all of them are received.
 pub async fn append_session(
     service: Arc<ServerContext>,
     request: Request<MessageStream<AppendRequest>>,
@@ -103,7 +104,7 @@ async fn read_session(
     Ok(transaction)
 }
 
-/// Status of a failed append; of several version conflicts it reports the first.
+/// Status of a failed append; the first one of several version conflicts is reported.
 fn append_status(error: Error) -> Status {
     match error {
         Error::VersionConflicts(violations) => match first_conflict(&violations) {

@@ -3,18 +3,18 @@
 
 use prost::encoding::encode_varint;
 
-/// Tags of the kept fields: the batch's identifier and options, and whether this is its last part.
+/// Tags of the kept fields: the batch's identifier, its options, and the flag of its last part.
 const CORRELATION_ID: u64 = 1 << 3 | WIRE_LENGTH;
 const OPTIONS: u64 = 2 << 3 | WIRE_LENGTH;
 const IS_FINAL: u64 = 4 << 3 | WIRE_VARINT;
-/// Wire types: what follows a tag.
+/// Wire types of protobuf, which say what follows a tag.
 const WIRE_VARINT: u64 = 0;
 const WIRE_FIXED64: u64 = 1;
 const WIRE_LENGTH: u64 = 2;
 const WIRE_FIXED32: u64 = 5;
 /// Maximum bits of a varint.
 const VARINT_BITS: u32 = 64;
-/// Maximum bytes that are kept. A stream's name has at most 1,024, an identifier 36.
+/// Maximum bytes that are kept. A stream's name has at most 1,024 bytes, an identifier 36.
 const BATCH_HEADER_BYTES_MAX: usize = 4 << 10;
 
 /// Collects the fields of a message other than its events.
@@ -27,7 +27,7 @@ pub struct BatchHeaderParser {
     header: Vec<u8>,
 }
 
-/// Parser state: the field that the next byte belongs to; `true` if it is kept.
+/// Parser state: the field that the next byte belongs to; `true` if the field is kept.
 #[derive(Debug, Clone, Copy, Default)]
 enum ParserState {
     #[default]
@@ -61,7 +61,8 @@ impl BatchHeaderParser {
         }
     }
 
-    /// Returns the kept fields as a message; `None` if it is malformed or they are too long.
+    /// Returns the kept fields as a message; `None` if the received message is malformed or the
+    /// fields are too long.
     pub fn header(&self) -> Option<&[u8]> {
         let is_complete = matches!(self.state, ParserState::Tag) && self.varint_bits == 0;
         is_complete.then_some(&self.header[..])
@@ -173,7 +174,7 @@ mod tests {
     }
 
     /// Found by a fuzz target: a length near the highest number overflowed the sum of the kept
-    /// bytes. Then a message of up to 4 GiB was held in memory.
+    /// bytes. As a result, a message of up to 4 GiB was held in memory.
     #[test]
     fn overflowing_length_keeps_no_bytes() {
         for tag in [CORRELATION_ID, OPTIONS] {

@@ -1,4 +1,4 @@
-//! Responses to batches.
+//! Responses to the batches of a BatchAppend call.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -51,7 +51,7 @@ fn warn_failure(status: &Status) {
 }
 
 impl BatchResponseBuilder {
-    /// Keeps the fields of a batch with these options that the response repeats.
+    /// Keeps the fields of a batch that its response repeats.
     pub fn new(id: Uuid, options: &Options) -> BatchResponseBuilder {
         let stream = options.stream_identifier.clone();
         BatchResponseBuilder { id, stream, expected: options.expected_stream_position }
@@ -140,7 +140,8 @@ impl BatchResponseBuilder {
     }
 }
 
-/// Status without details: an invalid request, or a failure that the client cannot avoid.
+/// Returns the status without details: of an invalid request, or of a failure that the client
+/// cannot avoid.
 fn rejection_status(code: Code, message: String, failed: &Status) -> status::Status {
     let exception = failed.metadata().get("exception");
     if exception.is_some_and(|name| name == "maximum-append-size-exceeded") {
@@ -228,7 +229,8 @@ mod tests {
         assert!(name.ends_with("MaximumAppendSizeExceeded"), "{name}");
     }
 
-    /// Story: for a single event over the limit, the response reported the limit of all together.
+    /// Story: for a single event over the limit, the response reported the limit of all events
+    /// together.
     #[test]
     fn response_reports_the_limit_that_was_exceeded() {
         let id = Some(umbel_events::EventId([1; 16]));

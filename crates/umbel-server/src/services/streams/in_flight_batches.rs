@@ -40,7 +40,7 @@ pub struct InFlightBatches {
     results: Arc<AppendResults>,
     /// Received results without a response yet.
     received: Vec<(u64, BatchedResult)>,
-    /// Batches without a result, from the one numbered `first` on; `None` for those that have one.
+    /// Batches from the number `first` on; `None` for batches that have a result.
     pending: VecDeque<Option<PendingBatch>>,
     first_number: u64,
     /// Number of pending batches, and how many of them have a deadline.
@@ -49,7 +49,7 @@ pub struct InFlightBatches {
 }
 
 impl InFlightBatches {
-    /// Number of batches whose response is not taken yet.
+    /// Number of batches whose responses were not taken yet.
     pub fn len(&self) -> usize {
         self.count + self.completed.len()
     }
@@ -60,7 +60,7 @@ impl InFlightBatches {
         self.len() < BATCHES_IN_FLIGHT_MAX && self.pending.len() < PLACES_MAX
     }
 
-    /// Whether there are none.
+    /// Whether the responses of all batches were taken.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -70,7 +70,7 @@ impl InFlightBatches {
         self.completed.push_back((answer, bytes));
     }
 
-    /// Adds a batch to be written; it is submitted to the store with others.
+    /// Adds a batch to be written, which is submitted to the store together with others.
     pub fn enqueue(
         &mut self,
         append: AppendCommand,
@@ -85,14 +85,14 @@ impl InFlightBatches {
         self.outgoing.push((append, AppendCompletion::batched(number, &self.results)));
     }
 
-    /// Submits the queued appends to the store; if `may_wait`, only when they are many.
+    /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
     pub fn submit(&mut self, store: &EventStore, may_wait: bool) {
         if self.outgoing.len() >= if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
             store.appends().submit_all(std::mem::take(&mut self.outgoing));
         }
     }
 
-    /// Returns the next response; `None` if all batches have theirs.
+    /// Returns the next response; `None` if all batches have had their responses.
     pub async fn next(&mut self) -> Option<CompletedBatch> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
@@ -113,7 +113,7 @@ impl InFlightBatches {
         }
     }
 
-    /// Returns a response that is ready or whose result is received.
+    /// Returns a response that is ready, or that can be built from a received result.
     fn pop_completed(&mut self) -> Option<CompletedBatch> {
         if let Some(answered) = self.completed.pop_front() {
             return Some(answered);
@@ -127,7 +127,7 @@ impl InFlightBatches {
         None
     }
 
-    /// Removes the batch that a result belongs to; `None` where it was answered before.
+    /// Removes the batch that a result belongs to; `None` if the batch had its response before.
     fn remove(&mut self, number: u64) -> Option<PendingBatch> {
         self.remove_at(self.index_of(number)?)
     }

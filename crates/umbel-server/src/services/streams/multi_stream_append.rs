@@ -36,7 +36,7 @@ pub struct Transaction {
 pub struct TransactionResult {
     /// Streams and their results.
     pub streams: Vec<(String, WriteResult)>,
-    /// The quota share of their names.
+    /// The quota share of the streams' names.
     _quota_share: QuotaShare,
 }
 
@@ -102,7 +102,7 @@ impl Transaction {
     }
 
     /// Sets the expectation of the append to the stream at an index, unless it has one. Returns
-    /// whether it has this one now.
+    /// whether the append now has this expectation.
     pub fn set_expected(&mut self, index: usize, expected: ExpectedVersion) -> bool {
         let of_stream = &mut self.streams[index].expected;
         let is_free = *of_stream == ExpectedVersion::Any;
@@ -123,7 +123,7 @@ impl Transaction {
         Ok(self.checks.len() - 1)
     }
 
-    /// Charges a stream's name to the quota, and shrinks it to its length.
+    /// Charges a stream's name to the quota, and shrinks the name's memory to its length.
     fn charge_name(&mut self, mut stream: String) -> Result<String, Status> {
         if stream.is_empty() || proto_convert::is_name_too_long(stream.as_bytes()) {
             return Err(invalid(format!(
@@ -143,8 +143,8 @@ impl Transaction {
         Ok(stream)
     }
 
-    /// Submits the transaction to the store. Resolves once the append has the durability that the
-    /// store is configured for.
+    /// Submits the transaction to the store. The future resolves once the append has the store's
+    /// configured durability.
     pub async fn submit(self, store: &EventStore) -> Result<TransactionResult, Error> {
         let Transaction { streams, checks, share, names_share, .. } = self;
         let names: Vec<String> = streams.iter().map(|one| one.stream.clone()).collect();
@@ -165,7 +165,7 @@ impl TransactionResult {
     }
 }
 
-/// Expectation that a client's number stands for; `None` for an invalid number.
+/// Expectation that a client's number means; `None` for an invalid number.
 pub fn expected_from_number(number: i64) -> Option<ExpectedVersion> {
     match number {
         expected::NO_STREAM => Some(ExpectedVersion::NoStream),

@@ -1,5 +1,5 @@
-//! [`NewRecord`]: an event as clients of the second protocol send it. Its properties become event
-//! metadata, in which clients of the first protocol find them.
+//! [`NewRecord`]: an event as clients of the second protocol send it. The record's properties
+//! become event metadata, in which clients of the first protocol find the properties.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,10 @@ const SCHEMA_NAME: &str = "$schema.name";
 const SCHEMA_FORMAT: &str = "$schema.format";
 const SCHEMA_ID: &str = "$schema.id";
 
-/// Largest float that is written as an integer: beyond it floats skip integers.
+/// Largest float that is written as an integer: above it, floats cannot represent every integer.
 const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// An event to be appended, in memory of its own.
+/// An event to be appended, which shares no memory with its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
     id: EventId,
@@ -36,7 +36,7 @@ pub struct NewRecord {
 
 impl NewRecord {
     /// Reads a message; fails if it is no valid event. `new_id` generates the identifier if the
-    /// client leaves that to the server.
+    /// client sent none.
     pub fn from_message(
         message: AppendRecord,
         new_id: impl FnOnce() -> Result<EventId, Status>,
@@ -80,7 +80,7 @@ impl NewRecord {
         self.id
     }
 
-    /// Bytes of its data and metadata, which have a limit.
+    /// Bytes of the record's data and metadata, which have a limit.
     pub fn event_bytes(&self) -> usize {
         self.data.len() + self.metadata.len()
     }
@@ -90,7 +90,7 @@ impl NewRecord {
         self.kind.len() + self.event_bytes()
     }
 
-    /// Converts the record into an event; its memory is moved.
+    /// Converts the record into an event without copying its data.
     pub fn into_event(self) -> ProposedEvent {
         let NewRecord { id, kind, is_json, data, metadata } = self;
         let content = (data.into(), metadata.into());
@@ -127,8 +127,8 @@ fn build_metadata(
     Ok(serde_json::Value::Object(object).to_string().into_bytes())
 }
 
-/// Converts a value to JSON; `None` if JSON cannot represent it. The depth of messages bounds its
-/// depth.
+/// Converts a value to JSON; `None` if JSON cannot represent it. The limit on the depth of messages
+/// also bounds the recursion here.
 fn to_json(value: Value) -> Option<serde_json::Value> {
     Some(match value.kind {
         None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
@@ -224,7 +224,8 @@ mod tests {
         }
     }
 
-    /// A message may contain a field twice; the second kept the capacity of the first.
+    /// Story: a message may contain a field twice; the second value kept the memory capacity of the
+    /// first.
     #[test]
     fn record_keeps_no_capacity_of_repeated_fields() {
         let long = || "x".repeat(1 << 20);

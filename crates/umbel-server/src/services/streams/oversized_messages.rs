@@ -1,9 +1,10 @@
 //! [`OversizeFilter`]: the body of a batch call without the events of oversized messages.
 //!
 //! The decoder fails a call at the first oversized message, but one call contains many batches. So
-//! this filter parses such a message as a stream. It keeps only the fields that identify the batch,
-//! and passes them on in its place. [`OversizedMessages`] says which messages these are. A message
-//! that cannot be parsed passes unchanged, and fails its call.
+//! [`OversizeFilter`] parses an oversized message as a stream. The filter keeps only the fields
+//! that identify the batch, and passes on a message with these fields instead.
+//! [`OversizedMessages`] says which messages were replaced. A message that cannot be parsed passes
+//! unchanged, and fails its call.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -25,8 +26,8 @@ impl OversizedMessages {
         self.0.lock().ignore_poison().push_back(number);
     }
 
-    /// Whether the message with this number, counted from 0, is oversized; called once for each, in
-    /// order.
+    /// Whether the message with this number, counted from 0, is oversized; the caller calls this
+    /// once for each message, in order.
     pub fn take(&self, number: u64) -> bool {
         let mut numbers = self.0.lock().ignore_poison();
         let is_one = numbers.front() == Some(&number);
@@ -43,7 +44,7 @@ pub struct OversizeFilter<B> {
     body: B,
     message_bytes_max: usize,
     oversized: OversizedMessages,
-    /// Number of messages passed on, the last one perhaps in part.
+    /// Number of messages passed on, including one that is passed in part.
     messages_passed: u64,
     position: ParsePosition,
 }
@@ -62,7 +63,7 @@ enum ParsePosition {
 }
 
 impl<B> OversizeFilter<B> {
-    /// Wraps a body; returns it and the numbers of its oversized messages as they occur.
+    /// Wraps a body; returns the filter and the numbers of the oversized messages as they occur.
     pub fn new(body: B, message_bytes_max: usize) -> (OversizeFilter<B>, OversizedMessages) {
         let oversized = OversizedMessages::default();
         let known = oversized.clone();
@@ -78,7 +79,7 @@ impl<B> OversizeFilter<B> {
         )
     }
 
-    /// Whether all of these bytes pass unchanged. If so, they are counted as passed.
+    /// Whether all of these bytes pass unchanged. If so, records the bytes as passed.
     fn try_pass(&mut self, bytes: &[u8]) -> bool {
         let mut left = match &self.position {
             ParsePosition::Message(left) => *left,
@@ -191,7 +192,8 @@ impl<B> OversizeFilter<B> {
         self.position = ParsePosition::Message(0);
     }
 
-    /// Returns withheld bytes of a body that ends early, so that the decoder notices that too.
+    /// Returns the withheld bytes of a body that ends early, so that the decoder also notices the
+    /// early end.
     fn finish(&mut self) -> Option<Bytes> {
         match std::mem::replace(&mut self.position, ParsePosition::Unknown) {
             ParsePosition::Prefix(prefix_bytes) if !prefix_bytes.is_empty() => {
@@ -203,7 +205,8 @@ impl<B> OversizeFilter<B> {
     }
 }
 
-/// Length of the message after a prefix; `None` if it is compressed or malformed.
+/// Length of the message after a prefix; `None` if the message is compressed or the prefix is
+/// malformed.
 fn length(&[is_compressed, ref bytes @ ..]: &[u8; PREFIX_BYTES]) -> Option<usize> {
     (is_compressed == 0).then_some(u32::from_be_bytes(*bytes) as usize)
 }
@@ -234,7 +237,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for OversizeFilter<B> {
     }
 }
 
-/// Filters bytes that arrive in pieces; they may end early. For fuzzing only.
+/// Filters bytes that arrive in pieces and may end early. For fuzzing only.
 pub fn filter_bytes(bytes: &[u8], piece: usize, message_bytes_max: usize) -> Vec<u8> {
     filter_all(bytes, piece, message_bytes_max).0
 }

@@ -25,7 +25,7 @@ use crate::services::streams::batch_response::BatchResponseBuilder;
 
 /// The received part of a batch.
 pub struct PartialBatch {
-    /// Target of its events.
+    /// Options of the batch, with the target of its events.
     pub options: Options,
     /// Deadline of the write.
     pub deadline: Deadline,
@@ -56,7 +56,7 @@ impl PartialBatch {
         PartialBatch { options, deadline, events: EventBuffer::new(budget), rejection: refusal }
     }
 
-    /// Bytes that its events hold.
+    /// Bytes that the batch's events hold.
     pub fn bytes(&self) -> usize {
         self.events.bytes
     }
@@ -90,7 +90,7 @@ impl PartialBatch {
         }
     }
 
-    /// Notes the first reason to refuse the batch, and drops its events.
+    /// Records the first reason to refuse the batch, and drops the batch's events.
     pub fn reject(&mut self, why: Status, budget: &Arc<InboundQuota>) {
         self.rejection.get_or_insert(why);
         self.events = EventBuffer::new(budget);
@@ -111,18 +111,18 @@ impl PartialBatch {
 
 /// A batch whose last part is missing.
 pub struct OpenBatch {
-    /// `None` after the deadline.
+    /// The received part; `None` after the deadline.
     batch: Arc<Mutex<Option<PartialBatch>>>,
     /// Builder of the response at the deadline; `None` once it was used.
     response: Option<BatchResponseBuilder>,
-    /// Bytes of the batch that its call counts.
+    /// Bytes that the call counts for the batch.
     pub bytes: usize,
     deadline: Deadline,
     timer: AbortHandle,
 }
 
 impl OpenBatch {
-    /// Creates a batch from its first part; the last one must arrive by `until`.
+    /// Creates a batch from its first part; the last part must arrive by `until`.
     pub fn new(id: Uuid, batch: PartialBatch, until: Deadline) -> OpenBatch {
         let echo = Some(BatchResponseBuilder::new(id, &batch.options));
         let bytes = batch.bytes();
@@ -152,19 +152,19 @@ impl OpenBatch {
         self.bytes = batch.as_ref().map_or(0, PartialBatch::bytes);
     }
 
-    /// Returns the complete batch. After the deadline: the builder of its response, unless it was
-    /// used.
+    /// Returns the complete batch. After the deadline, returns the builder of the batch's response
+    /// instead, unless it was used.
     pub fn finish(mut self) -> Result<PartialBatch, Option<BatchResponseBuilder>> {
         let batch = self.batch.lock().ignore_poison().take();
         batch.ok_or_else(|| self.response.take())
     }
 
-    /// Deadline of the last part; never once the batch was answered.
+    /// Deadline of the last part; never once the batch had its response.
     pub fn response_deadline(&self) -> Deadline {
         if self.response.is_some() { self.deadline } else { Deadline::NEVER }
     }
 
-    /// Returns the timeout response after the deadline, once.
+    /// Returns the timeout response once, after the deadline.
     pub fn expire(&mut self) -> Option<BatchAppendResp> {
         if !self.response_deadline().has_passed() {
             return None;

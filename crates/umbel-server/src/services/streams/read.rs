@@ -1,4 +1,4 @@
-//! Read: streams events of a stream or of all, a page at a time.
+//! The call Read, which streams the events of a stream, or all events, a page at a time.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ struct ReadCall {
     stream: Option<Arc<str>>,
     from: u64,
     direction: Direction,
-    /// `None` while a page is read, and at the end.
+    /// Pager of the events; `None` while a page is read, and at the end.
     pager: Option<EventPager>,
     left: u64,
     has_responded: bool,
@@ -104,7 +104,7 @@ impl ReadCall {
         }
     }
 
-    /// Reads the next responses; `true` if more may follow.
+    /// Reads the next responses; returns `true` if more responses may follow.
     async fn next_page(&mut self) -> Result<(Vec<ReadResult>, bool), Status> {
         if self.service.is_stopping() {
             return Err(grpc_status::shutting_down());

@@ -18,7 +18,7 @@ pub struct ReadRequest {
     pub source: Source,
     /// Start of the read.
     pub start: ReadStart,
-    /// Number of events, or a subscription.
+    /// Maximum number of events, or a subscription.
     pub extent: ReadExtent,
     /// Form of identifiers in responses.
     pub form: UuidForm,
@@ -41,10 +41,10 @@ pub enum ReadStart {
     At(u64),
 }
 
-/// Number of events.
+/// Extent of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadExtent {
-    /// At most this many, in this direction.
+    /// A read of at most this many events, in this direction.
     Count(u64, Direction),
     /// A subscription.
     Subscription,

@@ -1,12 +1,12 @@
 //! A subscription: all events after a position, existing ones first, then new ones.
 //!
-//! There is no queue between the store and a subscriber. Each page is read from the store once the
-//! one before it was taken. So a slow subscriber costs only the time until it has caught up.
+//! A subscription has no queue between the store and the subscriber. Each page is read from the
+//! store once the subscriber has taken the page before. So a slow subscriber needs no memory, only
+//! more time until it has caught up.
 //!
-//! The order of steps excludes gaps. A page registers the wake-up before it reads the store, so
-//! any event that becomes visible later wakes the subscription. It waits only after a page that
-//! found nothing more at its read. A subscription to a stream is woken by events of that stream
-//! only.
+//! The order of steps excludes gaps. A page registers the wake-up before it reads the store, so any
+//! event that becomes visible later wakes the subscription. The subscription waits only after a
+//! page whose read found no more events. Only events of its stream wake a subscription to a stream.
 //!
 //! A filtered subscription sends checkpoints: after the requested number of examined events, when
 //! it has caught up, and soon after events that do not pass.
@@ -35,8 +35,8 @@ use crate::services::streams::read_request::{ReadRequest, ReadStart};
 
 type SubscriptionResult = Result<ReadResp, Status>;
 
-/// Revision of a stream without events, as in the protocol's other fields. Without a position some
-/// clients read the message as a null pointer.
+/// Revision of a stream without events, as in other fields of the protocol. If the message had no
+/// position, some clients would fail with a null pointer.
 const EMPTY_STREAM_REVISION: i64 = -1;
 
 /// A subscription in progress.
@@ -48,9 +48,9 @@ pub struct CatchUpSubscription {
     request: ReadRequest,
     /// Number of examined events after which a filtered subscription sends a checkpoint.
     checkpoint_interval: Option<u64>,
-    /// `None` before the subscription is confirmed.
+    /// Pager of the events; `None` before the subscription is confirmed.
     pager: Option<SubscriptionPager>,
-    /// Whether the last page found nothing more at its read.
+    /// Whether the read of the last page found no more events.
     is_caught_up: bool,
     has_sent_caught_up: bool,
     /// Last checkpoint sent to the client of a filtered subscription.
@@ -60,7 +60,7 @@ pub struct CatchUpSubscription {
 }
 
 impl CatchUpSubscription {
-    /// Creates a subscription that begins where the request says.
+    /// Creates the subscription that a request describes.
     pub fn new(
         (service, held): (Arc<ServerContext>, OutboundShare),
         permission: ReadPermission,
@@ -160,7 +160,7 @@ impl CatchUpSubscription {
         self.service.system_projections.limit_of(&self.request.source)
     }
 
-    /// Waits until it is woken or a checkpoint is due.
+    /// Waits until the subscription is woken or a checkpoint is due.
     async fn wait_for_events(&self, wakeup: &Wakeup) -> Result<(), Status> {
         tokio::select! {
             () = poll_fn(|context| wakeup.poll_wait(context)) => Ok(()),
@@ -274,8 +274,8 @@ mod tests {
         }
     }
 
-    /// Every append to the store woke every subscription, which then searched for events of its
-    /// stream.
+    /// Story: every append to the store woke every subscription, which then searched for events of
+    /// its stream.
     #[test]
     fn subscription_wakes_only_for_its_stream() {
         let fixture = TestService::new();

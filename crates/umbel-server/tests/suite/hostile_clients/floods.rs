@@ -68,7 +68,7 @@ fn endless_header_continuations() {
     });
 }
 
-/// Empty continuation frames cost the sender nearly nothing, and may never end either.
+/// Empty continuation frames, which cost the sender nearly nothing and may never end.
 #[test]
 fn empty_continuation_frames() {
     Target::attack(Config::default(), async |address| {
@@ -131,7 +131,7 @@ fn idle_connections() {
     });
 }
 
-/// Connections whose client is gone without a close, as after a cut cable.
+/// Connections whose client vanished without a close, as after a cut cable.
 #[test]
 fn connections_of_vanished_clients() {
     let short = Duration::from_millis(200);
@@ -171,8 +171,9 @@ fn pipelined_requests_with_unread_responses() {
     });
 }
 
-/// The same over HTTP/2, where a connection has many requests at once. With a window of zero the
-/// client takes no response, and each was produced and kept.
+/// HTTP/2 requests whose responses the client does not read; a connection has many at once. Story:
+/// with a flow-control window of zero the client takes no response, but the server produced and
+/// kept each one.
 #[test]
 fn http2_requests_with_unread_responses() {
     Target::attack(Config::default(), async |address| {
@@ -203,7 +204,7 @@ fn http2_requests_with_unread_responses() {
     });
 }
 
-/// A call of every possible path, so that the metrics would grow without bound.
+/// Calls to ever new paths, which must not make the metrics grow without bound.
 #[test]
 fn calls_of_unlimited_distinct_paths() {
     Target::attack(Config::default(), async |address| {
@@ -228,8 +229,8 @@ fn calls_of_unlimited_distinct_paths() {
     });
 }
 
-/// Story: each connection could have 1,024 open calls, without a limit on all together. A hundred
-/// thousand of them took 2 GiB.
+/// Story: each connection could have 1,024 open calls, without a limit on all connections together.
+/// A hundred thousand open calls took 2 GiB.
 #[test]
 fn calls_over_the_server_limit() {
     let config = Config { open_calls_max: 50, ..Config::default() };

@@ -117,7 +117,7 @@ fn wrong_lengths_and_malformed_messages() {
     });
 }
 
-/// An error of a connection ends that connection only.
+/// Malformed frames end only the connection on which they arrive.
 #[test]
 fn malformed_http2_frames() {
     Target::attack(Config::default(), async |address| {

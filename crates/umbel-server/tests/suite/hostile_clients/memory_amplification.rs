@@ -19,7 +19,7 @@ use super::super::test_server::TestServer;
 use super::target_server::{Target, resident};
 use umbel_testing::server_connection::STREAMS;
 
-/// Maximum memory that one of them may take, including the client's own.
+/// Maximum memory that an attack's messages may take, including the client's own memory.
 const MORE_MAX: usize = 400 << 20;
 
 /// A message of any bytes.
@@ -69,13 +69,13 @@ fn keys() -> Vec<u8> {
     (0..1 << 21).flat_map(|number| field(2, &field(1, &digits(number)))).collect()
 }
 
-/// Status of a refused call, and the growth of the process's memory meanwhile.
+/// Status of a refused call, and the growth of the process's memory during the call.
 async fn call(client: &Client, path: &str, message: Vec<u8>) -> (Status, usize) {
     let (answer, more) = answer(client, path, message).await;
     (answer.unwrap_err(), more)
 }
 
-/// Response to a call, and the growth of the process's memory meanwhile.
+/// Response to a call, and the growth of the process's memory during the call.
 async fn answer(client: &Client, path: &str, message: Vec<u8>) -> (Result<Plain, Status>, usize) {
     let (service, method) = path.split_once('/').unwrap();
     let before = resident();
@@ -91,8 +91,8 @@ async fn answer(client: &Client, path: &str, message: Vec<u8>) -> (Result<Plain,
     }
 }
 
-/// Story: the queue limit was enforced only after all watches had got a write. A batch of a
-/// megabyte became gigabytes with many watches.
+/// Story: the limit on queued watch changes was enforced only after all watches had got a write. A
+/// batch of a megabyte became gigabytes with many watches.
 #[test]
 fn many_watches_of_a_large_batch() {
     let server = || TestServer::with_kv_and(Config::default());

@@ -52,7 +52,8 @@ fn request_frame() -> Vec<u8> {
     message(&umbel_proto::streams::ReadReq { options }.encode_to_vec())
 }
 
-/// A window of zero: the server may send no byte of the response, and holds it.
+/// With a flow-control window of zero, the server may send no byte of the response, which stays in
+/// its memory.
 #[test]
 fn reads_with_a_zero_window() {
     let budget = 3 * PAGE_BYTES_MAX;
@@ -80,8 +81,9 @@ fn reads_with_a_zero_window() {
     });
 }
 
-/// Subscriptions whose client does not even read the confirmation. Each had reserved quota for its
-/// first page, and never continued to read it. No other client could read any more.
+/// Subscriptions whose client does not even read the confirmation. Story: each such subscription
+/// had reserved quota for its first page, and never continued to read it. No other client could
+/// read any more.
 #[test]
 fn subscriptions_with_a_zero_window() {
     let config = Config { outbound_bytes_max: 3 * PAGE_BYTES_MAX, ..Config::default() };
@@ -101,9 +103,9 @@ fn subscriptions_with_a_zero_window() {
     });
 }
 
-/// Story: subscriptions with a window of zero waited for quota, and got it when those before them
-/// ended. Their quota was untracked, so no other call could end them, and no other client could
-/// read.
+/// Story: subscriptions with a window of zero waited for quota, and got it when earlier
+/// subscriptions ended. The quota was untracked, so the server could not end these subscriptions,
+/// and no other client could read.
 #[test]
 fn zero_window_subscriptions_waiting_for_quota() {
     let config = Config { outbound_bytes_max: 3 * PAGE_BYTES_MAX, ..Config::default() };
@@ -128,8 +130,9 @@ fn zero_window_subscriptions_waiting_for_quota() {
     });
 }
 
-/// Maximum windows, and a client that reads nothing off the wire. Each of a thousand streams had a
-/// page in the connection, and the next pages were read as if it had been sent.
+/// A client with maximum flow-control windows reads nothing from its socket. Story: each of a
+/// thousand streams had a page in the connection, and the server read next pages as if those had
+/// been sent.
 #[test]
 fn reads_with_unread_frames() {
     let budget = 3 * PAGE_BYTES_MAX;
@@ -149,10 +152,10 @@ fn reads_with_unread_frames() {
     });
 }
 
-/// Time limit of what the server ends by itself.
+/// Time limit within which the server must end an attack by itself.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One byte of window at a time.
+/// The client grants one byte of flow-control window at a time.
 #[test]
 fn reads_with_one_byte_windows() {
     Target::attack(Config::default(), async |address| {
@@ -197,7 +200,8 @@ fn stuck_subscribers() {
     });
 }
 
-/// Opens connections with maximum windows, each with several calls, and reads nothing off the wire.
+/// Opens connections with maximum windows, each with several calls, and reads nothing from their
+/// sockets.
 async fn stuck_calls(
     address: SocketAddr,
     (connections, calls): (usize, u32),
@@ -228,8 +232,8 @@ async fn peak_bytes_beyond(before: usize) -> usize {
     peak_bytes
 }
 
-/// Story: the value of a response was counted only until its frames were made. So a thousand calls
-/// that read nothing held a value each.
+/// Story: the value of a response counted only until its frames were made. So a thousand calls
+/// whose client read nothing held a value each.
 #[test]
 fn unread_kv_values() {
     let budget = 3 * PAGE_BYTES_MAX;
@@ -263,8 +267,8 @@ fn unread_kv_values() {
     );
 }
 
-/// Story: changes for a watch were counted while queued, but not while being sent to a client that
-/// reads nothing.
+/// Story: changes for a watch counted while they were queued, but not while they were sent to a
+/// client that reads nothing.
 #[test]
 fn stuck_watches() {
     let budget = 3 * PAGE_BYTES_MAX;
@@ -306,7 +310,7 @@ fn request_heads_sent_byte_by_byte() {
     });
 }
 
-/// Half of the HTTP/2 preface, or nothing at all.
+/// Connections that send half of the HTTP/2 preface, or nothing at all.
 #[test]
 fn connections_with_an_incomplete_preface() {
     Target::attack(Config::default(), async |address| {
@@ -323,7 +327,7 @@ fn connections_with_an_incomplete_preface() {
     });
 }
 
-/// An announced body that does not arrive.
+/// Requests whose announced body does not arrive.
 #[test]
 fn announced_bodies_that_never_arrive() {
     Target::attack(Config::default(), async |address| {
@@ -341,7 +345,7 @@ fn announced_bodies_that_never_arrive() {
     });
 }
 
-/// An append whose parts stop arriving.
+/// Appends whose parts stop arriving.
 #[test]
 fn appends_without_an_end() {
     let config = Config { partial_append_time: Duration::from_millis(300), ..Config::default() };

@@ -12,11 +12,11 @@ use umbel_server::Config;
 use super::super::client::{ANY, Client, events, numbers, of_stream};
 use super::super::test_server::{TestServer, run};
 
-/// One attack at a time: memory is measured for the process.
+/// Lock that lets one attack run at a time, since memory is measured for the whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Allowed growth of memory over an attack. It covers the store's caches of its largest stream,
-/// memory that the allocator keeps, and other tests.
+/// Allowed growth of memory over an attack. The growth allows for the store's caches of its largest
+/// stream, memory that the allocator keeps, and other tests.
 pub const MORE_MAX: usize = 768 << 20;
 
 /// A server on a store of its own.
@@ -35,7 +35,7 @@ impl Target {
         Target::attack_on(|| TestServer::with(config), attack);
     }
 
-    /// Does the same to this server.
+    /// Attacks this server and makes the same checks as [`attack`].
     pub fn attack_on(server: impl FnOnce() -> TestServer, attack: impl AsyncFnOnce(SocketAddr)) {
         let turn = TURN.lock().ignore_poison();
         let server = server();

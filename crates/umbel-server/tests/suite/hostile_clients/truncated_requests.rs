@@ -22,10 +22,10 @@ const SESSION: &str = "/kurrentdb.protocol.v2.streams.StreamsService/AppendSessi
 /// HTTP/2 error codes: no error, and cancel.
 const NO_ERROR: u32 = 0;
 const CANCEL: u32 = 8;
-/// Long enough for the server to do what it must not.
+/// Time within which a wrong server would write a truncated append.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// All frames of an append to this stream except the end: two events.
+/// All frames of an append of two events to this stream, except the end of the request.
 fn append(stream: &str) -> Vec<u8> {
     let options =
         Options { stream_identifier: Some(name(stream)), expected_stream_revision: Some(ANY) };
@@ -34,7 +34,7 @@ fn append(stream: &str) -> Vec<u8> {
     parts.flat_map(|content| message(&part(content).encode_to_vec())).collect()
 }
 
-/// All frames of a session except the end.
+/// All frames of an append session, except the end of the request.
 fn session(stream: &str) -> Vec<u8> {
     let part: AppendRequest = v2_client::part(stream, None, vec![v2_client::record(0)]);
     message(&part.encode_to_vec())
@@ -47,8 +47,8 @@ async fn is_missing(address: SocketAddr, stream: &str) -> bool {
     matches!(&read[..], [read_resp::Content::StreamNotFound(_)])
 }
 
-/// A client that reset its append without an error was treated as if it had sent all of it. The
-/// received events were written, and the others never.
+/// Story: an append that the client reset without an error counted as complete: the events received
+/// so far were written.
 #[test]
 fn append_reset_before_its_end_is_not_written() {
     Target::attack(Config::default(), async |address| {
@@ -68,8 +68,8 @@ fn append_reset_before_its_end_is_not_written() {
     });
 }
 
-/// So was one with a cut cable: when it answered no keepalive ping, the received part of its append
-/// was written.
+/// Story: when a client with a cut cable answered no keepalive ping, the received part of its
+/// append was written.
 #[test]
 fn append_of_a_vanished_client_is_not_written() {
     let config =
@@ -85,7 +85,7 @@ fn append_of_a_vanished_client_is_not_written() {
     });
 }
 
-/// Reads a stream to its end; returns whether there was a head, an end and a reset.
+/// Reads a stream to its end; returns whether a head, an end and a reset were received.
 async fn receive_answer(raw: &mut Raw, stream: u32, timeout: Duration) -> (bool, bool, bool) {
     let (mut head, mut end, mut reset) = (false, false, false);
     while let Ok(Ok(frame)) = tokio::time::timeout(timeout, raw.frame()).await {
@@ -109,8 +109,8 @@ fn post(path: &str, content_type: &str) -> Vec<u8> {
     all.iter().flat_map(|(name, value)| header(name, value)).collect()
 }
 
-/// A response before the end of the request was followed by a reset. `curl` and clients on Node's
-/// `http2` that are still sending then show no response at all, and some never end.
+/// Story: a response before the end of the request was followed by a reset. `curl` and clients on
+/// Node's `http2` that are still sending then show no response at all, and some never end.
 #[test]
 fn rejected_sender_receives_the_response() {
     Target::attack(Config::default(), async |address| {
@@ -137,7 +137,7 @@ fn rejected_sender_receives_the_response() {
     });
 }
 
-/// A client that stops sending still gets the response.
+/// A client that stops sending in the middle of its request still gets the response.
 #[test]
 fn rejected_idle_sender_is_not_waited_for() {
     Target::attack(Config::default(), async |address| {
@@ -158,7 +158,8 @@ fn rejected_idle_sender_is_not_waited_for() {
     });
 }
 
-/// The server waited for the end of an incomplete message as long as its client stayed connected.
+/// Story: the server waited for the end of an incomplete message as long as the client stayed
+/// connected.
 #[test]
 fn messages_without_an_end() {
     let config = Config { partial_append_time: MOMENT, ..Config::default() };

@@ -9,12 +9,12 @@ use crate::event_store::subscription_pager::SubscriptionPage;
 use crate::limits::{GROUP_BYTES, GROUP_IDLE_TIME, GROUP_STALLED_TIME};
 
 impl GroupTask {
-    /// Whether the group may read at all.
+    /// Whether the group may read any events now.
     fn can_read(&self) -> bool {
         self.retry_at.is_none() && self.dispatcher.tracked().1 < GROUP_BYTES
     }
 
-    /// Whether new events are wanted by a consumer and fit.
+    /// Whether a consumer has capacity for new events and the group's buffer has space.
     fn can_advance(&self) -> bool {
         self.can_read() && !self.connected.is_empty() && !self.is_full()
     }
@@ -25,12 +25,12 @@ impl GroupTask {
         self.dispatcher.tracked().0 >= limit.max(1)
     }
 
-    /// Whether a page would be read now, given quota.
+    /// Whether the group would read a page now if it had quota.
     pub(super) fn has_more(&self) -> bool {
         self.has_more_of_source() || self.next_parked_range().is_some()
     }
 
-    /// Whether a page would be read once the source has more events.
+    /// Whether the group would read a page once the source has more events.
     pub(super) fn waits_for_source(&self) -> bool {
         self.can_advance() || self.needs_evicted()
     }
@@ -46,7 +46,7 @@ impl GroupTask {
         misses && self.can_read()
     }
 
-    /// Range of parked events to read next: evicted ones first, then those to replay.
+    /// Range of parked events to read next: first evicted events, then events to replay.
     fn next_parked_range(&self) -> Option<(u64, u64)> {
         match self.dispatcher.evicted_parked_range() {
             Some(missing) => {
@@ -147,7 +147,7 @@ impl GroupTask {
         Ok(())
     }
 
-    /// Updates the group's quota share, and evicts what it can while other groups wait for quota.
+    /// Updates the group's quota share, and evicts payloads while other groups wait for quota.
     pub(super) fn rebalance_quota(&mut self, now: Instant) {
         let moved = self.dispatcher.sent + self.dispatcher.completed;
         if moved != self.moved.0 {
@@ -167,8 +167,9 @@ impl GroupTask {
         self.quota_share.shrink_to(self.dispatcher.tracked().1);
     }
 
-    /// Returns the consumers that have taken everything they were sent. Ends connections that took
-    /// nothing for long: data not taken occupies memory, even if its events are evicted.
+    /// Returns the consumers that have taken all events sent to them. Ends connections that took
+    /// nothing for long: data that a client does not take occupies memory, even if its events are
+    /// evicted.
     fn caught_up_consumers(&mut self, now: Instant, begins: bool) -> HashSet<ConsumerId> {
         let mut all = HashSet::new();
         for (id, joined) in &mut self.connected {
@@ -191,13 +192,13 @@ impl GroupTask {
     }
 }
 
-/// Takes the items out of a page, whose pager stays.
+/// Takes the items out of a page and keeps the page's pager.
 fn take_items(page: &mut SubscriptionPage) -> Vec<SubscriptionItem> {
     fail_point!("group-skip-first-of-page", !page.items.is_empty(), |_| page.items.split_off(1));
     std::mem::take(&mut page.items)
 }
 
-/// Takes the events of a replay, to offer them to consumers.
+/// Takes the events of a replay and offers them to consumers.
 fn take_parked(events: &mut Vec<(u64, ResolvedEvent)>) -> Vec<(u64, ResolvedEvent)> {
     fail_point!("group-skip-first-of-replay", !events.is_empty(), |_| events.split_off(1));
     std::mem::take(events)

@@ -56,16 +56,16 @@ pub struct GroupTask {
     connected: HashMap<ConsumerId, ConnectedConsumer>,
     /// Rate of deliveries per second.
     rate: RateMeter,
-    /// `None` while a page is read.
+    /// Pager of the source; `None` while a page is read.
     pager: Option<SubscriptionPager>,
     /// Wake-up of the last pager.
     wakeup: Option<Arc<Wakeup>>,
     is_caught_up: bool,
     /// Revisions of parked events to replay: first, and end (exclusive).
     replay_range: Option<(u64, u64)>,
-    /// Revision before which a replay of all parked events was requested.
+    /// Revision of the parked stream before which all events are to be replayed.
     replayed: Option<u64>,
-    /// First revision that may still be parked, as stored.
+    /// Lowest revision of the parked stream that is not truncated, as stored.
     first_parked: u64,
     /// Number of completed events at the last checkpoint, and its time.
     last_checkpoint: (u64, Instant),
@@ -79,7 +79,7 @@ pub struct GroupTask {
     quota_demand: QuotaDemand,
     /// Time of the next eviction, while other groups wait.
     evict_at: Option<Instant>,
-    /// Number of sent and completed events, and the time of its last change.
+    /// Number of sent and completed events, and the time of this number's last change.
     moved: (u64, Instant),
     end_reply: Option<oneshot::Sender<()>>,
 }
@@ -193,7 +193,7 @@ impl GroupTask {
         Ok(())
     }
 
-    /// Status for consumers of a group that fails; also logs the first such failure.
+    /// Returns the status for consumers of a group that fails; also logs the first such failure.
     fn failure_status(&mut self, failure: &GroupError) -> Status {
         match failure {
             GroupError::Source(error) => grpc_status::status(error),
@@ -417,7 +417,8 @@ async fn wait_for_events(wakeup: Option<&Wakeup>) {
     }
 }
 
-/// Pager of an open subscription. Each consumer's call hides the events that it may not read.
+/// Pager of an open subscription. Each consumer's call hides the events that the consumer may not
+/// read.
 fn source_pager(
     service: &ServerContext,
     config: &GroupConfig,
@@ -434,7 +435,7 @@ fn source_pager(
 struct StoredGroup {
     checkpoint: Option<u64>,
     subscription: Subscription,
-    /// First parked revision, and the next free one.
+    /// First parked revision, and the next free revision of the parked stream.
     parked: (u64, u64),
 }
 

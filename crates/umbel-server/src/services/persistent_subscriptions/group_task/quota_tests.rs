@@ -34,8 +34,8 @@ struct ServedGroup {
 }
 
 impl ServedGroup {
-    /// Creates a group of a stream of large events, with one consumer that may have all of them at
-    /// once.
+    /// Creates a group of a stream of large events, with one consumer that has capacity for all of
+    /// them at once.
     async fn new(fixture: &TestService, name: &str, peer: Option<Arc<Connection>>) -> ServedGroup {
         for number in 0..EVENTS {
             let mut data = vec![b' '; EVENT_BYTES];
@@ -92,8 +92,9 @@ impl ServedGroup {
     }
 }
 
-/// Each group may hold 16 MiB, so a thousand of them could hold 16 GiB. Now they share less, and a
-/// group without quota waits. Consumers that still process events do not block other groups.
+/// Story: each group may hold 16 MiB, so a thousand groups could hold 16 GiB. All groups share a
+/// smaller quota, and a group without quota waits. Consumers that still process events do not block
+/// other groups.
 #[test]
 fn in_flight_events_do_not_block_the_quota_of_other_groups() {
     run_paused(async {
@@ -148,8 +149,9 @@ fn in_flight_events_do_not_block_the_quota_of_other_groups() {
     });
 }
 
-/// Data that a consumer does not take stays in memory, even if its events are evicted. So it counts
-/// until the connection ends. A group without consumers keeps nothing that others need.
+/// Data that a consumer does not take stays in memory, even if its events are evicted. So such data
+/// counts until the connection ends. A group without consumers holds no quota that other groups
+/// need.
 #[test]
 fn stalled_consumer_is_disconnected_when_groups_wait() {
     run_paused(async {

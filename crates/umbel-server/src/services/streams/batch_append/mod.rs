@@ -1,4 +1,5 @@
-//! BatchAppend: many groups of events over one call; each gets its own response once it is done.
+//! The call BatchAppend: many batches of events in one call; each batch gets its own response once
+//! it is appended.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -53,7 +54,7 @@ struct BatchAppendCall {
     requests: MessageStream<BatchAppendReq>,
     /// Number of messages read.
     messages_read: u64,
-    /// Whether the client has finished, or reading has stopped.
+    /// Whether the client has sent its last message, or the call has stopped reading.
     input_ended: bool,
     /// Batches whose last part is missing, including expired ones, so that their later parts are
     /// recognized.
@@ -140,13 +141,14 @@ impl BatchAppendCall {
         }
     }
 
-    /// Whether another part may be read.
+    /// Whether the call may read another part.
     fn has_capacity(&self) -> bool {
         let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.append_quota.has_capacity();
         self.in_flight.has_place() && (has_memory || self.in_flight.is_empty())
     }
 
-    /// Reads the parts that have arrived: a wait on all events at once takes longer than a part.
+    /// Reads the parts that have arrived, since one wait on all kinds of events takes longer than
+    /// handling a part.
     async fn take_ready_parts(&mut self) {
         for _ in 0..BATCHES_IN_FLIGHT_MAX {
             if self.input_ended || !self.has_capacity() {
@@ -174,7 +176,8 @@ impl BatchAppendCall {
         }
     }
 
-    /// Stops reading, and ends the call with `status` once the batches being written are answered.
+    /// Stops reading, and ends the call with `status` once the batches being written have their
+    /// responses.
     fn end_input(&mut self, status: Option<Status>) {
         self.input_ended = true;
         self.final_status = status;
@@ -188,7 +191,7 @@ impl BatchAppendCall {
         self.open.values().fold(due, |due, begun| due.earlier(begun.response_deadline()))
     }
 
-    /// Responds to a batch that was not written, or whose last part did not arrive, in time.
+    /// Responds to a batch that was not written in time, or whose last part did not arrive in time.
     fn expire_next(&mut self) -> Option<BatchAppendResp> {
         if let Some((answer, bytes)) = self.in_flight.expire_next() {
             self.bytes -= bytes;
@@ -204,8 +207,8 @@ impl BatchAppendCall {
         None
     }
 
-    /// Returns the status of a part that must not be appended. Its events are counted while the
-    /// store is queried, because many calls may wait for it.
+    /// Returns the status of a part that must not be appended. The part's events count against the
+    /// quota while the store is queried, because many calls may wait for the store.
     async fn authorize_counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
         let mut share = self.service.append_quota.new_share();
         let mut authorization = pin!(self.authorize(part));
@@ -220,8 +223,8 @@ impl BatchAppendCall {
         }
     }
 
-    /// Returns the status if the caller must not append the batch that this part begins. Checked in
-    /// the order of the parts, which keeps the order of their batches.
+    /// Returns the status if the caller must not append the batch that this part begins. Parts are
+    /// checked in order, which keeps the order of their batches.
     async fn authorize(&mut self, part: &BatchAppendReq) -> Option<Status> {
         let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
         // An invalid name is refused as such.
@@ -234,7 +237,8 @@ impl BatchAppendCall {
         access.authorize(store, &self.caller, StreamAction::Write, stream).await.err()
     }
 
-    /// Accepts a part. An error ends the call; an error of one batch is that batch's response.
+    /// Accepts a part. A returned error ends the call; an error of one batch becomes that batch's
+    /// response.
     fn accept_part(
         &mut self,
         mut part: BatchAppendReq,

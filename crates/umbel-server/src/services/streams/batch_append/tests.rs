@@ -16,7 +16,7 @@ use crate::auth::authorization::Authorizer;
 use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
 use crate::test_support::test_service::{TestService, event, id, message_channel, run_paused};
 
-/// More than timers are late by.
+/// Time longer than the lateness of timers.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// Starts a batch call.
@@ -59,7 +59,7 @@ fn part(batch: i64, is_final: bool, number: i64) -> BatchAppendReq {
     BatchAppendReq { correlation_id, options: Some(options), proposed_messages, is_final }
 }
 
-/// Builds a complete batch after its deadline, which is answered at once.
+/// Builds a complete batch after its deadline, which gets its response at once.
 fn late(batch: i64) -> BatchAppendReq {
     let mut part = part(batch, true, batch);
     let now = DeadlineOption::Deadline(prost_types::Duration::default());
@@ -79,12 +79,12 @@ async fn next(answers: &mut ResponseStream<BatchAppendResp>) -> (i64, i32) {
     (number.expect("a known correlation id"), code)
 }
 
-/// Like [`next`], if only a timeout can produce the response.
+/// Waits like [`next`] for a response that only a timeout can produce.
 async fn given_up(answers: &mut ResponseStream<BatchAppendResp>) -> (i64, i32) {
     tokio::time::timeout(PARTIAL_APPEND_TIME * 2, next(answers)).await.expect("the batch times out")
 }
 
-/// Runs the call as far as possible; returns whether it waits then.
+/// Runs the call as far as possible; returns whether the call then waits.
 async fn waits(answers: &mut ResponseStream<BatchAppendResp>) -> bool {
     poll_fn(|context| Poll::Ready(answers.poll_next_unpin(context).is_pending())).await
 }
@@ -94,8 +94,8 @@ fn written(fixture: &TestService) -> Vec<String> {
     events.map(|event| String::from_utf8(event.unwrap().data).unwrap()).collect()
 }
 
-/// Story: no quota counted a part while the store was queried for permissions. All threads that
-/// query it may be busy.
+/// Story: no quota counted a part while it waited for the store's answer about permissions, which
+/// takes long if all threads are busy.
 #[test]
 fn part_is_charged_during_the_permission_lookup() {
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -120,8 +120,8 @@ fn part_is_charged_during_the_permission_lookup() {
     });
 }
 
-/// A client that never sent the last part of a batch held its bytes for ever. With 256 MiB of them
-/// no client could append any more.
+/// Story: a client that never sent the last part of a batch held the batch's bytes for ever. With
+/// 256 MiB of such bytes, no client could append any more.
 #[test]
 fn batch_without_its_last_part_times_out() {
     run_paused(async {
@@ -170,7 +170,8 @@ fn batch_times_out_at_its_own_earlier_deadline() {
     });
 }
 
-/// A call is not polled while its client takes no responses, so it could not drop a batch.
+/// Story: a call is not polled while its client takes no responses, so the call could not drop an
+/// expired batch.
 #[test]
 fn unread_responses_do_not_keep_expired_batches() {
     run_paused(async {
@@ -211,8 +212,8 @@ fn incomplete_batch_is_released_when_the_call_ends() {
     });
 }
 
-/// While some responses of an ended call were not taken, its incomplete batches held bytes that no
-/// other call could use.
+/// Story: while a client had not taken all responses of an ended call, the call's incomplete
+/// batches held bytes that no other call could use.
 #[test]
 fn ended_call_releases_incomplete_batches_at_once() {
     run_paused(async {
@@ -236,7 +237,7 @@ fn ended_call_releases_incomplete_batches_at_once() {
     });
 }
 
-/// More batches than may be open at a time expire one after the other, while complete ones are
+/// More batches than may be open at a time expire one after the other, while complete batches are
 /// written.
 #[test]
 fn expired_batches_do_not_block_complete_ones() {
@@ -282,8 +283,8 @@ fn long_stream_name_and_invalid_correlation_id_are_rejected() {
     });
 }
 
-/// A batch that expired between its last part and its completion stayed counted until the call
-/// ended. After two of them the call read nothing more.
+/// Story: a batch that expired between its last part and its completion counted until the call
+/// ended. After two such batches the call read no more messages.
 #[test]
 fn batch_that_expires_at_completion_is_not_counted() {
     run_paused(async {
@@ -308,7 +309,8 @@ fn batch_that_expires_at_completion_is_not_counted() {
     });
 }
 
-/// The response to a batch of one part repeated its stream's name from the whole received message.
+/// Story: the response to a batch of one part contained the stream's name as a slice of the
+/// received message, which stayed in memory.
 #[test]
 fn batch_does_not_retain_the_message_of_its_options() {
     run_paused(async {

@@ -17,7 +17,7 @@ use crate::consumer_groups::dispatcher::NackDecision;
 use crate::consumer_groups::group_command::ConsumerRequest;
 use crate::test_support::test_service::{TestService, run_paused};
 
-/// Number of scripts in a test run; each failpoint must be found within them.
+/// Number of scripts in a test run; these scripts must detect each failpoint.
 const SEEDS: u64 = 1000;
 #[cfg(feature = "failpoints")]
 const FAILPOINT_SEEDS: u64 = 300;
@@ -33,7 +33,7 @@ struct DeliveryRecord {
     capacity: usize,
     /// Events in flight: id for the ack, delivery time, and pin.
     has: BTreeMap<EventKey, (EventId, Instant, String)>,
-    /// Ids of events that it had earlier.
+    /// Ids of events that the consumer had in flight earlier.
     had: Vec<EventId>,
 }
 
@@ -63,7 +63,7 @@ struct GroupModel<'a> {
     life: EventModel,
     /// Appended events with their pins.
     source: BTreeMap<u64, String>,
-    /// Positions of the events that links name.
+    /// Positions of the events that links point at.
     positions: HashMap<String, u64>,
     done: BTreeSet<u64>,
     /// Target of each parked link, by its revision.
@@ -203,7 +203,7 @@ impl<'a> GroupModel<'a> {
         Ok(())
     }
 
-    /// Signals new events, as the task would notice them.
+    /// Signals new events to the group, as the task would notice them.
     fn signal_new_events(&mut self) {
         self.group().is_caught_up = false;
     }
@@ -344,7 +344,7 @@ impl<'a> GroupModel<'a> {
         Ok(())
     }
 
-    /// Checks that every event is completed in the end, and that nothing follows.
+    /// Checks that every event is completed in the end, and that no further event is delivered.
     async fn check_end(&mut self) -> CheckResult {
         self.drain().await?;
         self.replay(u64::MAX);
