@@ -1,4 +1,4 @@
-//! `umbel-rivals`: see the usage in `kv_arguments`.
+//! Binary `umbel-rivals`; `kv_arguments` describes its usage.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether every engine that takes part did its work, and all answers agree.
+/// Runs the comparison. Returns whether every engine that takes part did its work, and all answers
+/// agree.
 fn run(arguments: &KvArguments) -> Result<bool> {
     if let Some(part) = &arguments.memory_of {
         return memory_of(part, arguments);

@@ -33,7 +33,7 @@ fn results_of(name: &str, shape: KeyShape, rest: &str) -> KvResults {
     run.results
 }
 
-/// Runs all engines; `live` of the keys are present when they are read.
+/// Runs all engines; `live` is the number of keys that are present when the stores are read.
 fn run_small(shape: KeyShape, live: u64, rest: &str) {
     let results = &results_of(&shape.to_string(), shape, rest);
     let mut engines = 0;

@@ -1,5 +1,5 @@
 //! Scripts of `umbel-existence`: a user with a log and keys, a filter on the crash disk, and all
-//! faults. No key of the log may ever be denied.
+//! faults. The filter must never exclude a key of the log.
 //!
 //! The crate's own tests run the same scripts with some hundred seeds.
 
@@ -13,7 +13,7 @@ use crate::support::derived_seed::derive_seed;
 /// Default number of seeds.
 pub const SEEDS: u64 = 100_000;
 pub const SEEDS_SMALL: u64 = 1000;
-/// Number of seeds within which each planted fault must be noticed.
+/// Number of seeds within which each planted fault must be detected.
 pub const SEEDS_PLANTED: u64 = 10_000;
 
 /// Runs scripts of the given number of seeds.

@@ -216,7 +216,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
     tally.end()
 }
 
-/// Runs a campaign of the event store, of its server, or of directories.
+/// Runs a campaign against the event store, its server, or directories.
 fn run_history(name: &str, arguments: &Arguments) -> CampaignTally {
     let (seed, small) = (arguments.seed, arguments.small);
     match name {

@@ -1,4 +1,4 @@
-//! `filters`: see the usage in `filter_arguments`.
+//! Binary `filters`; `filter_arguments` describes its usage.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `queues`: see the usage in `queue_arguments`.
+//! Binary `queues`; `queue_arguments` describes its usage.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `serving`: see the usage in `serving_arguments`.
+//! Binary `serving`; `serving_arguments` describes its usage.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ fn soak(arguments: &ServingArguments, minutes: u64) -> Result<bool> {
     Ok(outcome.passed())
 }
 
-/// Prints the page, and writes page and figures to the folder of the results if there is one.
+/// Prints the report, and writes its page and figures to the folder of the results if one is given.
 fn publish(heading: &ServingHeading<'_>, name: &str, page: String, figures: &Value) -> Result<()> {
     println!("{page}");
     let Some(out) = &heading.arguments.out else { return Ok(()) };

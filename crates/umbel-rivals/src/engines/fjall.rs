@@ -41,11 +41,11 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Buckets of a block's hash index for each entry of the block.
+/// Number of buckets of a block's hash index for each entry of the block.
 const HASH_RATIO: f32 = 8.0;
 const WORKERS: usize = 2;
 
-/// Describes in words what [`open`] sets unless the run sets something else.
+/// Describes in words the settings of [`open`] that the run does not set.
 fn in_words() -> String {
     let settings = EngineSettings::default();
     format!(
@@ -59,7 +59,7 @@ fn in_words() -> String {
     )
 }
 
-/// Time for which nothing may change before the store counts as settled.
+/// Time without any change after which the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
 
 struct Fjall {

@@ -1,9 +1,9 @@
-//! LMDB, through its C interface, which is the fastest way to it.
+//! Engine LMDB, through its C interface, which is its fastest interface.
 //!
-//! INVARIANT: the environment of an [`Lmdb`] is valid until it is dropped; readers borrow it, so
-//! none outlives it. A transaction belongs to one reader or to one call; read transactions are not
-//! bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so no other process
-//! changes it.
+//! INVARIANT: the environment of an [`Lmdb`] is valid until the [`Lmdb`] is dropped; readers borrow
+//! the [`Lmdb`], so none outlives it. A transaction belongs to one reader or to one call; read
+//! transactions are not bound to threads (`MDB_NOTLS`). A store's folder was made for one run, so
+//! no other process changes it.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -36,7 +36,7 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Address space for the file, which grows as needed.
+/// Bytes of address space for the store's file, which grows as needed.
 const MAP_BYTES: usize = 64 << 30;
 
 /// Describes in words what [`open`] and [`Store::write_all`] do.
@@ -104,7 +104,7 @@ const EMPTY: sys::MDB_val = sys::MDB_val { mv_size: 0, mv_data: null_mut() };
 /// Returns the bytes that the library lends.
 ///
 /// # Safety
-/// The library filled in the value, and its transaction stays open while the bytes are used.
+/// The library filled in the value, and the transaction stays open while the bytes are used.
 #[inline]
 unsafe fn bytes<'a>(value: &sys::MDB_val) -> &'a [u8] {
     if value.mv_size == 0 {
@@ -268,7 +268,7 @@ impl LmdbReader<'_> {
         Ok(cursor)
     }
 
-    /// Moves a cursor and counts up to this many entries from there on.
+    /// Moves a cursor and counts up to this many entries from its new position on.
     fn count(
         &self,
         cursor: *mut sys::MDB_cursor,

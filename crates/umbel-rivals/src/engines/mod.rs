@@ -28,7 +28,7 @@ mod rocksdb;
 
 #[cfg(not(feature = "leveldb"))]
 mod leveldb {
-    //! Stands in for LevelDB where its library is missing.
+    //! Takes the place of LevelDB if its library is missing.
 
     use umbel_lab::engine::Engine;
 
@@ -41,7 +41,7 @@ mod leveldb {
 
 #[cfg(not(feature = "pebble"))]
 mod pebble {
-    //! Stands in for Pebble where Go is missing.
+    //! Takes the place of Pebble if Go is missing.
 
     use umbel_lab::engine::Engine;
 
@@ -54,7 +54,7 @@ mod pebble {
 
 #[cfg(not(feature = "rocksdb"))]
 mod rocksdb {
-    //! Stands in for RocksDB where its library is missing.
+    //! Takes the place of RocksDB if its library is missing.
 
     use umbel_lab::engine::Engine;
 
@@ -65,7 +65,7 @@ mod rocksdb {
     };
 }
 
-/// Settings of an engine without any except for the bytes of its cache.
+/// Settings of an engine of which only the bytes of its cache can be set.
 const NOT_TUNABLE: TunableSettings = TunableSettings {
     bloom_bits: false,
     bloom_bits_max: None,
@@ -88,12 +88,12 @@ pub const ALL: [Engine; 10] = [
     null_engine::ENGINE,
 ];
 
-/// Time for which the files of an engine without state queries must not change before it counts as
-/// settled.
+/// Time without changes of its files after which an engine counts as settled, if it reports no
+/// state.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 
-/// Waits until the files of a folder stop changing. Returns the time that only observed quiet
-/// files.
+/// Waits until the files of a folder stop changing. Returns the part of the time in which the files
+/// did not change any more.
 fn wait_until_quiet(folder: &Path) -> Result<Duration> {
     let mut files = disk_usage::listing(folder)?;
     let mut quiet_since = now();
@@ -108,7 +108,7 @@ fn wait_until_quiet(folder: &Path) -> Result<Duration> {
     Ok(quiet_since.elapsed())
 }
 
-/// Counters of an engine that counts nothing: they change with its files.
+/// Counters of an engine that reports no counts; these counters change with its files.
 fn file_counters(folder: &Path) -> Counters {
     Counters { files: disk_usage::fingerprint(folder).ok(), ..Counters::default() }
 }

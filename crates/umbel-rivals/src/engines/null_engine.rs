@@ -1,5 +1,5 @@
-//! Engine that does nothing: its times are those of the harness. Only its synced puts do work: they
-//! are bare fsyncs, an upper bound for any engine that syncs puts one after the other.
+//! Engine that does nothing: its times are those of the harness. Only synced puts do work: each is
+//! a bare fsync, which is an upper bound for any engine that syncs puts one after the other.
 
 use std::fs::File;
 use std::hint::black_box;

@@ -59,7 +59,7 @@ fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
 }
 
 impl Redb {
-    /// Writes up to one batch. Returns whether there may be more.
+    /// Writes at most one batch. Returns whether more writes may follow.
     fn write_batch(&self, durability: Durability, source: &mut dyn WriteSource) -> Result<bool> {
         let mut transaction = self.db.begin_write()?;
         transaction.set_durability(durability)?;

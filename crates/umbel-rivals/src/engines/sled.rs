@@ -26,7 +26,7 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Interval at which it writes and syncs what is buffered in memory; its own default.
+/// Interval at which sled writes and syncs buffered data, which is sled's default.
 const FLUSH_EVERY_MS: u64 = 500;
 
 /// Describes in words what [`open`] sets.
@@ -43,7 +43,8 @@ fn in_words() -> String {
 
 struct Sled {
     db: Db,
-    /// Log of the store, which holds everything except values longer than any here.
+    /// Log file of the store, which holds everything except values longer than those of this
+    /// comparison.
     log: File,
     folder: PathBuf,
 }

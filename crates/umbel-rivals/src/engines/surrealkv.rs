@@ -36,7 +36,7 @@ const THREADS: usize = 2;
 /// Durability of the transactions that fill the store.
 const FILLING: Durability = Durability::Eventual;
 
-/// Describes in words what [`open`] and [`Store::write_all`] do unless the run sets something else.
+/// Describes in words what [`open`] and [`Store::write_all`] do, except for settings of the run.
 fn in_words() -> String {
     format!(
         "memtables of {} MiB (unless the run sets it) and {} KiB blocks (its own are 64 KiB) as \

@@ -1,4 +1,4 @@
-//! Filters that take part: some get hashes, some get keys.
+//! Filters that take part in the comparison: some get hashes, some get keys.
 
 use std::hint::black_box;
 
@@ -15,23 +15,23 @@ pub trait HashFilter: Sized + 'static {
     const NAME: &'static str;
     /// Crate of the filter.
     const PACKAGE: &'static str;
-    /// Hash function for keys, where keys are given.
+    /// Hash function for keys, used if the filter gets keys.
     const HASH: &'static str = "xxh3";
 
     /// Builds the filter of these hashes, which are distinct.
     fn build(hashes: &[u64]) -> Result<Self>;
 
-    /// Returns its size in bits, where known.
+    /// Returns the size of the filter in bits, if known.
     fn bits(&self) -> Option<u64>;
 
-    /// Prepared form that is probed; made once for many hashes.
+    /// Prepared form of the filter that is probed; made once for many probes.
     type Probe<'a>;
 
     /// Prepares the filter for probes.
     fn probe(&self) -> Self::Probe<'_>;
 
-    /// Whether the filter passes a hash. Always inlined into the loop that probes, so that only the
-    /// crate decides what the compiler makes a call of.
+    /// Whether the filter passes a hash. Always inlined into the probing loop, so that only the
+    /// filter's crate decides which functions are called instead of inlined.
     fn contains(probe: &Self::Probe<'_>, hash: u64) -> bool;
 
     /// Probes all hashes at once. Returns whether the filter can do that.
@@ -57,7 +57,7 @@ pub trait KeyFilter: Sized + 'static {
     /// Builds the filter of these keys, which are distinct.
     fn build(keys: &[Key]) -> Result<Self>;
 
-    /// Returns its size in bits, where known.
+    /// Returns the size of the filter in bits, if known.
     fn bits(&self) -> Option<u64>;
 
     /// Whether the filter passes `key`.
@@ -74,7 +74,7 @@ pub enum FilterItems<'a> {
 }
 
 impl FilterItems<'_> {
-    /// Returns their number.
+    /// Returns the number of items.
     pub fn len(&self) -> usize {
         match self {
             FilterItems::Hashes(hashes) => hashes.len(),
@@ -82,7 +82,7 @@ impl FilterItems<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the list has no items.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -90,28 +90,28 @@ impl FilterItems<'_> {
 
 /// Filter that is built.
 pub trait BuiltFilter {
-    /// Returns its size in bits, where known.
+    /// Returns the size of the filter in bits, if known.
     fn bits(&self) -> Option<u64>;
 
-    /// Counts the items that it passes, probed one at a time.
+    /// Counts the items that the filter passes, probed one at a time.
     fn count(&self, items: FilterItems<'_>) -> u64;
 
-    /// Counts as `count` does, but no probe is known before the answer to the one before it is.
+    /// Counts like `count`, but each probe depends on the answer to the probe before it.
     fn count_dependent(&self, items: FilterItems<'_>) -> u64;
 
-    /// Counts the items that it passes, probed all at once; `None` where the filter cannot do that.
+    /// Counts the items that the filter passes, probed all at once; `None` if the filter cannot do
+    /// that.
     fn batch(&self, items: FilterItems<'_>, found: &mut [bool]) -> Option<u64>;
 }
 
-/// Returns the other engine that Umbel compares worst with, and the time of Umbel as a fraction of
-/// its time.
+/// Filter that takes part in the comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate {
     /// Name in the table.
     pub name: &'static str,
     /// Crate of the filter.
     pub package: &'static str,
-    /// Hash function for keys, where keys are given.
+    /// Hash function for keys, used if the filter gets keys.
     pub hash: &'static str,
     /// Builds the filter.
     pub build: fn(FilterItems<'_>) -> Result<Box<dyn BuiltFilter>>,

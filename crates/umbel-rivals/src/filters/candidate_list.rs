@@ -30,7 +30,7 @@ pub fn hash_filters() -> Vec<Candidate> {
     ]
 }
 
-/// Lists the filters that get keys: they hash them as their crate does, or else with xxh3.
+/// Lists the filters that get keys; each hashes keys as its crate does, otherwise with xxh3.
 pub fn key_filters() -> Vec<Candidate> {
     vec![
         Candidate::hashing::<Blocked>(),

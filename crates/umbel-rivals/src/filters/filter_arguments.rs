@@ -14,8 +14,8 @@ pub struct FilterArguments {
     #[arg(long, value_name = "N", default_value = "100000",
         value_parser = whole_number::<u64>(0, 1_000_000))]
     pub small: u64,
-    /// Keys of filters that do not; 0 leaves these filters out. Each million takes 50 MB, and 20
-    /// more while a filter is built
+    /// Keys of filters that do not fit the caches; 0 leaves these filters out. Each million takes
+    /// 50 MB, and 20 MB more while a filter is built
     #[arg(long, value_name = "N", default_value = "30000000",
         value_parser = whole_number::<u64>(0, 1_000_000_000))]
     pub num: u64,

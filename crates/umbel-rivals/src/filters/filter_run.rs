@@ -11,8 +11,8 @@ use crate::filters::filter_arguments::FilterArguments;
 use crate::filters::filter_keys::{Key, hashes, keys};
 use crate::kv::kv_results::Spread;
 
-/// Probes of a repetition to a filter that fits the caches: too many for the branch predictor to
-/// learn, few enough to fit a cache themselves.
+/// Number of probes of a filter that fits the caches: too many for the branch predictor to learn,
+/// few enough that the probes fit a cache.
 const SMALL_PROBES: u64 = 1 << 16;
 /// Number of passes over the same probes in one repetition with a small filter.
 const SMALL_PASSES: u64 = 8;
@@ -28,9 +28,9 @@ pub enum ProbeMode {
     Miss,
     /// Present keys, one at a time.
     Hit,
-    /// Absent keys, each known only after the answer before it.
+    /// Absent keys, each of which depends on the answer to the probe before it.
     DependentMiss,
-    /// Present keys, each known only after the answer before it.
+    /// Present keys, each of which depends on the answer to the probe before it.
     DependentHit,
     /// Absent keys, many at once.
     BatchMiss,
@@ -67,7 +67,7 @@ impl ProbeMode {
 pub struct FilterRow {
     /// The filter that is measured.
     pub candidate: Candidate,
-    /// Bits for each key, where known.
+    /// Bits for each key, if known.
     pub bits_per_key: Option<f64>,
     /// False-positive rate.
     pub rate: Option<f64>,
@@ -75,7 +75,7 @@ pub struct FilterRow {
     pub build: Vec<f64>,
     /// Nanoseconds of each probe, by kind in the order of [`ProbeMode::ALL`].
     pub probe_ns: [Vec<f64>; ProbeMode::ALL.len()],
-    /// Reason why the filter could not be built, or its wrong answer.
+    /// Reason why the filter could not be built, or the wrong answer that it gave.
     pub defect: Option<String>,
 }
 
@@ -102,7 +102,7 @@ pub struct SizeResults {
     pub rows: Vec<FilterRow>,
 }
 
-/// Runs everything; `say` gets the progress.
+/// Runs all measurements; `say` gets the progress.
 pub fn run(arguments: &FilterArguments, say: &mut dyn FnMut(&str)) -> Result<Vec<SizeResults>> {
     let mut places = Vec::new();
     for num in [arguments.small, arguments.num] {

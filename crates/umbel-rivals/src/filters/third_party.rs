@@ -1,5 +1,5 @@
-//! Filters of other crates, with 10 bits for each key where the crate has that option. Otherwise
-//! with the rate of 1 % that a Bloom filter has with 10 bits, or with what the crate is fixed to.
+//! Filters of other crates, with 10 bits for each key if the crate has that option. Other filters
+//! get a rate of 1 %, which a Bloom filter has with 10 bits, or have fixed settings of their crate.
 
 use std::collections::hash_map::DefaultHasher;
 

@@ -1,4 +1,4 @@
-//! Blocked Bloom filters of `umbel-filter`. Another kind is one more implementation, and a row in
+//! Blocked Bloom filters of `umbel-filter`. A further kind needs an implementation and a row in
 //! `candidate_list`.
 
 use std::sync::LazyLock;
@@ -9,7 +9,7 @@ use umbel_lab::engine::Result;
 use crate::filters::candidate_filter::HashFilter;
 use crate::filters::filter_keys::secret;
 
-/// Bits for each key, where a filter has a choice.
+/// Bits for each key, in filters with such a setting.
 pub const BITS_PER_KEY: usize = 10;
 
 /// Secret of every keyed hash here.
@@ -59,7 +59,7 @@ impl HashFilter for Blocked {
     }
 }
 
-/// The same filter, read in place from its encoded bytes.
+/// Blocked Bloom filter that is read in place from its encoded bytes.
 pub struct BlockedView(Vec<u8>);
 
 impl HashFilter for BlockedView {

@@ -1,4 +1,4 @@
-//! Other kinds of `umbel-filter`.
+//! Filters of `umbel-filter` other than the blocked Bloom filters.
 
 use umbel_filter::{
     Filter, FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView, FuseBuilder,
@@ -9,8 +9,8 @@ use umbel_lab::engine::Result;
 use crate::filters::candidate_filter::HashFilter;
 use crate::filters::umbel_blocked::{BITS_PER_KEY, SECRET};
 
-/// False-positive rate that is requested of ribbon: that of a blocked filter with 10 bits for a
-/// key.
+/// False-positive rate that is requested of ribbon filters: the rate of a blocked filter with 10
+/// bits for a key.
 const RIBBON_RATE: f64 = 0.01;
 /// Bits of a fuse filter's fingerprints.
 const FUSE_BITS: u32 = 8;
@@ -71,7 +71,7 @@ of_builder!(Standard, Standard, "standard");
 of_builder!(SplitBlock, SplitBlock, "split block");
 of_builder!(Counting, Counting, "counting");
 
-/// Implements a kind with a builder and a view of its own, over bytes.
+/// Implements a kind that has its own builder, and its own view over bytes.
 macro_rules! of_bytes {
     ($name:ident, $view:ident, $text:literal, $build:expr) => {
         #[doc = $text]

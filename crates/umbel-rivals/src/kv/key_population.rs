@@ -1,16 +1,16 @@
 //! Keys of a store, and their changes before the reads: the same for each engine.
 //!
 //! INVARIANT: of an aged store, every twentieth key is deleted and every tenth has a second value;
-//! no key is both. Keys are counted in the order of [`KeySet::present`].
+//! no key is both deleted and overwritten. Keys are counted in the order of [`KeySet::present`].
 
 use umbel_lab::engine::{Write, WriteSource};
 use umbel_lab::workload::keys::KeySet;
 
 /// Number of parts of the changes.
 pub const PARTS: u64 = 3;
-/// Mask that turns a name into that of its second value.
+/// Mask that turns the name of a key into the name of its second value.
 const SECOND: u64 = 0x5EC0_0D00_0000_0000;
-/// Prime above the largest number of keys, so that steps of it reach each key once.
+/// Prime above the largest number of keys, so that steps of this size reach each key once.
 const STEP: u64 = 1_000_000_007;
 
 /// Keys of a store.
@@ -37,7 +37,7 @@ impl Population {
         if self.aged { num - (num + 12) / 20 } else { num }
     }
 
-    /// Returns the name of a present key: this one, or its neighbor if it was deleted.
+    /// Returns the name of a present key: this key, or its neighbor if this key was deleted.
     #[inline]
     pub fn present(&self, index: u64) -> u64 {
         self.keys.present(self.live_index(index))

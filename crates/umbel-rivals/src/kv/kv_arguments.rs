@@ -8,7 +8,7 @@ use umbel_lab::workload::keys::KeyShape;
 
 use crate::whole_number::whole_number;
 
-/// Shapes of keys. As an alias, the parser takes it as one value.
+/// Shapes of keys. The alias makes clap treat the list as one value.
 type KeyShapes = Vec<KeyShape>;
 
 /// Compare key-value engines: the same work for each, in one run
@@ -62,7 +62,7 @@ pub struct KvArguments {
     #[arg(long, value_name = "N", default_value = "100",
         value_parser = whole_number::<usize>(0, 1 << 20))]
     pub value: usize,
-    /// Bytes of a key; paths, addresses and streams have their own
+    /// Bytes of a key; paths, URLs and stream ids have their own length
     #[arg(long, value_name = "N", default_value = "16",
         value_parser = whole_number::<usize>(0, i64::MAX))]
     pub key: usize,
@@ -87,7 +87,7 @@ pub struct KvArguments {
         default_value_if("quick", "true", "no"), action = ArgAction::Set,
         value_parser = parse_yes_or_no)]
     pub memory: bool,
-    /// Engine and part of the work, if this process is to measure only their memory
+    /// Engine and part of the work whose memory this process is to measure, instead of a whole run
     #[arg(long, hide = true)]
     pub memory_of: Option<String>,
     /// Compact everything into one level before reading
@@ -129,7 +129,7 @@ impl KvArguments {
         Ok(arguments)
     }
 
-    /// Returns the settings for every engine, as far as it accepts them.
+    /// Returns the settings for every engine; an engine ignores settings that it does not have.
     pub fn settings(&self) -> EngineSettings {
         EngineSettings {
             cache_bytes: self.cache_mib << 20,

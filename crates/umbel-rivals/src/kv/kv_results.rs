@@ -8,7 +8,7 @@ use umbel_lab::measure::Sample;
 use crate::kv::memory_peak::MemoryPeak;
 use crate::kv::phase::Phase;
 
-/// Engine whose times the others' are compared with.
+/// Engine with whose times the times of other engines are compared.
 pub const OURS: &str = "umbel";
 
 /// One repetition of one phase by one engine.
@@ -24,7 +24,7 @@ pub struct PhaseRecord {
     pub round: u64,
     /// Measurements of the repetition.
     pub sample: Sample,
-    /// Load average of the last minute, at its end.
+    /// Load average of the last minute, at the end of the repetition.
     pub load: Option<f64>,
 }
 
@@ -35,13 +35,13 @@ pub struct Participant {
     pub name: &'static str,
     /// Version of the engine.
     pub version: String,
-    /// Bytes on disk of the store filled at random, settled.
+    /// Bytes on disk of the store that was filled in random order, after it settled.
     pub disk_bytes: Option<u64>,
     /// Bytes on disk of the same store after aging, before it is read.
     pub aged_disk_bytes: Option<u64>,
-    /// Peak of its memory, in a process of its own.
+    /// Peak of the engine's memory, measured in a separate process.
     pub memory: Option<MemoryPeak>,
-    /// Reason why it did not take part, or left.
+    /// Reason why the engine did not take part, or left the run.
     pub absence_reason: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns `None` for no figures.
+    /// Computes median and extremes; `None` without figures.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
@@ -98,12 +98,13 @@ impl KvResults {
         self.records.iter().filter(ours)
     }
 
-    /// Returns the repetitions over the read path that counts.
+    /// Returns the repetitions over the engine's read path that counts.
     pub fn counting(&self, engine: &str, phase: Phase) -> impl Iterator<Item = &PhaseRecord> {
         self.of(engine, self.best_read_path(engine, phase), phase)
     }
 
-    /// Returns the read path that counts: Umbel's usual one, the fastest one of another engine.
+    /// Returns the read path that counts: the usual one of Umbel, the fastest one of any other
+    /// engine.
     pub fn best_read_path(&self, engine: &str, phase: Phase) -> usize {
         if engine == OURS {
             return 0;

@@ -20,7 +20,7 @@ use crate::kv::kv_results::{KvResults, Participant, PhaseRecord};
 use crate::kv::phase::Phase;
 use crate::kv::{memory_peak, phase_runner, read_while_writing};
 
-/// Added to the seed for the reads that warm up before those that count.
+/// Number added to the seed for the warm-up reads before the reads that count.
 const REHEARSAL: u64 = 50;
 
 /// Engine with its store.
@@ -47,7 +47,7 @@ impl<'a> KvRun<'a> {
     /// Prepares a run on keys of a shape. `folder`, for the stores, exists and is empty.
     ///
     /// # Errors
-    /// A sentence if there is no such engine or the keys cannot be made.
+    /// A sentence, if an engine is unknown or the keys cannot be made.
     pub fn new(arguments: &'a KvArguments, shape: KeyShape, folder: PathBuf) -> Result<KvRun<'a>> {
         let keys = KeySet::new(shape, arguments.num, arguments.key, arguments.value)?;
         let population = Population { keys, aged: arguments.aged };
@@ -199,7 +199,7 @@ impl<'a> KvRun<'a> {
     }
 
     /// Fills in random order and settles, then fills another store in key order and settles it.
-    /// Only the first round's first store stays.
+    /// Only the randomly filled store of the first round is kept.
     fn fill(&mut self, at: usize, round: u64, shuffled: &[u64], sorted: &[u64]) -> Result<()> {
         let name = self.engine_stores[at].engine.name;
         let first = self.engine_stores[at].folder.clone();
@@ -243,9 +243,9 @@ impl<'a> KvRun<'a> {
         Ok(store)
     }
 
-    /// Overwrites and deletes in three parts. The first is compacted down the levels, and the
-    /// second is present when the store is opened again. The third follows a snapshot that is held
-    /// during the reads.
+    /// Overwrites and deletes in three parts. The first part is compacted down the levels, and the
+    /// second is in the store when it is opened again. The third part follows a snapshot that is
+    /// held during the reads.
     fn age_store(&mut self, at: usize) -> Result<()> {
         let open = |run: &KvRun<'_>| {
             (run.engine_stores[at].engine.open)(&run.engine_stores[at].folder, &run.settings)

@@ -1,5 +1,5 @@
-//! Measures the memory of an engine in a process of its own. Otherwise memory that other engines
-//! left in the allocator would count.
+//! Measures the memory of an engine in a separate process, so that memory that other engines left
+//! in the allocator does not count.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,16 +14,16 @@ use crate::kv::key_population::Population;
 use crate::kv::kv_arguments::KvArguments;
 use crate::kv::phase_runner;
 
-/// Peak of resident memory, less what the process had before, in bytes.
+/// Peaks of resident memory in bytes, without the memory that the process had before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryPeak {
-    /// During the random fill: memory that belongs to no file.
+    /// Peak during the random fill of memory that belongs to no file.
     pub fill_own: u64,
-    /// During the random fill: with mapped pages of files, which the kernel may reclaim.
+    /// Peak during the random fill, with mapped pages of files, which the kernel can reclaim.
     pub fill_all: u64,
-    /// After reopening, while everything is read: memory that belongs to no file.
+    /// Peak while everything is read after reopening, of memory that belongs to no file.
     pub read_own: u64,
-    /// After reopening, while everything is read: with mapped pages of files.
+    /// Peak while everything is read after reopening, with mapped pages of files.
     pub read_all: u64,
 }
 
@@ -91,8 +91,8 @@ impl MemoryPart {
     }
 }
 
-/// Does a part of the work in this process, in a folder that exists. Returns the peak of resident
-/// memory, less what was resident before: bytes that belong to no file, and all.
+/// Does a part of the work in this process, in a folder that exists. Returns two peaks of resident
+/// memory without what was resident before: bytes that belong to no file, and all bytes.
 pub fn measure_here(
     engine: Engine,
     part: MemoryPart,
@@ -128,7 +128,7 @@ impl MemoryPeak {
     }
 }
 
-/// Measures in other processes of the same program, which keep the store in `folder`.
+/// Measures memory in child processes of the same program, which keep the store in `folder`.
 pub fn measure_in_child(
     program: &Path,
     engine: &str,

@@ -5,11 +5,13 @@
 pub enum Phase {
     /// Puts in random order, into an empty store, until they are acknowledged.
     PutRandom,
-    /// The same until no background work is left and every file is synced.
+    /// Puts in random order, into an empty store, until no background work is left and every file
+    /// is synced.
     FillRandom,
     /// Puts in key order, into an empty store, until they are acknowledged.
     PutSequential,
-    /// The same until no background work is left and every file is synced.
+    /// Puts in key order, into an empty store, until no background work is left and every file is
+    /// synced.
     FillSequential,
     /// Gets of present keys, all over the store.
     GetHit,
@@ -25,9 +27,9 @@ pub enum Phase {
     MultiHalf,
     /// Gets of absent keys, 32 at a time.
     MultiMissing,
-    /// Seek of a kept cursor to a present key, ten entries.
+    /// Seek of a kept cursor to a present key, and a read of ten entries.
     SeekKept,
-    /// New cursor or iterator, a seek to a present key, ten entries.
+    /// New cursor or iterator, a seek to a present key, and a read of ten entries.
     SeekFresh,
     /// Scan of every entry in key order.
     Scan,
@@ -39,9 +41,9 @@ pub enum Phase {
     SyncedEight,
     /// Gets of present keys, each timed, without other load.
     ReadAlone,
-    /// The same next to a writer at full rate, as fast as possible.
+    /// Gets of present keys, each timed, as fast as possible beside a writer at full rate.
     ReadWhileWriting,
-    /// The same next to a writer at full rate, at half the rate of the reads alone.
+    /// Gets of present keys, each timed, at half of their rate alone, beside a writer at full rate.
     ReadWhileWritingPaced,
 }
 
@@ -71,7 +73,7 @@ impl Phase {
         Phase::Open,
     ];
 
-    /// Phases that read next to a writer, and their baseline.
+    /// Phases that read beside a writer, and the baseline without a writer.
     pub const CONCURRENT: [Phase; 3] =
         [Phase::ReadAlone, Phase::ReadWhileWriting, Phase::ReadWhileWritingPaced];
 

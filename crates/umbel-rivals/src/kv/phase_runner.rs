@@ -37,7 +37,7 @@ impl WriteSource for Entries<'_> {
     }
 }
 
-/// Fills a store with the keys of these names in this order.
+/// Fills a store with the keys of these names, in the given order.
 pub fn fill(store: &dyn Store, keys: KeySet, names: &[u64]) -> Result<Sample> {
     let mut entries = Entries { keys, names: names.iter(), key: Vec::new(), value: Vec::new() };
     measure(names.len() as u64, || {
@@ -46,8 +46,8 @@ pub fn fill(store: &dyn Store, keys: KeySet, names: &[u64]) -> Result<Sample> {
     })
 }
 
-/// Waits until the store has no work left and all its files are synced. The time that only observed
-/// a quiet store is not counted.
+/// Waits until the store has no work left and all its files are synced. The time in which the store
+/// was only observed to be quiet does not count.
 pub fn settle(store: &dyn Store, folder: &Path) -> Result<Sample> {
     let mut watched = Duration::ZERO;
     let mut sample = measure(1, || {
@@ -208,7 +208,7 @@ pub fn synced_one(store: &dyn Store, keys: KeySet, first: u64, puts: u64) -> Res
     })
 }
 
-/// Puts twice as many keys, synced, from eight threads.
+/// Puts twice as many keys as [`synced_one`], synced, from eight threads.
 pub fn synced_eight(store: &dyn Store, keys: KeySet, first: u64, puts: u64) -> Result<Sample> {
     let each = 2 * puts.div_ceil(THREADS);
     measure(each * THREADS, || {

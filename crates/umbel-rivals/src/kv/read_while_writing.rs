@@ -1,7 +1,7 @@
 //! Reads next to one writer at full rate.
 //!
 //! The writer writes present keys with the value that they already have, in random order. So the
-//! answers to the reader do not depend on how fast either of them is.
+//! answers to the reader do not depend on the speed of reader or writer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -94,7 +94,7 @@ fn time_read(
     Ok(())
 }
 
-/// Does the same next to a writer, which begins first and has stopped on return.
+/// Times reads like [`read_alone`] beside a writer, which begins first and has stopped on return.
 pub fn read_while_writing(
     store: &dyn Store,
     read_path: usize,

@@ -1,5 +1,6 @@
 //! Comparison of engines as queues and time series, whose elements are deleted soon after they were
-//! put. Each pop passes the place of every element deleted before, unless the engine avoids that.
+//! put. Each pop passes the tombstones of all elements deleted before, unless the engine avoids
+//! that.
 
 pub mod queue_arguments;
 pub mod queue_report;

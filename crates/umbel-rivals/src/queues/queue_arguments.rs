@@ -21,11 +21,11 @@ pub struct QueueArguments {
     /// Only workloads whose names contain one of these
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub workloads: Vec<String>,
-    /// Pops of a span
+    /// Number of pops in a span
     #[arg(long, value_name = "N", default_value = "10000",
         value_parser = whole_number::<u64>(1, 100_000_000))]
     pub pops: u64,
-    /// Spans
+    /// Number of spans
     #[arg(long, value_name = "N", default_value = "4", value_parser = whole_number::<u64>(2, 1000))]
     pub spans: u64,
     /// Seconds after which no further span of an engine begins

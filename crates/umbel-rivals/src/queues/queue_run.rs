@@ -17,7 +17,7 @@ pub struct QueueRow {
     pub workload: Workload,
     /// Name of the engine.
     pub engine: &'static str,
-    /// Nanoseconds of each pop with its put and read, span by span.
+    /// Nanoseconds of a pop with its put and read, for each span.
     pub spans: Vec<f64>,
     /// Longest read of an oldest element.
     pub longest_read: Duration,
@@ -25,9 +25,9 @@ pub struct QueueRow {
     pub disk_bytes: u64,
     /// Bytes of keys and values of the live elements.
     pub live_bytes: u64,
-    /// Bytes written for each byte of keys and values, where the engine counts them.
+    /// Bytes written for each byte of keys and values, if the engine counts written bytes.
     pub write_amplification: Option<f64>,
-    /// Reason why there are no or fewer spans.
+    /// Reason why spans are missing.
     pub note: Option<String>,
 }
 
@@ -120,8 +120,8 @@ fn fill(workload: &Workload, store: &dyn Store) -> Result<()> {
     Ok(())
 }
 
-/// Pops elements: reads the oldest, puts a new one and deletes the oldest. Returns their number,
-/// and why there are no more.
+/// Pops elements: reads the oldest, puts a new one and deletes the oldest. Returns the number of
+/// pops, and the reason if fewer than requested were made.
 fn pop_span(
     workload: &Workload,
     engine: &Engine,

@@ -5,18 +5,18 @@ use umbel_lab::engine::{ReadDigest, Reader, Result};
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
 
-/// A workload.
+/// A workload: queues of a given length, and how they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name.
+    /// Name of the workload.
     pub name: &'static str,
-    /// Queues in one store, used in turn.
+    /// Number of queues in one store, which are used in turn.
     pub queues: u64,
-    /// Live elements of each queue.
+    /// Number of live elements of each queue.
     pub live: u64,
     /// Whether elements are put in front and popped at the end.
     pub is_backward: bool,
-    /// Entries that are read before each pop.
+    /// Number of entries that are read before each pop.
     pub entries_read: usize,
 }
 
@@ -54,11 +54,11 @@ impl Workload {
         value
     }
 
-    /// Reads the oldest element of a queue, and further ones. Returns `false` where the engine
-    /// cannot.
+    /// Reads the oldest element of a queue, and further elements. Returns `false` if the engine
+    /// cannot do that.
     ///
     /// # Errors
-    /// Those of the engine, or a wrong answer.
+    /// Errors of the engine, or a wrong answer.
     pub fn read_oldest(&self, reader: &mut dyn Reader, queue: u64, number: u64) -> Result<bool> {
         let (mut found, mut expected) = (ReadDigest::default(), ReadDigest::default());
         if self.is_backward {

@@ -1,4 +1,4 @@
-//! Appends of the bare server: they do nothing, or share one write and one sync among all waiting
+//! Appends of the bare server, which do nothing, or share one write and one sync among all waiting
 //! calls.
 
 use std::fs::{File, OpenOptions};
@@ -16,16 +16,16 @@ type PendingAppend = (Vec<u8>, oneshot::Sender<()>);
 /// Destination of appends.
 #[derive(Debug, Clone)]
 pub(super) enum AppendSink {
-    /// Nowhere.
+    /// Appends are dropped.
     Nowhere,
-    /// To a file, each acknowledged once it is synced.
+    /// Appends go to a file, and each is acknowledged once it is synced.
     Synced(Sender<PendingAppend>),
 }
 
 impl AppendSink {
     /// Opens the file and starts a blocking thread of the runtime for it.
     ///
-    /// REQUIRES: called inside a runtime.
+    /// REQUIRES: the caller is inside a runtime.
     pub(super) fn synced(path: &Path) -> io::Result<AppendSink> {
         let mut file = OpenOptions::new().create(true).truncate(true).write(true).open(path)?;
         file.write_all(&vec![0; FILE_BYTES])?;
@@ -40,7 +40,8 @@ impl AppendSink {
         Ok(AppendSink::Synced(sender))
     }
 
-    /// Returns after the bytes are as durable as the sink makes them; false after an error.
+    /// Returns after the bytes are as durable as the sink makes them; returns `false` after an
+    /// error.
     pub(super) async fn append(&self, bytes: impl FnOnce() -> Vec<u8>) -> bool {
         match self {
             AppendSink::Nowhere => true,

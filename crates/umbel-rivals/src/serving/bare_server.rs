@@ -28,7 +28,7 @@ use crate::serving::bare_subscribers::Subscribers;
 /// Upper bound on the batches of one call in flight.
 const BATCHES_MAX: usize = 256;
 
-/// Serves until the input ends; prints the address first.
+/// Prints the server's address, then serves until standard input ends.
 ///
 /// # Errors
 /// The system refused an address, threads or the file.
@@ -54,7 +54,7 @@ pub fn serve(sync: Option<&Path>) -> Result<()> {
         .inspect(|()| std::process::exit(0))
 }
 
-/// Parses the address in the first line that either server prints.
+/// Parses the address in the first line that Umbel or the bare server prints.
 pub(super) fn address_in(line: &str) -> Option<SocketAddr> {
     let rest = line.split_once("://")?.1;
     rest.split(['?', '/', '\n']).next()?.parse().ok()

@@ -7,21 +7,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 use umbel_proto::streams::ReadResp;
 
-/// Number of events that a subscriber to all may lag behind; [`LAG_STREAM_MAX`] is that of a
-/// stream. Both are more than are ever in flight. Their memory is allocated from the start.
+/// Number of events by which a subscriber to all may lag behind; [`LAG_STREAM_MAX`] is the number
+/// for a stream. Both numbers are higher than the events ever in flight. Memory for this many
+/// events is allocated from the start.
 const LAG_ALL_MAX: usize = 1 << 14;
 const LAG_STREAM_MAX: usize = 1 << 10;
 
-/// Subscribers to each stream, and to all under the empty name.
+/// Subscribers to each stream, and to all events under the empty name.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
-    /// Whether there are subscribers, so that appends take no lock without them.
+    /// Whether any client subscribes, so that appends without subscribers take no lock.
     any: AtomicBool,
     streams: Mutex<HashMap<String, Sender<ReadResp>>>,
 }
 
 impl Subscribers {
-    /// Subscribes to the events of this stream from now on.
+    /// Subscribes to new events of this stream.
     pub(super) fn subscribe(&self, stream: &str) -> Receiver<ReadResp> {
         self.any.store(true, Ordering::Release);
         let mut streams = self.streams.lock().expect("no holder of the lock panics");
@@ -36,7 +37,7 @@ impl Subscribers {
         receiver
     }
 
-    /// Sends an event to its subscribers; `event` is called only if there are any.
+    /// Sends an event to its subscribers; calls `event` only if it has any.
     pub(super) fn publish(&self, stream: &str, event: impl Fn() -> ReadResp) {
         if !self.any.load(Ordering::Acquire) {
             return;
@@ -59,8 +60,8 @@ impl Subscribers {
 mod tests {
     use super::*;
 
-    /// Story: the memory for each stream's events was kept after its subscribers had gone. That was
-    /// 6 MiB for each of a thousand streams in each round, until the system had no memory.
+    /// Story: the memory for each stream's events was kept after its subscribers had gone. So 6 MiB
+    /// for each of a thousand streams were kept in each round, until the system had no memory.
     #[test]
     fn dropped_subscribers_leave_no_memory() {
         let live = Subscribers::default();

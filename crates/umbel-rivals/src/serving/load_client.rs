@@ -1,4 +1,5 @@
-//! Load clients: their requests, and the answers that they wait for. Both servers get the same.
+//! Load clients: their requests, and the answers that they wait for. Both servers get the same
+//! requests.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,23 +25,24 @@ use crate::serving::load_kinds::{
 };
 use umbel_testing::server_connection::Connection;
 
-/// Subscriptions on each connection.
+/// Number of subscriptions on each connection.
 const SUBSCRIPTIONS: usize = 100;
 /// Writers of streams that are subscribed to.
 const APPENDERS: u64 = 4;
-/// Events of each append to subscribers to all: enough that the append does not dominate the time.
+/// Number of events in each append whose events go to subscribers to all: enough that the append
+/// does not dominate the time.
 const LIVE_EVENTS: u64 = 10;
 /// Timeout of the delivery of appended events to subscribers.
 const DELIVERY_TIME: Duration = Duration::from_secs(30);
 
-/// Events and times of some work.
+/// Events and times of one measured piece of work.
 #[derive(Debug, Default)]
 pub(super) struct WorkCounts {
     /// Events that were appended, read or delivered.
     pub(super) events: u64,
     /// Duration of the work.
     pub(super) time: Duration,
-    /// Microseconds of each call, or from the making of each event to its delivery.
+    /// Microseconds of each call, or from the creation of each event to its delivery.
     pub(super) times_us: Vec<u32>,
 }
 
@@ -114,7 +116,7 @@ async fn connect(address: SocketAddr, count: usize) -> Result<Vec<Connection>> {
     Ok(connections)
 }
 
-/// Load client with a connection of its own.
+/// Load client with its own connection.
 struct LoadClient {
     connection: Connection,
     tag: u64,
@@ -265,7 +267,7 @@ struct DeliveryCounts {
     events: AtomicU64,
     wanted: AtomicU64,
     all: Notify,
-    /// Microseconds from the making of each event to its delivery.
+    /// Microseconds from the creation of each event to its delivery.
     times_us: Mutex<Vec<u32>>,
 }
 
@@ -282,7 +284,7 @@ impl DeliveryCounts {
         }
     }
 
-    /// Waits until this many events are received in all.
+    /// Waits until all subscribers together have received this many events.
     async fn wait(&self, wanted: u64) -> Result<()> {
         self.wanted.store(wanted, Ordering::SeqCst);
         let all = async {

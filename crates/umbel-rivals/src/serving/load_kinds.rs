@@ -5,11 +5,11 @@
 pub enum WorkKind {
     /// `Append` of one event each, to new streams.
     AppendNew,
-    /// `Append` of one event each, each client to a stream of its own.
+    /// `Append` of one event each; each client appends to its own stream.
     AppendOld,
     /// `BatchAppend` of one event each, many in flight, to new streams.
     BatchNew,
-    /// The same, each client to a stream of its own.
+    /// `BatchAppend` of one event each, many in flight; each client appends to its own stream.
     BatchOld,
     /// `BatchAppend` of [`BATCH_EVENTS`] events each to new streams.
     BatchMany,
@@ -21,7 +21,7 @@ pub enum WorkKind {
     ReadAll,
     /// Subscribers to all events, each of which receives every event.
     LiveAll,
-    /// Subscribers to a stream each.
+    /// Subscribers, each of which subscribes to one stream.
     LiveStreams,
 }
 
@@ -29,11 +29,11 @@ pub enum WorkKind {
 pub const STREAM_EVENTS: u64 = 1000;
 /// Number of streams that are read.
 pub const STREAMS: u64 = 100;
-/// Events of one read of all.
+/// Number of events in one read of all events.
 pub const ALL_EVENTS: u64 = 10_000;
-/// Events of the larger batches.
+/// Number of events in the larger batches.
 pub const BATCH_EVENTS: u64 = 20;
-/// Batches in flight for each client.
+/// Number of batches in flight for each client.
 pub const BATCHES_IN_FLIGHT: usize = 256;
 
 /// Work with its number of clients and durability.
@@ -41,7 +41,7 @@ pub const BATCHES_IN_FLIGHT: usize = 256;
 pub struct Work {
     /// Kind of work.
     pub kind: WorkKind,
-    /// Number of clients, each with a connection of its own.
+    /// Number of clients, each with its own connection.
     pub clients: usize,
     /// Whether appends are acknowledged only when they are synced.
     pub synced: bool,

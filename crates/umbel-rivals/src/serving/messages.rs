@@ -11,7 +11,7 @@ use umbel_proto::streams::{
 /// Bytes of an event's data.
 pub(super) const DATA_BYTES: usize = 100;
 
-/// Mixes a number into a random one by SplitMix64.
+/// Converts a number to a pseudo-random number by SplitMix64.
 pub(super) fn mix(number: u64) -> u64 {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -33,7 +33,8 @@ pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64)
 }
 
-/// Makes the event with that identifier. Its data holds its time; all events have the same size.
+/// Makes the event with this identifier. The event's data holds its creation time; all events have
+/// the same size.
 pub(super) fn proposed(id: Uuid) -> append_req::ProposedMessage {
     let mut data = format!("{{\"at\":{:020},\"note\":\"", now());
     let rest = DATA_BYTES - data.len() - 2;
@@ -98,7 +99,7 @@ pub(super) fn batch_number(id: Option<Uuid>) -> Option<u64> {
     }
 }
 
-/// Position of the same encoded length as in a store of some size.
+/// Position whose encoded length equals that of positions in a store of some size.
 const POSITION: u64 = 1 << 30;
 
 fn success() -> append_resp::Success {

@@ -2,11 +2,11 @@
 //!
 //! The bare server takes messages of the same sizes over the same calls, returns answers of the
 //! same sizes, and stores nothing. For synced work it writes the appends to a file, with one sync
-//! for all waiting calls. Its rate is the upper bound for a store under gRPC on this machine, with
-//! the client next to it. Both servers are processes of their own; one client program sends the
-//! same requests to both, in turns.
+//! for all waiting calls. The bare server's rate is the upper bound for a store behind gRPC on this
+//! machine, with the client on the same machine. Each server is a separate process; one client
+//! program sends the same requests to both, in turns.
 //!
-//! The soak is no comparison: it runs one server for long.
+//! The soak is no comparison: it runs only `umbel serve`, for a long time.
 
 mod append_sink;
 mod bare_subscribers;

@@ -1,4 +1,4 @@
-//! Runs the two servers as processes of their own.
+//! Runs the two servers as separate processes.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -33,13 +33,13 @@ impl ServerKind {
     }
 }
 
-/// Running server; it is killed when this is dropped.
+/// Running server, which is killed when this value is dropped.
 #[derive(Debug)]
 pub struct ServerProcess {
     /// Address at which it listens.
     pub address: SocketAddr,
     child: Child,
-    /// Folder that is removed when this is dropped.
+    /// Folder that is removed when this value is dropped.
     folder: Option<PathBuf>,
 }
 
@@ -84,8 +84,8 @@ impl ServerProcess {
         Ok(running)
     }
 
-    /// Starts Umbel on the store in `folder`, without TLS, with these arguments added. Its log is
-    /// appended to the file `log` there.
+    /// Starts Umbel on the store in `folder`, without TLS, with these arguments added. The server's
+    /// log is appended to the file `log` in that folder.
     ///
     /// # Errors
     /// The server did not start, or printed no address.
@@ -126,7 +126,8 @@ impl ServerProcess {
         self.child.id()
     }
 
-    /// Stops the server by SIGTERM and waits for its end. Returns its status, and the time it took.
+    /// Stops the server by SIGTERM and waits for its end. Returns the server's exit status, and the
+    /// time that it took to end.
     ///
     /// # Errors
     /// The signal cannot be sent, or the server has not ended within the timeout.
@@ -146,7 +147,7 @@ impl ServerProcess {
         Err(format!("the server did not end within {} s", timeout.as_secs()).into())
     }
 
-    /// Returns the processor time of the server, where the system reports it.
+    /// Returns the processor time of the server, if the system reports it.
     pub fn processor_time(&self) -> Option<Duration> {
         processor_time(&self.child.id().to_string())
     }

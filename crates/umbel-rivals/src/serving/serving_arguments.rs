@@ -6,7 +6,8 @@ use clap::Parser;
 
 use crate::whole_number::whole_number;
 
-/// Minimum of the events a second of a soak: batches make up what single appends leave.
+/// Minimum number of events a second of a soak; batches supply the events that single appends do
+/// not.
 pub const RATE_MIN: u64 = 500;
 
 /// Compare `umbel serve` with a bare tonic server, in one run

@@ -1,4 +1,4 @@
-//! Does all work at both servers, in turns, and measures the times.
+//! Does all work on both servers, in turns, and measures the times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct WorkSample {
     pub client_us: Option<f64>,
 }
 
-/// Work, and the samples of both servers, by rounds.
+/// One kind of work, with the samples of both servers for each round.
 #[derive(Debug, Clone)]
 pub struct WorkRow {
     /// The work.
@@ -36,7 +36,7 @@ pub struct WorkRow {
 }
 
 impl WorkRow {
-    /// Umbel's fraction of the bare server's rate, over the rounds.
+    /// Umbel's rate as a fraction of the bare server's rate, over the rounds.
     pub fn share(&self) -> Option<Spread> {
         let rounds = self.umbel.iter().zip(&self.bare);
         Spread::of(rounds.map(|(umbel, bare)| umbel.rate / bare.rate))

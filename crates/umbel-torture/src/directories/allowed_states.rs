@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 /// streams and ids by their place among all events.
 pub type StoreContent = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Allowed states of a store.
+/// States that a store may have after a crash.
 #[derive(Debug, Clone)]
 pub struct AllowedStates {
-    /// States after a kill; several if the outcome of a write is unknown.
+    /// Allowed states after a kill; several if the outcome of a write is unknown.
     now: Vec<StoreContent>,
-    /// All states since the last durable one.
+    /// All states since the last durable state.
     since_durable: Vec<StoreContent>,
     /// States in which the running write has taken effect.
     issued: Vec<StoreContent>,
@@ -40,7 +40,7 @@ impl AllowedStates {
         add(&mut self.since_durable, &issued);
     }
 
-    /// Notes that the write was acknowledged.
+    /// Records that the running write was acknowledged.
     pub fn acknowledge(&mut self, is_durable: bool) {
         self.now = std::mem::take(&mut self.issued);
         if is_durable {
@@ -48,7 +48,7 @@ impl AllowedStates {
         }
     }
 
-    /// Notes that everything acknowledged so far is durable.
+    /// Records that every write acknowledged so far is durable.
     pub fn make_durable(&mut self) {
         self.since_durable = self.now.clone();
     }

@@ -1,4 +1,4 @@
-//! Model of a script's directories: their stores, and the allowed states of each.
+//! Model of a script's directories: their stores, and the allowed states of each store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -24,18 +24,18 @@ pub enum DirectoryCondition {
     Replaced,
     /// Another file of the store was replaced.
     Touched,
-    /// It was removed.
+    /// The directory was removed.
     Removed,
 }
 
 /// A directory with a store.
 #[derive(Debug, Clone)]
 pub struct StoreDirectory {
-    /// Its allowed states.
+    /// Allowed states of the store.
     pub allowed: AllowedStates,
-    /// Its files, while no process changes them.
+    /// Files of the directory, while no process changes them.
     pub tree: Option<DirectoryTree>,
-    /// Effect of an operator's moves on it.
+    /// Effect of an operator's moves on the directory.
     pub condition: DirectoryCondition,
 }
 
@@ -58,14 +58,15 @@ pub struct DirectoryModel {
     pub target: Option<PathBuf>,
     /// Whether a mount refuses changes.
     pub is_refusing: bool,
-    /// Whether a subdirectory of the open store is mounted over; such a store is incomplete.
+    /// Whether another directory is mounted over a subdirectory of the open store, which makes the
+    /// store incomplete.
     pub is_mounted_inside: bool,
     /// Files that an operator put into the directory of the open store between two calls; `None`
     /// for a removed one.
     pub put_there: BTreeMap<PathBuf, Option<Vec<u8>>>,
     /// Every move so far.
     pub moves: Vec<String>,
-    /// Violation that an image at the moment of a move showed.
+    /// Violation that a crash image at the moment of a move showed.
     pub wrong: Option<String>,
     /// Counter for new names.
     pub names: u64,
@@ -90,7 +91,7 @@ impl DirectoryModel {
         PathBuf::from(format!("/{word}{}", self.names))
     }
 
-    /// Unmounts everything if a subdirectory is mounted over.
+    /// Unmounts everything if another directory is mounted over a subdirectory.
     pub fn end_inner_mount(&mut self, sim: &Sim) {
         if std::mem::take(&mut self.is_mounted_inside) {
             sim.unmount_all();
@@ -171,7 +172,7 @@ impl DirectoryModel {
     }
 }
 
-/// Opens a store without planted bugs, reads all of it and verifies it.
+/// Opens a store without planted bugs, reads its whole content and verifies it.
 pub fn open_and_verify(kind: StoreKind, image: &Sim, path: &Path) -> Result<StoreContent, String> {
     let read = || -> StoreResult<(StoreContent, Option<String>)> {
         let handle = StoreHandle::open(kind, path, image.env(), false)?;

@@ -13,7 +13,7 @@ use umbel_sim::Sim;
 /// Step that a planted file system omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OmittedStep {
-    /// None.
+    /// Omits no step.
     Nothing,
     /// Directories are not held: each call resolves its path from the root.
     Hold,
@@ -21,7 +21,7 @@ pub enum OmittedStep {
     Absolute,
     /// Subdirectories are not held: each call resolves them from the store's directory.
     Subdirectories,
-    /// The directory is not locked, only the lock file is.
+    /// Only the lock file is locked, not the directory.
     DirectoryLock,
 }
 
@@ -54,7 +54,7 @@ pub struct FaultyDirectories {
 }
 
 impl FaultyDirectories {
-    /// Creates the environment of `sim` with a bug.
+    /// Creates the environment of `sim` with a planted bug.
     pub fn new(sim: &Sim, left_out: OmittedStep) -> FaultyDirectories {
         let (held, locked) = Default::default();
         FaultyDirectories {
@@ -96,7 +96,7 @@ impl FaultyFileSystem {
     }
 }
 
-/// File system that locks a file only.
+/// File system that locks only a file, not the directory.
 #[derive(Debug)]
 struct LockFileOnly {
     notes: Arc<FileSystemNotes>,

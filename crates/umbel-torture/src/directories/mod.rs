@@ -1,13 +1,13 @@
 //! Stores whose directories an operator moves, replaces and removes between any two calls of the
 //! file system: key-value stores and event stores, opened by relative and by absolute paths.
 //!
-//! Whatever the operator does, these hold:
+//! Whatever the operator does, these properties hold:
 //!
 //! - No file outside of the opened directory is touched.
 //! - Nothing acknowledged is lost.
 //! - No damage is reported for an intact store.
-//! - A read is right or an error.
-//! - Nothing is acknowledged that cannot be kept.
+//! - A read returns right data or an error.
+//! - No write is acknowledged that a later crash could lose.
 //!
 //! Each script follows from its seed.
 
@@ -49,7 +49,7 @@ mod tests {
     use crate::support::campaign_tally::CampaignTally;
     use crate::support::derived_seed::derive_seed;
 
-    /// The small part of the campaign.
+    /// Runs the small part of the campaign.
     #[test]
     fn stores_keep_to_the_directory_they_opened() {
         let tally = CampaignTally::new(CAMPAIGN.campaign);
@@ -61,7 +61,7 @@ mod tests {
         }
     }
 
-    /// A file system with a planted fault is noticed.
+    /// Checks that the campaign detects each file system with a planted fault.
     #[test]
     fn planted_faults_are_found() {
         let tally = CampaignTally::new("planted");

@@ -18,7 +18,7 @@ pub fn lock_world(world: &SharedWorld) -> MutexGuard<'_, DirectoryModel> {
     world.lock().ignore_poison()
 }
 
-/// Makes one move of a seed. `in_call`: whether a call of the engine is running.
+/// Makes one move, chosen by a seed. `in_call` says whether a call of the store is running.
 pub fn make_move(world: &SharedWorld, sim: &Sim, seed: u64, in_call: bool) {
     let mut world = lock_world(world);
     let mut operator = Operator { world: &mut world, sim, random: Random::new(seed), in_call };
@@ -87,7 +87,7 @@ impl Operator<'_> {
         Some(format!("mv {} {}", at.display(), target.display()))
     }
 
-    /// Moves the store's path away and puts something else there.
+    /// Moves the directory at the store's path away and puts something else at that path.
     fn swap(&mut self) -> Option<String> {
         let path = self.world.path.clone();
         if self.is_there(&path) {
@@ -186,7 +186,7 @@ impl Operator<'_> {
         Some(format!("mv {} {}", parent.display(), target.display()))
     }
 
-    /// Moves the target of a running copy away and puts another directory there.
+    /// Moves the target of a running copy away and puts another directory in its place.
     fn take_target(&mut self) -> Option<String> {
         let target = self.world.target.clone()?;
         if !self.is_there(&target) {
@@ -198,7 +198,7 @@ impl Operator<'_> {
         Some(format!("mv {} {}; {put}", target.display(), aside.display()))
     }
 
-    /// Mounts a subdirectory of another store over that of the open one.
+    /// Mounts a subdirectory of another store over the same subdirectory of the open store.
     fn mount_subdirectory(&mut self) -> Option<String> {
         if self.world.kind != StoreKind::Events {
             return self.swap();
@@ -240,7 +240,7 @@ impl Operator<'_> {
         Some(format!("cp -a {} {}", at.display(), target.display()))
     }
 
-    /// Checks the images of a kill and of a power loss now.
+    /// Checks the images that a kill and a power loss at this moment would leave.
     fn check_images(&mut self) -> Option<String> {
         let seed = self.random.next();
         if let Err(text) = self.world.check_images(self.sim, seed) {
@@ -261,7 +261,7 @@ impl Operator<'_> {
         Some(format!("rm -r {}", at.display()))
     }
 
-    /// Replaces files of the open store by those of an earlier state.
+    /// Replaces files of the open store by the files of an earlier state.
     fn replace(&mut self) -> Option<String> {
         self.unmount();
         let (open, at) = self.open_directory()?;
@@ -311,7 +311,8 @@ impl Operator<'_> {
         Some(format!("in {}: {what}", at.display()))
     }
 
-    /// Within a call, the store may read a file before the move and change it afterwards.
+    /// Records that the operator put a file there. During a call, the store may have read the
+    /// replaced file before the move and may write afterwards.
     fn note_put(&mut self, open: &FileIdentity, name: &str) {
         if self.in_call {
             self.world.put_there.remove(Path::new(name));
@@ -321,7 +322,7 @@ impl Operator<'_> {
         }
     }
 
-    /// Renames a file of a copy over that of the open store.
+    /// Renames a file of a copy over the same file of the open store.
     fn put_over(&mut self, copy: &Path, at: &Path, open: &FileIdentity, name: &str) {
         let (from, to) = (copy.join(name), at.join(name));
         if self.is_there(&to) {

@@ -10,7 +10,7 @@ use umbel_events::{
 
 use crate::directories::allowed_states::StoreContent;
 
-/// Name of the stream that is deleted; the content of a store leaves it out.
+/// Name of the stream that is deleted, which does not count as content of a store.
 pub const DELETED_STREAM: &str = "gone";
 
 /// Kind of store.
@@ -25,11 +25,11 @@ pub enum StoreKind {
 /// An error of either kind of store.
 #[derive(Debug, Clone)]
 pub struct StoreError {
-    /// Its text.
+    /// Text of the error.
     pub text: String,
-    /// Whether it reports damage.
+    /// Whether the error reports damage.
     pub is_corruption: bool,
-    /// Whether it reports a locked store.
+    /// Whether the error reports a locked store.
     pub is_locked: bool,
 }
 
@@ -102,7 +102,7 @@ pub fn id(number: u64) -> EventId {
 }
 
 impl StoreHandle {
-    /// Opens a store. `is_synced`: whether an event store acknowledges only durable appends.
+    /// Opens a store. `is_synced` says whether an event store acknowledges only durable appends.
     pub fn open(
         kind: StoreKind,
         path: &Path,
@@ -127,7 +127,7 @@ impl StoreHandle {
         })
     }
 
-    /// Reads its whole content.
+    /// Reads the whole content of the store.
     pub fn read(&self) -> StoreResult<StoreContent> {
         let mut map = StoreContent::new();
         match self {
@@ -153,7 +153,7 @@ impl StoreHandle {
         Ok(map)
     }
 
-    /// Returns a keyspace and creates a missing one.
+    /// Returns a keyspace; creates the keyspace if it is missing.
     pub fn keyspace(&self, name: &str) -> StoreResult<Keyspace> {
         match self {
             StoreHandle::Keys(db) => Ok(db.keyspace(name, keyspace_options())?),
@@ -189,7 +189,7 @@ impl StoreHandle {
         Ok(())
     }
 
-    /// Makes everything durable.
+    /// Makes all writes so far durable.
     pub fn sync(&self) -> StoreResult<()> {
         match self {
             StoreHandle::Keys(db) => db.sync()?,
@@ -198,7 +198,7 @@ impl StoreHandle {
         Ok(())
     }
 
-    /// Writes what is in memtables to tables.
+    /// Flushes the memtables.
     pub fn flush(&self) -> StoreResult<()> {
         match self {
             StoreHandle::Keys(db) => db.flush()?,

@@ -1,7 +1,7 @@
-//! The advisor campaign: two stores with the same data and reads, one with plain filters alone, one
-//! advised. On no workload may the advised store search more tables than the plain one, except for
-//! the cost of its statistics. Where filters pay it must save searches; where they do not it must
-//! release their memory.
+//! The advisor campaign: two stores with the same data and reads, one with only plain filters, one
+//! advised. In no workload may the advised store search more tables than the plain store, except
+//! for the cost of its statistics. If filters pay, the advised store must save searches; if they do
+//! not, it must release their memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,19 +22,21 @@ pub const KEYS: u64 = 4_000_000;
 pub const KEYS_SMALL: u64 = 100_000;
 /// First number of the missing keys.
 const MISSING_FROM: u64 = 1 << 40;
-/// Number of lookups in one store before the other's turn.
+/// Number of lookups in one store before lookups continue in the other store.
 const GETS_PER_TURN: u64 = 10_000;
-/// Gets between decisions of the advisor, which decides once a second with background threads;
-/// without them every run is the same.
+/// Number of gets between two decisions of the advisor. With background threads, the advisor
+/// decides once a second; here, without threads, every run is the same.
 const GETS_PER_DECISION: u64 = 20_000;
-/// Largest ratio of tables that the advised store may search to those of the plain store.
+/// Largest allowed ratio of the tables that the advised store searches to the tables that the plain
+/// store searches.
 const EXTRA_TABLES_SHARE_MAX: f64 = 1.02;
-/// Factor by which it must search fewer tables without a hit if all keys are missing, after its
-/// tables were written with that statistics.
+/// Factor by which the advised store must search fewer tables than the plain one if all keys are
+/// missing. Counts once its tables were written with statistics of such lookups.
 const MISSES_FEWER_TABLES: f64 = 2.5;
-/// The same with so few keys that a table of level 0 has some hundred.
+/// Like [`MISSES_FEWER_TABLES`], for the small campaign, in which a level-0 table has only some
+/// hundred keys.
 const MISSES_FEWER_TABLES_SMALL: f64 = 2.0;
-/// Share of the filters' memory that it must release if all keys are present.
+/// Share of the filters' memory that the advised store must release if all keys are present.
 const RELEASED_SHARE_MIN: f64 = 0.8;
 
 /// Lookups of a workload.
@@ -48,7 +50,7 @@ enum Workload {
     Turned,
 }
 
-/// In an order in which each follows an unlike one.
+/// Workloads in an order in which each one follows an unlike one.
 const WORKLOADS: [Workload; 6] = [
     Workload::Uniform,
     Workload::Hits,
@@ -70,7 +72,8 @@ impl Workload {
         }
     }
 
-    /// Draws get `at` of `gets`: the number of a key, and whether it is present.
+    /// Draws the lookup with the index `at` of `gets` lookups: the number of a key, and whether the
+    /// key is present.
     fn draw(self, random: &mut Random, keys: u64, at: u64, gets: u64) -> (u64, bool) {
         let there = match self {
             Workload::Uniform => random.once_in(2),
@@ -88,12 +91,12 @@ impl Workload {
     }
 }
 
-/// Draws the number of a key; its rank is scattered over the keys.
+/// Draws the number of a key; the frequent keys are scattered over all keys.
 fn zipfian(random: &mut Random, keys: u64) -> u64 {
     derive_seed(zipfian::rank(random.below(1 << 53), keys), 7) % keys
 }
 
-/// Random bytes of a seed.
+/// Source of random bytes that a seed decides.
 #[derive(Debug)]
 struct SeededEntropy(u64);
 
@@ -262,7 +265,7 @@ fn run(place: &Path, seed: u64, keys: u64, tally: &CampaignTally) -> Result<(), 
     Ok(())
 }
 
-/// Notes the advisor's decisions and their reasons.
+/// Records the advisor's decisions and their reasons.
 fn note_advice(side: &StoreUnderTest, tally: &CampaignTally) {
     for level in side.db.advice().iter().flat_map(|advice| &advice.levels) {
         tally.note(format!(

@@ -1,6 +1,6 @@
 //! The rot campaign: a small store, cleanly closed. Every byte is flipped; every file is cut at
 //! every length, deleted, replaced by an older copy, swapped, zeroed in part, or extended. A read
-//! must be right, or an error must name the file.
+//! must return right data, or an error that names the file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub struct ClosedStore {
     sim: Sim,
     state: BTreeMap<&'static str, KeyspaceMap>,
     older: Vec<Sim>,
-    /// The machine after a process died just before the last close, and its allowed states.
+    /// The machine after a process died just before the last close, and the allowed states of its
+    /// store.
     dirty: Sim,
     dirty_model: Oracle,
 }
@@ -129,14 +130,14 @@ impl Damage {
 /// Result of reading a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DamageVerdict {
-    /// All data was right.
+    /// All read data was right.
     Right,
     /// An error named the file.
     Noticed,
 }
 
 impl ClosedStore {
-    /// Returns its files except the lock.
+    /// Returns the files of the store except the lock file.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = self.sim.files();
         files.retain(|path| !path.ends_with("LOCK"));
@@ -148,7 +149,7 @@ impl ClosedStore {
         self.sim.read(path).len() as u64
     }
 
-    /// Damages a copy and reads all of it.
+    /// Damages a copy of the store and reads its whole content.
     pub fn read_damaged(&self, damage: &Damage, plant: &EnvPlant) -> Result<DamageVerdict, String> {
         let sim = damage.apply(self);
         no_panic(|| self.read_image(&sim, plant))

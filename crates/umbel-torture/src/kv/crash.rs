@@ -1,5 +1,5 @@
-//! The crash campaign: every script, a crash before and after every call of the file system,
-//! several images each, and the use of the store afterwards.
+//! The crash campaign: runs every script with a crash before and after every call of the file
+//! system. It checks several images of each crash, and uses the store afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,22 +20,22 @@ use crate::support::derived_seed::{derive_seed, seed_from_name};
 /// Amount of work at each moment.
 #[derive(Debug, Clone, Copy)]
 pub struct Depth {
-    /// One moment in this many is examined.
+    /// One of this many moments is examined.
     pub every: u64,
-    /// Images at each moment, at most.
+    /// Maximum number of images at each moment.
     pub images: usize,
-    /// One image in this many is used further.
+    /// One of this many images is used further after its check.
     pub follow_every: u64,
     /// Largest number of subsets of pending units tried at a moment; 0 for none.
     pub subsets: u64,
 }
 
 impl Depth {
-    /// Everything.
+    /// Examines every moment and every image.
     pub const FULL: Depth = Depth { every: 1, images: 7, follow_every: 3, subsets: 32 };
-    /// The seeded part of the test command.
+    /// Depth of the seeded part that the test command runs.
     pub const SMALL: Depth = Depth { every: 5, images: 2, follow_every: 6, subsets: 0 };
-    /// For hunts of planted faults: quick, with a part of everything.
+    /// Depth of hunts for planted faults: quick, with a sample of all checks.
     pub const HUNT: Depth = Depth { every: 1, images: 3, follow_every: 5, subsets: 0 };
 }
 
@@ -80,15 +80,15 @@ pub struct CrashRun {
 /// Result of one script.
 #[derive(Debug)]
 pub struct CrashResult {
-    /// Moments passed.
+    /// Number of moments at which a crash was simulated.
     pub moments: u64,
-    /// Images examined.
+    /// Number of examined images.
     pub images: u64,
-    /// Images of crashes inside recovery.
+    /// Number of images of crashes inside a recovery.
     pub deep_images: u64,
     /// Violations, and where to replay them.
     pub violations: Vec<(String, Option<ReplayPoint>)>,
-    /// Call sites.
+    /// Call sites that the script reached.
     pub sites: CallSites,
 }
 
@@ -275,8 +275,8 @@ impl Observer for CrashRun {
     }
 }
 
-/// The file operations of the engine on each kind of file. The fault campaign covers those that
-/// only follow a failure.
+/// The file operations of the engine on each kind of file. The fault campaign covers operations
+/// that only follow a failure.
 const ENGINE_SITES: [&str; 44] = [
     "create *.blob",
     "create *.log",

@@ -1,5 +1,5 @@
-//! The fault campaign: every call of a script fails, once or permanently, with every kind of error;
-//! and disks of every size that are too small.
+//! The fault campaign: each call of a script fails, once or permanently, with every kind of error.
+//! It also runs scripts on disks of every size that is too small.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ pub fn measure(script: &Arc<Script>, seed: u64) -> (u64, u64) {
     (sim.calls(), bytes as u64)
 }
 
-/// Runs a script with one fault. `Ok(true)` if the engine reported it.
+/// Runs a script with one fault. Returns `Ok(true)` if the store reported the fault.
 pub fn run(
     script: &Arc<Script>,
     seed: u64,
@@ -79,11 +79,12 @@ pub fn run(
 
 /// Continuation of a script after a failed operation.
 enum AfterFailure {
-    /// Not at all: the handle refuses writes, or the fault persists.
+    /// The script ends: the handle refuses writes, or the fault persists.
     End,
-    /// With the next operation: the failed one took effect.
+    /// The script continues with the next operation, since the failed one took effect.
     Continue,
-    /// With the failed operation, which had no effect: the fault has passed, so it must succeed.
+    /// The script repeats the failed operation, which had no effect and must succeed once the fault
+    /// has passed.
     Retry,
 }
 
@@ -92,7 +93,8 @@ struct FaultTrial {
     examiner: ImageChecker,
     wrong: FaultPlan,
     seed: u64,
-    /// Whether a failed sync drops pages from the page cache: then even buffered writes are lost.
+    /// Whether a failed sync drops pages from the page cache, so that even buffered writes are
+    /// lost.
     reverts: bool,
     noticed: bool,
 }

@@ -1,5 +1,5 @@
-//! The filter campaign: keys at every density of filter bits, through the engine. No present key
-//! may be denied, and missing ones must pass at the designed rate.
+//! The filter campaign: keys at every density of filter bits, through the engine. The filters must
+//! exclude no present key, and pass missing keys at the designed rate.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::support::scratch_directory::ScratchDirectory;
 
 /// The densities of the full campaign.
 const BITS: [i32; 9] = [-1, 0, 1, 5, 10, 30, 50, 100, 1000];
-/// The densities of the small campaign; the others would only take time.
+/// The densities of the small campaign; other densities would only take time.
 const BITS_SMALL: [i32; 4] = [-1, 1, 10, 30];
 /// Keys of the full campaign at each density.
 pub const KEYS: u64 = 10_000_000;
@@ -23,11 +23,12 @@ const THREADS: u64 = 2;
 const BATCH: u64 = 500;
 /// First number of the missing keys.
 const MISSING_FROM: u64 = 1 << 40;
-/// Number of expected false positives from which the rate is compared.
+/// Minimum number of expected false positives for a comparison of rates.
 const EXPECTED_MIN: f64 = 1000.0;
 /// Largest relative deviation of the measured rate from the designed one.
 const RATE_TOLERANCE: f64 = 0.1;
-/// Least probability of a smaller count, of that many or more, or that many or fewer.
+/// Minimum probability of a small count of false positives, of that many or more, and of that many
+/// or fewer.
 const CHANCE_MIN: f64 = 1e-9;
 const MEBIBYTE: f64 = 1_048_576.0;
 
@@ -63,7 +64,8 @@ pub fn campaign(place: &Path, seed: u64, keys: u64) -> CampaignTally {
     tally
 }
 
-/// Returns the probability of `count` events or more (`more`) or fewer, if `expected` are expected.
+/// Returns the probability of `count` or more events (with `more`), or of `count` or fewer, if
+/// `expected` are expected.
 fn chance(count: u64, expected: f64, more: bool) -> f64 {
     // Poisson, term by term in logarithms; `expected` is below a thousand, whose exponential is
     // still a number.
@@ -86,7 +88,7 @@ fn chance(count: u64, expected: f64, more: bool) -> f64 {
     }
 }
 
-/// Whether that many false positives are plausible if `expected` are expected.
+/// Whether a number of false positives is plausible if `expected` are expected.
 fn fits(passed: u64, expected: f64) -> bool {
     if expected >= EXPECTED_MIN {
         return (passed as f64 - expected).abs() <= expected * RATE_TOLERANCE;
@@ -110,7 +112,7 @@ struct DensityRun {
 struct WrongLookups {
     /// Present keys that were not found, or with another value.
     lost: u64,
-    /// Present keys that `may_contain` denied.
+    /// Present keys that `may_contain` excluded.
     denied: u64,
     /// Absent keys that were found.
     invented: u64,

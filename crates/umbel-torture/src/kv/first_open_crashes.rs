@@ -19,7 +19,7 @@ fn script(folder: &'static str) -> Script {
     Script { folder, ..Script::new("first-open") }
 }
 
-/// Crashes and fails every call of the first open.
+/// Crashes at every call of the first open, and makes every call fail.
 pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
     let tally = CampaignTally::new("first-open");
     for folder in FOLDERS {
@@ -99,7 +99,7 @@ fn fail_call(script: &Script, seed: u64, call: u64, fault: Fault) -> Result<(), 
     Ok(())
 }
 
-/// Checks that the folder opens, takes a synced write and keeps it through a power loss.
+/// Checks that the folder opens and accepts a synced write, which survives a power loss.
 fn check_usable(script: &Script, image: &Sim) -> Result<(), String> {
     let describe = |error: umbel::Error| format!("afterwards: {error}");
     let db =

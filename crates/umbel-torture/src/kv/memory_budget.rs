@@ -1,9 +1,9 @@
 //! The memory campaign: resident memory of a process that fills and reads a store under a budget,
 //! with a snapshot and a cursor.
 //!
-//! Each run is a process of its own, so that leftovers do not count for the next run. A thread
-//! samples the resident pages every few milliseconds, anonymous ones and those of mapped files
-//! apart. At the end the kernel reports the peak.
+//! Each run is a separate process, so that memory left over does not count for the next run. A
+//! thread samples the resident pages every few milliseconds, and counts anonymous pages and pages
+//! of mapped files separately. At the end the kernel reports the peak.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ pub const KEYS: u64 = 10_000_000;
 pub const MEBIBYTES: [u64; 3] = [64, 512, 4096];
 /// Number of lookups of present keys, and of absent ones.
 const GETS_MAX: u64 = 500_000;
-/// One key in this many is overwritten beside a snapshot and a cursor.
+/// One of this many keys is overwritten beside a snapshot and a cursor.
 const OVERWRITTEN: u64 = 20;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 /// Operations between two readings of the store's statistics.
@@ -146,7 +146,7 @@ struct MemoryRun<'a> {
     db: Db,
     keyspace: Keyspace,
     seen: &'a ResidentMemory,
-    /// The store's largest own count since the last line.
+    /// Largest memory use that the store itself reported since the last line.
     counted: u64,
     begun: Duration,
 }
@@ -237,7 +237,7 @@ impl MemoryRun<'_> {
         Ok(seen)
     }
 
-    /// Overwrites while a snapshot and a cursor are held, and reads through all of them.
+    /// Overwrites while a snapshot and a cursor are held, and reads through both of them.
     fn overwrite_under_snapshot(&mut self) -> Result<(), String> {
         let snapshot = self.db.snapshot();
         let mut cursor = self.keyspace.cursor::<&[u8]>(..).map_err(error_text)?;

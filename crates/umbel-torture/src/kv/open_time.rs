@@ -1,5 +1,6 @@
 //! The big-open campaign: open time of a store with ten million keys, after a clean close and after
-//! kills: while a million keys are overwritten, right after that, and during the first load.
+//! kills. The kills come during the first load, while a million keys are overwritten, and right
+//! after that.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,16 +21,16 @@ use crate::support::scratch_directory::{self, ScratchDirectory};
 /// Hidden argument that makes the program the process to be killed.
 pub const CHILD: &str = "--child-big-open";
 
-/// Keys of the campaign. Fewer keys only try it out.
+/// Keys of the campaign. A run with fewer keys only tests the campaign itself.
 pub const KEYS: u64 = 10_000_000;
 const CLEAN_OPENS: usize = 5;
-/// One key in this many is overwritten before a kill.
+/// One of this many keys is overwritten before a kill.
 const OVERWRITTEN: u64 = 10;
 const CLEAN_OPEN_MAX: Duration = Duration::from_millis(500);
 const KILLED_OPEN_MAX: Duration = Duration::from_secs(2);
 /// Number of keys after which the child reports its progress.
 const REPORT_EVERY: u64 = 1000;
-/// One key in this many is checked in a sample.
+/// One of this many keys is checked in a sample.
 const SAMPLE: usize = 997;
 const SIGKILL: i32 = 9;
 const MEBIBYTE: f64 = 1_048_576.0;
@@ -40,12 +41,12 @@ const NAME: &str = "big";
 enum ChildWork {
     /// Fills an empty store.
     Load,
-    /// Overwrites keys of a full store, for the time with this number, which begins at 1.
+    /// Overwrites keys of a full store; the number counts the repetitions from 1.
     Overwrite(u64),
 }
 
 impl ChildWork {
-    /// Returns its number on the command line.
+    /// Returns the number of the work on the command line.
     fn word(self) -> u64 {
         match self {
             ChildWork::Load => 0,
@@ -63,7 +64,7 @@ impl ChildWork {
         if self == ChildWork::Load { keys } else { keys / OVERWRITTEN }
     }
 
-    /// Returns the key of the write with this index; overwritten ones are spread over all.
+    /// Returns the key of the write with this index; overwritten keys are spread over all keys.
     fn number(self, index: u64) -> u64 {
         match self {
             ChildWork::Load => index,
@@ -72,7 +73,8 @@ impl ChildWork {
     }
 }
 
-/// Fills, closes, opens, kills and opens. There is no small form, which would measure nothing.
+/// Fills, closes, opens, kills and opens. The campaign has no small form, which would measure
+/// nothing.
 pub fn campaign(place: &Path, seed: u64, keys: u64) -> CampaignTally {
     let tally = CampaignTally::new("big-open");
     let done = ScratchDirectory::new(place, "big-open").and_then(|scratch| {

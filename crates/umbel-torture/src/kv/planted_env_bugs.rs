@@ -21,7 +21,7 @@ pub enum EnvBug {
     RenameInTwoSteps,
     /// The n-th append to the manifest is lost.
     LostManifestAppend(u64),
-    /// The n-th record of the log is never stored, later ones are.
+    /// The n-th record of the WAL is never stored, but later records are.
     HoleInTheLog(u64),
     /// One sector of each table is not written.
     LostTableSector,

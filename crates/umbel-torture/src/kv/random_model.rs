@@ -2,14 +2,14 @@
 //! seeds and long runs, in the release build.
 //!
 //! The operations and the model are those of `crates/umbel/tests/suite/model`; this module only
-//! chooses the amount, and counts.
+//! chooses the number of runs, and counts them.
 
 use std::process::Command;
 
 use crate::support::campaign_tally::CampaignTally;
 
-/// Seeds for tests in memory without threads; tests with threads get a quarter, those on a real
-/// file system an eighth.
+/// Seeds for tests in memory without threads; tests with threads get a quarter of these seeds,
+/// tests on a real file system an eighth.
 pub const SEEDS: u64 = 200;
 /// Operations with each seed.
 pub const OPERATIONS: u64 = 10_000;

@@ -1,4 +1,4 @@
-//! Campaigns against the server: concurrent clients, right and wrong calls.
+//! Campaigns against the server: concurrent clients, valid and invalid calls.
 
 pub mod calls;
 pub mod concurrent_clients;

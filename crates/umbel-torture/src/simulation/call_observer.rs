@@ -11,9 +11,9 @@ use umbel_env::{
 };
 use umbel_sim::Sim;
 
-/// Observer of calls. It may copy the machine in its current state.
+/// Observer of calls. The observer may copy the machine in its current state.
 pub trait Observer: Send + Sync + Debug {
-    /// Called before a call; `changes` if the call can change the disk.
+    /// Called before a call; `changes` says whether the call can change the disk.
     fn before(&self, sim: &Sim, changes: bool);
     /// Called after a call.
     fn after(&self, sim: &Sim, changes: bool);

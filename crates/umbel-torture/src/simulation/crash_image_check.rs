@@ -19,9 +19,9 @@ use crate::support::derived_seed::derive_seed;
 /// Use of an image after the first read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FollowUp {
-    /// None.
+    /// The image is not used further.
     Nothing,
-    /// The process dies right after the open; the next open shows the same.
+    /// The process dies right after the open; the next open must show the same content.
     Twice,
     /// Writes and flushes, closes the store and opens it again.
     GoOn,
@@ -42,7 +42,7 @@ pub struct ImageChecker {
     pub script: Arc<Script>,
     /// Creates the engine's environment of a machine.
     pub world: EnvMaker,
-    /// Whether, without pending writes, the disk equals the page cache: no sync failed.
+    /// Whether the disk equals the page cache once no writes are pending, because no sync failed.
     pub settled: bool,
     /// Counts the images of [`FollowUp::Deep`].
     pub deep_images: Arc<AtomicU64>,
@@ -58,7 +58,7 @@ thread_local! {
     static CATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Hides panics that [`no_panic`] catches: they are reported as violations.
+/// Hides the messages of panics that [`no_panic`] catches, which are reported as violations.
 pub fn quiet_panics() {
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -303,7 +303,7 @@ fn differences(want: &StoreContents, found: &StoreContents) -> String {
 struct RecoveryCrasher {
     examiner: ImageChecker,
     model: Oracle,
-    /// Without pending writes, recovery must reach the same state each time.
+    /// Content after recovery; without pending writes, each recovery must reach the same content.
     found: Option<StoreContents>,
     seed: u64,
     moments: AtomicU64,

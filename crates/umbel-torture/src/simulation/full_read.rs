@@ -1,4 +1,4 @@
-//! Opens a store and reads all of it, by every kind of read.
+//! Opens a store and reads its whole content, by every kind of read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,7 +59,7 @@ impl From<Error> for ReadError {
 }
 
 impl ReadError {
-    /// Returns it as a sentence.
+    /// Returns the error as a sentence.
     pub fn text(&self) -> String {
         match self {
             ReadError::Engine(error) => format!("reading failed: {error}"),
@@ -116,7 +116,7 @@ pub fn read_all(
     Ok(found)
 }
 
-/// Fails if `verify` finds damage or fails.
+/// Verifies the store; fails on damage or an error.
 pub fn verify(db: &Db) -> Result<(), String> {
     let report = db.verify().map_err(|error| format!("verify failed: {error}"))?;
     match report.damage.first() {

@@ -1,10 +1,10 @@
 //! Allowed states of a store: the effect of every prefix of the commits, as hashes, and the
 //! prefixes that a crash may leave.
 //!
-//! INVARIANT: commits to keyspaces with a log have one order. A crash leaves the effect of a prefix
-//! of them that has at least the commits acknowledged for that kind of crash. Each keyspace without
-//! a log is at one of its own earlier states, at the last acknowledged flush or later. Creations
-//! and drops of keyspaces are durable when their call returns.
+//! INVARIANT: commits to keyspaces with a WAL have one order. A crash leaves the effect of a prefix
+//! of these commits that has at least the commits acknowledged for that kind of crash. Each
+//! keyspace without a WAL is at one of its own states, at the last acknowledged flush or later.
+//! Creations and drops of keyspaces are durable when their call returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,20 +45,21 @@ struct KeyspaceLife {
     dropped: Option<EventStage>,
     map: KeyspaceMap,
     hash: u128,
-    /// With a log: the hash from each prefix on. Without: its states in order.
+    /// With a WAL: the keyspace's hash from each prefix of the commits on. Without a WAL: the
+    /// keyspace's states in order.
     history: Vec<(usize, u128)>,
     events: Vec<KeyspaceEvent>,
     event_floor: usize,
-    /// The map before the first kept commit, for messages.
+    /// Content before the first kept commit, for messages.
     base: KeyspaceMap,
 }
 
 /// Content of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceContents {
-    /// Its keys and values.
+    /// Keys and values of the keyspace.
     pub map: KeyspaceMap,
-    /// Its durable marker.
+    /// Durable marker of the keyspace.
     pub marker: Option<Vec<u8>>,
 }
 
@@ -69,7 +70,7 @@ pub type StoreContents = BTreeMap<String, KeyspaceContents>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateMatch {
     prefix: usize,
-    /// Life and event of each keyspace without a log.
+    /// Life and state of each keyspace without a WAL.
     events: Vec<(usize, usize)>,
     /// The existing lives.
     lives: Vec<usize>,
@@ -78,9 +79,9 @@ pub struct StateMatch {
 /// A copy of the store made by a checkpoint.
 #[derive(Debug, Clone)]
 pub struct CheckpointCopy {
-    /// Its folder.
+    /// Folder of the checkpoint.
     pub folder: &'static str,
-    /// Its content.
+    /// Content of the checkpoint.
     pub found: StoreContents,
 }
 
@@ -178,7 +179,7 @@ impl Oracle {
         self.lives.iter().filter(alive).map(|life| life.name).collect()
     }
 
-    /// Whether writes to a keyspace go to the log.
+    /// Whether a keyspace has a WAL.
     pub fn is_logged(&self, name: &str) -> bool {
         self.life(name).is_some_and(|at| self.lives[at].logged)
     }
@@ -194,7 +195,7 @@ impl Oracle {
         alive.map(|life| (life.name, life.map.clone())).collect()
     }
 
-    /// Notes that a keyspace is about to be created or to change its use of the log.
+    /// Records that a keyspace is about to be created, or to start or stop using the WAL.
     pub fn issue_keyspace(&mut self, name: &'static str, logged: bool) {
         let issued = self.issued;
         if let Some(at) = self.life(name) {
@@ -222,14 +223,14 @@ impl Oracle {
         });
     }
 
-    /// Notes that a keyspace is about to be dropped.
+    /// Records that a keyspace is about to be dropped.
     pub fn issue_drop(&mut self, name: &str) {
         if let Some(at) = self.life(name) {
             self.lives[at].dropped = Some(EventStage::Issued);
         }
     }
 
-    /// Notes that all creations and drops were acknowledged.
+    /// Records that all creations and drops were acknowledged.
     pub fn ack_keyspaces(&mut self) {
         for life in &mut self.lives {
             life.created = EventStage::Done;
@@ -239,7 +240,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that a batch is about to be committed.
+    /// Records that a batch is about to be committed.
     pub fn issue(&mut self, writes: &[Write], markers: &[(&'static str, Vec<u8>)]) {
         let mut touched = BTreeSet::new();
         let mut commit = Vec::new();
@@ -278,7 +279,8 @@ impl Oracle {
         }
     }
 
-    /// Notes that everything issued was acknowledged; `synced` if it is durable against power loss.
+    /// Records that everything issued was acknowledged; `synced` says whether it is durable against
+    /// power loss.
     pub fn ack(&mut self, synced: bool) {
         self.acked = self.issued;
         if synced {
@@ -286,7 +288,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that a flush of these keyspaces with one marker is about to begin.
+    /// Records that a flush of these keyspaces with one marker is about to begin.
     pub fn issue_flush_all(&mut self, names: &[&'static str], marker: &[u8]) {
         let mut together = Vec::new();
         for name in names {
@@ -297,7 +299,7 @@ impl Oracle {
         self.together.push(together);
     }
 
-    /// Notes that a flush of these keyspaces was acknowledged.
+    /// Records that a flush of these keyspaces was acknowledged.
     pub fn ack_flush(&mut self, names: &[&'static str]) {
         for name in names {
             let Some(at) = self.life(name) else { continue };
@@ -311,7 +313,7 @@ impl Oracle {
         }
     }
 
-    /// Notes that a clean close was acknowledged.
+    /// Records that a clean close was acknowledged.
     pub fn ack_close(&mut self) {
         self.ack(true);
         let names = self.names();
@@ -446,12 +448,12 @@ impl Oracle {
         map
     }
 
-    /// Notes a power failure: buffered writes may be lost.
+    /// Records a power failure: buffered writes may be lost.
     pub fn lose_power(&mut self) {
         self.acked = self.acked.min(self.durable);
     }
 
-    /// Drops all acknowledgements: any earlier state is allowed.
+    /// Drops all acknowledgements, so that any earlier state is allowed.
     pub fn forget_acknowledgements(&mut self) {
         (self.acked, self.durable) = (0, 0);
         for life in &mut self.lives {

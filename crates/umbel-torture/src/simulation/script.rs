@@ -7,7 +7,7 @@ use umbel::{Compression, CompressionPlan, Durability, ExistenceSize, HashKind};
 /// One write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
-    /// Gives a key of a keyspace a value.
+    /// Sets the value of a key of a keyspace.
     Put(&'static str, Vec<u8>, Vec<u8>),
     /// Deletes a key of a keyspace.
     Delete(&'static str, Vec<u8>),
@@ -16,7 +16,7 @@ pub enum Write {
 }
 
 impl Write {
-    /// Returns its keyspace.
+    /// Returns the keyspace of the write.
     pub fn keyspace(&self) -> &'static str {
         match self {
             Write::Put(name, ..) | Write::Delete(name, _) | Write::DeleteRange(name, ..) => name,
@@ -46,13 +46,13 @@ pub enum Op {
     Single(Write),
     /// A batch, perhaps with conditions and markers.
     Batch {
-        /// Its writes.
+        /// Writes of the batch.
         writes: Vec<Write>,
-        /// Its conditions.
+        /// Conditions of the batch.
         conditions: Vec<Condition>,
         /// Markers of keyspaces without a log.
         markers: Vec<(&'static str, Vec<u8>)>,
-        /// Its durability.
+        /// Durability of the batch.
         durability: Durability,
     },
     /// Makes all earlier writes durable.
@@ -87,11 +87,12 @@ pub enum Op {
     ReadOnly,
     /// The process dies and the store is opened again.
     Kill,
-    /// The process dies and the store is opened for reading only, then again.
+    /// The process dies; the store is opened for reading only, then for writing.
     KillReadOnly,
-    /// The power fails with the losses of this number, and the store is opened again.
+    /// The power fails with losses that this number decides, and the store is opened again.
     PowerCut(u64),
-    /// The process dies and leaves half a `CURRENT.new` and half a table; then as after `Kill`.
+    /// The process dies and leaves half a `CURRENT.new` and half a table; the store is then opened
+    /// again.
     Leftovers,
     /// Another process tries to open the store and must be refused.
     SecondOpen,
@@ -100,7 +101,7 @@ pub enum Op {
 /// A named sequence of operations.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// Its name.
+    /// Name of the script.
     pub name: String,
     /// The operations.
     pub ops: Vec<Op>,
@@ -110,9 +111,10 @@ pub struct Script {
     pub log_segment_bytes: u64,
     /// Bytes of all memtables together.
     pub write_buffer_bytes: u64,
-    /// The same for later opens, if it differs: recovery then writes tables of the excess.
+    /// Bytes of all memtables together in later opens, if different; if smaller, recovery writes
+    /// the excess to tables.
     pub write_buffer_bytes_later: Option<u64>,
-    /// Whether the store gets the least memory and number of open table files.
+    /// Whether the store gets the smallest allowed memory and number of open table files.
     pub uses_minimum_memory: bool,
     /// Longest value without a file of its own.
     pub inline_value_bytes_max: usize,
@@ -142,12 +144,12 @@ pub fn small() -> KeyspaceOptions {
     }
 }
 
-/// As [`small`], with a memtable that a script does not fill.
+/// Like [`small`], with a memtable that a script does not fill.
 pub fn roomy() -> KeyspaceOptions {
     KeyspaceOptions { memtable_bytes: 1 << 20, ..small() }
 }
 
-/// As [`roomy`], without a WAL.
+/// Like [`roomy`], without a WAL.
 pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..roomy() }
 }
@@ -157,7 +159,7 @@ pub fn with_existence_filter(options: KeyspaceOptions) -> KeyspaceOptions {
     KeyspaceOptions { existence_filter: ExistenceSize::Growing { first_keys: 10 }, ..options }
 }
 
-/// As [`small`], with another compression at each level.
+/// Like [`small`], with another compression at each level.
 pub fn compressed() -> KeyspaceOptions {
     let mut levels = [Compression::Zstd; umbel::limits::LEVELS];
     levels[0] = Compression::None;

@@ -43,7 +43,7 @@ impl From<ReadError> for StepError {
 }
 
 impl StepError {
-    /// Returns it as a sentence.
+    /// Returns the failure as a sentence.
     pub fn text(&self) -> String {
         match self {
             StepError::Engine(error) => format!("the engine failed: {error}"),
@@ -58,7 +58,7 @@ struct SnapshotState {
     snapshot: Snapshot,
     state: BTreeMap<&'static str, KeyspaceMap>,
     sequence_at: usize,
-    /// Keys written since, per keyspace.
+    /// Keys written since the snapshot was taken, per keyspace.
     written: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -318,7 +318,7 @@ impl ScriptRunner {
         Ok(())
     }
 
-    /// Reads everything and compares it with everything issued.
+    /// Reads everything and compares it with the effect of everything issued.
     pub fn read(&mut self) -> StepResult {
         let keys = self.model().keys.clone();
         let found = full_read::read_all(self.db()?, &keys)?;
@@ -482,7 +482,8 @@ impl ScriptRunner {
         self.check_recovered(if survival.is_none() { Loss::Kill } else { Loss::Power })
     }
 
-    /// Compares the recovered content with the allowed states, and continues from it.
+    /// Compares the recovered content with the allowed states, and continues the model from that
+    /// content.
     pub fn check_recovered(&mut self, loss: Loss) -> StepResult {
         let keys = self.model().keys.clone();
         let found = full_read::read_all(self.db()?, &keys)?;

@@ -3,7 +3,7 @@
 /// Whether the program is built with failpoints.
 pub const AVAILABLE: bool = cfg!(feature = "failpoints");
 
-/// A failpoint that is active in the whole process until this is dropped.
+/// A failpoint that is active in the whole process until this value is dropped.
 pub struct ActiveFailpoint {
     #[cfg(feature = "failpoints")]
     _guard: umbel_base::failpoints::FailGuard,

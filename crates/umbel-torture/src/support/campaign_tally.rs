@@ -1,4 +1,4 @@
-//! Results of a campaign: counts, violations with the command that replays each, and seconds.
+//! Results of a campaign: counts, violations with the commands that replay them, and duration.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock};
@@ -7,9 +7,9 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel::Env;
 
-/// Largest number of violations of one campaign whose text is kept; all are counted.
+/// Maximum number of violations of one campaign whose text is kept; all violations are counted.
 const VIOLATIONS_KEPT_MAX: usize = 40;
-/// Largest number of them that are shown at once, before the campaign ends.
+/// Maximum number of violations that are printed before the campaign ends.
 const VIOLATIONS_SHOWN_MAX: u64 = 5;
 /// Interval between two progress lines with counts.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
@@ -19,7 +19,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Violation {
     /// Description of the violation.
     pub what: String,
-    /// Argument of `--replay` that repeats it.
+    /// Argument of `--replay` that repeats the violation.
     pub replay: String,
 }
 
@@ -46,7 +46,7 @@ struct TallyState {
 /// Results of a finished campaign.
 #[derive(Debug, Clone)]
 pub struct CampaignResult {
-    /// The campaign.
+    /// Name of the campaign.
     pub name: String,
     /// Counts, by name.
     pub counts: BTreeMap<String, u64>,
@@ -62,7 +62,7 @@ pub struct CampaignResult {
     pub failed: u64,
     /// Skipped parts, with the reason.
     pub skipped: Vec<String>,
-    /// Duration.
+    /// Duration of the campaign in seconds.
     pub seconds: f64,
 }
 
@@ -120,7 +120,7 @@ impl CampaignTally {
         self.inner().counts.get(what).copied().unwrap_or(0)
     }
 
-    /// Keeps the largest value.
+    /// Raises a count to a value, if the value is larger.
     pub fn max(&self, what: &str, value: u64) {
         let mut inner = self.inner();
         let largest = inner.counts.entry(what.to_string()).or_insert(0);
@@ -160,7 +160,7 @@ impl CampaignTally {
         self.print_counts(&mut inner);
     }
 
-    /// Notes a skipped scenario.
+    /// Records a skipped scenario.
     pub fn skip(&self, why: String) {
         self.inner().skipped.push(why);
     }

@@ -1,4 +1,5 @@
-//! Seeds of parts of a campaign: every campaign is a function of its seed.
+//! Seeds of parts of a campaign: derived from the campaign's seed, so that the seed decides the
+//! whole campaign.
 
 use umbel_sim::scramble;
 

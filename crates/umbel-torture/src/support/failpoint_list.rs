@@ -1,8 +1,8 @@
-//! Failpoints of the product that the campaigns activate, one at a time. A campaign that does not
-//! detect each of its faults is worth nothing.
+//! Failpoints of the product that the campaigns activate, one at a time. A campaign can be trusted
+//! only if it detects each of its failpoints.
 //!
-//! Those of the existence filter are in the list of its own tests. `cargo xtask tidy` compares the
-//! lists with the product.
+//! Failpoints of the existence filter are in the list of that crate's tests. `cargo xtask tidy`
+//! compares the lists with the product.
 
 /// A failpoint and what goes wrong while it is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub const SUBSCRIPTIONS: [Failpoint; 12] = [
     REUSE_POSITIONS,
 ];
 
-/// Faults in the server that concurrent clients detect; two of them are in the event store.
+/// Faults in the server that concurrent clients detect; two of these faults are in the event store.
 pub const SERVER: [Failpoint; 8] = [
     failpoint(
         "append-acknowledge-early",

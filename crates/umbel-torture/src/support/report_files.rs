@@ -80,7 +80,8 @@ pub fn write(
     std::fs::write(path.with_extension("json"), strip_paths(&json, &paths)).map_err(describe)
 }
 
-/// Returns paths of this machine that error texts may contain, and their replacements.
+/// Returns paths of this machine that error texts may contain, and the text that replaces each of
+/// them.
 fn paths(place: &Path) -> Vec<(PathBuf, &'static str)> {
     let here = std::env::current_dir().unwrap_or_default();
     let program = std::env::current_exe().unwrap_or_default();

@@ -10,8 +10,8 @@ pub struct ScratchDirectory {
     path: PathBuf,
 }
 
-/// Returns the default parent of folders: beside the program, in the target folder of the build.
-/// The system's temporary folder is in memory on many machines.
+/// Returns the default parent of folders: beside the program, in the target folder of the build,
+/// since the system's temporary folder is in memory on many machines.
 pub fn default_parent() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().unwrap_or(Path::new(".")).join("torture-scratch")
@@ -80,8 +80,8 @@ pub fn disk_bytes(folder: &Path) -> u64 {
     entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|m| m.blocks() * 512).sum()
 }
 
-/// Returns the type of the file system of `place`, if the system reports it: that of the mount with
-/// the longest path above it.
+/// Returns the type of the file system of `place`, if the system reports it: the type of the mount
+/// with the longest path above `place`.
 pub fn file_system(place: &Path) -> Option<String> {
     let place = place.ancestors().find_map(|folder| folder.canonicalize().ok())?;
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;

@@ -1,4 +1,4 @@
-//! Campaigns with one script for each seed, and the faults that they must notice.
+//! Campaigns with one script for each seed, and the faults that each campaign must detect.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use crate::support::failpoint_list::Failpoint;
 pub const SEEDS: u64 = 1000;
 pub const SEEDS_SMALL: u64 = 30;
 /// Limit of seeds in the hunt for a planted fault. One fault, about the records after a gap that a
-/// power cut left in the log, shows in one of about 600 seeds.
+/// power cut left in the log, shows only in one of about 600 seeds.
 pub const SEEDS_PLANTED: u64 = 10_000;
-/// Number of further tries of a script.
+/// Number of further tries of a script in a replay.
 const REPLAY_TRIES: usize = 20;
-/// Time limit of a script, which takes a tenth of a second. A longer one has a thread that waits or
-/// retries for ever.
+/// Time limit of a script, which takes a tenth of a second. A longer script has a thread that waits
+/// or retries for ever.
 const SCRIPT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A campaign with one script for each seed.
 pub struct SeededCampaign {
-    /// Its name, for replays.
+    /// Name of the campaign, for replays.
     pub campaign: &'static str,
-    /// Its subject, in words.
+    /// Subject of the campaign, in words.
     pub subject: &'static str,
-    /// Script of a seed, without the calls whose site matches the pattern.
+    /// Runs the script of a seed, and omits the calls whose site matches the pattern.
     pub script: fn(u64, Option<&str>, &CampaignTally) -> Result<(), String>,
-    /// Calls that an implementation might forget; scripts must notice each omission.
+    /// Calls that an implementation might forget; scripts must detect each omission.
     pub omitted_calls: &'static [&'static str],
-    /// Faults inside; scripts must notice each.
+    /// Failpoints of the product; scripts must detect each of them.
     pub failpoints: &'static [Failpoint],
 }
 
@@ -78,8 +78,8 @@ impl SeededCampaign {
         held
     }
 
-    /// Replays one script. The order of threads varies, so it may take several tries to repeat a
-    /// violation.
+    /// Replays one script. The order of threads varies, so a violation may need several tries to
+    /// occur again.
     pub fn replay(&self, seed: u64) -> Result<(), String> {
         let tally = CampaignTally::new(self.campaign);
         (0..REPLAY_TRIES).try_for_each(|_| self.run_script(seed, None, &tally))

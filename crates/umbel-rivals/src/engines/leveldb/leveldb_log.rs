@@ -1,7 +1,7 @@
 //! Reads from LevelDB's info log which background work has run.
 
-/// Counts the finished flushes and compactions. The library keeps no count of them, but logs each
-/// in a file that it restarts when the store is opened.
+/// Counts the finished flushes and compactions. The library keeps no count of these jobs, but logs
+/// each job in a file that it restarts when the store is opened.
 pub fn finished_jobs(log: &str) -> u64 {
     let done = |line: &&str| {
         let (_, message) = line.split_once(' ').unwrap_or_default();
@@ -11,8 +11,8 @@ pub fn finished_jobs(log: &str) -> u64 {
     log.lines().filter(done).count() as u64
 }
 
-/// Whether a flush or a compaction has begun and not ended. Each logs a line when it begins, and
-/// another when it is done or has failed.
+/// Whether a flush or a compaction has begun and not ended. Each job logs a line when it begins,
+/// and another line when it is done or has failed.
 pub fn is_job_running(log: &str) -> bool {
     let (mut flushes, mut compactions) = (0i64, 0i64);
     for line in log.lines() {
@@ -51,8 +51,8 @@ mod tests {
         assert_eq!(finished_jobs(""), 0);
     }
 
-    /// Story: levels do not change during a long compaction. A store in the middle of one was taken
-    /// for settled after two seconds.
+    /// Story: levels do not change during a long compaction. A store in the middle of a compaction
+    /// was taken for settled after two seconds.
     #[test]
     fn job_is_running_between_begin_and_end() {
         let flush = "2026/11/22-17:00:00.000000 1 Level-0 table #9: started\n";

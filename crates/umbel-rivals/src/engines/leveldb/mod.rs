@@ -1,8 +1,8 @@
 //! LevelDB, through its C interface.
 //!
 //! INVARIANT: the pointers of a [`LevelDb`] come from the library, are not null and stay valid
-//! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
-//! that the library allocated and [`checked`] frees.
+//! until the [`LevelDb`] is closed. Readers and iterators borrow the [`LevelDb`], so none outlives
+//! it. The library returns errors as strings that it allocated and that [`checked`] frees.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ const BLOCK_BYTES: usize = 4096;
 const TABLE_BYTES: usize = 32 << 20;
 const OPEN_FILES: c_int = 5000;
 
-/// Describes in words what [`open`] sets unless the run sets something else.
+/// Describes in words the settings of [`open`] that the run does not set.
 fn in_words() -> String {
     let settings = EngineSettings::default();
     format!(
@@ -68,11 +68,11 @@ fn in_words() -> String {
     )
 }
 
-/// Time for which levels and files must not change, with no work running, before the store counts
+/// Time without running work and without changes of levels and files after which the store counts
 /// as settled.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Snapshot of the library, or null.
+/// Pointer to a snapshot of the library, or null.
 struct LevelDbSnapshot(*const Snapshot);
 
 // SAFETY: a snapshot is only handed back to the library, which any thread may do.

@@ -1,8 +1,9 @@
 //! Pebble, CockroachDB's engine written in Go, through a C interface of this crate.
 //!
-//! INVARIANT: the number of a [`Pebble`] is one that Go returned for an open store, and is valid
-//! until it is closed; readers and their iterators borrow it, so none outlives it. Go copies its
-//! results into memory that it borrows for one call. Errors come as strings that [`checked`] frees.
+//! INVARIANT: the number of a [`Pebble`] identifies a store that Go has opened, and is valid until
+//! the [`Pebble`] is closed. Readers and their iterators borrow the [`Pebble`], so none outlives
+//! it. Go copies its results into memory that it borrows for one call. Go returns errors as strings
+//! that [`checked`] frees.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -60,12 +61,12 @@ fn in_words() -> String {
     )
 }
 
-/// Time for which no work may run before the store counts as settled.
+/// Time without running work after which the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
-/// The same while obsolete tables wait for deletion. Deletion is paced, and the next flush deletes
-/// some of them.
+/// Time without running work after which a store counts as settled although obsolete tables wait
+/// for deletion. Pebble throttles deletions, and the next flush deletes some of these tables.
 const QUIET_DELETING: Duration = Duration::from_secs(2);
-/// Stands in place of a value's length for a deleted key.
+/// Value that replaces a value's length for a deleted key.
 const DELETED: u32 = u32::MAX;
 /// Initial bytes of a reader's buffer.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -106,8 +107,8 @@ fn text(made: *mut c_char) -> String {
     }
 }
 
-/// Returns the address of bytes that are passed to Go. Empty slices of Rust may have a dangling
-/// address, which Go takes for damage when it finds it on its stack.
+/// Returns the address of bytes that are passed to Go. Empty slices of Rust can have a dangling
+/// address, which Go reports as damage if it is on Go's stack.
 fn address(bytes: &[u8]) -> *const u8 {
     static SOMEWHERE: [u8; 1] = [0];
     if bytes.is_empty() { SOMEWHERE.as_ptr() } else { bytes.as_ptr() }
@@ -294,8 +295,8 @@ struct PebbleIterator<'a> {
 }
 
 impl PebbleIterator<'_> {
-    /// Copies up to this many entries, from `key` on or from the iterator's position, as many as
-    /// fit. Returns their number, and the bytes they take.
+    /// Copies entries from `key` or from the iterator's position on: up to this many, as many as
+    /// fit. Returns the number and the bytes of the copied entries.
     fn walk(
         &mut self,
         key: Option<&[u8]>,
@@ -371,14 +372,14 @@ fn count_entries(mut bytes: &[u8], tally: &mut ReadDigest) -> Result<()> {
 
 struct PebbleReader<'a> {
     store: &'a Pebble,
-    /// Iterator that looks up keys, in the read path that has one.
+    /// Iterator that looks up keys, in the read path that uses an iterator for lookups.
     finder: Option<PebbleIterator<'a>>,
     kept: Option<PebbleIterator<'a>>,
     buffer: Vec<u8>,
 }
 
 impl PebbleReader<'_> {
-    /// Looks a key up. Returns the length of its value, of which as much was copied as fits.
+    /// Looks a key up, and copies as much of its value as fits. Returns the length of the value.
     fn find(&mut self, key: &[u8]) -> Result<Option<usize>> {
         let (mut len, mut failure) = (0, null_mut());
         let (start, key_len) = (address(key), key.len());

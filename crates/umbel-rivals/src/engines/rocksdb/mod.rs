@@ -1,8 +1,8 @@
 //! RocksDB, through its C interface.
 //!
 //! INVARIANT: the pointers of a [`RocksDb`] come from the library, are not null and stay valid
-//! until it is closed; readers and iterators borrow it, so none outlives it. Errors come as strings
-//! that the library allocated and [`checked`] frees.
+//! until the [`RocksDb`] is closed. Readers and iterators borrow the [`RocksDb`], so none outlives
+//! it. The library returns errors as strings that it allocated and that [`checked`] frees.
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -49,12 +49,12 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Time for which no work may be pending before the store counts as settled.
+/// Time without pending work after which the store counts as settled.
 const QUIET: Duration = Duration::from_millis(500);
 /// Upper bound on the keys in one multi_get.
 const KEYS_MAX: usize = 32;
 
-/// Snapshot of the library, or null.
+/// Pointer to a snapshot of the library, or null.
 struct RocksDbSnapshot(*const Snapshot);
 
 // SAFETY: a snapshot is only handed back to the library, which any thread may do.
@@ -112,7 +112,7 @@ fn open(folder: &Path, settings: &EngineSettings) -> Result<Box<dyn Store>> {
     Ok(Box::new(store))
 }
 
-/// Reads the version, which is not in the C interface, from the file that holds the options.
+/// Reads RocksDB's version, which its C interface does not report, from the store's options file.
 fn version(folder: &Path) -> String {
     let unknown = || "unknown".to_string();
     let Ok(entries) = std::fs::read_dir(folder) else { return unknown() };

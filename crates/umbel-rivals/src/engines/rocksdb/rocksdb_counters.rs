@@ -1,4 +1,4 @@
-//! RocksDB's counters: properties of the store, and the perf context of a thread. Its full
+//! RocksDB's counters: properties of the store, and the perf context of a thread. RocksDB's full
 //! statistics are off by default and would slow it down.
 
 use std::ffi::CStr;
@@ -19,7 +19,8 @@ const LEVELS: [&CStr; 7] = [
 ];
 
 /// Returns the counters of an open store. Block and filter counts are those of the calling thread,
-/// over all stores that it has read. The difference of two calls is the work between them.
+/// over all stores that the thread has read. The difference of two calls is the work between the
+/// calls.
 ///
 /// # Safety
 /// The store is open, and stays open during the call.

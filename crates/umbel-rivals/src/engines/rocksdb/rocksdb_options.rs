@@ -6,7 +6,8 @@ use umbel_lab::engine::{EngineSettings, Result};
 
 use crate::engines::rocksdb::rocksdb_c::*;
 
-/// Upper bound on the bits per key of its Bloom filters: its policy cuts any higher setting.
+/// Upper bound on the bits per key of RocksDB's Bloom filters; RocksDB reduces any higher setting
+/// to it.
 pub const BLOOM_BITS_MAX: i32 = 100;
 const MEMTABLES_MAX: c_int = 4;
 const MEMTABLE_FILTER_SHARE: f64 = 0.1;
@@ -16,7 +17,7 @@ const FORMAT_VERSION: c_int = 5;
 const BACKGROUND_JOBS: c_int = 2;
 const BYTES_PER_SYNC: u64 = 1 << 20;
 
-/// Describes in words what [`options`] sets unless the run sets something else.
+/// Describes in words the settings of [`options`] that the run does not set.
 pub fn in_words() -> String {
     let settings = EngineSettings::default();
     format!(

@@ -79,7 +79,7 @@ fn microseconds(records: &[&PhaseRecord], of: fn(Latency) -> u64) -> String {
     cell(Spread::of(latencies.map(|latency| of(latency) as f64 / 1000.0)))
 }
 
-/// Effect of a writer on a reader next to it.
+/// Table of the effect of a concurrent writer on a reader.
 pub fn concurrent_reads(results: &KvResults) -> String {
     let heads = [
         "load",

@@ -10,7 +10,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes a table with these heads.
+    /// Makes a table with these column heads.
     pub fn new<'a>(first: &str, heads: impl IntoIterator<Item = &'a str>) -> Table {
         let mut row = vec![first.to_string()];
         row.extend(heads.into_iter().map(str::to_string));
@@ -48,7 +48,7 @@ impl Table {
 /// Cell without a measurement.
 pub const NO_VALUE: &str = "–";
 
-/// Formats the median, and the extremes where they differ.
+/// Formats the median, and the extremes if they differ from it.
 pub fn cell(spread: Option<Spread>) -> String {
     let Some(Spread { least, median, most }) = spread else { return NO_VALUE.to_string() };
     if least == most {

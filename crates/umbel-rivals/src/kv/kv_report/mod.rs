@@ -1,4 +1,4 @@
-//! Reports as Markdown, which a terminal also shows, and as JSON.
+//! Reports as Markdown, which is readable in a terminal, too, and as JSON.
 
 use std::fmt::Write as _;
 

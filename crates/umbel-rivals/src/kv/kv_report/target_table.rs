@@ -11,7 +11,7 @@ use crate::kv::kv_report::markdown_table::{Table, figure};
 use crate::kv::kv_results::{KvResults, OURS, Spread};
 use crate::kv::phase::Phase;
 
-/// Side of its bound that a figure should be on.
+/// Whether a figure should be below or above its bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bound {
     AtMost,
@@ -24,7 +24,7 @@ struct Target {
     bound: Bound,
     reach: f64,
     aim: Option<f64>,
-    /// Figure on one shape of keys, and the engine that it is compared with.
+    /// Computes the figure on one shape of keys, and the engine with which Umbel is compared.
     figure: fn(&KvResults) -> Option<(f64, String)>,
 }
 
@@ -104,7 +104,7 @@ fn rate(results: &KvResults, phase: Phase, other: &str) -> Option<(f64, String)>
 }
 
 /// Returns the other engine that Umbel compares worst with, and the time of Umbel as a fraction of
-/// its time.
+/// that engine's time.
 fn hardest_engine(results: &KvResults, phase: Phase, lsm_only: bool) -> Option<(f64, String)> {
     let others = engines::ALL
         .into_iter()
@@ -126,7 +126,7 @@ fn best_synced_eight(results: &KvResults) -> Option<(f64, String)> {
     Some((1.0 / ratio, format!("{name}, the best rival")))
 }
 
-/// Fraction of its rate alone that a reader reaches next to a writer, over the rounds.
+/// Rate of a reader beside a writer as a fraction of its rate alone, over the rounds.
 pub fn concurrent_share(results: &KvResults, engine: &str) -> Option<Spread> {
     let read_path = results.best_read_path(engine, Phase::ReadAlone);
     Spread::of(results.of(engine, read_path, Phase::ReadAlone).filter_map(|alone| {

@@ -1,4 +1,4 @@
-//! Clients that change users, metadata, and streams that are deleted.
+//! Clients that change users and metadata, and that delete streams.
 
 use tonic::Status;
 use umbel_proto::read_options::of_stream;
@@ -77,7 +77,7 @@ async fn described(connection: &Connection, login: &str) -> WorkResult<bool> {
     Ok(true)
 }
 
-/// Lists the users of this login; all users for an empty login.
+/// Lists the user with this login name; all users for an empty name.
 pub(super) async fn logins(connection: &Connection, login: &str) -> WorkResult<Vec<String>> {
     let request = LoginReq { options: Some(Login { login_name: login.to_string() }) };
     let request = futures_util::stream::iter([request]);
@@ -120,8 +120,8 @@ pub(super) async fn change_metadata(
     Ok(true)
 }
 
-/// Fills a stream and deletes it; every fifth gets a tombstone. Half of the others are created
-/// again.
+/// Fills a stream and deletes it; tombstones every fifth one instead. Half of the deleted streams
+/// are created again.
 pub(super) async fn delete_stream(
     context: &SoakContext,
     connection: &Connection,

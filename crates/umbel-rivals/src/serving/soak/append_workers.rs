@@ -14,7 +14,7 @@ use crate::serving::soak::soak_oracle::{stream_name, stream_of};
 use crate::serving::soak::soak_plan::BATCH_EVENTS;
 use umbel_testing::server_connection::Connection;
 
-/// Batches of one call, after which the next call begins.
+/// Number of batches in one call, after which the next call begins.
 const BATCHES_A_CALL: u64 = 500;
 
 /// Destination of events.
@@ -23,7 +23,7 @@ struct AppendTarget {
     /// Index among the growing streams; `None` for a new stream.
     stream: Option<usize>,
     expected: ExpectedRevision,
-    /// Revision of its last event before the append.
+    /// Revision of the stream's last event before the append.
     last: Option<u64>,
 }
 

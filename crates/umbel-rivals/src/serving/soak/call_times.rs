@@ -7,7 +7,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::serving::soak::soak_plan::SoakWork;
 
-/// Times of the calls of one kind in one part.
+/// Times of the calls of one kind in one part of the soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallWindow {
     /// Number of calls.
@@ -20,7 +20,7 @@ pub struct CallWindow {
     pub max_us: u32,
 }
 
-/// Times of the current part.
+/// Times of calls in the current part of the soak.
 #[derive(Debug, Default)]
 pub(super) struct CallTimes(Mutex<BTreeMap<SoakWork, Vec<u32>>>);
 

@@ -1,4 +1,4 @@
-//! Long-lived groups, whose consumers acknowledge, park and retry; and short-lived ones.
+//! Long-lived consumer groups, whose consumers acknowledge, park and retry; and short-lived groups.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,13 +16,13 @@ use crate::serving::soak::soak_oracle::{stream_name, stream_of};
 use crate::serving::soak::soak_plan::{APPENDERS, STREAMS, SoakWork};
 use umbel_testing::server_connection::Connection;
 
-/// Consumers of each long-lived group.
+/// Number of consumers of each long-lived group.
 const CONSUMERS: usize = 2;
-/// Time after which one of them leaves and joins again.
+/// Time after which a consumer of a long-lived group leaves and joins again.
 const STAYS: Duration = Duration::from_secs(20);
 /// Interval of the replays of parked events.
 const PARKED: Duration = Duration::from_secs(30);
-/// Of this many events one is parked, and one is retried.
+/// One of this many events is parked, and one is retried.
 const REFUSED: u64 = 100;
 /// Events that the consumer of a short-lived group receives.
 const TAKEN: u64 = 5;
@@ -31,9 +31,9 @@ const TAKEN: u64 = 5;
 #[derive(Debug)]
 struct LastingGroup {
     name: GroupName,
-    /// Streams whose events it sends.
+    /// Streams whose events the group sends.
     streams: Vec<usize>,
-    /// Writer and number of every event that it sent.
+    /// Writer and number of every event that the group sent.
     given: Mutex<HashSet<(usize, u64)>>,
     sent: AtomicU64,
     /// Whether consumers acknowledge every event from now on.
@@ -45,8 +45,8 @@ struct LastingGroup {
 pub(super) struct LastingGroups(Vec<Arc<LastingGroup>>);
 
 impl LastingGroups {
-    /// Creates them and starts their consumers: two groups of a stream each, and a group of all
-    /// events of one writer's streams.
+    /// Creates the groups and starts their consumers: two groups of one stream each, and a group of
+    /// all events of one writer's streams.
     pub(super) async fn begin(context: &Arc<SoakContext>) -> WorkResult<LastingGroups> {
         let of_stream = |stream: usize| (GroupSource::Stream(stream_name(stream)), vec![stream]);
         let writer = APPENDERS + 1;
@@ -79,12 +79,12 @@ impl LastingGroups {
         Ok(LastingGroups(groups))
     }
 
-    /// Returns their names.
+    /// Returns the names of the groups.
     pub(super) fn names(&self) -> Vec<String> {
         self.0.iter().map(|group| group.name.group.clone()).collect()
     }
 
-    /// Returns the number of events that were sent, and the number of distinct ones.
+    /// Returns the number of events that were sent, and the number of distinct events.
     pub(super) fn sent(&self) -> (u64, u64) {
         let sent = self.0.iter().map(|group| group.sent.load(Ordering::SeqCst)).sum();
         (sent, self.0.iter().map(|group| group.given()).sum())
@@ -143,7 +143,7 @@ async fn consume(context: Arc<SoakContext>, group: Arc<LastingGroup>, rejoins: b
     }
 }
 
-/// Joins, and leaves with the first event after the given time.
+/// Joins the group, and leaves with the first event after the given time.
 async fn join(context: &SoakContext, group: &LastingGroup, stays: Duration) -> WorkResult {
     let connection = context.connect().await?;
     let mut consumer = GroupConsumer::join(&connection, &group.name).await?;

@@ -218,8 +218,8 @@ impl GroupConsumer {
     }
 }
 
-/// Returns the id by which a consumer acknowledges an event: that of the link, if it came through
-/// one.
+/// Returns the id by which a consumer acknowledges an event: the id of the link, if the event came
+/// through one.
 fn id_of(event: &ReadRespEvent) -> WorkResult<Uuid> {
     let through = event.link.as_ref().or(event.event.as_ref());
     through.and_then(|event| event.id.clone()).ok_or_else(|| "an event without an id".to_string())

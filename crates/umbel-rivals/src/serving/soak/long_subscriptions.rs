@@ -16,15 +16,15 @@ use crate::serving::soak::writer_order_check::WriterOrder;
 
 /// Number of subscribers to all events.
 const OF_ALL: usize = 2;
-/// Of this many events, the position of one is kept.
+/// The position of one of this many events is kept.
 const REMEMBERED: u64 = 512;
 
 /// Progress of a subscriber.
 #[derive(Debug)]
 enum SubscriberProgress {
-    /// Subscriber to all: number of events of each writer.
+    /// Progress of a subscriber to all: number of events of each writer.
     Writers(Vec<AtomicU64>),
-    /// Subscriber to a stream: number of events.
+    /// Progress of a subscriber to a stream: number of events.
     Stream(usize, AtomicU64),
 }
 
@@ -63,7 +63,7 @@ impl LongSubscriptions {
         Ok(LongSubscriptions(all))
     }
 
-    /// Waits until every subscriber has every event that is acknowledged by now.
+    /// Waits until every subscriber has every event that was acknowledged before the call.
     pub(super) async fn catch_up(&self, context: &SoakContext, timeout: Duration) -> WorkResult {
         let acknowledged: Vec<u64> =
             (0..WRITERS).map(|writer| context.oracle.of(writer).0).collect();

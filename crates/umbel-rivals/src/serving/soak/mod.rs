@@ -1,5 +1,5 @@
 //! Soaks the server: every kind of client call, at a rate that a small disk holds, for minutes or
-//! hours. Meanwhile the server's memory, descriptors and answers are checked.
+//! hours. During the soak, the server's memory, descriptors and answers are checked.
 
 mod admin_workers;
 mod append_workers;
@@ -40,7 +40,7 @@ use crate::serving::soak::soak_plan::{SoakWork, estimate};
 use umbel_testing::server_connection::Connection;
 
 /// Memory budget of the server: small, so that the index has filled it before the second sixth.
-/// With 256 MiB its cache was still filling at the end of an hour.
+/// With 256 MiB, the index's cache was still filling at the end of an hour.
 const MEMORY_BUDGET: &str = "64MiB";
 /// Interval between two samples of the server.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ pub struct SoakOutcome {
     pub acknowledged: u64,
     /// Events that the server has after the restart.
     pub found: RestartResult,
-    /// Number of events that groups sent, and number of distinct ones.
+    /// Number of events that groups sent, and number of distinct events.
     pub groups_sent: (u64, u64),
     /// Seconds that the server took to stop.
     pub stopped_in: f64,
@@ -78,9 +78,9 @@ pub struct SoakOutcome {
     pub ended_with: String,
     /// Seconds until the restarted server listened.
     pub started_in: f64,
-    /// Numbers of errors and warnings in its log.
+    /// Numbers of errors and warnings in the server's log.
     pub log: (u64, u64),
-    /// Number of errors, and the first of them.
+    /// Number of errors that the soak found, and the first of these errors.
     pub wrong: (u64, Vec<String>),
 }
 

@@ -25,7 +25,7 @@ pub struct ProcessStats {
 }
 
 impl ProcessStats {
-    /// Reads those of the process with this id; `None` if the system does not report them.
+    /// Reads the resources of the process with this id; `None` if the system does not report them.
     pub fn of(process: u32) -> Option<ProcessStats> {
         let folder = format!("/proc/{process}");
         let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
@@ -61,8 +61,8 @@ impl ProcessStats {
 /// Timeout of the request for the server's statistics.
 const STATS_TIME: Duration = Duration::from_secs(5);
 
-/// Requests the bytes that the server's index holds, which are within its budget; `None` if the
-/// server does not report them.
+/// Requests the bytes that the server's index holds, which must be within the memory budget; `None`
+/// if the server does not report them.
 pub fn index_bytes(server: SocketAddr) -> Option<u64> {
     let mut stream = TcpStream::connect_timeout(&server, STATS_TIME).ok()?;
     stream.set_read_timeout(Some(STATS_TIME)).ok()?;

@@ -22,7 +22,7 @@ const FOLLOWED_OF_ALL: u64 = 200;
 /// Events that a subscriber to a stream receives.
 const FOLLOWED_OF_STREAM: u64 = 50;
 
-/// Makes one call of this kind. Returns false if there was nothing to read yet.
+/// Makes one call of this kind. Returns `false` if no events could be read yet.
 pub(super) async fn read_one(
     context: &SoakContext,
     connection: &Connection,

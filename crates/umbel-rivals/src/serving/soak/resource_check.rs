@@ -5,22 +5,22 @@
 
 use crate::serving::soak::process_stats::ProcessStats;
 
-/// Number of parts that the samples are divided into.
+/// Number of parts into which the samples are divided.
 pub const PARTS: usize = 6;
-/// Part that the last one is compared with.
+/// Index of the part with which the last part is compared.
 const SETTLED: usize = 1;
-/// Upper bound on the last part, as a factor of the settled one.
+/// Upper bound on the last part, as a factor of the settled part.
 const FACTOR: f64 = 1.1;
-/// Bytes of memory that the last part may add to that.
+/// Bytes of memory by which the last part may exceed that upper bound.
 const MEMORY_MORE: f64 = (32 << 20) as f64;
 const DESCRIPTORS_MORE: f64 = 16.0;
-/// Open files that it may add: the event log keeps the files of this many chunks open, which takes
-/// hours.
+/// Number of open files by which the last part may exceed that bound. The event log keeps the files
+/// of up to this many chunks open, a number that it reaches only after hours.
 const FILES_MORE: f64 = 128.0;
 const THREADS_MORE: f64 = 4.0;
-/// Number of threads that is always within the limit. Threads that read the stores are started
-/// while others are busy, up to 32, and stay while there is work. On a machine with other load it
-/// may take half an hour until there are 32.
+/// Number of threads that is always within the limit. The server starts up to 32 threads that read
+/// the stores while other threads are busy, and keeps them while it has work. On a machine with
+/// other load, half an hour can pass until all 32 have started.
 const THREADS_BOUND: f64 = 44.0;
 
 /// Resources of the server at one moment.
@@ -28,7 +28,7 @@ const THREADS_BOUND: f64 = 44.0;
 pub struct ProcessSample {
     /// Seconds since the soak began.
     pub seconds: f64,
-    /// Number of events that were acknowledged until then.
+    /// Number of events that were acknowledged until that moment.
     pub events: u64,
     /// Bytes of the server's folder.
     pub disk: u64,
@@ -56,8 +56,8 @@ pub struct ResourceCheck {
 /// Selects the figure of a sample that is checked.
 type SampleFigure = fn(&ProcessStats) -> u64;
 
-/// Returns the checks, in the order of the report. None holds with fewer samples than parts, which
-/// prove nothing.
+/// Returns the checks, in the order of the report. All checks fail with fewer samples than parts,
+/// which prove nothing.
 pub fn check_resources(samples: &[ProcessSample]) -> Vec<ResourceCheck> {
     let checks: [(&'static str, SampleFigure, f64, f64, f64); 5] = [
         ("anonymous memory, bytes", |stats| stats.anonymous, FACTOR, MEMORY_MORE, 0.0),

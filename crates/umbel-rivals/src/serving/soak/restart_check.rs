@@ -23,7 +23,7 @@ pub struct RestartResult {
 }
 
 /// Reads everything and compares it with what the soak recorded in `context`; errors are recorded
-/// there. `stays` names the groups that must exist, and no others.
+/// in `context`, too. `stays` names the groups that must exist; no others may.
 pub(super) async fn verify(
     context: &SoakContext,
     connection: &Connection,

@@ -19,7 +19,7 @@ use umbel_testing::server_connection::Connection;
 /// Result of one call of a worker; the error is a sentence.
 pub(super) type WorkResult<T = ()> = Result<T, String>;
 
-/// Timeout of a call: a call that takes longer hangs.
+/// Timeout of a call; a call that takes longer counts as hanging.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of errors that ends the soak early.
 const WRONG_MAX: u64 = 50;
@@ -32,7 +32,7 @@ pub(super) enum SoakPhase {
     Working,
     /// Only single appends to new streams continue, so that the server stops under load.
     Stopping,
-    /// The server stops: errors are expected.
+    /// The server is stopping, so that errors are expected.
     Ended,
     /// The server has stopped.
     Stopped,
@@ -47,7 +47,7 @@ pub(super) struct SoakContext {
     pub(super) rate: u64,
     /// Acknowledged events and errors.
     pub(super) oracle: SoakOracle,
-    /// Time that calls took.
+    /// Times of calls.
     pub(super) times: CallTimes,
     phase: AtomicU8,
 }
@@ -119,7 +119,7 @@ impl SoakContext {
     }
 }
 
-/// Makes a function that adds `what` failed to an error.
+/// Makes a function that prepends "`what` failed" to an error.
 pub(super) fn failed<E: Display>(what: &str) -> impl Fn(E) -> String {
     move |error| format!("{what}: {error}")
 }
@@ -167,7 +167,7 @@ impl AnswerStream {
         }
     }
 
-    /// Receives the confirmation of the subscription, which comes first.
+    /// Receives the confirmation of the subscription, which is the first answer.
     pub(super) async fn confirmed(&mut self) -> WorkResult {
         match self.next().await? {
             Some(Content::Confirmation(_)) => Ok(()),

@@ -10,7 +10,7 @@ use crate::serving::soak::soak_plan::{APPENDERS, STREAMS, SoakWork, WRITERS, fir
 
 /// Number of error sentences that are kept.
 const WRONG_KEPT: usize = 20;
-/// Number of event positions that are kept, from which reads begin.
+/// Number of kept event positions, at which reads begin.
 const POSITIONS_KEPT: usize = 1 << 10;
 /// Number of deleted streams that are kept for the check after the end.
 const DELETED: usize = 200;
@@ -22,7 +22,7 @@ pub(super) enum DeletedStreamState {
     Nothing,
     /// The stream has a tombstone.
     Tombstone,
-    /// The stream exists again with one event, of this revision.
+    /// The stream exists again, with one event that has this revision.
     Back(u64),
 }
 
@@ -70,7 +70,7 @@ impl SoakOracle {
         self.done[writer].store(begun, Ordering::SeqCst);
     }
 
-    /// Returns the number of a writer's acknowledged events, and that of those begun.
+    /// Returns the number of a writer's acknowledged events, and the number of its events begun.
     pub(super) fn of(&self, writer: usize) -> (u64, u64) {
         let done = self.done[writer].load(Ordering::SeqCst);
         (done, self.begun[writer].load(Ordering::SeqCst))
@@ -154,7 +154,7 @@ impl SoakOracle {
         }
     }
 
-    /// Returns the number of errors, and the first of them.
+    /// Returns the number of errors, and the first errors.
     pub(super) fn all_wrong(&self) -> (u64, Vec<String>) {
         (self.wrong_count.load(Ordering::SeqCst), self.wrong.lock().ignore_poison().clone())
     }
@@ -165,7 +165,7 @@ pub(super) fn stream_name(stream: usize) -> String {
     format!("soak-old-{:02}-{:02}", stream / STREAMS, stream % STREAMS)
 }
 
-/// Returns the growing stream of a writer with number `choice`.
+/// Returns the growing stream of a writer that the number `choice` selects.
 pub(super) fn stream_of(writer: usize, choice: u64) -> usize {
     let first = first_writer(SoakWork::AppendOld).unwrap_or_default();
     (writer - first) * STREAMS + (choice % STREAMS as u64) as usize

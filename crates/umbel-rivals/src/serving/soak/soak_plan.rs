@@ -1,6 +1,6 @@
 //! Plan of the soak: kinds of work, and their rates.
 
-/// Kind of work. Each has workers of its own, which make calls at a rate.
+/// Kind of work. Each kind has its own workers, which make calls at a fixed rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SoakWork {
     /// `Append` of one event to a new stream.
@@ -11,7 +11,7 @@ pub enum SoakWork {
     Batch,
     /// `Read` of a hundred events of a stream, from its end or from any revision.
     ReadStream,
-    /// `Read` of a thousand of all events, from any position.
+    /// `Read` of a thousand events of the whole store, from any position.
     ReadAll,
     /// `Read` of a stream that does not exist.
     ReadMissing,
@@ -19,22 +19,26 @@ pub enum SoakWork {
     FollowAll,
     /// Subscription to a stream that is dropped after 50 events.
     FollowStream,
-    /// Group that is created, joined, acknowledged to, described and deleted.
+    /// Consumer group that is created, joined, described and deleted; the consumer acknowledges its
+    /// events.
     Group,
     /// Connection that is opened and closed, with a read or without.
     Connection,
-    /// One call of: create a user, set its password, disable, enable, describe, delete it.
+    /// One of these calls: create, disable, enable, describe or delete a user, or set its password.
     User,
     /// Metadata of a stream, an append to it and a read that shows no more than the metadata
     /// allows.
     Metadata,
     /// Stream that is filled, deleted or tombstoned, read, and sometimes created again.
     Delete,
-    /// No call: time from the making of an event to a long subscription to all.
+    /// No call, but the time from the creation of an event to its delivery to a long subscription
+    /// to all events.
     DeliveryAll,
-    /// No call: time from the making of an event to a long subscription to a stream.
+    /// No call, but the time from the creation of an event to its delivery to a long subscription
+    /// to a stream.
     DeliveryStream,
-    /// No call: time from the making of an event to its first delivery to a consumer of a group.
+    /// No call, but the time from the creation of an event to its first delivery to a consumer of a
+    /// group.
     DeliveryGroup,
 }
 
@@ -67,10 +71,10 @@ const APPENDS: f64 = 200.0;
 /// Growing streams of each worker of `AppendOld` and `Batch`.
 pub const STREAMS: usize = 16;
 /// Estimate of an event's bytes on disk: its 100 bytes of data, names, identifiers, its share of
-/// the index, and what compaction holds twice for a while.
+/// the index, and space that compaction needs temporarily.
 const DISK_BYTES: u64 = 350;
 
-/// Returns the number of the first writer of this kind; the numbers of the others follow.
+/// Returns the number of the first writer of this kind; the numbers of the other writers follow.
 pub fn first_writer(kind: SoakWork) -> Option<usize> {
     match kind {
         SoakWork::AppendNew => Some(0),
@@ -117,8 +121,8 @@ impl SoakWork {
         }
     }
 
-    /// Returns the calls a second of all its workers together, given the number of events a second
-    /// of the whole soak.
+    /// Returns the calls a second of all workers of this kind together, given the number of events
+    /// a second of the whole soak.
     pub fn per_second(self, rate: u64) -> f64 {
         match self {
             SoakWork::AppendNew | SoakWork::AppendOld => APPENDS,

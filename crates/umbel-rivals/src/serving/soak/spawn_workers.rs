@@ -13,7 +13,7 @@ use crate::serving::soak::soak_context::{SoakContext, SoakPhase, WorkResult};
 use crate::serving::soak::soak_plan::{ALL, SoakWork, first_writer};
 use umbel_testing::server_connection::Connection;
 
-/// Starts all workers, each with a connection of its own.
+/// Starts all workers, each with its own connection.
 pub(super) async fn begin(context: &Arc<SoakContext>) -> WorkResult<JoinSet<()>> {
     let mut workers = JoinSet::new();
     for kind in ALL {

@@ -15,17 +15,18 @@ pub(super) struct WriterOrder {
 }
 
 impl WriterOrder {
-    /// Begins with the first event.
+    /// Creates a check of a read that begins with the first event.
     pub(super) fn from_start() -> WriterOrder {
         WriterOrder { next: vec![Some(0); WRITERS], last: None }
     }
 
-    /// Begins at any position.
+    /// Creates a check of a read that begins at any position.
     pub(super) fn from_somewhere() -> WriterOrder {
         WriterOrder { next: vec![None; WRITERS], last: None }
     }
 
-    /// Returns the number of events of this writer that were read, from the start.
+    /// Returns the number of events of this writer that were read, if the read began with the first
+    /// event.
     pub(super) fn count(&self, writer: usize) -> u64 {
         self.next.get(writer).copied().flatten().unwrap_or_default()
     }

@@ -23,7 +23,7 @@ use crate::support::derived_seed::derive_seed;
 /// Result of a step; an error is a violation.
 type ScriptResult = Result<(), String>;
 
-/// Runs one script of a seed, without one of the measures that bind a store to its directory.
+/// Runs the script of a seed, with one measure omitted that binds a store to its directory.
 pub fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     no_panic(|| {
         let mut life = DirectoryRun::new(seed, OmittedStep::from_name(left_out))?;
@@ -119,7 +119,7 @@ impl DirectoryRun {
         self.sim.schedule_before_call(call, move |sim| make_move(&world, sim, seed, true));
     }
 
-    /// Whether enough calls followed a failed one.
+    /// Whether enough calls followed a failed call.
     fn is_over(&mut self) -> bool {
         self.has_failed && self.random.once_in(3)
     }
@@ -131,7 +131,7 @@ impl DirectoryRun {
         CallStart { condition: world.condition(), moves: world.moves.len() }
     }
 
-    /// Checks the result of a call. `noticed` lists the conditions under which it must fail.
+    /// Checks the result of a call. `noticed` lists the conditions under which the call must fail.
     fn check_result<T>(
         &mut self,
         before: &CallStart,
@@ -317,7 +317,7 @@ impl DirectoryRun {
         }
     }
 
-    /// Checks the images of a kill and of a power loss now.
+    /// Checks the images that a kill and a power loss at this moment would leave.
     fn check_images(&mut self) -> ScriptResult {
         let seed = self.random.next();
         self.world().check_images(&self.sim, seed)

@@ -175,7 +175,7 @@ impl DirectoryRun {
         self.open()
     }
 
-    /// Checks that the directory is locked, after any move and any change of its lock file.
+    /// Checks that the directory stays locked, after any move and any change of its lock file.
     pub(super) fn second_open(&mut self) -> ScriptResult {
         self.begin("second open");
         let world = self.world();

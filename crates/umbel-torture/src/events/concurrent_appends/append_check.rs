@@ -17,8 +17,8 @@ struct EventContents {
     place: HashMap<EventId, (String, u64, u64)>,
 }
 
-/// Opens the store and compares. `keeps_all`: whether every acknowledged or seen event must exist.
-/// Lost events are removed from the oracle.
+/// Opens the store and compares its content with the oracle. `keeps_all` says whether every
+/// acknowledged or seen event must exist. Lost events are removed from the oracle.
 pub fn check(
     options: StoreOptions,
     keeps_all: bool,
@@ -73,7 +73,7 @@ fn read_contents(store: &Store) -> Result<EventContents, String> {
     Ok(found)
 }
 
-/// Checks that single streams equal their part of all events.
+/// Checks that each stream, read alone, equals its part of all events.
 fn compare_streams(store: &Store, found: &EventContents) -> Result<(), String> {
     for (stream, ids) in &found.streams {
         let read: Result<Vec<_>, Error> =
@@ -150,7 +150,8 @@ fn compare(
     }
 }
 
-/// Removes lost events from the oracle, and retries unacknowledged appends: then each exists once.
+/// Removes lost events from the oracle, retries unacknowledged appends, and checks that each append
+/// then exists once.
 fn retry_unanswered(
     store: &Store,
     known: &mut AppendOracle,

@@ -24,7 +24,7 @@ const APPENDS_PER_APPENDER: u64 = 60;
 /// Number of streams that all writers append to.
 const SHARED_STREAMS: u64 = 3;
 
-/// State that the threads of a life share.
+/// State that the threads of a crash cycle share.
 struct AppendLife {
     store: Store,
     next_id: AtomicU64,
@@ -40,7 +40,7 @@ impl AppendLife {
     }
 }
 
-/// Runs threads until all are done or the world has ended. An error is a violation.
+/// Runs threads until all are done or the crash has happened. A returned error is a violation.
 pub fn live(
     sim: &Sim,
     seed: u64,
@@ -84,7 +84,7 @@ pub fn live(
     }
 }
 
-/// Waits for all threads. `false` if one panicked.
+/// Waits for all threads. Returns `false` if a thread panicked.
 fn join_all(threads: Vec<Box<dyn JoinHandle>>) -> bool {
     let mut ended = true;
     for thread in threads {

@@ -1,7 +1,7 @@
-//! Eight threads append to an event store with expected revisions and retries, and four read. Then
-//! the process is killed or the power fails; this repeats on the same store. Each stream must be in
-//! order and without gaps. No append may exist twice or in part. Acknowledged or seen events must
-//! be at their places.
+//! Eight threads append to an event store with expected revisions and retries, and four read. At
+//! some moment the process is killed or the power fails; the same store then gets the next crash
+//! cycle. Each stream must be in order and without gaps. No append may exist twice or in part.
+//! Acknowledged or seen events must be at their places.
 
 mod append_check;
 mod append_crash_cycle;
@@ -26,22 +26,23 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     failpoints: &failpoint_list::EVENT_STORE,
 };
 
-/// Number of lives of one store.
+/// Number of crash cycles of one store.
 const LIVES: u64 = 3;
 const FOLDER: &str = "/events";
 
 /// Outcome of an append, as its writer knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AttemptFate {
-    /// It was acknowledged: first revision, and position of the last event.
+    /// The append was acknowledged; the values are its first revision and the position of its last
+    /// event.
     Acknowledged(u64, u64),
-    /// It was refused.
+    /// The append was refused.
     Refused,
-    /// It was not acknowledged.
+    /// The append was neither acknowledged nor refused.
     Unknown,
 }
 
-/// An append.
+/// An append that a writer attempted.
 #[derive(Debug, Clone)]
 struct AppendAttempt {
     stream: String,
@@ -77,7 +78,7 @@ fn options(sim: &Sim, durability: Durability, threads: usize) -> StoreOptions {
     }
 }
 
-/// Runs one script without the calls whose site matches `left_out`.
+/// Runs one script, and omits the calls whose site matches `left_out`.
 fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };

@@ -11,27 +11,27 @@ use umbel_sim::Sim;
 use super::event_id;
 use crate::events::subscriptions::event_oracle::EventOracle;
 
-/// Progress of a life.
+/// Progress of a crash cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CyclePhase {
     /// All threads work.
     Living,
-    /// Writers have ended; only the last append comes after this position.
+    /// Writers have ended; after this position only the last append follows.
     Parting(u64),
     /// The last append was made at this moment.
     Parted(u64, Duration),
-    /// No further event comes.
+    /// No further event will be appended.
     Ended,
 }
 
-/// State that the threads of a life share.
+/// State that the threads of a crash cycle share.
 #[derive(Debug)]
 pub struct SubscriptionCycle {
     /// The simulated machine.
     pub sim: Sim,
     /// The store.
     pub store: Store,
-    /// Knowledge about its events.
+    /// Everything known about the store's events.
     oracle: Mutex<EventOracle>,
     phase: Mutex<CyclePhase>,
     wrong: Mutex<Option<String>>,
@@ -42,7 +42,7 @@ pub struct SubscriptionCycle {
 }
 
 impl SubscriptionCycle {
-    /// Creates the state at the beginning of a life.
+    /// Creates the state at the beginning of a crash cycle.
     pub fn new(sim: &Sim, store: Store, oracle: EventOracle) -> SubscriptionCycle {
         SubscriptionCycle {
             sim: sim.clone(),
@@ -60,12 +60,12 @@ impl SubscriptionCycle {
         self.oracle.lock().ignore_poison()
     }
 
-    /// Notes a violation.
+    /// Records a violation.
     pub fn wrong(&self, text: String) {
         self.wrong.lock().ignore_poison().get_or_insert(text);
     }
 
-    /// Notes an error of the store, which is a violation unless the world has ended.
+    /// Records an error of the store, which is a violation unless the crash has happened.
     pub fn failed(&self, what: &str, error: &Error) {
         if !self.sim.is_dead() {
             self.wrong(format!("{what}: {error}"));
@@ -77,12 +77,12 @@ impl SubscriptionCycle {
         self.wrong.lock().ignore_poison().take()
     }
 
-    /// Returns the phase.
+    /// Returns the phase of the crash cycle.
     pub fn phase(&self) -> CyclePhase {
         *self.phase.lock().ignore_poison()
     }
 
-    /// Changes the phase.
+    /// Changes the phase of the crash cycle.
     pub fn set_phase(&self, phase: CyclePhase) {
         *self.phase.lock().ignore_poison() = phase;
     }

@@ -1,4 +1,4 @@
-//! [`EventOracle`]: every known event of a store, and which of them may be hidden.
+//! [`EventOracle`]: every known event of a store, and which events may be hidden.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,31 @@ const UNKNOWN_EVENTS_MAX: u64 = 16;
 /// A known event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AppendedEvent {
-    /// Its id.
+    /// Id of the event.
     pub id: EventId,
-    /// Its stream.
+    /// Stream of the event.
     pub stream: String,
-    /// Its revision.
+    /// Revision of the event.
     pub revision: u64,
-    /// Its type.
+    /// Type of the event.
     pub kind: String,
-    /// Whether the log had it at the last read.
+    /// Whether the log had the event at the last read.
     pub is_there: bool,
 }
 
 /// Every known event of a store.
 ///
 /// Each open reads the log. In streams with hidden events, which may be scavenged before that read,
-/// every acknowledged append is noted.
+/// the oracle also records every acknowledged append.
 #[derive(Debug, Default)]
 pub struct EventOracle {
     /// Known events by their positions.
     pub events: BTreeMap<u64, AppendedEvent>,
-    /// Events that power cuts took.
+    /// Events that power cuts removed.
     lost: BTreeMap<u64, EventId>,
-    /// New events have higher positions.
+    /// New events must have higher positions than this.
     position_min: u64,
-    /// No power cut can take an event up to this position.
+    /// No power cut can remove an event up to this position.
     durable: u64,
     /// First revision of each stream that was never hidden.
     hidden_below: BTreeMap<String, u64>,
@@ -47,7 +47,7 @@ pub struct EventOracle {
 }
 
 impl EventOracle {
-    /// Notes an acknowledged event.
+    /// Records an acknowledged event.
     pub fn acknowledged(&mut self, position: u64, known: AppendedEvent) -> Result<(), String> {
         self.raise(&known);
         let before = self.events.insert(position, known.clone());
@@ -70,7 +70,7 @@ impl EventOracle {
         }
     }
 
-    /// Notes that a thread is about to hide events of a stream: those with lower revisions, and
+    /// Records that a thread is about to hide events of a stream: those below a revision, and
     /// perhaps all but the newest `count`.
     pub fn hides(&mut self, stream: &str, below: u64, count: Option<u64>) {
         let hidden = self.hidden_below.entry(stream.to_string()).or_default();
@@ -81,7 +81,7 @@ impl EventOracle {
         }
     }
 
-    /// Whether an event may ever have been hidden.
+    /// Whether an event may have been hidden at any time.
     pub fn may_be_hidden(&self, stream: &str, revision: u64) -> bool {
         // Readers see only the last metadata event.
         let is_metadata = stream.starts_with("$$");
@@ -93,20 +93,20 @@ impl EventOracle {
         is_metadata || is_below || is_old() == Some(true)
     }
 
-    /// Notes that everything up to this position is durable.
+    /// Records that everything up to this position is durable.
     pub fn made_durable(&mut self, position: u64) {
         self.durable = self.durable.max(position);
     }
 
-    /// Notes that a power cut took an event: no new event may be at its position or before.
-    /// REQUIRES: the rest of the log was compared.
+    /// Records that a power cut removed an event: no new event may be at or before its position.
+    /// REQUIRES: the remaining log was compared.
     pub fn lost(&mut self, position: u64, id: EventId) {
         self.lost.insert(position, id);
         self.position_min = self.position_min.max(position);
     }
 
-    /// Compares with the whole log, whose last event is at `visible`, and stores it. `keeps_all`:
-    /// whether every known event must exist.
+    /// Compares the oracle with the whole log, whose last event is at `visible`, and adds new
+    /// events. `keeps_all` says whether every known event must exist.
     pub fn compare(
         &mut self,
         log: &[RecordedEvent],

@@ -1,7 +1,8 @@
 //! Sixteen subscribers, four of each kind (stream, all, filtered, view), follow an event store.
 //! Other threads append to it, truncate, delete and scavenge, until the process is killed or the
-//! power fails. This repeats on the same store, from the subscribers' checkpoints. Each subscriber
-//! must receive every event of its kind once and in order, and resume from any checkpoint.
+//! power fails. The next crash cycle uses the same store, and the subscribers resume from their
+//! checkpoints. Each subscriber must receive every event of its subscription once and in order, and
+//! be able to resume from any checkpoint.
 
 mod crash_cycle_state;
 mod event_oracle;
@@ -31,14 +32,14 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     failpoints: &failpoint_list::SUBSCRIPTIONS,
 };
 
-/// Number of lives of one store.
+/// Number of crash cycles of one store.
 const LIVES: u64 = 3;
 const FOLDER: &str = "/events";
 
 /// Streams whose events are never hidden.
 const RETAINED_STREAMS: [&str; 5] = ["cart-0", "cart-2", "order-0", "plain", "$own"];
-/// Streams that are truncated and deleted. Each append to one has one event, so that the
-/// acknowledgement reports every event, also of those that are scavenged soon.
+/// Streams that are truncated and deleted. Each append to such a stream has one event, so that
+/// acknowledgements report every event, even one that is scavenged soon.
 const TRUNCATED_STREAMS: [&str; 2] = ["cart-1", "order-1"];
 
 /// Returns the id of an event by its number.
@@ -59,7 +60,7 @@ fn options(sim: &Sim, durability: Durability, threads: usize) -> StoreOptions {
     }
 }
 
-/// Runs one script without the calls whose site matches `left_out`.
+/// Runs one script, and omits the calls whose site matches `left_out`.
 fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };

@@ -1,4 +1,5 @@
-//! Thread that truncates and deletes streams, flushes the index and scavenges, while others append.
+//! Thread that truncates and deletes streams, flushes the index and scavenges, while other threads
+//! append.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,12 +14,12 @@ use super::TRUNCATED_STREAMS;
 use crate::events::subscriptions::crash_cycle_state::SubscriptionCycle;
 use crate::events::subscriptions::event_oracle::AppendedEvent;
 
-/// `$maxCount` of a stream that has one.
+/// `$maxCount` that the thread sets on streams.
 const MAX_COUNT: u64 = 20;
 /// Timeout of a wait for an append.
 const APPEND_WAIT: Duration = Duration::from_millis(2);
 
-/// Applies one step after the other until `over` is set or the world has ended.
+/// Applies one step after the other until `over` is set or the crash has happened.
 pub fn run_retention(
     life: &SubscriptionCycle,
     mut random: Random,

@@ -29,7 +29,7 @@ const STREAMS: [&str; 4] = ["cart-0", "cart-1", "order-0", "order-1"];
 const VIEWS: [&str; 4] = ["$ce-cart", "$ce-order", "$et-Paid", "$streams"];
 
 impl SubscriptionKind {
-    /// Whether an event belongs to the subscription; computed without the store's code.
+    /// Whether an event belongs to the subscription; computed without code of the store.
     pub fn holds(self, event: &AppendedEvent) -> bool {
         let (stream, kind) = (event.stream.as_str(), event.kind.as_str());
         let is_system = stream.starts_with('$');
@@ -51,7 +51,7 @@ impl SubscriptionKind {
         }
     }
 
-    /// Whether it resumes after a position, not after a number.
+    /// Whether the subscription resumes after a position, not after a revision or number.
     pub fn is_by_position(self) -> bool {
         matches!(self, SubscriptionKind::All | SubscriptionKind::Filtered(_))
     }
@@ -88,20 +88,21 @@ fn filter(number: usize) -> Result<Arc<EventFilter>, Error> {
 /// An event that a subscriber received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveredEvent {
-    /// Its number in the stream or the view; for all and filtered its position.
+    /// Number of the event in the stream or view; its position in subscriptions to all or filtered
+    /// events.
     pub place: u64,
-    /// Its position.
+    /// Position of the event.
     pub position: u64,
-    /// Its id; for a view the id of the link.
+    /// Id of the event; in a view the id of the link.
     pub id: EventId,
-    /// Its revision and stream, joined by `@`.
+    /// Revision and stream of the event, joined by `@`.
     pub what: String,
 }
 
-/// A checkpoint, with the number of events received until then.
+/// A checkpoint, with the number of events that the subscriber had received when it was saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResumePoint {
-    /// Place; `None` for the start.
+    /// Place of the checkpoint; `None` for the start.
     pub place: Option<u64>,
     /// Number of received events.
     pub delivered_count: usize,
@@ -125,20 +126,20 @@ impl From<Error> for BatchError {
 /// Summary of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSummary {
-    /// Whether it has events.
+    /// Whether the batch has events.
     pub has_events: bool,
-    /// Whether it reports that the subscriber has caught up.
+    /// Whether the batch reports that the subscriber has caught up.
     pub is_caught_up: bool,
 }
 
-/// A subscriber.
+/// A subscriber, with the events that it received and its checkpoints.
 #[derive(Debug, Clone)]
 pub struct Subscriber {
     /// Kind of subscription.
     pub kind: SubscriptionKind,
     /// Received events, in order.
     pub delivered: Vec<DeliveredEvent>,
-    /// Checkpoint to resume from: the last saved one.
+    /// Last saved checkpoint, from which the subscriber resumes.
     pub resume: Option<u64>,
     /// Every saved checkpoint, in order.
     pub resume_points: Vec<ResumePoint>,
@@ -169,7 +170,7 @@ impl Subscriber {
         store.subscribe(self.kind.source()?, since)
     }
 
-    /// Reads a batch by a random call and records it. It must have no event after `bound`.
+    /// Reads a batch by a random call and records it. The batch must have no event after `bound`.
     pub fn read_batch(
         &mut self,
         store: &Store,
@@ -193,8 +194,8 @@ impl Subscriber {
         Ok(BatchSummary { has_events: !batch.events.is_empty(), is_caught_up: batch.is_caught_up })
     }
 
-    /// Records a batch. Everything up to `before` was visible before the request, and nothing after
-    /// `visible` at its end.
+    /// Records a batch. Everything up to `before` was visible before the request; nothing after
+    /// `visible` was visible at the end of the request.
     fn note(&mut self, batch: &SubscriptionBatch, before: u64, visible: u64) -> Result<(), String> {
         let begun = self.resume;
         // The index of a stream has an event shortly before all readers see it.
@@ -236,7 +237,7 @@ impl Subscriber {
         Ok(())
     }
 
-    /// Goes back to a saved checkpoint; later events are forgotten.
+    /// Goes back to a saved checkpoint; and removes later events from the record.
     pub fn rewind(&mut self, random: &mut Random) {
         let Some(last) = self.resume_points.len().checked_sub(1) else { return };
         let index = last.saturating_sub(random.below(30) as usize);
@@ -249,7 +250,7 @@ impl Subscriber {
         self.complete_through = self.complete_through.min(through);
     }
 
-    /// Forgets all events after `visible`, which a power cut took, and returns them.
+    /// Removes and returns all events after `visible`, which a power cut removed from the store.
     pub fn forget_after(&mut self, visible: u64) -> Vec<DeliveredEvent> {
         let left = self.delivered.partition_point(|got| got.position <= visible);
         let gone = self.delivered.split_off(left);
@@ -362,7 +363,7 @@ mod tests {
         assert_eq!((all.resume, all.delivered.len(), all.complete_through), (Some(96), 1, 96));
     }
 
-    /// The campaign defines its own filters; a mistake there would look like a bug of the store.
+    /// The campaign defines its own filters; a mistake in them would look like a bug of the store.
     #[test]
     fn both_definitions_of_the_filters_agree() {
         let streams =

@@ -12,10 +12,10 @@ use crate::support::campaign_tally::now;
 
 /// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_millis(2);
-/// Timeout of the last append.
+/// Timeout of the wait for the last append.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// Follows; sometimes resumes from a saved checkpoint, the last or an earlier one.
+/// Follows the store; sometimes resumes from a saved checkpoint, the last one or an earlier one.
 pub fn run_subscriber(
     life: &SubscriptionCycle,
     mut follower: Subscriber,
@@ -40,7 +40,7 @@ pub fn run_subscriber(
     }
 }
 
-/// Follows with one subscription. Returns whether no further event comes.
+/// Follows the store with one subscription. Returns whether no further event will be appended.
 fn subscribed(
     life: &SubscriptionCycle,
     follower: &mut Subscriber,

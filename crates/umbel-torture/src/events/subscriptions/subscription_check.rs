@@ -1,4 +1,4 @@
-//! Compares the subscribers' events with the log after the world ended.
+//! Compares the subscribers' events with the log after a crash cycle.
 
 use umbel_events::{
     Direction, Error, Position, RecordedEvent, Revision, Store, StoreOptions, StreamState,
@@ -24,7 +24,7 @@ pub struct CheckPlan {
     pub seed: u64,
     /// Whether every acknowledged or delivered event must exist.
     pub keeps_all: bool,
-    /// Whether it is the last check.
+    /// Whether this is the last check of the store.
     pub is_last: bool,
 }
 
@@ -32,12 +32,13 @@ pub struct CheckPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ExpectedEvent {
     got: DeliveredEvent,
-    /// Whether it must have been delivered.
+    /// Whether the event must have been delivered.
     is_due: bool,
 }
 
-/// Opens the store and compares; events that a power cut took are forgotten. Some subscribers catch
-/// up from their checkpoints, and of each kind a new one resumes from a checkpoint.
+/// Opens the store and compares; events that a power cut removed are dropped from the records. Some
+/// subscribers catch up from their checkpoints, and a new subscriber of each kind resumes from a
+/// checkpoint.
 pub fn check(
     plan: CheckPlan,
     followers: &mut [Subscriber],
@@ -95,7 +96,7 @@ pub fn check(
     Ok(())
 }
 
-/// Compares the events that a subscriber received in all lives with the known events.
+/// Compares the events that a subscriber received in all crash cycles with the known events.
 fn check_received(
     store: &Store,
     follower: &mut Subscriber,
@@ -175,7 +176,7 @@ fn same_ids(before: &[DeliveredEvent], now: &[DeliveredEvent]) -> Result<(), Str
     Ok(())
 }
 
-/// Reads batches until the end. `false` if the stream was tombstoned.
+/// Reads batches until the end. Returns `false` if the stream was tombstoned.
 fn catch_up(store: &Store, follower: &mut Subscriber, random: &mut Random) -> Result<bool, String> {
     let describe = |met: BatchError| match met {
         BatchError::Wrong(text) => text,
@@ -199,7 +200,7 @@ fn catch_up(store: &Store, follower: &mut Subscriber, random: &mut Random) -> Re
     Err(format!("it has not caught up after {BATCHES} batches"))
 }
 
-/// Returns all events that a subscriber may have received, in order. Those that the log still has
+/// Returns all events that a subscriber may have received, in order. Events that the log still has
 /// and that `is_due` accepts must have been delivered.
 fn expected_events(
     kind: SubscriptionKind,
@@ -220,7 +221,8 @@ fn expected_events(
     wanted
 }
 
-/// Compares two ordered lists: each received event is expected, and every due event was received.
+/// Compares two ordered lists: checks that each received event is expected, and that every due
+/// event was received.
 fn compare(
     kind: SubscriptionKind,
     received: &[DeliveredEvent],

@@ -1,5 +1,6 @@
-//! One crash cycle (life) of an event store with subscribers. If it ends without a crash, the last
-//! append goes to all subscriptions, and every subscriber waits for it: a forgotten one times out.
+//! One crash cycle (life) of an event store with subscribers. If the cycle ends without a crash,
+//! the last append goes to all subscriptions, and every subscriber waits for it. A subscriber that
+//! the store fails to wake times out.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,11 +26,12 @@ use crate::support::derived_seed::derive_seed;
 const APPENDERS: u64 = 4;
 /// Number of appends of each writer.
 const APPENDS: u64 = 60;
-/// Number of large appends at the beginning of some first lives, so that views have blocks.
+/// Number of large appends at the beginning of some stores' first crash cycle, so that views have
+/// blocks.
 const LARGE_APPENDS: u64 = 12;
 const LARGE_EVENTS: u64 = 100;
 
-/// Plan of a life.
+/// Plan of a crash cycle.
 #[derive(Debug, Clone, Copy)]
 pub struct SubscriptionCyclePlan {
     /// Seed of all threads.
@@ -44,7 +46,7 @@ pub struct SubscriptionCyclePlan {
     pub may_tombstone: bool,
 }
 
-/// Runs threads until all are done or the world has ended. An error is a violation.
+/// Runs threads until all are done or the crash has happened. A returned error is a violation.
 pub fn run_life(
     sim: &Sim,
     plan: &SubscriptionCyclePlan,
@@ -94,7 +96,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<Box<dyn Joi
     Env::system().threads.spawn(name, Box::new(work)).map_err(|error| error.to_string())
 }
 
-/// Waits for all threads. `false` if one panicked.
+/// Waits for all threads. Returns `false` if a thread panicked.
 fn join_all(threads: Vec<Box<dyn JoinHandle>>) -> bool {
     let mut ended = true;
     for thread in threads {

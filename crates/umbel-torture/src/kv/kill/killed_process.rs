@@ -2,7 +2,7 @@
 //! acknowledged operation to its parent.
 //!
 //! INVARIANT: a thread writes a record after its operation returned `Ok` and before its next
-//! operation. So at most one operation of a thread is in the store without being counted.
+//! operation. So at most one operation of a thread is in the store without having been reported.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -18,8 +18,8 @@ pub const READY: u64 = u64::MAX;
 /// Shift of the thread in a record; the bits below are the count of acknowledged operations.
 pub const THREAD_SHIFT: u32 = 56;
 
-/// The child's `main`: folder, seed, and the first operation of each thread. It is killed, or ends
-/// with a code and a sentence on standard error.
+/// The child's `main`: folder, seed, and the first operation of each thread. The child is killed,
+/// or ends with an exit code and a sentence on standard error.
 pub fn run(arguments: &[String]) -> i32 {
     match load(arguments) {
         Ok(()) => 0,
@@ -80,7 +80,7 @@ fn write(
     Ok(())
 }
 
-/// Eight bytes are one write, which pipes keep whole.
+/// Sends a record to the parent: eight bytes in one write, which pipes keep whole.
 fn send(mut pipe: &File, record: u64) -> Result<(), String> {
     pipe.write_all(&record.to_le_bytes())
         .map_err(|error| format!("the parent does not read: {error}"))

@@ -17,12 +17,12 @@ pub struct OpenedStore {
     pub open_micros: u64,
     /// Number of threads whose operation in flight took effect.
     pub in_flight_there: u64,
-    /// Tables read by the verification.
+    /// Number of tables that the verification read.
     pub tables: u64,
 }
 
-/// Opens the store and checks all its promises. `progress` moves to the end of each thread's
-/// operations: `acknowledged`, or one more.
+/// Opens the store and checks all its promises. Advances `progress` to each thread's last
+/// operation: the `acknowledged` one, or one more.
 pub fn examine(
     folder: &Path,
     seed: u64,
@@ -69,8 +69,8 @@ fn read_all(db: &Db) -> Result<[ThreadMaps; THREADS], String> {
 }
 
 /// Opens the folder for reading only, which changes nothing, and checks the content like after any
-/// other open. Returns the number of tables that the manifest does not name: those of a flush or
-/// compaction that was interrupted.
+/// other open. Returns the number of tables that the manifest does not name: they are left from an
+/// interrupted flush or compaction.
 pub fn open_read_only(
     folder: &Path,
     seed: u64,
@@ -123,7 +123,7 @@ fn read(keyspace: &Keyspace) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, String> {
     Ok(map)
 }
 
-/// Returns whether the operation in flight took effect: 1 if it did.
+/// Returns 1 if the operation in flight took effect, otherwise 0.
 fn resolve_in_flight(
     seed: u64,
     thread: usize,

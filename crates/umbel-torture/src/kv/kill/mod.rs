@@ -1,9 +1,9 @@
 //! The kill campaign: a writing process is killed at a random moment, repeatedly on the same
 //! folder, and the store must open and hold everything acknowledged.
 //!
-//! The kernel survives, so every acknowledged write must exist, synced or not. The acknowledged
-//! operations follow from the seed and the moment. The moment is not repeatable, so a violation
-//! keeps the folder as the kill left it.
+//! The kernel survives, so every acknowledged write must exist, synced or not. The seed and the
+//! moment of the kill decide the acknowledged operations. The moment is not repeatable, so the
+//! campaign keeps the folder of a violation as the kill left it.
 
 mod killed_process;
 mod killed_store_check;
@@ -31,15 +31,15 @@ pub const CHILD: &str = "--child-kill";
 
 const UNFINISHED_TABLES: &str = "tables that no manifest named yet or any more";
 
-/// Rounds on one folder before the next, empty one.
+/// Number of rounds in one folder before the campaign uses a new, empty folder.
 const ROUNDS_PER_FOLDER: u64 = 50;
 const SIGKILL: i32 = 9;
-/// Time limit of an open; a process that needs more hangs.
+/// Time limit of an open; a process that takes longer counts as hanging.
 const HANG_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The rounds of the small campaign.
+/// Number of rounds of the small campaign.
 pub const ROUNDS_SMALL: u64 = 30;
-/// The rounds of the full campaign.
+/// Number of rounds of the full campaign.
 pub const ROUNDS: u64 = 500;
 
 /// Kills processes, in folders of `place`.
@@ -108,7 +108,7 @@ struct KilledStore {
     copy: PathBuf,
     seed: u64,
     progress: Vec<ThreadProgress>,
-    /// Duration of the last open, which times early kills.
+    /// Duration of the last open, by which early kills are timed.
     opened_in: Duration,
 }
 

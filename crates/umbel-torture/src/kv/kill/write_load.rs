@@ -1,5 +1,5 @@
-//! Work of the killed process: a stream of operations for each thread, which its seed decides, so
-//! that the parent knows every possible state.
+//! Work of the killed process: the seed decides a sequence of operations for each thread, so that
+//! the parent knows every possible state.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use umbel_sim::Random;
 
 use crate::support::derived_seed::derive_seed;
 
-/// Writing threads, each with keys of its own.
+/// Number of writing threads, each of which has its own keys.
 pub const THREADS: usize = 4;
 /// The keyspaces written to.
 pub const KEYSPACES: [&str; 3] = ["first", "second", "large"];
-/// Keys of each thread in each keyspace.
+/// Number of keys of each thread in each keyspace.
 pub const KEYS: u64 = 400;
 
 /// One change of one key or range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
-    /// A value for a key.
+    /// Puts a value for a key.
     Put(Vec<u8>, Vec<u8>),
-    /// No value for a key.
+    /// Deletes a key.
     Delete(Vec<u8>),
-    /// No value for the keys from the first up to the second.
+    /// Deletes the keys from the first up to the second, exclusive.
     DeleteRange(Vec<u8>, Vec<u8>),
 }
 
@@ -52,14 +52,14 @@ pub type ThreadMaps = [BTreeMap<Vec<u8>, Vec<u8>>; KEYSPACES.len()];
 /// Progress of a thread.
 #[derive(Debug, Clone, Default)]
 pub struct ThreadProgress {
-    /// Operations done.
+    /// Number of finished operations.
     pub done: u64,
-    /// Their effect.
+    /// Content of the thread's keys after these operations.
     pub maps: ThreadMaps,
 }
 
-/// Returns the options of a folder's store: always small, with or without threads by the seed, and
-/// in one folder of four with synced single writes.
+/// Returns the options of a folder's store: the store is always small; the seed decides about
+/// threads, and in one of four folders single writes are synced.
 pub fn options(seed: u64) -> Options {
     let is_synced = derive_seed(seed, 2).is_multiple_of(4);
     Options {

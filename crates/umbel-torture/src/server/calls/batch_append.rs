@@ -1,5 +1,5 @@
-//! `BatchAppend`: several batches in one call, in mixed parts, right and wrong ones. Each is
-//! answered separately, as if they had come one after the other.
+//! `BatchAppend`: valid and invalid batches in one call, whose parts are mixed. The server must
+//! answer each batch separately, as if the batches had come one after the other.
 
 use std::collections::BTreeMap;
 
@@ -34,9 +34,9 @@ enum BatchFlaw {
     NoId,
     /// A later part has another expected revision.
     TwoMinds,
-    /// Its deadline has passed.
+    /// The batch's deadline has passed.
     TooLate,
-    /// Its last part is missing.
+    /// The batch's last part is missing.
     Unfinished,
 }
 
@@ -205,7 +205,7 @@ fn event(id: CallEventId) -> ProposedMessage {
     }
 }
 
-/// Splits a batch into parts: one for all events, or one for each event and an empty one.
+/// Splits a batch into parts: one for all events, or one for each event and an empty part.
 fn split(number: u64, batch: &TestBatch, random: &mut Random) -> Vec<BatchAppendReq> {
     let mut events: Vec<_> = batch.ids.iter().map(|id| event(*id)).collect();
     match (batch.flaw, events.last_mut()) {
@@ -269,7 +269,7 @@ async fn send_batches(
     }
 }
 
-/// Returns the expected answer to a batch, after all earlier ones.
+/// Returns the expected answer to a batch, after all earlier batches.
 fn expected_answer(run: &mut CallRun<'_>, batch: &TestBatch) -> ExpectedAnswer {
     match batch.flaw {
         BatchFlaw::Nothing => {}

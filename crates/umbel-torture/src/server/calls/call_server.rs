@@ -15,7 +15,7 @@ use umbel_sim::{Random, Sim};
 use umbel_testing::server_connection::Connection;
 
 const FOLDER: &str = "/events";
-/// Time limit of a call; a longer call hangs.
+/// Time limit of a call; a longer call counts as hanging.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 /// First passwords of the users.
 pub const FIRST_PASSWORD: [(&str, &str); 2] = [("admin", "first"), ("ops", "second")];
@@ -67,7 +67,7 @@ impl CallServer {
     }
 }
 
-/// Returns the same connection with a user's credentials.
+/// Returns a client of the same connection with a user's credentials.
 pub fn as_user(client: &Connection, login: &str, password: &str) -> Connection {
     let text = format!("Basic {}", STANDARD.encode(format!("{login}:{password}")));
     let mut client = client.clone();
@@ -94,7 +94,7 @@ pub const DENIED: ExpectedEnd = ExpectedEnd::Named(Code::PermissionDenied, "acce
 pub const UNKNOWN: ExpectedEnd = ExpectedEnd::WithCode(Code::Unauthenticated);
 
 impl ExpectedEnd {
-    /// Fails if a call had another result.
+    /// Fails if a call had another result than expected.
     pub fn check<T: std::fmt::Debug>(
         self,
         what: &str,

@@ -1,6 +1,6 @@
 //! Valid and invalid calls of one client, each compared with a model of the answers: batches and
 //! sessions with expected revisions, retries and flaws; reads; users and authentication; consumer
-//! groups and their permissions; projections and operations. Everything follows from the seed.
+//! groups and their permissions; projections and operations. The seed decides every call.
 
 mod append_session;
 mod batch_append;
@@ -35,13 +35,13 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     failpoints: &failpoint_list::CALLS,
 };
 
-/// Streams for appends. The first one is sometimes tombstoned.
+/// Streams for appends. The first stream is sometimes tombstoned.
 const STREAM_NAMES: [&str; 3] = ["cart-1", "cart-2", "käse"];
 /// Number of calls in a script.
 const STEPS: u64 = 120;
 /// Number of calls in a script with authentication; checking a password is slow.
 const STEPS_WITH_USERS: u64 = 40;
-/// One script in this many has authentication.
+/// One of this many scripts has authentication.
 const USERS_ONCE_IN: u64 = 4;
 
 /// A client and the models.
@@ -73,7 +73,7 @@ impl CallRun<'_> {
         one_of(&mut self.random, &STREAM_NAMES)
     }
 
-    /// Returns an expectation for a stream, mostly the right one.
+    /// Returns an expected revision for a stream, mostly the right one.
     fn random_expectation(&mut self, stream: &'static str) -> StreamExpectation {
         let last = self.streams.of(stream).last();
         match (self.random.below(7), last) {

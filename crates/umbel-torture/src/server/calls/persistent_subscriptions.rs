@@ -31,10 +31,10 @@ const FAILED: ExpectedEnd = ExpectedEnd::Named(Code::Internal, "persistent-subsc
 const FULL: ExpectedEnd =
     ExpectedEnd::Named(Code::FailedPrecondition, "maximum-subscribers-reached");
 const DROPPED: ExpectedEnd = ExpectedEnd::Named(Code::Cancelled, "persistent-subscription-dropped");
-/// Time until a change of a group's consumers is counted.
+/// Maximum time until the server's counts show a change of a group's consumers.
 const CONSUMER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Stream and name of a group; all events without a stream.
+/// Stream and name of a group; no stream means a group of all events.
 type GroupKey = (Option<&'static str>, &'static str);
 
 /// Expected state of a group.
@@ -70,7 +70,7 @@ pub async fn call(run: &mut CallRun<'_>) -> Result<(), String> {
     }
 }
 
-/// Returns a group, mostly that of the last call, so that its effect is checked.
+/// Returns a group, mostly the group of the last call, so that the effect of that call is checked.
 fn key(run: &mut CallRun<'_>) -> GroupKey {
     if !run.random.once_in(3)
         && let Some(last) = run.groups.1
@@ -106,7 +106,7 @@ fn settings(random: &mut Random) -> Settings {
     }
 }
 
-/// Adds a flaw to settings.
+/// Makes a group's settings invalid.
 fn add_flaw(settings: &mut Settings, random: &mut Random) {
     match random.below(7) {
         0 => settings.read_batch_size = settings.history_buffer_size,

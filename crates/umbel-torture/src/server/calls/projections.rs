@@ -18,7 +18,7 @@ use umbel_proto::projections::{
 use super::CallRun;
 use crate::server::calls::call_server::{ExpectedEnd, WRONG, one_of};
 
-/// Built-in projections, and whether this server has them.
+/// Built-in projections, and whether Umbel has them.
 const BUILT_IN: [(&str, bool); 5] = [
     ("$streams", true),
     ("$stream_by_category", false),

@@ -10,24 +10,24 @@ pub type CallEventId = u128;
 pub enum StreamExpectation {
     /// Any state.
     Any,
-    /// Missing or deleted.
+    /// The stream is missing or deleted.
     NoStream,
-    /// Existing.
+    /// The stream exists.
     Exists,
-    /// Its last event has this revision.
+    /// The stream's last event has this revision.
     At(u64),
 }
 
 /// Expected effect of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendFate {
-    /// Written, from this revision.
+    /// The events are written, from this revision on.
     Written(u64),
-    /// Idempotent retry, from this revision.
+    /// The append is an idempotent retry of the events from this revision on.
     There(u64),
-    /// No events, and the expectation holds: the last revision.
+    /// The append has no events and its expectation holds; the value is the stream's last revision.
     Nothing(Option<u64>),
-    /// The stream is at another revision, this one.
+    /// The stream is not at the expected revision; the value is its actual revision.
     Wrong(Option<u64>),
     /// The stream was tombstoned.
     Ended,
@@ -36,32 +36,32 @@ pub enum AppendFate {
 /// An appended event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEvent {
-    /// Its identifier.
+    /// Identifier of the event.
     pub id: CallEventId,
-    /// Its position, once a client received it.
+    /// Position of the event, once a client received it.
     pub position: Option<u64>,
 }
 
 /// A stream.
 #[derive(Debug, Clone, Default)]
 pub struct StreamState {
-    /// Every appended event, hidden ones too, in order of the revisions.
+    /// Every appended event, including hidden ones, in order of the revisions.
     pub events: Vec<StreamEvent>,
     /// Index of the first visible event.
     pub visible_from: usize,
-    /// Whether it was deleted and not created again.
+    /// Whether the stream was deleted and not created again.
     pub is_deleted: bool,
-    /// Whether it was tombstoned.
+    /// Whether the stream was tombstoned.
     pub is_tombstoned: bool,
 }
 
 impl StreamState {
-    /// Returns its last revision.
+    /// Returns the stream's last revision.
     pub fn last(&self) -> Option<u64> {
         (self.events.len() as u64).checked_sub(1)
     }
 
-    /// Whether the expectation holds.
+    /// Whether the stream meets the expectation.
     pub fn is_at(&self, wants: StreamExpectation) -> bool {
         match wants {
             StreamExpectation::Any => true,
@@ -99,7 +99,7 @@ impl StreamState {
         place.map_or(wrong, |place| AppendFate::There(place as u64))
     }
 
-    /// Whether these events are at this place.
+    /// Whether the stream has these events from this index on.
     fn has_at(&self, place: usize, ids: &[CallEventId]) -> bool {
         let there = self.events.get(place..).unwrap_or_default().iter().map(|event| event.id);
         there.take(ids.len()).eq(ids.iter().copied())
@@ -110,7 +110,7 @@ impl StreamState {
         self.events.iter().any(|event| ids.contains(&event.id))
     }
 
-    /// Appends events, the last of them at this position.
+    /// Appends events; the last event is at this position.
     pub fn append(&mut self, ids: &[CallEventId], position: u64) {
         if self.is_deleted {
             self.visible_from = self.events.len();
@@ -135,7 +135,7 @@ impl StreamState {
 /// All streams.
 #[derive(Debug, Clone, Default)]
 pub struct StreamStates {
-    /// Each by its name.
+    /// Streams by their names.
     pub by_name: BTreeMap<&'static str, StreamState>,
     /// All appended events in order.
     pub all: Vec<(&'static str, u64, CallEventId)>,
@@ -149,7 +149,7 @@ impl StreamStates {
         self.by_name.entry(name).or_default()
     }
 
-    /// Appends events to a stream, the last of them at this position.
+    /// Appends events to a stream; the last event is at this position.
     pub fn append(&mut self, name: &'static str, ids: &[CallEventId], position: u64) {
         let first = self.of(name).events.len() as u64;
         self.of(name).append(ids, position);

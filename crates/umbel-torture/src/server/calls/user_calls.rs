@@ -40,7 +40,7 @@ enum CallerIdentity {
     Anonymous,
     /// Wrong credentials.
     Unknown,
-    /// A user, and whether it is an administrator.
+    /// A user; the flag says whether the user is an administrator.
     User(String, bool),
 }
 
@@ -307,7 +307,8 @@ async fn list(run: &mut CallRun<'_>) -> Result<(), String> {
     if is_right { Ok(()) } else { Err(format!("the users are {listed:?} and not {people:?}")) }
 }
 
-/// Checks the login of a caller that requests a user, mostly itself.
+/// Checks the credentials of a caller by a call that requests a user's details, mostly the caller's
+/// own.
 async fn check_login(run: &mut CallRun<'_>) -> Result<(), String> {
     let login = one_of(&mut run.random, &LOGINS);
     let password = one_of(&mut run.random, &PASSWORDS);

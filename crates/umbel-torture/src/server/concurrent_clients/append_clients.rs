@@ -19,10 +19,10 @@ use crate::server::concurrent_clients::test_server::SERVER_TIMEOUT;
 const TURNS: u64 = 30;
 /// Number of streams that all writers append to.
 pub const SHARED_STREAMS: u64 = 3;
-/// Number of streams that are sometimes deleted, the last of them by a tombstone.
+/// Number of streams that are sometimes deleted; the last of these streams is tombstoned.
 const DOOMED_COUNT: u64 = 2;
 
-/// Appends until it is done or the world ends.
+/// Appends until the client is done or the crash happens.
 pub async fn append(life: Arc<ServerCycle>, client: Client, number: u64, mut random: Random) {
     for _ in 0..TURNS {
         let goes_on = match random.below(3) {
@@ -67,7 +67,7 @@ fn start_append(life: &ServerCycle, batch: &ClientBatch) -> AppendStart {
     AppendStart { acknowledged: notes.acknowledged.get(&batch.stream).copied() }
 }
 
-/// Checks an answer and notes the outcome of the append.
+/// Checks an answer and records the outcome of the append.
 fn finish_append(
     life: &ServerCycle,
     batch: &ClientBatch,
@@ -104,8 +104,8 @@ fn finish_append(
     fate
 }
 
-/// Checks that the revision in a refusal is between the acknowledged one before the request and the
-/// number of sent events.
+/// Checks that the revision in a refusal is between the revision acknowledged before the request
+/// and the number of sent events.
 fn check_refusal(
     life: &ServerCycle,
     batch: &ClientBatch,

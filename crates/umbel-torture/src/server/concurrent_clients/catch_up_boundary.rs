@@ -17,7 +17,7 @@ use crate::server::concurrent_clients::client_oracle::{
 use crate::server::concurrent_clients::message_convert::{self, AppendAnswer};
 use crate::server::concurrent_clients::test_server::SERVER_TIMEOUT;
 
-/// Subscribes from a random event, and appends one more after the catch-up.
+/// Subscribes from a random event, and appends one more event after the catch-up.
 pub async fn check(
     client: &Client,
     known: &mut ClientOracle,

@@ -19,7 +19,7 @@ use umbel_testing::server_connection::{Connection, STREAMS};
 /// Result of a read.
 #[derive(Debug)]
 pub enum ReadResult {
-    /// These events in order; `false` if the stream does not exist.
+    /// The events in order; the flag is `false` if the stream does not exist.
     Events(Vec<ReceivedEvent>, bool),
     /// The stream was tombstoned.
     Tombstoned,
@@ -30,15 +30,15 @@ pub enum ReadResult {
 /// Answer to a delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeleteAnswer {
-    /// Done, and written at this position.
+    /// The delete was written at this position.
     Done(Option<u64>),
-    /// Refused.
+    /// The delete was refused.
     Refused,
     /// The call failed.
     Failed(String),
 }
 
-/// Client that checks answers, and has the calls of its connection as well.
+/// Client that checks answers, and also has the methods of its connection.
 #[derive(Debug, Clone)]
 pub struct Client(Connection);
 
@@ -70,7 +70,7 @@ impl Client {
         message_convert::append_answer(batch, self.append_parts(parts).await)
     }
 
-    /// Appends with `BatchAppend`, all in one call; one answer for each in their order.
+    /// Appends with `BatchAppend`, all in one call; returns one answer for each batch, in order.
     pub async fn append_batches(&self, batches: &[ClientBatch]) -> Vec<AppendAnswer> {
         let parts: Vec<BatchAppendReq> = (0..)
             .zip(batches)

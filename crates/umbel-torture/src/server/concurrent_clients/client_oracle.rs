@@ -39,20 +39,20 @@ impl ClientBatch {
 /// Outcome of an append, as clients know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientFate {
-    /// It was acknowledged: revision and position of the last event.
+    /// The append was acknowledged; the values are revision and position of its last event.
     Acknowledged(u64, u64),
-    /// It was refused.
+    /// The append was refused.
     Refused,
-    /// No answer came.
+    /// The client received no answer.
     Unknown,
 }
 
-/// An append.
+/// An append that a client attempted.
 #[derive(Debug, Clone)]
 pub struct ClientAttempt {
     /// The appended batch.
     pub batch: ClientBatch,
-    /// Its outcome.
+    /// Outcome of the append.
     pub fate: ClientFate,
 }
 
@@ -61,9 +61,9 @@ pub struct ClientAttempt {
 pub struct StreamDeletion {
     /// The stream.
     pub stream: String,
-    /// Whether it was a tombstone.
+    /// Whether the deletion was a tombstone.
     pub is_tombstone: bool,
-    /// Position of its event.
+    /// Position of the deletion's event.
     pub position: u64,
 }
 
@@ -83,17 +83,17 @@ pub struct ReceivedEvent {
 /// Everything that any client knows of a store.
 #[derive(Debug, Default)]
 pub struct ClientOracle {
-    /// Appends.
+    /// Appends of all clients.
     pub attempts: Vec<ClientAttempt>,
     /// Acknowledged deletions.
     pub deletions: Vec<StreamDeletion>,
     /// Events that a reader saw, by position.
     pub seen: BTreeMap<u64, ClientEventId>,
-    /// Events that a reader saw and a power cut took, by position.
+    /// Events that a reader saw and a power cut removed, by position.
     pub lost: BTreeMap<u64, ClientEventId>,
-    /// Events that the subscription to all received, over all lives.
+    /// Events that the subscription to all events received, over all crash cycles.
     pub subscribed_all: Vec<ReceivedEvent>,
-    /// Events that the subscription to a stream received, over all lives.
+    /// Events that the subscription to a stream received, over all crash cycles.
     pub subscribed_stream: Vec<ReceivedEvent>,
     /// The last revision of each stream.
     pub last: BTreeMap<String, u64>,
@@ -104,7 +104,7 @@ pub struct ClientOracle {
 }
 
 impl ClientOracle {
-    /// Notes a seen event; fails if another event was seen there.
+    /// Records a seen event; fails if another event was seen at the same position.
     pub fn note_seen(&mut self, position: u64, id: ClientEventId) -> Result<(), String> {
         match self.seen.insert(position, id) {
             Some(other) if other != id => {

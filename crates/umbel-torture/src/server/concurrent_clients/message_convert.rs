@@ -1,5 +1,5 @@
-//! Converts requests to messages and messages to answers. An inconsistent answer is nonsense, which
-//! no crash excuses.
+//! Converts requests to messages and messages to answers. An inconsistent answer counts as nonsense
+//! and is always a violation, even at a crash.
 
 use prost::Message;
 use tonic::Status;
@@ -20,9 +20,9 @@ use crate::server::concurrent_clients::client_oracle::{ClientBatch, ClientEventI
 /// Answer to an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AppendAnswer {
-    /// Done: revision and position of the last event.
+    /// The append succeeded; the values are revision and position of its last event.
     Done(u64, u64),
-    /// The stream is at another revision.
+    /// The stream is at another revision than expected.
     Wrong(Option<u64>),
     /// The stream was tombstoned.
     Tombstoned,
@@ -72,7 +72,7 @@ pub fn events(batch: &ClientBatch) -> Vec<ProposedMessage> {
     batch.ids.iter().map(event).collect()
 }
 
-/// Splits a batch with this number into parts: one for each event of several.
+/// Splits a batch with this number into parts, one for each event.
 pub fn batch_parts(number: u64, batch: &ClientBatch) -> Vec<BatchAppendReq> {
     let options = batch_append_req::Options {
         stream_identifier: Some(batch.stream.as_str().into()),

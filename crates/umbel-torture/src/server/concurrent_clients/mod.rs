@@ -1,6 +1,7 @@
-//! Scripts through the server: eight clients append by both calls, with expected revisions and
-//! retries, and four read or subscribe. Streams are sometimes deleted. Then the power fails, the
-//! process is killed or the server is stopped; this repeats on the same store.
+//! Scripts through the server: eight clients append with `Append` and `BatchAppend`, with expected
+//! revisions and retries, and four clients read or subscribe. Streams are sometimes deleted. At
+//! some moment the power fails, the process is killed or the server is stopped; the same store then
+//! gets the next crash cycle.
 //!
 //! Only what clients received is checked:
 //!
@@ -32,7 +33,7 @@ use crate::support::derived_seed::derive_seed;
 use crate::support::failpoint_list;
 use crate::support::seeded_campaign::SeededCampaign;
 
-/// The campaign; some of the faults are in the store below the server.
+/// The campaign; some of its faults are in the event store below the server.
 pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     campaign: "histories-server",
     subject: "the server",
@@ -41,10 +42,10 @@ pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     failpoints: &failpoint_list::SERVER,
 };
 
-/// Number of lives of one store.
+/// Number of crash cycles of one store.
 const LIVES: u64 = 3;
 
-/// Runs one script without the calls whose site matches `left_out`.
+/// Runs one script, and omits the calls whose site matches `left_out`.
 fn run_script(seed: u64, left_out: Option<&str>, tally: &CampaignTally) -> Result<(), String> {
     let mut random = Random::new(seed);
     let durability = if random.once_in(2) { Durability::Buffered } else { Durability::Synced };

@@ -1,4 +1,5 @@
-//! Readers: streams, all events, and two subscriptions that resume from the server's last life.
+//! Readers of streams and of all events, and two subscriptions that resume from the last crash
+//! cycle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ fn is_valid_successor(before: Option<&ReceivedEvent>, event: &ReceivedEvent) -> 
     })
 }
 
-/// Notes the events of a subscription.
+/// Records the events of a subscription.
 async fn note_subscription(
     life: &ServerCycle,
     client: &Client,
@@ -102,7 +103,7 @@ async fn note_subscription(
     }
 }
 
-/// Reads streams repeatedly: everything acknowledged before exists, without gaps.
+/// Reads streams repeatedly, and checks that everything acknowledged before exists, without gaps.
 async fn read_streams(life: Arc<ServerCycle>, client: Client, seed: u64) {
     let mut random = Random::new(seed);
     while !life.is_ending() {
@@ -136,7 +137,7 @@ async fn read_streams(life: Arc<ServerCycle>, client: Client, seed: u64) {
     }
 }
 
-/// Reads all events in pages, and the end backwards.
+/// Reads all events forwards in pages, and the newest events backwards.
 async fn read_all(life: Arc<ServerCycle>, client: Client, seed: u64) {
     let mut random = Random::new(seed);
     let mut next: BTreeMap<String, u64> = BTreeMap::new();

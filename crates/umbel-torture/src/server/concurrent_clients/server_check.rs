@@ -17,8 +17,9 @@ use crate::server::concurrent_clients::message_convert::AppendAnswer;
 use crate::server::concurrent_clients::test_server::{StoreMode, TestServer};
 use crate::support::campaign_tally::CampaignTally;
 
-/// Opens the store, serves it and compares. `keeps_all`: whether every acknowledged or seen event
-/// must exist. Lost events are forgotten. Returns the machine for the next life.
+/// Opens the store, serves it and compares. `keeps_all` says whether every acknowledged or seen
+/// event must exist. Removes lost events from the oracle. Returns the machine for the next crash
+/// cycle.
 pub fn check(
     sim: &umbel_sim::Sim,
     mode: StoreMode,
@@ -112,8 +113,8 @@ async fn read_contents(client: &Client) -> Result<ServerContents, String> {
     }
 }
 
-/// Checks that seen events are at their positions. Events that a power cut took from the end of a
-/// buffered store are forgotten, but their positions are not reused.
+/// Checks that seen events are at their positions. Events that a power cut removed from the end of
+/// a buffered store are dropped from the oracle, but their positions must not be reused.
 fn check_seen(
     known: &mut ClientOracle,
     found: &ServerContents,
@@ -219,7 +220,7 @@ fn check_no_unknown_events(known: &ClientOracle, found: &ServerContents) -> Resu
     Ok(())
 }
 
-/// Checks that acknowledged deletions hold.
+/// Checks that acknowledged deletions are still in effect.
 async fn compare_deletions(
     client: &Client,
     known: &mut ClientOracle,
@@ -253,7 +254,8 @@ async fn compare_deletions(
     Ok(())
 }
 
-/// Checks that single streams equal their part of all events; deleted ones equal the end of it.
+/// Checks that each stream, read alone, equals its part of all events; a deleted stream equals the
+/// end of this part.
 async fn compare_streams(
     client: &Client,
     known: &ClientOracle,
@@ -288,7 +290,8 @@ async fn compare_streams(
     Ok(())
 }
 
-/// Checks that a subscription received, over all lives, every event up to its last one.
+/// Checks that a subscription received, over all crash cycles, every event up to the last one that
+/// it received.
 fn check_subscriptions(
     received: &mut Vec<ReceivedEvent>,
     found: &[ReceivedEvent],
@@ -313,7 +316,8 @@ fn check_subscriptions(
     }
 }
 
-/// Forgets lost events, and retries unacknowledged appends: then each exists once.
+/// Removes lost events from the oracle, retries unacknowledged appends, and checks that each append
+/// then exists once.
 async fn retry_unanswered(
     client: &Client,
     known: &mut ClientOracle,

@@ -1,4 +1,4 @@
-//! One crash cycle (life) of a server: many clients append, some read and subscribe, until the
+//! One crash cycle (life) of a server: some clients append, others read and subscribe, until the
 //! power fails, the process is killed or the server is stopped.
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const APPENDERS: u64 = 8;
 /// Number of appenders that share a connection.
 const CLIENTS_PER_CONNECTION: u64 = 2;
 
-/// Plan of a life.
+/// Plan of a crash cycle.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerCyclePlan {
     /// Options of the store.
@@ -37,7 +37,8 @@ pub struct ServerCyclePlan {
     pub seed: u64,
 }
 
-/// Runs clients until all are done or the world has ended. `true` if the store was closed.
+/// Runs clients until all are done or the crash has happened. Returns `true` if the store was
+/// closed.
 pub fn run_life(
     sim: &Sim,
     plan: &ServerCyclePlan,
@@ -71,7 +72,7 @@ pub fn run_life(
     }
 }
 
-/// Adds the notes to the oracle.
+/// Adds the clients' notes to the oracle.
 fn add_notes(life: &ServerCycle, known: &mut ClientOracle) -> Result<(), String> {
     let mut notes = life.notes();
     known.next_id = life.next_id.load(Ordering::SeqCst);

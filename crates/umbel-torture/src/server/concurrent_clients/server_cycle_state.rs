@@ -11,7 +11,7 @@ use crate::server::concurrent_clients::client_oracle::{
     ClientAttempt, ClientEventId, ClientOracle, ReceivedEvent, StreamDeletion,
 };
 
-/// State that the clients of a life share.
+/// State that the clients of a crash cycle share.
 #[derive(Debug)]
 pub struct ServerCycle {
     sim: Sim,
@@ -22,22 +22,22 @@ pub struct ServerCycle {
     notes: Mutex<ClientNotes>,
 }
 
-/// Notes of the clients of a life.
+/// Notes of the clients of a crash cycle.
 #[derive(Debug, Default)]
 pub struct ClientNotes {
-    /// Appends.
+    /// Appends in this crash cycle.
     pub attempts: Vec<ClientAttempt>,
-    /// Deletions.
+    /// Deletions in this crash cycle.
     pub deletions: Vec<StreamDeletion>,
-    /// Seen events.
+    /// Events that readers saw.
     pub seen: Vec<(u64, ClientEventId)>,
-    /// Events that the subscription to all received in this life.
+    /// Events that the subscription to all events received in this crash cycle.
     pub all: Vec<ReceivedEvent>,
-    /// Events that the subscription to a stream received in this life.
+    /// Events that the subscription to a stream received in this crash cycle.
     pub stream: Vec<ReceivedEvent>,
     /// Last acknowledged revision of each stream.
     pub acknowledged: BTreeMap<String, u64>,
-    /// Maximum number of events of each stream.
+    /// Number of sent events of each stream, which is the maximum that it can have.
     pub sent: BTreeMap<String, u64>,
     /// Revisions that refusals named.
     pub named: Vec<(String, u64)>,
@@ -46,7 +46,7 @@ pub struct ClientNotes {
 }
 
 impl ServerCycle {
-    /// Returns the state at the beginning of a life.
+    /// Creates the state at the beginning of a crash cycle.
     pub(super) fn new(sim: &Sim, deletes: bool, known: &ClientOracle) -> ServerCycle {
         let acknowledged = known.last.clone();
         let sent = known.last.iter().map(|(name, last)| (name.clone(), last + 1)).collect();
@@ -64,12 +64,12 @@ impl ServerCycle {
         self.notes.lock().ignore_poison()
     }
 
-    /// Notes a violation.
+    /// Records a violation.
     pub fn wrong(&self, text: String) {
         self.notes().wrong.get_or_insert(text);
     }
 
-    /// Notes a failed call, which is a violation unless the world ends.
+    /// Records a failed call, which is a violation unless the crash is happening.
     pub fn failed(&self, text: String) {
         if !self.is_ending() {
             self.wrong(format!("a call failed for no reason: {text}"));

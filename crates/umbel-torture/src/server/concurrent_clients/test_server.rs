@@ -8,7 +8,7 @@ use umbel_server::{Config, Running, Server};
 use umbel_sim::Sim;
 
 const FOLDER: &str = "/events";
-/// Time limit of a call; a longer call hangs.
+/// Time limit of a call; a longer call counts as hanging.
 pub const SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Options of a store.
@@ -32,7 +32,7 @@ pub struct TestServer {
 }
 
 impl TestServer {
-    /// Starts the store and the server. `None` if the power was lost meanwhile.
+    /// Starts the store and the server. Returns `None` if the power failed during the start.
     pub fn start(sim: &Sim, mode: StoreMode) -> Result<Option<TestServer>, String> {
         let options = StoreOptions {
             durability: mode.durability,

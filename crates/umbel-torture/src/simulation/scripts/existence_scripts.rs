@@ -1,4 +1,5 @@
-//! Scripts about existence filters: after every crash and close, no present key is denied.
+//! Scripts about existence filters: after every crash and close, the filter must exclude no present
+//! key.
 
 use umbel::Durability::{Buffered, Synced};
 use umbel::{ExistenceSize, HashKind};

@@ -25,7 +25,7 @@ pub fn all() -> Vec<Script> {
     scripts
 }
 
-/// Returns the script with this name; `random-N` is made from the number.
+/// Returns the script with this name; `random-N` is generated from the number N.
 pub fn named(name: &str) -> Option<Script> {
     if let Some(number) = name.strip_prefix("random-") {
         return number.parse().ok().map(random);

@@ -109,7 +109,7 @@ fn compactions() -> Vec<Script> {
     ]
 }
 
-/// Deletes become skip spans when they are read; puts into these have to be found.
+/// Reads turn deleted ranges into skip spans; later puts into these spans must be found.
 fn puts_into_skip_spans() -> Script {
     // Compactions would drop the deleted entries.
     let mut script = Script::new("puts-into-skip-spans").keyspace("a", roomy());
