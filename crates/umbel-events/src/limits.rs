@@ -40,7 +40,7 @@ pub const CHUNK_BYTES_MIN: u64 = 64 * 1024;
 pub const RESTORE_GAP_BYTES: u64 = 1 << 40;
 /// Longest regular expression of a filter, in bytes of UTF-8.
 pub const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
-/// Approximate maximum bytes of each part of a compiled expression.
+/// Approximate maximum bytes of all parts of a compiled expression together.
 pub const EXPRESSION_COMPILED_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum backtracking steps of an expression for one name.
 pub const EXPRESSION_BACKTRACKS_MAX: usize = 10_000;

@@ -131,8 +131,8 @@ impl ChunkWriter {
         })
     }
 
-    /// Appends the frames that were made for [`ChunkWriter::append_start`]. The last frame begins at the
-    /// offset `last_event`.
+    /// Appends the frames that were made for [`ChunkWriter::append_start`]. The last frame begins
+    /// at the offset `last_event`.
     pub fn append(&mut self, position: u64, payload: &[u8], last_event: u64) -> Result<()> {
         let Some(active) = &mut self.active else {
             return Err(Error::invalid("internal: no active chunk to append to"));

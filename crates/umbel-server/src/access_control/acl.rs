@@ -59,7 +59,7 @@ const RIGHTS: [(AclRight, &str); 5] = [
 /// The users and groups that have each right.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
-    /// Users and groups with each right; `None` if the ACL does not mention the right.
+    /// Users and groups with each right, sorted; `None` if the ACL does not mention the right.
     grants: [Option<Box<[Box<str>]>>; RIGHTS.len()],
     /// Whether missing rights follow the defaults of system streams, whatever the stream's name.
     uses_system_default: Option<bool>,

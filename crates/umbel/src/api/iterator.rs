@@ -272,7 +272,7 @@ pub struct Iter {
     done: bool,
 }
 
-/// What is needed to open the cursor of one end of the iterator at its first use.
+/// State to open the cursor of one end of the iterator at its first use.
 #[derive(Debug)]
 struct IterSource {
     handle: Arc<DbHandle>,
