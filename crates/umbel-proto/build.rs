@@ -1,15 +1,15 @@
-//! Generates the messages from the definitions in `proto`, and compiles these to the descriptors
-//! that servers send to clients.
+//! Generates the messages from the definitions in `proto`, and compiles the definitions to the
+//! descriptors that servers send to clients.
 
 use std::error::Error;
 use std::path::PathBuf;
 
 use protox::prost_reflect::{Cardinality, DescriptorPool, Kind};
 
-/// Package of the messages that share a type.
+/// Package of the messages that share types.
 const CLIENT: &str = "event_store.client";
 
-/// Definitions that no other one imports.
+/// Definition files that no other definition file imports.
 const DEFINITIONS: [&str; 11] = [
     "event_store/client/gossip.proto",
     "event_store/client/monitoring.proto",
@@ -24,7 +24,7 @@ const DEFINITIONS: [&str; 11] = [
     "umbel/kv/v1/key_value.proto",
 ];
 
-/// A message that has the fields of another one, and its type.
+/// A message that has the fields of another message and shares its type.
 struct SharedType {
     message: &'static str,
     twin: &'static str,
@@ -35,7 +35,7 @@ const fn shared(message: &'static str, twin: &'static str, rust_path: &'static s
     SharedType { message, twin, rust_path }
 }
 
-/// Messages that have the type of another one.
+/// Messages that share the type of another message.
 const SHARED: [SharedType; 15] = [
     shared(
         "streams.ReadResp.FellBehind",
@@ -63,7 +63,8 @@ const SHARED: [SharedType; 15] = [
 ];
 
 /// Fields and messages whose bytes share the memory of the frame that they were decoded from. All
-/// others are copied out of it, so that a small message does not keep a large frame in memory.
+/// other fields are copied out of the frame, so that a small message does not keep a large frame in
+/// memory.
 const SHARED_BYTES: [&str; 8] = [
     ".event_store.client.StreamIdentifier",
     ".event_store.client.streams",

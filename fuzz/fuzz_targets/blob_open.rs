@@ -1,5 +1,5 @@
-//! Blob files: every file that opens can be read and verified with the same outcome, and a read
-//! value is that of its pointer.
+//! Blob files: reading and verifying a file that opens have the same outcome, and a read value
+//! matches its pointer.
 #![no_main]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use umbel_fuzz::blob_file::{FILE_ID, assemble};
 use umbel_fuzz::memory_env::MemoryFile;
 use umbel_fuzz::structured_input::Parts;
 
-/// In the first byte: read the rest as it is.
+/// Flag in the first byte of an input: the remaining bytes are used unchanged.
 const RAW: u64 = 1;
 
 fuzz_target!(|input: &[u8]| {

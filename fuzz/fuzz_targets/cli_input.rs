@@ -1,5 +1,5 @@
-//! Texts that people write for `umbel`: connection strings, and options of a server as a file and
-//! as variables, out of any text.
+//! Parses any text as input of `umbel`: as connection strings, and as server options in a file and
+//! in variables.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

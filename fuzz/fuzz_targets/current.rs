@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use umbel_fuzz::structured_input::Parts;
 use umbel_fuzz::template_store::{open, template};
 
-/// In the first byte: read the rest as it is.
+/// Flag in the first byte of an input: the remaining bytes are used unchanged.
 const RAW: u64 = 1;
 
 fuzz_target!(|input: &[u8]| {

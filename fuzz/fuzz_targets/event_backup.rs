@@ -1,4 +1,4 @@
-//! The manifest of a backup of an event store out of any bytes.
+//! Decodes any bytes as the manifest of a backup of an event store.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! The event log: a table of chunks, the frame of an event, points and gaps of a packed chunk out
-//! of any bytes.
+//! Decodes any bytes as a chunk manifest, as the frame of an event, and as the position map and
+//! removed runs of a scavenged chunk.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Repair of a chunk of an event log from any bytes.
+//! Salvages a chunk of an event log in which any bytes are overwritten.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

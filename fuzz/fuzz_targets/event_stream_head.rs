@@ -1,4 +1,4 @@
-//! The head of a stream out of any bytes.
+//! Decodes any bytes as a stream head.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

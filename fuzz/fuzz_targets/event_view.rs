@@ -1,4 +1,4 @@
-//! The head of a view, and a block of one, out of any bytes.
+//! Decodes any bytes as the head and as a block of a view.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

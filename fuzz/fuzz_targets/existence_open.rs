@@ -1,5 +1,5 @@
-//! The files of an existence filter: any bytes open or are refused, and later
-//! inserts are not denied, neither now nor after the next open.
+//! The files of an existence filter: any bytes open or are refused, and the filter never excludes
+//! later inserts, even after the next open.
 #![no_main]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use umbel_fuzz::memory_env::{Image, MemoryFiles};
 use umbel_fuzz::structured_input::Parts;
 
 const KEYS: std::ops::Range<u64> = 0..50;
-/// Steps after which even the largest filter of an input is done.
+/// Number of background steps after which even the largest filter of an input has no work left.
 const STEPS_MAX: usize = 10_000;
 
 fn hash(number: u64) -> u64 {

@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// The readers of tables, which know lines of 512 bits over the keyed hash.
+/// Compares the filter readers of tables, which support lines of 512 bits with the keyed hash.
 fn lines(input: &[u8]) {
     let owned = Bloom::decode(input);
     match (BloomView::parse(input), owned) {

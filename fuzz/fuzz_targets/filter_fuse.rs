@@ -1,6 +1,6 @@
-//! Fuse filters. The input's first byte says whether the rest is an encoded filter or hashes for a
-//! build. A built filter refuses none of its hashes. Any bytes that parse as
-//! a filter give the same answers single and in a batch.
+//! Fuse filters. The input's first byte says whether the remaining bytes are an encoded filter or
+//! hashes for a build. A built filter must pass all of its hashes. Single and batch probes of a
+//! parsed filter must give the same answers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Prefix filters: any bytes are read and probed. Rules of any name keep the laws, and the filter
-//! made with one denies none of its keys.
+//! Prefix filters: any bytes are read and probed. Prefix rules of any name obey the laws of such
+//! rules, and a filter made with a rule excludes none of its keys.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -9,7 +9,7 @@ use umbel_filter::{
 };
 use umbel_fuzz::structured_input::Parts;
 
-/// With more keys or longer ones the laws take too long to try.
+/// Maximum number and length of keys; with more, checking the laws takes too long.
 const MOST: usize = 40;
 
 fuzz_target!(|input: &[u8]| {
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Probes with the filter's own rule too, where its name is that of a built-in rule.
+/// Also probes with the filter's own prefix rule, if its name is that of a built-in rule.
 fn read(input: &[u8], hasher: &PrefixHasher) {
     let ParsedPrefixFilter::Filter(view) = PrefixFilterView::parse(input) else {
         return;

@@ -1,6 +1,6 @@
 //! Result files of the lab, the repetitions of a run in progress and the user's own keys: any bytes
-//! are read without a panic. A correct checksum lets inputs reach the code after it: a result
-//! without its checksum gets one, and so do the lines of a journal made of it.
+//! are read without a panic. The target adds correct checksums to a result without one and to the
+//! lines of its journal, so that inputs reach the code after the checksums.
 #![no_main]
 
 use std::path::Path;
@@ -32,7 +32,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Everything that is made of a result.
+/// Renders every output that the lab makes of a result.
 fn show(outcome: &Outcome) {
     if let Ok(rows) = compare_results::figure_diffs(outcome, outcome) {
         let _ =
@@ -53,7 +53,7 @@ fn read_journal(input: &[u8]) {
     }
 }
 
-/// A journal with the findings of the result, a line for each round.
+/// Returns a journal with the findings of the result, one line for each round.
 fn journal_of(outcome: &Outcome) {
     let heading = JournalHeading {
         umbel_lab_part: outcome.umbel_lab,

@@ -1,4 +1,5 @@
-//! Log files: reading ends, in order, with records inside the file, or with an error.
+//! Log files: reading any bytes ends, and returns records in order and inside the file, or an
+//! error.
 #![no_main]
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome, Seal};
 
 const LOG_ID: u64 = 3;
 const PATH: &str = "000003.log";
-/// In the first byte: read the rest as it is.
+/// Flag in the first byte of an input: the remaining bytes are used unchanged.
 const RAW: u64 = 1;
 
 fn read(env: &Env, len: u64, expectation: ExpectedEnd) -> Option<ReadOutcome> {

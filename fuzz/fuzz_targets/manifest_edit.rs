@@ -1,4 +1,4 @@
-//! Manifest records: a store with any of them opens or is refused.
+//! Manifest records: a store whose manifest has any such records opens or is refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The metadata of a stream and `$settings` from any bytes: the rights of each user.
+//! Decodes any bytes as the metadata of a stream and as `$settings`, and checks the rights of each
+//! user.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

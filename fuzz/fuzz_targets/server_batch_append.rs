@@ -1,4 +1,4 @@
-//! The bytes of a call of batches, with messages over the limit among them.
+//! Filters any bytes as the body of a batch append call, which may contain messages over the limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

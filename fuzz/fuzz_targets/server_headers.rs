@@ -1,4 +1,4 @@
-//! Headers of a request and the query of a page out of any bytes.
+//! Decodes any bytes as headers of a request and as the query string of a console page.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

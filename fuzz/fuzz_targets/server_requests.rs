@@ -1,4 +1,4 @@
-//! Messages of clients out of any bytes.
+//! Decodes any bytes as messages of clients.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

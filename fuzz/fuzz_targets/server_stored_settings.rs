@@ -1,4 +1,4 @@
-//! Groups of consumers, a checkpoint and stopped views as streams keep them, out of any bytes.
+//! Decodes any bytes as stored consumer groups, as a group's checkpoint, and as stopped views.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! An event of a user's stream out of any bytes.
+//! Decodes any bytes as an event of a user's stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Tables: whatever opens can be verified, walked both ways and searched without a panic, and the
-//! two directions agree where both reach their end.
+//! Tables: any file that opens can be verified, read in both directions and searched without a
+//! panic. The two directions agree if both reach their end.
 #![no_main]
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use umbel_fuzz::structured_input::Parts;
 use umbel_fuzz::table_file::{FILE_ID, assemble};
 use umbel_table::{FilterResidency, Table, TableHasher, UnboundedCache};
 
-/// In the first byte: read the rest as it is.
+/// Flag in the first byte of an input: the remaining bytes are used unchanged.
 const RAW: u64 = 1;
-/// Walks end here, so that an input of a few bytes cannot take long.
+/// Maximum number of steps of a cursor, so that an input of a few bytes cannot take long.
 const STEPS_MAX: usize = 4096;
 
 fn walk(table: &Arc<Table>) -> Result<Vec<Vec<u8>>> {

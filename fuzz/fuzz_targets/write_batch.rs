@@ -1,4 +1,4 @@
-//! Write-ahead log records: a store with any of them opens or is refused.
+//! Write-ahead log records: a store whose WAL has any such records opens or is refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

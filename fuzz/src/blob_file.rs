@@ -1,6 +1,6 @@
 //! Blob files from mutated parts, with right checksums.
 //!
-//! FORMAT: `docs/formats/blob.md`. Written from that page, not with `umbel_blob`.
+//! FORMAT: `docs/formats/blob.md`. This code follows that page and does not use `umbel_blob`.
 
 use umbel_base::checksum::{checksum, checksum_parts};
 
@@ -12,8 +12,8 @@ pub const FILE_ID: u64 = 7;
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 65_536;
 
-/// A file described by an input: differences of its header and first
-/// sums from those of the value, the number of repetitions of the value, then the value.
+/// Returns a blob file that an input describes. The input has the deviations of header and first
+/// checksums from those of the value, the number of repetitions of the value, then the value.
 pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let version = parts.number::<1>() as u32;
     let chunk_bytes = parts.number::<4>() as u32;

@@ -1,6 +1,7 @@
 //! The files of an existence filter from mutated parts, with right checksums.
 //!
-//! FORMAT: `docs/formats/existence.md`. Written from that page, not with `umbel_existence`.
+//! FORMAT: `docs/formats/existence.md`. This code follows that page and does not use
+//! `umbel_existence`.
 
 use std::path::{Path, PathBuf};
 
@@ -11,22 +12,22 @@ use crate::structured_input::Parts;
 
 /// The folder of the filter.
 pub const FOLDER: &str = "/existence";
-/// Store and hash that the assembled files are made for.
+/// Identities of the store and hash for which the files are assembled.
 pub const WHOSE: (u64, u64) = (8, 3);
 /// The keys of the journal and of the filter file.
 const KEYS: (u64, u64) = (77, 99);
-/// Number of the covered log's history.
+/// Number of the lineage of the covered log.
 const HISTORY: u64 = 96;
 const PAGE_BYTES: usize = 4096;
-/// Most pages of the filter, so that an input is quick to try.
+/// Maximum number of pages of the filter, so that an input takes little time.
 const PAGES_MAX: u64 = 3;
 
 fn path(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
-/// Files described by an input: deviations of `CHECKPOINT`; words to be set in the
-/// filter; then records of the journal, and damage to the finished files.
+/// Returns the files that an input describes. The input has deviations of `CHECKPOINT`, words to be
+/// set in the filter, records of the journal, and damage to the finished files.
 pub fn assemble(mut parts: Parts<'_>) -> Image {
     let pages = 1 + parts.number::<1>() % PAGES_MAX;
     let unusual = parts.number::<1>();
@@ -62,7 +63,7 @@ pub fn assemble(mut parts: Parts<'_>) -> Image {
     files.into_iter().map(|(name, bytes)| (path(name), bytes)).collect()
 }
 
-/// Sound files, but for one, which has these bytes.
+/// Returns valid files, except for one file, which has these bytes.
 pub fn with_raw(mode: u8, bytes: &[u8]) -> Image {
     let mut files = assemble(Parts::new(&[]));
     let name = ["CHECKPOINT", "000003.journal", "000004.filter"][usize::from(mode) % 3];
@@ -70,7 +71,7 @@ pub fn with_raw(mode: u8, bytes: &[u8]) -> Image {
     files
 }
 
-/// A header, and lines in some of which a word is set.
+/// Returns a filter file: a header, and lines in some of which a word is set.
 fn filter(pages: u64, word: u64) -> Vec<u8> {
     let mut header = [&b"UmbelExF"[..], &[1, 0, 0, 0, 5, 0, 0, 0]].concat();
     for field in [4, KEYS.1, 64 * pages, 60 * 64 * pages] {
@@ -96,8 +97,8 @@ fn digest((number, page): (usize, &[u8])) -> u64 {
     checksum(KEYS.1, (number * PAGE_BYTES) as u64, page)
 }
 
-/// A header, and up to eight records: kind, count, and the deviations of the count and the position
-/// from the correct ones.
+/// Returns a journal: a header and up to eight records. The input has each record's kind, its
+/// count, and the deviations of count and position from the correct values.
 fn journal(parts: &mut Parts<'_>) -> Vec<u8> {
     let mut bytes = [&b"UmbelExJ"[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
     bytes.extend_from_slice(&3u64.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Shared code of the fuzz targets: a world in memory, and files made of mutated parts with
+//! Shared code of the fuzz targets: an environment in memory, and files made of mutated parts with
 //! correct checksums, so that mutations reach the decoders after the checksums.
 #![forbid(unsafe_code)]
 

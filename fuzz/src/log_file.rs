@@ -1,7 +1,7 @@
 //! Log files from mutated records, with right checksums.
 //!
-//! FORMAT: `docs/formats/log.md`. Written from that page, not with `umbel_log::LogWriter`, which
-//! could not be made to write wrong marks, kinds and lengths.
+//! FORMAT: `docs/formats/log.md`. This code follows that page and does not use
+//! `umbel_log::LogWriter`, which cannot write wrong marks, kinds and lengths.
 
 use umbel_base::checksum::checksum;
 use umbel_log::{HEADER_BYTES, LogKind, RECORD_ALIGN, RECORD_HEADER_BYTES};
@@ -13,10 +13,10 @@ const HEADER_COVERED: usize = HEADER_BYTES as usize - 8;
 /// Number of records after which an input is cut off.
 const RECORDS_MAX: usize = 64;
 
-/// The durable mark of an input that stands for the record's own offset.
+/// Durable mark in an input that means the record's own offset.
 pub const MARK_HERE: u64 = 0xffff;
 
-/// A whole file header of a log.
+/// Returns the file header of a log.
 pub fn header(kind: LogKind, log_id: u64) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_BYTES as usize];
     bytes[..8].copy_from_slice(b"UmbelLog");
@@ -49,18 +49,18 @@ pub fn push_record(file: &mut Vec<u8>, log_id: u64, record: &Record<'_>) {
 pub struct Record<'a> {
     /// 1 for data, 2 for the end.
     pub kind: u8,
-    /// Its sequence number.
+    /// Sequence number of the record.
     pub sequence: u64,
-    /// Its durable mark, divided by 8.
+    /// Durable mark of the record, divided by 8.
     pub durable_eighths: u32,
-    /// Its payload.
+    /// Payload of the record.
     pub payload: &'a [u8],
 }
 
-/// A file of the records that an input describes. Each record has one byte of kind and flags, one
-/// of sequence step, two of durable mark, the payload. Flag 0x80 damages the record. With flag 0x40
-/// eight bytes of sequence number replace the step. The mark [`MARK_HERE`] says that all bytes
-/// before the record were durable.
+/// Returns a log file of the records that an input describes. Each record has one byte of kind and
+/// flags, one of sequence step, two of durable mark, the payload. Flag 0x80 damages the record.
+/// With flag 0x40 eight bytes of sequence number replace the step. The mark [`MARK_HERE`] says that
+/// all bytes before the record were durable.
 pub fn assemble(kind: LogKind, log_id: u64, mut parts: Parts<'_>) -> Vec<u8> {
     let mut file = header(kind, log_id);
     let mut sequence = 1;

@@ -1,5 +1,5 @@
-//! A world in memory: files without a disk, a clock that stands still, entropy that is always the
-//! same, no threads.
+//! An environment in memory: files without a disk, a stopped clock, constant entropy, and no
+//! threads.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -23,20 +23,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Files in memory. Folders exist where a file of theirs does, or where they were created.
+/// Files in memory. A folder exists if it was created or a file in it exists.
 #[derive(Debug, Default, Clone)]
 pub struct MemoryFiles {
     files: Arc<Mutex<BTreeMap<PathBuf, Bytes>>>,
     folders: Arc<Mutex<Vec<PathBuf>>>,
 }
 
-/// A file is the memory that its bytes are in.
+/// Identity of a file: the address of its bytes in memory.
 fn identity(bytes: &Bytes) -> FileIdentity {
     FileIdentity { device: 0, inode: Arc::as_ptr(bytes).addr() as u64 }
 }
 
 impl MemoryFiles {
-    /// Files with these bytes.
+    /// Creates files with these bytes.
     pub fn new(image: &Image) -> Arc<MemoryFiles> {
         let bytes = |bytes: &Vec<u8>| Arc::new(Mutex::new(bytes.clone()));
         let files = image.iter().map(|(path, content)| (path.clone(), bytes(content))).collect();
@@ -48,7 +48,7 @@ impl MemoryFiles {
         lock(&self.files).iter().map(|(path, bytes)| (path.clone(), lock(bytes).clone())).collect()
     }
 
-    /// A world with these files.
+    /// Returns an environment with these files.
     pub fn env(self: &Arc<Self>) -> Env {
         Env {
             files: Arc::clone(self) as Arc<dyn FileSystem>,
@@ -76,7 +76,7 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// A file with these bytes that no folder holds.
+    /// Creates a file with these bytes that is in no folder.
     pub fn alone(path: &str, bytes: Vec<u8>) -> Arc<MemoryFile> {
         Arc::new(MemoryFile { path: PathBuf::from(path), bytes: Arc::new(Mutex::new(bytes)) })
     }

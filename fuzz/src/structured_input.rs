@@ -1,25 +1,25 @@
-//! Takes an input apart: numbers first, then parts with a length before each.
+//! [`Parts`]: splits an input into numbers, then parts that each have their length before them.
 //!
 //! Every input is valid: missing bytes read as zero or empty, so no mutation is wasted.
 
-/// The rest of an input.
+/// The unread bytes of an input.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Parts<'a> {
-    /// All of an input.
+    /// Creates the reader of a whole input.
     pub fn new(input: &'a [u8]) -> Parts<'a> {
         Parts { rest: input }
     }
 
-    /// Whether nothing is left.
+    /// Whether no bytes are left.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// Rest of the input.
+    /// Returns the remaining bytes of the input.
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -30,7 +30,7 @@ impl<'a> Parts<'a> {
         head
     }
 
-    /// The next number of `N` bytes.
+    /// Reads the next number of `N` bytes.
     pub fn number<const N: usize>(&mut self) -> u64 {
         let mut bytes = [0; 8];
         let taken = self.take(N);
@@ -38,14 +38,14 @@ impl<'a> Parts<'a> {
         u64::from_le_bytes(bytes)
     }
 
-    /// The next part: its length as two bytes, then its bytes.
+    /// Reads the next part: its length as two bytes, then its bytes.
     pub fn part(&mut self) -> &'a [u8] {
         let length = self.number::<2>() as usize;
         self.take(length)
     }
 }
 
-/// Appends a part as [`Parts::part`] reads it; one that is too long is cut.
+/// Appends a part as [`Parts::part`] reads it; too long a part is cut.
 pub fn put_part(input: &mut Vec<u8>, part: &[u8]) {
     let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
     input.extend_from_slice(&length.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Table files from mutated parts, with right checksums, and the parts of a good table.
+//! Table files from mutated parts, with right checksums, and the parts of a valid table.
 //!
-//! FORMAT: `docs/formats/table.md`. Written from that page, not with `umbel_table::TableBuilder`,
-//! which could not be made to contradict itself.
+//! FORMAT: `docs/formats/table.md`. This code follows that page and does not use
+//! `umbel_table::TableBuilder`, which cannot write contradictory tables.
 
 use std::ops::Range;
 
@@ -33,21 +33,21 @@ mod kind {
 /// The name of the property that has the plain filter's checksum in its last eight bytes.
 const SECOND_FILTER: &[u8] = b"second_filter";
 
-/// Parts after the data, from an input or a table.
+/// Parts of a table after its data blocks, from an input or a table.
 #[derive(Default)]
 struct Sections {
     index_parts: Vec<Vec<u8>>,
     index_top: Vec<u8>,
     filter: Vec<u8>,
-    /// Empty where the table has none.
+    /// Second filter of the table; empty if the table has none.
     second_filter: Vec<u8>,
     tombstones: Vec<u8>,
     properties: Vec<u8>,
 }
 
-/// A table described by an input: the numbers of the footer, two bytes of compressions, the number
-/// of parts of the index, the parts after the data, then data blocks until the input ends.
-/// Checksums inside parts are corrected.
+/// Returns the table that an input describes. The input has the numbers of the footer, two bytes of
+/// compressions and the number of index parts. The parts after the data follow, then data blocks
+/// until the input ends. Checksums inside parts are corrected.
 pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     let entries = parts.number::<4>();
     let blocks = parts.number::<2>() as u32;
@@ -118,7 +118,8 @@ pub fn assemble(mut parts: Parts<'_>) -> Vec<u8> {
     file
 }
 
-/// Makes the checksums of the index's parts right that stand in its top, as far as it can be read.
+/// Corrects the checksums of the index's parts in the top of the index, as far as the top can be
+/// read.
 fn patch_top(top: &mut [u8], sums: &[u64]) {
     let mut at = 0;
     for sum in sums {
@@ -136,7 +137,7 @@ fn patch_top(top: &mut [u8], sums: &[u64]) {
     }
 }
 
-/// Makes the plain filter's checksum right that stands in the properties of a table with a second.
+/// Corrects the checksum of the plain filter in the properties of a table that has a second filter.
 fn patch_properties(properties: &mut [u8], plain: u64) {
     let found = properties.windows(SECOND_FILTER.len()).position(|name| name == SECOND_FILTER);
     let Some(found) = found else { return };
@@ -147,7 +148,7 @@ fn patch_properties(properties: &mut [u8], plain: u64) {
     }
 }
 
-/// The varint at `at`, and the offset after it.
+/// Returns the varint at the offset `at`, and the offset after it.
 fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
     for (count, byte) in bytes.get(at..)?.iter().take(10).enumerate() {
@@ -173,7 +174,8 @@ fn push_footer(file: &mut Vec<u8>, mut footer: Vec<u8>, regions: &[(u64, u64, u6
     file.extend_from_slice(&footer);
 }
 
-/// The input from which [`assemble`] makes this table again. `None` where the bytes are no table.
+/// Returns the input from which [`assemble`] makes this table again; `None` if the bytes are no
+/// table.
 pub fn disassemble(table: &[u8]) -> Option<Vec<u8>> {
     let footer = table.get(table.len().checked_sub(FOOTER_BYTES)?..)?;
     let number = |at: usize, width: usize| number_at(footer, at, width);
@@ -213,7 +215,8 @@ pub fn disassemble(table: &[u8]) -> Option<Vec<u8>> {
     Some(input)
 }
 
-/// The payloads of the blocks of a region, found from the last one backwards by their trailers.
+/// Returns the payloads of the blocks of a region, which are found backwards from the last block by
+/// their trailers.
 fn payloads(table: &[u8], region: Range<usize>) -> Option<Vec<&[u8]>> {
     let mut payloads = Vec::new();
     let mut end = region.end;

@@ -1,4 +1,4 @@
-//! A small store in memory, made by the engine itself, whose files a target then replaces.
+//! A small store in memory, made by the engine itself, whose files a fuzz target then replaces.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ use crate::structured_input::Parts;
 
 /// The folder of the store.
 const FOLDER: &str = "store";
-/// Entries that are read of an opened store.
+/// Maximum number of entries that are read from an opened store.
 const ENTRIES_MAX: usize = 4096;
 
 /// The store's files as a crash would leave them: some writes in a table, some in the log only.
@@ -36,7 +36,7 @@ fn options(env: Env) -> Options {
     }
 }
 
-/// The template, made once.
+/// Returns the template, which is made once.
 pub fn template() -> &'static Template {
     static TEMPLATE: OnceLock<Template> = OnceLock::new();
     TEMPLATE.get_or_init(|| {
@@ -74,8 +74,8 @@ fn build(files: &std::sync::Arc<MemoryFiles>) -> umbel::Result<Image> {
 }
 
 impl Template {
-    /// The store with more records in its manifest, as `log_file::assemble` reads an input. The
-    /// byte before them says whether they follow the valid records or replace them.
+    /// Returns the store with more records in its manifest, as `log_file::assemble` reads an input.
+    /// The byte before the records says whether they follow the valid records or replace them.
     pub fn with_manifest(&self, mut parts: Parts<'_>) -> Image {
         const IN_PLACE: u64 = 1;
         let id = self.manifest_id;
@@ -110,7 +110,7 @@ impl Template {
         manifest
     }
 
-    /// The store with a log of these records, as `log_file::assemble` reads an input.
+    /// Returns the store with a WAL of these records, as `log_file::assemble` reads an input.
     pub fn with_log(&self, parts: Parts<'_>) -> Image {
         let mut image = self.image.clone();
         let log = log_file::assemble(LogKind::WriteAhead, self.log_id, parts);
@@ -118,7 +118,8 @@ impl Template {
         image
     }
 
-    /// The store with this `CURRENT`; with `fix_checksum`, a correct checksum follows 56 bytes.
+    /// Returns the store with this `CURRENT`; with `fix_checksum`, a correct checksum follows the
+    /// first 56 bytes.
     pub fn with_current(&self, bytes: &[u8], fix_checksum: bool) -> Image {
         let mut current = bytes.to_vec();
         if fix_checksum {
@@ -131,12 +132,12 @@ impl Template {
         image
     }
 
-    /// The files as they are.
+    /// Returns the files of the template unchanged.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// The payloads of the manifest's and of the log's records, for seeds.
+    /// Returns the payloads of the records of the manifest and of the WAL, for seeds.
     pub fn payloads(&self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let read = |path: &Path, kind, id| payloads(&self.image, path, kind, id);
         let manifest = read(&self.manifest, LogKind::Manifest, self.manifest_id);
@@ -144,7 +145,7 @@ impl Template {
     }
 }
 
-/// The payloads of the records of a file.
+/// Returns the payloads of the records of a file.
 fn payloads(image: &Image, path: &Path, kind: LogKind, id: u64) -> Vec<Vec<u8>> {
     let env = MemoryFiles::new(image).env();
     let mut payloads = Vec::new();
@@ -158,8 +159,8 @@ fn payloads(image: &Image, path: &Path, kind: LogKind, id: u64) -> Vec<Vec<u8>> 
     payloads
 }
 
-/// Opens the store of these files, to read and then to write, and reads all of it. Errors are
-/// allowed; a target searches for panics.
+/// Opens the store of these files for reading, then for writing, and reads its content. Errors are
+/// allowed; a fuzz target searches for panics.
 pub fn open(image: &Image) {
     let read_only = Db::open_read_only(FOLDER, options(MemoryFiles::new(image).env()));
     let first = read_only.is_ok();
@@ -210,8 +211,8 @@ mod tests {
         assert!(template().image().keys().any(|path| path.ends_with("000003.table")));
     }
 
-    /// Story: logs got a salt, without which the template's were unreadable: its seeds had no
-    /// record. The newest log was the spare one, which is never read. So the files of the target
+    /// Story: logs got a salt, without which the template's logs were unreadable, so that the seeds
+    /// had no record. The newest log was a spare one, which is never read. So the target's inputs
     /// never reached a decoder.
     #[test]
     fn seeds_of_logs_reach_the_memtable() {

@@ -33,14 +33,14 @@ const RIVAL_LIBRARIES: [(&str, &str, &str); 2] =
 /// Path of the committed report of the full campaigns; the JSON file is beside it.
 const TORTURE_REPORT: &str = "docs/lab/torture.md";
 
-/// Tests of the server that activate failpoints of the whole process, so they run alone: those of
+/// Tests of the server that activate failpoints of the whole process, so they run alone: tests of
 /// consumer groups, of requests to the event store, and of requests about keys and values.
 const SERVER_FAILPOINT_TESTS: [&str; 7] =
     ["test", "-p", "umbel-server", "--features", "failpoints", "--lib", "failpoint"];
 const SERVER_FAILPOINT_TESTS_MIN: u64 = 3;
 
-/// Builds `umbel-torture` with its failpoints and runs it. Without arguments it runs every campaign
-/// in full, also those of the server's tests, and writes the committed report. Returns whether
+/// Builds `umbel-torture` with its failpoints and runs it. Without arguments, runs every campaign
+/// in full, including those of the server's tests, and writes the committed report. Returns whether
 /// every promise held.
 pub fn torture(arguments: &[String]) -> bool {
     if arguments.is_empty() {
@@ -61,7 +61,7 @@ fn torture_arguments(arguments: &[String]) -> Vec<String> {
     arguments.to_vec()
 }
 
-/// Builds and runs the comparison with other engines, without those whose library or compiler is
+/// Builds and runs the comparison with other engines, without engines whose library or compiler is
 /// missing. Returns whether it succeeded.
 pub fn rivals(arguments: &[String]) -> bool {
     run_rivals("umbel-rivals", &engine_features(), arguments)
@@ -73,13 +73,14 @@ pub fn deletions(arguments: &[String]) -> bool {
     run_rivals("deletions", &engine_features(), arguments)
 }
 
-/// Builds and runs the comparison of engines as queues and time series. Returns whether it
-/// succeeded.
+/// Builds and runs the comparison of engines as queues and time series. Returns whether the
+/// comparison succeeded.
 pub fn queues(arguments: &[String]) -> bool {
     run_rivals("queues", &engine_features(), arguments)
 }
 
-/// Features of the engines whose library or compiler is here. Names the missing ones.
+/// Returns the features of the engines whose library or compiler is installed, and prints the
+/// missing ones.
 fn engine_features() -> String {
     let mut features = Vec::new();
     for (feature, header, package) in RIVAL_LIBRARIES {

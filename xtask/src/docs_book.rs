@@ -1,8 +1,8 @@
 //! `cargo xtask docs`: the documents as a book in HTML, built by mdBook.
 //!
-//! The source of the book is a copy of all documents in their places, so that the links between
-//! them work in the repository and in the book alike. Other files that a document links are copied
-//! as well.
+//! The source of the book is a copy of all documents in their places, so that links between
+//! documents work both in the repository and in the book. Other files to which a document links are
+//! copied as well.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ src = \"src\"
 default-theme = \"light\"
 ";
 
-/// Builds the book. Whether it was built.
+/// Builds the book. Returns whether it was built.
 pub fn build() -> bool {
     let folder = target().join("book");
     let program = match mdbook().and_then(|program| {

@@ -2,8 +2,8 @@
 //!
 //! Every rule is a function from a [`crate::checkout::file_tree::Tree`] (the checkout, read once)
 //! to a list of [`Violation`]s, so that `cargo xtask`, `cargo test` and the tests of the rules
-//! themselves, which plant one violation each, all run the same code. Nothing here depends on
-//! another crate: the commands must work on a machine that has only Rust.
+//! themselves, which plant one violation each, all run the same code. This package depends on no
+//! other crate: the commands must work on a machine that has only Rust.
 #![forbid(unsafe_code)]
 
 pub mod campaigns;
@@ -28,7 +28,7 @@ pub fn tidy(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns what `tidy` prints as warnings.
+/// Returns the warnings that `cargo xtask tidy` prints.
 pub fn warnings(tree: &Tree) -> Vec<Violation> {
     rules::tidy::long_files(tree)
 }

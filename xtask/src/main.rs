@@ -1,4 +1,4 @@
-//! `cargo xtask COMMAND`: see [`USAGE`].
+//! Program behind `cargo xtask COMMAND`, whose usage is in [`USAGE`].
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -32,7 +32,7 @@ const WRONG_USE: u8 = 2;
 
 /// Default number of kills of a server.
 const KILLS_DEFAULT: u32 = 200;
-/// Default number of events before a start.
+/// Default number of events that a writer appends before it is killed and a server starts.
 const EVENTS_DEFAULT: u64 = 10_000_000;
 
 fn main() -> ExitCode {

@@ -59,7 +59,8 @@ pub fn test(fast: bool) -> bool {
     report.finish()
 }
 
-/// Checks the code of the filters for other processors, on each installed target, without linking.
+/// Checks that the filters' code for other processors compiles for each installed target, without
+/// linking.
 fn other_processors() -> StepOutcome {
     let mut all = StepOutcome::default();
     for target in ["aarch64-unknown-linux-gnu", "i686-unknown-linux-gnu", "i686-unknown-linux-musl"]
@@ -146,8 +147,8 @@ pub fn instructions_alone(write: bool) -> bool {
     report.finish()
 }
 
-/// Arguments that build the counted program, with the features that the packages with programs have
-/// together: the baseline was counted with this build.
+/// Arguments that build the counted program. They build it together with the other programs, whose
+/// features it then gets, as when the baseline was counted.
 const COUNTED: [&str; 8] =
     ["-p", "umbel-cli", "-p", "umbel-torture", "-p", "umbel-lab", "--bin", "hot_operations"];
 const CLI: [&str; 2] = ["-p", "umbel-cli"];
@@ -184,7 +185,7 @@ fn rules(check: fn(&Tree) -> Vec<crate::Violation>) -> StepOutcome {
     }
 }
 
-/// Runs a cargo command that may be missing.
+/// Runs a cargo command that may be not installed.
 fn component(subcommand: &str, name: &str, command: &mut Command) -> StepOutcome {
     let probe = cargo()
         .args([subcommand, "--version"])

@@ -24,7 +24,7 @@ use crate::types::event::{Direction, Position, RecordedEvent, Revision};
 use crate::types::stream_state::StreamState;
 use crate::visibility::visible_position::Watch;
 
-/// Where a subscription begins.
+/// Place at which a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriptionStart {
     /// At the first event.

@@ -1,4 +1,5 @@
-//! `event_store.client.gossip`: the nodes of a cluster. Clients request them to find the leader.
+//! `event_store.client.gossip`: the nodes of a cluster. Clients request the nodes to find the
+//! leader.
 
 pub use crate::generated::event_store::client::gossip::member_info::VNodeState;
 pub use crate::generated::event_store::client::gossip::{ClusterInfo, EndPoint, MemberInfo};

@@ -2,9 +2,9 @@
 //! protocol.
 //!
 //! The definitions are in `proto`, for clients of every language. The build script generates the
-//! types from them. A module selects the types of its package, and gives those of nested messages
-//! a name of their own. Messages with the same fields have the same type. An empty message is
-//! `()`, whichever package it belongs to: its bytes are the same.
+//! types from the definitions. A module selects the types of its package, and gives the types of
+//! nested messages their own names. Messages with the same fields have the same type. The empty
+//! message of every package is `()`, since the encoded bytes are the same.
 //!
 //! ```
 //! use prost::Message;
@@ -36,7 +36,7 @@ pub mod v2;
 /// `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-/// The generated types, in modules that are nested as the packages are.
+/// The generated types, in modules that are nested like the packages.
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/messages.rs"));
 }

@@ -1,5 +1,5 @@
-//! `event_store.client.persistent_subscriptions`: consumer groups. Their consumers share the
-//! events of a stream or of all, and acknowledge processed events.
+//! `event_store.client.persistent_subscriptions`: consumer groups. The consumers of a group share
+//! the events of a stream, or all events, and acknowledge processed events.
 
 use crate::generated::event_store::client::persistent_subscriptions as package;
 

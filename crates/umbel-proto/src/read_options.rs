@@ -37,7 +37,7 @@ pub fn of_all(from: AllOption) -> Options {
     Options { stream_option: Some(all), ..of_stream("", RevisionOption::Start(())) }
 }
 
-/// Starts at this position of the event log.
+/// Makes a read start at this position of the event log.
 pub fn at_position(position: u64) -> AllOption {
     AllOption::Position(Position { commit_position: position, prepare_position: position })
 }
@@ -57,7 +57,7 @@ pub fn subscription(options: Options) -> Options {
     Options { count_option: Some(CountOption::Subscription(())), ..options }
 }
 
-/// Filters a read, with a position reported after each `interval` events read.
+/// Filters a read; the server reports a position after each `interval` examined events.
 pub fn filtered(filter: Filter, interval: u32, options: Options) -> Options {
     let filter = FilterOptions {
         filter: Some(filter),
@@ -78,7 +78,7 @@ pub fn prefixes<S: ToString>(prefixes: &[S]) -> Expression {
     Expression { regex: String::new(), prefix }
 }
 
-/// Resolves links.
+/// Makes a read resolve links.
 pub fn resolving_links(options: Options) -> Options {
     Options { resolve_links: true, ..options }
 }

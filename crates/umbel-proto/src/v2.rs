@@ -21,9 +21,9 @@ pub mod streams {
         pub const ANY: i64 = -2;
         /// The stream exists.
         pub const EXISTS: i64 = -4;
-        /// The stream was deleted and does not exist. For checks.
+        /// The stream was deleted and does not exist; only checks can use this number.
         pub const DELETED: i64 = -5;
-        /// The stream has a tombstone. For checks.
+        /// The stream has a tombstone; only checks can use this number.
         pub const TOMBSTONED: i64 = -6;
     }
 }

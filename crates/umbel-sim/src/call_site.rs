@@ -1,15 +1,15 @@
-//! Call sites: which call the disk received, of which class of files.
+//! Call sites: the operation of a call and the class of its file.
 
 use std::path::Path;
 
 /// Operation that a call requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
-    /// Opening a directory to hold it.
+    /// Opening a directory, which the process then holds.
     OpenDirectory,
-    /// Location of a held directory.
+    /// Query of the path of a held directory.
     LocateDirectory,
-    /// Identity of the file of a handle or a name.
+    /// Query of the identity of the file that a handle or a name refers to.
     Identity,
     CreateDir,
     Create,
@@ -38,7 +38,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// The word in labels.
+    /// Returns the operation's word in labels.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Operation::OpenDirectory => "hold",
@@ -68,7 +68,7 @@ impl Operation {
         }
     }
 
-    /// The verb phrase in error messages, which a path follows.
+    /// Returns the operation's verb phrase in error messages, which a path follows.
     pub(crate) fn phrase(self) -> &'static str {
         match self {
             Operation::OpenDirectory => "open the directory",
@@ -114,14 +114,15 @@ impl Operation {
         )
     }
 
-    /// Whether the call can be left out without its caller noticing at once.
+    /// Whether the call can be omitted without its caller noticing at once.
     pub(crate) fn can_be_ignored(self) -> bool {
         self.changes()
             && !matches!(self, Operation::Create | Operation::CreateDir | Operation::Lock)
     }
 }
 
-/// The class of a file: its name with every number in it, decimal or hexadecimal, made a star.
+/// Returns the class of a file: its name with a star in place of every number, decimal or
+/// hexadecimal.
 pub(crate) fn class_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut class = String::with_capacity(name.len());
@@ -154,8 +155,8 @@ fn push_class_of_word(class: &mut String, word: &str) {
     }
 }
 
-/// Whether a pattern names this site: by its whole label (`sync *.log`), by the operation alone
-/// (`sync`) or by the class alone (`*.log`).
+/// Whether a pattern names this site: by the whole label (`sync *.log`), by only the operation
+/// (`sync`) or by only the class (`*.log`).
 pub(crate) fn matches(pattern: &str, operation: Operation, class: &str) -> bool {
     let word = operation.word();
     if pattern == word || pattern == class {

@@ -1,8 +1,8 @@
-//! Damage manually: bytes that change, vanish or move while no process writes them.
+//! Manual damage of files: bytes that change, vanish or move while no process writes them.
 //!
-//! Each of these first makes the file durable as it is, so that the damage is in every later image.
-//! They panic where the file does not exist or ends before the place: a test that damages nothing
-//! must not pass.
+//! Each of these functions first makes the file durable as it is, so that every later image has the
+//! damage. Each panics if the file does not exist or ends before the damaged place, since a test
+//! that damages nothing must not pass.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ impl Sim {
         });
     }
 
-    /// Makes the sector that holds `offset` zeros, as far as the file reaches.
+    /// Fills the sector that holds `offset` with zeros, up to the end of the file.
     pub fn zero_sector(&self, path: impl AsRef<Path>, offset: u64) {
         self.edit(path.as_ref(), |content| {
             let start = offset - offset % SECTOR_BYTES;
@@ -58,12 +58,12 @@ impl Sim {
         });
     }
 
-    /// Puts bytes after the end of a file.
+    /// Appends bytes to a file.
     pub fn extend(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         self.edit(path.as_ref(), |content| content.write(bytes, content.len()));
     }
 
-    /// Gives a file other bytes.
+    /// Replaces the bytes of a file.
     pub fn replace(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         self.edit(path.as_ref(), |content| {
             content.set_len(0);
@@ -71,7 +71,7 @@ impl Sim {
         });
     }
 
-    /// Takes a file's name away, durably.
+    /// Removes a file's name durably.
     pub fn remove(&self, path: impl AsRef<Path>) {
         let path = path.as_ref();
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -84,7 +84,7 @@ impl Sim {
         }
     }
 
-    /// Exchanges two ranges of `len` bytes of one file, as a disk does that mixes up two blocks.
+    /// Exchanges two ranges of `len` bytes of one file, like a disk that confuses two blocks.
     pub fn swap_blocks(&self, path: impl AsRef<Path>, first: u64, second: u64, len: usize) {
         self.edit(path.as_ref(), |content| {
             let (at_first, at_second) = (take(content, first, len), take(content, second, len));
@@ -101,8 +101,8 @@ impl Sim {
         self.edit(second.as_ref(), |content| *content = of_first);
     }
 
-    /// Restores the bytes that an older copy of the disk has at `offset`: a write that the disk
-    /// lost.
+    /// Restores the bytes that an older copy of the disk has at `offset`, as if the disk had lost a
+    /// write.
     pub fn restore_block(&self, older: &Sim, path: impl AsRef<Path>, offset: u64, len: usize) {
         let path = path.as_ref();
         let bytes = older.with_file(path, |content| take(content, offset, len));
@@ -133,7 +133,7 @@ impl Sim {
     }
 }
 
-/// The bytes at a place, all of which the file must have.
+/// Returns the bytes at a place, which must be within the file.
 fn take(content: &FileContent, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let read = content.read(&mut bytes, offset);

@@ -1,7 +1,9 @@
-//! The disk: durable state, page cache, and the units in between.
+//! [`Disk`]: the simulated disk with its durable state, its page cache, and the pending units
+//! between them.
 //!
-//! INVARIANT: `current` of a file is `durable` with every pending unit put on in order, unless the
-//! file is `forgetful`. `current` of the names is the durable ones with every pending name change.
+//! INVARIANT: `current` of a file is `durable` with every pending unit applied in order, unless the
+//! file is `forgetful`. `current` of the names is the durable names with every pending name change
+//! applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -10,7 +12,8 @@ use std::sync::Arc;
 
 use crate::file_content::{FileContent, PAGE_BYTES};
 
-/// The number of a pending unit; they count up over the whole disk in the order of their making.
+/// Number of a pending unit; units are numbered over the whole disk, in the order of their
+/// creation.
 pub(crate) type UnitNumber = u64;
 
 /// Node that a name refers to.
@@ -27,7 +30,7 @@ pub(crate) struct Unit {
     pub(crate) change: Change,
 }
 
-/// See [`Unit`].
+/// Change of a [`Unit`].
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Write { offset: u64, bytes: Arc<[u8]> },
@@ -36,7 +39,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Puts the whole change on `content`.
+    /// Applies the whole change to `content`.
     pub(crate) fn apply(&self, content: &mut FileContent) {
         match self {
             Change::Write { offset, bytes } => content.write(bytes, *offset),
@@ -52,9 +55,9 @@ pub(crate) struct Inode {
     pub(crate) durable: FileContent,
     pub(crate) current: FileContent,
     pub(crate) pending: Vec<Unit>,
-    /// Number of bytes that have space reserved for them since the machine started.
+    /// Number of bytes for which space was reserved since the machine started.
     pub(crate) reserved: u64,
-    /// Whether a failed sync gave bytes up that the page cache still shows.
+    /// Whether a failed sync dropped bytes that the page cache still shows.
     pub(crate) forgetful: bool,
 }
 
@@ -66,7 +69,7 @@ pub(crate) type Names = BTreeMap<String, Node>;
 pub(crate) struct Directory {
     pub(crate) durable: Arc<Names>,
     pub(crate) current: Arc<Names>,
-    /// Whether its name was removed, so that nothing can be created in it.
+    /// Whether the directory's name was removed, so that no file can be created in it.
     pub(crate) is_removed: bool,
 }
 
@@ -77,12 +80,12 @@ pub(crate) struct DirectorySlot {
     pub(crate) name: String,
 }
 
-/// A directory as a process reached it.
+/// A directory, and whether the path by which a process reached it refuses changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResolvedDirectory {
     pub(crate) directory: u64,
-    /// The number of the error that every change below it gives, where the way to it goes through a
-    /// mount that refuses changes.
+    /// Error number of every change below the directory, if the path to it goes through a mount
+    /// that refuses changes.
     pub(crate) refusal: Option<i32>,
 }
 
@@ -90,20 +93,21 @@ impl ResolvedDirectory {
     /// The root directory.
     pub(crate) const ROOT: ResolvedDirectory = ResolvedDirectory { directory: ROOT, refusal: None };
 
-    /// An error where changes are refused.
+    /// Returns an error if changes are refused.
     pub(crate) fn check_writable(self) -> io::Result<()> {
         self.refusal.map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
     }
 }
 
-/// A directory that is seen in place of another one.
+/// A directory that is mounted over another directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MountPoint {
     pub(crate) directory: u64,
     pub(crate) refusal: Option<i32>,
 }
 
-/// One change of names that is not durable yet. Each survives whole or not at all.
+/// One change of names that is not durable yet. A name change survives a power loss whole or not at
+/// all.
 #[derive(Debug, Clone)]
 pub(crate) struct NameChange {
     pub(crate) number: UnitNumber,
@@ -112,20 +116,20 @@ pub(crate) struct NameChange {
     pub(crate) source: Option<DirectorySlot>,
     /// Slot where the node gets a name.
     pub(crate) target: Option<DirectorySlot>,
-    /// Node that gets the name at the source, where two names exchange their files.
+    /// Node that gets the name at the source, if two names exchange their files.
     pub(crate) exchanged: Option<Node>,
 }
 
 impl NameChange {
-    /// The directories it changes, each once.
+    /// Returns the directories that the change affects, each once.
     pub(crate) fn directories(&self) -> impl Iterator<Item = u64> {
         let source = self.source.as_ref().map(|place| place.directory);
         let target = self.target.as_ref().map(|place| place.directory);
         source.into_iter().chain(target.filter(|target| Some(*target) != source))
     }
 
-    /// Puts the change on the names of one directory. A name that there stands for another node,
-    /// because the change that took it away did not survive, is left alone.
+    /// Applies the change to the names of one directory. A name that belongs to another node,
+    /// because an earlier change did not survive, stays as it is.
     pub(crate) fn apply(&self, directory: u64, names: &mut Names) {
         let here = |place: &&DirectorySlot| place.directory == directory;
         if let Some(source) = self.source.as_ref().filter(here)
@@ -151,7 +155,7 @@ pub(crate) struct Disk {
     pub(crate) inodes: BTreeMap<u64, Inode>,
     pub(crate) directories: BTreeMap<u64, Directory>,
     pub(crate) name_changes: Vec<NameChange>,
-    /// Directories mounted over others. A restart unmounts all of them.
+    /// Directories that are mounted over others; a restart unmounts all of them.
     pub(crate) mounts: BTreeMap<u64, MountPoint>,
     next_node: u64,
     next_unit: UnitNumber,
@@ -170,7 +174,7 @@ impl Disk {
         }
     }
 
-    /// The same disk without files, names and pending units, for an image to be put on.
+    /// Returns this disk without files, names and pending units, on which an image is then built.
     pub(crate) fn without_files(&self) -> Disk {
         Disk { next_node: self.next_node, next_unit: self.next_unit, ..Disk::new() }
     }
@@ -192,7 +196,8 @@ impl Disk {
         self.find_from(ResolvedDirectory::ROOT, path).map(|(node, _)| node)
     }
 
-    /// Node of a path that begins in a directory, and the reason why a mount refuses changes to it.
+    /// Returns the node of a path that begins in a directory, and the reason if a mount refuses
+    /// changes to the node.
     pub(crate) fn find_from(
         &self,
         start: ResolvedDirectory,
@@ -245,7 +250,8 @@ impl Disk {
         self.resolve_directory(ResolvedDirectory::ROOT, path).map(|reached| reached.directory)
     }
 
-    /// The directory and the last name of a path that is to be changed; the name need not exist.
+    /// Returns the directory and the last name of a path that is to be changed; the name need not
+    /// exist.
     pub(crate) fn resolve_slot(
         &self,
         start: ResolvedDirectory,
@@ -309,7 +315,7 @@ impl Disk {
         Ok(())
     }
 
-    /// An error where a directory was removed: nothing can be created in it.
+    /// Returns an error if a directory was removed, so that no file can be created in it.
     fn check_not_removed(&self, directory: u64) -> io::Result<()> {
         match self.directories.get(&directory) {
             Some(directory) if !directory.is_removed => Ok(()),
@@ -359,7 +365,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Whether a directory is another one or lies in it, however deep.
+    /// Whether a directory is another directory, or lies in it at any depth.
     fn contains(&self, directory: u64, inner: u64) -> bool {
         let holds = |node: &Node| match *node {
             Node::Directory(number) => self.contains(number, inner),
@@ -380,7 +386,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     pub(crate) fn remove(&mut self, place: DirectorySlot) -> io::Result<()> {
         let node = self.at(&place).ok_or_else(missing)?;
         let Node::File(number) = node else { return Err(is_a_directory()) };
@@ -401,7 +407,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A path that leads to a directory now; `None` where none does.
+    /// Returns a path that leads to a directory now; `None` if no path does.
     pub(crate) fn path_of(&self, directory: u64) -> Option<PathBuf> {
         let mut open = vec![(ROOT, PathBuf::from("/"))];
         while let Some((number, path)) = open.pop() {
@@ -432,7 +438,7 @@ impl Disk {
 
     // -- bytes --
 
-    /// The bytes of a file. An error where its last name and handle are removed.
+    /// Returns the bytes of a file; an error if its last name and handle are gone.
     pub(crate) fn inode(&self, number: u64) -> io::Result<&Inode> {
         self.inodes.get(&number).ok_or_else(missing)
     }
@@ -441,7 +447,7 @@ impl Disk {
         self.inodes.get_mut(&number).ok_or_else(missing)
     }
 
-    /// Changes a file in the page cache and notes the change as pending.
+    /// Changes a file in the page cache and records the change as pending.
     pub(crate) fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
         let unit = Unit { number: self.new_unit(), change };
         let inode = self.inode_mut(number)?;
@@ -464,7 +470,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A sync failed: pending units are dropped, and no caller gets the error again.
+    /// Applies a failed sync: drops pending units, whose error no later sync returns again.
     pub(crate) fn fail_sync(&mut self, number: u64, reverts: bool) -> io::Result<()> {
         let inode = self.inode_mut(number)?;
         inode.forgetful |= !inode.pending.is_empty();
@@ -477,7 +483,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Number of bytes the named files take, in whole pages.
+    /// Number of bytes that all files with a name take, in whole pages.
     pub(crate) fn bytes_used(&self) -> u64 {
         let nodes = self.directories.values().flat_map(|directory| directory.current.values());
         let named: BTreeSet<_> = nodes.collect();
@@ -501,7 +507,7 @@ impl Disk {
         self.inodes.retain(|number, _| alive.contains(&Node::File(*number)) || is_open(*number));
     }
 
-    /// The numbers of all pending units, in no order.
+    /// The numbers of all pending units, unordered.
     pub(crate) fn pending(&self) -> Vec<UnitNumber> {
         let units = self.inodes.values().flat_map(|inode| &inode.pending).map(|unit| unit.number);
         units.chain(self.name_changes.iter().map(|change| change.number)).collect()

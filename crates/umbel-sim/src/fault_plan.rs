@@ -4,7 +4,7 @@ use std::io;
 
 use crate::call_site::{Operation, matches};
 
-/// On which side of a call the power fails.
+/// Whether the power fails before or after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CrashSide {
     /// The call has no effect.
@@ -16,20 +16,20 @@ pub enum CrashSide {
 /// Error that the disk returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultKind {
-    /// An input or output error. Any call but a mapped store can say it.
+    /// An input or output error, which any call except a mapped store can return.
     Eio,
-    /// The disk is full. Calls that need space can say it, a sync among them.
+    /// The disk is full; calls that need space, including syncs, can return this error.
     Enospc,
-    /// The quota is used up. As `Enospc`.
+    /// The disk quota is used up; the same calls as for `Enospc` can return this error.
     Edquot,
-    /// Too many open files. Calls that open something can say it.
+    /// Too many files are open; calls that open a file or directory can return this error.
     Emfile,
-    /// Permission denied. Calls that open or change a name can say it.
+    /// Permission denied; calls that open a file or change a name can return this error.
     Eacces,
 }
 
 impl FaultKind {
-    /// The error as the operating system words it.
+    /// Returns the error with the operating system's text.
     pub(crate) fn error(self) -> io::Error {
         match self {
             FaultKind::Eio => io::Error::from_raw_os_error(5),
@@ -40,7 +40,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether a real disk could answer this call so.
+    /// Whether this call could return the error on a real disk.
     fn fits(self, operation: Operation) -> bool {
         use Operation as O;
         let names = matches!(
@@ -69,8 +69,8 @@ impl FaultKind {
 pub struct Fault {
     /// Error that the call returns.
     pub kind: FaultKind,
-    /// Whether every later call that the fault fits fails too. A fault set for a site stays with
-    /// that site.
+    /// Whether every later call that the fault fits fails, too. A fault that was set for a site
+    /// stays at that site.
     pub sticky: bool,
 }
 
@@ -93,13 +93,13 @@ pub(crate) struct FaultPlan {
     pub(crate) crash: Option<(u64, CrashSide)>,
     armed: Vec<ArmedFault>,
     ignored: Vec<String>,
-    /// Number of calls that failed by plan.
+    /// Number of calls that failed as planned.
     pub(crate) fired: u64,
-    /// Number of calls that were ignored by plan.
+    /// Number of calls that were ignored as planned.
     pub(crate) skipped: u64,
-    /// Whether syncs only say that they did it.
+    /// Whether syncs report success without syncing.
     pub(crate) lies: bool,
-    /// Whether bytes that a failed sync gave up vanish from the page cache too.
+    /// Whether bytes that a failed sync dropped vanish from the page cache, too.
     pub(crate) reverts: bool,
     /// Whether files cannot be mapped.
     pub(crate) refuses_mappings: bool,
@@ -111,7 +111,7 @@ pub(crate) struct FaultPlan {
     pub(crate) refuses_exchanges: bool,
     /// Whether no reader can pin a version.
     pub(crate) refuses_pins: bool,
-    /// Number of bytes all files together may take.
+    /// Maximum number of bytes that all files together may take.
     pub(crate) capacity: Option<u64>,
 }
 
@@ -135,7 +135,7 @@ impl FaultPlan {
         self.lies = false;
     }
 
-    /// The fault of this call, if it has one. Called once per call.
+    /// Returns the fault of this call, if it has one. REQUIRES: called once for each call.
     pub(crate) fn fault(
         &mut self,
         call: u64,
@@ -170,7 +170,7 @@ impl FaultPlan {
         found
     }
 
-    /// Whether this call is to be left out. Called once per call.
+    /// Whether this call is to be omitted. REQUIRES: called once for each call.
     pub(crate) fn ignores(&mut self, operation: Operation, class: &str) -> bool {
         let ignores = operation.can_be_ignored()
             && self.ignored.iter().any(|pattern| matches(pattern, operation, class));

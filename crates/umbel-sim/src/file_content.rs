@@ -5,29 +5,29 @@
 
 use std::sync::Arc;
 
-/// The granularity of sharing, and of the space that files take.
+/// Bytes of a page, the unit of sharing and of the space that files take.
 pub(crate) const PAGE_BYTES: usize = 4096;
 const PAGES_PER_CHUNK: usize = 64;
 
-/// No file of the simulated disk is longer.
+/// Maximum length of a file of the simulated disk.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 30;
 
 type Page = [u8; PAGE_BYTES];
 type Chunk = [Option<Arc<Page>>; PAGES_PER_CHUNK];
 
-/// The bytes of a file. Cloning shares every page until one side writes to it.
+/// The bytes of a file. A clone shares every page until either copy writes to it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FileContent {
     len: u64,
     chunks: Arc<Vec<Option<Arc<Chunk>>>>,
 }
 
-/// A piece of a byte range that lies within one page.
+/// The piece of a byte range that lies within one page.
 struct PageRange {
     page: usize,
     /// Start in the page.
     start: usize,
-    /// Number of bytes of the range that come before it.
+    /// Number of bytes of the range before the piece.
     done: usize,
     len: usize,
 }
@@ -103,7 +103,7 @@ impl FileContent {
         self.len = self.len.max(len);
     }
 
-    /// Cuts the file or grows it with zeros.
+    /// Truncates the file, or extends it with zeros.
     pub(crate) fn set_len(&mut self, len: u64) {
         if len < self.len {
             self.clear_after(len as usize);

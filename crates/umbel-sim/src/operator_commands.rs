@@ -1,7 +1,7 @@
 //! Operations of an operator on directories while processes run.
 //!
-//! None of these is a numbered call. Each is durable at once, so that a later power loss shows the
-//! directories as the operator left them.
+//! No operation of an operator is a numbered call. Each operation is durable at once, so that a
+//! later power loss shows the directories as the operator left them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,11 +15,12 @@ use crate::sim::Sim;
 /// Access that a mount allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mount {
-    /// Everything.
+    /// The mount allows every call.
     ReadWrite,
-    /// No change: each one is "read-only file system".
+    /// The mount refuses every change with the error "read-only file system".
     ReadOnly,
-    /// No change: each one is "permission denied", as for a user with read access only.
+    /// The mount refuses every change with the error "permission denied", as for a user with read
+    /// access only.
     WithoutPermission,
 }
 
@@ -48,7 +49,7 @@ impl Sim {
         self.change(path.as_ref(), |disk, path| disk.create_dir_all(ResolvedDirectory::ROOT, path));
     }
 
-    /// Gives a file or directory another name: `mv`. Nothing may have the new name.
+    /// Gives a file or directory another name, like `mv`. REQUIRES: the new name does not exist.
     pub fn move_path(&self, source: impl AsRef<Path>, target: impl AsRef<Path>) {
         self.change(source.as_ref(), |disk, source| {
             let to = disk.resolve_slot(ResolvedDirectory::ROOT, target.as_ref())?;
@@ -57,8 +58,8 @@ impl Sim {
         });
     }
 
-    /// Copies a directory and all in it to a path where nothing is: `cp -a`. The copies have
-    /// identities of their own.
+    /// Copies a directory with its contents to a path that does not exist, like `cp -a`. The copies
+    /// have new identities.
     pub fn copy_tree(&self, source: impl AsRef<Path>, target: impl AsRef<Path>) {
         self.change(source.as_ref(), |disk, source| {
             let from = disk.find_directory(source)?;
@@ -66,8 +67,8 @@ impl Sim {
         });
     }
 
-    /// Writes the bytes of a file over those of another one, which keeps its identity: `cp` onto a
-    /// file that exists.
+    /// Overwrites the bytes of a file with those of another file, like `cp` onto an existing file,
+    /// which keeps its identity.
     pub fn copy_over(&self, source: impl AsRef<Path>, target: impl AsRef<Path>) {
         self.change(source.as_ref(), |disk, source| {
             let (from, to) = (disk.find_file(source)?, disk.find_file(target.as_ref())?);
@@ -80,13 +81,13 @@ impl Sim {
         });
     }
 
-    /// Removes a file, or a directory and all in it: `rm -r`.
+    /// Removes a file, or a directory with its contents, like `rm -r`.
     pub fn remove_tree(&self, path: impl AsRef<Path>) {
         self.change(path.as_ref(), remove);
     }
 
-    /// Shows the directory at `source` at `target`, over the directory that is there. A process
-    /// that holds that one still sees it.
+    /// Mounts the directory at `source` over the directory at `target`. A process that holds the
+    /// directory at `target` still sees it.
     pub fn mount(&self, source: impl AsRef<Path>, target: impl AsRef<Path>, mount: Mount) {
         self.change(target.as_ref(), |disk, target| {
             let directory = disk.find_directory(source.as_ref())?;
@@ -112,8 +113,8 @@ impl Sim {
         self.machine.state().disk.mounts.clear();
     }
 
-    /// Identity of the file or directory that a path from the root leads to; `None` where it leads
-    /// to none.
+    /// Identity of the file or directory that a path from the root leads to; `None` if the path
+    /// leads to none.
     pub fn identity(&self, path: impl AsRef<Path>) -> Option<FileIdentity> {
         match self.machine.state().disk.find(path.as_ref()) {
             Ok(Node::File(inode) | Node::Directory(inode)) => {
@@ -123,12 +124,13 @@ impl Sim {
         }
     }
 
-    /// The path of a directory now, whatever is mounted over it; `None` where it has none.
+    /// Returns the present path of a directory, whatever is mounted over it; `None` if it has none.
     pub fn path_of(&self, directory: FileIdentity) -> Option<PathBuf> {
         self.machine.state().disk.path_of(directory.inode)
     }
 
-    /// The bytes of every file below a directory, wherever that is and whatever is mounted there.
+    /// Returns the bytes of every file below a directory, whatever its path and whatever is mounted
+    /// over it.
     pub fn tree_of(&self, directory: FileIdentity) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.machine.state();
         let mut files = BTreeMap::new();
@@ -136,7 +138,7 @@ impl Sim {
         files
     }
 
-    /// The bytes of every file below a directory, by its path from there.
+    /// Returns the bytes of every file below a directory, by the file's path from that directory.
     pub fn tree(&self, path: impl AsRef<Path>) -> BTreeMap<PathBuf, Vec<u8>> {
         let state = self.machine.state();
         let directory = expect(state.disk.find_directory(path.as_ref()), path.as_ref());
@@ -145,7 +147,7 @@ impl Sim {
         files
     }
 
-    /// Does something to the disk and makes the names it changed durable. Panics where it fails: a
+    /// Changes the disk and makes the changed names durable. Panics if the change fails, since a
     /// script that changes nothing must not pass.
     fn change(&self, path: &Path, work: impl FnOnce(&mut Disk, &Path) -> io::Result<()>) {
         let mut state = self.machine.state();

@@ -1,4 +1,4 @@
-//! Operation of an operator between two calls of a process.
+//! [`OperatorActions`]: planned operations of an operator between two calls of a process.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,11 +9,11 @@ use umbel_base::ignore_poison::IgnorePoison;
 /// Operation of an operator.
 pub(crate) type Move = Box<dyn FnOnce() + Send>;
 
-/// Moves that are planned, by the number of the call that each comes before.
+/// Planned moves, by the number of the call before which each move is made.
 #[derive(Default)]
 pub(crate) struct OperatorSchedule {
     planned: Mutex<BTreeMap<u64, Vec<Move>>>,
-    /// The call before which the next move comes; 0 where none is planned.
+    /// Number of the call before which the next move is made; 0 if none is planned.
     next: AtomicU64,
 }
 
@@ -40,7 +40,7 @@ impl OperatorSchedule {
         self.note_next(&planned);
     }
 
-    /// Forgets every move to come. Returns how many there were.
+    /// Drops all planned moves. Returns their number.
     pub(crate) fn clear(&self) -> u64 {
         let mut planned = self.planned();
         let count = planned.values().map(Vec::len).sum::<usize>();
@@ -49,12 +49,12 @@ impl OperatorSchedule {
         count as u64
     }
 
-    /// The call before which the next move comes; 0 where none is planned.
+    /// Returns the number of the call before which the next move is made; 0 if none is planned.
     pub(crate) fn next(&self) -> u64 {
         self.next.load(Ordering::Acquire)
     }
 
-    /// The moves that come before a call.
+    /// Returns the moves that are planned before a call.
     pub(crate) fn due(&self, call: u64) -> Vec<Move> {
         let mut planned = self.planned();
         let later = planned.split_off(&call.saturating_add(1));

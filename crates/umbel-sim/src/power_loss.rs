@@ -1,4 +1,4 @@
-//! Survival of pending units after a power loss.
+//! Power loss: decides which pending units survive, and builds the image that remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -8,36 +8,40 @@ use crate::disk::{Change, Directory, Disk, Inode, Names, Node, ROOT, UnitNumber}
 use crate::file_content::FileContent;
 use crate::random::{Random, join};
 
-/// The smallest piece of a write that is either there or not, in bytes.
+/// Bytes of a sector, the smallest piece of a write that survives or is lost as a whole.
 pub const SECTOR_BYTES: u64 = 512;
 
 /// Policy of the pending units that survive a power loss. A unit is one write, one change of a
-/// file's length or one change of names. All units of a disk have one order, that of their calls.
+/// file's length or one change of names. All units of a disk have one order, the order of their
+/// calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Survival {
-    /// Only synced units.
+    /// Only synced changes survive.
     None,
-    /// Everything, as if every sync had been done.
+    /// All units survive, as if every sync had been done.
     All,
-    /// The first given number of units whole; the next one torn (a name: whole) or not at all.
+    /// The first units, as many as given, survive whole. The next unit survives torn (a name:
+    /// whole) or not at all.
     Prefix(u64),
     /// The last units of this number survive whole, as if the disk worked from the newest to the
-    /// oldest; the one before them torn or not at all.
+    /// oldest. The unit before them survives torn or not at all.
     Reverse(u64),
-    /// Each unit survives with this probability; a write then whole, torn or as its length only.
+    /// Each unit survives with this probability; a surviving write is whole, torn, or only a change
+    /// of the file's length.
     Random(f64),
-    /// Every name and no byte: files that were never synced are empty.
+    /// Every name survives but no byte: files that were never synced are empty.
     NamesOnly,
-    /// Every byte and no name.
+    /// Every byte survives but no name.
     DataOnly,
-    /// Of each file and each directory the newest unit only.
+    /// Only the newest unit of each file and of each directory survives.
     NewestOnly,
-    /// As `Random`, and sectors that survive may hold garbage where the write lay in them.
+    /// Like `Random`, but surviving sectors may hold garbage in the bytes of the write.
     Garbage(f64),
 }
 
 impl Survival {
-    /// A policy that the seed chooses, for campaigns. `units` is the number of pending units.
+    /// Returns a policy that the seed chooses, for campaigns. `units` is the number of pending
+    /// units.
     pub fn any(seed: u64, units: u64) -> Survival {
         let mut random = Random::new(join(seed, 0x5375_7276));
         let p = [0.05, 0.25, 0.5, 0.5, 0.75, 0.95][random.below(6) as usize];
@@ -60,11 +64,11 @@ impl Survival {
 enum UnitFate {
     Lost,
     Whole,
-    /// Some of its sectors, chosen by this seed.
+    /// Some sectors of the write survive, chosen by this seed.
     Torn(u64),
-    /// The file has its new length, the bytes are zeros.
+    /// Only the file's new length survives; the new bytes are zeros.
     LenOnly,
-    /// Some of its sectors, some of those garbage.
+    /// Some sectors of the write survive, and some of these hold garbage.
     Garbage(u64),
 }
 
@@ -102,7 +106,7 @@ pub(crate) fn crash_image(disk: &Disk, policy: &Survival, seed: u64) -> Disk {
     }
 }
 
-/// The disk after a power loss that exactly these units survive, whole.
+/// Returns the disk after a power loss that exactly these units survive as a whole.
 pub(crate) fn chosen_image(disk: &Disk, survives: impl Fn(UnitNumber) -> bool) -> Disk {
     image(disk, |number, _| whole_if(survives(number)))
 }
@@ -111,7 +115,7 @@ fn whole_if(survives: bool) -> UnitFate {
     if survives { UnitFate::Whole } else { UnitFate::Lost }
 }
 
-/// The largest number of the `count` smallest, and the one after it.
+/// Returns the `count`-th smallest number, and the next larger one.
 fn borders(mut pending: Vec<UnitNumber>, count: u64) -> (Option<UnitNumber>, Option<UnitNumber>) {
     pending.sort_unstable();
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(pending.len());
@@ -159,7 +163,7 @@ fn newest(disk: &Disk) -> BTreeSet<UnitNumber> {
     newest
 }
 
-/// Builds the disk that these fates leave. Nothing is pending on it.
+/// Builds the disk that these fates leave. The built disk has no pending units.
 fn image(disk: &Disk, fate: impl Fn(UnitNumber, bool) -> UnitFate) -> Disk {
     let durable_names =
         |(number, directory): (&u64, &Directory)| (*number, Arc::clone(&directory.durable));
@@ -222,7 +226,8 @@ fn survive(content: &mut FileContent, change: &Change, fate: UnitFate) {
     }
 }
 
-/// From the first to the last byte of a piece that differ from `content` there.
+/// Returns the range from the first to the last byte of a piece that differ from `content` at this
+/// place.
 fn changed(content: &FileContent, piece: &[u8], start: u64) -> Range<usize> {
     let mut there = vec![0; piece.len()];
     let read = content.read(&mut there, start);
@@ -233,8 +238,8 @@ fn changed(content: &FileContent, piece: &[u8], start: u64) -> Range<usize> {
     }
 }
 
-/// Applies some sectors of a write to `content`, some of those as garbage. Bytes outside the write
-/// keep their values, even in a shared sector. So do bytes that the write does not change.
+/// Applies some sectors of a write to `content`, some of these as garbage. Bytes outside the write,
+/// and bytes that the write does not change, keep their values, even in a shared sector.
 fn tear(content: &mut FileContent, offset: u64, bytes: &[u8], seed: u64, garbage: f64) {
     let mut random = Random::new(seed);
     let kept = [0.1, 0.5, 0.5, 0.9][random.below(4) as usize];

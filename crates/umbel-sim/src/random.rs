@@ -1,8 +1,8 @@
-//! Seeded numbers: the generator of all tests and campaigns, and a hash for traces. Neither is
-//! secret.
+//! Seeded numbers: the generator of all tests and campaigns, and a hash for traces. The numbers and
+//! hashes are predictable, so they must not protect secrets.
 //!
-//! INVARIANT: a seed has the same numbers permanently. Campaign reports, failpoints and regression
-//! tests name seeds.
+//! INVARIANT: the sequence of numbers of a seed never changes. Campaign reports, failpoints and
+//! regression tests name seeds.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -48,12 +48,12 @@ impl Random {
         self.below(times.max(1)) == 0
     }
 
-    /// Returns one of `choices`. REQUIRES: there is one.
+    /// Returns one of `choices`. REQUIRES: `choices` is not empty.
     pub fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below_usize(choices.len())]
     }
 
-    /// Fills `buffer` with numbers, each little-endian. The last one may be cut.
+    /// Fills `buffer` with numbers, each little-endian. The last number may be cut.
     pub fn fill(&mut self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
             let word = self.next().to_le_bytes();
@@ -76,12 +76,12 @@ pub fn scramble(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// One number made of two; the order counts.
+/// Combines two numbers into one, which depends on their order.
 pub(crate) fn join(first: u64, second: u64) -> u64 {
     scramble(first.rotate_left(23).wrapping_add(0x9E37_79B9_7F4A_7C15) ^ scramble(second))
 }
 
-/// A number made of bytes and their count.
+/// Computes a hash of bytes and their number.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64;
     let mut chunks = bytes.chunks_exact(8);
@@ -96,7 +96,7 @@ pub(crate) fn digest(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Another sequence would change what every seed means that a report or a test names.
+    /// Another sequence would change the meaning of every seed that a report or a test names.
     #[test]
     fn numbers_of_a_seed_never_change() {
         let mut random = Random::new(1_234_567);

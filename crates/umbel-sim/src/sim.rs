@@ -1,4 +1,4 @@
-//! [`Sim`]: the handle by which a test plans, watches and ends a simulated machine.
+//! [`Sim`]: the handle by which a test controls a simulated machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::random::join;
 use crate::sim_env;
 use crate::simulated_machine::{Machine, MachineState};
 
-/// Most pending units of which [`Sim::crash_images_exhaustive`] tries every subset.
+/// Maximum number of pending units of which [`Sim::crash_images_exhaustive`] tries every subset.
 pub const EXHAUSTIVE_UNITS_MAX: usize = 12;
 
-/// A simulated machine with a crash disk. Cloning the handle shares the machine.
+/// A simulated machine with a crash disk. Clones of the handle share the machine.
 #[derive(Debug, Clone)]
 pub struct Sim {
     pub(crate) machine: Arc<Machine>,
@@ -33,7 +33,7 @@ impl Sim {
         Sim { machine: Arc::new(Machine::new(seed, disk, now_ns)) }
     }
 
-    /// The world as the engine on this machine sees it.
+    /// Returns the environment for the engine on this machine.
     pub fn env(&self) -> Env {
         sim_env::env(&self.machine)
     }
@@ -44,35 +44,35 @@ impl Sim {
 
     // -- reports --
 
-    /// Number of calls of the file system there were. The first has number 1; the calls that came
-    /// after the power was lost are not counted.
+    /// Number of calls of the file system so far. The first call has number 1; calls after a power
+    /// loss do not count.
     pub fn calls(&self) -> u64 {
         self.with(|state| state.calls())
     }
 
-    /// Every call site reached, such as `sync *.log`, and how often.
+    /// Returns every reached call site, such as `sync *.log`, with its number of calls.
     pub fn sites(&self) -> BTreeMap<String, u64> {
         self.with(|state| state.sites())
     }
 
-    /// The site of one call.
+    /// Returns the site of the call with this number.
     pub fn site_of(&self, call: u64) -> Option<String> {
         self.with(|state| state.label_of(call))
     }
 
-    /// The numbers of the calls that can change the disk: a crash between two others leaves the
-    /// same images as one of these.
+    /// Returns the numbers of the calls that can change the disk. A crash at any other call leaves
+    /// the same images as a crash at one of these.
     pub fn changing_calls(&self) -> Vec<u64> {
         self.with(|state| state.changing_calls())
     }
 
-    /// A hash of every call so far with its path, bytes and success. Two runs with one seed that
-    /// did the same have the same.
+    /// Returns a hash of all calls so far with their paths, bytes and success. Two runs of one seed
+    /// with the same calls have the same hash.
     pub fn trace_hash(&self) -> u64 {
         self.with(|state| state.trace)
     }
 
-    /// Number of changes a power loss could take away now.
+    /// Number of changes that a power loss could undo now.
     pub fn pending_units(&self) -> u64 {
         self.with(|state| state.disk.pending().len() as u64)
     }
@@ -95,20 +95,20 @@ impl Sim {
 
     // -- planned faults --
 
-    /// Takes the power away at a call. From there on every call is an
-    /// [`Error::Io`](umbel_base::Error::Io) and nothing changes any more.
+    /// Cuts the power at a call. From then on every call returns
+    /// [`Error::Io`](umbel_base::Error::Io) and changes nothing.
     pub fn crash_at(&self, call: u64, when: CrashSide) {
         self.with(|state| state.plan.crash = Some((call, when)));
     }
 
-    /// Takes the power away now.
+    /// Cuts the power now.
     pub fn crash_now(&self) {
         self.with(|state| state.is_dead = true);
     }
 
-    /// Makes one call fail, if a disk could fail it so. A failing write may have written some of
-    /// its bytes. A failing sync drops the bytes that it should have made durable, and the next
-    /// sync of that file succeeds.
+    /// Makes the call with this number fail, if it can return this error on a real disk. A failing
+    /// write may have written some of its bytes. A failing sync drops the bytes that it should have
+    /// made durable, and the next sync of that file succeeds.
     pub fn fail_at(&self, call: u64, fault: Fault) {
         self.with(|state| state.plan.fail_call(call, fault));
     }
@@ -120,64 +120,66 @@ impl Sim {
         self.with(|state| state.plan.fail_site(pattern, nth.max(1), fault));
     }
 
-    /// Lets the matching calls succeed without doing anything: the caller with a planted bug that
-    /// forgot them. Patterns are those of [`Sim::fail_site`]. Calls that give back something
+    /// Lets the matching calls succeed without doing anything, like a caller with the planted bug
+    /// that it omits them. Patterns are those of [`Sim::fail_site`]. Calls that return a value
     /// (`create`, `open`, `read`, `lock`) cannot be ignored.
     pub fn ignore_calls(&self, pattern: &str) {
         self.with(|state| state.plan.ignore(pattern));
     }
 
-    /// Whether syncs of files and directories say that they succeeded and do nothing.
+    /// Sets whether syncs of files and directories report success but do nothing.
     pub fn lying_disk(&self, lies: bool) {
         self.with(|state| state.plan.lies = lies);
     }
 
-    /// Whether a failed sync also removes its bytes from the page cache, as some file systems do.
-    /// Others still show them until the machine restarts, which is the default.
+    /// Sets whether a failed sync also removes its bytes from the page cache, as some file systems
+    /// do. By default, as in other file systems, reads still show these bytes until the machine
+    /// restarts.
     pub fn revert_on_failed_sync(&self, reverts: bool) {
         self.with(|state| state.plan.reverts = reverts);
     }
 
-    /// Whether files can be mapped. They can by default.
+    /// Sets whether files can be mapped, which is the default.
     pub fn allow_mapping(&self, allow: bool) {
         self.with(|state| state.plan.refuses_mappings = !allow);
     }
 
-    /// Whether files can be written past the page cache. They can by default.
+    /// Sets whether files can be written past the page cache, which is the default.
     pub fn allow_direct(&self, allow: bool) {
         self.with(|state| state.plan.refuses_direct = !allow);
     }
 
-    /// Whether a file can get a second name by a hard link. It can by default, and cannot between
-    /// two file systems.
+    /// Sets whether a file can get a second name by a hard link. The default is yes; real hard
+    /// links between two file systems are impossible.
     pub fn allow_links(&self, allow: bool) {
         self.with(|state| state.plan.refuses_links = !allow);
     }
 
-    /// Whether two names can exchange their files in one step. They can by default, and cannot on
-    /// some network file systems.
+    /// Sets whether two names can exchange their files in one step. The default is yes; some
+    /// network file systems cannot do it.
     pub fn allow_exchanges(&self, allow: bool) {
         self.with(|state| state.plan.refuses_exchanges = !allow);
     }
 
-    /// Whether a reader can pin a version. It can by default; it cannot where the lock file may not
-    /// be read, or on a system without such locks.
+    /// Sets whether a reader can pin a version. The default is yes; a reader that cannot read the
+    /// lock file, or a system without such locks, cannot pin.
     pub fn allow_pins(&self, allow: bool) {
         self.with(|state| state.plan.refuses_pins = !allow);
     }
 
-    /// Number of bytes all files together may take, in whole pages. Reservations and writes that
-    /// need more are [`Error::DiskFull`](umbel_base::Error::DiskFull).
+    /// Limits the bytes that all files together may take, in whole pages. Reservations and writes
+    /// that need more return [`Error::DiskFull`](umbel_base::Error::DiskFull).
     pub fn set_capacity(&self, bytes: u64) {
         self.with(|state| state.plan.capacity = Some(bytes));
     }
 
-    /// Takes the limit of [`Sim::set_capacity`] away.
+    /// Removes the limit of [`Sim::set_capacity`].
     pub fn clear_capacity(&self) {
         self.with(|state| state.plan.capacity = None);
     }
 
-    /// Forgets every planned fault, ignored call and lie. Past effects stay.
+    /// Removes every planned fault, ignored call and lie about syncs. The effects of earlier faults
+    /// stay.
     pub fn heal(&self) {
         self.with(|state| {
             state.plan.heal();
@@ -185,8 +187,8 @@ impl Sim {
         });
     }
 
-    /// Has an operator do something right before a call: the next call whose number is at least
-    /// `call`. The move may use the machine in every way; its own calls are numbered, too.
+    /// Schedules a move of an operator right before the next call whose number is at least `call`.
+    /// The move may use the machine in every way; calls that the move makes are numbered, too.
     pub fn schedule_before_call(
         &self,
         call: u64,
@@ -202,12 +204,13 @@ impl Sim {
         self.machine.scheduled.plan(call, Box::new(with_sim));
     }
 
-    /// Forgets the moves of [`Sim::schedule_before_call`] that are still to come. Returns how many.
+    /// Drops the moves of [`Sim::schedule_before_call`] that were not made yet. Returns their
+    /// number.
     pub fn clear_scheduled(&self) -> u64 {
         self.machine.scheduled.clear()
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub fn advance(&self, time: Duration) {
         self.machine.advance_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2));
     }
@@ -219,16 +222,16 @@ impl Sim {
         Sim::boot(seed, disk, self.machine.now_ns.load(Ordering::Relaxed) + second_ns)
     }
 
-    /// The machine after a power loss at this moment, with no lock held, no fault planned and
-    /// nothing pending. This machine continues unchanged.
+    /// The machine after a power loss at this moment, without held locks, planned faults and
+    /// pending units. The original machine continues unchanged.
     pub fn crash_image(&self, policy: &Survival, seed: u64) -> Sim {
         let disk = self.with(|state| crash_image(&state.disk, policy, seed));
         self.restarted(join(seed, 2), disk)
     }
 
     /// Every image that a power loss at this moment can leave, if each pending unit survives whole
-    /// or not at all. That needs at most [`EXHAUSTIVE_UNITS_MAX`] units and `limit` images;
-    /// otherwise returns `limit` images of random policies.
+    /// or not at all. With more than [`EXHAUSTIVE_UNITS_MAX`] units or more than `limit` images,
+    /// returns `limit` images of random policies instead.
     pub fn crash_images_exhaustive(&self, limit: u64) -> CrashImages {
         let mut units = self.with(|state| state.disk.pending());
         units.sort_unstable();
@@ -240,19 +243,21 @@ impl Sim {
     }
 
     /// The machine after the death of every process: all written bytes are in the page cache and
-    /// readable, and pending units stay pending. No lock is held, no fault planned.
+    /// readable, and pending units stay pending. The new machine has no held locks and no planned
+    /// faults.
     pub fn kill_image(&self) -> Sim {
         let (seed, disk) = self.with(|state| (join(state.trace, 3), state.disk.clone()));
         self.restarted(seed, disk)
     }
 
-    /// A copy of the disk, pending units too, to be kept or put back by [`Sim::restore`]. The same
-    /// as [`Sim::kill_image`].
+    /// Returns a copy of the disk with its pending units, for a later [`Sim::restore`]. The same as
+    /// [`Sim::kill_image`].
     pub fn clone_disk(&self) -> Sim {
         self.kill_image()
     }
 
-    /// Makes the disk a copy of another machine's. Handles opened before mean nothing after it.
+    /// Replaces the disk by a copy of another machine's disk. Handles that were opened before are
+    /// invalid afterwards.
     pub fn restore(&self, source: &Sim) {
         let disk = source.with(|state| state.disk.clone());
         self.with(|state| state.disk = disk);
@@ -270,7 +275,7 @@ pub struct CrashImages {
 }
 
 impl CrashImages {
-    /// Whether these are all subsets of the pending units.
+    /// Whether the images cover all subsets of the pending units.
     pub fn is_exhaustive(&self) -> bool {
         self.is_exhaustive
     }

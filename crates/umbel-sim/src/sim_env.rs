@@ -25,7 +25,8 @@ pub(crate) fn env(machine: &Arc<Machine>) -> Env {
     }
 }
 
-/// A machine of 16 GiB on which any number of files may be open, whatever the real one is.
+/// Resources of the simulated machine: 16 GiB of memory and any number of open files, whatever the
+/// real machine has.
 #[derive(Debug)]
 struct SimResources;
 
@@ -39,7 +40,7 @@ impl Resources for SimResources {
     }
 }
 
-/// A clock that passes a microsecond whenever a thread makes a call.
+/// A clock that advances by a microsecond whenever a thread reads it or makes a call.
 #[derive(Debug)]
 struct SimClock {
     machine: Arc<Machine>,
@@ -55,7 +56,7 @@ impl Clock for SimClock {
     }
 }
 
-/// Numbers that the seed decides.
+/// Entropy that the seed decides.
 #[derive(Debug)]
 struct SimEntropy {
     machine: Arc<Machine>,
@@ -70,8 +71,9 @@ impl Entropy for SimEntropy {
     }
 }
 
-/// Real threads, of which one is said to run at a time. More than one makes the order of calls, and
-/// so the trace, a matter of luck: deterministic tests run the engine without background threads.
+/// Real threads, although the machine reports a parallelism of one. With several threads the order
+/// of calls, and so the trace, is random: deterministic tests run the engine without background
+/// threads.
 #[derive(Debug)]
 struct SimThreads {
     system: Arc<dyn Threads>,
@@ -87,7 +89,7 @@ impl Threads for SimThreads {
         1
     }
 
-    /// The time passes, and nothing waits.
+    /// Advances the clock without waiting.
     fn pause(&self, time: Duration) {
         self.machine.advance_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX >> 8));
     }

@@ -53,8 +53,8 @@ impl FileName {
     }
 }
 
-/// Offset at which a file that is to reach `end` runs out of space; `end` itself where there is
-/// enough.
+/// Offset at which a file that grows to `end` runs out of space; `end` itself if the space
+/// suffices.
 fn end_of_space(state: &MachineState, number: u64, end: u64) -> io::Result<u64> {
     let held = state.disk.inode(number)?.current.len();
     match state.plan.capacity {
@@ -157,7 +157,7 @@ impl File for SimFile {
         self.write_as(Operation::Write, bytes, offset)
     }
 
-    /// As `write_all_at`: direct writes too are durable only after a sync.
+    /// Like `write_all_at`: direct writes are also durable only after a sync.
     fn write_direct(&self, bytes: &[u8], offset: u64) -> Result<bool> {
         let alignment = DIRECT_ALIGNMENT;
         let is_aligned = bytes.as_ptr().addr().is_multiple_of(alignment)
@@ -241,7 +241,7 @@ impl File for SimFile {
     }
 }
 
-/// A mapped file: each store is a call and a pending unit of its own.
+/// A mapped file: each store is a separate call and a separate pending unit.
 #[derive(Debug)]
 struct SimMapping {
     machine: Arc<Machine>,
@@ -322,7 +322,7 @@ impl Drop for SimLock {
 }
 
 impl SimFiles {
-    /// The whole file system.
+    /// Creates the view of the whole file system.
     pub(crate) fn new(machine: &Arc<Machine>) -> SimFiles {
         SimFiles { machine: Arc::clone(machine), open_directory: None }
     }
@@ -346,7 +346,7 @@ impl SimFiles {
         })
     }
 
-    /// Start of the resolution of a path, and the rest of the path.
+    /// Returns the directory at which the resolution of a path starts, and the remaining path.
     fn start<'a>(
         &self,
         state: &MachineState,
@@ -369,7 +369,7 @@ impl SimFiles {
         state.disk.resolve_slot(start, rest)
     }
 
-    /// The number of the directory at a path. A subdirectory that is held is not looked up again.
+    /// The number of the directory at a path. A held subdirectory is not looked up again.
     fn directory(&self, state: &MachineState, path: &Path) -> io::Result<u64> {
         if let Some(known) = self.open_directory.as_ref().and_then(|held| held.resolved(path)) {
             return Ok(known.directory);
@@ -404,7 +404,7 @@ impl SimFiles {
 struct OpenDirectory {
     path: PathBuf,
     directory: ResolvedDirectory,
-    /// Subdirectories that a call has named, by their path from here.
+    /// Subdirectories that a call has named, by their path from this directory.
     subdirectories: Mutex<BTreeMap<PathBuf, ResolvedDirectory>>,
 }
 
@@ -432,7 +432,8 @@ impl OpenDirectory {
         Ok((reached, name))
     }
 
-    /// The directory at `path` where it is this one or one that a call has named before.
+    /// Returns the directory at `path`, if it is this directory or a subdirectory that a call has
+    /// named before.
     fn resolved(&self, path: &Path) -> Option<ResolvedDirectory> {
         let rest = path.strip_prefix(&self.path).ok()?;
         match rest.as_os_str().is_empty() {

@@ -1,5 +1,5 @@
-//! Every call of the disk goes through here: it gets its number, is counted at its site, hashed
-//! into the trace, and meets the plan.
+//! [`Machine`]: every call of the disk goes through it. The machine numbers the call, counts it at
+//! its site, adds it to the trace hash, and applies the planned faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,7 +20,8 @@ use crate::random::{Random, digest, join};
 #[derive(Debug)]
 pub(crate) struct Machine {
     state: Mutex<MachineState>,
-    /// The clock, in nanoseconds. Beside the state, because every thread reads it all the time.
+    /// The clock, in nanoseconds. The clock is outside of the state, because every thread reads it
+    /// all the time.
     pub(crate) now_ns: AtomicU64,
     /// Operation of an operator between two calls.
     pub(crate) scheduled: OperatorSchedule,
@@ -35,9 +36,9 @@ pub(crate) struct MachineState {
     pub(crate) current_dir: ResolvedDirectory,
     /// The numbers of the locked files and of the directories they are in.
     pub(crate) locks: BTreeSet<u64>,
-    /// Pinned versions by the number of the lock file, and how many pins each has.
+    /// Pinned versions by the number of the lock file, with the number of pins of each version.
     pub(crate) pins: BTreeMap<(u64, u64), u64>,
-    /// The handles of each open file hold one token together.
+    /// Tokens of open files; all handles of a file share one token.
     pub(crate) handles: BTreeMap<u64, Weak<()>>,
     pub(crate) entropy: Random,
     pub(crate) is_dead: bool,
@@ -62,23 +63,23 @@ pub(crate) struct Call<'a> {
     pub(crate) operation: Operation,
     pub(crate) class: &'a str,
     pub(crate) path: &'a Path,
-    /// A hash of the other arguments.
+    /// A hash of the call's other arguments.
     pub(crate) detail: u64,
 }
 
 /// Planned outcome of a call that takes place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallVerdict {
-    /// Do it.
+    /// The call is executed.
     Execute,
-    /// Say that it was done.
+    /// The call reports success without being executed.
     Ignore,
-    /// Say this.
+    /// The call returns this error.
     Fail(FaultKind),
 }
 
 impl Call<'_> {
-    /// An error of this call.
+    /// Creates an error of this call.
     pub(crate) fn error(&self, error: io::Error) -> Error {
         Error::io(self.operation.phrase(), self.path, error)
     }
@@ -109,19 +110,19 @@ impl Machine {
         Machine { state: Mutex::new(state), now_ns: AtomicU64::new(now_ns), scheduled: moves }
     }
 
-    /// The state, for one call or question.
+    /// Locks the state, for one call or query.
     pub(crate) fn state(&self) -> MutexGuard<'_, MachineState> {
         // A test that panics while it holds the state has failed already.
         self.state.lock().ignore_poison()
     }
 
-    /// Lets time pass.
+    /// Advances the clock.
     pub(crate) fn advance_ns(&self, ns: u64) -> u64 {
         self.now_ns.fetch_add(ns, Ordering::Relaxed) + ns
     }
 
-    /// Does the moves that come before the next call. No lock is held, so that a move may do
-    /// whatever a test does.
+    /// Makes the moves that are planned before the next call. No lock is held, so that a move may
+    /// do whatever a test does.
     fn run_scheduled(&self) {
         let next = self.scheduled.next();
         if next == 0 {
@@ -136,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// Does one call: `work` gets the state and the planned outcome of this call.
+    /// Executes one call: `work` gets the state and the planned outcome of this call.
     pub(crate) fn call<T>(
         self: &Arc<Self>,
         call: Call<'_>,
@@ -170,7 +171,7 @@ impl Machine {
         result
     }
 
-    /// A call that a fault keeps from having any effect.
+    /// Executes a call that has no effect at all if a fault hits it.
     pub(crate) fn simple_call<T>(
         self: &Arc<Self>,
         call: Call<'_>,
@@ -213,12 +214,12 @@ impl MachineState {
         self.calls.len() as u64
     }
 
-    /// A number for the call being done that its seed decides.
+    /// Returns a pseudo-random number for the present call, which the machine's seed decides.
     pub(crate) fn chance_of_call(&self) -> Random {
         Random::new(join(self.seed, self.calls()))
     }
 
-    /// Every site reached, and how often.
+    /// Returns every reached site with its number of calls.
     pub(crate) fn sites(&self) -> BTreeMap<String, u64> {
         self.sites.iter().map(|site| (site.label.clone(), site.calls)).collect()
     }

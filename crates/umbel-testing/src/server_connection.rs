@@ -62,7 +62,7 @@ impl Connection {
         Connection::over(stream, &format!("http://{address}")).await
     }
 
-    /// Speaks HTTP/2 over a stream that is connected to the server with this address.
+    /// Starts HTTP/2 over a stream that is connected to the server with this address.
     pub async fn over<S>(stream: S, origin: &str) -> Result<Connection, String>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -85,7 +85,7 @@ impl Connection {
         request
     }
 
-    /// Returns a gRPC client, once the connection takes a call.
+    /// Returns a gRPC client, once the connection can accept a call.
     pub async fn grpc(&self) -> Result<Grpc<Connection>, Status> {
         let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)

@@ -1,4 +1,4 @@
-//! Writes `seeds/`: small valid inputs for every target, made by the engine's own writers.
+//! Writes small valid inputs for every fuzz target, made by the engine's own writers, to `seeds/`.
 #![forbid(unsafe_code)]
 
 use std::path::Path;

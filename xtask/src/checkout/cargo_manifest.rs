@@ -1,8 +1,8 @@
 //! Reader for the lines of a `Cargo.toml` that the rules need.
 //!
-//! Not a TOML parser: it knows section headers and `key = value` lines, which is how this
-//! workspace writes its manifests. A table it cannot read yields no dependencies, and the floor
-//! rule then reports the missing floor, so it fails loudly.
+//! The reader is no TOML parser: it knows section headers and `key = value` lines, which is how
+//! this workspace writes its manifests. A manifest that it cannot read has no floor, which the
+//! floor rule reports.
 
 /// Table that contains a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,29 +18,31 @@ pub enum DependencyKind {
 /// One dependency.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dependency {
-    /// The crate's name as the table writes it.
+    /// Name of the crate, as in the table.
     pub name: String,
     /// The table that contains it.
     pub kind: DependencyKind,
-    /// Whether its version comes from the workspace table.
+    /// Whether the dependency's version comes from the workspace table.
     pub from_workspace: bool,
-    /// Whether it is optional, in its entry; not set for a dependency with a table of its own.
+    /// Whether the dependency's entry says that it is optional; not set for a dependency with its
+    /// own table.
     pub is_optional: bool,
-    /// Its line, counted from 1.
+    /// Line of the dependency, counted from 1.
     pub line: usize,
 }
 
 /// Content of a `Cargo.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// `package.name`; empty where the file describes no package.
+    /// `package.name`; empty if the file describes no package.
     pub name: String,
     /// `package.metadata.floor`.
     pub layer: Option<u32>,
-    /// Every dependency, platform-specific ones included.
+    /// Every dependency, including platform-specific ones.
     pub dependencies: Vec<Dependency>,
     /// Third-party crates of `[workspace.dependencies]` with the line, and whether a comment gives
-    /// the reason: right above the crate, or above its neighbours with the crate's name.
+    /// the reason. The comment is right above the crate, or above its neighbours and names the
+    /// crate.
     pub workspace_dependencies: Vec<(String, usize, bool)>,
 }
 

@@ -23,9 +23,9 @@ pub struct Tree {
 /// One crate of the checkout.
 #[derive(Debug)]
 pub struct Crate {
-    /// Its folder, relative to the root: `crates/umbel-log`.
+    /// Folder of the crate, relative to the root: `crates/umbel-log`.
     pub folder: String,
-    /// Its `Cargo.toml`.
+    /// The crate's `Cargo.toml`.
     pub manifest: Manifest,
 }
 
@@ -72,7 +72,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Whether a file or folder has this name.
+    /// Whether the checkout has a file or folder with this name.
     pub fn exists(&self, path: &str) -> bool {
         path.is_empty() || self.names.contains(path)
     }
@@ -82,7 +82,7 @@ impl Tree {
         self.texts.get(path).map(String::as_str)
     }
 
-    /// Every file with this ending, with its text.
+    /// Returns every file with this ending, and its text.
     pub fn ending(&self, ending: &'static str) -> impl Iterator<Item = (&str, &str)> {
         self.texts
             .iter()
@@ -90,7 +90,7 @@ impl Tree {
             .map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// Every Rust file below this folder, with its text.
+    /// Returns every Rust file below this folder, and its text.
     pub fn rust_files_below<'a>(
         &'a self,
         folder: &'a str,

@@ -1,13 +1,13 @@
 //! Finds the paths (`a::b::{c, d as e}`) in a file's code and expands groups.
 
-/// One path.
+/// One path in the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathUse {
-    /// Its start, in bytes.
+    /// Offset of the path's first byte.
     pub offset: usize,
-    /// Its segments; at least two.
+    /// Segments of the path; at least two.
     pub parts: Vec<String>,
-    /// The name that `as` gives it.
+    /// Name that `as` gives the path, if any.
     pub alias: Option<String>,
 }
 
@@ -42,7 +42,7 @@ impl Scanner<'_> {
         self.bytes.get(self.at).is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_')
     }
 
-    /// Skips one byte, or a whole number so that `1e5` is not taken for a word.
+    /// Skips one byte, or a whole number, so that `1e5` is not taken for a word.
     fn skip_to_boundary(&mut self) {
         let digit = self.bytes[self.at].is_ascii_digit();
         self.at += 1;
@@ -76,7 +76,7 @@ impl Scanner<'_> {
         false
     }
 
-    /// Reads a path that continues `prefix`. REQUIRES: a word starts here.
+    /// Reads a path that continues `prefix`. REQUIRES: a word starts at this offset.
     fn path(&mut self, prefix: &[String]) {
         let offset = self.at;
         let mut parts = prefix.to_vec();

@@ -8,13 +8,13 @@ use std::ops::Range;
 /// One Rust file.
 #[derive(Debug)]
 pub struct Source<'a> {
-    /// Its path, relative to the root.
+    /// Path of the file, relative to the root.
     pub path: &'a str,
-    /// Its text.
+    /// Text of the file.
     pub text: &'a str,
-    /// Its text with the insides of comments, strings and characters blanked.
+    /// Text of the file with the insides of comments, strings and characters blanked.
     pub code: String,
-    /// The ranges, in bytes, that only tests compile.
+    /// Ranges of bytes that only tests compile.
     pub tests: Vec<Range<usize>>,
     /// Files of test-only modules that this file declares; without `.rs`.
     pub test_files: Vec<String>,
@@ -23,11 +23,11 @@ pub struct Source<'a> {
 /// One function with a body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// The line of its `fn`, counted from 1.
+    /// Line of the function's `fn`, counted from 1.
     pub line: usize,
-    /// Lines from its `fn` to its closing brace, both included.
+    /// Number of lines from the function's `fn` to its closing brace, both included.
     pub lines: usize,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Source<'a> {
         line_of(&self.code, offset)
     }
 
-    /// Whether the whole file is test code: by its path or by `#![cfg(test)]`.
+    /// Whether the whole file is test code, as its path or `#![cfg(test)]` shows.
     pub fn is_test_file(&self) -> bool {
         let in_folder =
             self.path.split('/').any(|part| matches!(part, "tests" | "benches" | "examples"));
@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Finds `word` in `code` as a whole word.
+/// Returns the offsets of `word` as a whole word in `code`.
 pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let bytes = code.as_bytes();
     code.match_indices(word).map(|(at, _)| at).filter(move |&at| {
@@ -130,7 +130,7 @@ fn blank_all(code: &str) -> String {
     code.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }).collect()
 }
 
-/// The offset of the bracket that closes the one at `open`.
+/// Returns the offset of the bracket that closes the bracket at `open`.
 fn matching(code: &str, open: usize) -> Option<usize> {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -148,7 +148,7 @@ fn matching(code: &str, open: usize) -> Option<usize> {
     None
 }
 
-/// The end of the item that starts at `start`: its closing brace, or `None` where it has no body.
+/// The end of the item that starts at `start`: its closing brace, or `None` if it has no body.
 fn body_end(code: &str, start: usize) -> Option<usize> {
     let mut depth = 0i32;
     for (at, byte) in code.bytes().enumerate().skip(start) {
@@ -237,7 +237,7 @@ fn skip_attributes(code: &str, mut at: usize) -> usize {
     }
 }
 
-/// Blanks the insides of comments, strings and characters.
+/// Blanks the insides of comments, strings and characters of a text.
 fn blank(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = bytes.to_vec();
@@ -259,7 +259,7 @@ struct Literal {
     next: usize,
 }
 
-/// Parses what starts at `at`: a comment, string or character to blank, or one byte of code.
+/// Parses the element at offset `at`: a comment, string or character to blank, or one byte of code.
 fn literal_at(bytes: &[u8], at: usize) -> Literal {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -338,7 +338,7 @@ fn raw_string_at(bytes: &[u8], at: usize) -> Option<Literal> {
     Some(Literal { blanked: start..start + length, next: start + length + close.len() })
 }
 
-/// The end of the character literal at `at`, or `None` where the quote begins a lifetime.
+/// The end of the character literal at `at`, or `None` if the quote begins a lifetime.
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     let first = *bytes.get(at + 1)?;
     if first == b'\\' {

@@ -8,14 +8,14 @@ use crate::checkout::file_tree;
 use crate::tools::check_steps::{StepOutcome, cargo, run};
 use crate::tools::{built_programs, tool_install};
 
-/// The version to install if cargo-deny is missing.
+/// Version of cargo-deny that is installed if it is missing.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Checks that need no network.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
-/// Runs every check with a newly fetched advisory database. Installs cargo-deny in the target
-/// folder if it is missing.
+/// Runs every check with a newly fetched advisory database. If cargo-deny is missing, installs it
+/// in the target folder.
 pub fn audit() -> StepOutcome {
     let program = match program() {
         Some(program) => program,
@@ -53,7 +53,7 @@ fn check(program: PathBuf) -> Command {
     command
 }
 
-/// Returns the path of cargo-deny: in the target folder, or else on the `PATH`.
+/// Returns the path of cargo-deny: in the target folder, otherwise on the `PATH`.
 fn program() -> Option<PathBuf> {
     let name = format!("cargo-deny{}", std::env::consts::EXE_SUFFIX);
     let own = tools().join("bin").join(&name);

@@ -1,9 +1,9 @@
 //! Instruction counts of the hot operations, measured by callgrind and compared with a committed
 //! baseline. Unlike times, they do not depend on the load of the machine.
 //!
-//! The count depends on the compiler. It also depends a little on the processor, through the C
-//! library's choice of `memcpy` and `memcmp`. So a count may exceed its baseline by `TOLERANCE`,
-//! and a baseline of another compiler is not compared.
+//! A count depends on the compiler. A count also depends a little on the processor, because the C
+//! library chooses `memcpy` and `memcmp` by it. So a count may exceed its baseline by `TOLERANCE`,
+//! and counts are not compared with a baseline of another compiler.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -35,9 +35,9 @@ const REPEATS: u64 = 10_000;
 /// Workloads that are counted with the advisor on and off.
 const WORKLOADS: [&str; 5] = ["uniform", "zipfian", "hits", "misses", "turning"];
 const GETS: &str = "60000";
-/// Largest ratio of instructions with the advisor to those without.
+/// Largest allowed ratio of instructions with the advisor to instructions without it.
 const ADVISED_TOLERANCE: f64 = 1.02;
-/// Largest ratio of a count to its baseline.
+/// Largest allowed ratio of a count to its baseline.
 const TOLERANCE: f64 = 1.03;
 /// Ratio to the baseline below which the baseline should be lowered.
 const SLACK: f64 = 0.90;
@@ -87,7 +87,7 @@ pub fn instructions(write: bool) -> StepOutcome {
 }
 
 /// Counts every operation with keys of every shape and, if `advised`, the workloads with the
-/// advisor. Counts run in parallel, each on a store of its own, because each keeps one processor
+/// advisor. Counts run in parallel, each on its own store, because each count keeps one processor
 /// busy.
 fn count_all(folder: &Path, advised: bool) -> Result<(Vec<CountRow>, Vec<AdvisedRow>), String> {
     std::thread::scope(|scope| {
@@ -245,7 +245,7 @@ fn responds(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// The compiler's version and the architecture it compiles for.
+/// Returns the compiler's version and target architecture.
 fn compiler() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::checkout::file_tree;
 use crate::tools::check_steps::StepOutcome;
 
-/// The unit, and the program that it starts.
+/// Path of the systemd unit, and of the program that the unit starts.
 const UNIT: &str = "packaging/umbel.service";
 const PROGRAM: &str = "/usr/local/bin/umbel";
 

@@ -1,5 +1,5 @@
 //! The smoke test: commands of the binary on a real store in a temporary folder. Each check
-//! compares the exit code and the output, and fails on a panic.
+//! compares a command's exit code and output, and fails on a panic.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
-//! Commands that run the client programs, the server they connect to, and counts of their cases.
+//! Commands that run the client programs, the server to which the programs connect, and counts of
+//! their cases.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -22,7 +23,7 @@ const JAVA_MAIN: &str = "umbel.Clients";
 pub enum ClientLanguages {
     /// The clients of the fast checks.
     Few,
-    /// The Java and Go clients as well, which need their own build tools.
+    /// All clients, including those in Java and Go, which need their own build tools.
     All,
 }
 
@@ -79,7 +80,7 @@ impl Server {
         Ok(Server { process, connection })
     }
 
-    /// Sends SIGTERM. The server must end by itself, without an error.
+    /// Sends SIGTERM. Fails unless the server then ends by itself, without an error.
     pub fn stop(mut self) -> StepOutcome {
         if !cfg!(unix) {
             self.process.kill().ok();
@@ -114,7 +115,8 @@ pub fn python_groups() -> Result<Command, String> {
     python_script("python_groups.py")
 }
 
-/// Returns the Python program for keys and values; it uses only the client's gRPC library.
+/// Returns the Python program for keys and values; the program uses only gRPC and no client
+/// library.
 pub fn python_kv() -> Result<Command, String> {
     python_script("python_kv.py")
 }

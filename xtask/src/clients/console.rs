@@ -12,8 +12,8 @@ const SELENIUM: &str = "4.51.0";
 /// Programs of the Debian packages `chromium` and `chromium-driver`.
 const PROGRAMS: [&str; 2] = ["chromium", "chromedriver"];
 
-/// Tests the console. Screenshots go to this folder, or to a temporary one. REQUIRES: the release
-/// binary is built.
+/// Tests the console. Screenshots are written to this folder, or to a temporary folder. REQUIRES:
+/// the release binary is built.
 pub fn console(pictures: Option<&Path>) -> StepOutcome {
     for program in PROGRAMS {
         if let Err(error) = Command::new(program).arg("--version").output() {

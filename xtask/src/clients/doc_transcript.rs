@@ -12,7 +12,7 @@ use crate::tools::check_steps::StepOutcome;
 /// Address at which the server of the transcript listens.
 const ADDRESS: &str = "127.0.0.1:2113";
 
-/// Part of the page.
+/// Part of a page with a transcript.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PagePart {
     /// A file that the reader creates: its name and text.
@@ -51,7 +51,7 @@ fn commands(block: &[&str]) -> Vec<PagePart> {
     found
 }
 
-/// Whether a line matches the shown one, in which `...` matches anything.
+/// Whether a line of output matches the line of the page, in which `...` matches anything.
 pub fn matches_shown(line: &str, shown: &str) -> bool {
     let mut pieces = shown.split("...");
     let Some(mut rest) = pieces.next().and_then(|first| line.strip_prefix(first)) else {

@@ -19,10 +19,10 @@ pub mod doc_transcript;
 pub mod secure_clients;
 pub mod server_kills;
 
-/// The guide for a new user's first events.
+/// Path of the tutorial about a new user's first events.
 const FIRST_EVENTS: &str = "docs/tutorials/first-events.md";
 
-/// A client: its language, its command, and whether the fast checks run it.
+/// The clients, each with its language, its command, and whether the fast checks run it.
 const CLIENTS: [(&str, ClientProgram, bool); 5] = [
     ("Python", python, true),
     ("Node", node, true),
@@ -58,8 +58,8 @@ pub fn clients(languages: ClientLanguages) -> StepOutcome {
     outcome
 }
 
-/// Runs the clients against a new server. In the first run each client saves in a file what the
-/// second run needs.
+/// Runs the clients against a new server. In the first run, each client saves data in a file for
+/// the second run, after a restart of the server.
 fn run_clients(
     folder: &Path,
     languages: ClientLanguages,
@@ -101,7 +101,7 @@ fn run_clients(
     outcome
 }
 
-/// Checks the transcript of a new user's first events.
+/// Checks the transcript of the tutorial about a new user's first events.
 fn first_events() -> StepOutcome {
     let python = match tool_install::python("client-python", "kurrentdbclient", PYTHON_CLIENT) {
         Ok(python) => python,

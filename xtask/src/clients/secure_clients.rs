@@ -9,7 +9,7 @@ use crate::clients::client_programs::{
 use crate::tools::check_steps::StepOutcome;
 use crate::tools::tool_install::succeeded;
 
-/// A program: its language, its command, and whether the fast checks run it.
+/// The client programs, each with its language, its command, and whether the fast checks run it.
 const CLIENTS: [(&str, ClientProgram, bool); 5] = [
     ("Python", || python_script("python_secure.py"), true),
     ("Node", || node_script("node_secure.cjs"), true),
@@ -18,8 +18,8 @@ const CLIENTS: [(&str, ClientProgram, bool); 5] = [
     ("Go", go, false),
 ];
 
-/// Runs the clients; unavailable ones were reported before. The folder holds their store and
-/// certificates.
+/// Runs the available clients; unavailable clients were reported before. The folder holds the
+/// server's store and certificates.
 pub fn run_secure_clients(
     folder: &Path,
     languages: ClientLanguages,
@@ -60,7 +60,7 @@ pub fn run_secure_clients(
     outcome
 }
 
-/// Makes certificates with the Rust client, because `xtask` has no dependencies.
+/// Makes certificates with the Rust client, because `xtask`, which has no dependencies, cannot.
 fn certificates(folder: &Path) -> Result<(), String> {
     succeeded("umbel-rust-client certificates", rust()?.arg("certificates").arg(folder).output())
 }

@@ -12,8 +12,8 @@ pub fn kill_servers(rounds: u32) -> StepOutcome {
     with_client("kills", "python_kills.py", u64::from(rounds))
 }
 
-/// Kills a writer after `events` events and starts servers on the store. REQUIRES: the release
-/// binary is built.
+/// Kills a writer after `events` events, and measures the starts of servers on the writer's store.
+/// REQUIRES: the release binary is built.
 pub fn time_starts(events: u64) -> StepOutcome {
     with_client("starts", "python_start_after_kill.py", events)
 }

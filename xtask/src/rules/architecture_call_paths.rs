@@ -17,7 +17,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     check_paths(tree, &PATHS)
 }
 
-/// Checks the tables of these paths.
+/// Checks the tables of these call paths.
 pub fn check_paths(tree: &Tree, paths: &[&str]) -> Vec<Violation> {
     let mut found = Vec::new();
     let Some(page) = tree.text(ARCHITECTURE) else { return found };
@@ -33,7 +33,7 @@ pub fn check_paths(tree: &Tree, paths: &[&str]) -> Vec<Violation> {
     found
 }
 
-/// A row of a table: its line, its functions and its files.
+/// A row of a table, with its line, functions and files.
 struct PathRow {
     line: usize,
     functions: Vec<String>,

@@ -9,13 +9,13 @@ use crate::{Tree, Violation};
 /// File that lists the third-party crates of each crate.
 pub const THIRD_PARTY: &str = "xtask/third-party.txt";
 
-/// Crates that only tests may use, and the crates that may use them anyway.
+/// Crates that only tests may use, each with the crates that may use it outside of tests, too.
 const TEST_ONLY: [(&str, &[&str]); 2] = [
     ("umbel-sim", &["umbel-testing", "umbel-torture"]),
     ("umbel-testing", &["umbel-torture", "umbel-rivals"]),
 ];
 
-/// Packages outside the workspace, with dependencies of their own.
+/// Packages outside the workspace, which have their own dependencies.
 const OUTSIDE_PACKAGES: [&str; 3] = ["crates/umbel-rivals", "fuzz", "xtask/clients/rust"];
 
 /// Checks every crate of the workspace.

@@ -1,4 +1,4 @@
-//! Rules for documents: links resolve, headings are the fixed ones, every file kind has its page,
+//! Rules for documents: links resolve, headings are fixed, every kind of file has its page.
 //! PROMISES repeats the limits, and CI runs the command of the README.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use crate::{Tree, Violation};
 
 /// The headings of a changelog section, in their order.
 const CHANGELOG_HEADINGS: [&str; 4] = ["Safety", "Performance", "Features", "Internals"];
-/// The file kinds that must have a page.
+/// The kinds of files that must have a page.
 const FORMATS: [&str; 6] = ["log", "table", "filter", "manifest", "current", "wal"];
 /// Documents every checkout has.
 const REQUIRED: [&str; 13] = [
@@ -29,7 +29,7 @@ const REQUIRED: [&str; 13] = [
 ];
 /// Table of contents of the book.
 pub const SUMMARY: &str = "docs/SUMMARY.md";
-/// Documents that the book does not list: the summary itself, and results.
+/// Documents that the book does not list: its own table of contents, and results.
 const UNLISTED: [&str; 2] = [SUMMARY, "docs/lab/"];
 const LIMITS: [&str; 2] = ["crates/umbel-base/src/limits.rs", "crates/umbel-events/src/limits.rs"];
 const PROMISES: &str = "docs/PROMISES.md";
@@ -132,7 +132,7 @@ fn check_links(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) 
     }
 }
 
-/// Checks that a document that a comment names exists.
+/// Checks that every document that a comment names exists.
 fn check_mentions(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation>) {
     if Source::parse(path, text).is_test_file() {
         return;
@@ -149,7 +149,8 @@ fn check_mentions(tree: &Tree, path: &str, text: &str, found: &mut Vec<Violation
     }
 }
 
-/// Resolves a link of the document at `from` relative to the root. `None` outside the checkout.
+/// Resolves a link of the document at `from` relative to the root. `None` if the link leads outside
+/// the checkout.
 fn resolve(from: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();
@@ -312,7 +313,8 @@ fn check_limits(limits: &[(&str, &str)], promises: &str, found: &mut Vec<Violati
     }
 }
 
-/// Parses the table `| limit | value | constant |`: constant to line and plain value.
+/// Parses the table `| limit | value | constant |`: returns a map from constants to line and plain
+/// value.
 fn promised_limits(promises: &str) -> BTreeMap<String, (usize, String)> {
     let mut rows = BTreeMap::new();
     let mut inside = false;

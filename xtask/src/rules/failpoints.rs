@@ -1,7 +1,7 @@
-//! Rule for failpoints: each one in the product is hunted by a campaign or test, and each hunted
-//! one exists.
+//! Rule for failpoints: each failpoint of the product is hunted by a campaign or test, and each
+//! hunted failpoint exists.
 //!
-//! The files named `failpoint_list.rs` list the hunted ones.
+//! The files named `failpoint_list.rs` list the hunted failpoints.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use crate::{Tree, Violation};
 
 /// Name of the files that list hunted failpoints.
 const LIST: &str = "failpoint_list.rs";
-/// Condition that only the crate with the macro may have.
+/// Condition for failpoints in code, which only the crate with the macro may have.
 const CONDITION: &str = "feature = \"failpoints\"";
-/// Crate with the macro.
+/// Crate that defines the failpoint macro.
 const MACRO_CRATE: &str = "crates/umbel-base/";
-/// Program that hunts, and no product.
+/// Crate of the program that hunts failpoints, which is no part of the product.
 const HUNTER: &str = "crates/umbel-torture/";
 
 /// A failpoint's name, and its place.
@@ -83,7 +83,7 @@ fn hunted_failpoints(tree: &Tree) -> Vec<NamedPlace<'_>> {
     lists.flat_map(|(path, text)| names_in_list(path, text)).collect()
 }
 
-/// Returns the strings in kebab case. What goes wrong is a sentence.
+/// Returns the strings in kebab case, which are names; descriptions of faults are sentences.
 fn names_in_list<'a>(path: &'a str, text: &'a str) -> Vec<NamedPlace<'a>> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"));
     let strings = lines.flat_map(|(number, line)| {
@@ -93,7 +93,8 @@ fn names_in_list<'a>(path: &'a str, text: &'a str) -> Vec<NamedPlace<'a>> {
     names.map(|(line, name)| NamedPlace { name, path, line }).collect()
 }
 
-/// Whether it is at least two words of lower-case letters and digits, joined by hyphens.
+/// Whether a text consists of at least two words of lower-case letters and digits, joined by
+/// hyphens.
 fn is_kebab_case(name: &str) -> bool {
     let is_word = |word: &str| {
         !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())

@@ -11,7 +11,7 @@ use crate::{Tree, Violation};
 /// memtable, and the C interfaces of other engines, which no user of Umbel builds.
 const UNSAFE_CRATES: [&str; 4] = ["umbel-env", "umbel-arena", "umbel-memtable", "umbel-rivals"];
 
-/// Crates with one audited module of unsafe code; the rest of them denies it.
+/// Crates with one audited module of unsafe code; the other code of these crates denies it.
 const UNSAFE_MODULES: [(&str, &str); 1] = [("umbel-filter", "src/simd/mod.rs")];
 
 /// Crates that make system calls only through `umbel-env`.
@@ -28,7 +28,7 @@ const OUTSIDE_WORLD_NAMES: [&str; 10] = [
     "umbel",
 ];
 
-/// Paths of system calls, with their replacements.
+/// Paths of functions that make system calls, with their replacements.
 const OUTSIDE_WORLD_PATHS: [(&[&str], &str); 6] = [
     (&["std", "fs"], "umbel_env::FileSystem"),
     (&["std", "time", "Instant"], "umbel_env::Clock::now"),
@@ -38,7 +38,7 @@ const OUTSIDE_WORLD_PATHS: [(&[&str], &str); 6] = [
     (&["std", "thread", "Builder"], "umbel_env::Threads::spawn"),
 ];
 
-/// Words that a crate must not use, as sequences of parts of names, with the reason.
+/// Words that a crate must not use, each as a sequence of parts of names, with the reason.
 const FORBIDDEN_WORDS: [(&str, &[&str], &str); 1] = [(
     "umbel",
     &[

@@ -1,15 +1,16 @@
-//! Rule for lock files of packages outside the workspace: they match our crates' dependencies.
+//! Rule for lock files of packages outside the workspace: the lock files match the dependencies of
+//! the workspace's crates.
 //!
-//! Every build writes the workspace's own lock file. The others become stale without notice, until
-//! a command with `--locked` fails on another machine.
+//! Every build writes the workspace's own lock file. Other lock files become stale without notice,
+//! until a command with `--locked` fails on another machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::checkout::cargo_manifest::DependencyKind;
 use crate::{Tree, Violation};
 
-/// Returns the packages of a lock file without a registry: the line each begins on, and the names
-/// of its dependencies.
+/// Returns the packages of a lock file that come from no registry, each with its first line and the
+/// names of its dependencies.
 fn own_packages(text: &str) -> BTreeMap<&str, (usize, BTreeSet<&str>)> {
     let mut found = BTreeMap::new();
     for (start, package) in text.match_indices("[[package]]") {
@@ -26,7 +27,7 @@ fn own_packages(text: &str) -> BTreeMap<&str, (usize, BTreeSet<&str>)> {
     found
 }
 
-/// Returns the text up to the next package.
+/// Returns the text of a package in a lock file, up to the next package.
 fn package_text(text: &str) -> &str {
     text.split("[[package]]").next().unwrap_or(text)
 }

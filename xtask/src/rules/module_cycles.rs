@@ -1,8 +1,9 @@
 //! Rule for modules: in each folder of a crate, the graph of its modules has no cycle.
 //!
 //! An edge `a -> b` between two modules of one folder stands for a path in the files of `a` that
-//! leads to `b`, by `crate::`, by `super::` or through a re-export. Files below `a` and `b` belong
-//! to them. The `mod.rs` of a folder is no module of the folder. Tests do not count.
+//! leads to `b`, by `crate::`, by `super::` or through a re-export. Files below `a` belong to `a`,
+//! and files below `b` to `b`. The `mod.rs` of a folder is no module of the folder. Tests do not
+//! count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::{Tree, Violation};
 
 /// Names of a module from the crate's root.
 type ModulePath = Vec<String>;
-/// Edges, each with the place where it was first found.
+/// Edges between modules, each with the place where it was first found.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Longest chain of re-exports that is followed.
@@ -120,7 +121,7 @@ fn reexports(code: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Returns the path from the crate's root; `None` if it does not begin in the crate.
+/// Returns the path from the crate's root; `None` if the path does not begin in the crate.
 fn absolute(parts: &[String], inside: &[String], modules: &Modules) -> Option<ModulePath> {
     let mut parts = parts.iter().peekable();
     let mut base = match parts.peek()?.as_str() {
@@ -164,7 +165,8 @@ fn edges(modules: &Modules) -> BTreeMap<ModulePath, Edges> {
     folders
 }
 
-/// `version/edit.rs` is `["version", "edit"]`; `version/mod.rs` is `["version"]`.
+/// Returns the module path of a file: `["version", "edit"]` for `version/edit.rs`, `["version"]`
+/// for `version/mod.rs`.
 fn module_path(file: &str) -> Vec<String> {
     let mut parts: Vec<String> =
         file.trim_end_matches(".rs").split('/').map(str::to_string).collect();

@@ -27,8 +27,8 @@ const BANNED: [&str; 19] = [
     concat!("in", " vain"),
     concat!("the", " house"),
 ];
-/// Phrases with such words that are data: names of figures in committed results, a user of the
-/// system, spelled in parts as well.
+/// Phrases with banned words that are data: names of figures in committed results, and a user of
+/// the system. The phrases are spelled in parts as well.
 const DATA: [&str; 4] = [
     concat!("as", "ked in", " vain"),
     concat!("searched in", " vain"),
@@ -188,7 +188,7 @@ fn paragraphs(text: &str) -> Vec<Paragraph> {
     all
 }
 
-/// Splits a paragraph at the ends of sentences, and where a colon or a semicolon ends a clause.
+/// Splits a paragraph at the ends of sentences, and at colons and semicolons that end a clause.
 fn sentences(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut start = 0;

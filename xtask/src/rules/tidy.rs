@@ -35,7 +35,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the files that are so long that they may hold two nouns. They are warnings only.
+/// Returns a warning for each file that is so long that it may hold two nouns.
 pub fn long_files(tree: &Tree) -> Vec<Violation> {
     let mut found = Vec::new();
     for (path, text) in tree.ending(".rs") {
@@ -48,12 +48,12 @@ pub fn long_files(tree: &Tree) -> Vec<Violation> {
     found
 }
 
-/// Returns the files that are test-only because of their module's declaration; without `.rs`.
+/// Returns the files, without `.rs`, that are test-only because of their module's declaration.
 pub fn test_files(tree: &Tree) -> Vec<String> {
     tree.ending(".rs").flat_map(|(path, text)| Source::parse(path, text).test_files).collect()
 }
 
-/// Whether `path` is the file, or is in the folder, of the module `test`.
+/// Whether `path` is the file of the module `test`, or is in that module's folder.
 pub fn covers(test: &str, path: &str) -> bool {
     path.strip_prefix(test).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
@@ -145,7 +145,8 @@ fn check_attributes(source: &Source<'_>, found: &mut Vec<Violation>) {
     }
 }
 
-/// A crate has one integration-test binary, because linking each takes minutes on two cores.
+/// Checks that each crate has only one integration-test binary, because linking a binary takes
+/// minutes on two cores.
 fn check_test_binaries(tree: &Tree, found: &mut Vec<Violation>) {
     for package in tree.crates() {
         let folder = format!("{}/tests", package.folder);

@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Violation {
     /// The file, relative to the root, and the line if there is one: `docs/reference/cli.md:12`.
     pub place: String,
-    /// The rule's short name.
+    /// Short name of the rule.
     pub rule: &'static str,
     /// Description of the violation and its remedy.
     pub message: String,

@@ -1,15 +1,15 @@
 //! Folders into which cargo puts the programs that the checks run.
 //!
-//! The test command checks the programs that the tests were built with: a release build takes
-//! longer than all checks of them. Commands that run one check, and every measured program, use the
-//! release build.
+//! The test command checks the programs from the build of the tests, because a release build takes
+//! longer than all checks. Commands that run one check, and every measured program, use the release
+//! build.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use crate::checkout::file_tree;
 
-/// Build that contains the programs of the checks.
+/// Build that contains the programs that the checks run.
 static CHECKED_BUILD: OnceLock<&str> = OnceLock::new();
 
 const RELEASE: &str = "release";

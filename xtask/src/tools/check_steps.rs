@@ -1,4 +1,4 @@
-//! Runs checks one after the other and reports the time, the counts and the skips of each.
+//! Runs checks one after the other and reports the time, counts and skipped checks of each.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
@@ -6,32 +6,32 @@ use std::time::{Duration, Instant};
 
 use crate::Violation;
 
-/// Counts.
+/// Counts of passed and failed checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CheckCounts {
-    /// Checks that passed.
+    /// Number of checks that passed.
     pub passed: u64,
-    /// Checks that failed.
+    /// Number of checks that failed.
     pub failed: u64,
 }
 
 /// Result of one step.
 #[derive(Debug, Default)]
 pub struct StepOutcome {
-    /// Counts.
+    /// Counts of the step's checks.
     pub counts: CheckCounts,
     /// Each skipped check with its reason.
     pub skipped: Vec<String>,
 }
 
 impl StepOutcome {
-    /// One check that passed or failed.
+    /// Returns the outcome of one check that passed or failed.
     pub fn of(passed: bool) -> StepOutcome {
         let counts = CheckCounts { passed: u64::from(passed), failed: u64::from(!passed) };
         StepOutcome { counts, skipped: Vec::new() }
     }
 
-    /// One check that was skipped.
+    /// Returns the outcome of one check that was skipped.
     pub fn skip(reason: impl Into<String>) -> StepOutcome {
         StepOutcome { counts: CheckCounts::default(), skipped: vec![reason.into()] }
     }
@@ -47,7 +47,8 @@ impl StepOutcome {
     ///
     /// Known lines: the test harness's `test result:` and `test NAME ... ignored, REASON`, a
     /// program's own `N passed, M failed, K skipped`, and `SKIPPED: what: why`. A test prints the
-    /// last one if it cannot run on this machine; it counts as skipped, not as passed.
+    /// last of these lines if it cannot run on this machine; such a test counts as skipped, not as
+    /// passed.
     pub fn read_line(&mut self, line: &str) {
         let line = line.trim();
         if let Some(rest) = line.strip_prefix("SKIPPED: ") {
@@ -132,7 +133,7 @@ impl CheckReport {
     }
 }
 
-/// Prints warnings, one on each line. They fail no check.
+/// Prints warnings, one on each line. Warnings fail no check.
 pub fn report_warnings(warnings: &[Violation]) {
     for warning in warnings {
         println!("warning: {warning}");

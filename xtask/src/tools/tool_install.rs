@@ -1,12 +1,13 @@
-//! Installs programs in other languages that checks need: a package from its registry, once, in a
-//! folder of its own below the target folder.
+//! Installs programs in other languages that checks need: each is a package from its registry,
+//! which is installed once, in its own folder below the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::tools::built_programs;
 
-/// Options: no source packages, whose build takes an hour, no prompts, few retries.
+/// Options of `pip install`: no source packages, whose build takes an hour, no prompts, few
+/// retries.
 const PIP_INSTALL: [&str; 11] = [
     "-I",
     "-m",

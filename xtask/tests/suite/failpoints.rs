@@ -1,4 +1,4 @@
-//! The rule for failpoints with one planted violation each.
+//! The rule for failpoints, with one planted violation in each test.
 
 use crate::broken;
 use xtask::rules::failpoints::check;

@@ -13,7 +13,7 @@ use crate::types::error::Result;
 /// Result of a chunk's scan.
 #[derive(Debug)]
 pub struct ChunkScan {
-    /// How the records end.
+    /// End of the chunk's records, as the scan found it.
     pub outcome: ReadOutcome,
     /// Offset of the chunk's last event; 0 without events.
     pub last_event: u64,

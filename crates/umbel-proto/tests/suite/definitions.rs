@@ -1,4 +1,4 @@
-//! The definitions have the services of the protocol, and comments.
+//! Checks that the definitions have the services of the protocol, and comments.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use umbel_proto::{
     streams, users, v2,
 };
 
-/// Files with definitions of ours, without those that they import from protocol buffers.
+/// The project's definition files, without the files that they import from protocol buffers.
 fn files() -> Vec<FileDescriptorProto> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     set.file.into_iter().filter(|file| file.package() != "google.protobuf").collect()

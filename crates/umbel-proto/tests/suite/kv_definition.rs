@@ -1,4 +1,4 @@
-//! The messages of the key-value service have the fields of its definition.
+//! Checks that the messages of the key-value service have the fields of its definition.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -28,7 +28,7 @@ fn service_name_matches_the_paths() {
     assert!(service.method.iter().all(|method| !method.client_streaming()));
 }
 
-/// The fields of a message by their numbers, and how each is written.
+/// The fields of a message by their numbers, with the encoding of each field.
 type Fields = BTreeMap<u32, WireType>;
 
 fn of_bytes(mut bytes: &[u8], fields: &mut Fields) {
@@ -39,7 +39,7 @@ fn of_bytes(mut bytes: &[u8], fields: &mut Fields) {
     }
 }
 
-/// Encoded fields of each message, from values that set all fields together.
+/// Encoded fields of each message, from values that together set all fields.
 struct MessageFields(BTreeMap<&'static str, Fields>);
 
 impl MessageFields {

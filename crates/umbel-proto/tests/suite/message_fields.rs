@@ -1,4 +1,5 @@
-//! Every message keeps its values over the wire, under the field numbers of the protocol's table.
+//! Checks that every message keeps its values when encoded and decoded, under the field numbers of
+//! the protocol's table.
 
 use std::collections::BTreeMap;
 
@@ -365,7 +366,7 @@ fn outcomes_carry_one_detail() {
     check(status, &[1, 2, 3]);
 }
 
-/// Wire types are fixed too: these bytes were made manually from the table.
+/// Wire types are fixed, too: the expected bytes were written manually from the table.
 #[test]
 fn numbers_and_texts_match_the_table() {
     assert_eq!(first_wire_type(&stream().unwrap().encode_to_vec()), WireType::LengthDelimited);

@@ -24,8 +24,8 @@ pub fn first_wire_type(mut bytes: &[u8]) -> WireType {
     decode_key(&mut bytes).expect("a key").1
 }
 
-/// Types of the messages in these tests and their encodings, in hexadecimal. They never change:
-/// clients and servers of other versions exchange these bytes.
+/// Types of the messages in these tests and their encodings, in hexadecimal. The encodings never
+/// change, since clients and servers of other versions exchange these bytes.
 const GOLDEN: &str = include_str!("golden_encodings.txt");
 
 /// Checks that an encoding is a golden one of its message type.
@@ -37,7 +37,8 @@ pub fn check_golden<M>(bytes: &[u8]) {
     assert!(is_golden, "tests/suite/golden_encodings.txt does not have {line}");
 }
 
-/// Checks that a message survives encoding, has these field numbers, and has golden bytes.
+/// Checks that a message is unchanged after encoding and decoding, has these field numbers, and has
+/// golden bytes.
 pub fn check<M: Message + Default + PartialEq + Debug>(message: M, expected: &[u32]) {
     let bytes = message.encode_to_vec();
     assert_eq!(M::decode(&bytes[..]).as_ref(), Ok(&message));

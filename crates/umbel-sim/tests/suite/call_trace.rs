@@ -158,7 +158,8 @@ fn fresh_folder() -> std::path::PathBuf {
     std::env::temp_dir().join(format!("umbel-sim-contract-{}", std::process::id()))
 }
 
-/// The price of an image, so that a mistake in sharing shows: these are 64 MiB logs.
+/// Images of logs of 64 MiB must take little memory, which a mistake in the sharing of pages would
+/// change.
 #[test]
 fn images_of_large_files_are_cheap() {
     let sim = Sim::new(1);

@@ -8,7 +8,7 @@ use umbel_base::Error;
 use umbel_env::{Access, DirectoryLocation, Env};
 use umbel_sim::{Mount, Sim, Survival};
 
-/// A machine with `/home/data` and `/other/data`, each with a file `name` that says which it is.
+/// A machine with `/home/data` and `/other/data`, each with a file `name` that names the directory.
 fn machine() -> Sim {
     let sim = Sim::new(1);
     for (directory, bytes) in [("/home/data", b"home!"), ("/other/data", b"other")] {

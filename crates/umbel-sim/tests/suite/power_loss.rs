@@ -194,7 +194,8 @@ fn the_length_of_a_long_write_can_survive_alone() {
     assert!((0..100).any(is_bare));
 }
 
-/// The sectors of `bytes`, each by the one byte it holds; panics where a sector is mixed.
+/// Returns for each sector of `bytes` the one byte value that it holds; panics if a sector holds
+/// several values.
 fn sectors(bytes: &[u8]) -> Vec<u8> {
     let value_of = |sector: &[u8]| {
         assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is mixed");

@@ -12,7 +12,8 @@ const NAMES: u8 = 4;
 const BLOCKS: u8 = 6;
 const BLOCK_BYTES: u64 = 512;
 
-/// Each write fills one sector with a stamp of its own, so that an image shows which writes it has.
+/// Step of a script. Each write fills one sector with a unique stamp, so that an image shows which
+/// writes it has.
 #[derive(Debug, Clone)]
 enum Step {
     Create(u8),
@@ -46,7 +47,7 @@ fn path(name: u8) -> PathBuf {
 /// Model of one file, by the order of its creation.
 #[derive(Debug, Clone, Default)]
 struct ModelFile {
-    /// Per block, every stamp written since the last sync, and the one that was synced (or 0).
+    /// For each block, every stamp written since the last sync, and the synced stamp (or 0).
     durable: BTreeMap<u8, u32>,
     pending: BTreeMap<u8, Vec<u32>>,
     len_durable: u64,
@@ -179,7 +180,7 @@ fn check(model: &Model, image: &Sim, may_be_garbage: bool) -> Result<(), String>
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever the policy, synced names and bytes are there, and nothing is that was never
+    /// Under every policy, an image has all synced names and bytes, and nothing that was never
     /// written.
     #[test]
     fn images_are_allowed_by_the_model(
@@ -199,7 +200,8 @@ proptest! {
         }
     }
 
-    /// Losing nothing gives the page cache; losing everything gives the synced state.
+    /// An image that loses nothing equals the page cache; an image that loses everything equals the
+    /// synced state.
     #[test]
     fn the_extremes_are_exact(steps in prop::collection::vec(step(), 1..40)) {
         let sim = Sim::new(5);
@@ -220,7 +222,7 @@ proptest! {
         }
     }
 
-    /// A machine that is left alone after an image was taken does not change, nor does the image.
+    /// Writes to an image do not change the machine from which it was taken.
     #[test]
     fn images_are_copies(steps in prop::collection::vec(step(), 1..30)) {
         let sim = Sim::new(5);

@@ -1,4 +1,4 @@
-//! Faults that the scripts must detect; scripts that detect none are worth nothing.
+//! Faults that the scripts must detect, which shows that the scripts can fail.
 
 use umbel_sim::Sim;
 
@@ -12,7 +12,7 @@ pub const FORGOTTEN: [(&str, Plant); 4] = [
     ("sync CHECKPOINT.new", |sim: &Sim| sim.ignore_calls("sync CHECKPOINT.new")),
 ];
 
-/// Failpoints of the filter, and what goes wrong while one is active.
+/// Failpoints of the filter, each with the effect of the active failpoint.
 pub const FAILPOINTS: [(&str, &str); 11] = [
     (
         "existence-insert-into-old-filter",

@@ -6,12 +6,12 @@ use umbel_sim::{Random, Sim};
 
 use super::FOLDER;
 
-/// The files of the filter.
+/// Returns the files of the filter.
 pub fn files(sim: &Sim) -> Vec<PathBuf> {
     sim.files().into_iter().filter(|path| path.starts_with(FOLDER)).collect()
 }
 
-/// Does one damage, or a few.
+/// Damages one place of the files, or a few.
 pub fn damage(random: &mut Random, sim: &Sim, older: &Sim) {
     for _ in 0..1 + random.below(3) {
         damage_once(random, sim, older);

@@ -1,4 +1,4 @@
-//! Keys of a source.
+//! [`Keys`]: a source of keys, which an existence filter reads when it is rebuilt or grows.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use umbel_base::{Error, Result};
 use umbel_existence::{ExistenceFilter, HashSource, StepProgress};
 use umbel_sim::Random;
 
-/// The hash of a key by its number.
+/// Returns the hash of the key with this number.
 pub fn hash_of(number: u64) -> u64 {
     Random::new(number ^ 0x1234_5678).next()
 }
@@ -21,12 +21,12 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// A source of these hashes.
+    /// Creates a source of these hashes.
     pub fn of(hashes: impl IntoIterator<Item = u64>) -> Keys {
         Keys { hashes: Mutex::new(hashes.into_iter().collect()), ..Keys::default() }
     }
 
-    /// Says from now on whether other work has the processors.
+    /// Sets whether other work keeps the processors busy from now on.
     pub fn be_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Relaxed);
     }
@@ -70,7 +70,7 @@ impl HashSource for Keys {
     }
 }
 
-/// Steps until there is nothing more to do.
+/// Does steps of the filter's background work until none is left.
 pub fn settle(filter: &ExistenceFilter, source: &dyn HashSource) -> Result<()> {
     for _ in 0..1_000_000 {
         if filter.step(source)? == StepProgress::Idle {

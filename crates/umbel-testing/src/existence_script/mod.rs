@@ -1,6 +1,6 @@
-//! One seeded script: a user with a log and keys, a filter on the crash disk, and possible
-//! faults. After every open the user inserts the uncovered keys, and no key of
-//! the log may ever be denied.
+//! One seeded script: a user with a log and keys, a filter on the crash disk, and possible faults.
+//! After every open the user inserts the uncovered keys, and the filter must never exclude a key of
+//! the log.
 
 pub mod failpoint_list;
 pub mod file_damage;
@@ -15,7 +15,7 @@ use umbel_sim::{CrashSide, Fault, FaultKind, Random, Sim, Survival};
 
 use crate::existence_script::memory_hash_source::{Keys, hash_of, settle};
 
-/// The folder of the filter.
+/// Folder of the filter.
 pub const FOLDER: &str = "/store/existence";
 
 /// Fault planted in a script.
@@ -24,28 +24,28 @@ pub type Plant = fn(&Sim);
 /// Result of a script.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct ScriptResult {
-    /// Opens of the filter.
+    /// Number of opens of the filter.
     pub opens: u64,
-    /// Power losses and kills.
+    /// Number of power losses and kills.
     pub crashes: u64,
-    /// Calls that failed.
+    /// Number of calls that failed.
     pub faults: u64,
-    /// Opens of damaged files.
+    /// Number of opens of damaged files.
     pub rotten: u64,
-    /// Growths of the filter.
+    /// Number of growths of the filter.
     pub growths: u64,
-    /// Rebuilds of the filter.
+    /// Number of rebuilds of the filter.
     pub rebuilds: u64,
-    /// Lines that were repaired.
+    /// Number of filter lines that were repaired.
     pub healed: u64,
-    /// Keys that were probed.
+    /// Number of keys that were probed.
     pub checks: u64,
 }
 
 /// Faults of a script besides crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScriptFaults {
-    /// Nothing: then every successful flush is held to its word.
+    /// No faults; every successful flush must then be durable.
     Clear,
     /// Calls fail, and the disk is full at times.
     Failing,
@@ -58,24 +58,24 @@ struct Script {
     fault_kind: ScriptFaults,
     plant: Plant,
     sim: Sim,
-    /// A copy of the disk as it once was.
+    /// A copy of an earlier state of the disk.
     older: Sim,
     options: ExistenceOptions,
     filter: ExistenceFilter,
-    /// The user's log: the hash at position 1, 2 ...
+    /// The user's log: the hashes at positions 1, 2 and so on.
     log: Vec<u64>,
-    /// So much of the log is durable.
+    /// Length of the durable part of the log.
     durable: usize,
     /// Permanently deleted keys.
     deleted: BTreeSet<u64>,
     keys: Keys,
     next_key: u64,
-    /// The largest position of a flush that succeeded.
+    /// Highest position of a successful flush.
     promised: u64,
     done: ScriptResult,
 }
 
-/// Runs the script of a seed. The error names the denied key or another violation.
+/// Runs the script of a seed. The error names the excluded key or another violation.
 pub fn run(seed: u64, plant: Plant) -> std::result::Result<ScriptResult, String> {
     let mut script = Script::begin(seed, plant).map_err(|error| format!("open: {error}"))?;
     let operations = 40 + script.random.below(80);
@@ -153,7 +153,7 @@ impl Script {
         Ok(())
     }
 
-    /// Appends keys to the log, puts them where the source finds them, and inserts them.
+    /// Appends keys to the log, adds them to the source, and inserts them into the filter.
     fn insert(&mut self) {
         for _ in 0..1 + self.random.below(60) {
             let hash = hash_of(self.next_key);
@@ -172,7 +172,7 @@ impl Script {
         }
     }
 
-    /// A full flush, or a brief one that leaves long writes to steps.
+    /// Makes a full flush, or a brief flush, which leaves long writes to background steps.
     fn flush_in_one_way(&mut self) {
         if self.random.once_in(2) {
             return self.flush();
@@ -209,7 +209,7 @@ impl Script {
         }
     }
 
-    /// Plans a power loss at a later call, or, with failing calls, such a call or a full disk.
+    /// Plans a power loss at a later call or, if calls may fail, a failing call or a full disk.
     fn plan_trouble(&mut self) {
         let call = self.sim.calls() + 1 + self.random.below(25);
         if self.fault_kind != ScriptFaults::Failing || self.random.once_in(3) {
@@ -242,7 +242,8 @@ impl Script {
         }
     }
 
-    /// The end of the process, by a power loss, a kill or a close; rot; and the next open.
+    /// Ends the process by a power loss, a kill or a close, damages files if the script does, and
+    /// opens the filter again.
     fn crash(&mut self) -> std::result::Result<(), String> {
         self.done.crashes += 1;
         self.done.faults += self.sim.faults_fired();
@@ -283,7 +284,7 @@ impl Script {
         self.open()
     }
 
-    /// Opens and catches up, as a user has to.
+    /// Opens the filter and inserts the keys that it does not cover, as a user must.
     fn open(&mut self) -> std::result::Result<(), String> {
         if self.fault_kind == ScriptFaults::Failing && self.random.once_in(4) {
             let call = self.sim.calls() + 1 + self.random.below(12);
@@ -329,7 +330,7 @@ impl Script {
         self.done.healed += stats.healed_lines;
     }
 
-    /// No key of the log is denied, unless it is deleted.
+    /// Checks that the filter excludes no key of the log, unless the key is deleted.
     fn check(&mut self, moment: &str) -> std::result::Result<(), String> {
         let mut answers = vec![false; self.log.len()];
         self.filter.may_contain_batch(&self.log, &mut answers);
@@ -352,7 +353,8 @@ impl Script {
         Ok(())
     }
 
-    /// Without faults the filter settles, answers, and survives one more power loss.
+    /// Checks that the filter, without further faults, finishes its work, answers probes, and
+    /// survives one more power loss.
     fn end(&mut self) -> std::result::Result<(), String> {
         self.sim.heal();
         self.sim.clear_capacity();

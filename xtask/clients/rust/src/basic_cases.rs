@@ -47,7 +47,7 @@ pub fn all<'a>(client: &'a Client, connection: &'a str) -> Vec<Case<'a>> {
 /// The data of the events.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
-    /// Its number.
+    /// Number of the event.
     pub n: u64,
 }
 
@@ -65,7 +65,7 @@ pub fn number(event: &ResolvedEvent) -> Result<u64, Failure> {
     Ok(event.get_original_event().as_json::<Counted>()?.n)
 }
 
-/// Fails if `seen` differs from `wanted`.
+/// Fails if the value `seen` differs from `wanted`.
 pub fn expect<T: Debug + PartialEq>(seen: T, wanted: T) -> Outcome {
     if seen == wanted {
         return Ok(());
@@ -85,7 +85,7 @@ fn at(state: StreamState) -> AppendToStreamOptions {
     AppendToStreamOptions::default().stream_state(state)
 }
 
-/// Appends these numbers.
+/// Appends an event for each of these numbers.
 pub async fn append(
     client: &Client,
     stream: &str,

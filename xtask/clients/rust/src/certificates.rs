@@ -1,4 +1,4 @@
-//! Creates certificate authorities and certificates for a TLS server, new ones each time.
+//! Creates certificate authorities and certificates for a TLS server, which are new at each run.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use rcgen::{
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
-/// Creates two authorities; the first signs for the server and for the user `ops`.
+/// Creates two authorities; the first one signs certificates for the server and for the user `ops`.
 pub fn make(folder: &Path) -> Result<(), String> {
     let said = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
     std::fs::create_dir_all(folder).map_err(|error| said(&error))?;

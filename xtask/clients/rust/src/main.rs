@@ -3,7 +3,7 @@
 //! `umbel-rust-client CONNECTION FILE [again]` prints one line for each case; the last line counts
 //! passed, failed and skipped cases. FILE keeps state for the cases that run with "again", after a
 //! restart of the server. With "secure", CONNECTION names a TLS server and FILE a folder of
-//! certificates. `umbel-rust-client certificates FOLDER` makes that folder.
+//! certificates. `umbel-rust-client certificates FOLDER` makes such a folder.
 #![forbid(unsafe_code)]
 
 mod basic_cases;
@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use kurrentdb::Client;
 
-/// Time limit of a case; a case that takes longer hangs.
+/// Time limit of a case; a case that takes longer counts as hanging.
 const CASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[tokio::main]
