@@ -76,7 +76,7 @@ const SHARED_BYTES: [&str; 8] = [
     ".umbel.kv.v1.Operation.delete",
 ];
 
-/// Messages that contain passwords. `users` implements `Debug` for them.
+/// Messages that contain passwords. The module `users` implements `Debug` for these messages.
 const SECRET: [&str; 3] = [
     ".event_store.client.users.CreateReq.Options",
     ".event_store.client.users.ChangePasswordReq.Options",

@@ -1,6 +1,6 @@
 //! Result files of the lab, the repetitions of a run in progress and the user's own keys: any bytes
-//! are read without a panic. The target adds correct checksums to a result without one and to the
-//! lines of its journal, so that inputs reach the code after the checksums.
+//! are read without a panic. The target adds correct checksums to results without one and to
+//! journal lines, so that inputs reach the code after the checksums.
 #![no_main]
 
 use std::path::Path;

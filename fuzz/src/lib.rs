@@ -1,5 +1,5 @@
-//! Shared code of the fuzz targets: an environment in memory, and files made of mutated parts with
-//! correct checksums, so that mutations reach the decoders after the checksums.
+//! Shared code of the fuzz targets: an environment in memory, and files of mutated parts. The files
+//! have correct checksums, so that mutations reach the decoders after the checksums.
 #![forbid(unsafe_code)]
 
 pub mod blob_file;

@@ -33,8 +33,9 @@ const RIVAL_LIBRARIES: [(&str, &str, &str); 2] =
 /// Path of the committed report of the full campaigns; the JSON file is beside it.
 const TORTURE_REPORT: &str = "docs/lab/torture.md";
 
-/// Tests of the server that activate failpoints of the whole process, so they run alone: tests of
-/// consumer groups, of requests to the event store, and of requests about keys and values.
+/// Tests of the server that activate failpoints of the whole process, so they run alone. These are
+/// the tests of consumer groups, of requests to the event store, and of requests about keys and
+/// values.
 const SERVER_FAILPOINT_TESTS: [&str; 7] =
     ["test", "-p", "umbel-server", "--features", "failpoints", "--lib", "failpoint"];
 const SERVER_FAILPOINT_TESTS_MIN: u64 = 3;

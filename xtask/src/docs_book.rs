@@ -1,8 +1,8 @@
 //! `cargo xtask docs`: the documents as a book in HTML, built by mdBook.
 //!
-//! The source of the book is a copy of all documents in their places, so that links between
-//! documents work both in the repository and in the book. Other files to which a document links are
-//! copied as well.
+//! The source of the book is a copy of all documents in their places. So links between documents
+//! work in the repository and in the book. Other files to which a document links are copied as
+//! well.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! The project's commands and rules.
 //!
 //! Every rule is a function from a [`crate::checkout::file_tree::Tree`] (the checkout, read once)
-//! to a list of [`Violation`]s, so that `cargo xtask`, `cargo test` and the tests of the rules
-//! themselves, which plant one violation each, all run the same code. This package depends on no
-//! other crate: the commands must work on a machine that has only Rust.
+//! to a list of [`Violation`]s. So `cargo xtask`, `cargo test` and the rules' own tests, which
+//! plant one violation each, run the same code. This package depends on no other crate: the
+//! commands must work on a machine that has only Rust.
 #![forbid(unsafe_code)]
 
 pub mod campaigns;

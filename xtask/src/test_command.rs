@@ -147,8 +147,8 @@ pub fn instructions_alone(write: bool) -> bool {
     report.finish()
 }
 
-/// Arguments that build the counted program. They build it together with the other programs, whose
-/// features it then gets, as when the baseline was counted.
+/// Arguments that build the counted program. The counted program is built together with the other
+/// programs and gets their features, as when the baseline was counted.
 const COUNTED: [&str; 8] =
     ["-p", "umbel-cli", "-p", "umbel-torture", "-p", "umbel-lab", "--bin", "hot_operations"];
 const CLI: [&str; 2] = ["-p", "umbel-cli"];

@@ -40,7 +40,7 @@ impl OperatorSchedule {
         self.note_next(&planned);
     }
 
-    /// Drops all planned moves. Returns their number.
+    /// Drops all planned moves. Returns the number of dropped moves.
     pub(crate) fn clear(&self) -> u64 {
         let mut planned = self.planned();
         let count = planned.values().map(Vec::len).sum::<usize>();

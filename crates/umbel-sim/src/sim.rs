@@ -204,8 +204,8 @@ impl Sim {
         self.machine.scheduled.plan(call, Box::new(with_sim));
     }
 
-    /// Drops the moves of [`Sim::schedule_before_call`] that were not made yet. Returns their
-    /// number.
+    /// Drops the moves of [`Sim::schedule_before_call`] that were not made yet. Returns the number
+    /// of dropped moves.
     pub fn clear_scheduled(&self) -> u64 {
         self.machine.scheduled.clear()
     }
@@ -250,8 +250,8 @@ impl Sim {
         self.restarted(seed, disk)
     }
 
-    /// Returns a copy of the disk with its pending units, for a later [`Sim::restore`]. The same as
-    /// [`Sim::kill_image`].
+    /// Returns a copy of the disk with its pending units, for a later [`Sim::restore`]. The copy is
+    /// the same as [`Sim::kill_image`].
     pub fn clone_disk(&self) -> Sim {
         self.kill_image()
     }

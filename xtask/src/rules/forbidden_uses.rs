@@ -1,5 +1,5 @@
-//! Absences that ARCHITECTURE.md states: words that a floor must not name, system calls outside
-//! `umbel-env`, async code below floor 5, unsafe code outside the crates that need it.
+//! Rules for the absences that ARCHITECTURE.md states: words that a floor must not name, system
+//! calls outside `umbel-env`, async code below floor 5, and needless unsafe code.
 
 use crate::checkout::file_tree::Crate;
 use crate::checkout::rust_path_scan::paths;

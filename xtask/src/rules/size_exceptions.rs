@@ -1,6 +1,6 @@
 //! The shrink-only list of files and functions that exceed the general limits.
 //!
-//! INVARIANT: a row's number is exactly the size of its file or function, so the list can only
+//! INVARIANT: a row's number is exactly the size of its file or function. So the list can only
 //! shrink: shorter code must lower the number, and longer code fails the test.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Flags of db_bench that scripts pass and that change nothing that is measured here.
+//! Flags of db_bench that scripts pass and that change no measurement of `umbel bench`.
 //!
 //! INVARIANT: a flag that would change what a benchmark does or means is not in this list; such a
 //! flag is either supported or refused.

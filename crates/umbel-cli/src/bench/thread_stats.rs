@@ -32,7 +32,7 @@ pub enum StopCondition {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Operation {
-    /// A get.
+    /// A get of one key.
     Read = 0,
     /// A put.
     Write = 1,

@@ -167,8 +167,8 @@ impl MetadataChange {
         Ok(is_change.then_some(MetadataChange { set, clear }))
     }
 
-    /// Changes the metadata and returns the result; an error if another client changes it
-    /// meanwhile.
+    /// Changes the metadata and returns the result; an error if another client changes the metadata
+    /// at the same time.
     fn apply(self, store: &Store, stream: &str) -> CommandResult<MetadataKeys> {
         let newest = newest_metadata(store, stream)?;
         let mut changed = keys(stream, newest.as_ref())?;

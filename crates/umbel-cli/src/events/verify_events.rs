@@ -17,8 +17,8 @@ const REPORTED_DAMAGES_MAX: usize = 20;
 
 /// Returns an error if opening the store would drop bytes that may be appended events.
 ///
-/// A record that another process is writing can look torn. That process writes the bytes before a
-/// record before the record itself. So bytes that still look torn at a second look are torn.
+/// A record that another process is writing can look torn. A writing process stores the bytes
+/// before a record earlier than the record. So bytes that look torn at two checks are torn.
 fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
     let Some(directory) = directory.filter(|directory| is_event_store(directory)) else {
         return Ok(());

@@ -41,8 +41,8 @@ impl Output {
         self.line(&value.to_string())
     }
 
-    /// Passes all buffered bytes to the operating system. A command calls this last, since an error
-    /// may occur only here.
+    /// Passes all buffered bytes to the operating system. A command calls `flush` last, since some
+    /// write errors occur only in `flush`.
     pub fn flush(&mut self) -> CommandResult<()> {
         self.writer.flush().map_err(|error| CommandError::output(&error))
     }

@@ -1,7 +1,7 @@
 //! Converts keys and values to text with escapes, hex or JSON, and back.
 //!
-//! INVARIANT: an escaped text has no tab, no line break and no control character, so that one
-//! entry is one line and the first tab ends the key.
+//! INVARIANT: an escaped text has no tab, no line break and no control character. So one entry is
+//! one line, and the first tab ends the key.
 
 use std::ffi::OsStr;
 

@@ -132,8 +132,8 @@ fn server_survives_closed_terminal() {
     assert!(code == Some(0) && notes.contains("stopped"), "{notes}");
 }
 
-/// Story: a server whose standard output went to a file on the disk that its store had filled did
-/// not start again, so that no client could delete anything.
+/// Story: a server wrote standard output to a file on the disk that its store had filled. The
+/// server did not start again, so that no client could delete anything.
 #[test]
 fn full_disk_of_output_does_not_stop_server() {
     let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
@@ -219,7 +219,7 @@ fn stats(address: &str, user: &str) -> String {
     answer.lines().next().unwrap_or_default().to_string()
 }
 
-/// There are no default passwords: passwords that the operator does not choose are generated and
+/// Users have no default passwords: passwords that the operator does not choose are generated and
 /// printed once.
 #[test]
 fn first_start_generates_passwords_and_prints_them_once() {

@@ -122,8 +122,8 @@ pub fn backup(
     })
 }
 
-/// Returns an error if the events may not be durable and this handle cannot sync them. Otherwise a
-/// power loss could remove events from the store that the backup already has.
+/// Returns an error if the events may not be durable and this handle cannot sync them. Without this
+/// check, a power loss could remove events from the store that the backup already has.
 fn check_log_durable(shared: &StoreInner) -> Result<()> {
     let chunks = shared.log.chunks.all();
     if !shared.read_only || chunks.iter().all(|chunk| chunk.ended.get().is_some()) {

@@ -34,8 +34,8 @@ pub struct RestoreReport {
 /// read and checked before anything is written. The first open of the store rebuilds the index.
 ///
 /// # Errors
-/// `Invalid` where there is no backup, or where the folder holds anything but an interrupted
-/// restore of this backup; [`Error::Backup`] with the file where the backup is damaged.
+/// `Invalid` if no backup is found, or if the folder holds anything but an interrupted restore of
+/// this backup. [`Error::Backup`], with the file, if the backup is damaged.
 pub fn restore(
     env: &Env,
     backup: &Path,

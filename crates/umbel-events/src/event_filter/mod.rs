@@ -56,7 +56,7 @@ impl EventFilter {
     /// Passes events whose type begins with one of these prefixes.
     ///
     /// # Errors
-    /// The same as [`EventFilter::stream_prefixes`].
+    /// The errors of [`EventFilter::stream_prefixes`].
     pub fn type_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
         EventFilter::new(FilterSubject::EventType, FilterRule::Prefixes(PrefixSet::new(prefixes)?))
     }
@@ -76,7 +76,7 @@ impl EventFilter {
     /// Passes events whose type matches the expression.
     ///
     /// # Errors
-    /// The same as [`EventFilter::stream_regex`].
+    /// The errors of [`EventFilter::stream_regex`].
     pub fn type_regex(expression: &str) -> Result<Arc<EventFilter>> {
         EventFilter::new(
             FilterSubject::EventType,

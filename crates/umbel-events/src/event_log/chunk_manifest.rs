@@ -299,7 +299,7 @@ impl ChunkManifest {
     }
 
     /// Like [`ChunkManifest::read`], for the store's writer: [`ChunkManifest::write`] will replace
-    /// only the file that was read here.
+    /// only the file that this call read.
     pub fn read_for_writer(
         env: &Env,
         folder: &Path,

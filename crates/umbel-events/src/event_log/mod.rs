@@ -410,8 +410,9 @@ impl EventLog {
         self.active_progress().map_or(Ok(()), |progress| progress.fill_ahead())
     }
 
-    /// Frees the disk space of the prepared chunk when the disk is full. That chunk stays empty;
-    /// another chunk is prepared when the disk has space. Returns `false` if no chunk was prepared.
+    /// Frees the disk space of the prepared chunk when the disk is full. The freed chunk stays
+    /// empty; another chunk is prepared when the disk has space. Returns `false` if no chunk was
+    /// prepared.
     pub fn release_next_chunk(&self) -> bool {
         let Some((chunk, mut writer)) = self.next_chunk.lock().ignore_poison().take() else {
             return false;

@@ -8,9 +8,9 @@ use crate::backup::backup_manifest::check_no_backup;
 use crate::event_log::chunk_manifest::{ChunkManifest, chunk_directory};
 use crate::types::error::{Error, Result};
 
-/// Returns an error that describes a folder which is no event store: a backup, an unfinished
-/// restore, a store that lost its chunk manifest, or a key-value store. Returns no error for an
-/// event store, nor for an empty, missing or unrelated folder.
+/// Returns an error that describes a folder without an event store: a backup, an unfinished
+/// restore, a key-value store, or a store without its chunk manifest. Returns no error for an event
+/// store, nor for an empty, missing or unrelated folder.
 ///
 /// # Errors
 /// `Corruption` where the chunk manifest is missing, otherwise `Invalid`, and failed calls of the

@@ -200,7 +200,7 @@ fn check_may_exist(folder: &Path, options: &StoreOptions) -> Result<()> {
 }
 
 /// Creates the folder and its parents, and makes their names durable, before a manifest exists.
-/// Otherwise power loss could take the name of a store that was reported as created.
+/// Without this, power loss could remove the name of a store that was reported as created.
 fn create_folders(env: &Env, folder: &Path) -> Result<()> {
     let mut missing = 0;
     for level in folder.ancestors() {
@@ -506,8 +506,9 @@ fn check_memory(parts: &StoreComponents, position: u64) -> Result<()> {
 }
 
 /// Returns an error if the index was derived from another log than this one, whose last event is at
-/// `last`. The other log belongs to another store or to a diverged copy. Such an index would hide
-/// existing events. [`check_index_not_ahead`] detects an index that holds more than the log.
+/// `last`. The other log belongs to another store or to a diverged copy. An index of another log
+/// would hide existing events. [`check_index_not_ahead`] detects an index that holds more than the
+/// log.
 fn check_index_lineage(parts: &StoreComponents, last: u64) -> Result<()> {
     for IndexMarker { position, key } in parts.index.markers()? {
         if parts.log.is_lineage_of(position, key)?

@@ -58,8 +58,8 @@ impl RepairMarker {
     }
 
     /// Whether `manifest` is the one that the repair was to publish. If the repair did not write
-    /// the manifest, the marker is an older copy or comes from another store. The same is true of
-    /// the files that the repair would have moved.
+    /// the manifest, the marker is an older copy or comes from another store. The files that the
+    /// repair would have moved are then not this store's either.
     pub fn is_published_by(&self, manifest: &ChunkManifest) -> bool {
         self.generation.checked_add(1) == Some(manifest.generation)
             && self.seed_checksum == RepairMarker::checksum_of(&manifest.seed)

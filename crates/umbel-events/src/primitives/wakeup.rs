@@ -22,7 +22,7 @@ pub struct Wakeup {
 
 #[derive(Default)]
 struct Waiters {
-    /// Whether a thread may wait. Otherwise a wake-up makes no system call.
+    /// Whether a thread may wait. If no thread may wait, a wake-up makes no system call.
     has_thread: bool,
     task: Option<Waker>,
     callback: Option<Callback>,

@@ -32,8 +32,8 @@ const REPLAN_CANDIDATES: u64 = 16_384;
 pub enum FilteredItem {
     /// The next matching event. All events before it were examined.
     Event(RecordedEvent),
-    /// No event matched so far. The value is the position of the last event that was examined or
-    /// that the index skipped. A read that begins after this position misses no event.
+    /// This step found no matching event. The value is the position of the last event that was
+    /// examined or that the index skipped. A read that begins after this position misses no event.
     Examined(Position),
     /// No more events are visible. A forward read has examined all events up to this position,
     /// which is at most the visible position. A backward read has examined all events. A forward

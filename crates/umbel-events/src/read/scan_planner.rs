@@ -1,7 +1,8 @@
 //! [`ScanPlanner`]: whether a filtered read scans every event or takes candidates from views.
 //!
 //! INVARIANT: a visible event is in its views. A reader that first loads the visible position and
-//! then lists the views misses nothing up to that position, even if new types appear meanwhile.
+//! then lists the views misses no event up to that position, even if new types appear at the same
+//! time.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -194,7 +194,7 @@ impl LogSurvey {
         })
     }
 
-    /// Examines the files from which chunks were rewritten. Such a file remains after a killed
+    /// Examines the files from which chunks were rewritten. A replaced file remains after a killed
     /// scavenge, or after a repair whose marker was lost. An open of the store reads from the older
     /// file which entries the index must delete.
     fn examine_replaced_files(&mut self, env: &Env, folder: &Path) -> Result<()> {

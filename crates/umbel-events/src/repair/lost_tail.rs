@@ -71,8 +71,8 @@ pub fn note_lost_tail(survey: &mut LogSurvey, furthest: u64, who: &str) {
 }
 
 /// Records chunks that are lost together with their manifest entries: the index knows events
-/// between the positions of two chunks. Such chunks exist, for example, if the manifest belongs to
-/// another store.
+/// between the positions of two chunks. Manifest entries are lost, for example, if the manifest
+/// belongs to another store.
 pub fn note_lost_chunks(survey: &mut LogSurvey, index: &OldIndexEvents) -> Result<()> {
     if !survey.is_damaged() {
         return Ok(());
@@ -192,8 +192,8 @@ pub fn find_unrecovered(env: &Env, folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Records the chunks without a recorded end whose files are shorter than at their creation, if no
-/// index shows what the chunks held. Such files were truncated, or an open was interrupted after it
-/// had trimmed the unused end.
+/// index shows what the chunks held. A short file was truncated, or an open was interrupted after
+/// it had trimmed the unused end.
 pub fn note_short_files(survey: &mut LogSurvey) {
     for entry in survey.short_files.clone() {
         let damage = short_file_text(entry.id);

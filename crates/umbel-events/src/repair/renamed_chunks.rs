@@ -1,9 +1,10 @@
 //! Chunks whose files have the names of other chunks, because files were exchanged or renamed.
 //!
 //! A file's header has its chunk's id, but does not name the store. If the manifest knows the
-//! chunk, the chunk's seal or checksum in the manifest decides. Otherwise the streams decide: in
-//! the adjacent chunks, the revisions of most common streams must continue without a gap, and no
-//! stream may contradict. So another store's chunk with the same id is not accepted.
+//! chunk, the chunk's seal or checksum in the manifest decides. If the manifest does not know the
+//! chunk, the streams decide: in the adjacent chunks, the revisions of most common streams must
+//! continue without a gap, and no stream may contradict. So another store's chunk with the same id
+//! is not accepted.
 
 use std::collections::HashMap;
 use std::path::Path;

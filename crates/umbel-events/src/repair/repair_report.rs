@@ -11,8 +11,8 @@ use crate::types::event::Position;
 pub struct RepairOptions {
     /// Reports the planned actions, and changes nothing.
     pub dry_run: bool,
-    /// Also keeps appends that look whole but that nothing proves to have been appended. Such bytes
-    /// can be a copy of an append that a client put into the data of an event.
+    /// Also keeps appends that look whole but that nothing proves to have been appended. What looks
+    /// like an append can be a copy that a client put into the data of an event.
     pub accept_unproven: bool,
     /// Maximum wait while another process or handle has the store open, like
     /// [`StoreOptions::lock_wait`](crate::StoreOptions::lock_wait).
@@ -110,7 +110,7 @@ pub struct LostRevisions {
     pub first: u64,
     /// The last lost revision.
     pub last: u64,
-    /// Whether the index knew the lost revisions. Otherwise a gap between remaining events is the
+    /// Whether the index knew the lost revisions. If not, a gap between remaining events is the
     /// evidence, and some of the revisions may have been scavenged before.
     pub is_certain: bool,
 }

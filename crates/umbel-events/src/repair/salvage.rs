@@ -10,8 +10,8 @@
 //! - the chunk manifest has the position of the last event;
 //! - the index knows which event begins at which offset; a different event at that offset is
 //!   rejected;
-//! - the lengths of a damaged event and of its record lead to the next event, which names the
-//!   damaged event as its previous one; exactly one offset must qualify.
+//! - the lengths of a damaged event and of its record lead to the next event; exactly one such
+//!   event must name the damaged one as its previous event.
 //!
 //! INVARIANT: in a chunk that no scavenge rewrote, an append is salvaged as a whole or not at all.
 

@@ -1,6 +1,6 @@
 //! Manifest of another copy of the store, for example of a copy that was restored from a backup and
-//! diverged. Such a manifest knows the first chunks. The manifest's entries after the divergence do
-//! not describe this copy's chunks.
+//! diverged. The other copy's manifest knows the first chunks. The manifest's entries after the
+//! divergence do not describe this copy's chunks.
 //!
 //! The index decides: it knows events of a file at positions where the manifest has none. The
 //! manifest's chunks from that position on are discarded, and their files are examined like
@@ -86,9 +86,9 @@ fn is_at_other_position(survey: &LogSurvey, candidate: &OrphanChunk) -> bool {
     }
 }
 
-/// Whether the manifest excludes the chunk of a file. Either it skips the chunk, or it names a
-/// scavenged file that was made from a chunk with another end. An excluded file belongs to another
-/// store, or is an orphan of a scavenge, from which nothing is restored.
+/// Whether the manifest excludes the chunk of a file. Either the manifest skips the chunk, or it
+/// names a scavenged file that was made from a chunk with another end. An excluded file belongs to
+/// another store, or is an orphan of a scavenge, from which nothing is restored.
 fn is_skipped_by_manifest(survey: &LogSurvey, candidate: &OrphanChunk) -> bool {
     let entry = &candidate.chunk.entry;
     let last_event = |entry: &ChunkEntry| entry.ended.map_or(0, |ended| ended.last_event);

@@ -97,9 +97,9 @@ pub fn finish_interrupted(parts: &StoreComponents) -> Result<()> {
     }
 }
 
-/// Removes files of chunks that the manifest does not name. Such files were never published, or
-/// readers still used them when the store was closed. The file from which a chunk was rewritten
-/// stays for [`finish_interrupted`].
+/// Removes files of chunks that the manifest does not name. An orphan file was never published, or
+/// readers still used it when the store was closed. The file from which a chunk was rewritten stays
+/// for [`finish_interrupted`].
 ///
 /// REQUIRES: this process has read the manifest from disk and not written it since.
 pub fn remove_orphan_files(parts: &StoreComponents) -> Result<()> {

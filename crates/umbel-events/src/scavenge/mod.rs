@@ -2,9 +2,10 @@
 //! reads continue.
 //!
 //! Chunks are processed in order. The scavenge judges the events of a chunk and writes the
-//! remaining events to another file. It syncs the new file, which then replaces the chunk's file in
-//! the manifest. The events on which the verdicts depend are synced before the replacement. After
-//! the replacement, the index deletes the entries of removed events, and the old file is removed.
+//! remaining events to another file. The scavenge syncs the new file, which then replaces the
+//! chunk's file in the manifest. The events on which the verdicts depend are synced before the
+//! replacement. After the replacement, the index deletes the entries of removed events, and the old
+//! file is removed.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -127,7 +128,7 @@ impl Drop for CompletionGuard {
 }
 
 impl Scavenge {
-    /// Progress so far.
+    /// Returns the progress of the scavenge up to now.
     pub fn progress(&self) -> ScavengeReport {
         if !self.process.is_current() {
             return ScavengeReport::default();
@@ -147,8 +148,7 @@ impl Scavenge {
         !self.process.is_current() || self.control.ended.wait(timeout)
     }
 
-    /// Requests an early end. The work done so far stays, and another scavenge continues from
-    /// there.
+    /// Requests an early end. The finished work stays, and another scavenge continues after it.
     pub fn stop(&self) {
         if self.process.is_current() {
             self.control.stopped.wake();
@@ -158,7 +158,7 @@ impl Scavenge {
     /// Waits until the scavenge ends.
     ///
     /// # Errors
-    /// The same as [`Store::scavenge`](crate::Store::scavenge).
+    /// The errors of [`Store::scavenge`](crate::Store::scavenge).
     pub fn wait(mut self) -> Result<ScavengeReport> {
         if !self.process.is_current() {
             return Err(umbel::Error::Forked(self.folder.clone()).into());
@@ -235,7 +235,7 @@ fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge
     })
 }
 
-/// Running scavenge. Until it is dropped, no other scavenge of the store can begin.
+/// Running scavenge. No other scavenge of the store can begin until this job is dropped.
 struct ScavengeJob {
     shared: Arc<StoreInner>,
     options: ScavengeOptions,

@@ -1,4 +1,5 @@
-//! [`Import`]: events of another store, appended with the ids, times and revisions they had there.
+//! [`Import`]: events of another store, appended with the ids, times and revisions that they had in
+//! that store.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -279,7 +279,8 @@ fn retry_of_failed_backup_reuses_intact_files() {
     }
 }
 
-/// There are several chunk files, but one manifest.
+/// Returns the number of the call at this site that fails: a backup writes several chunk files, but
+/// one manifest.
 fn nth(site: &str) -> u64 {
     if site.ends_with("*.chunk") { 3 } else { 1 }
 }

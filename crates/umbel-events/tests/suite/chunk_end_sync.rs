@@ -92,8 +92,8 @@ impl StepSync {
 }
 
 /// Threads of a store whose background thread begins its work once the first chunk is filled. The
-/// background thread does all requests until then in one round. Otherwise the machine's load would
-/// decide when it flushes the index, which syncs the log.
+/// background thread does all requests until then in one round. Without this, the machine's load
+/// would decide when the background thread flushes the index, which syncs the log.
 #[derive(Debug)]
 struct PausedThreads {
     threads: Arc<dyn Threads>,

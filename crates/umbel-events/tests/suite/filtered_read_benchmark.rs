@@ -42,7 +42,7 @@ fn filled(events: u64, bytes: usize) -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// Reads all matching events. Returns their number and the duration in milliseconds.
+/// Reads all matching events. Returns the number of events and the duration in milliseconds.
 fn read(
     store: &Store,
     direction: Direction,

@@ -100,7 +100,7 @@ fn rounds(store: &Store, stream: &str) -> Result<Vec<u64>> {
 }
 
 /// Checks that a handle sees one prefix of the log that is not older than `acknowledged`, with a
-/// correct index. Returns the last round in it.
+/// correct index. Returns the last round in the prefix.
 pub fn check(store: &Store, acknowledged: u64) -> Result<u64> {
     let report = store.verify()?;
     assert!(report.damage.is_empty(), "{:?}", report.damage);
@@ -195,9 +195,9 @@ fn with_steps_before_calls(
 }
 
 /// Regression: a read-only open of an event store took the exclusive lock. Beside a writer, and
-/// through a read-only mount, such an open was refused. Here the writer appends, flushes, scavenges
-/// and starts a new process life before each call of a read-only open. The writer does the same
-/// before each call of `verify` and of the later reads.
+/// through a read-only mount, such an open was refused. In this test the writer appends, flushes,
+/// scavenges and starts a new process life before each call of a read-only open. The writer does
+/// the same before each call of `verify` and of the later reads.
 #[test]
 fn read_only_open_succeeds_beside_any_writer_step() {
     for mount in [None, Some(Mount::ReadOnly), Some(Mount::WithoutPermission)] {
@@ -366,7 +366,7 @@ fn scavenge_after_index_open_keeps_view_numbers() {
 
 /// The next chunk is prepared before the active one is full. A reader read the active chunk before
 /// its end, then the next one, whose records prove that the previous one was durable to its end.
-/// That looks like damage but is not: the reader reads both chunks again without a new open.
+/// This state looks like damage but is not: the reader reads both chunks again without a new open.
 #[test]
 fn chunk_that_ends_during_tail_read_is_read_again() {
     for at in 0.. {

@@ -33,8 +33,8 @@ fn copied(sim: &Sim) {
     sim.copy_tree(FOLDER, COPY);
 }
 
-/// Numbers of single-event appends to the store and to its copy after the copy was made. Their
-/// stream names have the same length.
+/// Numbers of single-event appends to the store and to its copy after the copy was made. The names
+/// of the new streams in store and copy have the same length.
 const GROWTHS: [(u64, u64); 3] = [(4, 4), (4, 2), (2, 4)];
 
 /// The store and its copy diverge.
@@ -150,8 +150,9 @@ fn index_of_copy_of_open_store_is_rejected() {
     }
 }
 
-/// An index is trusted for the common prefix of copy and store, whichever store it comes from. Such
-/// an index can be an older one of the same store, or one that the copy had before it diverged.
+/// An index is trusted for the common prefix of copy and store, whichever store it comes from. A
+/// trusted index can be an older one of the same store, or one that the copy had before it
+/// diverged.
 #[test]
 fn older_index_and_filter_catch_up() {
     for name in ["index", "existence"] {
@@ -168,9 +169,9 @@ fn older_index_and_filter_catch_up() {
 }
 
 /// Regression: an operator replaced the store's existence filter by the filter of a diverged copy.
-/// That filter covered the same position, and excluded the streams that were created after the
-/// copy. These streams seemed to have no events, and revision 0 was assigned twice. The filter of a
-/// longer copy was cut to the end of the log, and excluded the same streams.
+/// The copy's filter covered the same position, and excluded the streams that the store had created
+/// after the copy. These streams seemed to have no events, and revision 0 was assigned twice. The
+/// filter of a longer copy was cut to the end of the log, and excluded the same streams.
 #[test]
 fn existence_filter_of_diverged_copy_denies_no_stream() {
     for growth in GROWTHS {

@@ -54,8 +54,8 @@ fn appends(events: &[RecordedEvent]) -> Vec<&[RecordedEvent]> {
     events.chunk_by(|one, other| number(one) == number(other)).collect()
 }
 
-/// Checks that a repaired store is whole and accepts appends. All its events existed before; only
-/// whole appends are missing, and only where the report says so.
+/// Checks that a repaired store is whole and accepts appends. All events of the store existed
+/// before the repair; only whole appends are missing, and only where the report says so.
 pub fn check(sim: &Sim, before: &[RecordedEvent], report: &RepairReport, what: &str) {
     let store = Store::open(FOLDER, options(sim)).unwrap_or_else(|e| panic!("{what}: {e}"));
     let after = all(&store);

@@ -242,8 +242,8 @@ fn chunk_manifest_is_rebuilt_from_chunks() {
 }
 
 /// Regression: only the manifest knows where a chunk ended. Without the manifest, a chunk that was
-/// truncated or had a hole of zeros was assumed to end there. Later events were lost, and the
-/// repair reported no loss.
+/// truncated or had a hole of zeros was assumed to end at that place. Later events were lost, and
+/// the repair reported no loss.
 #[test]
 fn truncated_chunk_is_detected_without_manifest() {
     let (sim, before) = specimen(11);

@@ -119,8 +119,8 @@ fn misnamed_chunk_without_continued_stream_is_unproven() {
     assert!(after.iter().any(|event| event.stream == "else"), "accepted, as requested");
 }
 
-/// A misnamed file of a chunk is from before a scavenge. That file has more events than the damaged
-/// file that the scavenge wrote, but would restore removed events.
+/// A misnamed file of a chunk is from before a scavenge. The misnamed file has more events than the
+/// damaged file that the scavenge wrote, but would restore removed events.
 #[test]
 fn misnamed_prescavenge_file_restores_no_removed_event() {
     let (sim, _) = specimen(76);

@@ -75,7 +75,7 @@ fn numbers(events: &[ViewEvent]) -> Vec<u64> {
     events.iter().map(|event| event.link.revision).collect()
 }
 
-/// Appends to streams of three categories and others.
+/// Appends to streams of the categories `order` and `cart`, and to streams without a category.
 fn fill(store: &Store, rounds: std::ops::Range<u64>) {
     for round in rounds {
         let stream = match round % 5 {

@@ -29,7 +29,7 @@ pub fn hashes(keys: &[Key]) -> Vec<u64> {
     keys.iter().map(|key| hash_key(&secret, key)).collect()
 }
 
-/// Returns the secret of every keyed hash here.
+/// Returns the secret of every keyed hash in the comparison.
 pub fn secret() -> HashSecret {
     HashSecret::from_seed(*b"filters compared")
 }

@@ -12,7 +12,7 @@ use crate::filters::filter_keys::secret;
 /// Bits for each key, in filters with such a setting.
 pub const BITS_PER_KEY: usize = 10;
 
-/// Secret of every keyed hash here.
+/// Secret of every keyed hash in the comparison.
 pub static SECRET: LazyLock<HashSecret> = LazyLock::new(secret);
 
 fn blocked(hashes: &[u64]) -> Vec<u8> {

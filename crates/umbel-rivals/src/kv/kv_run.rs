@@ -1,8 +1,8 @@
 //! Runs the phases: every engine does the same work, in turns.
 //!
-//! Engines fill one after the other. Then each store is aged, closed and opened again. Phases that
-//! read alternate between the engines: A B C, A B C, A B C for each phase, so that a slow minute of
-//! the machine affects all of them. Phases that write come last.
+//! Engines fill one after the other. After the fills, each store is aged, closed and opened again.
+//! Phases that read alternate between the engines (A B C, A B C, A B C), so that a slow minute of
+//! the machine affects all engines. Phases that write come last.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! [`GrpcEncoder`]: the body of a response with any number of messages.
 //!
 //! Messages that are ready at the same time share a frame, until the frame is full. The encoder
-//! keeps no memory of a sent frame. tonic's encoder keeps the memory of the longest message until
-//! the call ends, and no quota counts it: docs/decisions/0037.
+//! keeps no memory of a sent frame. In contrast, tonic's encoder keeps the memory of the longest
+//! message until the call ends, uncounted by any quota: docs/decisions/0037.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -197,8 +197,8 @@ const DECODE_ERROR_PREFIXES: [&str; 4] = [
 /// Message about a request that ended early.
 const TRUNCATED_REQUEST: &str = "the client disconnected before the end of its request";
 
-/// Error of the body of a truncated request. Its status is not "cancelled", which the decoder would
-/// take for the end of the messages.
+/// Error of the body of a truncated request. The error's status is not "cancelled", which the
+/// decoder would take for the end of the messages.
 pub fn truncated_request() -> Status {
     Status::aborted(TRUNCATED_REQUEST)
 }

@@ -2,8 +2,8 @@
 //!
 //! A connection without a call occupies only a slot, but slots are limited. A connection that only
 //! answers keepalive pings could keep its slot for ever. So an idle connection keeps its slot only
-//! until another client finds no free slot. Then the server ends the connection that has been idle
-//! longest, and its client reconnects when needed.
+//! until another client finds no free slot. For that client, the server ends the connection that
+//! has been idle longest, whose client reconnects when needed.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

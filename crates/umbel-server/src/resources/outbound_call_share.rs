@@ -68,7 +68,7 @@ impl OutboundShare {
     /// Releases the last page and waits for quota for `bytes` bytes.
     ///
     /// # Errors
-    /// The same as [`OutboundShare::reserve_page`].
+    /// The errors of [`OutboundShare::reserve_page`].
     pub async fn reserve(&self, bytes: usize) -> Result<PageReservation, Status> {
         self.release().await;
         let reservation = self.quota.reserve(self.connection.clone(), bytes.div_ceil(UNIT_BYTES));

@@ -69,8 +69,8 @@ fn ack_of_more_events_than_in_flight_is_rejected() {
 }
 
 /// Story: a parked link was written unchanged. Any client can write a link of 8 MiB; with the
-/// reason added, the store refuses the event. As a result, all consumers were dropped each second,
-/// for ever.
+/// reason added, the store refuses the event. Each failed park dropped all consumers of the group,
+/// once a second, for ever.
 #[test]
 fn oversized_links_are_parked() {
     TestServer::new().run(async |client, server| {

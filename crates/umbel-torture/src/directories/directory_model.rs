@@ -64,7 +64,7 @@ pub struct DirectoryModel {
     /// Files that an operator put into the directory of the open store between two calls; `None`
     /// for a removed one.
     pub put_there: BTreeMap<PathBuf, Option<Vec<u8>>>,
-    /// Every move so far.
+    /// Every move that the operator has made.
     pub moves: Vec<String>,
     /// Violation that a crash image at the moment of a move showed.
     pub wrong: Option<String>,

@@ -1,5 +1,6 @@
-//! Stores whose directories an operator moves, replaces and removes between any two calls of the
-//! file system: key-value stores and event stores, opened by relative and by absolute paths.
+//! The directories campaign: an operator moves, replaces and removes the directories of stores
+//! between any two calls of the file system. The stores are key-value stores and event stores,
+//! opened by relative and by absolute paths.
 //!
 //! Whatever the operator does, these properties hold:
 //!

@@ -311,8 +311,8 @@ impl Operator<'_> {
         Some(format!("in {}: {what}", at.display()))
     }
 
-    /// Records that the operator put a file there. During a call, the store may have read the
-    /// replaced file before the move and may write afterwards.
+    /// Records that the operator put a file into the directory of the open store. During a call,
+    /// the store may have read the replaced file before the move and may write afterwards.
     fn note_put(&mut self, open: &FileIdentity, name: &str) {
         if self.in_call {
             self.world.put_there.remove(Path::new(name));

@@ -1,5 +1,5 @@
 //! The crash campaign: runs every script with a crash before and after every call of the file
-//! system. It checks several images of each crash, and uses the store afterwards.
+//! system. The campaign checks several images of each crash, and uses the store afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,7 +48,8 @@ pub struct ReplayPoint {
     pub image: u64,
 }
 
-/// Bug between the engine and its environment. It gets the machine and its unchanged environment.
+/// Bug between the engine and its environment. The plant gets the machine and its unchanged
+/// environment.
 pub type EnvPlant = Arc<dyn Fn(&Sim, Env) -> Env + Send + Sync>;
 
 /// Returns a plant without a bug.

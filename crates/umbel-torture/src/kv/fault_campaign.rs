@@ -1,5 +1,5 @@
 //! The fault campaign: each call of a script fails, once or permanently, with every kind of error.
-//! It also runs scripts on disks of every size that is too small.
+//! The campaign also runs scripts on disks of every size that is too small.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

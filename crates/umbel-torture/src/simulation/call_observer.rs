@@ -1,5 +1,5 @@
-//! An environment that calls an observer before and after every call of the file system, so that
-//! one run of a script yields the state of a crash at each of its calls.
+//! An environment that calls an observer before and after every call of the file system. So one run
+//! of a script yields the state of a crash at each call.
 
 use std::fmt::Debug;
 use std::path::Path;

@@ -1,17 +1,17 @@
 //! Finds the records in the bytes of a CSV, strictly by RFC 4180, and the place to resume after a
 //! damaged record.
 //!
-//! The crate `csv` decodes the columns of a record, but cannot replace this file. That crate
-//! accepts text after a closing quote, and takes a quote that is never closed as a value up to the
-//! end of the input. `docs/reference/cli.md` promises that either error costs only the line in
-//! which the quote was opened.
+//! The crate `csv` decodes the columns of a record, but cannot replace this file. The crate accepts
+//! text after a closing quote, and takes a quote that is never closed as a value up to the input's
+//! end. `docs/reference/cli.md` promises that either error costs only the line in which the quote
+//! was opened.
 //!
 //! A quote that is never closed would make every later line part of its value. So the text of a
-//! record is buffered until the record is complete; if it is damaged, parsing resumes after the
-//! line in which its quote was opened. INVARIANT: a damaged record loses only its lines up to the
-//! one with the opened quote. INVARIANT: memory holds at most the maximum length of a record.
-//! INVARIANT: a reader of the parser gets only the text of whole records with a line feed, so that
-//! the crate `csv` never gets a damaged record.
+//! record is buffered until the record is complete. After a damaged record, parsing resumes after
+//! the line in which its quote was opened. INVARIANT: a damaged record loses only its lines up to
+//! the one with the opened quote. INVARIANT: memory holds at most the maximum length of a record.
+//! INVARIANT: the crate `csv` reads from the parser only the text of whole records, each with a
+//! line feed, and never a damaged one.
 
 use std::io::{self, ErrorKind, Read};
 

@@ -34,7 +34,7 @@ fn open(sim: &Sim) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
-/// Marker of a view's keyspace; no log is compared with it here.
+/// Marker of a view's keyspace; these tests compare no log with the marker.
 fn marker(position: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&position.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Declarations of the functions of RocksDB's C interface that are used here.
+//! Declarations of the functions of RocksDB's C interface that this program uses.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 

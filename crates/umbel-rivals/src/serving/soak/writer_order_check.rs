@@ -5,7 +5,7 @@ use umbel_proto::streams::read_resp::RecordedEvent;
 use crate::serving::soak::soak_event::{EventInfo, event_info};
 use crate::serving::soak::soak_plan::WRITERS;
 
-/// Events read so far.
+/// State of the check: what the events read so far require of the next one.
 #[derive(Debug)]
 pub(super) struct WriterOrder {
     /// Number that each writer's next event must have, if known.
@@ -31,7 +31,7 @@ impl WriterOrder {
         self.next.get(writer).copied().flatten().unwrap_or_default()
     }
 
-    /// Checks the next event. Returns its data if it is an event of the soak.
+    /// Checks the next event. Returns the event's data if it is an event of the soak.
     pub(super) fn note_event(
         &mut self,
         event: &RecordedEvent,

@@ -20,8 +20,8 @@ use crate::services::{persistent_subscriptions, user_service};
 /// The console's actions.
 pub const ACTIONS: [&str; 6] = ["append", "replay", "scavenge", "stop-scavenge", "backup", "user"];
 
-/// Runs an action. The caller's role was checked before; the caller's permissions on the stream are
-/// checked here.
+/// Runs an action. The caller's role was checked before; this function checks the caller's
+/// permissions on the stream.
 pub async fn run_action(
     service: &Arc<ServerContext>,
     caller: &Caller,

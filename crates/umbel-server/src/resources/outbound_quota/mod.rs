@@ -24,7 +24,7 @@
 //!   bytes in pages of that age ends.
 //!
 //! Frames of other responses need no reservation, and count against a second budget of the same
-//! size. If they exceed that budget, connections end in the same way.
+//! size. If these frames exceed the second budget, connections end in the same way.
 
 use std::collections::HashMap;
 use std::pin::pin;

@@ -166,8 +166,8 @@ fn unreserved_frames_over_quota_close_the_largest_holder() {
     });
 }
 
-/// Story: a thousand calls of one connection were in the queue before the next client. That client
-/// waited until each of these calls had got and released its page.
+/// Story: a thousand calls of one connection were in the queue before the next client. So the next
+/// client waited until each of these calls had got and released its page.
 #[test]
 fn calls_of_a_connection_share_one_place_in_the_queue() {
     run_paused(async {

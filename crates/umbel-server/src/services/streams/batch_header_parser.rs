@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// Found by a fuzz target: a length near the highest number overflowed the sum of the kept
-    /// bytes. As a result, a message of up to 4 GiB was held in memory.
+    /// bytes. Because of the overflow, a message of up to 4 GiB was held in memory.
     #[test]
     fn overflowing_length_keeps_no_bytes() {
         for tag in [CORRELATION_ID, OPTIONS] {

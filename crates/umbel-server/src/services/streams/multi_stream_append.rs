@@ -48,7 +48,7 @@ impl Transaction {
         Transaction { streams, checks, records: 0, bytes: 0, share, names_share }
     }
 
-    /// Adds a stream that was not added before. Returns its index.
+    /// Adds a stream that was not added before. Returns the index of the stream.
     pub fn add_stream(
         &mut self,
         stream: String,
@@ -112,7 +112,7 @@ impl Transaction {
         is_free
     }
 
-    /// Adds a check. Returns its index among the checks.
+    /// Adds a check. Returns the index of the new check among the checks.
     pub fn add_check(
         &mut self,
         stream: String,

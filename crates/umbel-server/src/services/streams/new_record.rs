@@ -128,7 +128,7 @@ fn build_metadata(
 }
 
 /// Converts a value to JSON; `None` if JSON cannot represent it. The limit on the depth of messages
-/// also bounds the recursion here.
+/// also bounds the recursion of this function.
 fn to_json(value: Value) -> Option<serde_json::Value> {
     Some(match value.kind {
         None | Some(Kind::NullValue(_)) => serde_json::Value::Null,

@@ -29,8 +29,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Attacks a server with this configuration. Then checks that it serves clients as before, and
-    /// that neither tasks nor memory leaked.
+    /// Attacks a server with this configuration. After the attack, checks that the server serves
+    /// clients as before, and that neither tasks nor memory leaked.
     pub fn attack(config: Config, attack: impl AsyncFnOnce(SocketAddr)) {
         Target::attack_on(|| TestServer::with(config), attack);
     }

@@ -1,6 +1,7 @@
-//! Valid and invalid calls of one client, each compared with a model of the answers: batches and
-//! sessions with expected revisions, retries and flaws; reads; users and authentication; consumer
-//! groups and their permissions; projections and operations. The seed decides every call.
+//! Valid and invalid calls of one client, each compared with a model of the answers. The calls are
+//! batches and sessions with expected revisions, retries and flaws; reads; users and
+//! authentication; consumer groups and their permissions; projections and operations. The seed
+//! decides every call.
 
 mod append_session;
 mod batch_append;
@@ -26,7 +27,7 @@ use stream_model::{CallEventId, StreamExpectation, StreamStates};
 use umbel_testing::server_connection::Connection;
 use user_calls::UserStates;
 
-/// The campaign. It omits no sync, because nothing crashes here.
+/// The campaign. The campaign omits no sync, because its scripts crash nothing.
 pub const CAMPAIGN: SeededCampaign = SeededCampaign {
     campaign: "calls",
     subject: "the server's calls",

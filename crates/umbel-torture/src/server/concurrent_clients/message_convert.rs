@@ -56,7 +56,7 @@ fn id_of(uuid: Option<&Uuid>) -> Option<ClientEventId> {
     }
 }
 
-/// Converts the events of a batch to messages. Their data names the stream.
+/// Converts the events of a batch to messages. The data of each event names its stream.
 pub fn events(batch: &ClientBatch) -> Vec<ProposedMessage> {
     let metadata = || {
         [("type", "Happened"), ("content-type", "application/json")]

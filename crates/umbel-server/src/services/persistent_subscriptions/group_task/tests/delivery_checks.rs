@@ -54,8 +54,8 @@ impl GroupModel<'_> {
         fresh.into_iter().try_for_each(|(position, pin)| self.check_order(position, pin))
     }
 
-    /// Records a delivered event. Returns its position and pin if it is delivered for the first
-    /// time.
+    /// Records a delivered event. Returns the event's position and pin if it is delivered for the
+    /// first time.
     pub(super) fn record_delivery(
         &mut self,
         to: ConsumerId,
