@@ -159,7 +159,7 @@ pub struct StoreFlags {
     #[arg(long, value_name = "off|grow|BYTES", value_parser = parse_existence_size,
         default_value = "off")]
     pub existence_filter: ExistenceSize,
-    /// Block cache size in bytes; -1: the part of the memory budget that memtables leave
+    /// Block cache size in bytes; -1: the remaining memory budget
     #[arg(long, value_name = "BYTES", value_parser = parse_signed, default_value = "-1",
         allow_negative_numbers = true)]
     pub cache_size: i64,

@@ -19,7 +19,7 @@ use crate::io::output::Output;
 
 /// The type of events with metadata.
 const METADATA_TYPE: &str = "$metadata";
-/// Names of the retention keys that flags set.
+/// A flag for a retention rule, and the metadata key that the flag sets.
 const MAX_COUNT: (&str, &str) = ("--max-count", "$maxCount");
 const MAX_AGE: (&str, &str) = ("--max-age", "$maxAge");
 const TRUNCATE_BEFORE: (&str, &str) = ("--truncate-before", "$tb");

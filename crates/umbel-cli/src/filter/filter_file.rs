@@ -15,7 +15,8 @@ use crate::text::escaping;
 
 /// Number of bytes that show whether a file is a filter.
 const MAGIC_READ_BYTES: u64 = 64;
-/// First bytes of a Parquet filter: the type of its header's first field, a number of 32 bits.
+/// First byte of a Parquet filter: the tag of its header's first field, which is a number of 32
+/// bits.
 const PARQUET_MAGIC: [u8; 1] = [0x15];
 
 /// Filter of a file, with its hasher.

@@ -57,9 +57,8 @@ impl RepairMarker {
         checksum(0, 0, seed)
     }
 
-    /// Whether `manifest` is the one that the repair was to publish. If the repair did not write
-    /// the manifest, the marker is an older copy or comes from another store. The files that the
-    /// repair would have moved are then not this store's either.
+    /// Whether `manifest` is the one that the repair was to publish. If not, the marker and the
+    /// files that the repair would have moved are an older copy, or come from another store.
     pub fn is_published_by(&self, manifest: &ChunkManifest) -> bool {
         self.generation.checked_add(1) == Some(manifest.generation)
             && self.seed_checksum == RepairMarker::checksum_of(&manifest.seed)

@@ -329,8 +329,8 @@ impl Views {
     }
 
     /// Returns numbers and positions of a view's entries, ascending from `from`, or with
-    /// `backwards` descending from `from`. Returns at most `limit` entries, and at least one if the
-    /// view has any.
+    /// `backwards` descending from `from`. Returns at most `limit` entries, and at least one if any
+    /// entry is in this direction.
     pub fn positions(
         &self,
         kind: ViewKind,
