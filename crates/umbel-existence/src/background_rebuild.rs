@@ -25,12 +25,12 @@ const REBUILD_DAMAGED_SHARE: u64 = 20;
 /// Number of inserts after which a walk that yields checks whether it still has to.
 const YIELD_RECHECK_INSERTS: u64 = 4096;
 
-/// So often in a row a walk makes way at most: where no writer inserts new keys, inserts are no
-/// measure of its time.
+/// Most times in a row that a walk yields. Without inserts of new keys, inserts do not measure the
+/// walk's time.
 const YIELDS_MAX: u32 = 600;
 
-/// Background work, concurrent with readers and inserters. One thread at a time uses it, and it
-/// alone changes the set of filters.
+/// Background work, concurrent with readers and inserters. One thread at a time uses a
+/// `BackgroundRebuild`, and no other code changes the set of filters.
 ///
 /// INVARIANT: a walk over the source begins after the change that it serves: after new hashes go to
 /// the second filter, or after inserts are watched.
@@ -42,26 +42,27 @@ pub(crate) struct BackgroundRebuild {
     pace: Option<GrowthPace>,
     /// Hashes from the source since the last generation.
     walked: u64,
-    /// Whether the walk under way began with this open and took nothing yet.
+    /// Whether the current walk began at this open and has taken no hash yet.
     is_untouched: bool,
     hashes: Vec<u64>,
 }
 
-/// Pace of growth. Its walk takes as much of the processor as appends
-/// do. At full speed it would halve the rate of appends until it ends. There is time:
-/// new hashes go to the second filter, so that the first one never exceeds its capacity.
+/// Pace of growth. The walk that fills the second filter takes as much processor time as appends. A
+/// walk at full speed would halve the rate of appends. The walk can be slower, since new hashes go
+/// to the second filter and the first never exceeds its capacity.
 ///
-/// INVARIANT: it only decides how soon a step should come, never its work.
+/// INVARIANT: the pace only decides how soon the next step should run, never what a step does.
 #[derive(Debug)]
 struct GrowthPace {
-    /// About how many hashes the walk has to take: those there were when it began, and some of the
-    /// later ones.
+    /// Approximate number of hashes that the walk has to take: all that existed when it began, and
+    /// some later ones.
     keys: u64,
-    /// After how many inserts it should be done: the second filter lets little through until then.
+    /// Number of inserts before which the walk should end. Until then the second filter has few
+    /// false positives.
     insert_limit: u64,
     /// Hashes that the walk took.
     walked: u64,
-    /// Those of them that no writer had inserted meanwhile.
+    /// Hashes that the walk took and that no writer had inserted meanwhile.
     added: u64,
     /// Number of times in a row that the walk yielded.
     yields: u32,
@@ -73,8 +74,8 @@ impl GrowthPace {
         GrowthPace { keys: items + insert_limit / 2, insert_limit, walked: 0, added: 0, yields: 0 }
     }
 
-    /// Number of hashes in `second` at which the rest of the walk is no longer larger than that of
-    /// the inserts; `None` where that is so already. A walk that yields may lag by all of its time.
+    /// Number of hashes in `second` at which the walk has no longer a lead over the inserts; `None`
+    /// if it has no lead now. A walk that yields may use up its whole margin.
     fn ahead_limit(&self, second: &BlockedFilter, makes_way: bool) -> Option<u64> {
         let due =
             u128::from(self.walked) * u128::from(self.insert_limit) / u128::from(self.keys.max(1));
@@ -124,7 +125,7 @@ impl BackgroundRebuild {
         }
     }
 
-    /// One step: reads pages, or writes some, or continues the walk, or begins the next task.
+    /// Does one step: reads pages, writes pages, continues the walk, or begins the next task.
     pub(crate) fn step(&mut self, work: &StepContext<'_>) -> Result<StepProgress> {
         let view = work.memory.view();
         let mut unread = view.first.iter().chain(&view.second).filter(|f| !f.is_complete());
@@ -158,7 +159,8 @@ impl BackgroundRebuild {
         Ok(StepProgress::Idle)
     }
 
-    /// Has a second filter take new hashes, and the walk begin at the source's start.
+    /// Begins a second filter, which takes new hashes from now on, and begins a walk at the
+    /// source's start.
     fn begin_next_filter(work: &StepContext<'_>, shape: FilterDimensions) {
         // Before a thread waits: its memory is cleared as it is first touched, which is
         // milliseconds that appends would spend otherwise.
@@ -170,7 +172,7 @@ impl BackgroundRebuild {
         writer.set_cursor(None);
     }
 
-    /// The shape of a filter that is to take the first one's place, if one is, and how soon.
+    /// Returns the size of the filter that is to replace the first one, if any, and how soon.
     fn next_dimensions(
         &self,
         work: &StepContext<'_>,
@@ -200,7 +202,7 @@ impl BackgroundRebuild {
         None
     }
 
-    /// The configured size, doubled until it has space for `keys` if it grows.
+    /// Returns the configured size; for a growing filter, doubled until there is space for `keys`.
     fn shape_for(&self, keys: u64) -> FilterDimensions {
         match self.options.size {
             ExistenceSize::Growing { first_keys } => {
@@ -215,7 +217,8 @@ impl BackgroundRebuild {
         }
     }
 
-    /// Takes hashes from the source after `after`. Returns the cursor after them.
+    /// Takes hashes from the source after the cursor `after`. Returns the cursor after these
+    /// hashes.
     fn walk(&mut self, work: &StepContext<'_>, after: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         self.hashes.clear();
         let next = work.source.hashes(after, self.options.step_hashes(), &mut self.hashes)?;
@@ -228,8 +231,8 @@ impl BackgroundRebuild {
         }
     }
 
-    /// Inserts the next hashes of the source into a filter. Returns the cursor after them and the
-    /// number of new ones.
+    /// Inserts the next hashes of the source into a filter. Returns the cursor after these hashes
+    /// and the number of new hashes.
     fn walk_into(
         &mut self,
         filter: &BlockedFilter,
@@ -242,7 +245,7 @@ impl BackgroundRebuild {
         Ok((next, added))
     }
 
-    /// Walks on to fill the second filter.
+    /// Continues the walk that fills the second filter.
     fn fill(
         &mut self,
         work: &StepContext<'_>,
@@ -296,7 +299,7 @@ impl BackgroundRebuild {
         })
     }
 
-    /// Whether the walk lets other work pass: there is some, and time.
+    /// Whether the walk yields: other urgent work needs the processor, and the walk is in time.
     fn yields(&mut self, work: &StepContext<'_>, second: &BlockedFilter) -> bool {
         let Some(pace) = &mut self.pace else { return false };
         let makes_way = !work.rebuild_wanted.load(Ordering::Acquire)
@@ -307,7 +310,7 @@ impl BackgroundRebuild {
         makes_way
     }
 
-    /// Walks on to remake damaged lines.
+    /// Continues the walk that rebuilds damaged lines.
     fn walk_repair(
         &mut self,
         work: &StepContext<'_>,

@@ -1,4 +1,4 @@
-//! [`ExistenceFilter`]: the public face.
+//! [`ExistenceFilter`]: the public interface of the crate.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,18 +24,19 @@ use crate::probe_counters::ProbeCounters;
 use crate::rebuild_source::{HashSource, StepProgress};
 use crate::stats::ExistenceStats;
 
-/// Additional bytes of each damaged line, in two trees: its number, and its rebuilt
-/// bits.
+/// Additional bytes of memory for each damaged line, whose number and rebuilt bits are in two
+/// trees.
 const REPAIR_BYTES_PER_LINE: u64 = 128;
 
 /// Answers "was this 64-bit hash ever inserted?" with "no" or "maybe".
 ///
-/// Share it behind an [`Arc`]. Readers take no lock. Threads insert concurrently, and flushes and
-/// [`step`](ExistenceFilter::step) run at the same time as both.
+/// Callers share a filter behind an [`Arc`]. Readers take no lock. Threads can insert concurrently,
+/// and flushes and [`step`](ExistenceFilter::step) can run at the same time as readers and
+/// inserters.
 ///
-/// In a forked child the copy of a filter belongs to the parent. Calls that write fail with
-/// [`Error::Forked`], and an [`insert`](ExistenceFilter::insert) makes it answer "maybe" to
-/// everything.
+/// In a forked child a filter's files belong to the parent. Calls that write fail with
+/// [`Error::Forked`], and after an [`insert`](ExistenceFilter::insert) the child's copy answers
+/// "maybe" to every hash.
 #[derive(Debug)]
 pub struct ExistenceFilter {
     /// `None` with `ExistenceSize::Off`.
@@ -45,7 +46,8 @@ pub struct ExistenceFilter {
 /// Locks are taken in this order: `background`, `writer`, the shards of `memory`.
 #[derive(Debug)]
 struct Inner {
-    /// The process that opened it. A forked child may find any lock here held for ever.
+    /// The process that opened the filter. In a forked child any of these locks can be locked
+    /// forever.
     process: ProcessMark,
     directory: PathBuf,
     filters: ActiveFilters,
@@ -59,27 +61,27 @@ struct Inner {
 }
 
 impl ExistenceFilter {
-    /// Opens the filter in a folder of its own, which is created where it is missing.
+    /// Opens the filter in a folder of its own, and creates the folder if it is missing.
     ///
-    /// Only `CHECKPOINT` and the journals are read; pages of the filter are read when they are
-    /// first requested, and by [`step`](ExistenceFilter::step). Whatever is missing or damaged is
-    /// no error: the filter says "maybe" more often until it was rebuilt from the source.
+    /// An open reads only `CHECKPOINT` and the journals. Pages of the filter are read at their
+    /// first probe, and by [`step`](ExistenceFilter::step). Missing or damaged files are no error:
+    /// the filter answers "maybe" more often until it was rebuilt from the source.
     ///
-    /// REQUIRES: no other thread has the folder open. Before the first probe, the caller inserts
-    /// every key of its log after [`covered`](ExistenceFilter::covered), and calls
-    /// [`truncate`](ExistenceFilter::truncate) if the log ends before that.
+    /// REQUIRES: no other filter is open in the folder. Before the first probe, the caller inserts
+    /// every key of its log after [`covered`](ExistenceFilter::covered). If the log ends before
+    /// that position, the caller first calls [`truncate`](ExistenceFilter::truncate).
     ///
     /// # Errors
-    /// [`Error::Invalid`](umbel_base::Error::Invalid) for an empty path or an option out of range,
-    /// or where a newer version wrote the files. The file system's error where the folder cannot
-    /// be created or listed, or no more files can be opened.
+    /// [`Error::Invalid`](umbel_base::Error::Invalid) for an empty path, for an option out of
+    /// range, or if a newer version wrote the files. The file system's error if the folder cannot
+    /// be created or listed, or if the process has no free file descriptor.
     pub fn open(env: &Env, folder: &Path, options: ExistenceOptions) -> Result<ExistenceFilter> {
         ExistenceFilter::open_checked(env, folder, options, &|_| true)
     }
 
-    /// As [`open`](ExistenceFilter::open), where `is_ours` says whether the user's log has the
-    /// history of the last flush. Otherwise the filter belongs to another log, such as
-    /// that of a diverged copy of the store: it is rebuilt.
+    /// Opens as [`open`](ExistenceFilter::open) does. `is_ours` returns whether the user's log has
+    /// the history of the filter's last flush. If not, the filter belongs to another log, such as
+    /// that of a diverged copy of the store, and is rebuilt.
     ///
     /// # Errors
     /// As those of [`open`](ExistenceFilter::open).
@@ -117,13 +119,12 @@ impl ExistenceFilter {
         Ok(ExistenceFilter { inner: Some(Arc::new(inner)) })
     }
 
-    /// State for this process: `None` in a forked child.
+    /// The filter's state, or `None` in a forked child.
     fn inner_of_process(&self) -> Option<&Inner> {
         self.inner.as_deref().filter(|inner| inner.process.is_current())
     }
 
-    /// As [`ExistenceFilter::inner_of_process`], for a call that changes it: refused in a forked
-    /// child.
+    /// The filter's state for a call that changes it; fails in a forked child.
     fn inner_for_change(&self) -> Result<Option<&Inner>> {
         match self.inner.as_deref() {
             Some(inner) if !inner.process.is_current() => {
@@ -133,15 +134,14 @@ impl ExistenceFilter {
         }
     }
 
-    /// No filter: every answer is "maybe", and no file is read.
+    /// Creates a filter that is off: it answers every probe with "maybe", and reads no file.
     pub fn disabled() -> ExistenceFilter {
         ExistenceFilter { inner: None }
     }
 
     /// Describes the filter in a folder by its files, without changes: its size and load, its
-    /// coverage of the user's log, and `lost` where an open with these options
-    /// would rebuild it. Hashes in journals count each time they occur. No reader probed
-    /// it, so the counts are 0.
+    /// coverage of the user's log, and `lost` if an open with these options would rebuild it.
+    /// Hashes in journals count each time they occur. Counts of probes are 0.
     ///
     /// # Errors
     /// As those of [`open`](ExistenceFilter::open).
@@ -158,10 +158,10 @@ impl ExistenceFilter {
         }
     }
 
-    /// Position up to which the log was durable at the last flush of the filter in a folder. `None`
-    /// where its files name none, or where it does not belong to this store and hash,
-    /// unless the caller names none. For callers that must detect a lost end of their log.
-    /// Changes nothing.
+    /// Position of the user's log that the last flush of the filter in a folder covered. `None` if
+    /// the filter's files name no position, or if the filter belongs to another store or hash than
+    /// the caller names. By it a caller can detect that the end of its log is lost. Changes no
+    /// file.
     ///
     /// # Errors
     /// As those of [`open`](ExistenceFilter::open).
@@ -173,23 +173,23 @@ impl ExistenceFilter {
         covered(env, folder, whose)
     }
 
-    /// Position in the user's log up to which no key must be inserted again. Later keys
-    /// may be missing in the filter. 0: no key is covered. `u64::MAX` without a filter.
+    /// Position in the user's log up to which the filter has every key, so that the caller need not
+    /// insert these keys again. 0 if no key is covered; `u64::MAX` if the filter is off.
     ///
-    /// During a build from nothing (see [`ExistenceStats::lost`]) this is 0 at first. Then
-    /// only keys that the source does not hand out must be inserted.
+    /// This position is 0 at the start of a build from nothing (see [`ExistenceStats::lost`]). The
+    /// caller then needs to insert only keys that the source does not return.
     pub fn covered(&self) -> u64 {
         self.inner.as_ref().map_or(u64::MAX, |inner| inner.gauges.covered.get())
     }
 
-    /// Whether there is one: `false` with [`ExistenceSize::Off`](crate::ExistenceSize::Off).
+    /// Whether there is a filter: `false` with [`ExistenceSize::Off`](crate::ExistenceSize::Off).
     #[inline]
     pub fn is_on(&self) -> bool {
         self.inner.is_some()
     }
 
-    /// Has the line of a hash fetched from memory. For callers that know the hash some tenths of a
-    /// microsecond before they probe, or insert, and have other things to do meanwhile.
+    /// Prefetches the line of a hash from memory. Useful for a caller that knows the hash some
+    /// tenths of a microsecond before it probes or inserts, with other work in between.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let Some(inner) = &self.inner {
@@ -197,8 +197,8 @@ impl ExistenceFilter {
         }
     }
 
-    /// Whether a hash may have been inserted: never `false` for one that was, to a reader that
-    /// learned of it after [`insert`](ExistenceFilter::insert) had returned.
+    /// Whether a hash may have been inserted. Never `false` for a hash whose
+    /// [`insert`](ExistenceFilter::insert) returned before this call.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let Some(inner) = &self.inner else { return true };
@@ -207,17 +207,17 @@ impl ExistenceFilter {
         may_contain
     }
 
-    /// Probe handle for repeated single probes, which then take less time.
+    /// Creates a handle of one thread, which makes repeated single probes faster.
     pub fn reader(&self) -> ExistenceReader {
         let watched = self.inner_of_process();
         ExistenceReader::new(watched.map(|inner| (&inner.filters, &inner.counters)))
     }
 
-    /// As [`may_contain`](ExistenceFilter::may_contain) for each hash; their lines are fetched
-    /// together.
+    /// Calls [`may_contain`](ExistenceFilter::may_contain) for each hash; the lines of all hashes
+    /// are fetched together.
     ///
     /// # Panics
-    /// Where there are not as many answers as hashes.
+    /// If `answers` and `hashes` have different lengths.
     pub fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
         assert_eq!(hashes.len(), answers.len(), "one answer for each hash");
         let Some(inner) = &self.inner else {
@@ -228,8 +228,7 @@ impl ExistenceFilter {
         inner.counters.note_all(answers);
     }
 
-    /// Reports that a "maybe" was a false positive, so that [`ExistenceStats::measured_rate`] is
-    /// known.
+    /// Reports that a "maybe" was a false positive, for [`ExistenceStats::measured_rate`].
     #[inline]
     pub fn note_false_positive(&self) {
         if let Some(inner) = &self.inner {
@@ -237,14 +236,14 @@ impl ExistenceFilter {
         }
     }
 
-    /// Hashes that were inserted since the last flush: eight bytes of memory each.
+    /// Number of hashes inserted since the last flush; each takes eight bytes of memory.
     pub fn lag_items(&self) -> u64 {
         self.inner_of_process()
             .map_or(0, |inner| inner.filters.pending() + inner.gauges.unwritten.get())
     }
 
-    /// Bytes of memory of its lines, of the repair of damaged lines, and of the hashes that
-    /// no file has yet.
+    /// Bytes of memory of the filter's lines, of the repair of damaged lines, and of hashes that
+    /// are in no file yet.
     pub fn memory_bytes(&self) -> u64 {
         let Some(inner) = self.inner_of_process() else { return 0 };
         let view = inner.filters.view();
@@ -255,8 +254,8 @@ impl ExistenceFilter {
         lines + 8 * (inner.filters.buffered() + inner.gauges.unwritten.get())
     }
 
-    /// Number of distinct hashes, and the number for which the filter was sized. `None` where there
-    /// is no filter, or while one is being filled.
+    /// Number of distinct hashes, and the number for which the filter was sized. `None` if the
+    /// filter is off, or while a second filter is being filled.
     pub fn load(&self) -> Option<(u64, u64)> {
         let view = self.inner_of_process()?.filters.view();
         let filter = view.first.as_ref().filter(|_| view.second.is_none())?;
@@ -265,7 +264,7 @@ impl ExistenceFilter {
 
     /// Adds a hash.
     ///
-    /// REQUIRES: the [`HashSource`] finds its key already.
+    /// REQUIRES: a walk of the [`HashSource`] that begins now returns the hash.
     pub fn insert(&self, hash: u64) {
         let Some(inner) = &self.inner else { return };
         if !inner.process.is_current() {
@@ -275,7 +274,7 @@ impl ExistenceFilter {
         }
     }
 
-    /// Adds many hashes, whose lines are fetched together.
+    /// Adds many hashes; their lines are fetched together.
     ///
     /// REQUIRES: as [`insert`](ExistenceFilter::insert).
     pub fn insert_batch(&self, hashes: &[u64]) {
@@ -297,24 +296,25 @@ impl ExistenceFilter {
         inner.step_wanted.load(Ordering::Relaxed) && inner.step_wanted.swap(false, Ordering::AcqRel)
     }
 
-    /// Makes everything inserted so far durable, and that it covers the log up to there. Blocks
-    /// neither readers nor inserters. A position before the last one counts as the last one.
+    /// Makes all hashes inserted so far durable, with the position up to which they cover the
+    /// user's log. Blocks neither readers nor inserters. A position before that of the last flush
+    /// counts as that of the last flush.
     ///
-    /// REQUIRES: the user's own log is durable up to the position, and every key of it was
-    /// inserted before the call.
+    /// REQUIRES: the user's own log is durable up to the position, and every key up to the position
+    /// was inserted before the call.
     ///
     /// # Errors
-    /// The error of the disk. Memory loses nothing then, the coverage stays the same,
-    /// and a later flush catches up. After a failed sync it writes the whole filter
-    /// again.
+    /// The error of the disk. The hashes then stay in memory, the coverage does not change, and a
+    /// later flush writes them. After a failed sync that later flush writes the whole filter.
     pub fn flush(&self, covered: impl Into<Coverage>) -> Result<()> {
         let Some(inner) = self.inner_for_change()? else { return Ok(()) };
         inner.writer().flush(&inner.filters, covered.into())
     }
 
-    /// As [`flush`](ExistenceFilter::flush) where only the inserts since the last one must be
-    /// written. Where the whole filter must be written first, this does nothing and
-    /// returns `false`: steps write it, a bounded part at a time, and a later call succeeds.
+    /// Flushes as [`flush`](ExistenceFilter::flush) does if only the inserts since the last flush
+    /// must be written. If the whole filter must be written first, this call writes nothing and
+    /// returns `false`. Then steps write the filter, a bounded part at a time, and a later call
+    /// succeeds.
     ///
     /// # Errors
     /// As those of a flush.
@@ -323,32 +323,33 @@ impl ExistenceFilter {
         inner.writer().flush_journal_only(&inner.filters, covered.into())
     }
 
-    /// As [`flush`](ExistenceFilter::flush), but writes the whole filter again, so that the next
-    /// open has no journal to read: before a close, say. REQUIRES and errors are those of a flush.
+    /// Flushes as [`flush`](ExistenceFilter::flush) does, but writes the whole filter, so that the
+    /// next open has no journal to read; useful before a close. Requirements and errors are those
+    /// of [`flush`](ExistenceFilter::flush).
     pub fn checkpoint(&self, covered: impl Into<Coverage>) -> Result<()> {
         let Some(inner) = self.inner_for_change()? else { return Ok(()) };
         inner.writer().write_generation(&inner.filters, covered.into())
     }
 
-    /// Takes back, durably, that more than this is covered. For a log that lost its end:
-    /// new keys will stand at positions that were promised to be covered.
+    /// Durably lowers the covered position to `covered`. For a user whose log lost its end: its new
+    /// keys will have positions that the filter covered before.
     ///
-    /// REQUIRES: it is called before keys at such positions are inserted.
+    /// REQUIRES: the caller inserts keys at such positions only after this call.
     ///
     /// # Errors
-    /// Error that the disk returns; such keys must not be written to the log then.
+    /// The error of the disk. The caller then must not write such keys to its log.
     pub fn truncate(&self, covered: impl Into<Coverage>) -> Result<()> {
         let Some(inner) = self.inner_for_change()? else { return Ok(()) };
         inner.writer().truncate(&inner.filters, covered.into())
     }
 
-    /// One bounded step of the background work: reads and verifies unread pages,
-    /// writes a new generation of the files, grows, heals, rebuilds. `source` must not
-    /// call this itself.
+    /// Does one bounded step of the background work: reads and verifies unread pages, writes a new
+    /// generation of files, grows, repairs damaged lines, or rebuilds. `source` must not call
+    /// `step` itself.
     ///
     /// # Errors
-    /// What the disk or the source says. The filter answers as before, and the step is made again
-    /// by the next call.
+    /// The error of the disk or of the source. The filter still answers probes, and the next call
+    /// repeats the step.
     pub fn step(&self, source: &dyn HashSource) -> Result<StepProgress> {
         let Some(inner) = self.inner_for_change()? else { return Ok(StepProgress::Idle) };
         let mut background = inner.maintenance.lock().ignore_poison();
@@ -360,15 +361,14 @@ impl ExistenceFilter {
         })
     }
 
-    /// Requests a rebuild from the source by the next steps, which drops deleted
-    /// keys.
+    /// Requests that the next steps rebuild the filter from the source, without deleted keys.
     pub fn rebuild(&self) {
         if let Some(inner) = &self.inner {
             inner.rebuild_wanted.store(true, Ordering::Release);
         }
     }
 
-    /// Statistics of the filter. Takes up to some milliseconds: it reads 65,536 lines.
+    /// Statistics of the filter. The call reads 65,536 lines, which takes up to some milliseconds.
     pub fn stats(&self) -> ExistenceStats {
         let mut stats = ExistenceStats::default();
         let Some(inner) = self.inner_of_process() else { return stats };

@@ -1,4 +1,4 @@
-//! [`ExistenceReader`]: probe handle of one thread.
+//! [`ExistenceReader`]: a handle by which one thread probes.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use arc_swap::{ArcSwap, Cache};
 use crate::memory::active_filters::{ActiveFilters, FilterPair};
 use crate::probe_counters::{ProbeCounters, ReaderCounters};
 
-/// Probes a filter repeatedly. It keeps a reference to the filter of its last probe. So after a
-/// growth it keeps the old memory until its next probe.
+/// Probes a filter repeatedly. A reader keeps a reference to the filter of its last probe. So after
+/// the filter has grown, the reader keeps the old filter's memory until its next probe.
 ///
-/// [`ExistenceFilter::may_contain`] must register as a reader with locked instructions, which
-/// keep the processor from fetching the lines of several probes at the same time. This only
-/// checks whether the filter changed.
+/// [`ExistenceFilter::may_contain`] must register as a reader with locked instructions, which keep
+/// the processor from fetching the lines of several probes at the same time. An `ExistenceReader`
+/// only checks whether the filter was replaced.
 ///
 /// [`ExistenceFilter::may_contain`]: crate::ExistenceFilter::may_contain
 pub struct ExistenceReader {
@@ -35,7 +35,8 @@ impl ExistenceReader {
         ExistenceReader { state }
     }
 
-    /// As [`ExistenceFilter::may_contain`](crate::ExistenceFilter::may_contain).
+    /// Whether a hash may have been inserted, as
+    /// [`ExistenceFilter::may_contain`](crate::ExistenceFilter::may_contain).
     #[inline]
     pub fn may_contain(&mut self, hash: u64) -> bool {
         let Some(watched) = &mut self.state else { return true };

@@ -1,20 +1,22 @@
-//! Was this key ever written? [`ExistenceFilter`] answers "no" or "maybe" for a whole store, from
-//! one cache line, and is right about every "no" after every crash.
+//! Was this key ever written? [`ExistenceFilter`] answers "no" or "maybe" for a whole store, by
+//! reading one cache line. Every "no" is right, also after any crash.
 //!
-//! A key is given by its 64-bit hash. The filter is in memory; flushes append new hashes to a
-//! journal, and at intervals the whole filter is written to a new file. By default it grows with
-//! the store. Lost or damaged parts are answered with "maybe" until they are rebuilt, a
-//! step at a time, from a [`HashSource`] that hands out every existing hash.
+//! Callers pass the 64-bit hash of a key. The filter is in memory; flushes append new hashes to a
+//! journal, and at intervals the whole filter is written to a new file. By default the filter grows
+//! with the store. For lost or damaged parts the filter answers "maybe" until they are rebuilt, a
+//! step at a time, from a [`HashSource`] that returns every existing hash.
 //!
-//! **A "no" for a key that exists is data loss.** So the user of a filter must ensure this:
+//! **A "no" for a key that exists is data loss.** So the user of a filter must ensure the
+//! following:
 //!
-//! 1. A key is put where the source finds it, then inserted, then published to others.
-//! 2. A flush names a position in the user's own log: everything up to it is durable in that log,
-//!    and was inserted. Where copies of a store can diverge, it also names the history of the
-//!    position ([`Coverage`]), and the open compares that.
+//! 1. The user first puts a key where the source finds it, then inserts the key's hash, then
+//!    publishes the key to readers.
+//! 2. A flush names a position in the user's own log: all keys up to it are durable in that log and
+//!    were inserted. If copies of a store can diverge, a flush also names the history of the
+//!    position ([`Coverage`]), which the next open compares.
 //! 3. After an open, the log's keys after [`ExistenceFilter::covered`] are inserted again before
 //!    any reader probes.
-//! 4. A thread calls [`ExistenceFilter::step`] again and again.
+//! 4. A thread calls [`ExistenceFilter::step`] repeatedly.
 //!
 //! ```
 //! use umbel_env::Env;

@@ -1,30 +1,31 @@
-//! [`Coverage`]: up to where in its user's log a filter has every key, and in which history.
+//! [`Coverage`]: the position in the user's log up to which a filter has every key, and the log's
+//! history.
 
 /// Position in the user's log up to which a filter has every key.
 ///
-/// A position alone does not identify the log: copies of a store that diverged have different
-/// keys at the same positions. So a flush also names the history of its position, a
-/// random number that changes where two copies can diverge, such as one for each file of the log.
-/// An open compares it with that of the user's log: see
+/// A position alone does not identify the log: copies of a store that diverged have different keys
+/// at the same positions. So a flush also names the history of its position, a random number that
+/// changes where two copies can diverge, such as one for each file of the log. An open compares
+/// that history with the history of the user's log: see
 /// [`open_checked`](crate::ExistenceFilter::open_checked).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// The position.
     pub position: u64,
-    /// Number that identifies the history up to the position; 0 where it is unknown.
+    /// Number that identifies the log's history up to the position; 0 if the history is unknown.
     pub history: u64,
 }
 
 impl From<u64> for Coverage {
-    /// A position of which the history is not known.
+    /// Makes a coverage with an unknown history.
     fn from(position: u64) -> Coverage {
         Coverage { position, history: 0 }
     }
 }
 
 impl Coverage {
-    /// Coverage that both agree on. For the same position a known history takes
-    /// precedence, then the later one.
+    /// Returns the coverage with the larger position of `self` and `later`. For the same position a
+    /// known history takes precedence, then the later one.
     pub(crate) fn intersect(self, later: Coverage) -> Coverage {
         let says_more = later.history != 0 || self.history == 0;
         let is_further = later.position > self.position;

@@ -1,8 +1,8 @@
-//! Numbers that are read without waiting for a working thread.
+//! Numbers that a caller can read without waiting for a thread that works on the filter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that one thread at a time changes.
+/// A counter that only one thread at a time changes.
 #[derive(Debug, Default)]
 pub(crate) struct MaintenanceCounter(AtomicU64);
 

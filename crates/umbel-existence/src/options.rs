@@ -9,17 +9,19 @@ use crate::layout::filter_sizing::{FilterDimensions, LINES_MAX};
 /// Size of a filter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ExistenceSize {
-    /// No filter: every answer is "maybe", nothing is written, files of an earlier one go.
+    /// No filter: every answer is "maybe", no file is written, and files of an earlier filter are
+    /// removed.
     #[default]
     Off,
-    /// This number of bytes, rounded down to whole pages, in memory and on disk. Designed for eight
-    /// bits a key. With more keys the false-positive rate is higher, without false negatives.
+    /// A fixed number of bytes, rounded down to whole pages, in memory and on disk. The filter is
+    /// designed for eight bits a key. With more keys the false-positive rate is higher, but there
+    /// are no false negatives.
     Fixed {
         /// 4,096 to 2^40.
         bytes: u64,
     },
-    /// Made for this number of keys at first, and as large again each time it is full. Ten bits a
-    /// key when it is full.
+    /// A filter made for `first_keys` keys at first, which doubles its size each time it is full. A
+    /// full filter has ten bits a key.
     Growing {
         /// At least 1.
         first_keys: u64,
@@ -29,22 +31,22 @@ pub enum ExistenceSize {
 /// Options of an existence filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExistenceOptions {
-    /// Size of the filter. A filter of another size than the one on disk is rebuilt from the
-    /// source, while the old one answers.
+    /// Size of the filter. If the filter on disk has another size, it is rebuilt from the source.
+    /// Meanwhile the old filter answers.
     pub size: ExistenceSize,
-    /// Identifier of the hash: a number that changes whenever the hash function or its
-    /// secret does. A filter made with another one is rebuilt.
+    /// Identifier of the hash: a number that changes whenever the hash function or its secret
+    /// changes. A filter on disk with another identifier is rebuilt.
     pub hash: u64,
-    /// Id of the store. A filter of another store is rebuilt.
+    /// Id of the store. A filter on disk of another store is rebuilt.
     pub store: u64,
     /// A filter on disk that covers less than this position is rebuilt, because the user's log no
     /// longer has the missing keys.
     pub covered_min: u64,
-    /// A filter on disk that covers more than this position is rebuilt: it is of another log, or
-    /// of one that lost its end.
+    /// A filter on disk that covers more than this position is rebuilt: it belongs to another log,
+    /// or the log lost its end.
     pub covered_max: u64,
-    /// Number of bytes one [`step`](crate::ExistenceFilter::step) reads or writes at most, and 64
-    /// times how many hashes it takes from the source. 4,096 to 2^30.
+    /// Largest number of bytes that one [`step`](crate::ExistenceFilter::step) reads or writes,
+    /// 4,096 to 2^30. A step takes at most a 64th as many hashes from the source.
     pub step_bytes: usize,
 }
 
@@ -62,7 +64,7 @@ impl Default for ExistenceOptions {
 }
 
 impl ExistenceOptions {
-    /// The size of an empty filter. `None` where the filter is off.
+    /// The size of a new filter. `None` if the filter is off.
     pub(crate) fn dimensions(&self) -> Option<FilterDimensions> {
         match self.size {
             ExistenceSize::Off => None,
@@ -71,7 +73,7 @@ impl ExistenceOptions {
         }
     }
 
-    /// Whether it grows.
+    /// Whether the filter grows.
     pub(crate) fn grows(&self) -> bool {
         matches!(self.size, ExistenceSize::Growing { .. })
     }
@@ -86,7 +88,7 @@ impl ExistenceOptions {
         self.step_bytes / LINE_BYTES
     }
 
-    /// Reason to reject a filter on disk that covers `position`.
+    /// Returns the reason to reject a filter on disk that covers `position`, if any.
     pub(crate) fn rejection_reason(&self, position: u64) -> Option<String> {
         let (least, most) = (self.covered_min, self.covered_max);
         let fits = (least..=most).contains(&position);
@@ -95,7 +97,7 @@ impl ExistenceOptions {
         })
     }
 
-    /// Whether the numbers are in their ranges.
+    /// Checks that all options are in their ranges.
     ///
     /// # Errors
     /// [`Error::Invalid`] names the option and its permitted values.

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
-/// Number of counters with a thread of their own; further threads share.
+/// Number of stripes of counters. Each of the first threads has its own stripe; further threads
+/// share stripes.
 const STRIPES: usize = 64;
 
 /// The stripe of the next thread that counts.
@@ -14,7 +15,7 @@ thread_local! {
     static STRIPE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES;
 }
 
-/// Cache lines of one thread, or of one repeated prober.
+/// Counters of one thread or one reader, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Stripe {
@@ -43,7 +44,8 @@ impl Stripe {
     }
 }
 
-/// Counts for one repeated prober, which need not look up each time where.
+/// Counters of one [`ExistenceReader`](crate::ExistenceReader), which need no lookup of the
+/// thread's stripe.
 #[derive(Debug)]
 pub(crate) struct ReaderCounters(Arc<Stripe>);
 
@@ -55,11 +57,11 @@ impl ReaderCounters {
     }
 }
 
-/// Probers with counters of their own.
+/// Counters of all readers.
 #[derive(Debug, Default)]
 struct ReaderStripes {
     stripes: Vec<Arc<Stripe>>,
-    /// Counts of ended probers.
+    /// Counts of dropped readers.
     dropped_readers: ProbeCounts,
 }
 
@@ -76,12 +78,11 @@ impl ReaderStripes {
     }
 }
 
-/// Number of times the filter was probed and how it answered.
+/// Number of probes of a filter, by answer.
 ///
-/// A thread adds to a stripe of its own without a locked instruction, which would keep a reader
-/// from fetching the next line before this one has arrived. With more than 64 threads, some share a
-/// stripe, and two concurrent counts may count once. The numbers are for
-/// rates.
+/// A thread adds to its stripe without a locked instruction, which would delay the fetch of the
+/// next probe's line. With more than 64 threads, some share a stripe, and two concurrent counts can
+/// count once. So the numbers are exact enough for rates only.
 #[derive(Debug)]
 pub(crate) struct ProbeCounters {
     stripes: Vec<Stripe>,
@@ -120,7 +121,7 @@ impl ProbeCounters {
         self.owners.lock().ignore_poison()
     }
 
-    /// For one repeated prober.
+    /// Creates the counters of one reader.
     pub(crate) fn reader_counters(&self) -> ReaderCounters {
         let stripe = Arc::<Stripe>::default();
         let mut owners = self.owners();
@@ -142,7 +143,7 @@ impl ProbeCounters {
         self.thread_stripe().note(may_contain);
     }
 
-    /// Counts answers.
+    /// Counts many answers.
     pub(crate) fn note_all(&self, answers: &[bool]) {
         let maybe = answers.iter().filter(|answer| **answer).count() as u64;
         let own = self.thread_stripe();
@@ -155,7 +156,7 @@ impl ProbeCounters {
         add(&self.thread_stripe().false_positives, 1);
     }
 
-    /// The sums so far.
+    /// Returns the sums of all stripes and readers.
     pub(crate) fn totals(&self) -> ProbeCounts {
         let owners = self.owners();
         let mut sum = owners.dropped_readers;

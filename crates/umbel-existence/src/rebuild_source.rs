@@ -1,25 +1,26 @@
-//! [`HashSource`]: where every hash comes from when a filter is rebuilt, grows or heals.
+//! [`HashSource`]: returns every hash when a filter is rebuilt, grows, or repairs damaged lines.
 
 use umbel_base::Result;
 
-/// Hands out every existing hash in an order of its own, for example the heads of all streams.
+/// Returns the hashes of all existing keys in an order of its own, for example of all stream heads.
 ///
-/// REQUIRES, or existing keys are denied:
-/// 1. **Visible before inserted.** A walk that begins after a call of
-///    [`insert`](crate::ExistenceFilter::insert) hands the key out, and so does every later walk,
-///    until the key is deleted. So put a key where the source finds it, and insert it then.
-/// 2. A walk hands out every key that exists from its first call to its last. A key that arrives
+/// REQUIRES the following; otherwise the filter denies existing keys:
+/// 1. **Visible before inserted.** Every walk that begins after a call of
+///    [`insert`](crate::ExistenceFilter::insert) returns the key, until the key is deleted. So a
+///    caller puts a key where the source finds it before it inserts the key's hash.
+/// 2. A walk returns every key that exists from its first call to its last. A key that is added
 ///    during the walk may be omitted.
-/// 3. A cursor stays valid across a restart. A walk that continues at it hands out every key that
-///    was not handed out before.
-/// 4. After a crash a walk hands out every key that a [`flush`](crate::ExistenceFilter::flush)
+/// 3. A cursor stays valid across a restart. A walk that continues at a cursor returns every key
+///    that the walk has not returned before.
+/// 4. After a crash a walk returns every key that a [`flush`](crate::ExistenceFilter::flush)
 ///    covered, unless the key is deleted.
 pub trait HashSource {
-    /// Appends up to about `most` hashes that follow `after`, or the first ones. Returns the cursor
-    /// after the last one, at most 65,536 bytes, or `None` if that was the end.
+    /// Appends up to about `most` hashes that follow the cursor `after`, or the first hashes.
+    /// Returns the cursor after the last appended hash, at most 65,536 bytes, or `None` at the end
+    /// of the walk.
     ///
     /// # Errors
-    /// Whatever keeps it from doing so; the same call is made again later.
+    /// Any error of the source; the filter repeats the call later.
     fn hashes(
         &self,
         after: Option<&[u8]>,
@@ -27,32 +28,32 @@ pub trait HashSource {
         output: &mut Vec<u64>,
     ) -> Result<Option<Vec<u8>>>;
 
-    /// About how many hashes there are, 0 if that is not known: a filter that is made from nothing
-    /// gets its size by it.
+    /// Approximate number of hashes, or 0 if it is unknown. It determines the size of a filter that
+    /// is built from nothing.
     fn estimated(&self) -> u64 {
         0
     }
 
-    /// Whether other urgent work has the processors now. The walk of a growing filter
-    /// then waits for its end, for as long as there is time: until the number of inserts is
-    /// half of the first filter's capacity, and for some hundred steps at most.
+    /// Whether other urgent work needs the processors now. The walk of a growing filter then yields
+    /// until inserts reach half of the first filter's capacity, and for some hundred steps at most.
     fn is_busy(&self) -> bool {
         false
     }
 }
 
-/// Whether there is more to be done in the background.
+/// Whether background work is left after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepProgress {
-    /// There is: call again soon.
+    /// Work is left: call `step` again soon.
     More,
-    /// There is, and time for it: the filter grows, and is further with that than inserts are with
-    /// filling it. Call again when [`wants_step`](crate::ExistenceFilter::wants_step) says so, or
-    /// whenever there is nothing else to do.
+    /// Work is left but is not urgent: the filter grows faster than inserts fill it. Call `step`
+    /// again when [`wants_step`](crate::ExistenceFilter::wants_step) returns `true`, or when the
+    /// thread has no other work.
     Ahead,
-    /// There is, and it made way for other work ([`HashSource::is_busy`]): nothing was done. Call
-    /// again when [`wants_step`](crate::ExistenceFilter::wants_step) says so, or in a while.
+    /// Work is left, but the step did nothing because of other urgent work
+    /// ([`HashSource::is_busy`]). Call `step` again when
+    /// [`wants_step`](crate::ExistenceFilter::wants_step) returns `true`, or after a pause.
     Yielded,
-    /// There is nothing for now: call again after some thousand inserts, or in a while.
+    /// No work is left: call `step` again after some thousand inserts, or after a pause.
     Idle,
 }

@@ -5,44 +5,46 @@ use crate::layout::file_meta::FilterFileMeta;
 use crate::layout::filter_sizing::{FilterDimensions, false_positive_rate};
 use crate::memory::blocked_filter::BlockedFilter;
 
-/// Statistics of a filter. Counts are since the open, unless stated otherwise.
+/// Statistics of a filter. Counts begin at the open, unless stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExistenceStats {
     /// Whether there is a filter at all; `false` with
     /// [`ExistenceSize::Off`](crate::ExistenceSize::Off).
     pub is_on: bool,
-    /// Whether it answers: everything is "maybe" while it is made from nothing.
+    /// Whether the filter can answer "no"; while it is built from nothing, every answer is "maybe".
     pub is_answering: bool,
     /// Whether a second filter is being filled, to grow, to be rebuilt or to begin with.
     pub is_filling: bool,
-    /// Reason why it had to be made from nothing at the open.
+    /// Reason why the filter had to be built from nothing at the open, if so.
     pub lost: Option<String>,
-    /// Different hashes in the filter that new ones go to, but for a few that had all their bits by
-    /// chance.
+    /// Number of different hashes in the filter to which new hashes go, except a few whose bits
+    /// were all set by others.
     pub items: u64,
     /// Number of keys for which the filter that is probed was made.
     pub designed_items: u64,
-    /// For how many the one is made that is being filled to take its place.
+    /// Number of keys for which the second filter is made, which is being filled to replace the
+    /// first.
     pub designed_items_next: Option<u64>,
     /// Bytes of memory of the filters.
     pub memory_bytes: u64,
     /// The share of bits that are set in the filter that is probed.
     pub fill: f64,
-    /// Of keys that are absent, the share that is let through at the designed load.
+    /// False-positive rate with as many keys as the filter was made for.
     pub designed_rate: f64,
-    /// The same as it follows from the fill now, both filters together while there are two.
+    /// False-positive rate by the current share of set bits, of both filters together while there
+    /// are two.
     pub estimated_rate: f64,
-    /// The same as it was measured: "maybe" answers that were false positives, as reported by
-    /// [`note_false_positive`](crate::ExistenceFilter::note_false_positive), of these and of all
-    /// "no". `None` where nothing was probed.
+    /// Measured false-positive rate: false positives reported by
+    /// [`note_false_positive`](crate::ExistenceFilter::note_false_positive), divided by these and
+    /// all "no" answers. `None` if there were neither.
     pub measured_rate: Option<f64>,
     /// Number of times the answer was "no".
     pub denied: u64,
     /// Number of times the answer was "maybe".
     pub maybe: u64,
-    /// Number of times a "maybe" was reported to have been a false positive.
+    /// Number of "maybe" answers that were reported as false positives.
     pub false_positives: u64,
-    /// The user's position up to which everything is durable here.
+    /// Position in the user's log up to which all keys are durable in the filter's files.
     pub covered: u64,
     /// Number of hashes inserted since the last flush.
     pub lag_items: u64,
@@ -52,21 +54,20 @@ pub struct ExistenceStats {
     pub generations: u64,
     /// Bytes written to journals, filter files and `CHECKPOINT`.
     pub bytes_written: u64,
-    /// Pages of 4,096 bytes that were not read yet.
+    /// Number of pages of 4,096 bytes that are not read yet.
     pub unread_pages: u64,
-    /// Lines that are all ones because they are damaged.
+    /// Number of damaged lines, which are all ones until they are repaired.
     pub damaged_lines: u64,
     /// Number of repaired lines.
     pub healed_lines: u64,
     /// Number of times the filter grew.
     pub growths: u64,
-    /// Number of rebuilds: from nothing, for damage, for another size, or on
-    /// request.
+    /// Number of rebuilds: from nothing, because of damage, to another size, or on request.
     pub rebuilds: u64,
 }
 
 impl ExistenceStats {
-    /// State of the filter: `"off"`, `"being made"` (it denies nothing yet), `"growing"`,
+    /// State of the filter: `"off"`, `"being made"` (every answer is "maybe"), `"growing"`,
     /// `"rebuilding"`, `"healing"` or `"ready"`.
     pub fn state(&self) -> &'static str {
         match self.designed_items_next {
@@ -79,7 +80,7 @@ impl ExistenceStats {
         }
     }
 
-    /// Of a filter that has to be rebuilt, and why.
+    /// Statistics of a filter that has to be rebuilt, with the reason.
     pub(crate) fn of_lost(reason: String) -> ExistenceStats {
         let lost = Some(reason);
         ExistenceStats { is_on: true, estimated_rate: 1.0, lost, ..ExistenceStats::default() }
@@ -157,7 +158,7 @@ impl ExistenceStats {
         };
     }
 
-    /// Adds the counts of its probes.
+    /// Adds the counts of the filter's probes.
     pub(crate) fn count(&mut self, denied: u64, maybe: u64, false_positives: u64) {
         (self.denied, self.maybe, self.false_positives) = (denied, maybe, false_positives);
         let absent = denied + false_positives;

@@ -1,20 +1,20 @@
-//! One line of the filter: where a hash lies, and which bits of it are its own.
+//! One line of the filter: in which line a hash is, and which bits of the line it sets.
 //!
-//! FORMAT: a line has 480 bits; bit `b` is bit `b % 64` of word `b / 64`. The line of a hash is the
-//! high word of hash times lines. What is left of the product, its low word, chooses the bits: what
-//! chose the line is not used again.
+//! FORMAT: a line has 480 bits; bit `b` is bit `b % 64` of word `b / 64`. The number of a hash's
+//! line is the high word of the 128-bit product of hash and number of lines. The low word of the
+//! product chooses the bits, so that the bits that chose the line are not used again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// FORMAT: bits of a line that keys set.
 pub(crate) const LINE_BITS: u64 = 480;
-/// Bytes of a line, the four of its checksum included.
+/// Bytes of a line, including four bytes of checksum.
 pub(crate) const LINE_BYTES: usize = 64;
-/// Words of a line. The upper half of the last one is the checksum's on disk and zero in memory.
+/// Words of a line. The upper half of the last word is the checksum on disk, and zero in memory.
 pub(crate) const LINE_WORDS: usize = 8;
-/// FORMAT: the bits of the last word that keys set.
+/// FORMAT: mask of the bits of the last word that keys can set.
 pub(crate) const LAST_WORD: u64 = 0xffff_ffff;
-/// FORMAT: fewest and most bits that a key sets.
+/// FORMAT: smallest and largest number of bits that a key sets.
 pub(crate) const PROBES_RANGE: std::ops::RangeInclusive<u32> = 2..=8;
 
 /// Number of positions from a mix of 64 bits.
@@ -28,7 +28,7 @@ pub(crate) type AtomicLine = [AtomicU64; LINE_WORDS];
 /// A line as it was at some moment.
 pub(crate) type Line = [u64; LINE_WORDS];
 
-/// The line of which every bit is set: it says "maybe" to every hash.
+/// The line with all bits set, which answers "maybe" to every hash.
 pub(crate) const ALL_ONES: Line = {
     let mut line = [u64::MAX; LINE_WORDS];
     line[LINE_WORDS - 1] = LAST_WORD;
@@ -40,7 +40,7 @@ pub(crate) const ALL_ONES: Line = {
 pub(crate) struct LinePosition {
     /// Number of the line.
     pub(crate) line: u64,
-    /// Rest of the hash, which chooses the bits.
+    /// Low word of the product, which chooses the bits in the line.
     pub(crate) rest: u64,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn locate(hash: u64, lines: u64) -> LinePosition {
     LinePosition { line: (product >> 64) as u64, rest: product as u64 }
 }
 
-/// FORMAT: a mix of the rest of a hash.
+/// FORMAT: a mix of a hash's low word of the product.
 #[inline(always)]
 pub(crate) fn mix(word: u64, multiplier: u64) -> u64 {
     let product = u128::from(word) * u128::from(multiplier);
@@ -65,18 +65,17 @@ fn position(mix: u64, number: u32) -> usize {
     ((sixteen * LINE_BITS) >> 16) as usize
 }
 
-/// Has its lowest bit set where the line has the bit at `position`.
+/// Returns a word whose lowest bit is the bit of the line at `position`.
 #[inline(always)]
 fn bit(line: &AtomicLine, position: usize) -> u64 {
     line[position / 64].load(Ordering::Relaxed) >> (position % 64)
 }
 
-/// Whether the line has all bits of the hash that lies at `place`.
+/// Whether the line has all bits of the hash whose position is `place`.
 ///
-/// For processors that cannot test all probes at once. The first two refuse most absent hashes,
-/// so there is one branch after these. The shorter a probe is, the
-/// more lines are in flight from memory at a time. For the same reason the rest is a separate
-/// call.
+/// For processors that cannot test all bits at once. The first two bits refuse most absent hashes,
+/// so there is one branch after them. Shorter code has more lines in flight from memory at a time,
+/// so the other bits are tested in a separate function.
 #[inline(always)]
 pub(crate) fn has_all(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     let first = mix(place.rest, MULTIPLIERS[0]);
@@ -84,7 +83,7 @@ pub(crate) fn has_all(line: &AtomicLine, place: LinePosition, probes: u32) -> bo
     two & 1 != 0 && has_rest(line, place, probes)
 }
 
-/// The probes after the second, without a branch: they find nearly always the same.
+/// Tests the bits after the second, without branches, since nearly all of them are set.
 #[inline(never)]
 fn has_rest(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     let (first, second) = (mix(place.rest, MULTIPLIERS[0]), mix(place.rest, MULTIPLIERS[1]));
@@ -98,7 +97,7 @@ fn has_rest(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     found & 1 != 0
 }
 
-/// Calls `each` with the position of every bit of the hash that lies at `place`.
+/// Calls `each` with the position of every bit of the hash whose position is `place`.
 #[inline(always)]
 fn for_each_position(place: LinePosition, probes: u32, mut each: impl FnMut(usize)) {
     let mut left = probes;
@@ -109,7 +108,7 @@ fn for_each_position(place: LinePosition, probes: u32, mut each: impl FnMut(usiz
     }
 }
 
-/// The bits of the hash that lies at `place`.
+/// Returns a line with only the bits of the hash whose position is `place`.
 #[inline]
 pub(crate) fn mask(place: LinePosition, probes: u32) -> Line {
     let mut mask = [0; LINE_WORDS];
@@ -117,10 +116,10 @@ pub(crate) fn mask(place: LinePosition, probes: u32) -> Line {
     mask
 }
 
-/// Sets bits. Returns whether one of them was not set before.
+/// Sets bits of a line. Returns whether one of these bits was not set before.
 ///
-/// INVARIANT: bits only change from 0 to 1 here. So relaxed writes of several threads end in
-/// the same line in every order, and none is lost.
+/// INVARIANT: `set` only changes bits from 0 to 1. So relaxed writes of several threads give the
+/// same line in every order, and no bit is lost.
 #[inline]
 pub(crate) fn set(line: &AtomicLine, bits: &Line) -> bool {
     let mut changed = false;
@@ -133,11 +132,11 @@ pub(crate) fn set(line: &AtomicLine, bits: &Line) -> bool {
     changed
 }
 
-/// Sets the bits of the hash at `place` as [`set`] does, without locked instructions,
-/// each of which takes longer than all the rest. It sets single bits, because a read of a whole
-/// line stalls on a mask that was written in words.
+/// Sets the bits of the hash at `place` as [`set`] does, but without locked instructions, which
+/// would take most of the time. The function sets single bits, because reading a whole mask would
+/// stall on the words just written.
 ///
-/// REQUIRES: no other thread changes the line meanwhile. Readers may probe.
+/// REQUIRES: no other thread changes the line meanwhile. Readers may probe it.
 #[inline]
 pub(crate) fn set_unshared(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
     if has_all(line, place, probes) {
@@ -150,7 +149,7 @@ pub(crate) fn set_unshared(line: &AtomicLine, place: LinePosition, probes: u32) 
     true
 }
 
-/// The line as it is now.
+/// Reads the words of a line.
 #[inline]
 pub(crate) fn load(line: &AtomicLine) -> Line {
     std::array::from_fn(|word| line[word].load(Ordering::Relaxed))

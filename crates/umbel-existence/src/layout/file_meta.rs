@@ -5,15 +5,15 @@ use crate::layout::filter_sizing::FilterDimensions;
 /// Metadata of a filter file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FilterFileMeta {
-    /// The number it is named by.
+    /// The number in the file's name.
     pub(crate) id: u64,
-    /// A random number that every checksum in it is bound to.
+    /// A random number to which every checksum in the file is bound.
     pub(crate) key: u64,
     pub(crate) dimensions: FilterDimensions,
-    /// Hashes that had changed a bit.
+    /// Number of hashes that changed a bit when they were inserted.
     pub(crate) items: u64,
-    /// Number of lines that are marked as damaged in it.
+    /// Number of lines in the file that are marked as damaged.
     pub(crate) damaged: u64,
-    /// One for each page.
+    /// The digest of each page.
     pub(crate) digests: Vec<u64>,
 }

@@ -1,5 +1,5 @@
-//! The pages of a filter file, which writer and reader share. `docs/formats/existence.md` is the
-//! page for the bytes.
+//! The format of a filter file's pages, for writer and reader. `docs/formats/existence.md`
+//! describes the bytes.
 
 use umbel_base::checksum::checksum;
 use umbel_base::fail_point;
@@ -13,13 +13,13 @@ pub(crate) const PAGE_BYTES: usize = 4096;
 
 /// FORMAT: the first eight bytes of a filter file.
 const MAGIC: [u8; 8] = *b"UmbelExF";
-/// FORMAT: the version this build writes.
+/// FORMAT: the version of filter files that this build writes.
 const VERSION: u32 = 1;
 
-/// One page as it is in memory.
+/// The lines of one page in memory.
 pub(crate) type PageBytes = [u8; PAGE_BYTES];
 
-/// Lines of a page, `None` where one is damaged.
+/// Lines of a page; `None` for a damaged line.
 pub(crate) type PageLines = [Option<Line>; PAGE_LINES as usize];
 
 /// FORMAT: the header: magic, version `u32`, probes `u32`, id, key, lines, keys `u64` each, zeros,
@@ -37,7 +37,7 @@ pub(crate) fn header(id: u64, key: u64, probes: u32, lines: u64, keys: u64) -> P
     bytes
 }
 
-/// Whether bytes are the beginning of a file of ours.
+/// Whether bytes begin with the magic of a filter file.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
@@ -47,18 +47,19 @@ pub(crate) fn offset(number: u64) -> u64 {
     (number + 1) * PAGE_BYTES as u64
 }
 
-/// FORMAT: the digest of a page that `CHECKPOINT` has: its checksum at its offset.
+/// FORMAT: the digest of a page in `CHECKPOINT`: the page's checksum at the page's offset.
 fn digest(key: u64, number: u64, bytes: &[u8]) -> u64 {
     checksum(key, offset(number), bytes)
 }
 
-/// FORMAT: the low half of the checksum of a line's 60 bytes at the line's offset. All its bits
-/// are turned over where the line is all ones because it is damaged.
+/// FORMAT: the low half of the checksum of a line's 60 bytes at the line's offset. All bits of the
+/// sum are inverted if the line is all ones because it is damaged.
 fn line_sum(key: u64, page: u64, line: usize, bits: &[u8]) -> u32 {
     checksum(key, offset(page) + (line * LINE_BYTES) as u64, bits) as u32
 }
 
-/// Appends a page to `output`; `is_damaged` marks lines. Returns its digest.
+/// Appends a page to `output`, and marks the lines for which `is_damaged` is true. Returns the
+/// page's digest.
 pub(crate) fn encode(
     key: u64,
     number: u64,
@@ -84,12 +85,11 @@ fn digest_matches(key: u64, number: u64, bytes: &PageBytes, expected: u64) -> bo
     digest(key, number, bytes) == expected
 }
 
-/// The lines of a page. Where its digest does not match, each line is checked by its own checksum.
-/// Where all of these match, the page is an old one, and no line is valid. Without
-/// `has_marks` no line was marked at the write of the page.
+/// Returns the lines of a page. If the page's digest does not match, each line is checked by its
+/// own checksum. If all lines then match, the page is an old one, and no line is valid. Without
+/// `has_marks`, no line of the page was marked as damaged when the page was written.
 ///
-/// INVARIANT: a line that is not exactly the one that was written is `None`, but for a chance of
-/// 2^-32.
+/// INVARIANT: a line that differs from the written line is `None`, except with a chance of 2^-32.
 pub(crate) fn decode(
     key: u64,
     number: u64,

@@ -5,13 +5,13 @@ use umbel_filter::rate_in_cells;
 use crate::layout::cache_line::{LINE_BITS, LINE_BYTES, PROBES_RANGE};
 use crate::layout::filter_page::PAGE_LINES;
 
-/// Bits per key of a filter of a fixed size at its design load: those of the published
-/// design, whose size in bytes is the number of keys.
+/// Bits per key of a filter of a fixed size at its design load, as in the published design, which
+/// has one byte for each key.
 const FIXED_BITS_PER_KEY: u64 = 8;
-/// Bits per key of a growing filter at the start of its growth; later, and on
-/// average, it has more.
+/// Bits per key of a growing filter when it begins to grow; at all other times it has more bits per
+/// key.
 const GROWING_BITS_PER_KEY: u64 = 10;
-/// The best number of probes for each.
+/// The best number of probes for these bits per key.
 const FIXED_PROBES: u32 = 5;
 const GROWING_PROBES: u32 = 6;
 /// The longest filter: 2^40 bytes.
@@ -20,16 +20,16 @@ pub(crate) const LINES_MAX: u64 = 1 << 34;
 /// The size of a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FilterDimensions {
-    /// Lines, whole pages of them, at least one page.
+    /// Number of lines: whole pages, at least one.
     pub(crate) lines: u64,
     /// Number of bits a key sets.
     pub(crate) probes: u32,
-    /// For how many keys it was made.
+    /// Number of keys for which the filter was made.
     pub(crate) keys: u64,
 }
 
 impl FilterDimensions {
-    /// A filter of `bytes` bytes, or a little less, that never grows.
+    /// The size of a filter of `bytes` bytes, rounded down to whole pages, that never grows.
     pub(crate) fn fixed(bytes: u64) -> FilterDimensions {
         let lines = whole_pages(bytes / LINE_BYTES as u64, u64::div_euclid);
         FilterDimensions {
@@ -39,14 +39,14 @@ impl FilterDimensions {
         }
     }
 
-    /// A filter for `keys` keys, until it grows.
+    /// The size of a filter that grows after `keys` keys.
     pub(crate) fn growing(keys: u64) -> FilterDimensions {
         let bits = keys.max(1).saturating_mul(GROWING_BITS_PER_KEY);
         let lines = whole_pages(bits.div_ceil(LINE_BITS), u64::div_ceil);
         FilterDimensions { lines, probes: GROWING_PROBES, keys: keys.max(1) }
     }
 
-    /// Whether a reader can trust these numbers.
+    /// Whether the numbers, which were read from a file, are in their ranges.
     pub(crate) fn is_sound(&self) -> bool {
         (1..=LINES_MAX).contains(&self.lines)
             && self.lines.is_multiple_of(PAGE_LINES)
@@ -54,22 +54,22 @@ impl FilterDimensions {
             && self.keys > 0
     }
 
-    /// Number of pages it has.
+    /// Number of pages of the filter.
     pub(crate) fn pages(&self) -> u64 {
         self.lines / PAGE_LINES
     }
 
-    /// Number of bytes it takes.
+    /// Number of bytes of the filter's lines.
     pub(crate) fn bytes(&self) -> u64 {
         self.lines * LINE_BYTES as u64
     }
 
-    /// More hashes cannot have changed a bit.
+    /// Largest number of hashes that can have changed a bit.
     pub(crate) fn items_max(&self) -> u64 {
         self.lines * LINE_BITS
     }
 
-    /// The rate of false positives at the load it was made for.
+    /// The false-positive rate with as many keys as the filter was made for.
     pub(crate) fn designed_rate(&self) -> f64 {
         false_positive_rate(self.keys, self.lines, self.probes)
     }
@@ -79,8 +79,8 @@ fn whole_pages(lines: u64, round: fn(u64, u64) -> u64) -> u64 {
     (round(lines, PAGE_LINES) * PAGE_LINES).clamp(PAGE_LINES, LINES_MAX)
 }
 
-/// Share of absent keys that pass `lines` lines with `keys` keys: that of a blocked
-/// filter whose blocks have as many bits as a line has for keys.
+/// Share of absent keys that pass a filter of `lines` lines with `keys` keys: the rate of a blocked
+/// filter with 480 bits a block.
 pub fn false_positive_rate(keys: u64, lines: u64, probes: u32) -> f64 {
     rate_in_cells(LINE_BITS as u32, keys, lines, probes)
 }

@@ -1,4 +1,4 @@
-//! Pages, cache lines and size of a filter, as memory and files share them.
+//! Pages, cache lines and size of a filter, which are the same in memory and in files.
 
 pub mod cache_line;
 pub mod file_meta;

@@ -1,23 +1,24 @@
-//! The active filters: those that are probed, and the hashes that no file has yet.
+//! The active filters: filters that are probed, and hashes that are in no file yet.
 //!
-//! Readers take no lock: they load the view, and probe one line of each filter in it.
+//! Readers take no lock: they load the current pair of filters (the view), and probe one line of
+//! each filter.
 //!
-//! Inserters lock one of several shards, and do everything under it: find the filter for new
-//! hashes, set the bits, remember the hash. A thread that changes the view locks *all* shards for
-//! the moment of the change. A shard has the hashes with the same first bits, which are all that
-//! belong to its part of the lines, whatever the number of lines. So no other thread inserts into a
-//! line at the same time.
+//! An inserter locks one of several shards. Under the shard's lock it finds the filter for new
+//! hashes, sets the bits and remembers the hash. A thread that changes the view locks *all* shards
+//! meanwhile. A shard has all hashes with the same first bits, which are all hashes of its range of
+//! lines for any number of lines. So two threads never insert into a line at the same time.
 //!
 //! INVARIANT:
-//! 1. A change of the view is never in the middle of an insert. A hash inserted before it is in the
-//!    old view's filter, one inserted after it in the new view's.
-//! 2. A hash whose insert has returned is in a shard's `pending`, or was taken from there by
+//! 1. The view never changes during an insert. A hash inserted before a change is in the filter of
+//!    the old view, a hash inserted after a change in that of the new view.
+//! 2. A hash whose insert has returned is in a shard's `pending`, or was taken from `pending` by
 //!    [`ActiveFilters::drain`]. So a flush that drains misses no hash that was inserted before it
 //!    began.
-//! 3. Every hash is remembered, even where all of its bits were set. They may be set in memory
-//!    only, by the walk over the source or because the line is damaged, and be lost after a crash.
-//! 4. With a second filter the first one gets no more hashes. A hash that neither is in the second
-//!    filter nor was inserted since is handed out by the walk that fills the second.
+//! 3. Every inserted hash is remembered, even if all of its bits were set. These bits can be set in
+//!    memory only, by a walk over the source or because the line is damaged, and be lost in a
+//!    crash.
+//! 4. While there is a second filter, the first gets no more hashes. The walk that fills the second
+//!    filter returns every hash that the second filter lacks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,8 +37,8 @@ const SHARDS: usize = 16;
 /// Number of damaged lines that are repaired while inserts wait.
 const REPAIRED_PER_LOCK: usize = 1024;
 
-/// The shard of a hash. Lines are chosen by the first bits too, and their number is a multiple of
-/// 64, so that each has its hashes in one shard.
+/// The shard of a hash. A hash's first bits also choose its line, and the number of lines is a
+/// multiple of 64. So all hashes of a line are in one shard.
 fn shard_of(hash: u64) -> usize {
     (hash >> (u64::BITS - SHARDS.ilog2())) as usize
 }
@@ -45,9 +46,10 @@ fn shard_of(hash: u64) -> usize {
 /// The filters that are probed.
 #[derive(Debug, Clone)]
 pub(crate) struct FilterPair {
-    /// `None`: everything is "maybe" until the second one is filled.
+    /// The filter that is probed first. If `None`, every answer is "maybe" until the second filter
+    /// is filled.
     pub(crate) first: Option<Arc<BlockedFilter>>,
-    /// The one that is being filled; new hashes go to it.
+    /// The filter that is being filled, to which new hashes go.
     pub(crate) second: Option<Arc<BlockedFilter>>,
 }
 
@@ -59,7 +61,8 @@ impl FilterPair {
         first.may_contain(hash) || self.second.is_some() && self.second_may_contain(hash)
     }
 
-    /// A call of its own, for most of the time there is no second one.
+    /// Probes the second filter. A function of its own, since most of the time there is no second
+    /// filter.
     #[inline(never)]
     fn second_may_contain(&self, hash: u64) -> bool {
         self.second.as_ref().is_some_and(|second| second.may_contain(hash))
@@ -74,13 +77,13 @@ impl FilterPair {
     }
 }
 
-/// Hashes that no file has yet.
+/// Hashes of one shard that are in no file yet.
 #[derive(Debug)]
 struct PendingShard {
-    /// The filter that the view has new hashes go to: an inserter need not load the view, which
-    /// takes locked instructions.
+    /// The view's filter for new hashes, so that an inserter need not load the view, which takes
+    /// locked instructions.
     target: Option<Arc<BlockedFilter>>,
-    /// Whether only inserters add to it.
+    /// Whether only inserters set bits of `target`.
     is_unshared: bool,
     pending: Vec<u64>,
     /// Hashes inserted since the repair of damaged lines began; `None` without a repair.
@@ -88,7 +91,7 @@ struct PendingShard {
 }
 
 impl PendingShard {
-    /// Adds a hash to the filter that new ones go to, and remembers it.
+    /// Adds a hash to the filter for new hashes, and remembers the hash.
     #[inline]
     fn insert(&mut self, hash: u64) -> bool {
         let wants_step = self.target.as_ref().is_some_and(|target| match self.is_unshared {
@@ -102,7 +105,7 @@ impl PendingShard {
         wants_step
     }
 
-    /// Takes the hashes inserted since the last call.
+    /// Takes the watched hashes that were inserted since the last call.
     fn take_watched_inserts(&mut self) -> Vec<u64> {
         let watched = self.watched_inserts.as_mut().map(std::mem::take).unwrap_or_default();
         fail_point!("existence-repair-forget-inserts", |_| Vec::new());
@@ -110,7 +113,7 @@ impl PendingShard {
     }
 }
 
-/// The filters that are probed, and the hashes that no file has yet.
+/// The filters that are probed, and hashes that are in no file yet.
 #[derive(Debug)]
 pub(crate) struct ActiveFilters {
     view: Arc<ArcSwap<FilterPair>>,
@@ -137,7 +140,8 @@ impl ActiveFilters {
         self.shards[shard].lock().ignore_poison()
     }
 
-    /// Every shard, in one order, so that two threads that want all do not wait for each other.
+    /// Locks every shard, always in the same order, so that two threads that lock all shards cannot
+    /// deadlock.
     fn lock_all(&self) -> Vec<MutexGuard<'_, PendingShard>> {
         (0..SHARDS).map(|shard| self.lock(shard)).collect()
     }
@@ -147,13 +151,14 @@ impl ActiveFilters {
         self.view.load_full()
     }
 
-    /// Adds a hash. Returns `true`, at intervals, where the count requires a growing filter to
+    /// Adds a hash. Returns `true`, only at intervals, if a growing filter has enough hashes to
     /// start or continue its growth.
     pub(crate) fn insert(&self, hash: u64) -> bool {
         self.lock(shard_of(hash)).insert(hash)
     }
 
-    /// Adds many hashes as [`ActiveFilters::insert`] does; their lines are fetched together.
+    /// Adds many hashes as [`ActiveFilters::insert`] does; the lines of all hashes are fetched
+    /// together.
     pub(crate) fn insert_batch(&self, hashes: &[u64]) -> bool {
         let mut wants_step = false;
         for hashes in hashes.chunks(GROUP) {
@@ -167,8 +172,8 @@ impl ActiveFilters {
         wants_step
     }
 
-    /// Adds hashes that files have, sorted by the filter that new ones go to; more than `at_once`
-    /// not now, but when their lines are requested.
+    /// Adds hashes from journals, sorted for the filter for new hashes. If there are more than
+    /// `at_once`, a hash is added when its line is first requested.
     ///
     /// REQUIRES: no other thread uses the memory yet.
     pub(crate) fn insert_recovered(&self, hashes: PartitionedHashes, at_once: usize) {
@@ -182,12 +187,12 @@ impl ActiveFilters {
         }
     }
 
-    /// Answers "maybe" to everything from now on. Takes no lock.
+    /// From now on answers "maybe" to every hash. Takes no lock.
     pub(crate) fn answer_maybe(&self) {
         self.view.store(Arc::new(FilterPair { first: None, second: None }));
     }
 
-    /// Has the lines of a hash fetched.
+    /// Prefetches the lines of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.prefetcher.prefetch(hash);
@@ -199,12 +204,12 @@ impl ActiveFilters {
         self.view.load().may_contain(hash)
     }
 
-    /// The view, for a thread that keeps the last one.
+    /// Loads the current view into `view`, for a thread that keeps the view of its last probe.
     pub(crate) fn cached_view(&self) -> Cache<Arc<ArcSwap<FilterPair>>, Arc<FilterPair>> {
         Cache::new(Arc::clone(&self.view))
     }
 
-    /// As [`ActiveFilters::may_contain`] for each hash.
+    /// Calls [`ActiveFilters::may_contain`] for each hash.
     pub(crate) fn may_contain_batch(&self, hashes: &[u64], answers: &mut [bool]) {
         let view = self.view.load();
         let Some(first) = &view.first else {
@@ -221,7 +226,7 @@ impl ActiveFilters {
         }
     }
 
-    /// Moves hashes that no file has to `output`.
+    /// Moves the hashes that are in no file yet to `output`.
     pub(crate) fn drain(&self, output: &mut Vec<u64>) {
         for shard in 0..SHARDS {
             self.drain_shard(shard, output);
@@ -233,7 +238,7 @@ impl ActiveFilters {
         output.append(&mut self.lock(shard).pending);
     }
 
-    /// Number of hashes no file has, but for those that were drained.
+    /// Number of hashes that are in no file yet and were not drained.
     pub(crate) fn pending(&self) -> u64 {
         (0..SHARDS).map(|shard| self.lock(shard).pending.len() as u64).sum()
     }
@@ -246,10 +251,12 @@ impl ActiveFilters {
         (0..SHARDS).map(|shard| held(&self.lock(shard)) as u64).sum()
     }
 
-    /// Begins a second filter, to which new hashes go from here on. One that is there is dropped.
+    /// Begins a second filter, to which new hashes go from now on. An existing second filter is
+    /// dropped.
     ///
-    /// REQUIRES: the walk that fills it begins afterwards, at the source's start. If a second
-    /// filter exists, there is no first one: the new one gets the same keys from the walk.
+    /// REQUIRES: the walk that fills the new filter begins after this call, at the source's start.
+    /// If a second filter exists, there is no first filter, so that the walk returns all keys of
+    /// the dropped filter.
     pub(crate) fn begin_next_filter(&self, second: BlockedFilter) {
         let shards = self.lock_all();
         let first = self.view.load().first.clone();
@@ -266,9 +273,9 @@ impl ActiveFilters {
         self.view.store(Arc::new(view));
     }
 
-    /// Makes the second filter the first. Returns whether there was one.
+    /// Makes the second filter the first. Returns whether there was a second filter.
     ///
-    /// REQUIRES: the source was walked through since the second one was begun.
+    /// REQUIRES: a walk over the whole source has ended that began after the second filter.
     pub(crate) fn promote(&self) -> bool {
         let shards = self.lock_all();
         let second = self.view.load().second.clone();
@@ -279,14 +286,14 @@ impl ActiveFilters {
         found
     }
 
-    /// From now on remembers inserted hashes for [`ActiveFilters::repair`].
+    /// Begins to remember inserted hashes for [`ActiveFilters::repair`].
     pub(crate) fn watch_inserts(&self) {
         self.lock_all().iter_mut().for_each(|shard| shard.watched_inserts = Some(Vec::new()));
     }
 
-    /// Adds to `remade`, the lines of `lines` under repair, the hashes inserted since
-    /// [`ActiveFilters::watch_inserts`] or the last call. Frequent calls keep the memory and the
-    /// wait of inserts small.
+    /// Adds the hashes inserted since [`ActiveFilters::watch_inserts`] or the last call to
+    /// `remade`, the rebuilt lines of the filter `lines`. Frequent calls keep the memory for these
+    /// hashes and the waits of inserters small.
     pub(crate) fn add_watched(&self, remade: &mut BTreeMap<u64, Line>, lines: &BlockedFilter) {
         for shard in 0..SHARDS {
             let watched = self.lock(shard).take_watched_inserts();
@@ -294,23 +301,23 @@ impl ActiveFilters {
         }
     }
 
-    /// Gives damaged lines of the first filter their bits: those in `remade`,
-    /// and those of every hash inserted since [`ActiveFilters::watch_inserts`]. Inserts wait for a
-    /// part of it at most.
+    /// Replaces damaged lines of the first filter by those in `remade`, with the bits of every hash
+    /// inserted since [`ActiveFilters::watch_inserts`]. Inserters wait for a part of the repair at
+    /// most.
     ///
-    /// REQUIRES: the walk through the source ended since, and `remade` has the bits of all its
-    /// hashes; there is no second filter.
+    /// REQUIRES: a walk over the whole source has ended since then, and `remade` has the bits of
+    /// all its hashes. There is no second filter.
     pub(crate) fn repair(&self, mut remade: BTreeMap<u64, Line>) {
         let view = self.view();
         let Some(first) = &view.first else { return };
         while !self.repair_some(&mut remade, first, REPAIRED_PER_LOCK) {}
     }
 
-    /// As [`ActiveFilters::repair`] for up to `lines_max` lines, which leave `remade`. Returns
-    /// whether those were the last ones; inserts are remembered until then.
+    /// Repairs up to `lines_max` lines as [`ActiveFilters::repair`] does, and removes them from
+    /// `remade`. Returns whether `remade` is empty; until then inserts are remembered.
     ///
-    /// A repaired line takes the bits of later inserts directly. For a line that is still to be
-    /// repaired, every insert is in `remade` or remembered.
+    /// Later inserts set bits of a repaired line directly. Every insert into a line that is not
+    /// repaired yet is in `remade` or remembered.
     fn repair_some(
         &self,
         remade: &mut BTreeMap<u64, Line>,
@@ -333,7 +340,7 @@ impl ActiveFilters {
     }
 }
 
-/// Adds a hash to its line, if that line is under repair.
+/// Adds a hash to its line if the line is under repair.
 pub(crate) fn add_to(remade: &mut BTreeMap<u64, Line>, lines: &BlockedFilter, hash: u64) {
     let place = lines.locate(hash);
     if let Some(line) = remade.get_mut(&place.line) {

@@ -1,12 +1,12 @@
-//! [`BlockedFilter`]: one filter in memory, which threads add to and probe at the same time.
+//! [`BlockedFilter`]: one filter in memory, in which threads insert and probe concurrently.
 //!
 //! INVARIANT:
-//! 1. Outside [`BlockedFilter::replace`], which heals, bits only go from 0 to 1. So inserts, pages
-//!    that are read late, and pages read twice can meet in every order and end in the same filter.
-//! 2. No answer uses a line whose page is not in memory: the page is read first, or the
-//!    answer is "maybe". A reader checks for the page *before* it reads the bits.
-//!    The same holds for hashes of journals that wait to be added.
-//! 3. A line that may lack a bit which it should have is all ones and in `damaged`.
+//! 1. Except in [`BlockedFilter::replace`], which repairs lines, bits only change from 0 to 1. So
+//!    inserts and reads of pages, even repeated ones, give the same filter in every order.
+//! 2. No answer uses a line whose page is not in memory: the page is read first, or the answer is
+//!    "maybe". A reader checks for the page *before* it reads the bits. A reader also checks for
+//!    hashes of journals that wait to be added.
+//! 3. A line that can lack a bit of an inserted hash is all ones and in `damaged`.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -29,13 +29,13 @@ use crate::memory::line_probe::{ProbeTarget, Prober, probe, probe_all};
 
 /// Number of lines that are prefetched together.
 pub(crate) const GROUP: usize = 16;
-/// Number of further hashes after which an insert reports the count again.
+/// Number of hashes after which an insert reports again that the filter is full.
 const REPORT_INTERVAL: u64 = 1024;
-/// Maximum number of lines that are sampled for the load.
+/// Maximum number of lines that are sampled to estimate the share of set bits.
 const SAMPLE_LINES: u64 = 1 << 16;
 
-/// A number that inserters change with each key, on cache lines of its own (the hardware fetches
-/// them in pairs), so that it invalidates no line of the readers.
+/// A number that inserters change with each key. It is on two cache lines of its own (the hardware
+/// fetches lines in pairs), so that its changes invalidate no line that readers use.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct PaddedCounter(AtomicU64);
@@ -45,39 +45,41 @@ struct PaddedCounter(AtomicU64);
 pub(crate) struct BlockedFilter {
     shape: FilterDimensions,
     prober: Prober,
-    /// The lines, after `start` words that bring them to a boundary of cache lines.
+    /// The lines, after `start` words that align the lines to cache lines.
     words: Vec<AtomicU64>,
     start: usize,
-    /// Whether every page and every waiting hash is in memory.
+    /// Whether all pages are read and all deferred hashes are added.
     is_complete: AtomicBool,
-    /// Whether a filter that is read piece by piece was put on huge pages.
+    /// Whether the system was requested to put a lazily read filter on huge pages.
     asked_huge_pages: AtomicBool,
     lazy_pages: Option<LazyPages>,
-    /// Hashes of journals that are still to be added.
+    /// Hashes of journals that are not added to the lines yet.
     deferred: OnceLock<DeferredInserts>,
     damaged: Mutex<BTreeSet<u64>>,
     damaged_count: AtomicU64,
-    /// Hashes that changed a bit.
+    /// Number of hashes that changed a bit.
     items: PaddedCounter,
-    /// With how many of them an insert says so.
+    /// Number of `items` at which an insert reports that the filter is full.
     report_at: AtomicU64,
-    /// The file that holds it as it was at some moment.
+    /// The file that has the filter's state of some moment.
     file_state: Mutex<Option<FilterFileState>>,
-    /// The process that made it. A forked child may find any lock here held for ever.
+    /// The process that created the filter. In a forked child any lock in the filter can be locked
+    /// forever.
     process: ProcessMark,
 }
 
 /// The file of a filter.
 #[derive(Debug, Clone)]
 pub(crate) struct FilterFileState {
-    /// Content of `CHECKPOINT` of it.
+    /// The file's metadata in `CHECKPOINT`.
     pub(crate) meta: FilterFileMeta,
-    /// Whether nothing was inserted after it was written, nor ever will be.
+    /// Whether no hash was inserted after the file was written, and none will be.
     pub(crate) is_final: bool,
 }
 
 impl FilterFileState {
-    /// Whether the file has all hashes of its filter. With `is_final` the filter gets no more.
+    /// Whether the file has all hashes of its filter. With `is_final` the filter gets no more
+    /// hashes.
     pub(crate) fn is_unchanged(&self, is_final: bool) -> bool {
         fail_point!("existence-keep-stale-filter-file", |_| true);
         self.is_final && is_final
@@ -91,12 +93,12 @@ fn set_shared(line: &AtomicLine, place: LinePosition, probes: u32) -> bool {
 }
 
 impl BlockedFilter {
-    /// An empty filter.
+    /// Creates an empty filter.
     pub(crate) fn new(shape: FilterDimensions) -> BlockedFilter {
         BlockedFilter::build(shape, 0, None)
     }
 
-    /// The filter of a file of which no page was read yet.
+    /// Creates the filter of a file without reading a page.
     pub(crate) fn from_file(kept: FilterFileState, unread: LazyPages) -> BlockedFilter {
         let lines = BlockedFilter::build(kept.meta.dimensions, kept.meta.items, Some(unread));
         *lines.file_state.lock().ignore_poison() = Some(kept);
@@ -134,9 +136,10 @@ impl BlockedFilter {
         }
     }
 
-    /// Has the system give all its memory now, not as hashes come.
+    /// Touches all memory of the filter now, so that inserts do not wait for the system to clear
+    /// pages.
     ///
-    /// REQUIRES: no other thread has it yet.
+    /// REQUIRES: no other thread has the filter yet.
     pub(crate) fn prefault(&self) {
         let first_of_pages = self.lines().iter().step_by(PAGE_LINES as usize);
         first_of_pages.for_each(|line| line[0].store(0, Ordering::Relaxed));
@@ -147,23 +150,23 @@ impl BlockedFilter {
         self.lines().as_ptr().addr()
     }
 
-    /// Its size.
+    /// Size of the filter.
     pub(crate) fn shape(&self) -> FilterDimensions {
         self.shape
     }
 
-    /// Number of hashes that changed a bit: all different ones, except a few whose bits were set by
-    /// chance. Hashes that came before their page was read count twice.
+    /// Number of hashes that changed a bit: all different hashes, except a few whose bits were all
+    /// set by others. A hash inserted before its page was read counts twice.
     pub(crate) fn items(&self) -> u64 {
         self.items.0.load(Ordering::Relaxed).min(self.shape.items_max())
     }
 
-    /// The file that holds it.
+    /// The file of the filter.
     pub(crate) fn file_state(&self) -> Option<FilterFileState> {
         self.file_state.lock().ignore_poison().clone()
     }
 
-    /// Notes the file that holds it.
+    /// Sets the file of the filter.
     pub(crate) fn set_file_state(&self, kept: FilterFileState) {
         *self.file_state.lock().ignore_poison() = Some(kept);
     }
@@ -190,7 +193,7 @@ impl BlockedFilter {
         umbel_arena::prefetch(self.lines(), place.line as usize);
     }
 
-    /// Adds a hash. Returns how many there are then, where that changed a bit.
+    /// Adds a hash. Returns the new number of hashes if the hash changed a bit.
     #[inline]
     fn add(&self, hash: u64, set: impl Fn(&AtomicLine, LinePosition, u32) -> bool) -> Option<u64> {
         let place = self.locate(hash);
@@ -199,17 +202,17 @@ impl BlockedFilter {
         is_changed.then(|| self.items.0.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Adds a hash. Says, once in a while, that there are as many as it was made for, or as
-    /// [`BlockedFilter::set_report_at`] said.
+    /// Adds a hash. Returns `true`, only at intervals, if the filter has as many hashes as it was
+    /// made for, or as [`BlockedFilter::set_report_at`] set.
     #[inline]
     pub(crate) fn insert(&self, hash: u64) -> bool {
         self.reports_at(self.add(hash, set_shared))
     }
 
-    /// The same.
+    /// Adds a hash as [`BlockedFilter::insert`] does, but without locked instructions.
     ///
-    /// REQUIRES: no other thread adds a hash of the same line, or replaces the line, at the same
-    /// time. Pages that are read and hashes that wait may come in between.
+    /// REQUIRES: no other thread adds a hash to the same line, or replaces the line, at the same
+    /// time. Reads of pages and of deferred hashes may run concurrently.
     #[inline]
     pub(crate) fn insert_unshared(&self, hash: u64) -> bool {
         // Acquire: read pages have their bits by now, and a caller that reads a page once more adds
@@ -220,7 +223,7 @@ impl BlockedFilter {
         }
     }
 
-    /// Whether this is a number of hashes of which an insert speaks.
+    /// Whether an insert reports this number of hashes.
     #[inline]
     fn reports_at(&self, items: Option<u64>) -> bool {
         let says_at = self.report_at.load(Ordering::Relaxed);
@@ -228,12 +231,13 @@ impl BlockedFilter {
         over.is_some_and(|over| over.is_multiple_of(REPORT_INTERVAL))
     }
 
-    /// Makes an insert report when the count reaches `items`.
+    /// Makes an insert report when the filter has `items` hashes.
     pub(crate) fn set_report_at(&self, items: u64) {
         self.report_at.store(items, Ordering::Relaxed);
     }
 
-    /// Adds many hashes, whose lines are fetched together. Returns how many changed a bit.
+    /// Adds many hashes; their lines are fetched together. Returns the number of hashes that
+    /// changed a bit.
     pub(crate) fn insert_all(&self, hashes: &[u64]) -> u64 {
         let mut added = 0;
         for hashes in hashes.chunks(GROUP) {
@@ -244,10 +248,10 @@ impl BlockedFilter {
         added
     }
 
-    /// Defers hashes of journals that were [sorted in](Lines::sort_in). They are added when their
-    /// lines are read, or by [`BlockedFilter::read_some`].
+    /// Defers hashes of journals that were [sorted in](Lines::sort_in). A deferred hash is added
+    /// when its line is first requested, or by [`BlockedFilter::read_some`].
     ///
-    /// REQUIRES: no reader probes yet, and it is called once.
+    /// REQUIRES: the method is called at most once, before the first probe.
     pub(crate) fn defer(&self, hashes: PartitionedHashes) {
         let waiting = DeferredInserts::new(hashes);
         self.is_complete.store(false, Ordering::Release);
@@ -255,13 +259,13 @@ impl BlockedFilter {
         self.note_complete();
     }
 
-    /// Puts a hash with those of its part.
+    /// Adds a hash to the deferred hashes of its part.
     #[inline]
     pub(crate) fn partition(&self, hash: u64, sorted: &mut PartitionedHashes) {
         sorted.push(self.part(self.locate(hash).line), hash);
     }
 
-    /// The part in which hashes of a line wait.
+    /// The part of the deferred hashes to which a line belongs.
     fn part(&self, line: u64) -> u64 {
         line * PARTITIONS / self.shape.lines
     }
@@ -270,7 +274,7 @@ impl BlockedFilter {
         self.deferred.get().is_some_and(|waiting| waiting.left() > 0)
     }
 
-    /// Adds the hashes that wait in a part. Returns how many they were.
+    /// Adds the deferred hashes of a part to their lines. Returns their number.
     fn add_part(&self, part: u64) -> u64 {
         let Some(waiting) = self.deferred.get() else { return 0 };
         let added = waiting.take(part, |hashes| {
@@ -282,7 +286,7 @@ impl BlockedFilter {
         added
     }
 
-    /// Adds about `hashes_max` of the deferred hashes. Returns whether there were any.
+    /// Adds about `hashes_max` of the deferred hashes. Returns whether there were deferred hashes.
     fn add_deferred(&self, hashes_max: u64) -> bool {
         let (mut added, mut parts) = (0, 0..PARTITIONS);
         while self.has_deferred()
@@ -294,7 +298,7 @@ impl BlockedFilter {
         added > 0
     }
 
-    /// Notes whether everything is in memory now.
+    /// Updates `is_complete`.
     fn note_complete(&self) {
         // Of two threads that end the one and the other at the same time, one sees both.
         fence(Ordering::SeqCst);
@@ -314,7 +318,8 @@ impl BlockedFilter {
         probe(self, hash)
     }
 
-    /// As [`BlockedFilter::may_contain`] for up to [`GROUP`] hashes, all lines fetched first.
+    /// Calls [`BlockedFilter::may_contain`] for up to [`GROUP`] hashes, after prefetching all their
+    /// lines.
     pub(crate) fn may_contain_group(&self, hashes: &[u64], answers: &mut [bool]) {
         hashes.iter().for_each(|hash| self.prefetch(self.locate(*hash)));
         if self.is_complete.load(Ordering::Acquire) {
@@ -325,7 +330,8 @@ impl BlockedFilter {
         }
     }
 
-    /// Whether a line is in memory with all it should have, after an attempt to bring it there.
+    /// Reads the page and the deferred hashes of a line if necessary. Returns whether the line is
+    /// then complete in memory.
     #[cold]
     fn is_loaded(&self, line: u64) -> bool {
         fail_point!("existence-unread-page-is-empty", |_| true);
@@ -365,14 +371,14 @@ impl BlockedFilter {
         }
     }
 
-    /// Whether every page and every waiting hash is in memory.
+    /// Whether all pages are read and all deferred hashes are added.
     pub(crate) fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Acquire)
     }
 
-    /// Adds deferred hashes, about as many as `pages_max` pages have lines. Without any it reads
-    /// about `pages_max` of the unread pages. A page that cannot be read is damaged. Returns
-    /// whether work is left.
+    /// Adds about as many deferred hashes as `pages_max` pages have lines. If there are none, it
+    /// reads about `pages_max` unread pages instead. All lines of a page that cannot be read are
+    /// damaged. Returns whether work is left.
     pub(crate) fn read_some(&self, pages_max: u64) -> bool {
         if !self.is_complete() && !self.asked_huge_pages.swap(true, Ordering::Relaxed) {
             umbel_arena::advise_huge_pages(&self.words);
@@ -395,17 +401,17 @@ impl BlockedFilter {
         self.lazy_pages.as_ref().map_or(0, LazyPages::left)
     }
 
-    /// Number of lines that are all ones because they are damaged.
+    /// Number of damaged lines, which are all ones.
     pub(crate) fn damaged_count(&self) -> u64 {
         self.damaged_count.load(Ordering::Relaxed)
     }
 
-    /// The lines that are all ones because they are damaged.
+    /// Numbers of the damaged lines, which are all ones.
     pub(crate) fn damaged(&self) -> BTreeSet<u64> {
         self.damaged.lock().ignore_poison().clone()
     }
 
-    /// Gives a damaged line the bits that it should have had.
+    /// Replaces a damaged line by its rebuilt bits.
     ///
     /// REQUIRES: no thread inserts at the same time, and `bits` has every hash of this line that
     /// was ever inserted and not deleted. Readers may probe: any mixture of old and
@@ -419,7 +425,7 @@ impl BlockedFilter {
         self.damaged_count.store(damaged.len() as u64, Ordering::Relaxed);
     }
 
-    /// A page as it is now. Bits set meanwhile may be in it or not.
+    /// Copies the current lines of a page. Bits that are set during the copy may be missing.
     pub(crate) fn page(&self, number: u64) -> [Line; PAGE_LINES as usize] {
         std::array::from_fn(|index| {
             let line = self.line(number * PAGE_LINES + index as u64);
@@ -427,8 +433,8 @@ impl BlockedFilter {
         })
     }
 
-    /// The share of bits that are set, and the rate of false positives that follows from it, of up
-    /// to 65,536 lines evenly spread. Lines not yet read count as they are in memory.
+    /// The share of set bits and the resulting false-positive rate, by a sample of up to 65,536
+    /// evenly spread lines. Lines of unread pages count as they are in memory.
     pub(crate) fn fill(&self) -> (f64, f64) {
         let lines = self.lines();
         let count = self.shape.lines.min(lines.len() as u64).max(1);

@@ -1,18 +1,18 @@
-//! [`DeferredInserts`]: hashes of journals that were read and are not among the lines yet.
+//! [`DeferredInserts`]: hashes that were read from journals and are not added to the lines yet.
 //!
-//! Adding one costs a miss of the cache, and there may be a million. So they are sorted into parts,
-//! by the lines they belong to, and a part is added when one of its lines is first requested.
+//! Adding a hash costs a cache miss, and journals can have a million hashes. So an open sorts
+//! hashes by their lines into parts, and a part is added when one of its lines is first requested.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umbel_base::ignore_poison::IgnorePoison;
 
-/// Into how many parts a filter is divided.
+/// Number of parts into which a filter's lines are divided.
 pub(crate) const PARTITIONS: u64 = 256;
-/// Space for no more is made ahead, whatever a file's length promises.
+/// Largest number of hashes for which memory is reserved ahead, for a journal of any length.
 const PARTITION_RESERVE_MAX: usize = 1 << 16;
 
-/// Hashes, each in its part.
+/// Hashes by the part of their lines.
 #[derive(Debug)]
 pub(crate) struct PartitionedHashes {
     parts: Vec<Vec<u64>>,
@@ -20,7 +20,7 @@ pub(crate) struct PartitionedHashes {
 }
 
 impl PartitionedHashes {
-    /// None yet; about `expected` will come.
+    /// Creates an empty set, with memory for about `expected` hashes.
     pub(crate) fn new(expected: u64) -> PartitionedHashes {
         // They are spread evenly, up to some deviations.
         let usual = usize::try_from(expected / PARTITIONS).unwrap_or(0).min(PARTITION_RESERVE_MAX);
@@ -31,7 +31,7 @@ impl PartitionedHashes {
         }
     }
 
-    /// Adds one to its part.
+    /// Adds a hash to its part.
     #[inline]
     pub(crate) fn push(&mut self, part: u64, hash: u64) {
         if let Some(part) = self.parts.get_mut(part as usize) {
@@ -45,13 +45,13 @@ impl PartitionedHashes {
         self.count
     }
 
-    /// Them, part by part.
+    /// The hashes, part by part.
     pub(crate) fn parts(&self) -> &[Vec<u64>] {
         &self.parts
     }
 }
 
-/// Hashes of journals that were read and are not among the lines yet.
+/// Hashes that were read from journals and are not added to the lines yet.
 #[derive(Debug)]
 pub(crate) struct DeferredInserts {
     parts: Vec<Mutex<Vec<u64>>>,
@@ -59,19 +59,19 @@ pub(crate) struct DeferredInserts {
 }
 
 impl DeferredInserts {
-    /// These hashes, sorted.
+    /// Creates the deferred hashes from sorted ones.
     pub(crate) fn new(sorted: PartitionedHashes) -> DeferredInserts {
         let parts = sorted.parts.into_iter().map(Mutex::new).collect();
         DeferredInserts { parts, left: AtomicU64::new(sorted.count) }
     }
 
-    /// Number of hashes that wait; a caller that finds none sees the bits of all.
+    /// Number of deferred hashes; a caller that gets 0 sees the bits of all of them.
     pub(crate) fn left(&self) -> u64 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Hands the hashes of a part to `add`, unless that was done: a thread that comes meanwhile
-    /// waits until it is. Returns how many they were.
+    /// Passes the hashes of a part to `add`, once for each part. Other threads that request the
+    /// same part wait until `add` has returned. Returns the number of hashes.
     pub(crate) fn take(&self, part: u64, add: impl FnOnce(&[u64])) -> u64 {
         let Some(part) = self.parts.get(part as usize) else { return 0 };
         let mut hashes = part.lock().ignore_poison();

@@ -1,4 +1,4 @@
-//! The pages of a filter that were not read yet since it was opened.
+//! The pages of an opened filter that are not read yet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,13 +7,13 @@ use umbel_env::File;
 
 use crate::layout::filter_page::{self, PAGE_BYTES, PageBytes, PageLines};
 
-/// Most pages read with one call.
+/// Most pages that one system call reads.
 const RUN_PAGES: u64 = 64;
 
-/// A filter file of which pages are read when they are first requested, or step by step.
+/// A filter file whose pages are read when they are first requested, or by steps.
 #[derive(Debug)]
 pub(crate) struct LazyPages {
-    /// `None` where the file could not be opened: then every page is damaged.
+    /// The filter file. `None` if it could not be opened; then every page is damaged.
     file: Option<Arc<dyn File>>,
     key: u64,
     digests: Vec<u64>,
@@ -21,9 +21,9 @@ pub(crate) struct LazyPages {
     has_marks: bool,
     /// A bit for each page that is in memory.
     read: Vec<AtomicU64>,
-    /// Number of pages that are not.
+    /// Number of pages that are not in memory.
     pages_left: AtomicU64,
-    /// Every page before this one is in memory.
+    /// Every page before this number is in memory.
     next: AtomicU64,
 }
 
@@ -51,14 +51,14 @@ impl LazyPages {
         self.pages_left.load(Ordering::Acquire)
     }
 
-    /// Whether a page is in memory; a thread that learns it here sees the page's bits.
+    /// Whether a page is in memory. A thread that gets `true` sees the page's bits.
     pub(crate) fn is_read(&self, number: u64) -> bool {
         let word = self.read.get((number / 64) as usize);
         word.is_none_or(|word| word.load(Ordering::Acquire) >> (number % 64) & 1 != 0)
     }
 
-    /// Notes that a page is in memory with its bits. Several threads may note the
-    /// same page. Returns whether it was the last.
+    /// Marks a page as being in memory with its bits. Several threads may mark the same page.
+    /// Returns whether the page was the last unread one.
     pub(crate) fn note_read(&self, number: u64) -> bool {
         let bit = 1 << (number % 64);
         let Some(word) = self.read.get((number / 64) as usize) else { return false };
@@ -67,7 +67,7 @@ impl LazyPages {
         is_new && self.pages_left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Reads one page. `None` where the file cannot be read now.
+    /// Reads one page. Returns `None` if the file cannot be read now.
     pub(crate) fn read(&self, number: u64) -> Option<PageLines> {
         let mut bytes = [0; PAGE_BYTES];
         self.file.as_ref()?.read_exact_at(&mut bytes, filter_page::offset(number)).ok()?;
@@ -79,8 +79,8 @@ impl LazyPages {
         filter_page::decode(self.key, number, expected, self.has_marks, bytes)
     }
 
-    /// Reads some of the pages that are left, at least one, and at most about `pages_max`, and
-    /// gives each to `take`. A page that cannot be read is a damaged one.
+    /// Reads at least one and at most about `pages_max` unread pages, and passes each page to
+    /// `take`. All lines of a page that cannot be read are damaged.
     pub(crate) fn read_some(&self, pages_max: u64, mut take: impl FnMut(u64, Option<PageLines>)) {
         let pages = self.digests.len() as u64;
         let mut number = self.next.load(Ordering::Relaxed);

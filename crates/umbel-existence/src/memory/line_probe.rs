@@ -1,9 +1,9 @@
 //! Probes of the bits of a line, with the processor's vector instructions.
 //!
-//! Where it tests all probes at once, the only branch is on the answer, which is nearly
-//! always the same. A branch after two probes is mispredicted for a quarter of absent hashes. The
-//! processor notices only when the line has arrived from memory: until then it works on
-//! instructions that it discards.
+//! If the processor tests all bits at once, the only branch is on the answer, which is nearly
+//! always the same. A branch after two bits is mispredicted for a quarter of absent hashes. The
+//! processor notices a misprediction only when the line has arrived from memory, and until then
+//! executes instructions that it discards.
 
 use umbel_filter::{LineCode, LineLanes};
 
@@ -13,11 +13,11 @@ use crate::layout::cache_line::{
 
 /// Data of a filter that a probe needs.
 pub(crate) trait ProbeTarget {
-    /// The lines that are there.
+    /// The lines of the filter that are in memory.
     fn lines(&self) -> &[AtomicLine];
-    /// Number of lines that hashes are spread over.
+    /// Number of lines over which hashes are distributed.
     fn count(&self) -> u64;
-    /// Kind of probe.
+    /// Code that probes a line.
     fn prober(&self) -> &Prober;
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Prober {
 }
 
 impl Prober {
-    /// With this number of probes, and this processor's instructions.
+    /// Creates probes of `probes` bits, with the vector instructions of this processor.
     pub(crate) fn new(probes: u32) -> Prober {
         Prober::with(LineLanes::of_this_processor(), probes)
     }
@@ -42,14 +42,15 @@ impl Prober {
     }
 }
 
-/// Whether the line of a hash has all bits of it. One that is not there has them.
+/// Whether a hash's line has all bits of the hash. A line that is not in `lines` counts as having
+/// them.
 #[inline(always)]
 pub(crate) fn probe<A: ProbeTarget>(target: &A, hash: u64) -> bool {
     let by_lanes = target.prober().lanes.run(SingleProbe(target, hash));
     by_lanes.unwrap_or_else(|| probe_portably(target, hash))
 }
 
-/// The same without vectors.
+/// Probes a line without vector instructions.
 #[inline(never)]
 fn probe_portably<A: ProbeTarget>(target: &A, hash: u64) -> bool {
     let place = locate(hash, target.count());
@@ -57,7 +58,7 @@ fn probe_portably<A: ProbeTarget>(target: &A, hash: u64) -> bool {
     line.is_none_or(|line| has_all(line, place, target.prober().probes))
 }
 
-/// As [`probe`] for each hash.
+/// Calls [`probe`] for each hash.
 pub(crate) fn probe_all<A: ProbeTarget>(target: &A, hashes: &[u64], answers: &mut [bool]) {
     let all = BatchProbe { target, hashes, answers: &mut *answers };
     if target.prober().lanes.run(all).is_none() {
@@ -67,7 +68,7 @@ pub(crate) fn probe_all<A: ProbeTarget>(target: &A, hashes: &[u64], answers: &mu
     }
 }
 
-/// One probe, with arguments that fit into registers.
+/// A function that probes one hash, with arguments that fit into registers.
 struct SingleProbe<'a, A>(&'a A, u64);
 
 impl<A: ProbeTarget> LineCode for SingleProbe<'_, A> {

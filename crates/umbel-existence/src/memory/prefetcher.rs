@@ -8,15 +8,15 @@ use crate::memory::blocked_filter::BlockedFilter;
 /// Locations of a view's filters, for callers that prefetch lines without reading the
 /// view, which takes locked instructions.
 ///
-/// It may describe the previous view, or half of one filter. Then a useless line is prefetched,
-/// which is harmless.
+/// A prefetcher can have the locations of the previous view, or of two different filters. Then it
+/// prefetches a useless line, which is harmless.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetcher {
     first: FilterLocation,
     second: FilterLocation,
 }
 
-/// Location of one filter; without lines where the filter is missing.
+/// Location of one filter; it has no lines if the filter is missing.
 #[derive(Debug, Default)]
 struct FilterLocation {
     address: AtomicUsize,
@@ -46,13 +46,13 @@ impl FilterLocation {
 }
 
 impl Prefetcher {
-    /// Fetches lines of these filters from now on.
+    /// Makes later calls prefetch lines of these filters.
     pub(crate) fn point_at(&self, first: Option<&BlockedFilter>, second: Option<&BlockedFilter>) {
         self.first.point_at(first);
         self.second.point_at(second);
     }
 
-    /// Has the line of a hash fetched that an insert would change.
+    /// Prefetches the line that an insert of a hash changes.
     #[inline]
     pub(crate) fn prefetch_target(&self, hash: u64) {
         match self.second.is_there() {
@@ -61,7 +61,7 @@ impl Prefetcher {
         }
     }
 
-    /// Has the lines of a hash fetched.
+    /// Prefetches all lines that a probe of a hash reads.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         self.first.prefetch(hash);

@@ -1,5 +1,5 @@
-//! `CHECKPOINT`: which files count, and up to where. `docs/formats/existence.md` is the page for
-//! the bytes.
+//! `CHECKPOINT`, which names the live files of a filter and the covered position.
+//! `docs/formats/existence.md` describes the bytes.
 
 use std::path::Path;
 
@@ -11,49 +11,51 @@ use crate::layout::filter_sizing::FilterDimensions;
 use crate::log_coverage::Coverage;
 use crate::persistence::directory::ID_MAX;
 
-/// FORMAT: the first eight bytes.
+/// FORMAT: the first eight bytes of `CHECKPOINT`.
 const MAGIC: [u8; 8] = *b"UmbelExC";
-/// FORMAT: the version this build writes, and the newest it reads.
+/// FORMAT: the version that this build writes, and the newest that it reads.
 const VERSION: u32 = 2;
-/// FORMAT: the version that is written where the history of the coverage is unknown.
+/// FORMAT: the version that is written if the history of the coverage is unknown.
 const VERSION_WITHOUT_HISTORY: u32 = 1;
-/// FORMAT: the id its checksum is bound to, which no file has.
+/// FORMAT: the id to which the checksum is bound, which no file has.
 const CHECKSUM_ID: u64 = u64::MAX;
 /// FORMAT: the longest cursor, in bytes.
 pub(crate) const CURSOR_BYTES_MAX: usize = 64 * 1024;
-/// FORMAT: byte before a cursor that exists.
+/// FORMAT: the number before an existing cursor.
 const HAS_CURSOR: u32 = 1;
 
 /// Content of `CHECKPOINT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
-    /// Counts up with each one.
+    /// Number that increases by one with each `CHECKPOINT`.
     pub(crate) generation: u64,
-    /// No file has this number or a larger one.
+    /// Number for the next file: every file has a smaller number.
     pub(crate) next_id: u64,
     /// Id of the store.
     pub(crate) store: u64,
-    /// Hash function of the hashes.
+    /// Identifier of the hash function, as in the options.
     pub(crate) hash: u64,
-    /// Every hash of the user's log up to here is in the filters.
+    /// Position in the user's log up to which every hash is in the filters.
     pub(crate) covered: Coverage,
-    /// Id and key of the journal that continues from here.
+    /// Id and key of the journal that has later hashes.
     pub(crate) journal: (u64, u64),
-    /// The filter that is probed. `None`: everything is "maybe" until the second one is filled.
+    /// The filter that is probed. If `None`, every answer is "maybe" until the second filter is
+    /// filled.
     pub(crate) first: Option<FilterFileMeta>,
     /// The filter that is being filled.
     pub(crate) second: Option<FilterFileMeta>,
-    /// Every hash of the source up to here is in the second filter; `None`: none.
+    /// Cursor up to which every hash of the source is in the second filter; `None` at the start of
+    /// the walk.
     pub(crate) cursor: Option<Vec<u8>>,
 }
 
-/// Whether bytes are the beginning of a `CHECKPOINT`.
+/// Whether bytes begin with the magic of a `CHECKPOINT`.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
 impl Checkpoint {
-    /// The bytes of the file.
+    /// Encodes the content as the bytes of the file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         let Coverage { position, history } = self.covered;
@@ -93,11 +95,11 @@ impl Checkpoint {
         bytes
     }
 
-    /// Reads the file's bytes.
+    /// Decodes the bytes of the file.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where the bytes differ from the written ones; [`Error::Invalid`] where
-    /// a newer version wrote them.
+    /// [`Error::Corruption`] if the bytes are damaged; [`Error::Invalid`] if a newer version wrote
+    /// them.
     pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<Checkpoint> {
         let refuse = |reason: &str| Error::corruption(path, 0, reason);
         let split = bytes.len().checked_sub(8).map(|at| bytes.split_at(at));

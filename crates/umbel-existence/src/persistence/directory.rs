@@ -1,7 +1,7 @@
-//! [`FilterDirectory`]: the folder of a filter, the names in it, and numbers for new files.
+//! [`FilterDirectory`]: the folder of a filter, the names of its files, and numbers for new files.
 //!
-//! The folder is listed for two things only: ids that are taken, and leftovers to remove. What is
-//! live `CHECKPOINT` says alone.
+//! The folder is listed only to find used ids and orphans to remove. Only `CHECKPOINT` says which
+//! files are live.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use umbel_base::{Error, Result};
 use umbel_env::{Access, Env, File};
 
-/// The name of the file that says which others count.
+/// The name of the file that says which other files are live.
 pub(crate) const CHECKPOINT: &str = "CHECKPOINT";
-/// The next one, for a moment.
+/// The name of the next `CHECKPOINT` until it is renamed.
 pub(crate) const CHECKPOINT_NEW: &str = "CHECKPOINT.new";
-/// A number from here on would leave too few.
+/// Upper bound of file numbers in a folder; larger ones would leave too few numbers.
 pub(crate) const ID_MAX: u64 = 1 << 62;
 
-/// So much of a file is requested ahead of its use.
+/// Bytes of a file that an open requests from the system ahead of their use.
 pub(crate) const READ_AHEAD_BYTES: u64 = 2 << 20;
 /// Suffix of journal names.
 const JOURNAL: &str = "journal";
@@ -27,7 +27,7 @@ const JOURNAL: &str = "journal";
 pub(crate) enum FilterFileKind {
     /// The lines of a filter.
     Filter,
-    /// Hashes inserted since.
+    /// A journal of hashes inserted since the last generation.
     Journal,
 }
 
@@ -40,12 +40,12 @@ impl FilterFileKind {
     }
 }
 
-/// The name of a numbered file.
+/// Returns the name of a numbered file.
 pub(crate) fn name_of(kind: FilterFileKind, id: u64) -> String {
     format!("{id:06}.{}", kind.extension())
 }
 
-/// The number in a name of ours. Each number has one name.
+/// Returns the number in the name of a filter's file. Each number has exactly one valid spelling.
 fn id_of(name: &str) -> Option<u64> {
     let (digits, extension) = name.split_once('.')?;
     let kind = [FilterFileKind::Filter, FilterFileKind::Journal]
@@ -60,14 +60,14 @@ fn id_of(name: &str) -> Option<u64> {
 pub(crate) struct FilterDirectory {
     env: Env,
     path: PathBuf,
-    /// The number of the next file; ids are never used again.
+    /// The number of the next file; numbers are never reused.
     pub(crate) next_id: u64,
-    /// Numbered files of ours that are or may be there.
+    /// Numbered files of the filter that exist or may exist.
     numbered_files: BTreeSet<String>,
 }
 
 impl FilterDirectory {
-    /// The folder at `path`, which is created where it is missing.
+    /// Opens the folder at `path`, and creates it if it is missing.
     pub(crate) fn open(env: &Env, path: &Path) -> Result<FilterDirectory> {
         let path = &*env.files.absolute(path)?;
         if !env.files.exists(path)? {
@@ -78,7 +78,7 @@ impl FilterDirectory {
         FilterDirectory::open_existing(env, path)
     }
 
-    /// The folder at `path`, which is there.
+    /// Opens the existing folder at `path`.
     pub(crate) fn open_existing(env: &Env, path: &Path) -> Result<FilterDirectory> {
         let path = &*env.files.absolute(path)?;
         let env = env.open_directory(path)?;
@@ -102,18 +102,18 @@ impl FilterDirectory {
         })
     }
 
-    /// The path of a name in it.
+    /// The path of a file in the folder.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Opens a file for reading, and for writing where requested.
+    /// Opens a file of the folder for reading, and for writing if requested.
     pub(crate) fn open_file(&self, name: &str, access: Access) -> Result<Arc<dyn File>> {
         self.env.files.open(&self.join(name), access)
     }
 
-    /// Starts reads of the first part of all files of an open, so that the device works while
-    /// another file is parsed.
+    /// Starts to read the first part of all files that an open needs, so that the device reads
+    /// while another file is parsed.
     pub(crate) fn read_ahead(&self) {
         let journals = self.numbered_files.iter().filter(|name| name.ends_with(JOURNAL));
         for name in [CHECKPOINT].into_iter().chain(journals.map(String::as_str)) {
@@ -124,12 +124,12 @@ impl FilterDirectory {
         }
     }
 
-    /// Whether a file has this name.
+    /// Whether the folder has a file of this name.
     pub(crate) fn has(&self, name: &str) -> Result<bool> {
         self.env.files.exists(&self.join(name))
     }
 
-    /// A new, empty numbered file: its number, its random key, and itself.
+    /// Creates an empty numbered file. Returns its number, its random key, and the file.
     pub(crate) fn create(&mut self, kind: FilterFileKind) -> Result<(u64, u64, Arc<dyn File>)> {
         let mut key = [0; 8];
         self.env.entropy.fill(&mut key)?;
@@ -141,13 +141,13 @@ impl FilterDirectory {
         Ok((id, u64::from_le_bytes(key), file))
     }
 
-    /// Makes the names in it durable.
+    /// Makes the names in the folder durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.env.files.sync_dir(&self.path)
     }
 
-    /// Replaces `CHECKPOINT` whole: the bytes are durable before they get the name, and the name
-    /// before this returns.
+    /// Replaces `CHECKPOINT` as a whole. The bytes are durable before the file is renamed, and the
+    /// new name is durable when the call returns.
     pub(crate) fn replace_checkpoint(&self, bytes: &[u8]) -> Result<()> {
         let new = self.join(CHECKPOINT_NEW);
         if self.has(CHECKPOINT_NEW)? {
@@ -160,10 +160,10 @@ impl FilterDirectory {
         self.sync()
     }
 
-    /// Removes every numbered file that is not in `live`. What cannot be removed now is tried again
-    /// next time.
+    /// Removes every numbered file that is not in `live`. The next call retries files that could
+    /// not be removed.
     ///
-    /// REQUIRES: the `CHECKPOINT` that needs no others than `live` is durable.
+    /// REQUIRES: a `CHECKPOINT` that needs no other files than `live` is durable.
     pub(crate) fn remove_obsolete(&mut self, live: &BTreeSet<String>) {
         let (env, path) = (&self.env, &self.path);
         self.numbered_files.retain(|name| {
@@ -175,12 +175,12 @@ impl FilterDirectory {
         });
     }
 
-    /// Whether there is a file to be removed.
+    /// Whether there is a numbered file that is not in `live`.
     pub(crate) fn has_obsolete(&self, live: &BTreeSet<String>) -> bool {
         self.numbered_files.iter().any(|name| !live.contains(name))
     }
 
-    /// Removes everything that a filter has left here, if it is one's that begins as ours do.
+    /// Removes all files of a filter from the folder; files without a filter's magic stay.
     pub(crate) fn remove_all(&mut self, is_ours: impl Fn(&[u8; 8]) -> bool) -> Result<()> {
         let numbered = self.numbered_files.iter().cloned();
         // The important file goes first: without it the others are useless.

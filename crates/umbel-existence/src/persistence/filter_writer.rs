@@ -1,23 +1,25 @@
 //! [`FilterWriter`]: makes the filter in memory durable. One thread at a time uses it.
 //!
-//! A flush appends hashes to the journal. When the journal has become long, a new generation of the
+//! A flush appends hashes to the journal. When the journal has become long, a new generation of
 //! filter files is written, while flushes continue.
 //!
-//! INVARIANT, with "leads to" for: is named by the durable `CHECKPOINT`, or by a durable record in
-//! a journal that it leads to:
+//! INVARIANT: `CHECKPOINT` "leads to" the files that it names, and to journals that a durable
+//! record of such a journal names.
 //! 1. Every hash that a successful flush covered is in a filter file or a journal that the durable
-//!    `CHECKPOINT` leads to. So a position is only ever promised *after* what it covers: in the
-//!    same record or a later one, or in a `CHECKPOINT` that names files which were durable before.
-//! 2. A generation begins with a journal of its own, and only then reads the filters: a hash
-//!    flushed earlier is in the filter files, one flushed later in that journal or after it.
+//!    `CHECKPOINT` leads to. So a covered position is never written before the hashes that it
+//!    covers. It is in the same or a later record, or in a `CHECKPOINT` that names durable files.
+//! 2. A generation begins with a journal of its own, and only after that reads the filters. A hash
+//!    flushed before that is in the filter files; a hash flushed later is in that journal or a
+//!    later one.
 //! 3. Hashes of a failed flush stay in `unwritten`, and no later flush succeeds without
 //!    them.
-//! 4. A file whose sync failed is not written again, and nothing relies on it.
-//! 5. A journal is continued only by another one that lacks no hash flushed in between. So a hash
-//!    in a generation alone, and in no journal, ends the chain. If an old `CHECKPOINT` and its
-//!    files ever come back, they do not lead over that gap to the promises after it.
-//! 6. Nothing is removed that the last durable `CHECKPOINT` leads to. Where it is not known which
-//!    of two is durable, nothing is removed at all.
+//! 4. A file whose sync failed is not written again, and no `CHECKPOINT` or journal relies on it.
+//! 5. A journal names the next journal only if no hash flushed in between is missing in both. So a
+//!    hash that is in a generation but in no journal ends the chain of journals. If an old
+//!    `CHECKPOINT` and its files ever come back, they do not lead over that gap to later covered
+//!    positions.
+//! 6. No file is removed to which the last durable `CHECKPOINT` leads. While it is unknown which of
+//!    two `CHECKPOINT`s is durable, no file is removed at all.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,23 +36,23 @@ use crate::persistence::directory::{FilterDirectory, FilterFileKind, name_of};
 use crate::persistence::generation_writer::GenerationWriter;
 use crate::persistence::journal::Journal;
 
-/// A journal is never too long below this.
+/// A journal of fewer bytes never requires a generation.
 const JOURNAL_BYTES_MIN: u64 = 16 * 1024;
-/// A journal is too long from this part of the filter's bytes on.
+/// A journal with this part of the filter's bytes requires a generation.
 pub(crate) const JOURNAL_SHARE: u64 = 32;
 
-/// State that an open finds, from which a writer continues.
+/// State that an open reads, from which a writer continues.
 #[derive(Debug)]
 pub(crate) struct PersistedState {
     pub(crate) generation: u64,
     pub(crate) covered: Coverage,
     pub(crate) journal: Option<Journal>,
     pub(crate) cursor: Option<Vec<u8>>,
-    /// The files that the `CHECKPOINT` leads to.
+    /// The files to which the `CHECKPOINT` leads.
     pub(crate) live: BTreeSet<String>,
 }
 
-/// Makes the filter in memory durable.
+/// Writes the filter in memory to files and syncs them.
 #[derive(Debug)]
 pub(crate) struct FilterWriter {
     directory: FilterDirectory,
@@ -61,18 +63,19 @@ pub(crate) struct FilterWriter {
     journal: Option<Journal>,
     /// Whether the durable `CHECKPOINT` leads to the journal.
     is_attached: bool,
-    /// Whether the journal was begun for a generation that is not there yet.
+    /// Whether the journal was begun for a generation that is not committed yet.
     is_fresh: bool,
-    /// Whether an attempt to replace `CHECKPOINT` failed: the old or the new one may be durable.
+    /// Whether an attempt to replace `CHECKPOINT` failed, so that the old or the new one may be
+    /// durable.
     is_checkpoint_unsure: bool,
-    /// Taken from memory, in no file.
+    /// Hashes that were taken from the active filters and are in no file yet.
     unwritten: Vec<u64>,
     current_generation: Option<GenerationWriter>,
     /// Source position up to which the second filter has every key.
     cursor: Option<Vec<u8>>,
     /// Whether a new generation is to be written.
     generation_requested: bool,
-    /// The files that the `CHECKPOINT` found at the open leads to, until others were looked for.
+    /// The files to which the `CHECKPOINT` of the open leads, until orphans were searched for.
     orphans_beside: Option<BTreeSet<String>>,
 }
 
@@ -107,9 +110,9 @@ impl FilterWriter {
         self.cursor.as_deref()
     }
 
-    /// Notes up to where the source is in the second filter.
+    /// Sets the source position up to which the second filter has every key.
     ///
-    /// REQUIRES: it is in memory.
+    /// REQUIRES: the second filter in memory has these keys.
     pub(crate) fn set_cursor(&mut self, cursor: Option<Vec<u8>>) {
         self.cursor = cursor;
     }
@@ -119,7 +122,8 @@ impl FilterWriter {
         self.generation_requested = true;
     }
 
-    /// Makes everything inserted so far durable, and that it covers the log up to there.
+    /// Makes all hashes inserted so far durable, with the position up to which they cover the
+    /// user's log.
     pub(crate) fn flush(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         memory.drain(&mut self.unwritten);
         let result = self.flush_drained(memory, covered);
@@ -128,8 +132,8 @@ impl FilterWriter {
         result
     }
 
-    /// As [`FilterWriter::flush`] where there is a journal to append to. Otherwise requests a
-    /// generation for the next step, unless one is in progress, and returns `false`.
+    /// Flushes as [`FilterWriter::flush`] does if there is a journal to append to. Otherwise
+    /// requests a generation from the next step, unless one is in progress, and returns `false`.
     pub(crate) fn flush_journal_only(
         &mut self,
         memory: &ActiveFilters,
@@ -168,7 +172,7 @@ impl FilterWriter {
         (bytes / JOURNAL_SHARE).max(JOURNAL_BYTES_MIN)
     }
 
-    /// Makes everything durable in a generation of its own, now.
+    /// Makes all hashes durable by writing a whole generation during the call.
     pub(crate) fn write_generation(
         &mut self,
         memory: &ActiveFilters,
@@ -181,7 +185,7 @@ impl FilterWriter {
         result
     }
 
-    /// Lowers the promised coverage, durably.
+    /// Durably lowers the covered position.
     pub(crate) fn truncate(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         if covered.position >= self.covered.position {
             return Ok(());
@@ -193,7 +197,7 @@ impl FilterWriter {
         self.write_generation(memory, covered)
     }
 
-    /// Writes a generation from beginning to end.
+    /// Writes a whole generation.
     fn write_all(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         // The drained hashes go to no journal, so no journal may continue from the existing ones.
         let before = (self.journal.take(), self.is_attached, self.is_fresh);
@@ -217,7 +221,7 @@ impl FilterWriter {
         Ok(())
     }
 
-    /// One step of the pending writes. Returns whether there was one.
+    /// Does one step of the pending writes. Returns whether there were pending writes.
     pub(crate) fn step(&mut self, memory: &ActiveFilters) -> Result<bool> {
         if self.current_generation.is_some() {
             self.write_some(self.options.step_pages())?;
@@ -241,7 +245,7 @@ impl FilterWriter {
         Ok(false)
     }
 
-    /// Begins a generation, and drops the one in progress.
+    /// Begins a generation, and drops a generation in progress.
     fn begin(&mut self, memory: &ActiveFilters, covered: Coverage) -> Result<()> {
         self.current_generation = None;
         self.generation_requested = true;
@@ -260,7 +264,7 @@ impl FilterWriter {
         Ok(())
     }
 
-    /// Sees to it that flushes go to a journal that begins with the next generation.
+    /// Ensures that flushes go to a journal that begins with the next generation.
     fn begin_journal(&mut self) -> Result<()> {
         if self.is_fresh && self.journal.as_ref().is_some_and(Journal::is_sound) {
             // Files of a failed generation. Memory has the hashes of the journals before it.
@@ -288,7 +292,7 @@ impl FilterWriter {
         Ok(())
     }
 
-    /// Commits a generation whose filter is written.
+    /// Commits a generation whose filter files are written.
     fn commit_written(&mut self, generation: &GenerationWriter) -> Result<()> {
         fail_point!("existence-start-journal-after-filter", |_| {
             self.create_journal().and_then(|()| self.commit(generation))
@@ -297,7 +301,8 @@ impl FilterWriter {
     }
 
     /// Writes up to about `pages_max` pages of the generation in progress, or completes it. Returns
-    /// whether it is complete. After an error it is dropped, and another one is due.
+    /// whether the generation is complete. After an error it is dropped, and a new generation is
+    /// due.
     fn write_some(&mut self, pages_max: u64) -> Result<bool> {
         let Some(mut generation) = self.current_generation.take() else { return Ok(true) };
         let result = if generation.is_written() {
@@ -350,8 +355,8 @@ impl FilterWriter {
     }
 }
 
-/// Appends hashes that no file has to the journal, and removes them from `unwritten`. Returns the
-/// number of bytes. After an error they stay, for a later flush.
+/// Appends the hashes that are in no file yet to the journal, and removes them from `unwritten`.
+/// Returns the number of bytes. After an error the hashes stay in `unwritten` for a later flush.
 fn append_hashes(
     journal: &mut Journal,
     unwritten: &mut Vec<u64>,

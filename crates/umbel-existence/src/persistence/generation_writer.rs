@@ -1,8 +1,8 @@
-//! One generation of the filter files, while it is written.
+//! A generation of filter files that is being written.
 //!
-//! INVARIANT: a filter file is written once, in full, and never changed. Inserts continue
-//! meanwhile: hashes inserted before the generation began are in it, and later ones may be in it.
-//! An extra bit is harmless.
+//! INVARIANT: a filter file is written once, from beginning to end, and never changed. Inserts
+//! continue meanwhile. Hashes inserted before the generation began are in its files, and later
+//! hashes may be. A bit of a later hash is harmless.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ use crate::log_coverage::Coverage;
 use crate::memory::blocked_filter::{BlockedFilter, FilterFileState};
 use crate::persistence::directory::{FilterDirectory, FilterFileKind, name_of};
 
-/// Pages written with one call.
+/// Most pages that one system call writes.
 const RUN_PAGES: u64 = 256;
 
-/// One filter of a generation.
+/// One filter of a generation that is being written.
 #[derive(Debug)]
 struct FilterWrite {
     lines: Arc<BlockedFilter>,
-    /// The file being written; `None` where the one there is stays right.
+    /// The file being written; `None` if the filter's existing file is kept.
     file: Option<Arc<dyn File>>,
-    /// Has a digest for each page that was written.
+    /// State of the file, with a digest for each written page.
     file_state: FilterFileState,
 }
 
-/// One generation of the filter files, while it is written.
+/// A generation of filter files that is being written.
 #[derive(Debug)]
 pub(crate) struct GenerationWriter {
     /// Coverage of the new generation.
@@ -40,8 +40,8 @@ pub(crate) struct GenerationWriter {
 }
 
 impl FilterWrite {
-    /// Begins the file of a filter. With `is_final` the filter gets no more hashes, and a file that
-    /// was written since that is so stays.
+    /// Begins the file of a filter. With `is_final` the filter gets no more hashes, and an existing
+    /// file with all its hashes is kept.
     fn begin(
         folder: &mut FilterDirectory,
         lines: &Arc<BlockedFilter>,
@@ -65,8 +65,8 @@ impl FilterWrite {
         })
     }
 
-    /// Writes up to `pages_max` pages, and makes the file durable after the last one. Returns the
-    /// number of pages.
+    /// Writes up to `pages_max` pages, and makes the file durable after the last page. Returns the
+    /// number of written pages.
     fn write_some(&mut self, pages_max: u64) -> Result<u64> {
         let Some(file) = &self.file else { return Ok(0) };
         let stored = &mut self.file_state.meta;
@@ -103,10 +103,10 @@ impl FilterWrite {
 }
 
 impl GenerationWriter {
-    /// Begins the files of these filters.
+    /// Begins the files of the first and second filter.
     ///
-    /// REQUIRES: every page of them is in memory; from now on flushes go to a journal that was not
-    /// written before.
+    /// REQUIRES: every page of the filters is in memory, and flushes after this call go to a new
+    /// journal.
     pub(crate) fn begin(
         folder: &mut FilterDirectory,
         first: Option<&Arc<BlockedFilter>>,
@@ -147,7 +147,7 @@ impl GenerationWriter {
         (self.first.as_ref().map(stored), self.second.as_ref().map(stored))
     }
 
-    /// Notes with the filters that these are their files, and gives the files' names.
+    /// Sets the written files as the files of the filters, and returns the names of these files.
     pub(crate) fn attach_files(&self) -> Vec<String> {
         let parts = self.first.iter().chain(&self.second);
         parts

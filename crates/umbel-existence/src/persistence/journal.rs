@@ -1,9 +1,9 @@
 //! A journal: hashes inserted since a filter was written, appended flush by flush.
-//! `docs/formats/existence.md` is the page for the bytes.
+//! `docs/formats/existence.md` describes the bytes.
 //!
 //! INVARIANT:
-//! 1. A record's checksum is bound to the record before it. So a record that an earlier life of the
-//!    journal left after a gap never counts once something else was written into the gap.
+//! 1. A record's checksum is bound to the previous record. So an old record after a gap never
+//!    counts once other records were written into the gap.
 //! 2. A file whose sync failed is not written again.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::persistence::directory::READ_AHEAD_BYTES;
 
 /// FORMAT: the first eight bytes of a journal.
 const MAGIC: [u8; 8] = *b"UmbelExJ";
-/// FORMAT: the version this build writes, and the only one it reads.
+/// FORMAT: the version that this build writes, and the only one that it reads.
 const VERSION: u32 = 1;
 /// FORMAT: magic, version `u32`, zero `u32`, id, key `u64` each, 24 zeros, checksum `u64`.
 const HEADER_BYTES: usize = 64;
@@ -25,28 +25,29 @@ const HEADER_BYTES: usize = 64;
 const RECORD_BYTES: usize = 24;
 /// FORMAT: a record of hashes.
 const HASHES: u32 = 1;
-/// FORMAT: a record with id and key of the journal that continues from here.
+/// FORMAT: a record with id and key of the next journal.
 const CONTINUATION: u32 = 2;
-/// FORMAT: as the two others, with the history of the coverage before the other numbers.
+/// FORMAT: records as [`HASHES`] and [`CONTINUATION`], with the history of the coverage before the
+/// other numbers.
 const HASHES_OF_HISTORY: u32 = 3;
 const CONTINUATION_OF_HISTORY: u32 = 4;
-/// Most hashes of one record; more make several, which are synced together.
+/// Most hashes of one record. A flush of more hashes writes several records and syncs once.
 const RECORD_HASHES_MAX: usize = 1 << 16;
-/// So much is read at a time: the longest record.
+/// Bytes of a journal that are read at a time: the longest record.
 const WINDOW_BYTES: usize = RECORD_BYTES + 8 * (1 + RECORD_HASHES_MAX);
 
-/// Whether bytes are the beginning of a journal.
+/// Whether bytes begin with the magic of a journal.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// A journal to append to.
+/// A journal to which flushes append.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Arc<dyn File>,
     pub(crate) id: u64,
     pub(crate) key: u64,
-    /// After the last record.
+    /// Offset after the last record.
     end: u64,
     /// Checksum of the last record, or of the header of an empty journal.
     chain: u64,
@@ -61,7 +62,7 @@ pub(crate) struct JournalReplay {
     pub(crate) covered: Coverage,
     /// Id and key of the next journal.
     pub(crate) next: Option<(u64, u64)>,
-    /// The journal, to be continued after its last valid record.
+    /// The journal, which can be appended to after its last valid record.
     pub(crate) journal: Journal,
 }
 
@@ -76,7 +77,7 @@ fn header(id: u64, key: u64) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// The checksum in a header.
+/// Returns the checksum in a header.
 fn header_sum(header: &[u8; HEADER_BYTES]) -> u64 {
     let (words, _) = header.as_chunks::<8>();
     words.last().map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -96,21 +97,21 @@ impl Journal {
         Ok(Journal { file, id, key, end, chain, is_broken: false })
     }
 
-    /// Its length.
+    /// Length of the journal in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.end
     }
 
-    /// Whether it may be written.
+    /// Whether the journal may be written: no sync of it has failed.
     pub(crate) fn is_sound(&self) -> bool {
         !self.is_broken
     }
 
-    /// Appends hashes and makes them durable, with the position up to which all hashes so far
-    /// cover the user's log. `before` is the existing coverage.
+    /// Appends hashes and makes them durable, with the position up to which all hashes so far cover
+    /// the user's log. `before` is the coverage before this call.
     ///
-    /// After an error nothing was appended. If a write failed, the same and more may be appended
-    /// later; if the sync failed, nothing ever.
+    /// After an error no hash counts as appended. After a failed write the caller may append the
+    /// same hashes again; after a failed sync the journal refuses all later hashes.
     pub(crate) fn append(
         &mut self,
         hashes: &[u64],
@@ -130,8 +131,8 @@ impl Journal {
         self.write(&bytes, chain)
     }
 
-    /// Appends the id of the journal that continues from here, and makes that durable. Errors are
-    /// those of [`Journal::append`].
+    /// Appends id and key of the next journal, and makes them durable. Errors are those of
+    /// [`Journal::append`].
     pub(crate) fn continue_in(&mut self, next: &Journal, covered: Coverage) -> Result<u64> {
         let mut records = RecordBuffer::new(self);
         let kinds = (CONTINUATION, CONTINUATION_OF_HISTORY);
@@ -151,11 +152,11 @@ impl Journal {
         Ok(bytes.len() as u64)
     }
 
-    /// Reads a journal up to its first gap, and hands out its hashes in order. `None`
-    /// where it has another id or key.
+    /// Reads a journal up to its first gap, and passes its hashes on in order. Returns `None` if
+    /// the journal has another id or key.
     ///
     /// # Errors
-    /// The file's error where it cannot be read; some hashes were handed out then.
+    /// The file's error if it cannot be read; some hashes may have been passed on before.
     pub(crate) fn read(
         file: Arc<dyn File>,
         id: u64,
@@ -180,7 +181,7 @@ fn number(bytes: &[u8; 8]) -> u64 {
 }
 
 impl JournalReplay {
-    /// Takes one record. `None` where no valid record follows.
+    /// Reads the next record. Returns `None` if no valid record follows.
     fn take(
         &mut self,
         window: &mut JournalWindow<'_>,
@@ -218,7 +219,7 @@ impl JournalReplay {
     }
 }
 
-/// A part of a file in memory, so large that the processor's cache holds it.
+/// A part of a journal in memory that fits into the processor's cache.
 struct JournalWindow<'a> {
     file: &'a dyn File,
     len: u64,
@@ -231,7 +232,7 @@ impl JournalWindow<'_> {
         Ok(JournalWindow { file, len: file.len()?, start: 0, bytes: Vec::new() })
     }
 
-    /// Bytes of the file. `None` where it ends before them.
+    /// Returns bytes of the file, or `None` if the file ends before them.
     fn get(&mut self, offset: u64, count: usize) -> Result<Option<&[u8]>> {
         let left = usize::try_from(self.len.saturating_sub(offset)).unwrap_or(usize::MAX);
         if left < count {
@@ -256,7 +257,7 @@ impl JournalWindow<'_> {
     }
 }
 
-/// Records to be written together.
+/// Records that are written by one call.
 struct RecordBuffer {
     key: u64,
     start: u64,
@@ -270,7 +271,7 @@ impl RecordBuffer {
         RecordBuffer { key, start, chain, bytes: Vec::new() }
     }
 
-    /// Adds a record of the first kind, or of the second one where the history is known.
+    /// Adds a record of the first of `kinds`, or of the second if the history is known.
     fn push(&mut self, kinds: (u32, u32), covered: Coverage, numbers: &[u64]) {
         let Coverage { position, history } = covered;
         let kind = if history == 0 { kinds.0 } else { kinds.1 };
@@ -289,7 +290,7 @@ impl RecordBuffer {
         self.bytes[at..at + 8].copy_from_slice(&self.chain.to_le_bytes());
     }
 
-    /// The bytes, and the last record's checksum.
+    /// Returns the bytes of all records, and the last record's checksum.
     fn finish(self) -> (Vec<u8>, u64) {
         (self.bytes, self.chain)
     }

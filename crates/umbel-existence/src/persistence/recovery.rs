@@ -1,14 +1,15 @@
-//! State that an open finds in the folder.
+//! Reads the state of a filter from its folder.
 //!
 //! INVARIANT:
-//! 1. Every covered hash is in memory, in pages still to be read, or in the part of the
-//!    source that is still to be walked through. So a missing or damaged part lowers the coverage
-//!    or makes the answer "maybe".
-//! 2. A first filter without the second one that took its hashes is not probed: it lacks them.
+//! 1. Every covered hash is in memory, in an unread page, or in the part of the source that a walk
+//!    has still to return. So a missing or damaged part lowers the coverage or makes the answer
+//!    "maybe".
+//! 2. If the second filter is missing, the first is not probed, since it lacks the hashes that went
+//!    to the second.
 //!
-//! This writes nothing, and reads nothing of the filters. A few hashes of the journals are added
-//! here. Many are added by the thread that first needs such a line, and by
-//! the first steps, because each hash costs a cache miss.
+//! Recovery writes no file, and reads no page of the filters. It adds only a few hashes of the
+//! journals. Most hashes are added by the thread that first needs their line, and by the first
+//! steps, because each hash costs a cache miss.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,7 +33,7 @@ use crate::persistence::filter_writer::{JOURNAL_SHARE, PersistedState};
 use crate::persistence::journal::{Journal, JournalReplay};
 use crate::stats::ExistenceStats;
 
-/// An open adds this part of the hashes that a step may take.
+/// An open adds at most a step's number of hashes divided by this.
 const OPEN_INSERT_SHARE: usize = 16;
 
 /// State that an open finds.
@@ -41,15 +42,15 @@ pub(crate) struct RecoveredFilter {
     pub(crate) directory: FilterDirectory,
     pub(crate) filters: ActiveFilters,
     pub(crate) state: PersistedState,
-    /// Reason why the filter has to be made from nothing.
+    /// Reason why the filter has to be built from nothing, if so.
     pub(crate) lost: Option<String>,
 }
 
-/// Opens the filter in the folder at `path`, which is created where it is missing.
+/// Opens the filter in the folder at `path`, and creates the folder if it is missing.
 ///
 /// # Errors
-/// What the folder says where it cannot be listed or created; [`Error::Invalid`] where a newer
-/// version wrote it; being short of descriptors. Damage is no error.
+/// The file system's error if the folder cannot be listed or created, or if the process has no free
+/// file descriptor. [`Error::Invalid`] if a newer version wrote the filter. Damage is no error.
 pub(crate) fn recover(
     env: &Env,
     path: &Path,
@@ -101,7 +102,7 @@ pub(crate) fn recover(
     })
 }
 
-/// Reason to refuse a filter with this coverage.
+/// Returns the reason to refuse a filter with this coverage, if any.
 fn refusal(
     options: &ExistenceOptions,
     covered: Coverage,
@@ -118,8 +119,8 @@ fn refusal(
     })
 }
 
-/// Describes the filter in the folder at `path` by its files. Reads nothing of the filter
-/// itself, and creates nothing.
+/// Describes the filter in the folder at `path` by its files. Reads no page of the filter, and
+/// creates no file.
 ///
 /// # Errors
 /// As those of [`recover`].
@@ -154,8 +155,8 @@ pub(crate) fn describe(
     Ok(stats.of_files(first.filter(|_| has_first), second, count))
 }
 
-/// Position in the user's log up to which the filter in the folder at `path` has every key.
-/// `None` where no file names one, or where it does not belong to this store and hash.
+/// Position in the user's log up to which the filter in the folder at `path` has every key. `None`
+/// if no file names a position, or if the filter belongs to another store or hash.
 pub(crate) fn covered(
     env: &Env,
     path: &Path,
@@ -172,7 +173,8 @@ pub(crate) fn covered(
     Ok(Some(read_journals(&folder, &checkpoint, Access::Read, &mut |_| ())?.covered))
 }
 
-/// Returns errors that the caller can act on; else the reason why the filter is lost.
+/// Passes on errors on which the caller can act, and turns all others into the reason why the
+/// filter is lost.
 fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     match result {
         Ok(found) => Ok(Ok(found)),
@@ -182,7 +184,8 @@ fn or_lost<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     }
 }
 
-/// Reads the `CHECKPOINT` of a filter that may be opened with these options, or the reason why not.
+/// Reads the `CHECKPOINT` of a filter, or returns the reason why a filter with these options cannot
+/// be opened from it.
 fn read_checkpoint(
     folder: &FilterDirectory,
     options: &ExistenceOptions,
@@ -194,7 +197,7 @@ fn read_checkpoint(
     }))
 }
 
-/// Reads the `CHECKPOINT` of a filter of any store, or the reason why it is missing.
+/// Reads the `CHECKPOINT` of a filter of any store, or returns the reason why there is none.
 fn read_any(folder: &FilterDirectory) -> Result<std::result::Result<Checkpoint, String>> {
     let read =
         read_whole(folder).and_then(|bytes| Checkpoint::decode(&folder.join(CHECKPOINT), &bytes));
@@ -208,7 +211,7 @@ fn read_whole(folder: &FilterDirectory) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The filters of a `CHECKPOINT`, or why it is as if there were none.
+/// Opens the filters of a `CHECKPOINT`, or returns the reason why the filter is lost.
 fn filters(
     folder: &FilterDirectory,
     checkpoint: &Checkpoint,
@@ -236,7 +239,7 @@ fn filters(
     Ok(Err(missing.unwrap_or_else(|| "its CHECKPOINT names no filter".to_owned())))
 }
 
-/// Whether the pair excludes no hash that the filters of the checkpoint include.
+/// Whether no hash of the checkpoint's filters is denied by the opened filters.
 fn has_all_filters(checkpoint: &Checkpoint, pair: &FilterPair) -> bool {
     fail_point!("existence-trust-first-filter-alone", pair.first.is_some(), |_| true);
     match &checkpoint.second {
@@ -251,7 +254,7 @@ fn of_file(stored: &FilterFileMeta, file: Arc<dyn File>, is_final: bool) -> Arc<
     Arc::new(BlockedFilter::from_file(FilterFileState { meta: stored.clone(), is_final }, unread))
 }
 
-/// The hashes in the journals by their lines, and the other content of the journals.
+/// Reads the journals. Returns their hashes sorted by line, and their other content.
 fn sort_journals(
     folder: &FilterDirectory,
     checkpoint: &Checkpoint,
@@ -269,7 +272,7 @@ fn sort_journals(
     Ok((sorted, found))
 }
 
-/// Hands out the hashes in the journals, and reports their other content.
+/// Reads the journals, passes their hashes on, and returns their other content.
 fn read_journals(
     folder: &FilterDirectory,
     checkpoint: &Checkpoint,
