@@ -1,17 +1,17 @@
 //! The textbook's formulas for a Bloom filter of `m` bits with `k` probes for each of `n` keys.
 //!
-//! They are for [`crate::FilterKind::Standard`] and [`crate::FilterKind::Counting`]. In blocked
-//! filters some blocks get more keys than others, and need more bits and fewer probes than
-//! these formulas give: [`crate::designed_rate`] is exact there.
+//! The formulas are for [`crate::FilterKind::Standard`] and [`crate::FilterKind::Counting`]. In
+//! blocked filters some blocks get more keys than others, so such a filter needs more bits and
+//! fewer probes. For blocked filters [`crate::designed_rate`] is exact.
 
 use std::f64::consts::LN_2;
 
 /// Number of bits that `n` keys need for a false positive rate of `p` with the best number of
 /// probes: `m = ceil(-n ln p / (ln 2)^2)`, at least 1.
 ///
-/// Trap: it supposes that `k = m/n ln 2` needs no rounding. With the rounded `k` the rate may be up
-/// to a few per cent higher than `p`, and far higher where `k` is 1: [`rate`] gives it. A `p` of 1
-/// or more gives 1 bit; 0, less or NaN gives the maximum.
+/// Trap: the formula assumes that `k = m/n ln 2` needs no rounding. With the rounded `k` the rate
+/// can be a few per cent higher than `p`, and far higher if `k` is 1; [`rate`] returns that rate. A
+/// `p` of 1 or more gives 1 bit; a `p` of 0 or less, or NaN, gives the maximum.
 pub fn bits(keys: u64, p: f64) -> u64 {
     if p >= 1.0 {
         return 1;
@@ -25,13 +25,14 @@ pub fn bits(keys: u64, p: f64) -> u64 {
 
 /// The best number of probes for `m` bits and `n` keys: `k = round(m/n ln 2)`, 1 to 255.
 ///
-/// Trap: an integer division of `m` by `n` drops the fraction. Truncation instead of
-/// rounding (as in [`leveldb_probes`]) costs some per cent of the rate.
+/// Trap: an integer division of `m` by `n` drops the fraction. Truncating `k` instead of rounding
+/// it (as [`leveldb_probes`] does) raises the rate by some per cent.
 pub fn probes(bits: u64, keys: u64) -> u32 {
     probes_at(bits as f64 / keys.max(1) as f64)
 }
 
-/// The best number of probes at that many bits per key: its product with ln 2, rounded, 1 to 255.
+/// The best number of probes for a number of bits per key: its product with ln 2, rounded, 1 to
+/// 255.
 pub fn probes_at(bits_per_key: f64) -> u32 {
     ((bits_per_key * LN_2).round().clamp(1.0, 255.0) as u32).max(1)
 }
@@ -43,9 +44,10 @@ pub fn leveldb_probes(bits_per_key: f64) -> u32 {
 
 /// The false positive rate of `n` keys in `m` bits with `k` probes: `(1 - e^(-kn/m))^k`.
 ///
-/// Trap: this is the limit for large `m`. With few bits, with 1,000 say, it is some per cent too
-/// low, because the number of set bits varies; [`crate::FilterView::designed_rate`] counts that.
-/// And it knows nothing of the hash: one of `b` bits adds [`hash_floor`].
+/// Trap: the formula is the limit for large `m`. With few bits, such as 1,000, the result is some
+/// per cent too low, because the number of set bits varies; [`crate::FilterView::designed_rate`]
+/// includes that. The formula also ignores collisions of hashes: a hash of `b` bits adds
+/// [`hash_floor`].
 pub fn rate(keys: u64, bits: u64, probes: u32) -> f64 {
     if probes == 0 || bits == 0 {
         return 1.0;
@@ -55,8 +57,8 @@ pub fn rate(keys: u64, bits: u64, probes: u32) -> f64 {
     set.powf(probes)
 }
 
-/// Number of keys `m` bits with `k` probes hold below a rate of `p`:
-/// `n = m / (-k / ln(1 - p^(1/k)))`, rounded down.
+/// Number of keys up to which `m` bits with `k` probes have a rate below `p`: `n = m / (-k / ln(1 -
+/// p^(1/k)))`, rounded down.
 pub fn most_keys(bits: u64, probes: u32, p: f64) -> u64 {
     if probes == 0 || p.is_nan() || p <= 0.0 {
         return 0;
@@ -69,15 +71,15 @@ pub fn most_keys(bits: u64, probes: u32, p: f64) -> u64 {
     (bits as f64 * -unset.ln() / probes).floor() as u64
 }
 
-/// Number of keys added to `m` bits with `k` probes, of which `set` are set:
-/// `n = -m/k ln(1 - set/m)`. Infinite where all are set.
+/// Estimated number of keys in `m` bits with `k` probes, of which `set` bits are set: `n = -m/k
+/// ln(1 - set/m)`. Infinite if all bits are set.
 pub fn cardinality(bits: u64, probes: u32, set: u64) -> f64 {
     let unset = 1.0 - set as f64 / bits as f64;
     -(bits as f64) / f64::from(probes) * unset.ln() + 0.0
 }
 
-/// Rate that a hash of `b` bits causes for `n` keys, however large the filter:
-/// `1 - e^(-n / 2^b)`. 0.7 % for 30 million keys and 32 bits.
+/// Rate that collisions of a hash of `b` bits cause with `n` keys, in a filter of any size: `1 -
+/// e^(-n / 2^b)`. 0.7 % for 30 million keys and 32 bits.
 pub fn hash_floor(keys: u64, hash_bits: u32) -> f64 {
     -(-(keys as f64) / 2f64.powi(hash_bits.min(1000) as i32)).exp_m1()
 }

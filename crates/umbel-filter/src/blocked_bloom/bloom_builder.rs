@@ -1,4 +1,4 @@
-//! Builds the encoded filter of a table whose number of keys is known only at its end.
+//! Builds the encoded filter of a table whose number of keys is known only at the table's end.
 
 use crate::bloom_variants::block_layout::fill;
 use crate::bloom_variants::blocked_512::Blocked512;
@@ -9,7 +9,7 @@ use crate::rate::blocked_rate::{line_count, probes};
 
 /// Collects the hashes of a table's keys; the filter is sized and filled at the end.
 ///
-/// Takes 8 bytes of memory for each key until then.
+/// Until the filter is built, a builder takes 8 bytes of memory for each key.
 #[derive(Debug)]
 pub struct BloomBuilder {
     bits_per_key: i32,
@@ -19,26 +19,26 @@ pub struct BloomBuilder {
 }
 
 impl BloomBuilder {
-    /// A builder that will spend `bits_per_key` bits, 1 to 1000, on each key. With 0 or less it
-    /// collects nothing and builds no filter.
+    /// Creates a builder of a filter with `bits_per_key` bits, 1 to 1000, for each key. With 0 or
+    /// less the builder collects no hashes and builds no filter.
     pub fn new(bits_per_key: i32) -> BloomBuilder {
         BloomBuilder { bits_per_key, hash_kind: KEYED_HASH_KIND, seed_id: 0, hashes: Vec::new() }
     }
 
-    /// Notes in the filter which of the store's seeds its hashes are made with.
+    /// Sets the id of the store's seed by which hashes are computed, for the filter's header.
     pub fn with_seed_id(mut self, seed_id: u32) -> BloomBuilder {
         self.seed_id = seed_id;
         self
     }
 
-    /// Notes in the filter the number of the hash that its keys are added with, where it is not the
-    /// keyed one.
+    /// Sets the number of the hash by which keys are added, for the filter's header; without a call
+    /// it is the keyed hash.
     pub fn with_hash_kind(mut self, hash_kind: u8) -> BloomBuilder {
         self.hash_kind = hash_kind;
         self
     }
 
-    /// Adds a key by its hash. Equal hashes in a row, the versions of one key, count once.
+    /// Adds a key by its hash. Equal consecutive hashes, as of versions of one key, count once.
     #[inline]
     pub fn add(&mut self, hash: u64) {
         if self.bits_per_key > 0 && self.hashes.last() != Some(&hash) {
@@ -61,18 +61,18 @@ impl BloomBuilder {
         &self.hashes
     }
 
-    /// Hashes that were added, to build another filter from them.
+    /// Returns the hashes that were added, to build another filter from them.
     pub fn into_hashes(self) -> Vec<u64> {
         self.hashes
     }
 
-    /// As [`BloomBuilder::build`], for the last time.
+    /// Builds the filter as [`BloomBuilder::build`] does, and consumes the builder.
     pub fn finish(self) -> Vec<u8> {
         self.build()
     }
 
-    /// Encodes the filter of all added hashes. Returns no bytes where there is no filter:
-    /// no hash was added, or the filter has no bits.
+    /// Encodes the filter of all added hashes. Returns no bytes if no hash was added or the filter
+    /// has no bits.
     pub fn build(&self) -> Vec<u8> {
         if self.hashes.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! A filter that owns its lines, each in one cache line, for a table's pinned memory.
+//! A filter that owns its lines, aligned to cache lines, for tables in memory.
 
 use crate::bloom_variants::blocked_512::has;
 use crate::bloom_variants::kind_view_trait::{CACHED_BYTES, probe_in_groups};
@@ -21,17 +21,17 @@ impl Bloom {
     /// Copies an encoded filter over the keyed hash into aligned memory.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
-    /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] if the caller must answer "maybe" to
+    /// every key; [`FilterError::Malformed`] if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Result<Bloom, FilterError> {
         Bloom::decode_over(bytes, KEYED_HASH_KIND)
     }
 
-    /// As [`Bloom::decode`], for a filter over the hash of that number. A filter over another hash
-    /// is unknown, because probes with this hash would deny its keys.
+    /// Decodes as [`Bloom::decode`] does a filter over the hash of the given number. A filter over
+    /// another hash is [`FilterError::Unknown`], because probes by this hash would deny its keys.
     ///
     /// # Errors
-    /// As [`Bloom::decode`].
+    /// Those of [`Bloom::decode`].
     pub fn decode_over(bytes: &[u8], hash_kind: u8) -> Result<Bloom, FilterError> {
         let (header, encoded) = decode(bytes, hash_kind)?;
         let lines = encoded.iter().map(|line| {
@@ -45,7 +45,7 @@ impl Bloom {
         Bloom { header, vectors: Vectors::of_this_processor(), lines }
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let index = line_of(hash, self.lines.len() as u64);
@@ -55,19 +55,19 @@ impl Bloom {
         has(self.vectors, line, hash, self.header.probes)
     }
 
-    /// The line of 512 bits that [`Bloom::may_contain`] reads for `hash`: for callers that want it
-    /// in the processor's cache before they probe.
+    /// The line of 512 bits that [`Bloom::may_contain`] reads for `hash`, for callers that prefetch
+    /// the line before they probe.
     #[inline]
     pub fn line(&self, hash: u64) -> Option<&[u64; 8]> {
         let index = line_of(hash, self.lines.len() as u64);
         self.lines.get(index as usize).map(|line| &line.0)
     }
 
-    /// Probes every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one
-    /// by one where the filter is larger than the caches.
+    /// Probes all hashes together: `found[n]` becomes the answer for `hashes[n]`. Faster than
+    /// single probes if the filter is larger than the caches.
     ///
     /// # Panics
-    /// Where the two are not of one length.
+    /// If `hashes` and `found` have different lengths.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         assert_eq!(hashes.len(), found.len(), "one answer for each hash");
         let answer = |hashes: &[u64], found: &mut [bool]| {
@@ -84,15 +84,15 @@ impl Bloom {
         probe_in_groups(hashes, found, near, answer);
     }
 
-    /// The filter with every `factor` neighbouring lines joined into one: `factor` times smaller,
-    /// and as good as if it had been built at that size. `None` where `factor` does not divide
-    /// the number of lines.
+    /// Returns the filter with every `factor` adjacent lines joined into one. The result is equal
+    /// to a filter built at that smaller size. `None` if `factor` does not divide the number of
+    /// lines.
     pub fn fold(&self, factor: u64) -> Option<Bloom> {
         let lines = fold_lines(self.lines.iter().copied(), factor)?;
         Some(Bloom::from_lines(self.header, lines))
     }
 
-    /// The encoded filter, as [`Bloom::decode`] reads it.
+    /// Returns the encoded filter, as [`Bloom::decode`] reads it.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(self.header, self.lines.iter().copied())
     }
@@ -122,12 +122,12 @@ impl Bloom {
         self.header.probes
     }
 
-    /// Id of the store's seed of the hashes; 0 where the builder got none.
+    /// Id of the store's seed of the hashes; 0 if the builder got no id.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }
 
-    /// The share of absent keys that theory lets through, see [`designed_rate`].
+    /// Theoretical false-positive rate, see [`designed_rate`].
     pub fn designed_rate(&self) -> f64 {
         designed_rate(self.keys(), self.lines(), self.probes())
     }

@@ -1,4 +1,4 @@
-//! A filter read where its encoded bytes lie, without copying or aligning them.
+//! A filter over encoded bytes, which are neither copied nor aligned.
 
 use crate::bloom_variants::blocked_512::has;
 use crate::format::bloom_header::{BloomHeader, FilterError, decode};
@@ -10,11 +10,13 @@ use crate::simd::Vectors;
 /// Result of parsing encoded bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum ParsedBloom<'a> {
-    /// A filter to probe.
+    /// The bytes are a filter that can be probed.
     Bloom(BloomView<'a>),
-    /// No filter, or one of an unknown kind, version or hash: every key may be there.
+    /// The bytes are no filter, or a filter of an unknown kind, version or hash: every answer is
+    /// "maybe".
     Maybe,
-    /// Damaged bytes. To continue with "maybe" is safe, but report the damage.
+    /// The bytes are damaged. A caller can safely answer "maybe" to every key, but should report
+    /// the damage.
     Malformed(FilterError),
 }
 
@@ -35,7 +37,7 @@ pub struct BloomView<'a> {
 }
 
 impl<'a> BloomView<'a> {
-    /// Reads the header and checks everything that can be checked without the keys.
+    /// Reads the header, and checks all that can be checked without the keys.
     pub fn parse(bytes: &'a [u8]) -> ParsedBloom<'a> {
         match decode(bytes, KEYED_HASH_KIND) {
             Ok((header, lines)) => {
@@ -47,7 +49,7 @@ impl<'a> BloomView<'a> {
         }
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let index = line_of(hash, self.lines.len() as u64);
@@ -72,12 +74,12 @@ impl<'a> BloomView<'a> {
         self.header.probes
     }
 
-    /// Id of the store's seed of the hashes; 0 where the builder got none.
+    /// Id of the store's seed of the hashes; 0 if the builder got no id.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }
 
-    /// The share of absent keys that theory lets through, see [`designed_rate`].
+    /// Theoretical false-positive rate, see [`designed_rate`].
     pub fn designed_rate(&self) -> f64 {
         designed_rate(self.keys(), self.lines(), self.probes())
     }

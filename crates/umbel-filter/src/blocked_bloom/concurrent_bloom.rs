@@ -1,8 +1,8 @@
-//! A filter that is written and read at the same time without a lock: the memtable's.
+//! The memtable's filter, in which threads insert and probe concurrently without a lock.
 //!
-//! INVARIANT: bits only change from 0 to 1, so every order of relaxed writes ends in the same
-//! filter. The filter itself publishes nothing. A reader sees all bits of a key if it learned of
-//! the key by an acquire load of a release store made after [`ConcurrentBloom::insert`].
+//! INVARIANT: bits only change from 0 to 1, so every order of relaxed writes gives the same filter.
+//! The filter does not order memory itself. A reader sees all bits of a key if it knows of the key
+//! by an acquire load of a release store after [`ConcurrentBloom::insert`].
 
 use crate::blocked_bloom::bloom_filter::Bloom;
 use crate::format::bloom_header::BloomHeader;
@@ -13,8 +13,9 @@ use crate::simd::prefetch;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Line counts are rounded up to a multiple of the largest of these that costs at most a
-/// sixteenth more memory. The numbers have many divisors, so that nearly every size has a fold.
+/// Divisors of line counts. A line count is rounded up to a multiple of the largest of these
+/// numbers that costs at most a sixteenth more memory. The numbers have many divisors, so that a
+/// filter can be folded to nearly every size.
 const FOLDABLE: [u64; 6] = [5040, 840, 120, 60, 12, 4];
 
 #[derive(Default)]
@@ -34,8 +35,8 @@ impl AtomicLine {
     }
 }
 
-/// A number that the writer changes with each key. It is alone on its cache lines (the hardware
-/// fetches them in pairs). Otherwise each key would invalidate neighbouring data of the readers.
+/// A number that the writer changes with each key. It is alone on two cache lines (the hardware
+/// fetches lines in pairs). Otherwise each insert would invalidate adjacent data of readers.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct PaddedCounter(AtomicU64);
@@ -49,11 +50,11 @@ pub struct ConcurrentBloom {
 }
 
 impl ConcurrentBloom {
-    /// A filter with space for `expected_keys` keys at `bits_per_key` bits, 1 to 1000, which are
-    /// taken at once. With 0 or less it takes no memory, keeps nothing and answers "maybe".
+    /// Allocates a filter for `expected_keys` keys with `bits_per_key` bits, 1 to 1000, for each.
+    /// With 0 or less bits per key the filter has no memory and answers "maybe" to every key.
     ///
     /// # Panics
-    /// Where that is more than can be addressed; the process ends where it is more than there is.
+    /// If the size exceeds the address space. If the allocation fails, the process aborts.
     pub fn new(expected_keys: u64, bits_per_key: i32) -> ConcurrentBloom {
         let lines = if bits_per_key <= 0 { 0 } else { line_count(expected_keys, bits_per_key) };
         let lines = FOLDABLE
@@ -68,8 +69,8 @@ impl ConcurrentBloom {
         }
     }
 
-    /// Adds a key by its hash. Setting bits that are set already writes nothing, so that a key
-    /// written again and again does not take the line from its readers.
+    /// Adds a key by its hash. The method does not write words whose bits are set already. So
+    /// repeated inserts of a key do not invalidate the line for readers.
     #[inline]
     pub fn insert(&self, hash: u64) {
         let index = line_of(hash, self.lines.len() as u64);
@@ -87,10 +88,11 @@ impl ConcurrentBloom {
         }
     }
 
-    /// As [`ConcurrentBloom::insert`], in half the time because it takes no lock.
+    /// Adds a key as [`ConcurrentBloom::insert`] does, in half the time, because it uses no locked
+    /// instructions.
     ///
-    /// REQUIRES: no other thread inserts at the same time, by either method; threads may probe. Of
-    /// two concurrent inserts, the bits of one may be lost, and with them its keys.
+    /// REQUIRES: no other thread inserts at the same time, by either method; threads may probe.
+    /// Otherwise the bits of a concurrent insert can be lost, and its key would be denied.
     #[inline]
     pub fn insert_unshared(&self, hash: u64) {
         let index = line_of(hash, self.lines.len() as u64);
@@ -108,8 +110,8 @@ impl ConcurrentBloom {
         }
     }
 
-    /// Prefetches the line of `hash` without waiting for it, so that an insert or a
-    /// question that comes soon need not wait either.
+    /// Prefetches the line of `hash` without waiting, so that a later insert or probe need not wait
+    /// for memory.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         let index = line_of(hash, self.lines.len() as u64);
@@ -118,7 +120,7 @@ impl ConcurrentBloom {
         }
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         let index = line_of(hash, self.lines.len() as u64);
@@ -128,8 +130,8 @@ impl ConcurrentBloom {
         all_set(hash, self.probes, line)
     }
 
-    /// The filter as it is now, `factor` times smaller; as good as if it had been built at that
-    /// size. `None` where `factor` does not divide the number of lines.
+    /// Returns the current filter, `factor` times smaller and equal to a filter built at that size.
+    /// `None` if `factor` does not divide the number of lines.
     pub fn fold(&self, factor: u64) -> Option<Bloom> {
         if self.lines.is_empty() {
             return None;
@@ -140,8 +142,8 @@ impl ConcurrentBloom {
         Some(Bloom::from_lines(header, lines))
     }
 
-    /// The current filter, folded to the smallest size that still has the bits per key of its
-    /// options for each key. `None` where the filter is empty or has no bits.
+    /// Returns the current filter, folded to the smallest size that still has the requested bits
+    /// for each key. `None` if the filter has no keys or no bits.
     pub fn fold_to_fit(&self) -> Option<Bloom> {
         let lines = self.lines.len() as u64;
         let factor_max = (lines / line_count(self.keys(), self.bits_per_key)).max(1);
@@ -149,14 +151,14 @@ impl ConcurrentBloom {
         self.fold(factor.unwrap_or(1))
     }
 
-    /// The encoded filter as it is now, as [`Bloom::decode`] reads it; no bytes where it keeps
-    /// nothing.
+    /// Returns the current filter in encoded form, as [`Bloom::decode`] reads it; no bytes if the
+    /// filter has no memory.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.fold(1).map_or_else(Vec::new, |bloom| bloom.to_bytes())
     }
 
-    /// Number of added keys that changed a bit: all different keys except a few. A key does not
-    /// count if all of its bits were set before, as for a false positive.
+    /// Number of added keys that changed a bit. These are all different keys except the few whose
+    /// bits were all set before.
     pub fn keys(&self) -> u64 {
         self.keys.0.load(Ordering::Relaxed)
     }
@@ -176,7 +178,7 @@ impl ConcurrentBloom {
         self.lines.len() * LINE_BYTES
     }
 
-    /// The share of absent keys that theory lets through now, see [`designed_rate`].
+    /// Theoretical false-positive rate with the current number of keys, see [`designed_rate`].
     pub fn designed_rate(&self) -> f64 {
         designed_rate(self.keys(), self.lines(), self.probes)
     }

@@ -1,4 +1,5 @@
-//! Blocks of bits, of which a key uses one: how the blocked kinds differ, and their common view.
+//! Blocked filters, in which a key sets bits of one block: layouts of the kinds, and their common
+//! view.
 
 use crate::bloom_variants::kind_view_trait::{
     CACHED_BYTES, GROUP, KindView, ones, probe_in_groups,
@@ -38,7 +39,7 @@ pub(crate) trait BlockLayout: Copy + fmt::Debug + 'static {
     /// The bytes of a block.
     type Block: BlockBytes;
 
-    /// The block of `hash` among `blocks`: less than that.
+    /// The number of the block of `hash`, less than `blocks`.
     fn block_of(hash: u64, blocks: u64) -> u64;
 
     /// Sets the bits of `hash` in its block.
@@ -47,20 +48,20 @@ pub(crate) trait BlockLayout: Copy + fmt::Debug + 'static {
     /// Whether all bits of `hash` are set in its block, without vectors.
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool;
 
-    /// Function that probes one hash with vectors, where there are any.
+    /// Function that probes one hash with vector instructions, if the processor has them.
     fn vectorized(vectors: Vectors, input: ProbeInput<'_>) -> Option<VectorizedFilter<'_>>;
 
     /// The share of absent keys that pass.
     fn designed_rate(keys: u64, blocks: u64, probes: u32) -> f64;
 
-    /// The chance that a key leaves a given bit of its block alone.
+    /// The chance that a key does not set a given bit of its block.
     fn bit_missed(probes: u32) -> f64;
 
-    /// The share of absent keys of this block that pass.
+    /// The share of absent keys in this block that pass.
     fn block_rate(block: &Self::Block, probes: u32) -> f64;
 
-    /// Answers for a few hashes whose blocks are in the cache, with vectors; `None`, and nothing is
-    /// done, where there are none.
+    /// Probes a few hashes whose blocks are in the cache, with vector instructions. Returns `None`
+    /// and does nothing if the processor lacks them.
     fn answer(
         vectors: Vectors,
         blocks: &[Self::Block],
@@ -79,26 +80,26 @@ pub(crate) struct BlockedFilterView<'a, L: BlockLayout> {
 }
 
 impl<'a, L: BlockLayout> BlockedFilterView<'a, L> {
-    /// REQUIRES: the payload has the length that the header says.
+    /// REQUIRES: the payload has the length in the header.
     pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> BlockedFilterView<'a, L> {
         let vectors = Vectors::of_this_processor();
         BlockedFilterView { header, vectors, blocks: L::Block::blocks(payload) }
     }
 
-    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `payload`, which must be the same bytes at another address.
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> BlockedFilterView<'b, L> {
         let BlockedFilterView { header, vectors, .. } = *self;
         BlockedFilterView { header, vectors, blocks: L::Block::blocks(payload) }
     }
 
-    /// Function that probes one hash with vectors, where there are any.
+    /// Function that probes one hash with vector instructions, if the processor has them.
     pub(crate) fn whole(&self) -> Option<VectorizedFilter<'a>> {
         let (payload, probes) = (L::Block::payload(self.blocks), self.header.probes);
         let (blocks, _) = payload.as_chunks();
         L::vectorized(self.vectors, ProbeInput { payload, blocks, bits: 0, probes })
     }
 
-    /// Answers for a few hashes whose blocks are in the cache.
+    /// Probes a few hashes whose blocks are in the cache.
     fn answer(&self, hashes: &[u64], found: &mut [bool]) {
         let probes = self.header.probes.into();
         if L::answer(self.vectors, self.blocks, hashes, probes, found).is_none() {

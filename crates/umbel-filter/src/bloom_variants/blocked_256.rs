@@ -1,7 +1,7 @@
 //! Kind 2: a Bloom filter in blocks of 256 bits, eight positions from each remix of the hash.
 //!
-//! FORMAT: bit `b` of a block is bit `b % 8` of its byte `b / 8`. The block is chosen as the lines
-//! of kind 1 are. Each byte of a remix is one position.
+//! FORMAT: bit `b` of a block is bit `b % 8` of its byte `b / 8`. A hash's block is chosen like a
+//! line of kind 1. Each byte of a remix is one position.
 
 use crate::bloom_variants::block_layout::BlockLayout;
 use crate::bloom_variants::kind_view_trait::ones;
@@ -18,7 +18,7 @@ pub(crate) const BLOCK_BYTES: usize = 32;
 /// Number of positions from one remix.
 const PROBES_PER_REMIX: u32 = 8;
 
-/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it
+/// Tenths of bits per key from which 1, 2, 3 ... probes are best; a test computes these numbers
 /// again.
 const PROBES_BEST_FROM: [u16; 24] = [
     1, 22, 38, 54, 71, 90, 112, 137, 165, 199, 238, 286, 344, 414, 500, 607, 741, 909, 1122, 1393,
@@ -44,7 +44,7 @@ impl BlockLayout for Blocked256 {
         }
     }
 
-    /// As in a line of kind 1, one branch after the second probe and then one for each remix.
+    /// Branches after the second probe and then after each remix, as for a line of kind 1.
     fn has(block: &Self::Block, hash: u64, probes: u32) -> bool {
         let probe = |remix: u64| block[(remix % 256 / 8) as usize] >> (remix % 8);
         let first = fold(hash, MULTIPLIERS[0]);
@@ -102,8 +102,8 @@ fn positions(hash: u64, probes: u32) -> impl Iterator<Item = u8> {
     remixes.take(probes as usize)
 }
 
-/// The best number of probes at that many bits per key: the fewest whose rate in a large filter is
-/// within 1 % of the lowest.
+/// The best number of probes for a number of bits per key: the smallest whose rate in a large
+/// filter is within 1 % of the lowest.
 pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
     best_from(&PROBES_BEST_FROM, bits_per_key)
 }

@@ -1,4 +1,5 @@
-//! Kind 1 among the others: the lines of 512 bits that tables and memtables use as well.
+//! Kind 1: the lines of 512 bits that tables and memtables also use, with the interface of all
+//! kinds.
 
 use crate::bloom_variants::block_layout::BlockLayout;
 use crate::bloom_variants::kind_view_trait::ones;
@@ -6,8 +7,8 @@ use crate::probe::cache_line::{self, LINE_BITS, LINE_BYTES, Words, all_set, line
 use crate::rate::blocked_rate::{best_from, designed_rate};
 use crate::simd::{ProbeInput, VectorizedFilter, Vectors};
 
-/// From how many tenths of bits per key on 1, 2, 3 ... probes are best, as a test computes it
-/// again. At whole bits per key it says what [`crate::probes`] says.
+/// Tenths of bits per key from which 1, 2, 3 ... probes are best; a test computes these numbers
+/// again. For whole bits per key they agree with [`crate::probes`].
 const PROBES_BEST_FROM: [u16; 24] = [
     1, 22, 37, 53, 69, 86, 104, 123, 144, 166, 191, 219, 250, 285, 324, 368, 418, 476, 542, 618,
     707, 809, 928, 1068,
@@ -73,8 +74,8 @@ fn has_portably(line: &impl Words, hash: u64, probes: u32) -> bool {
     all_set(hash, probes, line)
 }
 
-/// The best number of probes at that many bits per key: the fewest whose rate in a large filter is
-/// within 1 % of the lowest.
+/// The best number of probes for a number of bits per key: the smallest whose rate in a large
+/// filter is within 1 % of the lowest.
 pub(crate) fn best_probes(bits_per_key: f64) -> u32 {
     best_from(&PROBES_BEST_FROM, bits_per_key)
 }

@@ -1,19 +1,19 @@
-//! Kind 7, its payload: counters of 4 bits, two in a byte.
+//! The payload of kind 7: counters of 4 bits, two in a byte.
 //!
 //! FORMAT: counter `c` is the lower half of byte `c / 2` where `c` is even, else the upper half. A
-//! half byte after the last counter is zero. A counter that reached 15 stays there, because its
+//! half byte after the last counter is zero. A counter that reached 15 stays at 15, because its
 //! number of keys is unknown.
 
 /// Value at which counters saturate.
 pub(crate) const SATURATED: u8 = 15;
 
-/// The value of a counter; [`STUCK`] for one that is not there.
+/// The value of a counter; [`STUCK`] for an index without counter.
 #[inline(always)]
 pub(crate) fn counter(payload: &[u8], at: u64) -> u8 {
     payload.get((at / 2) as usize).map_or(SATURATED, |byte| byte >> (at % 2 * 4) & 15)
 }
 
-/// Gives a counter another value, at most [`STUCK`].
+/// Sets a counter to a value of at most [`STUCK`].
 #[inline(always)]
 pub(crate) fn set_counter(payload: &mut [u8], at: u64, value: u8) {
     if let Some(byte) = payload.get_mut((at / 2) as usize) {
@@ -22,7 +22,7 @@ pub(crate) fn set_counter(payload: &mut [u8], at: u64, value: u8) {
     }
 }
 
-/// The sum of two counters, or as much as one can hold.
+/// The sum of two counters, at most [`STUCK`].
 #[inline(always)]
 pub(crate) fn saturating_sum(left: u8, right: u8) -> u8 {
     (left + right).min(SATURATED)

@@ -1,4 +1,4 @@
-//! Kind 7: a Bloom filter of counters, which keys can be removed from.
+//! Kind 7: a Bloom filter of counters, from which keys can be removed.
 
 use crate::bloom_formulas;
 use crate::bloom_variants::counter_array::{
@@ -20,18 +20,17 @@ pub(crate) struct CountingView<'a> {
 }
 
 impl<'a> CountingView<'a> {
-    /// REQUIRES: the payload has the length that the header says.
+    /// REQUIRES: the payload has the length in the header.
     pub(crate) fn new(header: FilterHeader, payload: &'a [u8]) -> CountingView<'a> {
         CountingView { header, payload }
     }
 
-    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `payload`, which must be the same bytes at another address.
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> CountingView<'b> {
         CountingView::new(self.header, payload)
     }
 
-    /// Whether the counters of these probes count; reads all of them, without a
-    /// branch.
+    /// Whether the counters of these probes are all above 0; reads all counters, without a branch.
     #[inline(always)]
     fn all_nonzero(&self, hash: u64, probes: Range<u8>) -> bool {
         let mut all = true;
@@ -95,7 +94,7 @@ impl KindView for CountingView<'_> {
     }
 }
 
-/// Whether all counters of a hash count in the payload of a filter with that header.
+/// Whether all counters of a hash are above 0 in the payload of a filter with the header.
 #[inline(always)]
 pub(crate) fn contains_key(header: &FilterHeader, payload: &[u8], hash: u64) -> bool {
     let counts = |position| counter(payload, position) > 0;
@@ -106,7 +105,7 @@ pub(crate) fn contains_key(header: &FilterHeader, payload: &[u8], hash: u64) -> 
     }
 }
 
-/// Counts a key in the payload of a filter with that header.
+/// Adds a key to the counters in the payload of a filter with the header.
 pub(crate) fn add_key(header: &FilterHeader, payload: &mut [u8], hash: u64) {
     Probing::Multiplied.for_each_position(hash, header.units, 0..header.probes, |position| {
         let value = saturating_sum(counter(payload, position), 1);

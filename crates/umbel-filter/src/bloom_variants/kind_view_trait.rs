@@ -7,7 +7,7 @@ use std::ops::Range;
 /// prefetches cost more than they gain. The limit is low in unit tests, so that they test all
 /// paths.
 pub(crate) const CACHED_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
-/// From this number of bytes on a filter is assumed to be in no cache: to wait for its
+/// From this number of bytes on a filter is assumed to be in no cache, so that waiting for its
 /// memory takes longer than a mispredicted branch.
 pub(crate) const UNCACHED_BYTES: usize = if cfg!(test) { 64 << 10 } else { 16 << 20 };
 
@@ -16,36 +16,36 @@ pub(crate) trait KindView {
     /// Whether the key of `hash` may have been added.
     fn contains(&self, hash: u64) -> bool;
 
-    /// As many answers as there are both hashes and places for answers.
+    /// Probes as many hashes as both slices have elements.
     fn contains_batch(&self, hashes: &[u64], found: &mut [bool]);
 
     /// Header of the filter.
     fn header(&self) -> FilterHeader;
 
-    /// The bits; `None` of kinds that are neither joined nor folded.
+    /// The bits of the filter; `None` for kinds that can be neither joined nor folded.
     fn payload(&self) -> Option<&[u8]> {
         None
     }
 
-    /// Number of keys estimated from the set bits; where that is impossible, the number of added
-    /// keys.
+    /// Number of keys, estimated from the set bits, or the number of added keys for kinds without
+    /// such an estimate.
     fn estimated_keys(&self) -> f64 {
         self.header().keys as f64
     }
 
-    /// The share of absent keys that theory lets through, of kinds with headers of their own.
+    /// Theoretical false-positive rate, for kinds with headers of their own.
     fn theoretical_rate(&self) -> f64 {
         1.0
     }
 
-    /// The share of absent keys that these very bits let through; where that cannot be seen, what
-    /// theory says.
+    /// False-positive rate computed from the set bits, or the theoretical rate for kinds without
+    /// such a computation.
     fn estimated_rate(&self) -> f64 {
         self.theoretical_rate()
     }
 }
 
-/// Number of bits of `bytes` that are set.
+/// Number of set bits of `bytes`.
 pub(crate) fn ones(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let of_words = words.iter().map(|word| u64::from(u64::from_le_bytes(*word).count_ones()));
@@ -57,12 +57,13 @@ pub(crate) fn ones(bytes: &[u8]) -> u64 {
 /// flight.
 pub(crate) const GROUP: usize = 32;
 
-/// Probes a cached filter for hashes whose positions are spread over it, one group at a time.
+/// Probes a cached filter, in which a hash's positions are spread over the whole filter, one group
+/// of hashes at a time.
 ///
-/// Where the last group's keys were mostly absent, it probes in two rounds without a branch on the
-/// result of the first: `first` tests the first probes, and `rest` the other
-/// ones. Where the keys were mostly present, it probes one by one with `ask`: branches are
-/// then predictable, and a second round costs more than it saves.
+/// If the last group's keys were mostly absent, a group is probed in two rounds, without a branch
+/// on the result of the first. `first` tests the first probes, and `rest` the other probes. If the
+/// last group's keys were mostly present, keys are probed one by one with `ask`, since branches are
+/// then predictable.
 #[inline(always)]
 pub(crate) fn probe_in_two_rounds(
     hashes: &[u64],
@@ -94,8 +95,8 @@ pub(crate) fn probe_in_two_rounds(
     }
 }
 
-/// Number of hashes in a round: every round waits once for the memory, so a round has
-/// more of them than a core has misses in flight.
+/// Number of hashes in a round. A round waits once for memory, so it has more hashes than a core
+/// has misses in flight.
 const ROUND: usize = 128;
 
 /// Probes an uncached filter in rounds: `near` prefetches the
@@ -125,8 +126,8 @@ pub(crate) fn probe_in_rounds<const ROUNDS: usize>(
     }
 }
 
-/// Answers for hashes a group at a time; `near` prefetches what one of them needs, a group before
-/// it is read.
+/// Probes hashes in groups. `near` prefetches the memory of a hash while the group before is
+/// probed.
 #[inline(always)]
 pub(crate) fn probe_in_groups(
     hashes: &[u64],
@@ -143,8 +144,8 @@ pub(crate) fn probe_in_groups(
     }
 }
 
-/// Probes hashes whose positions are known before anything is read: `begin` finds those of a hash
-/// and prefetches their cache lines, `end` reads them, [`GROUP`] hashes later.
+/// Probes hashes whose positions do not depend on memory. `begin` computes a hash's positions and
+/// prefetches their cache lines. `end` reads these lines, [`GROUP`] hashes later.
 #[inline(always)]
 pub(crate) fn probe_with_prefetch<S: Copy>(
     hashes: &[u64],

@@ -50,9 +50,9 @@ impl BlockLayout for SplitBlock {
         vectors.split_blocks(blocks, hashes, found)
     }
 
-    /// Of the eight bits of a query none is left untouched: inclusion and exclusion over them, as
-    /// in
-    /// [`crate::designed_rate`]. On top come keys with the same lower half in the same block.
+    /// Computes the rate by inclusion and exclusion over the eight bits of a key, as
+    /// [`crate::designed_rate`] does. Added to that are keys with the same lower half of the hash
+    /// in the same block.
     fn designed_rate(keys: u64, blocks: u64, _probes: u32) -> f64 {
         let untouched: Vec<DoubleDouble> = (0..=LANES as i32)
             .map(|lanes| {

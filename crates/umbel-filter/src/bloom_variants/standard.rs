@@ -1,7 +1,7 @@
 //! Kind 3: the textbook's Bloom filter, of any number of bits and probes.
 //!
 //! FORMAT: bit `b` is bit `b % 8` of byte `b / 8` of the payload; bits after the last are zero.
-//! How the bits of a key are found is in [`Probing`].
+//! [`Probing`] defines the bits of a key.
 
 use crate::bloom_formulas;
 use crate::bloom_variants::kind_view_trait::{
@@ -13,9 +13,9 @@ use crate::probe::probe_positions::{FIRST_ROUND_PROBES, Probing, three_rounds};
 use crate::simd::{ProbeInput, VectorizedFilter, prefetch};
 use std::ops::Range;
 
-/// Distance, in hashes, at which the lines of a hash that is added are requested.
+/// Number of hashes by which the prefetch of a hash's lines precedes its insert.
 const GROUP: usize = 8;
-/// The most probes of LevelDB's filters; to its readers more mean "maybe" for every key.
+/// The most probes of LevelDB's filters; with more probes LevelDB answers "maybe" to every key.
 pub(crate) const LEVELDB_PROBES_MAX: u8 = 30;
 
 /// A standard Bloom filter in borrowed bytes.
@@ -27,11 +27,12 @@ pub(crate) struct StandardView<'a> {
 }
 
 impl<'a> StandardView<'a> {
-    /// REQUIRES: the payload has the length that the header says.
+    /// REQUIRES: the payload has the length in the header.
     ///
     /// # Errors
-    /// [`FilterError::Unknown`] for an unknown probing. [`FilterError::Malformed`] where LevelDB's
-    /// probing has more probes than LevelDB reads, or a number of bits that is not a multiple of 8.
+    /// [`FilterError::Unknown`] for an unknown probing. [`FilterError::Malformed`] if a filter with
+    /// LevelDB's probing has more probes than LevelDB allows, or a number of bits that is not a
+    /// multiple of 8.
     pub(crate) fn new(
         header: FilterHeader,
         payload: &'a [u8],
@@ -57,7 +58,8 @@ impl<'a> StandardView<'a> {
         StandardView { header: self.header, probing: self.probing, payload }
     }
 
-    /// Function that probes one hash: a function for each probing, in a filter that is near or far.
+    /// Function that probes one hash: one for each probing, for filters below and from [`FAR`]
+    /// bytes.
     pub(crate) fn vectorized(&self) -> VectorizedFilter<'a> {
         let is_far = self.payload.len() >= UNCACHED_BYTES;
         let ask: fn(&ProbeInput<'_>, u64) -> bool = match (self.probing, is_far) {
@@ -74,8 +76,8 @@ impl<'a> StandardView<'a> {
         VectorizedFilter::portable(ask, self.input())
     }
 
-    /// Function that probes one hash without a call, where that is faster: in a filter that is
-    /// [`FAR`], and has the default probing.
+    /// Inlined probe of one hash, for filters from [`FAR`] bytes on with the default probing, where
+    /// that is faster.
     pub(crate) fn uncached(&self) -> Option<UncachedBloom<'a>> {
         let is_far = self.payload.len() >= UNCACHED_BYTES && self.probing == Probing::Multiplied;
         is_far.then(|| UncachedBloom(self.input()))
@@ -86,7 +88,7 @@ impl<'a> StandardView<'a> {
         ProbeInput { payload, blocks: &[], bits: units, probes }
     }
 
-    /// Whether these probes find their bits; reads all of them, without a branch.
+    /// Whether the bits of these probes are all set; reads all bits, without a branch.
     #[inline(always)]
     fn all_set(&self, hash: u64, probes: Range<u8>) -> bool {
         let mut all = true;
@@ -167,8 +169,8 @@ fn contains_key_uncached(probing: Probing, input: &ProbeInput<'_>, hash: u64) ->
     })
 }
 
-/// A standard filter that is not cached. Its probes need no call, which would cost half of all
-/// absent keys one line of the filter. So more hashes are in flight at once.
+/// A standard filter that is not cached. Its probes are inlined, so that more of them are in flight
+/// at once. Half of all absent keys read only one line of the filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UncachedBloom<'a>(ProbeInput<'a>);
 
@@ -179,14 +181,14 @@ impl UncachedBloom<'_> {
         UncachedBloom(ProbeInput { payload, blocks: &[], ..self.0 })
     }
 
-    /// Whether the key of `hash` may have been added.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline(always)]
     pub(crate) fn contains(&self, hash: u64) -> bool {
         contains_key_uncached(Probing::Multiplied, &self.0, hash)
     }
 }
 
-/// Sets the bits of all hashes in the payload of a filter with that header.
+/// Sets the bits of all hashes in the payload of a filter with the header.
 pub(crate) fn fill(header: &FilterHeader, probing: Probing, payload: &mut [u8], hashes: &[u64]) {
     let (bits, probes) = (header.units, header.probes);
     let is_large = payload.len() > CACHED_BYTES;

@@ -1,4 +1,4 @@
-//! The share of absent keys that theory lets through, for every kind that has a header here.
+//! The theoretical false-positive rate of every kind with the common header.
 
 use crate::bloom_variants::block_layout::BlockLayout;
 use crate::bloom_variants::blocked_256::Blocked256;
@@ -10,7 +10,7 @@ use crate::probe::probe_positions::Probing;
 use crate::rate::blocked_rate::{with_hash_floor, with_same_hash};
 use crate::rate::standard_rate::standard_rate;
 
-/// The designed rate of a filter with that header.
+/// Returns the designed rate of a filter with the header.
 pub(crate) fn theoretical_rate(header: &FilterHeader) -> f64 {
     let (keys, units, probes) = (header.keys, header.units, u32::from(header.probes));
     let rate = match header.kind {

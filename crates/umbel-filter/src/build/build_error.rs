@@ -3,66 +3,66 @@
 use crate::format::filter_kind::FilterKind;
 use std::fmt;
 
-/// Invalid option of a filter, with the permitted values.
+/// Error of building a filter: an invalid option, with the permitted values, or too little memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Bits per key that are no number, not above 0 or above 1000.
+    /// Bits per key that are not a number, not above 0, or above 1000.
     BitsPerKey {
         /// Requested value.
         given: f64,
     },
-    /// A false positive rate that is not between 0 and 1, both excluded.
+    /// A false-positive rate that is not between 0 and 1, both excluded.
     Rate {
         /// Requested value.
         given: f64,
     },
-    /// A rate that 1000 bits for each key, or the width of the hash, do not reach.
+    /// A false-positive rate too low for 1000 bits per key or for the width of the hash.
     RateOutOfReach {
         /// Requested value.
         given: f64,
         /// Lowest rate that these keys can reach.
         lowest: f64,
     },
-    /// A number of probes that the kind does not have.
+    /// A number of probes that the kind of filter does not allow.
     Probes {
         /// Requested value.
         given: u32,
         /// The kind of filter.
         kind: FilterKind,
-        /// The fewest that it has.
+        /// The fewest probes of the kind.
         least: u32,
-        /// The most that it has.
+        /// The most probes of the kind.
         most: u32,
     },
-    /// The number of a hash that no hash has.
+    /// An unknown number of a hash.
     HashKind {
         /// Requested value.
         given: u8,
     },
-    /// A way to probe for a kind that has but one.
+    /// A probing for a kind of filter with only one.
     Probing {
         /// The kind of filter.
         kind: FilterKind,
     },
-    /// A kind that another builder builds.
+    /// A kind of filter that another builder builds.
     Kind {
         /// The kind of filter.
         kind: FilterKind,
     },
-    /// A number of probes for a kind that is not made of probes.
+    /// A number of probes for a kind of filter without probes.
     NoProbes {
         /// The kind of filter.
         kind: FilterKind,
     },
-    /// More bits than a filter has.
+    /// More bits than a filter can have.
     TooLarge {
         /// Number of bits that the keys would need, saturated at the maximum.
         bits: u64,
     },
-    /// There is no memory for the filter.
+    /// Memory for the filter could not be allocated.
     NoMemory {
-        /// Number of bytes it would need.
+        /// Number of bytes that the allocation requested.
         bytes: u64,
     },
 }

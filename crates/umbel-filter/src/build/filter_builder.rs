@@ -1,4 +1,4 @@
-//! Builds the encoded filter of keys whose number is known only at the end.
+//! Builds the encoded filter of keys whose number is known only after the last key.
 
 use crate::bloom_variants::block_layout::fill;
 use crate::bloom_variants::blocked_256::Blocked256;
@@ -16,8 +16,8 @@ use crate::probe::probe_positions::Probing;
 /// Collects the hashes of keys, 8 bytes of memory for each, and builds a filter of them. The filter
 /// is sized and filled at the end.
 ///
-/// A binary fuse filter cannot be built of hashes that were chosen against it. Then a
-/// ribbon filter of the same rate is built instead; the filter names its kind.
+/// A binary fuse filter cannot be built from hashes that a client chose to prevent it. For such
+/// hashes the builder builds a ribbon filter of the same rate; the filter's header names its kind.
 ///
 /// ```
 /// use umbel_filter::{FilterBuilder, FilterKind, FilterOptions, FilterSize, FilterView};
@@ -41,27 +41,27 @@ use crate::probe::probe_positions::Probing;
 pub struct FilterBuilder {
     options: FilterOptions,
     hashes: Vec<u64>,
-    /// Bytes of memory that were not available, once there were not.
+    /// Number of bytes of the first allocation that failed, if one did.
     no_memory: Option<u64>,
 }
 
-/// Number of bytes building a filter of a kind that is built once takes for each hash, besides the
-/// hash and the filter: see [`crate::FuseBuilder`].
+/// Bytes for each hash that building a static filter takes, besides the hash and the filter: see
+/// [`crate::FuseBuilder`].
 const WORKING_BYTES: usize = 18;
 
 impl FilterBuilder {
-    /// A builder without keys.
+    /// Creates a builder without keys.
     ///
     /// # Errors
-    /// Invalid options, see [`FilterOptions::check`].
+    /// Those of [`FilterOptions::check`].
     pub fn new(options: FilterOptions) -> Result<FilterBuilder, BuildError> {
         FilterBuilder::from_hashes(options, Vec::new())
     }
 
-    /// A builder of the filter of the keys with these hashes.
+    /// Creates a builder with the keys of these hashes.
     ///
     /// # Errors
-    /// As [`FilterBuilder::new`].
+    /// Those of [`FilterBuilder::new`].
     pub fn from_hashes(
         options: FilterOptions,
         hashes: Vec<u64>,
@@ -70,8 +70,9 @@ impl FilterBuilder {
         Ok(FilterBuilder { options, hashes, no_memory: None })
     }
 
-    /// Adds a key by its hash. Equal hashes in a row count once. Exceptions are a counting filter,
-    /// which counts all of them, and LevelDB's probing, because LevelDB gives each a share of bits.
+    /// Adds a key by its hash. Equal consecutive hashes count once. But a counting filter counts
+    /// all of them, and so does a filter with LevelDB's probing, whose size depends on their
+    /// number.
     #[inline]
     pub fn add(&mut self, hash: u64) {
         let counts_all =
@@ -84,8 +85,8 @@ impl FilterBuilder {
         }
     }
 
-    /// Reserves space for as many hashes again. False where there is no memory for them: then the
-    /// hash is left out, and there will be no filter.
+    /// Reserves memory for twice as many hashes. Returns false if the allocation fails: then the
+    /// hash is left out, and building the filter fails.
     #[cold]
     fn grow(&mut self) -> bool {
         let more = self.hashes.len().max(64);
@@ -107,12 +108,12 @@ impl FilterBuilder {
         self.hashes.is_empty()
     }
 
-    /// The encoded filter; no bytes at all, which is "maybe" for every key, where nothing was
-    /// added.
+    /// Builds and encodes the filter. Without keys the result has no bytes, which answers "maybe"
+    /// to every key.
     ///
     /// # Errors
-    /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`]. The
-    /// last one also where there was none for the hashes when they were added.
+    /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`].
+    /// [`BuildError::NoMemory`] also if memory for added hashes could not be allocated.
     pub fn finish(self) -> Result<Vec<u8>, BuildError> {
         if let Some(bytes) = self.no_memory {
             return Err(BuildError::NoMemory { bytes });

@@ -15,8 +15,8 @@ use crate::probe::split_block_lanes::LANES;
 
 /// The most bits per key.
 const BITS_PER_KEY_MAX: f64 = 1000.0;
-/// The fewest bits, or counters, of a standard or counting filter; LevelDB's have as many. In less
-/// the numbers that positions are made of meet too often.
+/// The fewest bits, or counters, of a standard or counting filter, also of LevelDB's. In smaller
+/// filters the positions of different keys coincide too often.
 const BITS_MIN: u64 = 64;
 /// Tolerance of the rate from the textbook's formula, which rounds.
 const RATE_TOLERANCE: f64 = 1.05;
@@ -28,15 +28,16 @@ pub struct FilterOptions {
     pub kind: FilterKind,
     /// Size of the filter; 10 bits per key by default.
     pub size: FilterSize,
-    /// Number of bits of each key, where it is not the best number: 1 to 24 in blocked
-    /// filters, 1 to 255 in standard (30 with LevelDB's probing) and counting ones, 8 in split
-    /// blocks.
+    /// Number of bits of each key, instead of the best number. Blocked filters allow 1 to 24,
+    /// standard and counting filters 1 to 255 (1 to 30 with LevelDB's probing), split block filters
+    /// 8.
     pub probes: Option<u32>,
     /// Probing of a standard filter; other kinds have only one.
     pub probing: Probing,
-    /// The number of the hash that the keys are added with, 1 to 13. It is only noted.
+    /// The number of the hash by which keys are added, 1 to 13. The builder only stores it in the
+    /// filter's header.
     pub hash_kind: u8,
-    /// Id of the store's seed of the hashes. It is only recorded.
+    /// Id of the store's seed of the hashes. The builder only stores it in the filter's header.
     pub seed_id: u32,
 }
 
@@ -54,7 +55,7 @@ impl Default for FilterOptions {
 }
 
 impl FilterOptions {
-    /// Whether a filter can be built with these options, whatever the keys.
+    /// Checks that a filter can be built with these options for some keys.
     ///
     /// # Errors
     /// Invalid option, with the permitted values.
@@ -95,10 +96,10 @@ impl FilterOptions {
         Ok(())
     }
 
-    /// Number of bytes a filter of `keys` keys takes, its header of 64 among them.
+    /// Number of bytes of a filter of `keys` keys, including its header of 64 bytes.
     ///
     /// # Errors
-    /// As [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
+    /// Those of [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
     /// [`BuildError::TooLarge`].
     pub fn bytes_for(&self, keys: u64) -> Result<u64, BuildError> {
         if self.kind.is_static() {
@@ -111,7 +112,7 @@ impl FilterOptions {
         Ok(payload.saturating_add(crate::format::bloom_header::HEADER_BYTES as u64))
     }
 
-    /// The header of a filter of `keys` keys, which is not of a static kind.
+    /// Returns the header of a filter of `keys` keys. The kind must not be static.
     pub(crate) fn header(&self, keys: u64) -> Result<FilterHeader, BuildError> {
         self.check()?;
         let header = match self.size {
@@ -130,7 +131,7 @@ impl FilterOptions {
         Ok(header)
     }
 
-    /// Number of bits (of a counting filter: counters) a unit of the payload has.
+    /// Number of bits of a unit of the payload; for a counting filter, the number of counters.
     fn unit_bits(&self) -> u64 {
         match self.kind {
             FilterKind::Blocked512 => 512,
@@ -179,7 +180,7 @@ impl FilterOptions {
         }
     }
 
-    /// The smallest filter that reaches `rate`.
+    /// Returns the header of the smallest filter that reaches `rate`.
     fn header_for_rate(&self, keys: u64, rate: f64) -> Result<FilterHeader, BuildError> {
         let reaches = |units, rate| theoretical_rate(&self.with_units(keys, units)) <= rate;
         let by_formula = matches!(self.kind, FilterKind::Standard | FilterKind::Counting)

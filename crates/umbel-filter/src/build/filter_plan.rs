@@ -1,4 +1,4 @@
-//! Properties of a filter that is not built.
+//! Properties of a filter before it is built.
 
 use crate::bloom_variants::theoretical_rate::theoretical_rate;
 use crate::build::build_error::BuildError;
@@ -10,20 +10,20 @@ use crate::rate::blocked_rate::with_hash_floor;
 /// The size and the rate of a filter with some options for some number of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterPlan {
-    /// Number of bytes it takes, its header of 64 among them.
+    /// Number of bytes of the filter, including its header of 64 bytes.
     pub bytes: u64,
-    /// Number of bits each key sets; 0 where the kind has no such number.
+    /// Number of bits that each key sets; 0 for kinds without such a number.
     pub probes: u32,
-    /// The share of absent keys that theory lets through.
+    /// Theoretical false-positive rate.
     pub designed_rate: f64,
 }
 
 impl FilterPlan {
-    /// Plan of a filter of `keys` keys. Takes some microseconds, with
-    /// [`crate::FilterSize::Rate`] some hundred.
+    /// Plans a filter of `keys` keys. Takes some microseconds, or some hundred with
+    /// [`crate::FilterSize::Rate`].
     ///
     /// # Errors
-    /// As [`FilterOptions::bytes_for`].
+    /// Those of [`FilterOptions::bytes_for`].
     pub fn of(options: &FilterOptions, keys: u64) -> Result<FilterPlan, BuildError> {
         if options.kind.is_static() {
             options.check()?;

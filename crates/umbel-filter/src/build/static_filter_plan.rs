@@ -1,4 +1,4 @@
-//! From the options of a filter that is built once from all its keys to its builder.
+//! Plans and builds static filters, which are built once from all their keys.
 
 use crate::build::build_error::BuildError;
 use crate::build::filter_size::FilterSize;
@@ -9,13 +9,13 @@ use crate::ribbon::RibbonBuilder;
 
 /// The fewest and the most bits of a fuse filter's fingerprint.
 const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 4..=16;
-/// The lowest rate of a ribbon filter, as how often it is halved.
+/// The lowest rate of a ribbon filter is 1/2 to the power of this.
 const RIBBON_HALVINGS_MAX: f64 = 32.0;
 /// The most keys of a fuse filter, whose slots are numbered in 32 bits while it is built.
 const FUSE_KEYS_MAX: u64 = 3_000_000_000;
 /// The most keys of a ribbon filter, whose parts have as many blocks as 16 bits count.
 const RIBBON_KEYS_MAX: u64 = 60_000_000_000;
-/// Halvings of the step with which a ribbon filter's rate is looked for.
+/// Number of halvings of the step in the search for a ribbon filter's rate.
 const STEPS: u32 = 40;
 
 /// Size and parameters that follow from the options.
@@ -23,7 +23,7 @@ const STEPS: u32 = 40;
 pub(crate) enum StaticPlan {
     /// A fuse filter with fingerprints of this number of bits.
     Fuse { bits: u32 },
-    /// A ribbon filter with such a rate.
+    /// A ribbon filter with this rate.
     Ribbon { rate: f64 },
 }
 
@@ -90,7 +90,7 @@ fn ribbon(size: FilterSize, keys: u64) -> Result<StaticPlan, BuildError> {
 }
 
 impl StaticPlan {
-    /// Number of bytes the filter of `keys` keys has, about.
+    /// Approximate number of bytes of the filter of `keys` keys.
     pub(crate) fn expected_bytes(self, keys: u64) -> u64 {
         match self {
             StaticPlan::Fuse { bits } => {
@@ -105,7 +105,7 @@ impl StaticPlan {
         bytes as f64 * 8.0 / keys.max(1) as f64
     }
 
-    /// The share of absent keys that passes.
+    /// Theoretical false-positive rate.
     pub(crate) fn rate(self) -> f64 {
         match self {
             StaticPlan::Fuse { bits } => (-f64::from(bits)).exp2(),
@@ -113,7 +113,7 @@ impl StaticPlan {
         }
     }
 
-    /// The encoded filter of the keys with these hashes.
+    /// Builds and encodes the filter of the keys with these hashes.
     pub(crate) fn build(self, hashes: Vec<u64>, hash_kind: u8, seed_id: u32) -> Vec<u8> {
         let ribbon = |hashes| {
             RibbonBuilder::from_hashes(self.rate(), hashes)

@@ -1,4 +1,4 @@
-//! Filters made of filters: both sets of keys, the keys of both, and the same keys in less space.
+//! Union and intersection of two filters, and folding of a filter to less space.
 
 use crate::bloom_variants::counter_array::{counter, saturating_sum, set_counter};
 use crate::filter::filter_view::FilterView;
@@ -12,22 +12,22 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CombineError {
-    /// One of them has no bits to combine: it is of a static kind, or
-    /// answers "maybe" to every key.
+    /// One of the filters has no bits to combine: its kind is static, or it answers "maybe" to
+    /// every key.
     NotCombinable {
-        /// Its kind, where that is known.
+        /// The kind of that filter, if known.
         kind: Option<FilterKind>,
     },
-    /// They differ where they must not.
+    /// The filters differ in a property in which they must agree.
     Mismatch {
-        /// Differing property: a plain noun.
+        /// The differing property, as a noun.
         what: &'static str,
-        /// The number of the first.
+        /// The property's value in the first filter.
         left: u64,
-        /// The number of the second.
+        /// The property's value in the second filter.
         right: u64,
     },
-    /// There is no memory for the result.
+    /// Memory for the result could not be allocated.
     NoMemory,
 }
 
@@ -52,26 +52,26 @@ impl fmt::Display for CombineError {
 impl std::error::Error for CombineError {}
 
 impl FilterView<'_> {
-    /// Encodes the union of two filters: bit for bit the filter of that size with all
-    /// keys. Its key count is the sum, which is an upper bound. In a counting filter each
-    /// counter is the sum.
+    /// Encodes the union of two filters: bit for bit the filter of the same size with the keys of
+    /// both. Its number of keys is the sum, which is an upper bound. In a counting filter each
+    /// counter is the sum of the two counters.
     ///
     /// # Errors
-    /// [`CombineError::Mismatch`] where kind, size, probes, probing, the number of the hash or the
-    /// id of its seed differ; [`CombineError::NotCombinable`] where the kind has no bits to join.
-    /// An id of 0 is unknown: the caller ensures that the seeds are the same.
+    /// [`CombineError::Mismatch`] if kind, size, probes, probing, number of the hash or id of its
+    /// seed differ; [`CombineError::NotCombinable`] if the kind has no bits to join. An id of 0 is
+    /// unknown: the caller then must ensure that the seeds are equal.
     pub fn union(&self, other: &FilterView<'_>) -> Result<Vec<u8>, CombineError> {
         let keys = self.keys().saturating_add(other.keys());
         self.combine(other, keys, saturating_sum, |left, right| left | right)
     }
 
-    /// The encoded filter that lets through what both let through: all keys of both, and more than
-    /// a filter built of these keys alone would. It says that it has the keys of the smaller, at
-    /// most; only [`FilterView::estimated_rate`] knows its rate. Of a counting filter each counter
-    /// is the smaller.
+    /// Encodes the intersection of two filters: it passes keys that both filters pass. Its
+    /// false-positive rate is higher than that of a filter built of the common keys;
+    /// [`FilterView::estimated_rate`] returns it. Its number of keys is that of the smaller filter,
+    /// an upper bound. In a counting filter each counter is the smaller of the two counters.
     ///
     /// # Errors
-    /// As [`FilterView::union`].
+    /// Those of [`FilterView::union`].
     pub fn intersection(&self, other: &FilterView<'_>) -> Result<Vec<u8>, CombineError> {
         self.combine(other, self.keys().min(other.keys()), u8::min, |left, right| left & right)
     }
@@ -101,9 +101,8 @@ impl FilterView<'_> {
     }
 
     /// Encodes the filter of the same keys in a `factor`-th of the units ([`FilterView::units`]):
-    /// bit for bit the filter built at that size with the same probes. `None` where
-    /// `factor` does not divide the units (with LevelDB's probing: the bytes), and for kinds that
-    /// are not folded.
+    /// bit for bit the filter built at that size with the same probes. `None` if `factor` does not
+    /// divide the units (with LevelDB's probing: the bytes), and for kinds that cannot be folded.
     pub fn fold(&self, factor: u64) -> Option<Vec<u8>> {
         let (header, payload) = self.parts()?;
         if factor == 0 || !header.units.is_multiple_of(factor) {
@@ -157,7 +156,7 @@ fn check_equal(left: &FilterHeader, right: &FilterHeader) -> Result<(), CombineE
     Ok(())
 }
 
-/// Joins every `factor` neighbouring blocks of `block` bytes into one.
+/// Joins every `factor` adjacent blocks of `block` bytes into one.
 fn fold_blocks(payload: &[u8], folded: &mut [u8], block: usize, factor: u64) {
     // A factor beyond the memory's size divides no number of blocks in memory.
     let many = usize::try_from(factor).unwrap_or(usize::MAX).saturating_mul(block);
@@ -168,7 +167,7 @@ fn fold_blocks(payload: &[u8], folded: &mut [u8], block: usize, factor: u64) {
     }
 }
 
-/// Moves every set bit to where `to` says.
+/// Sets in the result, for every set bit, the bit that `to` returns.
 fn fold_bits(payload: &[u8], folded: &mut [u8], to: impl Fn(u64) -> u64) {
     for (at, byte) in payload.iter().enumerate() {
         let mut left = *byte;

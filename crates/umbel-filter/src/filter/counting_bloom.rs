@@ -1,4 +1,4 @@
-//! A counting Bloom filter that keys are added to and removed from.
+//! A counting Bloom filter, to which keys can be added and from which they can be removed.
 
 use crate::bloom_variants::counter_array::{SATURATED, counter, set_counter};
 use crate::bloom_variants::counting::{add_key, contains_key};
@@ -12,9 +12,9 @@ use crate::probe::probe_positions::Probing;
 
 /// A Bloom filter of counters of 4 bits, in memory.
 ///
-/// A counter that reached 15 stays there, because its number of keys is unknown. So a key
-/// whose counters are all saturated is answered with "maybe" for ever. No removal makes a filter
-/// deny a key in it, as long as only added keys are removed.
+/// A counter that reached 15 stays at 15, because its number of keys is unknown. So the answer for
+/// a key whose counters are all 15 is "maybe" forever. If only added keys are removed, no removal
+/// makes a filter deny a key.
 ///
 /// ```
 /// use umbel_filter::{CountingBloom, FilterKind, FilterOptions};
@@ -29,15 +29,15 @@ use crate::probe::probe_positions::Probing;
 #[derive(Clone, Debug)]
 pub struct CountingBloom {
     header: FilterHeader,
-    /// With space for the header in front.
+    /// The encoded filter, header first.
     bytes: Vec<u8>,
 }
 
 impl CountingBloom {
-    /// An empty filter with space for `expected_keys` keys.
+    /// Creates an empty filter for `expected_keys` keys.
     ///
     /// # Errors
-    /// As [`FilterOptions::check`]; [`BuildError::Kind`] where the options name another kind;
+    /// Those of [`FilterOptions::check`]; [`BuildError::Kind`] if the options name another kind;
     /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`].
     pub fn new(expected_keys: u64, options: FilterOptions) -> Result<CountingBloom, BuildError> {
         if options.kind != FilterKind::Counting {
@@ -49,11 +49,11 @@ impl CountingBloom {
         Ok(CountingBloom { header, bytes })
     }
 
-    /// Copies an encoded filter of that kind.
+    /// Copies an encoded counting filter.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
-    /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged or another kind of filter.
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] if the caller must answer "maybe" to
+    /// every key; [`FilterError::Malformed`] if the bytes are damaged or another kind of filter.
     pub fn decode(bytes: &[u8]) -> Result<CountingBloom, FilterError> {
         let (header, _) = parse(bytes)?;
         if header.kind != FilterKind::Counting {
@@ -68,11 +68,11 @@ impl CountingBloom {
         self.header.keys = self.header.keys.saturating_add(1);
     }
 
-    /// Removes a key by its hash. False, and nothing is changed, where any of its counters is zero:
-    /// then it was not in the filter.
+    /// Removes a key by its hash. If any of the key's counters is zero, the key is not in the
+    /// filter: the call then changes nothing and returns false.
     ///
-    /// REQUIRES: the key was added. Of a key that was not, but passes as a false positive, the
-    /// counters belong to other keys, which then may be answered with "no".
+    /// REQUIRES: the key was added. Removing a key that only passes as a false positive decrements
+    /// counters of other keys, which the filter can then deny.
     pub fn remove(&mut self, hash: u64) -> bool {
         if !self.contains(hash) {
             return false;
@@ -93,23 +93,23 @@ impl CountingBloom {
         true
     }
 
-    /// Whether the key of `hash` may be in the filter: never false for one that is.
+    /// Whether the key of `hash` may be in the filter; never false for a key in the filter.
     pub fn contains(&self, hash: u64) -> bool {
         contains_key(&self.header, &self.bytes[HEADER_BYTES..], hash)
     }
 
-    /// Number of keys that are in the filter: added and not removed.
+    /// Number of keys in the filter: added and not removed.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
 
-    /// The filter as it is now, for everything else that can be probed.
+    /// A view of the current filter, with all methods of views.
     pub fn view(&self) -> FilterView<'_> {
         let payload = &self.bytes[HEADER_BYTES..];
         FilterView::from_parts(self.header, payload).unwrap_or(FilterView::MAYBE)
     }
 
-    /// The encoded filter as it is now.
+    /// The current filter in encoded form.
     pub fn to_bytes(&self) -> Vec<u8> {
         [&self.header.to_bytes(), &self.bytes[HEADER_BYTES..]].concat()
     }

@@ -11,14 +11,14 @@ use crate::hash::keyed_hash::{HashSecret, hash_key};
 use std::fmt;
 
 const VERSION: u8 = 1;
-/// FORMAT: the checksum is a keyed hash of the filter for this use.
+/// FORMAT: use of the keyed hash for the file's checksum.
 const CHECKSUM: HashDomain = HashDomain::Other(1);
 
-/// Filter with its hash, read from bytes that [`FilterFile::encode`] made.
+/// A filter and its hash, read from bytes that [`FilterFile::encode`] made.
 ///
-/// A filter inside a store leaves the seed of its hash and its checksum to the store. A filter for
-/// other programs includes both. A caller that has the file knows the seed, and can
-/// construct keys that the filter passes.
+/// For a filter in a store, the store keeps seed and checksum. A filter file contains both, for
+/// other programs. So a reader of the file knows the seed, and can construct keys that pass the
+/// filter.
 ///
 /// ```
 /// use umbel_filter::{FilterBuilder, FilterFile, FilterOptions, HashKind, KeyHasher};
@@ -46,30 +46,30 @@ pub struct FilterFile<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterFileError {
-    /// They are something else.
+    /// The bytes are not a filter file.
     NotAFilterFile,
-    /// A version that this version of the code does not know.
+    /// The file has a format version that this build does not know.
     Version {
         /// The version.
         version: u8,
     },
-    /// The bytes differ from the written ones.
+    /// The bytes of the file are damaged.
     Damaged {
         /// A plain sentence without its full stop.
         reason: &'static str,
     },
-    /// The filter in it cannot be read.
+    /// The filter in the file cannot be read.
     Filter(FilterError),
-    /// The filter says that it was made with another hash than the file.
+    /// The header of the filter names another hash than the file.
     HashMismatch {
         /// The number of the filter's hash.
         of_filter: u8,
         /// The number of the file's hash.
         of_file: u8,
     },
-    /// Its keys' hash is not one that can be computed here.
+    /// This build cannot compute the file's hash.
     Hash(HashError),
-    /// The number of a hash that this version of the code does not know.
+    /// The file names a hash number that this build does not know.
     UnknownHash {
         /// The number.
         number: u8,
@@ -105,13 +105,13 @@ impl<'a> FilterFile<'a> {
     /// FORMAT: magic number of every file.
     pub const MAGIC: [u8; 4] = *b"uFFL";
 
-    /// The file of the encoded `filter`, whose keys were hashed by `kind` with `seed`. A filter
-    /// without bytes, that of no keys, is one that lets everything through.
+    /// Encodes a file of the encoded `filter`, whose keys were hashed by `kind` with `seed`. The
+    /// file of a filter without bytes passes every key.
     ///
     /// # Errors
     /// [`FilterFileError::Filter`] where the bytes are not a filter, and
-    /// [`FilterFileError::HashMismatch`] where the filter was made with another hash: such a file
-    /// would deny keys.
+    /// [`FilterFileError::HashMismatch`] if the filter was made with another hash, since such a
+    /// file would deny keys.
     pub fn encode(
         kind: HashKind,
         seed: [u8; 16],
@@ -133,7 +133,7 @@ impl<'a> FilterFile<'a> {
     /// Reads the file and checks every byte of it.
     ///
     /// # Errors
-    /// [`FilterFileError`]; nothing that is not a whole file is ever probed.
+    /// [`FilterFileError`], if the bytes are not a whole, undamaged file.
     pub fn parse(bytes: &'a [u8]) -> Result<FilterFile<'a>, FilterFileError> {
         let damaged = |reason| Err(FilterFileError::Damaged { reason });
         if !bytes.starts_with(&FilterFile::MAGIC) {
@@ -163,13 +163,13 @@ impl<'a> FilterFile<'a> {
         Ok(FilterFile { hasher, view, seed, filter })
     }
 
-    /// Whether `key` may have been added: never false for one that was.
+    /// Whether `key` may have been added; never false for an added key.
     #[inline]
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.view.contains(self.hasher.hash(key))
     }
 
-    /// The filter, to be probed with hashes that [`FilterFile::hasher`] makes.
+    /// The filter, which callers probe with hashes by [`FilterFile::hasher`].
     pub fn view(&self) -> FilterView<'a> {
         self.view
     }
@@ -184,13 +184,13 @@ impl<'a> FilterFile<'a> {
         self.seed
     }
 
-    /// The encoded filter; no bytes where it is that of no keys.
+    /// The encoded filter; no bytes for the filter of no keys.
     pub fn filter_bytes(&self) -> &'a [u8] {
         self.filter
     }
 }
 
-/// The filter, which must be made with the hash of that number.
+/// Parses the filter, which must be made with the hash of the given number.
 fn view(filter: &[u8], number: u8) -> Result<FilterView<'_>, FilterFileError> {
     if filter.is_empty() {
         return Ok(FilterView::MAYBE);
@@ -202,7 +202,7 @@ fn view(filter: &[u8], number: u8) -> Result<FilterView<'_>, FilterFileError> {
     }
 }
 
-/// The checksum of the file whose header begins with `head`, 32 bytes.
+/// Returns the checksum of the file whose header begins with the 32 bytes `head`.
 fn checksum(head: &[u8], seed: [u8; 16], filter: &[u8]) -> u64 {
     let secret = HashSecret::from_seed(CHECKSUM.seed(seed));
     hash_key(&secret, head) ^ hash_key(&secret, filter).rotate_left(1)

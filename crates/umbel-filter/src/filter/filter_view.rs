@@ -1,4 +1,4 @@
-//! A filter of any kind, probed where its encoded bytes lie.
+//! A filter of any kind over encoded bytes, which are not copied.
 
 use crate::bloom_variants::block_layout::BlockedFilterView;
 use crate::bloom_variants::blocked_256::Blocked256;
@@ -18,25 +18,25 @@ use crate::simd::VectorizedFilter;
 /// A filter of any kind in borrowed bytes.
 ///
 /// A probe takes only the 64-bit hash of a key. [`FilterView::hash_kind`] names the hash function,
-/// and [`FilterView::seed_id`] its seed. An added hash is always answered with true, if the probe
-/// uses the same function and seed.
+/// and [`FilterView::seed_id`] its seed. If caller and builder use the same function and seed, the
+/// answer for an added key is always true.
 ///
-/// The bytes need not be aligned. Where they begin at a multiple of 64, a key of a blocked filter
-/// takes one cache line, else up to two; [`crate::Filter`] aligns them.
+/// The bytes need not be aligned. If they begin at a multiple of 64, a probe of a blocked filter
+/// reads one cache line, else up to two; [`crate::Filter`] aligns its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterView<'a> {
     fast_path: FastPath<'a>,
     view: AnyKindView<'a>,
 }
 
-/// The shortest way to an answer.
+/// The fastest code that probes a filter.
 #[derive(Clone, Copy, Debug)]
 enum FastPath<'a> {
-    /// One call through a pointer.
+    /// A call through a pointer to a vector function.
     Vectorized(VectorizedFilter<'a>),
-    /// No call at all.
+    /// Inlined code for an uncached filter.
     Uncached(UncachedBloom<'a>),
-    /// A call, by the kind of view.
+    /// A call that distinguishes the kind of view.
     ByKind,
 }
 
@@ -53,7 +53,7 @@ enum AnyKindView<'a> {
     Ribbon(RibbonView<'a>),
 }
 
-/// Does the same with the view of every kind: the one list of them for probing.
+/// Runs the same code for the view of any kind: the only list of kinds for probing.
 macro_rules! of_every_kind {
     ($view:expr, $some:ident => $then:expr, $maybe:expr) => {
         match $view {
@@ -74,15 +74,15 @@ impl<'a> FilterView<'a> {
     pub const MAYBE: FilterView<'static> =
         FilterView { fast_path: FastPath::ByKind, view: AnyKindView::Maybe };
 
-    /// Reads the header and checks everything that can be checked without the keys; takes no
-    /// memory.
+    /// Reads the header, and checks all that can be checked without the keys. Allocates no memory.
     ///
     /// Empty bytes are a filter that answers "maybe" to every key: [`FilterView::kind`] is `None`.
-    /// So is a kind, version, hash or probing that this version does not know.
+    /// A filter of a kind, version, hash or probing that this build does not know also answers
+    /// "maybe" to every key.
     ///
     /// # Errors
-    /// [`FilterError::Malformed`] where the bytes are damaged or not a filter. To continue with
-    /// [`FilterView::MAYBE`] is safe, but report the damage.
+    /// [`FilterError::Malformed`] if the bytes are damaged or not a filter. A caller can safely
+    /// continue with [`FilterView::MAYBE`], but should report the damage.
     pub fn parse(bytes: &'a [u8]) -> Result<FilterView<'a>, FilterError> {
         match FilterView::parse_known(bytes) {
             Err(error) if error.means_maybe() => Ok(FilterView::MAYBE),
@@ -90,7 +90,8 @@ impl<'a> FilterView<'a> {
         }
     }
 
-    /// As [`FilterView::parse`], with an error where every key would be answered with "maybe".
+    /// Parses as [`FilterView::parse`] does, but fails if the filter would answer "maybe" to every
+    /// key.
     ///
     /// # Errors
     /// Besides [`FilterError::Malformed`]: [`FilterError::Empty`] and [`FilterError::Unknown`].
@@ -110,7 +111,7 @@ impl<'a> FilterView<'a> {
         FilterView::from_parts(header, payload)
     }
 
-    /// REQUIRES: the payload has the length that the header says.
+    /// REQUIRES: the payload has the length in the header.
     pub(crate) fn from_parts(
         header: FilterHeader,
         payload: &'a [u8],
@@ -150,8 +151,8 @@ impl<'a> FilterView<'a> {
         FilterView { fast_path: way, view }
     }
 
-    /// The same filter over `payload`, which must be the same bytes at another address, or none:
-    /// then it can only be laid over bytes again.
+    /// Returns the same filter over `payload`. `payload` must be the same bytes at another address,
+    /// or empty; an empty view must get its bytes by another call before it is probed.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> FilterView<'b> {
         let way = match &self.fast_path {
@@ -172,7 +173,7 @@ impl<'a> FilterView<'a> {
         FilterView { fast_path: way, view }
     }
 
-    /// As [`FilterView::contains`] of the result of [`FilterView::over`].
+    /// Calls [`FilterView::contains`] of the result of [`FilterView::over`].
     #[inline]
     pub(crate) fn contains_over(&self, payload: &[u8], hash: u64) -> bool {
         match &self.fast_path {
@@ -182,7 +183,7 @@ impl<'a> FilterView<'a> {
         }
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         match &self.fast_path {
@@ -192,17 +193,19 @@ impl<'a> FilterView<'a> {
         }
     }
 
-    /// The answer where there is no shorter way: a call, so that the shorter one stays short.
+    /// Probes by kind, for filters without faster code. A separate function, so that the inlined
+    /// fast code stays short.
     #[inline(never)]
     fn contains_by_kind(&self, hash: u64) -> bool {
         of_every_kind!(&self.view, view => KindView::contains(view, hash), true)
     }
 
-    /// Probes every hash at once: `found[n]` becomes the answer for `hashes[n]`. Faster than one
-    /// by one, most of all where the filter is larger than the caches, for the misses overlap.
+    /// Probes all hashes together: `found[n]` becomes the answer for `hashes[n]`. Faster than
+    /// single probes, most of all if the filter is larger than the caches, because cache misses
+    /// overlap.
     ///
-    /// Both slices should have the same length. Otherwise the shorter one determines the number of
-    /// answers, and the rest of `found` becomes true, "maybe".
+    /// Both slices should have the same length. Otherwise the shorter slice determines the number
+    /// of probes, and all further elements of `found` become true ("maybe").
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         let both = hashes.len().min(found.len());
         let (probed, rest) = found.split_at_mut(both);
@@ -212,43 +215,42 @@ impl<'a> FilterView<'a> {
         });
     }
 
-    /// The kind of filter; `None` where every key is answered with "maybe".
+    /// The kind of filter; `None` if the filter answers "maybe" to every key.
     pub fn kind(&self) -> Option<FilterKind> {
         self.header().map(|header| header.kind)
     }
 
-    /// Number of keys added. Of a union at most as many, of an intersection as well.
+    /// Number of keys added; an upper bound for a union or an intersection.
     pub fn keys(&self) -> u64 {
         self.header().map_or(0, |header| header.keys)
     }
 
-    /// Number of bits each key sets; 0 where the kind has no such number.
+    /// Number of bits that each key sets; 0 for kinds without such a number.
     pub fn probes(&self) -> u32 {
         self.header().map_or(0, |header| header.probes.into())
     }
 
     /// Number of units: lines of 512 bits, blocks of 256, bits or counters, depending on the kind;
-    /// 0 where every key is answered with "maybe".
+    /// 0 if the filter answers "maybe" to every key.
     pub fn units(&self) -> u64 {
         self.header().map_or(0, |header| header.units)
     }
 
-    /// The number of the hash that keys must be probed with, as `docs/formats/filter.md` lists
-    /// them; 0 where it does not matter.
+    /// The number of the hash by which keys must be probed, as listed in `docs/formats/filter.md`;
+    /// 0 if the filter answers "maybe" to every key.
     pub fn hash_kind(&self) -> u8 {
         self.header().map_or(0, |header| header.hash_kind)
     }
 
-    /// Id of the store's seed of the hashes; 0 where the builder got none.
+    /// Id of the store's seed of the hashes; 0 if the builder got no id.
     pub fn seed_id(&self) -> u32 {
         self.header().map_or(0, |header| header.seed_id)
     }
 
-    /// The share of absent keys that theory lets through, from the number of keys. Takes
-    /// microseconds, up to a millisecond for a few dozen keys. 1.0 where every key is answered with
-    /// "maybe".
+    /// Theoretical false-positive rate for the filter's number of keys; 1.0 if the filter answers
+    /// "maybe" to every key. Takes microseconds, up to a millisecond for a few dozen keys.
     ///
-    /// For LevelDB's probing it is a lower bound, see [`crate::Probing::LevelDb`].
+    /// For LevelDB's probing the result is a lower bound, see [`crate::Probing::LevelDb`].
     pub fn designed_rate(&self) -> f64 {
         match self.parts() {
             Some((header, _)) => theoretical_rate(&header),
@@ -256,24 +258,24 @@ impl<'a> FilterView<'a> {
         }
     }
 
-    /// Number of distinct keys, estimated from the set bits: infinite where all are set. Reads
+    /// Number of distinct keys, estimated from the set bits; infinite if all bits are set. Reads
     /// the whole filter.
     pub fn estimated_keys(&self) -> f64 {
         of_every_kind!(&self.view, view => view.estimated_keys(), 0.0)
     }
 
-    /// The share of absent keys that the bits that are set let through, whatever the header says of
-    /// keys. Reads the whole filter.
+    /// False-positive rate computed from the set bits, not from the header's number of keys. Reads
+    /// the whole filter.
     pub fn estimated_rate(&self) -> f64 {
         of_every_kind!(&self.view, view => view.estimated_rate(), 1.0)
     }
 
-    /// Header of the filter; `None` where every key is answered with "maybe".
+    /// Header of the filter; `None` if the filter answers "maybe" to every key.
     fn header(&self) -> Option<FilterHeader> {
         of_every_kind!(&self.view, view => Some(view.header()), None)
     }
 
-    /// Header and payload of the kinds that are joined and folded.
+    /// Header and payload, for kinds that can be joined and folded.
     pub(crate) fn parts(&self) -> Option<(FilterHeader, &[u8])> {
         let payload = of_every_kind!(&self.view, view => view.payload(), None);
         self.header().zip(payload)

@@ -7,10 +7,10 @@ use std::fmt;
 /// The size of a cache line.
 const ALIGNMENT: usize = 64;
 
-/// A filter of any kind in memory of its own, where blocks never lie across two cache lines.
+/// A filter of any kind in memory of its own, whose blocks never span two cache lines.
 ///
-/// Everything that can be probed is on its [`Filter::view`], which costs some instructions: take it
-/// once before a loop.
+/// All methods that probe are on its [`Filter::view`]. Making a view costs some instructions, so
+/// callers make it once before a loop.
 pub struct Filter {
     /// View without bytes, which has the shape of the filter.
     shape: FilterView<'static>,
@@ -23,8 +23,8 @@ impl Filter {
     /// Copies an encoded filter into aligned memory.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
-    /// "maybe"; [`FilterError::Malformed`] where the bytes are damaged.
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] if the caller must answer "maybe" to
+    /// every key; [`FilterError::Malformed`] if the bytes are damaged.
     pub fn decode(bytes: &[u8]) -> Result<Filter, FilterError> {
         let shape = FilterView::parse_known(bytes)?.over(&[]);
         Ok(Filter::aligned(shape, bytes))
@@ -37,14 +37,14 @@ impl Filter {
         Filter { shape, buffer, start: from }
     }
 
-    /// The filter to probe.
+    /// Returns a view of the filter, by which callers probe.
     #[inline]
     pub fn view(&self) -> FilterView<'_> {
         self.shape.over(self.bytes().get(HEADER_BYTES..).unwrap_or_default())
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was. As
-    /// [`FilterView::contains`] of its view, for callers that probe once.
+    /// Whether the key of `hash` may have been added; never false for an added key. For callers
+    /// that probe once; others use [`FilterView::contains`].
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         self.shape.contains_over(self.bytes().get(HEADER_BYTES..).unwrap_or_default(), hash)

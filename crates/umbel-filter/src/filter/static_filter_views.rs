@@ -1,4 +1,4 @@
-//! The kinds that are built once from all their keys, probed as the others are.
+//! Views of static filters, with the common interface of all kinds.
 
 use crate::bloom_variants::kind_view_trait::KindView;
 use crate::format::filter_header::FilterHeader;

@@ -1,12 +1,13 @@
 //! The header of an encoded filter, and the errors of reading it.
 //!
-//! FORMAT: 64 bytes, little-endian, then the lines; see `docs/formats/filter.md`. There is no
-//! checksum in here: the block of the table that holds a filter has one, bound to its place.
+//! FORMAT: 64 bytes, little-endian, then the lines; see `docs/formats/filter.md`. A filter has no
+//! checksum: the table's block with the filter has one, bound to the block's place.
 
 use crate::probe::cache_line::{LINE_BYTES, Line, MAX_PROBES};
 use std::fmt;
 
-/// FORMAT: the bytes before the first line; as long as a line, so that lines stay aligned.
+/// FORMAT: number of bytes before the first line. It equals that of a line, so that lines stay
+/// aligned.
 pub const HEADER_BYTES: usize = 64;
 
 /// FORMAT: magic number of every filter.
@@ -20,18 +21,18 @@ pub(crate) const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FilterError {
-    /// There are no bytes, and that means that there is no filter.
+    /// There are no bytes, which stands for no filter.
     Empty,
-    /// A filter of a kind, a version or over a hash that this version of the code does not know.
+    /// A filter of a kind or version, or over a hash, that this build does not know.
     Unknown {
         /// The kind of filter.
         kind: u8,
         /// The version of that kind's format.
         version: u8,
-        /// The kind of hash it is made of.
+        /// The number of the hash over which the filter is made.
         hash_kind: u8,
     },
-    /// The bytes contradict themselves: they are damaged or are no filter.
+    /// Fields of the bytes contradict each other: the bytes are damaged or are no filter.
     Malformed {
         /// A plain sentence without its full stop.
         reason: &'static str,
@@ -39,7 +40,7 @@ pub enum FilterError {
 }
 
 impl FilterError {
-    /// Whether nothing is wrong and every key must be answered with "maybe".
+    /// Whether the bytes are undamaged but the caller must answer "maybe" to every key.
     pub fn means_maybe(&self) -> bool {
         !matches!(self, FilterError::Malformed { .. })
     }
@@ -107,7 +108,7 @@ pub(crate) fn decode(
     Ok((BloomHeader { probes: u32::from(probes), keys, hash_kind, seed_id }, lines))
 }
 
-/// The encoded filter of these lines.
+/// Encodes the filter of these lines.
 pub(crate) fn encode(header: BloomHeader, lines: impl ExactSizeIterator<Item = Line>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + lines.len() * LINE_BYTES);
     put_header(&mut bytes, header, lines.len() as u64);
@@ -127,7 +128,7 @@ pub(crate) fn put_header(bytes: &mut Vec<u8>, header: BloomHeader, lines: u64) {
     bytes.extend_from_slice(&[0; HEADER_BYTES - 28]);
 }
 
-/// The number in the eight bytes of a header from `at` on.
+/// Reads the number in the eight bytes of a header from `at` on.
 pub(crate) fn u64_at(head: &[u8; HEADER_BYTES], at: usize) -> u64 {
     let mut eight = [0; 8];
     eight.copy_from_slice(&head[at..at + 8]);

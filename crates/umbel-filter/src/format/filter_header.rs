@@ -1,7 +1,7 @@
 //! The header that all kinds of filters share, and the check of a filter's length against it.
 //!
-//! FORMAT: 64 bytes, little-endian, then the payload; see `docs/formats/filter.md`. Kind 1 is
-//! written and read by `encoding.rs` as well, to the same bytes.
+//! FORMAT: 64 bytes, little-endian, then the payload; see `docs/formats/filter.md`. The module
+//! `bloom_header` also writes and reads kind 1, with the same bytes.
 
 use crate::format::bloom_header::{FilterError, HEADER_BYTES, MAGIC, VERSION, u64_at};
 use crate::format::filter_kind::FilterKind;
@@ -12,7 +12,7 @@ pub const MAX_FILTER_BITS: u64 = 1 << 40;
 /// Highest number of a hash kind; the lowest is 1. The meaning of other numbers is unknown.
 pub(crate) const HASH_KINDS: u8 = 13;
 
-/// Place of the byte that each kind uses in its own way.
+/// Offset of the byte whose meaning depends on the kind.
 const DETAIL_AT: usize = 28;
 
 /// Fields of the first 64 bytes of a filter.
@@ -27,12 +27,12 @@ pub(crate) struct FilterHeader {
     /// Lines, blocks, bits or counters.
     pub(crate) units: u64,
     pub(crate) seed_id: u32,
-    /// Field of this kind only: the probing of a standard Bloom filter, else 0.
+    /// Field that depends on the kind: the probing of a standard Bloom filter, else 0.
     pub(crate) detail: u8,
 }
 
 impl FilterHeader {
-    /// Number of bytes the payload has; `None` where that is beyond all numbers.
+    /// Number of bytes of the payload; `None` if it overflows.
     pub(crate) fn payload_bytes(&self) -> Option<u64> {
         match self.kind {
             FilterKind::Blocked512 => self.units.checked_mul(64),
@@ -43,7 +43,7 @@ impl FilterHeader {
         }
     }
 
-    /// Number of bits of the payload's last byte that mean nothing and must be zero.
+    /// Number of unused bits of the payload's last byte, which must be zero.
     fn spare_bits(&self) -> u32 {
         match self.kind {
             FilterKind::Standard => (self.units.wrapping_neg() % 8) as u32,
@@ -64,7 +64,7 @@ impl FilterHeader {
         }
     }
 
-    /// The header as it is written.
+    /// Encodes the header.
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -76,7 +76,7 @@ impl FilterHeader {
         bytes
     }
 
-    /// The header and after it zeros for the payload; `None` where there is no memory for it.
+    /// Encodes the header, followed by zeros for the payload; `None` if the allocation fails.
     pub(crate) fn empty_filter(self) -> Option<Vec<u8>> {
         let length = usize::try_from(self.payload_bytes()?).ok()?.checked_add(HEADER_BYTES)?;
         let mut bytes = Vec::new();
@@ -90,8 +90,8 @@ impl FilterHeader {
 /// Kind of filter that the bytes hold.
 ///
 /// # Errors
-/// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
-/// "maybe"; [`FilterError::Malformed`] where the bytes are not a filter.
+/// [`FilterError::Empty`] and [`FilterError::Unknown`] if the caller must answer "maybe" to every
+/// key; [`FilterError::Malformed`] if the bytes are not a filter.
 pub(crate) fn kind_of(bytes: &[u8]) -> Result<FilterKind, FilterError> {
     if bytes.is_empty() {
         return Err(FilterError::Empty);
@@ -109,8 +109,8 @@ pub(crate) fn kind_of(bytes: &[u8]) -> Result<FilterKind, FilterError> {
     }
 }
 
-/// Reads and checks the header of a filter, and that its payload, which is the other result, has
-/// the length that the header says. Kinds with headers of their own are unknown to it.
+/// Reads and checks the header of a filter and the length of its payload. Returns header and
+/// payload. Kinds with headers of their own are [`FilterError::Unknown`].
 pub(crate) fn parse(bytes: &[u8]) -> Result<(FilterHeader, &[u8]), FilterError> {
     let kind = kind_of(bytes)?;
     let Some((head, payload)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
@@ -149,7 +149,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(FilterHeader, &[u8]), FilterError> 
     Ok((header, payload))
 }
 
-/// The error for bytes that contradict themselves.
+/// Makes the error for bytes that contradict each other.
 pub(crate) fn malformed(reason: &'static str) -> FilterError {
     FilterError::Malformed { reason }
 }

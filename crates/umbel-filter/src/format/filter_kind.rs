@@ -9,26 +9,28 @@ use std::fmt;
 #[non_exhaustive]
 #[repr(u8)]
 pub enum FilterKind {
-    /// A Bloom filter in lines of 512 bits: one cache miss for each key, however large it is.
+    /// A Bloom filter in lines of 512 bits: one cache miss for each probe, at any size.
     #[default]
     Blocked512 = 1,
-    /// A Bloom filter in blocks of 256 bits: faster in cache, larger below a rate of 3 %.
+    /// A Bloom filter in blocks of 256 bits: faster in cache than lines of 512, but larger for
+    /// rates below 3 %.
     Blocked256 = 2,
-    /// The textbook's Bloom filter: the smallest that keys can be added to, a cache miss for each
-    /// probe.
+    /// The textbook's Bloom filter: the smallest to which keys can be added, with a cache miss for
+    /// each bit of a key.
     Standard = 3,
     /// Blocks of eight words of 32 bits, one bit in each, as Apache Parquet stores them.
     SplitBlock = 4,
     /// A binary fuse filter: smaller than any Bloom filter, built once from all keys.
     BinaryFuse = 5,
-    /// A homogeneous ribbon filter: the smallest, built once from all keys, slower to probe.
+    /// A homogeneous ribbon filter: the smallest of all kinds, built once from all keys, slower to
+    /// probe.
     Ribbon = 6,
-    /// A Bloom filter of counters of 4 bits, which keys can be removed from.
+    /// A Bloom filter of counters of 4 bits, from which keys can be removed.
     Counting = 7,
 }
 
 impl FilterKind {
-    /// Every kind, by number.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [FilterKind; 7] = [
         FilterKind::Blocked512,
         FilterKind::Blocked256,
@@ -39,17 +41,17 @@ impl FilterKind {
         FilterKind::Counting,
     ];
 
-    /// The number in a filter's header.
+    /// The kind's number in a filter's header.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// The kind of that number; `None` for one that this version does not know.
+    /// The kind with a number; `None` for a number that this build does not know.
     pub fn from_number(number: u8) -> Option<FilterKind> {
         FilterKind::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// The name in options and reports.
+    /// The kind's name in options and reports.
     pub fn name(self) -> &'static str {
         match self {
             FilterKind::Blocked512 => "blocked-512",
@@ -62,12 +64,13 @@ impl FilterKind {
         }
     }
 
-    /// Whether it is built once from all its keys, which then can neither be more nor fewer.
+    /// Whether a filter of this kind is built once from all its keys, and keys can be neither added
+    /// nor removed later.
     pub fn is_static(self) -> bool {
         matches!(self, FilterKind::BinaryFuse | FilterKind::Ribbon)
     }
 
-    /// The most probes a key has; `None` where the kind does not let them be chosen.
+    /// The most probes of a key; `None` if the kind has a fixed number or none.
     pub fn most_probes(self) -> Option<u32> {
         match self {
             FilterKind::Blocked512 | FilterKind::Blocked256 => Some(24),

@@ -1,4 +1,4 @@
-//! The header of the filters that are built once from all their hashes: fuse and ribbon.
+//! The header of static filters, which are built once from all their hashes: fuse and ribbon.
 //!
 //! FORMAT: the first 64 bytes of every static filter. The ten bytes from 28 on depend on the kind:
 //! see `docs/formats/filter-fuse.md` and `docs/formats/filter-ribbon.md`. Zeros follow.
@@ -17,7 +17,7 @@ pub(crate) struct StaticHeader {
     pub(crate) kind: u8,
     /// Hash function of the hashes.
     pub(crate) hash_kind: u8,
-    /// The byte that Bloom filters have their probes in.
+    /// The byte at the offset where Bloom filters have their number of probes.
     pub(crate) detail: u8,
     /// Number of distinct hashes in the filter.
     pub(crate) keys: u64,
@@ -30,10 +30,10 @@ pub(crate) struct StaticHeader {
 }
 
 impl StaticHeader {
-    /// Number of bytes a kind has for itself.
+    /// Number of bytes whose meaning depends on the kind.
     pub(crate) const FIELDS: usize = 10;
 
-    /// The header of a filter of `kind`, all else still to be said.
+    /// Makes a header of `kind` with all other fields 0.
     pub(crate) fn new(kind: u8) -> StaticHeader {
         StaticHeader {
             kind,
@@ -46,7 +46,7 @@ impl StaticHeader {
         }
     }
 
-    /// The header as it is written.
+    /// Encodes the header.
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);

@@ -5,7 +5,7 @@
 
 use crate::simd::prefetch;
 
-/// Number of bytes one read takes.
+/// Number of bytes of one read.
 const READ: usize = 4;
 
 /// FORMAT: the bytes for `slots` fingerprints of `bits` bits. They are padded so that a read of
@@ -16,7 +16,7 @@ pub(super) fn packed_bytes(slots: u64, bits: u32) -> Option<usize> {
     used.checked_add(READ as u64 - 1)?.checked_next_multiple_of(8)?.try_into().ok()
 }
 
-/// The bytes that have a bit of a fingerprint.
+/// Number of bytes with bits of fingerprints, without padding.
 pub(super) fn used_bytes(slots: u64, bits: u32) -> Option<u64> {
     Some(slots.checked_mul(u64::from(bits))?.div_ceil(8))
 }

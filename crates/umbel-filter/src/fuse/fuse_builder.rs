@@ -9,7 +9,7 @@ use crate::fuse::slot_layout::{FINGERPRINT_BITS, FuseArity, SlotLayout, mix, see
 use crate::radix_partition::scatter;
 use std::fmt;
 
-/// With how many seeds a build is tried unless the caller says otherwise.
+/// Default number of seeds that a build tries.
 const ATTEMPTS: u32 = 64;
 /// About this number of keys lie in one part while a filter is built: with their slots they take
 /// half a megabyte or less.
@@ -17,7 +17,7 @@ const PARTITION_KEYS: usize = 1 << 14;
 /// Maximum number of parts: one line of eight hashes for each still fits the L2 cache.
 const PARTITIONS_MAX: usize = 1 << 11;
 
-/// Collects hashes; the filter is sized and built at the end.
+/// Collects hashes, and sizes and builds a fuse filter at the end.
 ///
 /// Takes 8 bytes of memory for each hash while it collects. [`FuseBuilder::finish`] needs up to 26
 /// bytes for each at its peak: the hashes, 8 bytes for their order, 9 for the slots. Later 2 bytes
@@ -44,13 +44,13 @@ pub struct FuseBuilder {
 }
 
 impl FuseBuilder {
-    /// A builder of a filter with fingerprints of `fingerprint_bits` bits, 4 to 16; fewer and more
-    /// are taken as these. An absent key passes with a chance of 2 to the power of minus that.
+    /// Creates a builder of a filter with fingerprints of `fingerprint_bits` bits, clamped to 4
+    /// to 16. An absent key passes with a chance of `2^-fingerprint_bits`.
     pub fn new(fingerprint_bits: u32) -> FuseBuilder {
         FuseBuilder::from_hashes(fingerprint_bits, Vec::new())
     }
 
-    /// The same, with hashes that are there already.
+    /// Creates a builder as [`FuseBuilder::new`] does, with `hashes` already added.
     pub fn from_hashes(fingerprint_bits: u32, hashes: Vec<u64>) -> FuseBuilder {
         let header = StaticHeader::new(KIND);
         FuseBuilder {
@@ -63,33 +63,35 @@ impl FuseBuilder {
         }
     }
 
-    /// Gives every key this number of slots.
+    /// Sets the number of slots of every key.
     pub fn with_arity(mut self, arity: FuseArity) -> FuseBuilder {
         self.arity = arity;
         self
     }
 
-    /// Notes in the filter which of the store's seeds its hashes are made with.
+    /// Sets the id of the store's seed by which hashes are computed, for the filter's header.
     pub fn with_seed_id(mut self, seed_id: u32) -> FuseBuilder {
         self.seed_id = seed_id;
         self
     }
 
-    /// Notes in the filter by its number which hash function the hashes come from; without it the
-    /// keyed default. A filter over a number that readers do not know answers "maybe".
+    /// Sets the number of the hash function for the filter's header; without a call it is the keyed
+    /// hash. A reader that does not know the number answers "maybe" to every key.
     pub fn with_hash_kind(mut self, hash_kind: u8) -> FuseBuilder {
         self.hash_kind = hash_kind;
         self
     }
 
-    /// Tries at most this number of seeds, 64 without. Nine in ten builds of small filters and
-    /// nearly all of large ones need one; each takes as long as the whole build.
+    /// Sets the largest number of seeds that a build tries, by default 64. Nine in ten builds of
+    /// small filters and nearly all of large ones need one seed. Each seed takes as long as a whole
+    /// build.
     pub fn with_attempts(mut self, attempts: u32) -> FuseBuilder {
         self.attempts = attempts;
         self
     }
 
-    /// Adds a key by its hash. Equal hashes count once, in a row at once, others at the end.
+    /// Adds a key by its hash. Equal hashes count once: consecutive ones are dropped at once,
+    /// others when the filter is built.
     #[inline]
     pub fn add(&mut self, hash: u64) {
         if self.hashes.last() != Some(&hash) {
@@ -107,8 +109,8 @@ impl FuseBuilder {
         self.hashes.is_empty()
     }
 
-    /// Number of bytes the filter of `keys` different hashes has when the first seed is right;
-    /// later ones have up to 2 % more each. `None` where that is more than there can be.
+    /// Number of bytes of the filter of `keys` different hashes if the first seed succeeds; each
+    /// later seed can take 2 % more. `None` if there are too many keys.
     ///
     /// A key takes 1.125 fingerprints in filters of a million keys and more (1.075 with four
     /// slots), 1.28 (1.23) at ten thousand, about 1.41 (1.38) at a thousand and 1.9 (1.7) at a
@@ -118,11 +120,13 @@ impl FuseBuilder {
         Some((HEADER_BYTES + packed) as u64)
     }
 
-    /// The encoded filter. It depends on the set of the hashes alone, not on their order.
+    /// Builds and encodes the filter. The bytes depend on the set of the hashes, not on their
+    /// order.
     ///
     /// # Errors
-    /// [`PeelingError`], with the hashes in it, where no seed led to a filter. The hashes are then
-    /// chosen against this filter, or the attempts are very few, or there are more than 3 billion.
+    /// [`PeelingError`], which contains the hashes, if no seed led to a filter. That happens only
+    /// if the hashes were chosen to prevent it, if very few seeds were tried, or with more than 3
+    /// billion hashes.
     pub fn finish(self) -> Result<Vec<u8>, PeelingError> {
         match self.arity {
             FuseArity::Three => self.finish_with::<3>(),
@@ -181,14 +185,14 @@ impl FuseBuilder {
     }
 }
 
-/// No seed led to a filter: these hashes need another kind of filter.
+/// Error of a build for which no seed led to a filter: the hashes need another kind of filter.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PeelingError {
     hashes: Vec<u64>,
 }
 
 impl PeelingError {
-    /// The hashes that were added, to build another filter from.
+    /// Returns the added hashes, to build a filter of another kind.
     pub fn into_hashes(self) -> Vec<u64> {
         self.hashes
     }

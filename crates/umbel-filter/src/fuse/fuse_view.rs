@@ -1,4 +1,4 @@
-//! A fuse filter read where its encoded bytes lie.
+//! A fuse filter over encoded bytes, which are not copied.
 
 use super::KIND;
 use crate::bloom_variants::kind_view_trait::{CACHED_BYTES, probe_with_prefetch};
@@ -24,12 +24,11 @@ pub struct FuseView<'a> {
 }
 
 impl<'a> FuseView<'a> {
-    /// Reads the header and checks everything that can be checked without the keys. Nothing is
-    /// allocated.
+    /// Reads the header, and checks all that can be checked without the keys. Allocates no memory.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
-    /// "maybe"; [`FilterError::Malformed`] where the bytes contradict themselves.
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] if the caller must answer "maybe" to
+    /// every key; [`FilterError::Malformed`] if fields of the bytes contradict each other.
     pub fn parse(bytes: &'a [u8]) -> Result<FuseView<'a>, FilterError> {
         let (header, slots) = StaticHeader::parse(bytes, KIND)?;
         let [a, b, c, d, arity, segment_log, rest @ ..] = header.fields;
@@ -64,14 +63,14 @@ impl<'a> FuseView<'a> {
         Ok(FuseView { header, bits, shape, seed, places, slots })
     }
 
-    /// The same filter over `slots`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `slots`, which must be the same bytes at another address.
     pub(crate) fn over<'b>(&self, slots: &'b [u8]) -> FuseView<'b> {
         let FuseView { header, bits, shape, seed, places, slots: _ } = *self;
         FuseView { header, bits, shape, seed, places, slots }
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was.
-    // Always, because the compiler would make a call of it, which costs a fifth of the whole.
+    /// Whether the key of `hash` may have been added; never false for an added key. Always inlined,
+    /// because a call would take a fifth of the probe's time.
     #[inline(always)]
     pub fn contains(&self, hash: u64) -> bool {
         match (self.shape.arity, self.bits) {
@@ -89,9 +88,9 @@ impl<'a> FuseView<'a> {
         }
     }
 
-    /// Probes every hash in one call: `found[n]` becomes the answer for `hashes[n]`. Where one
-    /// slice is shorter, the rest of the other is unchanged. Probes do not wait for each other:
-    /// their cache misses overlap, and the form of the filter is determined only once.
+    /// Probes every hash in one call: `found[n]` becomes the answer for `hashes[n]`. If `hashes` is
+    /// shorter, further elements of `found` are unchanged. Probes do not wait for each other: their
+    /// cache misses overlap, and arity and width of the filter are determined only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         match (self.shape.arity, self.bits) {
             (FuseArity::Three, 8) => self.probe_all::<3, 8>(hashes, found),
@@ -122,7 +121,7 @@ impl<'a> FuseView<'a> {
         }
     }
 
-    /// REQUIRES: keys have `ARITY` slots, and fingerprints `WIDTH` bits where that is not 0.
+    /// REQUIRES: keys have `ARITY` slots. Fingerprints have `WIDTH` bits, unless `WIDTH` is 0.
     #[inline(always)]
     fn probe<const ARITY: usize, const WIDTH: u32>(&self, hash: u64) -> bool {
         let key = key_of(mix(hash, self.seed));
@@ -157,28 +156,28 @@ impl<'a> FuseView<'a> {
         self.shape.slots
     }
 
-    /// Number of bits a fingerprint has.
+    /// Number of bits of a fingerprint.
     pub fn fingerprint_bits(&self) -> u32 {
         self.bits
     }
 
-    /// Number of slots a key has.
+    /// Number of slots of a key.
     pub fn arity(&self) -> FuseArity {
         self.shape.arity
     }
 
-    /// The number of the hash function that the hashes come from.
+    /// The number of the hash function of the hashes.
     pub fn hash_kind(&self) -> u8 {
         self.header.hash_kind
     }
 
-    /// Id of the store's seed of the hashes; 0 where the builder got none.
+    /// Id of the store's seed of the hashes; 0 if the builder got no id.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }
 
-    /// Theoretical share of absent keys that pass: those whose fingerprint equals that of their
-    /// slots by chance, and those that share 59 bits with a key.
+    /// Theoretical false-positive rate: the share of absent keys whose fingerprint equals that of
+    /// their slots by chance, or that share 59 bits with an added key.
     pub fn designed_rate(&self) -> f64 {
         let by_chance = (-f64::from(self.bits)).exp2();
         let same_key = -(-(self.keys() as f64) / f64::from(KEY_BITS).exp2()).exp_m1();

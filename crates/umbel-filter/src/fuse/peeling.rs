@@ -1,5 +1,5 @@
-//! Finds fingerprints for all slots: removes keys one by one, each from a slot that has no other
-//! key left, and then fills these slots in the opposite order.
+//! Computes fingerprints for all slots: removes keys one by one, each from a slot without another
+//! key, and then fills these slots in reverse order.
 //!
 //! A slot is one word during the removal: its number of keys, in the upper five bits, and
 //! the keys combined by exclusive or. So a single key can be read from its slot.
@@ -10,16 +10,16 @@
 
 use crate::fuse::slot_layout::{KEY_BITS, SlotFinder, SlotLayout, fingerprint, key_of};
 
-/// One key more in a slot.
+/// Increment of a slot's number of keys.
 const ONE: u64 = 1 << KEY_BITS;
 const KEY_MASK: u64 = ONE - 1;
-/// Number of slots that are searched for single keys before those are followed up.
+/// Number of slots that are searched for single keys before these keys are removed.
 const SEARCHED_SLOTS: usize = 4096;
 
-/// Fingerprints of all slots for these mixed hashes. `None` where no assignment exists:
-/// two keys are equal, or the shape is too tight.
+/// Computes the fingerprints of all slots for these mixed hashes. `None` if no assignment exists:
+/// two keys are equal, or there are too few slots.
 ///
-/// The memory of `mixed` is used for the order in which keys are taken away.
+/// The memory of `mixed` is reused for the order in which keys are removed.
 pub(super) fn solve<const ARITY: usize>(shape: &SlotLayout, mixed: &mut [u64]) -> Option<Vec<u16>> {
     let places = SlotFinder::new(shape);
     let mut slots = fill_slots::<ARITY>(shape.slots, &places, mixed)?;
@@ -32,7 +32,7 @@ pub(super) fn solve<const ARITY: usize>(shape: &SlotLayout, mixed: &mut [u64]) -
     Some(fingerprints)
 }
 
-/// All keys in their slots; `None` where a slot has more than can be counted.
+/// Adds all keys to their slots; `None` if a slot has more keys than can be counted.
 fn fill_slots<const ARITY: usize>(
     count: u64,
     places: &SlotFinder,
@@ -51,8 +51,8 @@ fn fill_slots<const ARITY: usize>(
     (!overfull).then_some(slots)
 }
 
-/// Takes away every key that is alone in a slot until there are none. Returns how many there were,
-/// and leaves them in `order`, each with the number of its lone slot above it.
+/// Removes keys that are alone in a slot until there is no such key. Returns the number of removed
+/// keys, and puts them into `order`, each with the number of its lone slot in the upper bits.
 fn peel<const ARITY: usize>(places: &SlotFinder, slots: &mut [u64], order: &mut [u64]) -> usize {
     let mut taken = 0;
     let (mut lone, mut next) = (Vec::new(), Vec::new());
@@ -91,8 +91,8 @@ fn peel<const ARITY: usize>(places: &SlotFinder, slots: &mut [u64], order: &mut 
     taken
 }
 
-/// Gives each key's lone slot the value that makes its slots its fingerprint. Later keys' slots are
-/// settled first; none of the others of a key changes afterwards.
+/// Sets each key's lone slot to the value by which the key's slots combine to its fingerprint. Keys
+/// removed later are processed first, so that the other slots of a key are final.
 fn assign_fingerprints<const ARITY: usize>(
     places: &SlotFinder,
     order: &[u64],

@@ -2,29 +2,31 @@
 
 /// The fewest and the most bits of a fingerprint.
 pub(super) const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 4..=16;
-/// FORMAT: segments of more slots than two to this power are refused: their slots would need more
-/// bits than the hash has for them.
+/// FORMAT: logarithm of the largest number of slots in a segment; for more slots the hash has too
+/// few bits.
 pub(super) const SEGMENT_LOG_MAX: u32 = 18;
 
-/// Number of bits of a mixed hash that distinguish keys. The other five stay free, so that a
-/// builder can store a count beside a key in one word.
+/// Number of bits of a mixed hash that distinguish keys. The other five bits stay free, so that a
+/// builder can store a count and a key in one word.
 pub(super) const KEY_BITS: u32 = 59;
 
 /// FORMAT: three odd constants, from the golden ratio and the square roots of 3 and 7.
 const MULTIPLIERS: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1];
 
-/// In how many segments a key has a slot.
+/// Number of slots of a key, each in another segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FuseArity {
-    /// Three slots: 1.125 slots for each key in large filters. The fastest to probe and to build.
+    /// Three slots a key: a large filter has 1.125 slots for each key, and is the fastest to probe
+    /// and build.
     #[default]
     Three,
-    /// Four slots: 1.075 for each key, one more cache miss for each question.
+    /// Four slots a key: a large filter has 1.075 slots for each key, and a probe has one more
+    /// cache miss.
     Four,
 }
 
 impl FuseArity {
-    /// The number itself.
+    /// Returns the number of slots.
     pub fn slots(self) -> u32 {
         match self {
             FuseArity::Three => 3,
@@ -47,8 +49,8 @@ pub(super) fn seed_of(attempt: u32) -> u64 {
     MULTIPLIERS[2].wrapping_mul(u64::from(attempt) + 1)
 }
 
-/// FORMAT: the hash, mixed again for each attempt to build a filter, as all that follows sees it:
-/// the upper [`KEY_BITS`] bits count.
+/// FORMAT: mixes a hash with the seed of an attempt. Only the upper [`KEY_BITS`] bits of the result
+/// are used.
 #[inline(always)]
 pub(super) fn mix(hash: u64, seed: u64) -> u64 {
     let first = (hash ^ seed).wrapping_mul(MULTIPLIERS[0]);
@@ -61,13 +63,14 @@ pub(super) fn key_of(mixed: u64) -> u64 {
     mixed >> (u64::BITS - KEY_BITS)
 }
 
-/// FORMAT: the product that fingerprint and slots of a key are taken from.
+/// FORMAT: the product whose bits give fingerprint and slots of a key.
 #[inline(always)]
 fn product(key: u64) -> u64 {
     key.wrapping_mul(MULTIPLIERS[1])
 }
 
-/// FORMAT: sixteen bits of a key that its slots say nothing about; a fingerprint is the lowest.
+/// FORMAT: sixteen bits of a key that do not affect its slots; a fingerprint is the lowest of these
+/// bits.
 #[inline(always)]
 pub(super) fn fingerprint(key: u64) -> u32 {
     (product(key) >> 48) as u32
@@ -77,15 +80,15 @@ pub(super) fn fingerprint(key: u64) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SlotLayout {
     pub(super) arity: FuseArity,
-    /// The slots of a segment are two to this power.
+    /// Logarithm of the number of slots in a segment.
     pub(super) segment_log: u32,
-    /// All slots, a whole number of segments, at least one for each slot of a key.
+    /// Number of slots: whole segments, at least one for each slot of a key.
     pub(super) slots: u64,
 }
 
 impl SlotLayout {
-    /// The shape for `keys` keys; every attempt after the first few has more slots than the one
-    /// before.
+    /// The layout for `keys` keys; every attempt after the first few has more slots than the
+    /// previous one.
     ///
     /// Length of segments and share of slots that Graf and Lemire found to peel nearly
     /// always. Deviation: a small filter has shorter segments instead of far too many slots.
@@ -114,10 +117,10 @@ impl SlotLayout {
 /// Finds the slots of keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotFinder {
-    /// Over how many slots the first slots of keys are spread: all but the last segments.
+    /// Number of slots among which keys have their first slots: all but the last segments.
     spread: u64,
     segment_log: u32,
-    /// The slots of a segment.
+    /// Number of slots in a segment.
     segment: u64,
 }
 
@@ -128,12 +131,12 @@ impl SlotFinder {
         SlotFinder { spread: shape.slots - reserved, segment_log, segment: 1 << segment_log }
     }
 
-    /// FORMAT: the slots of a key, in ascending segments that are neighbours.
+    /// FORMAT: the slots of a key, in consecutive segments.
     ///
     /// The first slot is the key's share of the spread, which ascends with the key. In the
     /// following segments, other bits of the key are combined with the same position.
     ///
-    /// REQUIRES: `ARITY` is that of the shape.
+    /// REQUIRES: `ARITY` is that of the layout.
     #[inline(always)]
     pub(super) fn of<const ARITY: usize>(&self, key: u64) -> [usize; ARITY] {
         let share = u128::from(key << (u64::BITS - KEY_BITS)) * u128::from(self.spread);

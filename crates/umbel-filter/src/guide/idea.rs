@@ -1,8 +1,8 @@
 //! 1. Idea of a filter, its savings and its cost.
 //!
 //! A filter stands in front of a set of keys and answers one question: *may this key be in the
-//! set?* Its "no" is certain. Its "maybe" is not: a small share of absent keys passes
-//! as well. More memory lowers that share, the **false positive rate**.
+//! set?* The answer "no" is certain. The answer "maybe" is not: a small share of absent keys passes
+//! as well. That share is the **false positive rate**; more memory lowers it.
 //!
 //! ```text
 //!                        ┌────────┐  no     nothing to look for: done in nanoseconds
@@ -13,16 +13,17 @@
 //!                   look where it would be       a search, a disk, a network
 //! ```
 //!
-//! The error has one direction only. A **false negative** is a key that was added and is denied:
-//! the key would be lost. No kind of filter here has any, however full it is. Where a filter cannot
-//! decide, it answers "maybe". Two things can break that from outside: probing with another hash or
-//! seed than at the build, and a flipped bit in bytes without a checksum.
+//! A filter never errs in the other direction. A **false negative** would be an added key that the
+//! filter denies, so that the key would be lost. No filter of this crate has false negatives,
+//! however full it is. If a filter cannot decide, it answers "maybe". Only two mistakes of a caller
+//! can cause a false negative: probing by another hash or seed than at the build, and bytes with a
+//! flipped bit and no checksum.
 //!
 //! # A Bloom filter, worked example
 //!
-//! The oldest kind, Bloom's of 1970, is an array of bits. A key's hash names a few of them; adding
-//! the key sets these, and a key may be there if all of its own are set. Three keys in 24 bits,
-//! three bits each:
+//! The oldest kind, Bloom's of 1970, is an array of bits. A key's hash chooses a few bits of the
+//! array. Adding the key sets these bits, and a key may be in the set if all its bits are set.
+//! Three keys in 24 bits, three bits each:
 //!
 //! ```text
 //!     basil   ·  x  ·  ·  ·  ·  ·  x  ·  ·  ·  ·  ·  ·  ·  ·  ·  x  ·  ·  ·  ·  ·  ·
@@ -40,16 +41,17 @@
 //! # When it pays
 //!
 //! Probing costs `probe`; a "no" saves `search`. Let a share `absent` of all probes be for absent
-//! keys, of which a share `rate` passes. Then a filter saves time where
+//! keys, and let a share `rate` of these absent keys pass. Then a filter saves time if
 //!
 //! ```text
 //!     absent · (1 − rate) · search  >  probe
 //! ```
 //!
-//! A probe takes some nanoseconds, a search in memory a few hundred, one on a disk a hundred
-//! thousand. In front of a disk a filter pays as soon as one probe in some ten thousand is for
-//! an absent key. Where every probe is for a present key, a filter only costs. So
-//! the last level needs none when nearly all keys that reach it are found.
+//! A probe takes some nanoseconds, a search in memory a few hundred, and a search on a disk a
+//! hundred thousand. Before searches on a disk, a filter pays as soon as one probe in some ten
+//! thousand is for an absent key. If every probe is for a present key, a filter only costs time. So
+//! the last level needs no filter if nearly all keys that are looked up there are found.
 //!
-//! Memory is the other side: a filter takes about ten bits for each key at a rate of 1 %, and every
-//! one and a half bits more halve the rate. Bits help most where most absent keys arrive.
+//! A filter also costs memory: about ten bits for each key at a rate of 1 %, and each further one
+//! and a half bits halve the rate. Bits save most in the filters that are probed for most absent
+//! keys.

@@ -1,7 +1,8 @@
-//! 3. Sizes: from two of keys, rate and memory the third; the formulas and their traps.
+//! 3. Sizes: computing one of keys, rate and memory from the other two; the formulas and their
+//!    traps.
 //!
-//! Below, `n` is the number of keys, `m` that of bits, `k` that of probes, `p` the false positive
-//! rate.
+//! On this page, `n` is the number of keys, `m` the number of bits, `k` the number of probes, `p`
+//! the false positive rate.
 //!
 //! # Plans
 //!
@@ -29,7 +30,8 @@
 //!
 //! # The textbook
 //!
-//! For the standard filter ([`formulas`](crate::bloom_formulas) has them as functions):
+//! Formulas of the standard filter ([`bloom_formulas`](crate::bloom_formulas) has them as
+//! functions):
 //!
 //! ```text
 //!     p = (1 − e^(−k·n/m))^k          the rate
@@ -48,24 +50,27 @@
 //!
 //! # The traps
 //!
-//! - **`k` is a whole number.** Rounding it costs little; truncating costs more. LevelDB's
+//! - **`k` is a whole number.** Rounding `k` costs little; truncating `k` costs more. LevelDB's
 //!   `floor(0.69 · bits)` is 6 at ten bits a key: 0.844 % where seven probes have 0.819 %.
-//! - **The textbook's `k` is wrong for blocks.** A block that got too many keys is overfull with
-//!   many probes. At ten bits a key a line of 512 bits needs 6, at sixteen 9, where the formula
-//!   says 11.
+//! - **The textbook's `k` is wrong for blocks.** With many probes, a block with too many keys is
+//!   overfull. At ten bits a key 6 probes are best for lines of 512 bits. At sixteen bits a key 9
+//!   are best, where the formula says 11.
 //! - **The textbook's `p` is wrong for blocks**, and for few bits. With 512 bits a block and ten
-//!   bits a key it promises 0.82 %, but the result is 0.97 %.
+//!   bits a key the formula gives 0.82 %, but the rate is 0.97 %.
 //!   [`designed_rate`](crate::designed_rate) counts how unevenly keys fall, exactly.
 //! - **A hash has a width.** Two keys with the same hash are one key to a filter: with `b` bits of
-//!   hash no rate is below `n / 2^b`. 32 bits and 30 million keys: 0.7 %, however large the filter.
-//! - **Double hashing degenerates.** Two halves of 32 bits as start and step repeat themselves: see
-//!   [`Probing::LevelDb`](crate::Probing::LevelDb). Enhanced double hashing whose increments never
-//!   reach the bits that are used is plain double hashing.
-//! - **The remainder is a bad choice of a position.** `hash % m` prefers small positions where `m`
-//!   is near the width of the hash, and divides. The high half of the product does not.
-//! - **Bits that are used twice are not two bits.** A hash whose top bits chose the shard has only
-//!   the rest left inside it; a filter that takes the same top bits again puts all keys of a shard
-//!   into a few lines, and 99.99 % of absent keys pass. [`HashDomain`](crate::HashDomain) remixes.
-//! - **A filter that grew past its plan degrades fast.** Twice the keys turn 1 % into 16 %. Watch
-//!   [`estimated_rate`](crate::FilterView::estimated_rate), which reads the bits, not the
-//!   plan.
+//!   hash no rate is below `n / 2^b`. With 32 bits and 30 million keys a filter of any size has a
+//!   rate of at least 0.7 %.
+//! - **Double hashing degenerates.** Double hashing with two halves of 32 bits as start and step
+//!   repeats positions: see [`Probing::LevelDb`](crate::Probing::LevelDb). Enhanced double hashing
+//!   is no better if its increments never reach the bits that choose positions.
+//! - **The remainder is a bad choice of a position.** `hash % m` prefers small positions if `m` is
+//!   near the range of the hash, and needs a division. The high half of the product `hash * m` has
+//!   neither drawback.
+//! - **Bits that are used twice are not two bits.** If a hash's top bits chose the shard, all keys
+//!   of the shard have the same top bits. A filter that uses these bits again puts all keys into a
+//!   few lines, and 99.99 % of absent keys pass. [`HashDomain`](crate::HashDomain) mixes hashes
+//!   again for each use.
+//! - **A filter that grew past its plan degrades fast.** Twice the keys turn 1 % into 16 %. Monitor
+//!   [`estimated_rate`](crate::FilterView::estimated_rate), which is computed from the set bits,
+//!   not from the plan.

@@ -1,17 +1,17 @@
-//! One seed, many uses: every use of a hash gets a seed of its own.
+//! Derives a seed for every use of a hash from one seed.
 
 use crate::hash::keyed_hash::fold;
 use crate::hash::siphash::siphash_2_4;
 
 /// Use of a hash.
 ///
-/// Two uses must not share their bits. Keys whose hashes agree in the bits that chose a shard are
-/// all neighbours in a filter that takes the same bits for its lines. A probe for a prefix must not
-/// hit a whole key of the same bytes.
+/// Two uses must not share hash bits. For example, all keys of a shard agree in the bits that chose
+/// the shard, so they would share a few lines of a filter that uses the same bits. A probe for a
+/// prefix must not hit a whole key of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HashDomain {
-    /// Whole keys in a filter. Its seed is the store's own, as it has always been.
+    /// Whole keys in a filter, whose seed is the store's own.
     Key,
     /// Prefixes of keys in a filter.
     Prefix,
@@ -26,7 +26,7 @@ pub enum HashDomain {
 }
 
 impl HashDomain {
-    /// FORMAT: the number that stands in the message a seed is made of.
+    /// FORMAT: the number of the use, which a seed is made of.
     fn number(self) -> u64 {
         match self {
             HashDomain::Key => 0,
@@ -38,10 +38,10 @@ impl HashDomain {
         }
     }
 
-    /// Seed of this use, derived from the store's seed. [`HashDomain::Key`] uses the store's
-    /// seed itself. The others use two words, each the SipHash-2-4 under the store's seed of seven
-    /// fixed bytes, the number of the word and that of the use. No program can distinguish one seed
-    /// from another.
+    /// Seed of this use, derived from the store's seed. [`HashDomain::Key`] uses the store's seed
+    /// itself. The seed of every other use is two words. A word is the SipHash-2-4 under the
+    /// store's seed of seven fixed bytes, the number of the word, and the number of the use. Such
+    /// seeds look random to a program without the store's seed.
     pub fn seed(self, store_seed: [u8; 16]) -> [u8; 16] {
         if self == HashDomain::Key {
             return store_seed;
@@ -56,11 +56,12 @@ impl HashDomain {
         both.to_le_bytes()
     }
 
-    /// Hash for this use, derived from the `hash` of a whole key, for callers that have no other.
-    /// It is independent of that hash, except for the use of whole keys.
+    /// Hash for this use, derived from the `hash` of a whole key, for callers without the key. The
+    /// derived hash has no bits in common with `hash`, except for [`HashDomain::Key`].
     ///
-    /// Two rounds of multiplying by odd constants and folding the product. A key chosen to have
-    /// some `hash` has a chosen result too, so the hash must be a keyed one where that matters.
+    /// The hash goes through two rounds of multiplying by odd constants and folding the product. A
+    /// client that can choose a key's `hash` can choose the result too, so `hash` must be keyed if
+    /// clients are adversaries.
     #[inline]
     pub fn remix(self, hash: u64) -> u64 {
         if self == HashDomain::Key {

@@ -1,25 +1,24 @@
-//! The hashes a filter may be made of, by number and by name.
+//! The hashes of filters, by number and by name.
 //!
-//! FORMAT: filters store the number, options and reports the name; neither is ever reused.
-//! `docs/formats/hashes.md` describes each hash, and its bytes of a seed.
+//! FORMAT: filters contain the number of a hash, options and reports its name; numbers and names
+//! are never reused. `docs/formats/hashes.md` describes each hash, and the bytes of a seed that it
+//! uses.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// Hash function of the keys.
 ///
-/// [`HashKind::Keyed`] is the one for stores; the others are for filters that are exchanged with
-/// other programs. Each of them, except SipHash-1-3, needs the feature of this crate with
-/// the name of the kind.
+/// Stores use [`HashKind::Keyed`] or [`HashKind::SipHash13`]. All other kinds are for filters that
+/// are exchanged with other programs, and need the feature of this crate with the kind's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum HashKind {
-    /// [`crate::hash_key`] under a secret that no outsider knows: always there.
+    /// [`crate::hash_key`] under a secret of the store, available in every build.
     #[default]
     Keyed = 1,
-    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, for callers that want one.
-    /// Always there.
+    /// SipHash-1-3 with a key of 128 bits: a pseudorandom function, available in every build.
     SipHash13 = 2,
     /// XXH64: the hash of Apache Parquet's filters, with the seed 0.
     Xxh64 = 3,
@@ -37,8 +36,8 @@ pub enum HashKind {
     MetroHash64 = 9,
     /// `FxHasher` of rustc-hash 2.1 for one `write` on a platform with 64 bits.
     RustcHash = 10,
-    /// `FxHasher64` of fxhash 0.2 for one `write`. Only to read filters of other programs:
-    /// keys that differ in a few bytes make a filter with it useless.
+    /// `FxHasher64` of fxhash 0.2 for one `write`. Only to read filters of other programs: a filter
+    /// of keys that differ in few bytes is useless with this hash.
     FxHash = 11,
     /// The low 64 bits of SpookyHash version 2.
     Spooky = 12,
@@ -47,7 +46,7 @@ pub enum HashKind {
 }
 
 impl HashKind {
-    /// Every kind, by number.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [HashKind; 13] = [
         HashKind::Keyed,
         HashKind::SipHash13,
@@ -64,17 +63,17 @@ impl HashKind {
         HashKind::LevelDb,
     ];
 
-    /// The number in a filter's header.
+    /// The kind's number in a filter's header.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// The kind of that number; `None` for one that this version does not know.
+    /// The kind with a number; `None` for a number that this build does not know.
     pub fn from_number(number: u8) -> Option<HashKind> {
         HashKind::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// The name, as [`FromStr`] reads it.
+    /// The kind's name, as [`FromStr`] reads it.
     pub fn name(self) -> &'static str {
         match self {
             HashKind::Keyed => "keyed",
@@ -93,14 +92,14 @@ impl HashKind {
         }
     }
 
-    /// The feature of this crate that brings the kind; `None` for the two that are always there.
+    /// The feature of this crate that enables the kind; `None` for the two kinds of every build.
     pub fn feature(self) -> Option<&'static str> {
         let is_always_there = matches!(self, HashKind::Keyed | HashKind::SipHash13);
         (!is_always_there).then(|| self.name())
     }
 
-    /// Number of independent bits of the 64: 64, or 32 for a hash that was widened. With 32 no
-    /// filter of `n` keys has a rate below `n / 2^32`.
+    /// Number of independent bits of the hash: 64, or 32 for a widened hash. With 32 no filter of
+    /// `n` keys has a rate below `n / 2^32`.
     pub fn entropy_bits(self) -> u32 {
         match self {
             HashKind::Murmur3x32 | HashKind::LevelDb => 32,
@@ -128,14 +127,14 @@ impl FromStr for HashKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HashError {
-    /// No hash has that name.
+    /// No hash has the given name.
     Unknown {
         /// The name that was given.
         name: String,
     },
-    /// The hash is known, but this build lacks the feature that brings it.
+    /// The hash is known, but this build lacks the feature that enables it.
     NotBuilt {
-        /// The hash that was requested; its name is the feature's.
+        /// The requested hash, whose name is that of the feature.
         kind: HashKind,
     },
 }

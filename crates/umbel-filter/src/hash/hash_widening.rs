@@ -1,11 +1,12 @@
-//! Hashes of 32 bits as the 64 bits that filters take.
+//! Widens hashes of 32 bits to the 64 bits that filters take.
 //!
-//! FORMAT: filters of 32-bit hashes (murmur3-32, LevelDB's) are made of the widened ones.
+//! FORMAT: filters of 32-bit hashes (murmur3-32, LevelDB's) are made of widened hashes.
 
-/// A 32-bit hash, LevelDB's or murmur3's, as filters take it: different hashes stay different.
+/// Widens a 32-bit hash, LevelDB's or murmur3's, to the 64 bits that filters take. Different hashes
+/// stay different.
 ///
-/// The 32 bits are repeated in both halves, and put through the finish of MurmurHash3 for 64
-/// bits, so that the highest bits, which choose a line, depend on all.
+/// The 32 bits are repeated in both halves. The result goes through the finish of MurmurHash3 for
+/// 64 bits, so that its highest bits, which choose a line, depend on all 32 bits.
 #[inline]
 pub fn widen_hash(hash: u32) -> u64 {
     let twice = u64::from(hash) << 32 | u64::from(hash);
@@ -14,7 +15,8 @@ pub fn widen_hash(hash: u32) -> u64 {
     state ^ state >> 33
 }
 
-/// The 32-bit hash that was widened; of any other hash 32 bits that depend on all of it.
+/// Returns the 32-bit hash of a widened one; for any other hash, 32 bits that depend on all its
+/// bits.
 #[inline]
 pub(crate) fn narrow_hash(hash: u64) -> u32 {
     // The steps of the finish in reverse: a shift by 33 undoes itself, and each multiplier has an

@@ -1,4 +1,4 @@
-//! A hash of any kind, ready to be used.
+//! A hasher of keys by a hash of any kind.
 
 use crate::hash::algorithms::{Function, function};
 use crate::hash::hash_domain::HashDomain;
@@ -6,7 +6,7 @@ use crate::hash::hash_kind::{HashError, HashKind};
 use crate::hash::keyed_hash::{HashSecret, hash_key};
 use std::fmt;
 
-/// Makes the 64 bits that a filter is given for a key, by the kind of hash that was chosen.
+/// Computes the 64-bit hash of a key for filters, by one kind of hash and one seed.
 ///
 /// ```
 /// use umbel_filter::{HashKind, HashSecret, KeyHasher, hash_key};
@@ -29,12 +29,12 @@ enum HashMethod {
 }
 
 impl KeyHasher {
-    /// The hash of that kind with that seed.
+    /// Creates a hasher of a kind with a seed.
     ///
     /// The keyed hash derives its secret from all 16 bytes. Each other hash takes the first bytes
     /// that fit its own seed, as little-endian words: 4 bytes (murmur3-32, murmur3-128, leveldb), 8
-    /// or 16 (siphash-1-3, seahash, spooky). With 16 zeros it equals the hash of other programs
-    /// with the seed 0, or with none; LevelDB's filters have [`crate::LEVELDB_SEED`].
+    /// or 16 (siphash-1-3, seahash, spooky). With a seed of 16 zeros the hash equals that of other
+    /// programs with the seed 0 or without a seed; LevelDB's filters have [`crate::LEVELDB_SEED`].
     ///
     /// # Errors
     /// [`HashError::NotBuilt`] where the kind's feature is off.
@@ -47,12 +47,12 @@ impl KeyHasher {
         Ok(KeyHasher { kind, method: HashMethod::Seeded { function, seed } })
     }
 
-    /// The keyed hash under a secret that is there already.
+    /// Creates a hasher of the keyed hash with an existing secret.
     pub fn keyed(secret: HashSecret) -> KeyHasher {
         KeyHasher { kind: HashKind::Keyed, method: HashMethod::Keyed(secret) }
     }
 
-    /// The hash of that kind for one use of a store, with the seed of that use.
+    /// Creates a hasher of a kind for one use of a store, with the seed of that use.
     ///
     /// # Errors
     /// [`HashError::NotBuilt`] where the kind's feature is off.
@@ -85,8 +85,7 @@ impl fmt::Debug for KeyHasher {
     }
 }
 
-/// Hash of one single key: as [`KeyHasher::new`] and [`KeyHasher::hash`],
-/// without keeping the derived secret.
+/// Hashes a single key, as [`KeyHasher::new`] and [`KeyHasher::hash`] do together.
 ///
 /// # Errors
 /// [`HashError::NotBuilt`] where the kind's feature is off.

@@ -1,12 +1,12 @@
-//! The keyed 64-bit hash that every filter, and every hash index in a block, is built on.
+//! The keyed 64-bit hash of keys for filters and for hash indexes in blocks.
 //!
-//! The algorithm is that of rapidhash version 3, because it is the fastest at usual key lengths
-//! and passes SMHasher3. Its eight constants are not the published ones but come from
-//! the store's own 128-bit seed. With public constants an attacker can construct keys that collide
-//! under every seed. With secret ones no outsider can construct keys that hit a filter.
+//! The algorithm is rapidhash version 3, which is the fastest at usual key lengths and passes
+//! SMHasher3. Its eight constants are not the published ones but are derived from the store's own
+//! 128-bit seed. With public constants an attacker can construct keys that collide under every
+//! seed. With secret constants a client cannot construct keys that pass a filter.
 //!
-//! FORMAT: stored filters hold the result, so one seed has the same result on every platform and
-//! for ever. A change is a new hash kind. `docs/formats/filter.md` has the steps.
+//! FORMAT: stored filters depend on the hash, so a seed gives the same hashes on every platform
+//! forever. A changed algorithm is a new hash kind. `docs/formats/filter.md` has the steps.
 
 use crate::hash::siphash::siphash_2_4;
 use std::fmt;
@@ -14,13 +14,13 @@ use std::fmt;
 /// FORMAT: the number by which filters and tables name [`hash_key`].
 pub const KEYED_HASH_KIND: u8 = 1;
 
-/// Number of key bytes in one turn of the wide loop: seven lanes of sixteen.
+/// Key bytes that one iteration of the wide loop hashes: seven lanes of sixteen.
 const BLOCK_BYTES: usize = 112;
 
 /// Secret of [`hash_key`]: all constants of the hash, derived from a 128-bit seed.
 ///
-/// A program that knows it can construct keys that collide. So it is never printed and belongs only
-/// in files that are as private as the data.
+/// A program that knows the secret can construct keys that collide. So the secret is never printed,
+/// and belongs only in files that are as private as the data.
 #[derive(Clone, Copy)]
 pub struct HashSecret {
     /// Initial state, already mixed with two of the constants.
@@ -31,9 +31,9 @@ pub struct HashSecret {
 impl HashSecret {
     /// Derives the secret of a store from its random seed.
     ///
-    /// Every 128-bit seed is good. Word `n` is the SipHash-2-4, keyed with the seed, of twelve
-    /// fixed bytes and the number `n`. Constants that are unbalanced, or too near an earlier
-    /// one, are skipped.
+    /// Every 128-bit seed is valid. Word `n` is the SipHash-2-4, keyed with the seed, of twelve
+    /// fixed bytes and the number `n`. Words with too many or too few ones, or too similar to an
+    /// earlier constant, are skipped.
     pub fn from_seed(seed: [u8; 16]) -> HashSecret {
         let mut words = (0u32..).map(|number| {
             let mut message = *b"umbel hash 1....";
@@ -66,8 +66,8 @@ impl fmt::Debug for HashSecret {
     }
 }
 
-/// Multiplication loses information at long runs of zeros. So constants have about as many ones as
-/// zeros and differ from each other in at least sixteen bits.
+/// Whether a word can be a constant: it has about as many ones as zeros, and differs from earlier
+/// constants in at least sixteen bits. Multiplying by long runs of zeros would lose information.
 fn is_fit(candidate: u64, earlier: &[u64]) -> bool {
     (24..=40).contains(&candidate.count_ones())
         && earlier.iter().all(|constant| (constant ^ candidate).count_ones() >= 16)
@@ -117,8 +117,8 @@ fn hash_long(secret: &HashSecret, key: &[u8], last: &[u8; 16]) -> u64 {
     finish(secret, state, word(last, 0) ^ length, word(last, 8), length)
 }
 
-/// Takes whole blocks off `key` as long as some bytes remain; returns the joined
-/// lanes and the rest.
+/// Hashes whole blocks from the front of `key` as long as some bytes remain. Returns the joined
+/// lanes and the remaining bytes.
 fn hash_blocks<'k>(secret: &HashSecret, key: &'k [u8]) -> (u64, &'k [u8]) {
     let mut lanes = [secret.start; 7];
     let mut rest = key;
@@ -143,7 +143,7 @@ fn finish(secret: &HashSecret, state: u64, first: u64, second: u64, length: u64)
     fold(low ^ constants[7], high ^ constants[1] ^ length)
 }
 
-/// The low and the high half of the 128-bit product, exclusive-ored.
+/// Returns the exclusive or of the low and the high half of the 128-bit product.
 #[inline]
 pub(crate) fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);

@@ -1,4 +1,4 @@
-//! The hash that LevelDB's filters and cache are built on: 32 bits, after MurmurHash1.
+//! The 32-bit hash of LevelDB's filters and cache, which resembles MurmurHash1.
 
 const MULTIPLIER: u32 = 0xc6a4_a793;
 

@@ -1,6 +1,6 @@
 //! MetroHash64 by J. Andrew Rogers.
 //!
-//! The crate of that name reads words as the machine has them, through unsafe code.
+//! The crate `metrohash` reads words in the machine's byte order, through unsafe code.
 
 const K0: u64 = 0xd6d0_18f5;
 const K1: u64 = 0xa2aa_033b;
@@ -42,7 +42,7 @@ fn step(state: u64, word: u64, turn: u32) -> u64 {
     state ^ state.rotate_right(turn).wrapping_mul(K1)
 }
 
-/// Four lanes over whole blocks, joined.
+/// Hashes whole blocks in four lanes, and joins the lanes.
 fn of_blocks(start: u64, blocks: &[[u8; 32]]) -> u64 {
     let mut lanes = [start; 4];
     for block in blocks {

@@ -1,8 +1,8 @@
-//! The hashes besides the keyed one, each behind its feature.
+//! All hashes except the keyed hash, each behind its feature.
 //!
-//! Crates of libraries give the same result on every platform. Where there is no such crate, the
-//! hash is written here from its description. Every word of a key is read as little-endian on every
-//! machine, and positions in a key and lengths are 64 bits wide.
+//! A hash is computed by a crate if one exists that gives the same result on every platform.
+//! Otherwise it is written here from its description. Every word of a key is read as little-endian
+//! on every machine, and positions in a key and lengths are 64 bits wide.
 
 use crate::hash::hash_kind::HashKind;
 #[cfg(any(feature = "murmur3-32", feature = "leveldb"))]
@@ -22,10 +22,10 @@ mod rustc_hash;
 #[cfg(feature = "spooky")]
 mod spooky;
 
-/// A hash: of a seed, of which it takes the lowest bits, and a key.
+/// A hash function of a key and a seed, of which it uses the lowest bits.
 pub(crate) type Function = fn(u128, &[u8]) -> u64;
 
-/// The hash of that kind; `None` where its feature is off, and for the keyed one.
+/// The hash function of a kind; `None` if the kind's feature is off, and for the keyed hash.
 pub(crate) fn function(kind: HashKind) -> Option<Function> {
     match kind {
         HashKind::SipHash13 => Some(siphash_1_3),

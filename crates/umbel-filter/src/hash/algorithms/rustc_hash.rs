@@ -1,8 +1,8 @@
 //! `FxHasher` of rustc-hash 2.1 for one `write` on a platform with 64 bits.
 //!
-//! The crate promises no stable result and computes another one on platforms
-//! with 32 bits, so that version is fixed here. It is meant for tables in memory: only the middle
-//! bits of its result are good, and one more turn moves them to the top.
+//! The crate `rustc-hash` promises no stable result and computes another result on platforms with
+//! 32 bits, so this module fixes version 2.1. That hash is meant for hash tables in memory: only
+//! the middle bits of the state are well mixed, and a final rotation moves them to the top.
 
 use crate::hash::keyed_hash::fold;
 
@@ -11,7 +11,7 @@ const FIRST: u64 = 0x243f_6a88_85a3_08d3;
 const SECOND: u64 = 0x1319_8a2e_0370_7344;
 const AGAINST_ZEROS: u64 = 0xa409_3822_299f_31d0;
 
-/// The hash of `key`, begun with `seed`; the crate's default is 0.
+/// The hash of `key` with the initial state `seed`; the default of the crate `rustc-hash` is 0.
 pub(super) fn hash(seed: u64, key: &[u8]) -> u64 {
     seed.wrapping_add(compressed(key)).wrapping_mul(MULTIPLIER).rotate_left(26)
 }

@@ -1,11 +1,11 @@
 //! SpookyHash version 2 by Bob Jenkins, its low 64 bits.
 //!
-//! The published code reads words as the machine has them; its results on little-endian machines
-//! are the ones.
+//! The published code reads words in the machine's byte order; this module gives its results on
+//! little-endian machines.
 
-/// Fills words that no seed fills: odd, and without a regular pattern.
+/// Initial value of words that no seed fills: odd, and without a regular pattern.
 const FILL: u64 = 0xdead_beef_dead_beef;
-/// Keys shorter than this go through the short form.
+/// Shorter keys are hashed by the short form.
 const LONG_FROM: usize = 192;
 
 const SHORT_TURNS: [u32; 12] = [50, 52, 30, 41, 54, 48, 38, 37, 62, 34, 5, 36];
@@ -49,7 +49,7 @@ fn short(first: u64, second: u64, key: &[u8]) -> u64 {
     state[0]
 }
 
-/// Adds two words to two of the state.
+/// Adds two words to two words of the state.
 fn add(state: &mut [u64], half: [u8; 16]) {
     let (words, _) = half.as_chunks::<8>();
     for (state, word) in state.iter_mut().zip(words) {
