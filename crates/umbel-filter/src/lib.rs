@@ -1,26 +1,26 @@
-//! Filters that say "surely not here" in a few nanoseconds, and the keyed hash under them.
+//! Filters that answer "surely absent" in a few nanoseconds, and the keyed hash on which they are
+//! based.
 //!
-//! A key is hashed once, with [`hash_key`], and every filter takes only these 64 bits:
-//! the memtable's [`ConcurrentBloom`], the [`BloomBuilder`] of a table, the pinned
-//! [`Bloom`] and the borrowed [`BloomView`] of its bytes. All of them share one layout, a Bloom
-//! filter cut into lines of 512 bits, the size of a cache line. A key sets and probes bits in one
-//! line only, so that a lookup costs one cache miss however large the filter is.
+//! A caller hashes a key once, with [`hash_key`], and every filter takes only the 64-bit hash. Such
+//! filters are the memtable's [`ConcurrentBloom`], a table's [`BloomBuilder`], the [`Bloom`] in
+//! memory and the [`BloomView`] of encoded bytes. They share one layout, a Bloom filter of lines of
+//! 512 bits, the size of a cache line. All bits of a key are in one line, so that a probe of a
+//! filter of any size costs one cache miss.
 //!
-//! Other layouts have other uses. [`FilterBuilder`] builds blocks of 256 bits,
-//! the textbook's Bloom filter (with [`bloom_formulas`]), Apache Parquet's split blocks and
-//! counters that permit removals ([`CountingBloom`]), from bits per key or a false positive rate.
-//! [`FilterView`] probes a filter of any kind in place, one hash or a batch, combines
-//! and folds filters, and estimates their rate; [`Filter`] keeps the bytes aligned. Filters of
-//! LevelDB and of Parquet are read and written by [`from_leveldb`] and [`from_parquet`] and their
-//! inverses.
+//! There are other layouts for other uses. [`FilterBuilder`] builds blocks of 256 bits, the
+//! textbook's Bloom filter (with [`bloom_formulas`]), Apache Parquet's split blocks and counters
+//! that permit removals ([`CountingBloom`]), from bits per key or a false positive rate.
+//! [`FilterView`] probes a filter of any kind in place, one hash or a batch, combines and folds
+//! filters, and estimates their rate; [`Filter`] keeps the bytes aligned. Filters of LevelDB and of
+//! Parquet are read and written by [`from_leveldb`] and [`from_parquet`] and their inverses.
 //!
-//! The bytes are described in `docs/formats/filter.md`.
+//! `docs/formats/filter.md` describes the bytes of filters.
 //!
 //! The crate needs `std`: sizes and rates take logarithms, which `core` lacks, and a macro of `std`
 //! detects the processor's instructions.
 //!
-//! INVARIANT: a filter never says no to a hash that was added to it. Every doubt (no filter, an
-//! unknown kind, a line that is not there) is answered with "maybe".
+//! INVARIANT: a filter never answers "no" for a hash that was added to it. In every doubtful case
+//! (no filter, an unknown kind, a missing line) it answers "maybe".
 //!
 //! ```
 //! use umbel_filter::{Bloom, BloomBuilder, HashSecret, hash_key};

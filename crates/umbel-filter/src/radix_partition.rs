@@ -1,16 +1,15 @@
-//! Partitions hashes roughly in the order of their positions. So the build of a filter
-//! larger than the caches works on one small part of it after the other.
+//! Partitions hashes roughly in the order of their positions. So the build of a filter larger than
+//! the caches works on one small part at a time.
 
 use crate::probe::cache_line::line_of;
 
-/// Number of hashes that wait in front of each part, to be written as one cache line.
+/// Number of hashes that are buffered for each part and written as one cache line.
 const LANE: usize = 8;
 
-/// Sends each hash through `mix` and partitions the results into `parts` equal ranges, in ascending
-/// order of ranges and in no certain order inside them. Also returns the end of
-/// each part.
+/// Applies `mix` to each hash and partitions the results into `parts` equal ranges. Ranges are in
+/// ascending order, with results in any order inside a range. Also returns the end of each range.
 ///
-/// Takes 8 bytes for each hash besides the hashes themselves. `mix` is called twice for each.
+/// Takes 8 bytes for each hash besides the hashes themselves. `mix` is called twice for each hash.
 pub(crate) fn scatter(
     hashes: &[u64],
     parts: usize,

@@ -7,8 +7,9 @@
 //! and is the only way for [static kinds](crate::FilterKind::is_static).
 //!
 //! If keys must be found while more are added, use a blocked filter that is large enough for the
-//! maximum. **Fold** the filter once all keys are added: adjacent lines combined by OR are bit for
-//! bit the filter of the smaller size, because the high bits of the hash choose a line.
+//! maximum. **Fold** the filter once all keys are added: adjacent lines are combined by OR. The
+//! result is bit for bit the filter of the smaller size, because the high bits of the hash choose a
+//! line.
 //!
 //! ```text
 //!     twelve lines    a  b  c │ d  e  f │ g  h  i │ j  k  l

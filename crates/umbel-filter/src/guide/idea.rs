@@ -15,9 +15,8 @@
 //!
 //! A filter never errs in the other direction. A **false negative** would be an added key that the
 //! filter denies, so that the key would be lost. No filter of this crate has false negatives,
-//! however full it is. If a filter cannot decide, it answers "maybe". Only two mistakes of a caller
-//! can cause a false negative: probing by another hash or seed than at the build, and bytes with a
-//! flipped bit and no checksum.
+//! however full it is. If a filter cannot decide, it answers "maybe". A caller can cause a false
+//! negative only by probing with another hash or seed than at the build, or by using damaged bytes.
 //!
 //! # A Bloom filter, worked example
 //!
@@ -52,6 +51,5 @@
 //! thousand is for an absent key. If every probe is for a present key, a filter only costs time. So
 //! the last level needs no filter if nearly all keys that are looked up there are found.
 //!
-//! A filter also costs memory: about ten bits for each key at a rate of 1 %, and each further one
-//! and a half bits halve the rate. Bits save most in the filters that are probed for most absent
-//! keys.
+//! A filter also costs memory: about ten bits for each key at a rate of 1 %. Each further one and a
+//! half bits halve the rate. Bits save most in the filters that are probed for most absent keys.

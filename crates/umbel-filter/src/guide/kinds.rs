@@ -37,10 +37,10 @@
 //!
 //! # Split blocks
 //!
-//! A block of 256 bits is eight words of 32 bits, and a key has one bit in each word: eight
-//! multiplications and one comparison of vector registers. Apache Parquet uses such filters. For
-//! each key eight bits are set, too many for filters with less than ten bits a key, and too few for
-//! much larger ones.
+//! A block of 256 bits is eight words of 32 bits, and a key has one bit in each word. A probe takes
+//! eight multiplications and one comparison of vector registers. Apache Parquet uses such filters.
+//! For each key eight bits are set, too many for filters with less than ten bits a key, and too few
+//! for much larger ones.
 //!
 //! ```text
 //!     ┌──────────┬──────────┬──────────┬──────────┬─── eight words ───┐

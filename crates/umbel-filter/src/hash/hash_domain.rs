@@ -6,7 +6,7 @@ use crate::hash::siphash::siphash_2_4;
 /// Use of a hash.
 ///
 /// Two uses must not share hash bits. For example, all keys of a shard agree in the bits that chose
-/// the shard, so they would share a few lines of a filter that uses the same bits. A probe for a
+/// the shard. A filter that uses the same bits would put them into a few lines. A probe for a
 /// prefix must not hit a whole key of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

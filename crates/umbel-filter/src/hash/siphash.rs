@@ -1,5 +1,6 @@
-//! SipHash (Aumasson and Bernstein, INDOCRYPT 2012). With 2 and 4 rounds it is the pseudorandom
-//! function that derives secrets from a seed; with 1 and 3 it is a hash of keys.
+//! SipHash (Aumasson and Bernstein, INDOCRYPT 2012). SipHash with 2 and 4 rounds is the
+//! pseudorandom function that derives secrets from a seed; with 1 and 3 rounds it is a hash of
+//! keys.
 
 /// The 64-bit SipHash-2-4 of `message` under `key`.
 pub(crate) fn siphash_2_4(key: [u8; 16], message: [u8; 16]) -> u64 {

@@ -1,7 +1,7 @@
 //! Filters as LevelDB stores them: the bits, and after them one byte with the number of probes.
 //!
-//! They are standard Bloom filters with [`Probing::LevelDb`] of LevelDB's 32-bit hash, widened by
-//! [`crate::widen_hash`].
+//! LevelDB's filters are standard Bloom filters with [`Probing::LevelDb`] over LevelDB's 32-bit
+//! hash, widened by [`crate::widen_hash`].
 
 use crate::bloom_variants::standard::LEVELDB_PROBES_MAX;
 use crate::filter::filter_view::FilterView;
@@ -14,14 +14,14 @@ use crate::probe::probe_positions::Probing;
 const LEVELDB_HASH_KIND: u8 = 13;
 
 /// The seed of LevelDB's filters, for [`crate::KeyHasher::new`] with [`crate::HashKind::LevelDb`]:
-/// with any other, zeros too, LevelDB's filters deny the keys that are in them.
+/// with any other seed, probes of LevelDB's filters deny added keys.
 pub const LEVELDB_SEED: [u8; 16] = [0x34, 0x1d, 0x9f, 0xbc, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The filter as a filter block of LevelDB holds it; `None` where it is not a standard Bloom filter
-/// with LevelDB's probing of LevelDB's hash.
+/// Encodes a filter as a filter block of LevelDB; `None` unless it is a standard Bloom filter with
+/// LevelDB's probing over LevelDB's hash.
 ///
-/// The hashes must have been made with [`LEVELDB_SEED`], which a filter does not record. With whole
-/// bits per key, and with the widened hashes of the same keys, these are LevelDB's own bytes.
+/// The filter's hashes must have been made with [`LEVELDB_SEED`], which a filter does not record.
+/// With whole bits per key, the result is bit for bit LevelDB's own filter of the same keys.
 pub fn to_leveldb(filter: &FilterView<'_>) -> Option<Vec<u8>> {
     let (header, payload) = filter.parts()?;
     let is_leveldb = header.kind == FilterKind::Standard
@@ -30,13 +30,13 @@ pub fn to_leveldb(filter: &FilterView<'_>) -> Option<Vec<u8>> {
     is_leveldb.then(|| [payload, &[header.probes]].concat())
 }
 
-/// Encoded filter from the filter block of LevelDB for one block. LevelDB does not store
-/// the number of keys, so it is estimated from the set bits. Probes need hashes made
-/// with [`LEVELDB_SEED`].
+/// Converts LevelDB's filter of one block to an encoded filter. LevelDB does not store the number
+/// of keys, so that number is estimated from the set bits. Probes need hashes made with
+/// [`LEVELDB_SEED`].
 ///
 /// # Errors
-/// [`FilterError::Malformed`] for less than two bytes; [`FilterError::Unknown`] for more than 30
-/// probes, or none, where LevelDB answers "maybe" to every key.
+/// [`FilterError::Malformed`] for less than two bytes; [`FilterError::Unknown`] for 0 or more than
+/// 30 probes, with which LevelDB answers "maybe" to every key.
 pub fn from_leveldb(bytes: &[u8]) -> Result<Vec<u8>, FilterError> {
     let Some((&probes, payload)) = bytes.split_last().filter(|(_, bits)| !bits.is_empty()) else {
         return Err(malformed("a filter of LevelDB has at least two bytes"));

@@ -1,9 +1,9 @@
 //! Split block filters as Apache Parquet stores them: a Thrift header, then the blocks.
 //!
 //! Parquet hashes the plain encoding of a value (of byte arrays without their length) with XXH64
-//! and the seed 0: hash kind 3. Its specification gives a size for a rate, `-8n / ln(1 - p^(1/8))`
-//! bits, that supposes equally many keys in each block and so delivers 1.5 % for a requested 1 %.
-//! [`crate::FilterSize::Rate`] counts the real distribution over the blocks.
+//! and the seed 0: hash kind 3. Parquet's specification gives the size `-8n / ln(1 - p^(1/8))` bits
+//! for a rate. That formula assumes equally many keys in each block, and so gives 1.5 % for a
+//! requested 1 %. [`crate::FilterSize::Rate`] counts the real distribution over the blocks.
 
 use crate::filter::filter_view::FilterView;
 use crate::format::bloom_header::HEADER_BYTES;
@@ -20,28 +20,28 @@ pub const PARQUET_HASH_KIND: u8 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParquetError {
-    /// The filter is not of split blocks.
+    /// The filter is not a split block filter.
     Kind {
-        /// Its kind, where that is known.
+        /// The kind of the filter, if known.
         kind: Option<FilterKind>,
     },
-    /// The filter's hashes are not those of Parquet.
+    /// The filter is not over Parquet's hash.
     HashKind {
         /// The number of the hash.
         hash_kind: u8,
     },
-    /// The blocks are more bytes than the header's number of 31 bits can say.
+    /// The blocks have more bytes than the header's 31-bit number allows.
     TooLarge,
-    /// The header is cut off or no Thrift.
+    /// The header is truncated or not Thrift.
     Header,
-    /// An algorithm, a hash or a compression of a later Parquet: every key must be answered with
-    /// "maybe".
+    /// The header names an unknown algorithm, hash or compression: the caller must answer "maybe"
+    /// to every key.
     Unknown,
-    /// A number of bytes that makes no whole blocks, or more than there are.
+    /// The header's number of bytes is not a multiple of a block, or exceeds the bytes that follow.
     Length {
         /// Length in the header.
         given: i64,
-        /// Number of bytes that are after the header.
+        /// Number of bytes after the header.
         left: usize,
     },
 }
@@ -82,11 +82,11 @@ impl std::error::Error for ParquetError {}
 /// UNCOMPRESSED, each a union with an empty structure as its field 1; then the header's end.
 const CHOICES: [u8; 13] = [0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0x1c, 0x1c, 0, 0, 0];
 
-/// The filter as a Parquet file holds it, header and blocks.
+/// Encodes a filter as in a Parquet file: header and blocks.
 ///
 /// # Errors
-/// [`ParquetError::Kind`], [`ParquetError::HashKind`] and [`ParquetError::TooLarge`] where Parquet
-/// has no such filter.
+/// [`ParquetError::Kind`], [`ParquetError::HashKind`] and [`ParquetError::TooLarge`] if Parquet has
+/// no such filter.
 pub fn to_parquet(filter: &FilterView<'_>) -> Result<Vec<u8>, ParquetError> {
     let kind = filter.kind();
     let not_split = ParquetError::Kind { kind };
@@ -106,11 +106,13 @@ pub fn to_parquet(filter: &FilterView<'_>) -> Result<Vec<u8>, ParquetError> {
     Ok(bytes)
 }
 
-/// The encoded filter of a Parquet Bloom filter at the beginning of `bytes`, and how many bytes
-/// that took. Parquet does not store the number of keys, so it is estimated from the set bits.
+/// Converts the Parquet Bloom filter at the beginning of `bytes`. Returns the encoded filter and
+/// the number of bytes read. Parquet does not store the number of keys, so that number is estimated
+/// from the set bits.
 ///
 /// # Errors
-/// Malformed bytes; nothing is allocated before their length is known to be there.
+/// [`ParquetError`] for malformed bytes. No memory is allocated before the length of `bytes` was
+/// checked.
 pub fn from_parquet(bytes: &[u8]) -> Result<(Vec<u8>, usize), ParquetError> {
     let mut reader = ThriftReader { rest: bytes };
     let length = read_header(&mut reader)?;
@@ -138,7 +140,7 @@ pub fn from_parquet(bytes: &[u8]) -> Result<(Vec<u8>, usize), ParquetError> {
     Ok((filter, bytes.len() - left + whole))
 }
 
-/// Reads the Thrift header: the number of bytes after it.
+/// Reads the Thrift header. Returns the payload's number of bytes.
 fn read_header(reader: &mut ThriftReader<'_>) -> Result<i64, ParquetError> {
     let mut length = None;
     let mut chosen = [false; 3];
@@ -159,7 +161,7 @@ fn read_header(reader: &mut ThriftReader<'_>) -> Result<i64, ParquetError> {
     if chosen == [true; 3] { Ok(length) } else { Err(ParquetError::Unknown) }
 }
 
-/// Whether a union is of its first alternative, the only one that Parquet has so far.
+/// Whether a union has its first alternative, the only one that Parquet defines so far.
 fn is_first_choice(reader: &mut ThriftReader<'_>) -> Option<bool> {
     let mut is_first = false;
     let mut last = 0;

@@ -1,4 +1,4 @@
-//! As much of Thrift's compact protocol as the header of a Parquet Bloom filter needs.
+//! The part of Thrift's compact protocol that the header of a Parquet Bloom filter needs.
 //!
 //! This code does not allocate, and checks every length against the rest of the input.
 
@@ -9,7 +9,8 @@ const DEPTH: u32 = 16;
 pub(crate) const I32: u8 = 5;
 pub(crate) const STRUCT: u8 = 12;
 
-/// Takes values off the front of an input; `None` where it ends early or contradicts itself.
+/// Reads values from the front of an input; methods return `None` if the input ends early or is
+/// malformed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThriftReader<'a> {
     pub(crate) rest: &'a [u8],
@@ -38,14 +39,14 @@ impl ThriftReader<'_> {
         None
     }
 
-    /// A number whose sign is its lowest bit.
+    /// Reads a zigzag number, whose lowest bit is its sign.
     pub(crate) fn signed(&mut self) -> Option<i64> {
         let value = self.varint()?;
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The id and the type of the next field of a structure, after the field `last`;
-    /// `Some(None)` at its end.
+    /// Reads the id and the type of the next field of a structure, after the field `last`;
+    /// `Some(None)` at the structure's end.
     pub(crate) fn field(&mut self, last: i64) -> Option<Option<(i64, u8)>> {
         let byte = self.byte()?;
         if byte == 0 {
@@ -58,7 +59,7 @@ impl ThriftReader<'_> {
         Some(Some((id, byte & 15)))
     }
 
-    /// Goes past a value of that type.
+    /// Skips a value of a type.
     pub(crate) fn skip(&mut self, kind: u8) -> Option<()> {
         self.skip_within(kind, DEPTH)
     }
@@ -120,7 +121,7 @@ impl ThriftReader<'_> {
     }
 }
 
-/// Appends a number whose sign becomes its lowest bit.
+/// Appends a zigzag number, whose lowest bit is its sign.
 pub(crate) fn put_signed(bytes: &mut Vec<u8>, value: i64) {
     let mut left = (value << 1 ^ value >> 63) as u64;
     while left >= 128 {

@@ -1,9 +1,9 @@
-//! Filters over the beginnings of keys: is there any key that begins like this?
+//! Filters of key prefixes, which answer whether any key begins with some bytes.
 //!
 //! A prefix filter is a filter of any kind over the hashes of prefixes, preceded by the name of the
-//! rule that cut them. Rules change over the life of a store. A reader that probes with
-//! another rule than that of the build would get "no" for present keys. So the
-//! bytes contain the name, and another name means "maybe".
+//! rule that cut them. An operator can change a store's rule. A reader that probes with another
+//! rule than that of the build would get "no" for present keys. So the filter contains the rule's
+//! name, and answers "maybe" to a reader with another rule.
 
 mod prefix_builder;
 mod prefix_encoding;

@@ -6,12 +6,12 @@ use crate::prefix::prefix_extractor::PrefixExtractor;
 use crate::prefix::prefix_hasher::PrefixHasher;
 use crate::prefix::prefix_rule::PrefixRuleError;
 
-/// FORMAT: where a filter's header names its hash.
+/// FORMAT: offset of the hash number in a filter's header.
 pub(super) const HASH_KIND_AT: usize = 6;
 
-/// Collects the hashes of the prefixes of a table's keys; the filter is made at the end.
+/// Collects the hashes of the prefixes of a table's keys, and builds the filter at the end.
 ///
-/// Takes 8 bytes of memory for each prefix until then.
+/// Until the filter is built, a builder takes 8 bytes of memory for each prefix.
 #[derive(Debug)]
 pub struct PrefixFilterBuilder<E> {
     extractor: E,
@@ -20,10 +20,10 @@ pub struct PrefixFilterBuilder<E> {
 }
 
 impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
-    /// A builder of the filter of the prefixes that `extractor` cuts.
+    /// Creates a builder of the filter of prefixes by `extractor`.
     ///
     /// # Errors
-    /// [`PrefixRuleError::Name`] where the extractor's name is empty or longer than 255 bytes.
+    /// [`PrefixRuleError::Name`] if the extractor's name is empty or longer than 255 bytes.
     pub fn new(
         extractor: E,
         hasher: PrefixHasher,
@@ -35,8 +35,8 @@ impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
         Ok(PrefixFilterBuilder { extractor, hasher, hashes: Vec::new() })
     }
 
-    /// Adds the prefix of `key`, where it has one. Equal prefixes in a row, as keys in order have
-    /// them, count once.
+    /// Adds the prefix of `key`, if the key has one. Equal consecutive prefixes, as of sorted keys,
+    /// count once.
     #[inline]
     pub fn add(&mut self, key: &[u8]) {
         if let Some(prefix) = self.extractor.prefix(key) {
@@ -57,9 +57,9 @@ impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
         self.hashes.is_empty()
     }
 
-    /// The encoded prefix filter, a blocked Bloom filter of `bits_per_key` bits for each prefix
-    /// inside. No bytes where there is no filter: no bits are to be spent, or no key had a prefix.
-    /// `seed_id` says which of the store's seeds the prefixes are hashed with.
+    /// Builds and encodes the prefix filter, whose inner filter is a blocked Bloom filter with
+    /// `bits_per_key` bits for each prefix. Returns no bytes if `bits_per_key` is not above 0 or no
+    /// key had a prefix. `seed_id` is the id of the store's seed by which prefixes are hashed.
     pub fn finish(self, bits_per_key: i32, seed_id: u32) -> Vec<u8> {
         self.finish_with(|hashes| {
             let mut builder = BloomBuilder::new(bits_per_key).with_seed_id(seed_id);
@@ -68,9 +68,9 @@ impl<E: PrefixExtractor> PrefixFilterBuilder<E> {
         })
     }
 
-    /// As [`PrefixFilterBuilder::finish`], with the inner filter that `build` makes of the hashes.
-    /// Its bytes begin with the header that filters of all kinds have; which hash it is made of is
-    /// written there.
+    /// Builds as [`PrefixFilterBuilder::finish`] does, with the inner filter that `build` makes of
+    /// the hashes. The bytes of `build` must begin with a filter header, into which this method
+    /// writes the number of the hash.
     pub fn finish_with(self, build: impl FnOnce(&[u64]) -> Vec<u8>) -> Vec<u8> {
         let mut inner = if self.hashes.is_empty() { Vec::new() } else { build(&self.hashes) };
         if let Some(hash_kind) = inner.get_mut(HASH_KIND_AT) {

@@ -1,4 +1,4 @@
-//! The bytes before the inner filter.
+//! The bytes of a prefix filter before its inner filter.
 //!
 //! FORMAT: 8 bytes, the name, zeros up to a multiple of 64, then the inner filter; see
 //! `docs/formats/filter-prefix.md`.
@@ -7,9 +7,9 @@ use crate::format::bloom_header::{FilterError, HEADER_BYTES};
 
 const MAGIC: [u8; 4] = *b"uPFX";
 const VERSION: u8 = 1;
-/// The bytes before the name.
+/// Number of bytes before the name.
 const FIXED_BYTES: usize = 8;
-/// The longest name of an extractor that a filter can carry, in bytes.
+/// The longest name of an extractor that a filter can contain, in bytes.
 pub const MAX_EXTRACTOR_NAME_BYTES: usize = 255;
 
 /// Header of a prefix filter, before any byte of the inner filter is read.
@@ -18,7 +18,7 @@ pub(super) enum PrefixHeader<'a> {
     NewerVersion,
 }
 
-/// The bytes of a prefix filter.
+/// Encodes a prefix filter.
 ///
 /// REQUIRES: `name` has 1 to [`MAX_EXTRACTOR_NAME_BYTES`] bytes.
 pub(super) fn encode(name: &str, inner: &[u8]) -> Vec<u8> {
@@ -65,7 +65,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<PrefixHeader<'_>, FilterError> {
     Ok(PrefixHeader::Version1 { name, inner })
 }
 
-/// Offset of the inner filter, which keeps the alignment of the whole, and so of its lines.
+/// Offset of the inner filter: a multiple of 64, so that its lines are as aligned as the prefix
+/// filter.
 fn head_bytes(name: usize) -> usize {
     (FIXED_BYTES + name).next_multiple_of(HEADER_BYTES)
 }

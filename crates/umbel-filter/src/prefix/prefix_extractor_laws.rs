@@ -1,18 +1,18 @@
-//! Tries the laws of extractors on sample keys: for the tests of a caller that writes one.
+//! Checks the laws of extractors on sample keys, for tests of a caller's own extractor.
 
 use crate::prefix::prefix_encoding::MAX_EXTRACTOR_NAME_BYTES;
 use crate::prefix::prefix_extractor::PrefixExtractor;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A law of [`PrefixExtractor`] that does not hold, and the key at which it fails.
+/// A broken law of [`PrefixExtractor`], and the key that breaks it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LawViolation {
     /// Number of the law, 1 to 4.
     pub law: u8,
     /// The law as a plain sentence without its full stop.
     pub sentence: &'static str,
-    /// A key, or the beginning of one, that shows it.
+    /// A key, or the beginning of a key, that breaks the law.
     pub key: Vec<u8>,
 }
 
@@ -30,11 +30,11 @@ impl fmt::Display for LawViolation {
 
 impl std::error::Error for LawViolation {}
 
-/// Checks the laws for these keys, and for all their beginnings as searched prefixes.
+/// Checks the laws for `keys`, and for all beginnings of these keys as `start`.
 ///
-/// Good samples have keys that are shorter than a prefix, keys that begin alike and part later, and
-/// keys without a prefix. Takes time in proportion to the bytes of all keys times the keys that
-/// begin alike.
+/// Good samples have keys that are shorter than a prefix, keys with a common beginning, and keys
+/// without a prefix. The time is proportional to the bytes of all keys times the number of keys
+/// with a common beginning.
 ///
 /// # Errors
 /// The first law that is broken.
@@ -65,7 +65,7 @@ pub fn check_laws(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<()
     Ok(())
 }
 
-/// Law 2: no prefix comes back after another one.
+/// Checks law 2: keys with the same prefix are adjacent.
 fn check_contiguity(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<(), LawViolation> {
     let mut done: BTreeSet<&[u8]> = BTreeSet::new();
     let mut previous = None;
@@ -82,7 +82,7 @@ fn check_contiguity(extractor: &impl PrefixExtractor, keys: &[&[u8]]) -> Result<
     Ok(())
 }
 
-/// Law 3 for one beginning.
+/// Checks law 3 for one beginning.
 fn check_shared(
     extractor: &impl PrefixExtractor,
     keys: &[&[u8]],

@@ -1,4 +1,4 @@
-//! The hash of prefixes, which is never that of whole keys.
+//! The hash of prefixes, with another seed than that of whole keys.
 
 use crate::hash::hash_domain::HashDomain;
 use crate::hash::hash_kind::{HashError, HashKind};
@@ -6,18 +6,18 @@ use crate::hash::key_hasher::KeyHasher;
 
 /// Hashes prefixes under a seed of their own.
 ///
-/// A filter may hold both whole keys and prefixes, and a prefix can be a key. With one seed for
-/// both, a present key would make an absent prefix pass.
+/// A filter can contain both whole keys and prefixes, and a prefix can equal a key. With one seed
+/// for both, a present key would make an absent prefix pass.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefixHasher {
     hasher: KeyHasher,
 }
 
 impl PrefixHasher {
-    /// The hash of prefixes in a store of that seed, see [`HashDomain::Prefix`].
+    /// Creates the hasher of prefixes of a store with a seed, see [`HashDomain::Prefix`].
     ///
     /// # Errors
-    /// [`HashError::NotBuilt`] where the kind's feature is off.
+    /// [`HashError::NotBuilt`] if the kind's feature is off.
     pub fn new(kind: HashKind, store_seed: [u8; 16]) -> Result<PrefixHasher, HashError> {
         let hasher = KeyHasher::of_store(kind, store_seed, HashDomain::Prefix)?;
         Ok(PrefixHasher { hasher })

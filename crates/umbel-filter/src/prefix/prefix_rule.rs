@@ -1,4 +1,4 @@
-//! The rules that are built in, by name.
+//! The built-in prefix rules, by name.
 
 use crate::prefix::prefix_extractor::PrefixExtractor;
 use std::fmt;
@@ -13,7 +13,8 @@ use std::str::FromStr;
 /// | `until:/` | all up to the first `/`, with it | those that have no `/` |
 /// | `until:/:2` | all up to the second `/`, with it | those with fewer |
 ///
-/// A separator that is no visible ASCII character is written as its byte: `until:0x00`.
+/// A separator that is not a visible ASCII character is written as a hexadecimal byte:
+/// `until:0x00`.
 ///
 /// ```
 /// use umbel_filter::{KeyPrefix, PrefixExtractor};
@@ -37,7 +38,7 @@ enum RuleKind {
 }
 
 impl KeyPrefix {
-    /// The first `bytes` bytes of keys that are at least as long.
+    /// Rule by which the prefix is the first `bytes` bytes; shorter keys have no prefix.
     ///
     /// # Errors
     /// [`PrefixRuleError::NotInRange`] where `bytes` is not 1 to 65,536.
@@ -45,7 +46,7 @@ impl KeyPrefix {
         KeyPrefix::new(RuleKind::Fixed(bytes))
     }
 
-    /// The first `bytes` bytes of a key, or the whole key where it is shorter.
+    /// Rule by which the prefix is the first `bytes` bytes, or the whole of a shorter key.
     ///
     /// # Errors
     /// [`PrefixRuleError::NotInRange`] where `bytes` is not 1 to 65,536.
@@ -53,7 +54,7 @@ impl KeyPrefix {
         KeyPrefix::new(RuleKind::Capped(bytes))
     }
 
-    /// All up to the occurrence of that number of `separator`, counted from 1, with it.
+    /// Rule by which the prefix ends with the given occurrence of `separator`, counted from 1.
     ///
     /// # Errors
     /// [`PrefixRuleError::NotInRange`] where `occurrence` is not 1 to 65,536.
@@ -72,10 +73,10 @@ impl KeyPrefix {
     }
 }
 
-/// Length of the longest key; no rule needs more.
+/// Largest number of bytes or occurrences in a rule: the length of the longest key.
 const MAX_NUMBER: usize = 65_536;
 
-/// FORMAT: the one name of a rule, as it stands in filters.
+/// FORMAT: the unique name of a rule, as filters contain it.
 fn name(rule: RuleKind) -> String {
     match rule {
         RuleKind::Fixed(bytes) => format!("fixed:{bytes}"),
@@ -153,7 +154,7 @@ impl FromStr for KeyPrefix {
     }
 }
 
-/// The separator at the start of `text`, and the text after it.
+/// Parses the separator at the start of `text`. Returns it and the text after it.
 fn separator(text: &str) -> Option<(u8, &str)> {
     let digits = text.strip_prefix("0x").and_then(|rest| rest.split_at_checked(2));
     if let Some((digits, rest)) = digits
@@ -170,7 +171,7 @@ fn separator(text: &str) -> Option<(u8, &str)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PrefixRuleError {
-    /// No built-in rule has that name.
+    /// No built-in rule has the given name.
     Unknown {
         /// The name that was given.
         name: String,
@@ -180,7 +181,7 @@ pub enum PrefixRuleError {
         /// The number that was given.
         number: usize,
     },
-    /// A rule that is not built in has a name that a filter cannot carry.
+    /// The name of a caller's own rule is empty or too long for a filter.
     Name {
         /// Number of bytes the name has.
         bytes: usize,

@@ -1,4 +1,4 @@
-//! A prefix filter read where its encoded bytes lie.
+//! A prefix filter over encoded bytes, which are not copied.
 
 use crate::filter::filter_view::FilterView;
 use crate::format::bloom_header::FilterError;
@@ -10,12 +10,12 @@ use crate::prefix::prefix_hasher::PrefixHasher;
 /// Result of parsing encoded bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum ParsedPrefixFilter<'a> {
-    /// A prefix filter to probe.
+    /// The bytes are a prefix filter that can be probed.
     Filter(PrefixFilterView<'a>),
-    /// No filter, or one of an unknown version, or around one of an unknown kind: every prefix may
-    /// be there.
+    /// The bytes are no filter, or version or inner filter are unknown: every answer is "maybe".
     Maybe,
-    /// Damaged bytes. To continue with "maybe" is safe, but report the damage.
+    /// The bytes are damaged. A caller can safely answer "maybe" to every key, but should report
+    /// the damage.
     Malformed(FilterError),
 }
 
@@ -28,8 +28,8 @@ pub struct PrefixFilterView<'a> {
 }
 
 impl<'a> PrefixFilterView<'a> {
-    /// Reads the header and the inner filter's, and checks everything that can be checked without
-    /// the keys.
+    /// Reads the headers of the prefix filter and of its inner filter, and checks all that can be
+    /// checked without the keys.
     pub fn parse(bytes: &'a [u8]) -> ParsedPrefixFilter<'a> {
         match decode(bytes) {
             Ok(PrefixHeader::Version1 { name, inner }) => match FilterView::parse_known(inner) {
@@ -53,15 +53,15 @@ impl<'a> PrefixFilterView<'a> {
         self.inner
     }
 
-    /// The inner filter, to be requested a [`PrefixHasher`]'s hashes.
+    /// The inner filter, which callers probe with hashes by a [`PrefixHasher`].
     pub fn filter(&self) -> FilterView<'a> {
         self.filter
     }
 
-    /// Whether any key that begins with `start` may have been added: never false if one was.
+    /// Whether a key that begins with `start` may have been added; never false if one was added.
     ///
-    /// True as well where the filter was built with another extractor or hash, and
-    /// where the keys with this beginning have several prefixes.
+    /// Also true if the filter was built with another extractor or hash, or if keys with this
+    /// beginning have no common prefix.
     pub fn may_contain_start(
         &self,
         extractor: &impl PrefixExtractor,
@@ -71,8 +71,8 @@ impl<'a> PrefixFilterView<'a> {
         self.probe(extractor, hasher, extractor.shared(start))
     }
 
-    /// Whether `key` may have been added, by its prefix alone: never false if it was. True as well
-    /// where the extractor or the hash is another one, and where the key has no prefix.
+    /// Whether `key` may have been added, by its prefix alone; never false for an added key. Also
+    /// true if the filter was built with another extractor or hash, or if the key has no prefix.
     pub fn may_contain_key(
         &self,
         extractor: &impl PrefixExtractor,

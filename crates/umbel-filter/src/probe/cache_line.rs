@@ -1,12 +1,14 @@
-//! The one layout all filters share: which line a hash falls into, and which bits of it.
+//! The layout of lines, shared by all filters of kind 1: the line of a hash, and its bits in the
+//! line.
 //!
-//! FORMAT: a line is 512 bits; bit `b` of a line is bit `b % 64` of its word `b / 64`. The line is
-//! the high half of hash times lines, which is monotonous in the hash. So a filter of `m` lines
-//! becomes one of `m / f` lines by joining `f` neighbours, for every `f` that divides `m`.
+//! FORMAT: a line is 512 bits; bit `b` of a line is bit `b % 64` of its word `b / 64`. The number
+//! of a hash's line is the high half of hash times lines, which is monotonic in the hash. So a
+//! filter of `m` lines becomes one of `m / f` lines by joining `f` adjacent lines, for every `f`
+//! that divides `m`.
 //!
 //! INVARIANT: within one line the positions depend on the bits below those that chose the line.
-//! They come from a multiplication that carries low bits upwards. The common bits of all hashes of
-//! a line are only an offset for it.
+//! Positions come from a multiplication that carries low bits upwards. The bits that all hashes of
+//! a line share are only an offset in that product.
 
 use crate::hash::keyed_hash::fold;
 
@@ -14,7 +16,7 @@ use crate::hash::keyed_hash::fold;
 pub(crate) const LINE_BITS: u64 = 512;
 /// Bytes in a line.
 pub(crate) const LINE_BYTES: usize = 64;
-/// The most probes a filter has.
+/// The most probes of a filter.
 pub const MAX_PROBES: u32 = 24;
 
 /// Number of positions of nine bits from one remix of 64 bits.
@@ -26,24 +28,24 @@ const PROBES_AT_TEN_BITS: u32 = 6;
 pub(crate) const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
-/// A line in memory, never across two cache lines.
+/// A line in memory, aligned to a cache line.
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
 pub(crate) struct Line(pub(crate) [u64; 8]);
 
-/// The line of `hash` among `lines`: less than `lines`, where there are any.
+/// The number of the line of `hash`: less than `lines`, unless that is 0.
 #[inline(always)]
 pub(crate) fn line_of(hash: u64, lines: u64) -> u64 {
     ((u128::from(hash) * u128::from(lines)) >> 64) as u64
 }
 
-/// Whether all probes of `hash` find their bit set; `words` is its line.
+/// Whether all bits of `hash` are set in its line `words`.
 ///
-/// The first two probes refuse three of four absent keys, so there is one branch after
-/// them. The rest has no branch before its end: half of a full filter's bits are set, so
-/// a branch per probe would be mispredicted every other time. The rest is a separate call.
-/// Otherwise the compiler would compute the positions of all probes ahead of
-/// its callers' loops over filters, even for keys that two probes refuse.
+/// The first two probes refuse three of four absent keys, so there is one branch after them. The
+/// other probes have no branch before their end: half of a full filter's bits are set, so a branch
+/// per probe would be mispredicted every other time. The other probes are a separate function.
+/// Otherwise the compiler would compute the positions of all probes ahead of callers' loops over
+/// filters, even for keys that two probes refuse.
 #[inline(always)]
 pub(crate) fn all_set(hash: u64, probes: u32, words: &impl Words) -> bool {
     let remix = fold(hash, MULTIPLIERS[0]);
@@ -71,14 +73,15 @@ impl Words for [u64; 8] {
     }
 }
 
-/// Has its lowest bit set where the bit that the lowest nine bits of `remix` name is.
+/// Returns a word whose lowest bit is the bit of the line at the position in the lowest nine bits
+/// of `remix`.
 #[inline(always)]
 fn probe(words: &impl Words, remix: u64) -> u64 {
     let bit = remix % LINE_BITS;
     words.word((bit / 64) as usize) >> (bit % 64)
 }
 
-/// The probes after the second, of which the first remix has the positions in `remix`.
+/// Tests the probes after the second. `remix` has the remaining positions of the first remix.
 #[inline(never)]
 fn rest_set(hash: u64, remix: u64, probes: u32, words: &impl Words) -> bool {
     let probe_of = |number: u32| probe(words, remix >> (9 * number));
@@ -101,7 +104,7 @@ fn rest_set(hash: u64, remix: u64, probes: u32, words: &impl Words) -> bool {
     true
 }
 
-/// The bits that adding `hash` sets in its line.
+/// Returns a line with the bits that adding `hash` sets.
 #[inline]
 pub(crate) fn mask(hash: u64, probes: u32) -> [u64; 8] {
     let mut mask = [0; 8];
@@ -118,7 +121,7 @@ pub(crate) fn mask(hash: u64, probes: u32) -> [u64; 8] {
     mask
 }
 
-/// Sets the bits of `hash` in its line, as it is encoded.
+/// Sets the bits of `hash` in its encoded line.
 #[inline(always)]
 pub(crate) fn add(line: &mut [u8; LINE_BYTES], hash: u64, probes: u32) {
     let (words, _) = line.as_chunks_mut::<8>();
@@ -138,8 +141,8 @@ pub(crate) fn add(line: &mut [u8; LINE_BYTES], hash: u64, probes: u32) {
     }
 }
 
-/// Joins every `factor` neighbouring lines of `lines` into one by OR. `None` where `factor` does
-/// not divide their number, because some hashes would then lose their bits.
+/// Joins every `factor` adjacent lines of `lines` into one by OR. `None` if `factor` does not
+/// divide their number, because some hashes would then lose their bits.
 pub(crate) fn fold_lines(
     lines: impl ExactSizeIterator<Item = Line>,
     factor: u64,

@@ -17,19 +17,20 @@ pub enum Probing {
     #[default]
     Multiplied = 0,
     /// Enhanced double hashing over 64 bits: from probe to probe a number grows by a step, and the
-    /// step by an increment. All three have 64 bits and come from the hash. The high bits of the
-    /// number choose the position.
+    /// step by an increment. Number, step and increment have 64 bits and are derived from the hash.
+    /// The high bits of the number choose the position.
     ///
-    /// With the increments 1, 2, 3 ... that the method is published with, the increments never
-    /// reach the high bits, and it would be plain double hashing. In filters of a few hundred bits
-    /// the three numbers of different keys meet too often: by a third more false positives at 64.
+    /// The published increments 1, 2, 3 ... never reach the high bits, so that the method would be
+    /// plain double hashing. In filters of a few hundred bits the positions of different keys
+    /// coincide too often: a filter of 64 bits has a third more false positives.
     Enhanced = 1,
-    /// LevelDB's: a number of 32 bits that grows by itself, rotated right by 17 bits. The position
-    /// is the remainder by the number of bits. Only for filters that are exchanged with LevelDB.
+    /// LevelDB's probing: from probe to probe a number of 32 bits grows by its first value, rotated
+    /// right by 17 bits. The position is the number's remainder by the filter's number of bits.
+    /// Only for filters that are exchanged with LevelDB.
     ///
-    /// Its rate is above the theoretical one, by up to a half in tests, and never below `keys /
-    /// 2^32`. Number and step are the same 32 bits, and the third probe is the sum of their halves,
-    /// so that it reaches less than 2^18 positions.
+    /// The rate of LevelDB's probing is above the theoretical rate, by up to a half in tests, and
+    /// never below `keys / 2^32`. Number and step consist of the same 32 bits. The third probe is
+    /// the sum of their halves, so that it has less than 2^18 different positions.
     LevelDb = 2,
 }
 
@@ -38,7 +39,7 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const STEP: u64 = FACTOR;
 const INCREMENT: u64 = 0xbb67_ae85_84ca_a73b;
 
-/// Runs code in which `next` gives an endless sequence of positions of the hash: one
+/// Runs code in which `next` yields an endless sequence of positions of the hash. The code has one
 /// copy for each probing, so that the probing is tested only once.
 macro_rules! with_positions {
     ($probing:expr, $hash:expr, $bits:expr, $next:ident => $run:expr) => {
@@ -60,18 +61,18 @@ macro_rules! with_positions {
 }
 
 impl Probing {
-    /// The number in a filter's header.
+    /// The probing's number in a filter's header.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// The probing of that number; `None` for one that this version does not know.
+    /// The probing with a number; `None` for a number that this build does not know.
     pub fn from_number(number: u8) -> Option<Probing> {
         let known = [Probing::Multiplied, Probing::Enhanced, Probing::LevelDb];
         known.into_iter().find(|known| known.number() == number)
     }
 
-    /// Calls `take` with every position of those probes, each below `bits`.
+    /// Calls `take` with the position of every probe, each below `bits`.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
@@ -92,12 +93,13 @@ impl Probing {
         });
     }
 
-    /// Whether `holds` is true for all positions of that many probes, each below `bits`: the answer
-    /// for one hash.
+    /// Whether `holds` is true for the positions of all probes, each below `bits`: the filter's
+    /// answer for one hash.
     ///
-    /// Half of a full filter's bits are set. So a branch after each of the first probes would
-    /// be mispredicted every other time for absent keys. There is one after the first two, which
-    /// refuse three of four. Only the last quarter pays for the branches after the others.
+    /// Half of a full filter's bits are set. So a branch after each of the first probes would be
+    /// mispredicted every other time for absent keys. There is one branch after the first two
+    /// probes, which refuse three of four absent keys. Only the remaining quarter pays for the
+    /// branches after later probes.
     ///
     /// REQUIRES: `bits` is not 0.
     #[inline(always)]
@@ -115,9 +117,9 @@ impl Probing {
         })
     }
 
-    /// The same for an uncached filter (`UNCACHED_BYTES` or more), with a branch after every probe.
-    /// A misprediction costs little there compared with the line of another probe. The only wasted
-    /// work of the processor is the start of the next hash.
+    /// Tests positions as [`Probing::all_positions`] does, but for a filter of at least
+    /// [`crate::bloom_variants::kind_view::FAR`] bytes, with a branch after every probe. For such a
+    /// filter a misprediction costs little compared with the line of another probe.
     #[inline(always)]
     pub(crate) fn all_positions_branching(
         self,
@@ -136,8 +138,8 @@ impl Probing {
 /// Number of probes that are tested before the others: three of four absent keys need no more.
 pub(crate) const FIRST_ROUND_PROBES: u8 = 2;
 
-/// Probes of an uncached filter, in three rounds: nothing is fetched in the third round for a hash
-/// that the second one refuses.
+/// Probes of an uncached filter, in three rounds: the third round fetches no line for a hash that
+/// the second round refused.
 pub(crate) fn three_rounds(probes: u8) -> [Range<u8>; 3] {
     let (first, second) = (probes.min(FIRST_ROUND_PROBES), probes.min(2 * FIRST_ROUND_PROBES));
     [0..first, first..second, second..probes]

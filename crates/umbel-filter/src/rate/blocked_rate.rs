@@ -1,36 +1,38 @@
 //! Size, best number of probes and false-positive rate of a blocked filter.
 //!
-//! The classic formula supposes bits spread over the whole filter. Here keys are spread over
-//! lines, and some lines get more keys than others. Within a line the probes of keys and of the
-//! query may coincide. [`designed_rate`] counts all of that, without approximation.
+//! The textbook's formula assumes that a key's bits are spread over the whole filter. In a blocked
+//! filter keys are spread over lines, and some lines get more keys than others. Within a line the
+//! probes of keys and of a lookup can coincide. [`designed_rate`] includes all of that, without
+//! approximation.
 
 use crate::probe::cache_line::{LINE_BITS, MAX_PROBES};
 use crate::rate::double_double::DoubleDouble;
 
-/// The most bits per key a filter spends; more are taken as this.
+/// The most bits per key of a filter; larger values are clamped to this.
 pub const MAX_BITS_PER_KEY: i32 = 1000;
 
-/// Number of lines of 512 bits that give `keys` keys `bits_per_key` bits each: at least 1.
+/// Number of lines of 512 bits of a filter of `keys` keys with `bits_per_key` bits each, at least
+/// 1.
 pub fn line_count(keys: u64, bits_per_key: i32) -> u64 {
     let bits = u128::from(keys) * bits_per_key.clamp(0, MAX_BITS_PER_KEY).unsigned_abs() as u128;
     u64::try_from(bits.div_ceil(u128::from(LINE_BITS))).unwrap_or(u64::MAX).max(1)
 }
 
-/// From how many bits per key on 1, 2, 3 ... probes are best, as a test computes it again.
+/// Bits per key from which 1, 2, 3 ... probes are best; a test computes these numbers again.
 const PROBES_BEST_FROM: [i32; MAX_PROBES as usize] =
     [1, 3, 4, 6, 7, 9, 11, 13, 15, 17, 20, 22, 25, 29, 33, 37, 42, 48, 55, 62, 71, 81, 93, 107];
 
 /// The best number of probes at `bits_per_key` bits per key, 1 to [`MAX_PROBES`]: the fewest whose
 /// [`designed_rate`] in a large filter is within 1 % of the lowest.
 ///
-/// Less than in a classic Bloom filter: a line that got more keys than its share is overfull with
-/// many probes.
+/// The number is smaller than for a standard Bloom filter: with many probes, a line with more keys
+/// than its share is overfull.
 pub fn probes(bits_per_key: i32) -> u32 {
     let reached = PROBES_BEST_FROM.iter().filter(|&&from| from <= bits_per_key).count();
     (reached as u32).max(1)
 }
 
-/// Number of thresholds, in tenths of bits per key, that are reached: at least one.
+/// Number of thresholds, in tenths of bits per key, that `bits_per_key` reaches, at least one.
 pub(crate) fn best_from(thresholds: &[u16], bits_per_key: f64) -> u32 {
     let tenths = bits_per_key * 10.0;
     let reached = thresholds.iter().filter(|from| f64::from(**from) <= tenths).count();
@@ -39,21 +41,22 @@ pub(crate) fn best_from(thresholds: &[u16], bits_per_key: f64) -> u32 {
 
 /// Share of absent keys that a filter of `lines` lines with `keys` keys passes.
 ///
-/// A query tests `d` different positions with the probability that `probes` throws into 512 hit `d`
-/// different ones. The probability that all `d` are set follows by inclusion and exclusion: the
-/// alternating sum over `i` of `d` choose `i` times the probability that no key of the filter
-/// touches `i` given positions. A key does not touch them when it falls into another line or all
-/// its probes miss them: `1 - (1 - (1 - i/512)^probes) / lines`, to the power of `keys`. Added is
-/// the probability that a query has the hash of a key, one in 2^64 for each.
+/// A lookup tests `d` different positions with the probability that `probes` throws into 512 places
+/// hit `d` different places. The probability that all `d` are set follows by inclusion and
+/// exclusion: the alternating sum over `i` of `d` choose `i` times the probability that no key of
+/// the filter touches `i` given positions. A key does not touch them if it is in another line or
+/// all its probes miss them: `1 - (1 - (1 - i/512)^probes) / lines`, to the power of `keys`. Added
+/// to that is the probability that the looked-up key has the hash of an added key, one in 2^64 for
+/// each.
 ///
-/// The sum cancels most of its digits where the rate is small, so it uses twice the digits
-/// of a float. The remaining error is below the probability of equal hashes. Takes some
-/// microseconds. 1.0 where there are no lines or no probes.
+/// If the rate is small, most digits of the sum cancel, so it is computed with twice the digits of
+/// a float. The remaining error is below the probability of equal hashes. Takes some microseconds.
+/// Returns 1.0 for a filter without lines or probes.
 pub fn designed_rate(keys: u64, lines: u64, probes: u32) -> f64 {
     rate_in_cells(LINE_BITS as u32, keys, lines, probes)
 }
 
-/// As [`designed_rate`], for blocks of `cells` bits instead of lines.
+/// Computes [`designed_rate`] for blocks of `cells` bits instead of lines.
 pub fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> f64 {
     if blocks == 0 || probes == 0 {
         return 1.0;
@@ -73,24 +76,24 @@ pub fn rate_in_cells(cells: u32, keys: u64, blocks: u64, probes: u32) -> f64 {
     with_same_hash(passed, keys, 64)
 }
 
-/// The numbers of the hashes that are of 32 bits: murmur3-32 and LevelDB's.
+/// The numbers of the 32-bit hashes: murmur3-32 and LevelDB's.
 const HASHES_OF_32_BITS: [u8; 2] = [5, 13];
 
-/// `rate` and, on top, where the hash of that number has but 32 bits, what these let through.
+/// Returns `rate`, increased by collisions if the hash with the given number has only 32 bits.
 pub(crate) fn with_hash_floor(rate: f64, keys: u64, hash_kind: u8) -> f64 {
     if HASHES_OF_32_BITS.contains(&hash_kind) { with_same_hash(rate, keys, 32) } else { rate }
 }
 
-/// `rate` and, on top, the chance that an absent key has the very hash of one of `keys` keys, where
-/// hashes have that many bits.
+/// Returns `rate`, increased by the chance that an absent key has the hash of one of `keys` keys,
+/// for hashes of `bits` bits.
 pub(crate) fn with_same_hash(rate: f64, keys: u64, hash_bits: i32) -> f64 {
     let rate = rate.clamp(0.0, 1.0);
     let same_hash = -(-(keys as f64) / 2f64.powi(hash_bits)).exp_m1();
     rate + (1.0 - rate) * same_hash
 }
 
-/// The chance that no key touches given positions of a given block, which a key of that block
-/// misses with the chance `miss`.
+/// The chance that no key touches given positions of a block. A key of that block misses the
+/// positions with the chance `miss`.
 pub(crate) fn untouched(miss: DoubleDouble, keys: u64, blocks: u64) -> DoubleDouble {
     let touch = DoubleDouble::from(1.0).minus(miss);
     DoubleDouble::from(1.0).minus(touch.divided_by(blocks as f64)).power(keys)
@@ -128,8 +131,8 @@ fn distinct_positions(cells: u32, throws: u32) -> Vec<f64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// From how many tenths of bits per key on each number of probes is the fewest whose rate is
-    /// within 1 % of the lowest.
+    /// Computes the tenths of bits per key from which each number of probes is the smallest whose
+    /// rate is within 1 % of the lowest.
     pub(crate) fn table_of_probes(cells: u32, near: &[u16]) -> Vec<u16> {
         let blocks = 1u64 << 16;
         let fewest = |tenths: u16| {

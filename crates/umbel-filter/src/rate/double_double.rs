@@ -1,4 +1,4 @@
-//! Arithmetic with twice the digits of a float, for sums that cancel most of them.
+//! Arithmetic with twice the digits of a float, for sums in which most digits cancel.
 
 /// A number of 106 bits as the exact sum of two floats, after Dekker and Knuth.
 #[derive(Clone, Copy)]
@@ -8,12 +8,12 @@ pub(crate) struct DoubleDouble {
 }
 
 impl DoubleDouble {
-    /// The number as it is.
+    /// Converts a float exactly.
     pub(crate) fn from(value: f64) -> DoubleDouble {
         DoubleDouble { high: value, low: 0.0 }
     }
 
-    /// The sum of `large` and `small` where neither exceeds the range of `large`.
+    /// Normalises the sum of `large` and a much smaller `small`.
     fn joined(large: f64, small: f64) -> DoubleDouble {
         let high = large + small;
         DoubleDouble { high, low: small - (high - large) }

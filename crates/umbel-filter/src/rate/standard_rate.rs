@@ -1,19 +1,21 @@
-//! The exact rate of a Bloom filter whose bits are strewn over the whole of it.
+//! The exact rate of a Bloom filter whose keys set bits in the whole filter.
 //!
-//! The textbook's formula uses the expected number of set bits. That number varies. The rate is
-//! its `k`-th power, so the mean of the power counts, not the power of the mean. Mean
-//! and variance of the number of set bits are known exactly; the distribution is nearly normal.
+//! The textbook's formula uses the expected number of set bits. But the number of set bits varies.
+//! The rate is the mean of the `k`-th power of the share of set bits, not the power of the mean.
+//! Mean and variance of the number of set bits are known exactly; the distribution is nearly
+//! normal.
 
 use crate::rate::blocked_rate::with_same_hash;
 
-/// Maximum number of exact steps: up to some sixty keys at ten bits.
+/// Maximum number of throws for the exact computation: some sixty keys at ten bits.
 const EXACT_STEPS: u64 = 1 << 18;
-/// Points of the sum over the normal distribution, and how many deviations they reach.
+/// Number of points of the sum over the normal distribution, and the number of deviations that they
+/// cover.
 const POINTS: i32 = 400;
 const REACH: f64 = 9.0;
 
-/// The share of absent keys that `bits` bits (or counters) with `probes` probes for each of `keys`
-/// keys let through.
+/// The false-positive rate of `bits` bits (or counters) with `probes` probes for each of `keys`
+/// keys.
 pub(crate) fn standard_rate(keys: u64, bits: u64, probes: u32) -> f64 {
     if bits == 0 || probes == 0 {
         return 1.0;
@@ -30,7 +32,7 @@ pub(crate) fn standard_rate(keys: u64, bits: u64, probes: u32) -> f64 {
     with_same_hash(rate, keys, 64)
 }
 
-/// As [`all_set`], from the distribution of the number of set bits after every single throw.
+/// Computes [`all_set`] from the exact distribution of the number of set bits after every throw.
 fn all_set_exactly(throws: u64, bits: usize, probes: u32) -> f64 {
     let mut set = vec![0.0; bits + 1];
     set[0] = 1.0;
@@ -45,7 +47,8 @@ fn all_set_exactly(throws: u64, bits: usize, probes: u32) -> f64 {
     set.iter().enumerate().map(|(hit, chance)| chance * query(hit)).sum()
 }
 
-/// The chance that `probes` throws all hit what `throws` throws into `bits` places hit.
+/// The chance that `probes` throws into `bits` places hit only places that `throws` earlier throws
+/// hit.
 fn all_set(throws: f64, bits: f64, probes: u32) -> f64 {
     // The logarithm of the chance that a place, and that each of two places, is not hit.
     let one = if bits > 1.0 { throws * (-1.0 / bits).ln_1p() } else { f64::NEG_INFINITY };

@@ -1,8 +1,9 @@
 //! Solves the band of a part from its last slot to its first.
 //!
-//! Eight columns are solved together: a slot is a byte, its bits in these columns. A slot is the
-//! sum of up to 63 later slots, which would take as many steps. So for every eight solved
-//! slots, a table has the sums of all their subsets, and a row takes one from each of eight.
+//! Eight columns are solved together: a slot is a byte with its bits in these columns. A slot is
+//! the sum of up to 63 later slots, which would take up to 63 steps. So a table for every eight
+//! solved slots has the sums of all their subsets, and a row adds one sum from each of eight
+//! tables.
 
 use crate::ribbon::column_layout::{BLOCK, ColumnLayout};
 use crate::ribbon::row_hash::noise;
@@ -10,15 +11,15 @@ use crate::ribbon::row_hash::noise;
 /// Number of columns that are solved together, and of slots that share a table.
 const TOGETHER: usize = 8;
 
-/// The sums of all subsets of eight slots: bit `n` of the index stands for the `n`th.
+/// The sums of all subsets of eight slots: bit `n` of the index stands for slot `n`.
 type Sums = [u8; 256];
 
 /// Writes the words of a part to `words`, block by block.
 ///
 /// `slots` is the band, `first_slot` the number of slots of earlier parts. Slots that no row
-/// determines get random bits, different ones in each part.
+/// determines get random bits, which differ between parts.
 ///
-/// REQUIRES: `words` has as many words as the columns say.
+/// REQUIRES: `words` has the number of words for the part's columns.
 pub(super) fn back_substitute(
     slots: &[u64],
     columns: ColumnLayout,
@@ -52,10 +53,11 @@ pub(super) fn back_substitute(
     }
 }
 
-/// The eight slots that these rows begin in, of which `number % 8` is the table that they get.
+/// Solves the eight slots in which these rows begin, and stores their sums in table `number % 8`.
 ///
-/// The contribution of later slots is computed for all eight first, because these do not wait for
-/// each other. Their contributions to each other are added from the last to the first.
+/// The contributions of later slots are computed first for all eight slots, because they do not
+/// depend on each other. The eight slots' contributions to each other are added from the last to
+/// the first.
 #[inline(always)]
 fn back_substitute_eight(
     rows: &[u64],
@@ -100,8 +102,8 @@ fn spread(bits: u8) -> u64 {
     apart.wrapping_mul(0xff)
 }
 
-/// Fills a table, eight sums at a time. Those of the first three slots are a word, and each of the
-/// others is added to all eight bytes of a word.
+/// Fills a table, eight sums at a time. The sums of the first three slots are one word, and each
+/// further slot is added to all eight bytes of a word.
 #[inline(always)]
 fn fill_sums(slots: [u8; TOGETHER], table: &mut Sums) {
     const ALL: u64 = 0x0101_0101_0101_0101;

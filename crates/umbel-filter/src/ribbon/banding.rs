@@ -1,18 +1,19 @@
-//! The rows of a part, brought into a form in which every row begins in another slot.
+//! Transforms the rows of a part so that every row begins in another slot.
 
 use crate::ribbon::column_layout::BLOCK;
 use crate::ribbon::row_hash::Row;
 
-/// The band of one part: for each slot the bits of the row that begins there, 0 where none does.
+/// The band of one part: for each slot the bits of the row that begins in the slot, or 0 if none
+/// does.
 #[derive(Debug, Default)]
 pub(super) struct Banding {
     slots: Vec<u64>,
-    /// Number of rows that said nothing new.
+    /// Number of rows that are sums of other rows.
     redundant: usize,
 }
 
 impl Banding {
-    /// Makes this the band of the rows in `left`, the rest of the mixed hashes of a part.
+    /// Computes the band of a part from `left`, the remaining bits of the part's mixed hashes.
     pub(super) fn fill(&mut self, left: impl Iterator<Item = u64>, blocks: u64, seed: u8) {
         self.slots.clear();
         self.slots.resize((blocks * BLOCK) as usize, 0);
@@ -37,7 +38,7 @@ impl Banding {
         }
     }
 
-    /// Number of rows that are sums of others. A key that is there twice makes one.
+    /// Number of rows that are sums of other rows. A key that was added twice makes such a row.
     pub(super) fn redundant(&self) -> usize {
         self.redundant
     }

@@ -1,27 +1,27 @@
-//! Number of columns a filter has, how many slots a part, and where its words lie.
+//! Number of columns of a filter, and blocks and words of its parts.
 
 /// FORMAT: slots in a block, one for each bit of a word.
 pub(super) const BLOCK: u64 = 64;
 /// The most columns that every block has.
 pub(super) const COLUMNS_MAX: u32 = 32;
-/// FORMAT: the share of blocks is in parts of this.
+/// FORMAT: denominator of the share of blocks.
 pub(super) const SHARE_DENOMINATOR: u32 = 1 << 16;
-/// Number of blocks a part has at most: they are counted in 16 bits.
+/// Maximum number of blocks of a part, which is stored in 16 bits.
 pub(super) const BLOCKS_MAX: u64 = 0xffff;
 
-/// The columns of the blocks of a filter: the rate.
+/// Numbers of columns of the blocks of a filter, which determine its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ColumnLayout {
     /// Number of columns that every block has.
     pub(super) all: u32,
-    /// The share of a part's blocks, of [`WHOLE`], from the first on, that have no more than that;
-    /// those after have one more.
+    /// The share of a part's first blocks, in [`WHOLE`]ths, with `all` columns; later blocks have
+    /// one column more.
     pub(super) lower: u32,
 }
 
 impl ColumnLayout {
-    /// Columns with which one of `1 / rate` absent keys passes. A rate of NaN or not above 0
-    /// counts as the lowest rate, 2^-32; one of more than a half as a half.
+    /// Chooses columns by which a share `rate` of absent keys passes. A rate of NaN, or not above
+    /// 0, is clamped to the lowest rate, 2^-32; a rate above a half is clamped to a half.
     pub(super) fn of(rate: f64) -> ColumnLayout {
         let lowest = (-f64::from(COLUMNS_MAX)).exp2();
         let rate = if rate >= lowest { rate.min(0.5) } else { lowest };
@@ -32,27 +32,27 @@ impl ColumnLayout {
         ColumnLayout { all, lower: lower.min(SHARE_DENOMINATOR) }
     }
 
-    /// Number of columns the widest block has that a row can begin in.
+    /// Number of columns of the widest block in which a row can begin.
     pub(super) fn most(self) -> u32 {
         self.all + u32::from(self.lower < SHARE_DENOMINATOR)
     }
 
-    /// FORMAT: the first of a part's blocks with one more column; none where all are lower.
-    /// The last block, in which no row begins, does not count. The rest is rounded down, so
-    /// that no more keys pass than requested.
+    /// FORMAT: number of a part's first block with one more column; `None` if all blocks have `all`
+    /// columns. The last block, in which no row begins, does not count. The share is rounded down,
+    /// so that no more absent keys pass than requested.
     #[inline(always)]
     pub(super) fn upper_from(self, blocks: u64) -> u64 {
         self.upper_start(blocks) + u64::from(self.lower / SHARE_DENOMINATOR)
     }
 
-    /// The same, but for a part that has no such block: then it is the last, in which no row
-    /// begins.
+    /// Number of a part's first block with one more column, or of the last block if there is no
+    /// such block.
     #[inline(always)]
     pub(super) fn upper_start(self, blocks: u64) -> u64 {
         (blocks - 1) * u64::from(self.lower) / u64::from(SHARE_DENOMINATOR)
     }
 
-    /// FORMAT: how many words of 64 bits the first `block` blocks of a part have.
+    /// FORMAT: number of 64-bit words of the first `block` blocks of a part.
     #[inline(always)]
     pub(super) fn words_before(self, block: u64, upper_from: u64) -> u64 {
         block * u64::from(self.all) + block.saturating_sub(upper_from)
@@ -63,7 +63,7 @@ impl ColumnLayout {
         self.words_before(blocks, self.upper_from(blocks))
     }
 
-    /// The share of absent keys that pass in a part.
+    /// The false-positive rate of a part.
     pub(super) fn rate(self, blocks: u64) -> f64 {
         let starts = (blocks - 1) as f64;
         let upper = (blocks - 1).saturating_sub(self.upper_from(blocks)) as f64 / starts;

@@ -1,11 +1,12 @@
-//! The parities of eight words at once. One word's parity takes a dozen steps without an
-//! instruction that counts bits; eight words, folded into each other, take seven each.
+//! Computes the parities of eight words together. Without an instruction that counts bits, the
+//! parity of one word takes a dozen steps; eight words, folded into each other, take seven steps
+//! each.
 
 /// The lowest bit of every byte.
 const LANES: u64 = 0x0101_0101_0101_0101;
 
-/// Whether any of `words` has an odd number of bits set. Where the processor `COUNTS` bits, one
-/// after the other.
+/// Whether any of `words` has an odd number of set bits. If the processor `COUNTS` bits, words are
+/// tested one after the other.
 #[inline(always)]
 pub(super) fn any_odd<const COUNTS: bool>(words: [u64; 8]) -> bool {
     if COUNTS {
@@ -32,21 +33,21 @@ fn low_parities(bytes: u64) -> u64 {
     (bytes ^ bytes >> 1) & LANES
 }
 
-/// Each half is a word whose parity is that of one of the two.
+/// Joins two words into one, each half of which has the parity of one of them.
 #[inline(always)]
 fn join32(low: u64, high: u64) -> u64 {
     const LOW: u64 = 0xffff_ffff;
     (low & LOW | high << 32) ^ (low >> 32 | high & !LOW)
 }
 
-/// Each two bytes have the parity of four.
+/// Joins two words so that every two bytes have the parity of four.
 #[inline(always)]
 fn join16(low: u64, high: u64) -> u64 {
     const LOW: u64 = 0x0000_ffff_0000_ffff;
     (low & LOW | (high & LOW) << 16) ^ (low >> 16 & LOW | high & !LOW)
 }
 
-/// Each byte has the parity of two.
+/// Joins two words so that every byte has the parity of two.
 #[inline(always)]
 fn join8(low: u64, high: u64) -> u64 {
     const LOW: u64 = 0x00ff_00ff_00ff_00ff;

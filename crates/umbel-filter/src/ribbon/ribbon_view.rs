@@ -1,4 +1,4 @@
-//! A ribbon filter read where its encoded bytes lie.
+//! A ribbon filter over encoded bytes, which are not copied.
 
 use super::KIND;
 use super::parity::any_odd;
@@ -43,7 +43,8 @@ pub struct RibbonView<'a> {
     header: StaticHeader,
     columns: ColumnLayout,
     vectors: Vectors,
-    /// With what all columns of a row are probed at once, where no block has more than eight.
+    /// Vector instructions that probe all columns of a row at once, if no block has more than eight
+    /// columns.
     lanes: WideLanes,
     /// Number of parts.
     count: usize,
@@ -52,12 +53,12 @@ pub struct RibbonView<'a> {
 }
 
 impl<'a> RibbonView<'a> {
-    /// Reads the header and checks that it fits the length. Parts are checked by each
-    /// probe: one that is not inside the bytes answers "maybe". Nothing is allocated.
+    /// Reads the header and checks it against the length. Each probe checks its part: a part
+    /// outside the bytes answers "maybe". Allocates no memory.
     ///
     /// # Errors
-    /// [`FilterError::Empty`] and [`FilterError::Unknown`] where every key must be answered with
-    /// "maybe"; [`FilterError::Malformed`] where the bytes contradict themselves.
+    /// [`FilterError::Empty`] and [`FilterError::Unknown`] if the caller must answer "maybe" to
+    /// every key; [`FilterError::Malformed`] if fields of the bytes contradict each other.
     pub fn parse(bytes: &'a [u8]) -> Result<RibbonView<'a>, FilterError> {
         let (header, body) = StaticHeader::parse(bytes, KIND)?;
         let [all, reserved, a, b, c, d, e, f, g, h] = header.fields;
@@ -91,7 +92,7 @@ impl<'a> RibbonView<'a> {
         })
     }
 
-    /// The same filter over `body`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `body`, which must be the same bytes at another address.
     pub(crate) fn over<'b>(&self, body: &'b [u8]) -> RibbonView<'b> {
         let RibbonView { header, columns, vectors, lanes, count, .. } = *self;
         let (body, _) = body.as_chunks::<8>();
@@ -99,7 +100,7 @@ impl<'a> RibbonView<'a> {
         RibbonView { header, columns, vectors, lanes, count, parts, words }
     }
 
-    /// Whether the key of `hash` may have been added: never false for one that was.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {
         match self.lanes.run(SingleProbe { view: self, hash }) {
@@ -108,9 +109,9 @@ impl<'a> RibbonView<'a> {
         }
     }
 
-    /// Probes every hash in one call: `found[n]` becomes the answer for `hashes[n]`. Where one
-    /// slice is shorter, the rest of the other is unchanged. Probes do not wait for each other, so
-    /// that their cache misses overlap, and the form of the filter is determined only once.
+    /// Probes every hash in one call: `found[n]` becomes the answer for `hashes[n]`. If `hashes` is
+    /// shorter, further elements of `found` are unchanged. Probes do not wait for each other, so
+    /// that their cache misses overlap, and the number of columns is determined only once.
     pub fn contains_batch(&self, hashes: &[u64], found: &mut [bool]) {
         if self.lanes.run(BatchProbe { view: self, hashes, found: &mut *found }).is_none() {
             self.vectors.run(BatchProbe { view: self, hashes, found });
@@ -126,8 +127,8 @@ impl<'a> RibbonView<'a> {
         self.probe_each(hashes, found, |meeting| self.answer::<FIRST, COUNTS, false>(meeting));
     }
 
-    /// Answers with `end` for where the row of each hash meets the words. Of a filter that a core's
-    /// own cache does not hold, the lines of later hashes are requested meanwhile.
+    /// Locates the row of each hash, and calls `end` for the answer. If the filter exceeds a core's
+    /// own cache, lines of later hashes are prefetched meanwhile.
     #[inline(always)]
     fn probe_each(
         &self,
@@ -150,7 +151,7 @@ impl<'a> RibbonView<'a> {
         }
     }
 
-    /// The answer with all columns probed at once: a lane is a column.
+    /// Probes all columns at once: a lane is a column.
     ///
     /// REQUIRES: no block has more than eight columns.
     #[inline(always)]
@@ -168,14 +169,14 @@ impl<'a> RibbonView<'a> {
         odd(words, [meeting.low, meeting.high]) & ((1 << meeting.columns) - 1) == 0
     }
 
-    /// The answer for one of the last rows, after which fewer than eight words lie.
+    /// Probes one of the last rows, after which there are fewer than eight words.
     #[cold]
     fn answer_last_rows(&self, meeting: &RowSpan) -> bool {
         let sums = meeting.some_sums(self.words, 0, meeting.columns as usize);
         sums.is_none_or(|sums| !any_odd::<false>(sums))
     }
 
-    /// Location of the row of `hash` in the words; `None` where that is not inside the bytes.
+    /// Location of the row of `hash` in the words; `None` if it is not inside the bytes.
     #[inline(always)]
     fn locate(&self, hash: u64) -> Option<RowSpan> {
         let (number, left) = part_of(mix(hash), self.parts.len() as u64);
@@ -197,8 +198,8 @@ impl<'a> RibbonView<'a> {
         })
     }
 
-    /// `FIRST` is the number of columns that are probed first, all or eight; with `EARLY`, after
-    /// two others, which refuse three of four absent keys.
+    /// Probes a row. `FIRST` is the number of columns that are probed first, all or eight. With
+    /// `EARLY`, two columns are probed before these, which refuse three of four absent keys.
     #[inline(always)]
     fn answer<const FIRST: usize, const COUNTS: bool, const EARLY: bool>(
         &self,
@@ -237,7 +238,7 @@ impl<'a> RibbonView<'a> {
         })
     }
 
-    /// Number of hashes added: different ones, or nearly.
+    /// Approximate number of different hashes added.
     pub fn keys(&self) -> u64 {
         self.header.keys
     }
@@ -253,18 +254,18 @@ impl<'a> RibbonView<'a> {
         f64::from(self.columns.all) + upper
     }
 
-    /// The number of the hash function that the hashes come from.
+    /// The number of the hash function of the hashes.
     pub fn hash_kind(&self) -> u8 {
         self.header.hash_kind
     }
 
-    /// Id of the store's seed of the hashes; 0 where the builder got none.
+    /// Id of the store's seed of the hashes; 0 if the builder got no id.
     pub fn seed_id(&self) -> u32 {
         self.header.seed_id
     }
 
-    /// Theoretical share of absent keys that pass: all parts are probed equally often, and
-    /// in each a row passes with a probability of a half for each column. Reads every part.
+    /// Theoretical false-positive rate. All parts are probed equally often, and a row passes each
+    /// column with a probability of a half. Reads every part.
     pub fn designed_rate(&self) -> f64 {
         let rate = |part: &[u8; PartEntry::BYTES]| match PartEntry::from_bytes(*part).blocks {
             0 | 1 => 1.0,
@@ -335,8 +336,7 @@ impl WideLaneCode for BatchProbe<'_> {
     }
 }
 
-/// Whether `words` words can hold this number of slots, and equal the words with which the last
-/// part ends.
+/// Whether `words` words can contain this number of slots, and the last part ends with them.
 fn fits(slots: u64, columns: ColumnLayout, parts: &[[u8; PartEntry::BYTES]], words: u64) -> bool {
     let blocks = slots / BLOCK;
     let all = u64::from(columns.all);
@@ -351,11 +351,11 @@ fn fits(slots: u64, columns: ColumnLayout, parts: &[[u8; PartEntry::BYTES]], wor
         && last.first_word + columns.words(last.blocks) == words
 }
 
-/// A row, cut where the block it begins in ends, and where the words of its two blocks begin.
+/// A row, split at the end of its first block, and the offsets of the words of its two blocks.
 #[derive(Clone, Copy)]
 struct RowSpan {
     first: usize,
-    /// Number of columns the first block has: the words of the second lie after these.
+    /// Number of columns of the first block, whose words are followed by those of the second.
     columns: u32,
     low: u64,
     high: u64,
@@ -368,8 +368,9 @@ impl RowSpan {
         self.first.saturating_add(self.columns as usize)
     }
 
-    /// The eight words from where the first block begins on, and those from where the second does.
-    /// `None` where fewer than sixteen are left, or the first block has more than eight.
+    /// Returns eight words from the start of the first block and eight from the start of the
+    /// second. `None` if fewer than sixteen words are left, or the first block has more than eight
+    /// columns.
     #[inline(always)]
     fn eight_words<'w>(&self, words: &'w [[u8; 8]]) -> Option<[&'w [[u8; 8]; TOGETHER]; 2]> {
         let both = words.get(self.first..)?.first_chunk::<{ 2 * TOGETHER }>()?;
@@ -377,7 +378,7 @@ impl RowSpan {
         Some([both.first_chunk()?, second])
     }
 
-    /// Prefetches the cache lines of the words.
+    /// Prefetches the cache lines of the row's words.
     #[inline(always)]
     fn prefetch(&self, words: &[[u8; 8]]) {
         // Those of the second block lie after those of the first, but for where the columns
@@ -390,7 +391,7 @@ impl RowSpan {
         }
     }
 
-    /// The row and the first `COUNT` columns, combined by "and": words whose parities are the
+    /// Combines the row and the first `COUNT` columns by "and", to words whose parities are the
     /// answers. `None` outside of `words`.
     #[inline(always)]
     fn sums<const COUNT: usize>(&self, words: &[[u8; 8]]) -> Option<[u64; TOGETHER]> {
@@ -399,7 +400,7 @@ impl RowSpan {
         Some(self.combine(first, second))
     }
 
-    /// The same for `count` columns, no more than eight, from `column` on.
+    /// Combines the row and `count` columns, at most eight, from `column` on by "and".
     fn some_sums(&self, words: &[[u8; 8]], column: usize, count: usize) -> Option<[u64; TOGETHER]> {
         let first = words.get(self.first.checked_add(column)?..)?.get(..count)?;
         let second = words.get(self.second().checked_add(column)?..)?.get(..count)?;

@@ -1,10 +1,11 @@
-//! Crowding of the rows of a part at its densest place, before they are added to a band.
+//! Estimates how crowded the rows of a part are at the densest place, before they are added to a
+//! band.
 //!
-//! A queue runs over the slots: every row that begins joins it, and every slot serves one. Suppose
-//! the queue has as many rows as a row has bits. Then, from where it was last empty up to the end
-//! of these rows, there are at least as many rows as slots. Together they determine every slot
-//! there. Any row in that range is a sum of them and passes, however many columns there are. A
-//! queue shorter by `d` leaves a chance of about 2^-d for that.
+//! A queue runs over the slots: at each slot, the rows that begin there join the queue, and one row
+//! leaves it. Suppose the queue has as many rows as a row has bits. Since the queue was last empty,
+//! there are then at least as many rows as slots. Together these rows determine every slot of that
+//! stretch. Any row in that stretch is a sum of them and passes, with any number of columns. If the
+//! queue is shorter by `d`, the chance for that is about 2^-d.
 
 use crate::ribbon::column_layout::BLOCK;
 use crate::ribbon::row_hash::Row;
@@ -16,7 +17,8 @@ pub(super) struct RowDensity {
 }
 
 impl RowDensity {
-    /// Longest queue of the rows in `left`, the rest of the mixed hashes of a part.
+    /// Returns the longest queue of the rows in `left`, the remaining bits of the part's mixed
+    /// hashes.
     pub(super) fn longest(
         &mut self,
         left: impl Iterator<Item = u64>,

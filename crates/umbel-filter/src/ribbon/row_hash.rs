@@ -8,7 +8,7 @@ use crate::ribbon::column_layout::BLOCK;
 const MULTIPLIERS: [u64; 4] =
     [0x9e37_79b9_7f4a_7c15, 0xbb67_ae85_84ca_a73b, 0xa54f_f53a_5f1d_36f1, 0x9b05_688c_2b3e_6c1f];
 
-/// FORMAT: change of the rest of a mixed hash by a seed.
+/// FORMAT: constant by which a seed changes the remaining bits of a mixed hash.
 static SEEDED: [u64; 256] = {
     let mut seeded = [0; 256];
     let mut seed = 0;
@@ -19,20 +19,20 @@ static SEEDED: [u64; 256] = {
     seeded
 };
 
-/// FORMAT: the mixed hash. Its share of all that it may be is the part's number among the parts.
+/// FORMAT: mixes a hash. Its high bits choose the part.
 #[inline(always)]
 pub(super) fn mix(hash: u64) -> u64 {
     fold(hash ^ MULTIPLIERS[3], MULTIPLIERS[0])
 }
 
-/// FORMAT: the part of a mixed hash among `parts`, and what distinguishes it from others of the
-/// part.
+/// FORMAT: the part of a mixed hash among `parts`, and the remaining bits, which distinguish hashes
+/// of a part.
 #[inline(always)]
 pub(super) fn part_of(mixed: u64, parts: u64) -> (usize, u64) {
     (line_of(mixed, parts) as usize, mixed.wrapping_mul(parts))
 }
 
-/// A row of the band: where it begins, and 64 bits of which the lowest is set.
+/// A row of the band: the slot in which it begins, and 64 bits of which the lowest is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) start: usize,
@@ -40,10 +40,10 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// FORMAT: the row of what [`part_of`] left of a mixed hash, in a part of `blocks` blocks that
-    /// has this seed.
+    /// FORMAT: the row of the remaining bits by [`part_of`], in a part of `blocks` blocks with a
+    /// seed.
     ///
-    /// REQUIRES: there are two blocks at least. Rows begin in any but the last.
+    /// REQUIRES: the part has at least two blocks. Rows begin in any block but the last.
     #[inline(always)]
     pub(super) fn of(left: u64, blocks: u64, seed: u8) -> Row {
         let mixed = fold(left ^ SEEDED[usize::from(seed)], MULTIPLIERS[1]);

@@ -1,12 +1,12 @@
-//! Probes of the blocked kinds with the vector instructions that the processor turns out to have.
+//! Probes of the blocked kinds with the vector instructions that this processor has.
 //!
-//! The only module of this crate with unsafe code, of five kinds. Functions compiled for
-//! AVX2 are called after a check that the processor has it, and so is the function of a filter.
-//! 16 bytes of an array are loaded into a register of NEON, which every aarch64
-//! processor has. A line in which other threads set bits is loaded into one of AVX-512. A
-//! cache line is prefetched. All other memory is read
-//! through slices, and the other intrinsics are safe ones. Vector functions return `None`
-//! without effect where the processor lacks the instructions: then the portable code must answer.
+//! The only module of this crate with unsafe code, of five kinds. Functions compiled for AVX2, and
+//! the probe function of a filter, are called after a check that the processor has AVX2. 16 bytes
+//! of an array are loaded into a NEON register, which every aarch64 processor has. A line in which
+//! other threads set bits is loaded into an AVX-512 register. A cache line is prefetched. All other
+//! memory is read through slices, and all other intrinsics are safe. Vector functions return `None`
+//! without effect if the processor lacks the instructions: then the caller must run the portable
+//! code.
 #![expect(unsafe_code, reason = "vectors are used once they are known to be there")]
 
 use crate::probe::cache_line::Words;
@@ -26,7 +26,7 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// The instructions that are used on this processor.
+    /// The vector instructions that filters use on this processor.
     pub fn of_this_processor() -> InstructionSet {
         #[cfg(test)]
         if tests::PORTABLE.get() {
@@ -46,8 +46,8 @@ impl InstructionSet {
     }
 }
 
-/// Whether vectors are available, determined once for each filter and kept with it: a test
-/// of the processor for each key takes as long as half of the probes.
+/// Whether vector instructions are available, determined once for each filter and stored with it.
+/// Testing the processor for each key would take as long as half of the probes.
 ///
 /// INVARIANT: a true value was made by [`Vectors::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +56,12 @@ pub(crate) struct Vectors(bool);
 /// Whether the processor counts the bits of each of eight lanes at once, determined like
 /// [`Vectors`]: AVX-512 with its instructions that count bits, besides those of [`Vectors`].
 ///
-/// INVARIANT: one that says yes was made by [`WideLanes::of_this_processor`].
+/// INVARIANT: a true value was made by [`WideLanes::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WideLanes(bool);
 
 impl WideLanes {
-    /// Those of a filter that cannot be probed with them.
+    /// Value for a filter that cannot be probed with these instructions.
     pub(crate) const NONE: WideLanes = WideLanes(false);
 
     /// Detects the processor features.
@@ -100,8 +100,8 @@ pub(crate) trait WideLaneCode {
     type Answer;
 
     /// Runs the code, always inlined into its caller. `odd` takes two times eight words and a mask
-    /// for each eight. It returns which lanes of both, masked and joined by exclusive or, have an
-    /// odd number of bits: lane `n` in bit `n`.
+    /// for each eight. Its result has bit `n` set if lane `n` of both, masked and joined by
+    /// exclusive or, has an odd number of bits.
     #[cfg_attr(
         not(all(target_arch = "x86_64", not(miri))),
         expect(dead_code, reason = "only code for AVX2 and AVX-512 has a use for it")
@@ -113,12 +113,12 @@ pub(crate) trait WideLaneCode {
 /// and kept with it: AVX-512 with its instructions for words of 16 bits. For filters whose lines
 /// are probed while other threads set bits in them.
 ///
-/// INVARIANT: one that says yes was made by [`LineLanes::of_this_processor`].
+/// INVARIANT: a true value was made by [`LineLanes::of_this_processor`].
 #[derive(Clone, Copy, Debug)]
 pub struct LineLanes(bool);
 
 impl LineLanes {
-    /// Those of no processor: [`LineLanes::run`] does nothing.
+    /// Value for a processor without these instructions: [`LineLanes::run`] does nothing.
     pub const NONE: LineLanes = LineLanes(false);
 
     /// Detects the processor features.
@@ -154,10 +154,10 @@ pub trait LineCode {
 
     /// Runs the code; `#[inline(always)]`, so that it becomes a part of a caller that has the
     /// instructions. `held` takes a line of eight words, two mixes of a hash and the number of used
-    /// bits of the line. Each mix has four times sixteen bits, from the lowest on. Each of those
-    /// times the bits, without the low sixteen, is a position. It returns which positions have
-    /// their bit set: that of the first mix's lowest sixteen in bit 0, of the second's in bit 4.
-    /// Position `p` is bit `p % 64` of word `p / 64`.
+    /// bits of the line. Each mix has four times sixteen bits, from the lowest on. A position is
+    /// such a number times the used bits, shifted right by sixteen. `held` returns which positions
+    /// have their bit set: bit 0 is for the first mix's lowest sixteen bits, bit 4 for the
+    /// second's. Position `p` is bit `p % 64` of word `p / 64`.
     fn run(self, held: impl Fn(&[AtomicU64; 8], [u64; 2], u16) -> u8) -> Self::Answer;
 }
 
@@ -166,7 +166,8 @@ macro_rules! with_vectors {
     ($vectors:ident, $function:ident($($argument:expr),*)) => {{
         #[cfg(target_arch = "x86_64")]
         if $vectors.0 {
-            // SAFETY: the function wants a processor with AVX2, and this one was requested it.
+            // SAFETY: the function wants a processor with AVX2, and this processor was tested for
+            // it.
             return Some(unsafe { avx2::$function($($argument),*) });
         }
         #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
@@ -216,7 +217,7 @@ pub(crate) struct ProbeInput<'a> {
         expect(dead_code, reason = "only code for AVX2 and AVX-512 has a use for it")
     )]
     pub(crate) blocks: &'a [[u8; 32]],
-    /// The bits of a filter that is not made of blocks.
+    /// The bits of a filter without blocks.
     pub(crate) bits: u64,
     pub(crate) probes: u8,
 }
@@ -240,7 +241,7 @@ impl<'a> VectorizedFilter<'a> {
         VectorizedFilter { contains_fn, input }
     }
 
-    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `payload`, which must be the same bytes at another address.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> VectorizedFilter<'b> {
         let (blocks, _) = payload.as_chunks();
@@ -250,7 +251,7 @@ impl<'a> VectorizedFilter<'a> {
         }
     }
 
-    /// Whether the key of `hash` may have been added.
+    /// Whether the key of `hash` may have been added; never false for an added key.
     #[inline(always)]
     pub(crate) fn contains(&self, hash: u64) -> bool {
         // SAFETY: the constructor found that the processor has the function's instructions.
@@ -270,7 +271,8 @@ impl Vectors {
         Vectors(InstructionSet::of_this_processor() != InstructionSet::Portable)
     }
 
-    /// Runs the better one of the two.
+    /// Runs the code compiled for this processor's vector instructions, if there is such code, else
+    /// the portable code.
     #[inline(always)]
     pub(crate) fn run<W: MultiversionCode>(self, work: W) -> W::Answer {
         #[cfg(target_arch = "x86_64")]
@@ -303,7 +305,7 @@ impl Vectors {
         vectorized!(self, whole_split, input)
     }
 
-    /// Answers for every hash whether its line of 512 bits has its bits.
+    /// Tests for every hash whether its line of 512 bits has its bits.
     pub(crate) fn lines_512(
         self,
         lines: &[impl Words],
@@ -314,7 +316,7 @@ impl Vectors {
         with_vectors!(self, lines_512(lines, hashes, probes, found))
     }
 
-    /// Answers for every hash whether its block of 256 bits has its bits.
+    /// Tests for every hash whether its block of 256 bits has its bits.
     pub(crate) fn blocks_256(
         self,
         blocks: &[[u8; 32]],
@@ -325,7 +327,7 @@ impl Vectors {
         with_vectors!(self, blocks_256(blocks, hashes, probes, found))
     }
 
-    /// Answers for every hash whether its split block has its bits.
+    /// Tests for every hash whether its split block has its bits.
     pub(crate) fn split_blocks(
         self,
         blocks: &[[u8; 32]],
@@ -336,8 +338,8 @@ impl Vectors {
     }
 }
 
-/// Prefetches the cache line of `place` without waiting for it. The caller reads it soon, with
-/// many other prefetches in between. Does nothing where the processor cannot prefetch.
+/// Prefetches the cache line of `place` without waiting. The caller should prefetch other lines
+/// before it reads this one. Does nothing on processors without prefetch.
 #[inline(always)]
 pub(crate) fn prefetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -351,7 +353,7 @@ pub(crate) fn prefetch<T>(place: &T) {
     let _ = place;
 }
 
-/// Eight words in a register, each as it is at some moment.
+/// Loads eight words into a register, each word as it is at some moment.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -371,7 +373,7 @@ fn load_line(line: &[AtomicU64; 8]) -> std::arch::x86_64::__m512i {
     words
 }
 
-/// Sixteen bytes in a register.
+/// Loads sixteen bytes into a register.
 #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
 #[inline]
 #[target_feature(enable = "neon")]
