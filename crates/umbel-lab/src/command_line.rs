@@ -1,4 +1,4 @@
-//! `umbel lab`: command line and execution.
+//! The command line of `umbel lab`, and the execution of its commands.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -48,11 +48,12 @@ pub enum LabCommand {
         /// The first result file
         #[arg(value_name = "A.json")]
         first: PathBuf,
-        /// The second
+        /// The second result file
         #[arg(value_name = "B.json")]
         second: PathBuf,
     },
-    /// Fill an event store and kill the own process: run by `existence` as a child process
+    /// Fill an event store and kill this process; the experiment `existence` runs this command as a
+    /// child process
     #[command(hide = true)]
     FillAndDie {
         /// Directory of the store
@@ -62,7 +63,7 @@ pub enum LabCommand {
         #[arg(value_name = "N")]
         streams: u64,
     },
-    /// Write the report again from the results in a directory
+    /// Write the report from existing results in a directory
     Report {
         /// The directory
         #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
@@ -76,7 +77,8 @@ pub enum LabCommand {
 /// Options of a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
-    /// Amount of work: all within minutes, or as much as in the articles
+    /// Amount of work: `small` runs all experiments within minutes, `full` does as much work as the
+    /// articles
     #[arg(long, value_enum, default_value = "small")]
     scale: ScaleFlag,
     /// Engines to measure, separated by commas; `cargo xtask rivals lab` has more engines
@@ -94,7 +96,7 @@ pub struct RunFlags {
     /// Number of rounds, in place of the experiment's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Resume a stopped run
+    /// Resume a stopped run from its finished repetitions
     #[arg(long)]
     resume: bool,
 }
@@ -116,7 +118,7 @@ impl From<ScaleFlag> for Scale {
 
 /// Environment that a program gives the lab.
 pub struct LabEnvironment<'a> {
-    /// The world.
+    /// The environment: file system, clocks and threads.
     pub env: &'a Env,
     /// The built-in engines, the default first.
     pub engines: &'a [Engine],
@@ -247,7 +249,8 @@ fn lock_error(out: &Path, error: &dyn std::fmt::Display) -> LabError {
     LabError::System(format!("could not use the directory {}: {error}", out.display()))
 }
 
-/// Locks the directory: results and reports of two runs in one directory would replace each other.
+/// Locks the directory of results, since two runs in one directory would replace each other's
+/// results and reports.
 fn lock_results(env: &Env, out: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
     env.files.lock(&out.join("umbel-lab.lock")).map_err(|error| match error {
         umbel_base::Error::Locked(_) => LabError::System(format!(
@@ -258,7 +261,7 @@ fn lock_results(env: &Env, out: &Path) -> Result<Box<dyn umbel_env::Lock>, LabEr
     })
 }
 
-/// Locks the directory: stores of two runs in one directory would delete each other.
+/// Locks the directory of stores, since two runs in one directory would delete each other's stores.
 fn lock_stores(env: &Env, stores: &Path) -> Result<Box<dyn umbel_env::Lock>, LabError> {
     let made = env.files.create_dir_all(stores);
     made.and_then(|()| env.files.lock(&stores.join("umbel-lab-stores.lock"))).map_err(|error| {
@@ -326,7 +329,7 @@ fn run_each(
     write_and_print_report(&flags.out, environment.json, output)
 }
 
-/// Writes a line for people. A closed standard error does not stop the run.
+/// Writes a line to standard error for the operator. A closed standard error does not stop the run.
 fn note(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -366,8 +369,8 @@ fn chosen_engines(flags: &RunFlags, built_in: &[Engine]) -> Result<Vec<Engine>, 
     Ok(engines)
 }
 
-/// Writes the report of every result in a folder, in the order of the list. A damaged or wrong
-/// result is left out and named on standard error; the first reason is returned.
+/// Writes the report of every result in a folder, in the order of the experiments. A damaged or
+/// wrong result is left out and named on standard error; the function returns the first such error.
 fn write_report(env: &Env, out: &Path) -> Result<Option<LabError>, LabError> {
     let mut all: Vec<(&Experiment, Outcome)> = Vec::new();
     let mut left_out = None;

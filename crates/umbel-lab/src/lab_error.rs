@@ -8,9 +8,9 @@ use crate::engine::BoxError;
 /// Reason why the lab could not complete its work, as a sentence for a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabError {
-    /// The request is wrong; the sentence names the remedy.
+    /// The request of the user is wrong; the sentence names the remedy.
     Usage(String),
-    /// Bytes on disk differ from what was written.
+    /// Bytes on disk are damaged.
     Damaged(String),
     /// An error of the operating system, or a lack of disk or memory.
     System(String),

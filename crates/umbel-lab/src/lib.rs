@@ -1,11 +1,11 @@
-//! The lab: experiments about the value of filter settings, which any user can repeat, and the
-//! workloads that every measurement shares.
+//! The lab: experiments about filter settings, which any user can repeat, and workloads that all
+//! measurements share.
 //!
 //! An [`experiment`] is a table of facts in a file of its own. [`runner`] measures it in rounds.
 //! [`measure`] checks each repetition, and the journal of [`results`] keeps it. [`workload`]
 //! prepares the input and compares the engines' answers. The result is an outcome, which
-//! [`results`] keeps in a file, and which [`report`] shows or compares with another. [`engine`] is
-//! the interface of a store that takes part.
+//! [`results`] keeps in a file. [`report`] shows an outcome or compares two of them. [`engine`] is
+//! the interface of the measured stores.
 #![forbid(unsafe_code)]
 
 pub mod command_line;

@@ -1,4 +1,4 @@
-//! Numbers for people.
+//! Formats of numbers in texts.
 
 /// Formats a number with three or four significant digits.
 pub fn short(value: f64) -> String {

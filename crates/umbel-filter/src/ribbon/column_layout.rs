@@ -37,9 +37,9 @@ impl ColumnLayout {
         self.all + u32::from(self.lower < SHARE_DENOMINATOR)
     }
 
-    /// FORMAT: number of a part's first block with one more column; `None` if all blocks have `all`
-    /// columns. The last block, in which no row begins, does not count. The share is rounded down,
-    /// so that no more absent keys pass than requested.
+    /// FORMAT: number of a part's first block with one more column; the number of blocks if all
+    /// blocks have `all` columns. The last block, in which no row begins, does not count. The share
+    /// is rounded down, so that no more absent keys pass than requested.
     #[inline(always)]
     pub(super) fn upper_from(self, blocks: u64) -> u64 {
         self.upper_start(blocks) + u64::from(self.lower / SHARE_DENOMINATOR)

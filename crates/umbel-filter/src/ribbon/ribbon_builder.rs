@@ -10,26 +10,27 @@ use crate::ribbon::column_layout::{BLOCK, BLOCKS_MAX, ColumnLayout, PartEntry};
 use crate::ribbon::row_density::RowDensity;
 use crate::ribbon::row_hash::{mix, part_of};
 
-/// About this number of keys share a part: with its rows it fits the second cache, and overfull
-/// stretches are rare enough in it.
+/// Approximate number of keys of a part. A part of this size fits the L2 cache with its rows, and
+/// overfull stretches are rare enough in it.
 const KEYS_PER_PART: usize = 1 << 14;
-/// Maximum number of parts: one line of eight hashes for each still fits the L2 cache. Beyond,
-/// parts become larger.
+/// Maximum number of parts: one line of eight hashes for each part still fits the L2 cache. With
+/// more keys parts become larger.
 const PARTS_MAX: usize = 1 << 14;
-/// Number of slots per key in which a row can begin, up to [`COMMON_COLUMNS`] columns.
-/// Fewer make crowded stretches common, so that more seeds have to be tried; more take space.
+/// Number of slots per key in which a row can begin, up to [`COMMON_COLUMNS`] columns. With fewer
+/// slots crowded stretches are common, so that more seeds have to be tried; more slots take space.
 const SLOTS_PER_KEY: f64 = 1.04;
-/// Filters of more columns have space for shorter queues: this many more slots for each column.
+/// Number of columns above which a filter has more slots for each column, so that queues are
+/// shorter.
 const COMMON_COLUMNS: u32 = 14;
 const EXTRA_SLOTS_PER_COLUMN: f64 = 0.004;
-/// With how many seeds it is tried to have the rows of a part nowhere too crowded. After that the
-/// best one is taken: every seed gives a valid filter.
+/// Number of seeds that are tried to avoid crowded stretches in a part. After that the best seed is
+/// taken, since every seed gives a valid filter.
 const SEED_TRIES: u8 = 64;
 
-/// Collects hashes; the filter is sized and built at the end. That always succeeds.
+/// Collects hashes, and sizes and builds a ribbon filter at the end, which always succeeds.
 ///
 /// Takes 8 bytes of memory for each hash while it collects. [`RibbonBuilder::finish`] needs up to
-/// 16 bytes for each, then 8 and the filter.
+/// 16 bytes for each hash, then 8 bytes and the filter.
 ///
 /// ```
 /// use umbel_filter::{RibbonBuilder, RibbonView};
@@ -50,14 +51,13 @@ pub struct RibbonBuilder {
 }
 
 impl RibbonBuilder {
-    /// A builder of a filter that passes about `rate` of all absent keys. The rate is clamped to
-    /// 2^-32 (also for NaN) and to
-    /// a half.
+    /// Creates a builder of a filter that passes a share of about `rate` of absent keys. The rate
+    /// is clamped to 2^-32 (also for NaN) and to a half.
     pub fn new(rate: f64) -> RibbonBuilder {
         RibbonBuilder::from_hashes(rate, Vec::new())
     }
 
-    /// The same, with hashes that are there already.
+    /// Creates a builder as [`RibbonBuilder::new`] does, with `hashes` already added.
     pub fn from_hashes(rate: f64, hashes: Vec<u64>) -> RibbonBuilder {
         let header = StaticHeader::new(KIND);
         RibbonBuilder {
@@ -68,21 +68,21 @@ impl RibbonBuilder {
         }
     }
 
-    /// Notes in the filter which of the store's seeds its hashes are made with.
+    /// Sets the id of the store's seed by which hashes are computed, for the filter's header.
     pub fn with_seed_id(mut self, seed_id: u32) -> RibbonBuilder {
         self.seed_id = seed_id;
         self
     }
 
-    /// Notes in the filter by its number which hash function the hashes come from; without it the
-    /// keyed default. A filter over a number that readers do not know answers "maybe".
+    /// Sets the number of the hash function for the filter's header; without a call it is the keyed
+    /// hash. A reader that does not know the number answers "maybe" to every key.
     pub fn with_hash_kind(mut self, hash_kind: u8) -> RibbonBuilder {
         self.hash_kind = hash_kind;
         self
     }
 
-    /// Adds a key by its hash. Equal hashes in a row count once; others take space until one in
-    /// sixteen is there again, and are then taken out.
+    /// Adds a key by its hash. Equal consecutive hashes count once. Other repeated hashes take
+    /// space, unless one in sixteen hashes is repeated; then all repeated hashes are removed.
     #[inline]
     pub fn add(&mut self, hash: u64) {
         if self.hashes.last() != Some(&hash) {
@@ -100,12 +100,13 @@ impl RibbonBuilder {
         self.hashes.is_empty()
     }
 
-    /// Number of bytes the filter of `keys` different hashes has, give or take two blocks of 64
-    /// slots for each of its parts.
+    /// Approximate number of bytes of the filter of `keys` different hashes, within two blocks of
+    /// 64 slots for each part.
     ///
-    /// A key takes 1.04 slots, and a part 64 more and the rounding up to whole blocks: at
-    /// 16,384 keys for each part 1.046 slots, 1.06 at 5,000 keys, 1.16 at 1,000 and 1.92 at 100.
-    /// A slot has `log2(1 / rate)` bits where that is a whole number, else up to 0.086 more.
+    /// A key takes 1.04 slots. A part has 64 more slots and is rounded up to whole blocks. So a
+    /// filter has 1.046 slots for each key with 16,384 keys in each part, 1.06 with 5,000 keys,
+    /// 1.16 with 1,000 and 1.92 with 100. A slot has `log2(1 / rate)` bits if that is a whole
+    /// number, else up to 0.086 more.
     pub fn expected_bytes(&self, keys: u64) -> u64 {
         let parts = parts_for(usize::try_from(keys).unwrap_or(usize::MAX)) as u64;
         let words = self
@@ -117,7 +118,7 @@ impl RibbonBuilder {
             .saturating_add(HEADER_BYTES as u64 + parts * PartEntry::BYTES as u64)
     }
 
-    /// The encoded filter. The same hashes in the same order give the same bytes.
+    /// Builds and encodes the filter. The same hashes in the same order give the same bytes.
     pub fn finish(self) -> Vec<u8> {
         let parts = parts_for(self.hashes.len());
         let expected = self.expected_bytes(self.hashes.len() as u64);
@@ -146,18 +147,18 @@ fn parts_for(keys: usize) -> usize {
     (keys / KEYS_PER_PART).clamp(1, PARTS_MAX)
 }
 
-/// Number of blocks a part of `keys` keys has.
+/// Number of blocks of a part of `keys` keys.
 fn blocks_for(keys: u64, columns: ColumnLayout) -> u64 {
     let more = f64::from(columns.most().saturating_sub(COMMON_COLUMNS)) * EXTRA_SLOTS_PER_COLUMN;
     let slots = (keys as f64 * (SLOTS_PER_KEY + more)) as u64;
     (slots.div_ceil(BLOCK).max(1) + 1).min(BLOCKS_MAX)
 }
 
-/// The parts of a filter that were built so far.
+/// The parts of a filter that are built so far.
 struct PartBuilder {
     columns: ColumnLayout,
     count: u32,
-    /// Header and directory, still to be written, and the words of the parts.
+    /// Space for header and directory, and the words of the parts.
     bytes: Vec<u8>,
     crowding: RowDensity,
     banding: Banding,
@@ -183,7 +184,7 @@ impl PartBuilder {
         }
     }
 
-    /// Builds part `number`, the next one, from its mixed hashes.
+    /// Builds the next part, with number `number`, from its mixed hashes.
     fn build(&mut self, number: usize, mixed: &mut [u64]) {
         let mut mixed = mixed;
         let mut blocks = blocks_for(mixed.len() as u64, self.columns);
@@ -208,8 +209,7 @@ impl PartBuilder {
         self.keys += mixed.len() as u64;
     }
 
-    /// The first seed with which the rows are nowhere too crowded, or the one with which they are
-    /// the least.
+    /// Chooses the first seed whose queue is short enough, or the seed with the shortest queue.
     fn choose_seed(&mut self, mixed: &[u64], blocks: u64) -> u8 {
         let tolerated = queue_max(self.columns);
         let (mut best, mut least) = (0, usize::MAX);
@@ -226,14 +226,13 @@ impl PartBuilder {
     }
 }
 
-/// Rest of the mixed hashes after the choice of the part.
+/// Remaining bits of the mixed hashes after the choice of the part.
 fn row_hashes(mixed: &[u64], parts: u32) -> impl Iterator<Item = u64> {
     mixed.iter().map(move |mixed| part_of(*mixed, u64::from(parts)).1)
 }
 
-/// Maximum length of the queue of rows. Where it is shorter than a row by the number of
-/// columns, or a few more, the densest range adds less than a hundredth to the share
-/// of absent keys that pass, because the range is short.
+/// Maximum length of the queue of rows. A queue shorter than a row by the number of columns, or by
+/// a few more, adds less than a hundredth to the false-positive rate, because its stretch is short.
 fn queue_max(columns: ColumnLayout) -> usize {
     62usize.saturating_sub(columns.most() as usize).min(48)
 }

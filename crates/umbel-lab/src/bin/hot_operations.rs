@@ -1,4 +1,4 @@
-//! The hot operations, one at a time, to be timed or counted instruction by instruction:
+//! Measures one hot operation, by time or by the number of instructions:
 //!
 //! ```text
 //! hot_operations fill FOLDER SHAPE KEYS             writes a store: three levels, blocks in order
@@ -9,8 +9,9 @@
 //!
 //! `count` warms up and then runs the operation inside [`measured`] only, for `valgrind
 //! --tool=callgrind --toggle-collect='*hot*measured*'`. The cost of key generation shows as the
-//! operation `nothing`. `advised` runs the gets of a workload for the same tool, as many before as
-//! inside, with the advisor off or on. The advisor decides as often as it would in the background.
+//! operation `nothing`. `advised` runs the gets of a workload for the same tool, as many before
+//! [`measured`] as inside, with the advisor off or on. The advisor decides as often as it would in
+//! the background.
 #![forbid(unsafe_code)]
 
 use std::hint::black_box;
@@ -34,11 +35,11 @@ operations: nothing hit missing hot half multi-hit multi-missing seek scan put
 
 /// Number of keys that the hot reads cycle through.
 const HOT_KEYS: u64 = 10_000;
-/// Keys of one `multi_get`.
+/// Number of keys of one `multi_get`.
 const TOGETHER: usize = 32;
-/// Tables of one compaction.
+/// Number of tables of one compaction.
 const TABLES: usize = 4;
-/// Operations of a round when timing.
+/// Number of operations of a timed round.
 const ROUND: u64 = 200_000;
 const VALUE_BYTES: usize = 100;
 /// Every operation that is timed.
@@ -66,14 +67,14 @@ enum Operation {
     Half,
     MultiHit,
     MultiMissing,
-    /// A seek with a reused cursor, and ten entries.
+    /// Seeks with a reused cursor and reads ten entries.
     Seek,
-    /// An operation is an entry.
+    /// Scans the store; each entry counts as an operation.
     Scan,
     Put,
-    /// A memtable is written into a table; an operation is an entry.
+    /// Writes a memtable into a table; each entry counts as an operation.
     Flush,
-    /// Tables of level 0 that overlap are merged; an operation is an entry.
+    /// Merges overlapping tables of level 0; each entry counts as an operation.
     Compact,
 }
 
@@ -185,7 +186,7 @@ fn fill(folder: &Path, keys: KeySet) -> Result<()> {
     db.close()
 }
 
-/// Reads everything once, so that every block is in the cache.
+/// Reads the whole store once, so that every block is in the cache.
 fn warm_up(keyspace: &Keyspace, keys: KeySet) -> Result<()> {
     let mut key = Vec::new();
     for name in keys.sorted() {
@@ -345,17 +346,18 @@ fn read(value: &[u8]) -> u64 {
 /// Gets that the advisor observes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AdvisorWorkload {
-    /// Any key, half of them missing.
+    /// Gets of random keys, half of them missing.
     Uniform,
-    /// Some keys much more often than others, a tenth missing.
+    /// Gets of some keys much more often than of others, a tenth of them missing.
     Zipfian,
     Hits,
     Misses,
-    /// Hits, and misses from the middle on.
+    /// Gets of present keys, and from the middle on of missing keys.
     Turning,
 }
 
-/// Gets between decisions of the advisor; in the background it decides once a second.
+/// Number of gets between two decisions of the advisor; in the background the advisor decides once
+/// a second.
 const DECIDE: usize = 10_000;
 
 impl AdvisorWorkload {
@@ -416,7 +418,7 @@ fn advised(
     db.close()
 }
 
-/// As [`measured`]; the decisions are included.
+/// Runs the gets as [`measured`] does, including the advisor's decisions.
 #[inline(never)]
 fn measured_workload(db: &Db, keyspace: &Keyspace, keys: KeySet, names: &[u64]) -> Result<u64> {
     let (mut found, mut key) = (0, Vec::new());

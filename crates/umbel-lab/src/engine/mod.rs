@@ -9,7 +9,7 @@ pub mod umbel_engine;
 
 /// Error of any engine.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-/// The result of anything that may fail.
+/// The result of an engine's operation that can fail.
 pub type Result<T> = std::result::Result<T, BoxError>;
 
 /// Digest of the values that were read: their number, and a checksum over every byte.
@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, BoxError>;
 pub struct ReadDigest {
     /// Number of values that were found.
     pub found: u64,
-    /// A checksum that does not depend on the order.
+    /// Checksum over all values, independent of their order.
     pub checksum: u64,
 }
 
@@ -43,7 +43,7 @@ impl ReadDigest {
     }
 }
 
-/// Returns the sum of the bytes in words of eight: cheap, and it reads every byte.
+/// Returns the sum of the bytes as words of eight, which is cheap and reads every byte.
 #[inline]
 fn checksum_bytes(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -64,7 +64,7 @@ pub trait WriteSource {
     fn next(&mut self) -> Option<Write<'_>>;
 }
 
-/// Number of writes in a batch: as many as db_bench's `fillbatch` takes.
+/// Number of writes in a batch, as in db_bench's `fillbatch`.
 pub const BATCH_ENTRIES: usize = 1000;
 
 /// Passes the writes of the next batch to `add`. Returns their number.
@@ -82,7 +82,7 @@ pub fn take_batch(
     Ok(BATCH_ENTRIES)
 }
 
-/// Settings that are the same for all engines.
+/// Settings that all engines of a run get.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineSettings {
     /// Bytes of the cache of an engine that has one.
@@ -98,7 +98,8 @@ pub struct EngineSettings {
     /// Distribution of filter bits over the levels, where the engine [accepts
     /// it](TunableSettings::spread).
     pub spread: FilterSpread,
-    /// Whether tables are compacted, where the engine can be configured how filters are spread.
+    /// Whether tables are compacted, for engines whose distribution of filter bits can be
+    /// configured.
     pub compacts: bool,
 }
 
@@ -120,7 +121,7 @@ impl Default for EngineSettings {
 pub enum FilterSpread {
     /// The engine's advisor, by the probes of reads.
     Advised,
-    /// The same at every level, and all filters stay in memory.
+    /// The same bits at every level, and all filters stay in memory.
     Uniform,
     /// These bits for each level, level 0 first.
     Levels([i32; 7]),
@@ -131,7 +132,8 @@ pub enum FilterSpread {
 pub struct TunableSettings {
     /// Bits per key.
     pub bloom_bits: bool,
-    /// Maximum number of bits per key of its filters: a larger setting is silently reduced to it.
+    /// Maximum number of bits per key of the engine's filters, to which the engine silently reduces
+    /// a larger setting.
     pub bloom_bits_max: Option<i32>,
     /// Number of bits that a key sets.
     pub probes: bool,
@@ -141,7 +143,7 @@ pub struct TunableSettings {
     pub spread: bool,
 }
 
-/// Counters of a store since its open; `None` for those that the engine does not have.
+/// Counters of a store since its open; `None` for a counter that the engine does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counters {
     /// Flushes and compactions done.
@@ -162,7 +164,7 @@ pub struct Counters {
     pub write_amplification: Option<f64>,
     /// Number of tables or sorted runs.
     pub tables: Option<u64>,
-    /// A checksum over names and lengths of the files, of an engine without a job counter.
+    /// A checksum over names and lengths of the store's files, for an engine without a job counter.
     pub files: Option<u64>,
 }
 
@@ -173,30 +175,31 @@ impl Counters {
     }
 }
 
-/// An engine that can take part.
+/// An engine that can take part in experiments.
 #[derive(Debug, Clone, Copy)]
 pub struct Engine {
-    /// Its name on the command line and in the tables.
+    /// The engine's name on the command line and in the tables.
     pub name: &'static str,
-    /// Reason why it cannot take part in this build.
+    /// Reason why the engine cannot take part in this build, if so.
     pub missing_reason: Option<&'static str>,
-    /// Returns its settings in words, from the options of its open.
+    /// Returns the engine's settings in words, from the options with which it is opened.
     pub settings: fn() -> String,
-    /// Sources in which its makers or users recommend the settings.
+    /// Sources in which the engine's makers or users recommend these settings.
     pub recommended: &'static [&'static str],
-    /// Settings that it accepts.
+    /// Settings that the engine accepts.
     pub tunes: TunableSettings,
-    /// Whether it can look up several keys in one call; otherwise they are looked up one by one.
+    /// Whether the engine can look up several keys in one call; otherwise keys are looked up one by
+    /// one.
     pub multi_get: bool,
     /// Whether a cursor can be kept and moved by the next seek.
     pub reuses_cursor: bool,
-    /// Whether it is a log-structured merge tree.
+    /// Whether the engine is a log-structured merge tree.
     pub lsm: bool,
-    /// Names of its read paths, the default one first.
+    /// Names of the engine's read paths, the default one first.
     pub read_paths: &'static [&'static str],
     /// Index of the read path that sees writes made after the reader was created.
     pub fresh_read_path: usize,
-    /// Opens or creates a store in a folder that exists.
+    /// Opens or creates a store in an existing folder.
     pub open: fn(&Path, &EngineSettings) -> Result<Box<dyn Store>>,
 }
 
@@ -205,7 +208,7 @@ pub trait Store: Sync {
     /// Returns the version that the engine reports.
     fn version(&self) -> String;
 
-    /// Applies every write, one by one, at least buffered.
+    /// Applies every write, one by one, with at least buffered durability.
     fn write_all(&self, source: &mut dyn WriteSource) -> Result<()>;
 
     /// Applies every write in atomic batches of [`BATCH_ENTRIES`]; an engine that always gathers
@@ -240,7 +243,7 @@ pub trait Store: Sync {
     /// Returns a reader of one of the engine's read paths.
     fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>>;
 
-    /// Returns its counters.
+    /// Returns the store's counters.
     fn counters(&self) -> Counters {
         Counters::default()
     }
@@ -272,7 +275,8 @@ pub trait Reader {
         self.seek(key, entries, tally)
     }
 
-    /// Reads the last entry, with a new iterator. Returns `false` where that is not implemented.
+    /// Reads the last entry, with a new iterator. Returns `false` if the engine does not implement
+    /// this.
     fn last(&mut self, tally: &mut ReadDigest) -> Result<bool> {
         let _ = tally;
         Ok(false)

@@ -36,7 +36,7 @@ pub const ENGINE: Engine = Engine {
     open,
 };
 
-/// Limit of tables in level 0, so high that they stay there.
+/// Limit of tables in level 0, so high that tables are never compacted into level 1.
 const LEVEL0_TABLES_MAX: usize = 1000;
 
 /// Returns the default options of [`open`] in words.

@@ -1,4 +1,4 @@
-//! Environment of experiments: the world, the scale, the engines and the keys.
+//! Context of experiments: environment, scale, engines and keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::workload::data_file::UserData;
 
 /// Length of an idle check of an engine without counters.
 const IDLE_CHECK_TIME: Duration = Duration::from_millis(100);
-/// Largest share of that time that its threads may work.
+/// Largest share of an idle check during which the engine's threads may work.
 const IDLE_SHARE_MAX: u32 = 20;
 /// Number of idle checks before the reads are flagged.
 const IDLE_CHECKS_MAX: u32 = 600;
@@ -29,13 +29,13 @@ pub struct LabContext<'a> {
     pub scale: Scale,
     /// The chosen engines, at least one.
     pub engines: &'a [Engine],
-    /// The folder in which stores are made.
+    /// The folder in which stores are created.
     pub stores: &'a Path,
     /// The user's own keys and queries, if given.
     pub data: Option<&'a Arc<UserData>>,
 }
 
-/// The world and the folder for stores, as owned values.
+/// The environment and the folder for stores, as owned values.
 #[derive(Debug, Clone)]
 pub struct MeasureContext {
     /// The world.
@@ -47,12 +47,13 @@ impl MeasureContext {
     /// Creates an empty folder of this name for a store; it is removed when the value is dropped.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn folder(&self, name: &str) -> Result<TemporaryDirectory> {
         TemporaryDirectory::new(&self.stores, name)
     }
 
-    /// Runs some work on a store and returns its cost, with the reasons not to trust it.
+    /// Runs some work on a store and returns the work's cost, with the reasons not to trust the
+    /// measurement.
     ///
     /// # Errors
     /// Those of the work.
@@ -66,7 +67,8 @@ impl MeasureContext {
         self.timed_with(expects, store, operations, |_| work())
     }
 
-    /// As [`MeasureContext::timed`] for work that stops the clock while it prepares its input.
+    /// Measures as [`MeasureContext::timed`] does work that stops the clock while it prepares its
+    /// input.
     ///
     /// # Errors
     /// Those of the work.
@@ -82,7 +84,7 @@ impl MeasureContext {
 
     /// Flushes a store, waits until its background work is done, and then runs `last`. The time
     /// that only confirmed idleness is not in the sample. An engine without a job counter counts as
-    /// idle once its threads rest; one whose threads do not rest is flagged.
+    /// idle once its threads rest. If they do not rest, the measurement is flagged.
     ///
     /// # Errors
     /// Those of the store and of `last`.
@@ -114,8 +116,8 @@ impl MeasureContext {
         Ok(settled)
     }
 
-    /// As [`MeasureContext::timed`] for a value that is no [`Store`]; `counters` returns its
-    /// counters.
+    /// Measures as [`MeasureContext::timed`] does work on a value that is no [`Store`]; `counters`
+    /// returns the value's counters.
     ///
     /// # Errors
     /// Those of the work.
@@ -169,7 +171,8 @@ impl Measurement {
         Cost { operations, wall_ns, thread_ns, process_ns }
     }
 
-    /// Combines this and the next measurement into one, counted in operations of this one.
+    /// Combines `self` and the next measurement into one, whose number of operations is that of
+    /// `self`.
     pub fn and_then(self, next: Measurement) -> Measurement {
         let flags = [self.flags, next.flags].concat();
         Measurement { sample: self.sample.and_then(next.sample), after: next.after, flags, ..self }
@@ -183,13 +186,13 @@ impl From<&Measurement> for MeasurementEvidence {
 }
 
 impl LabContext<'_> {
-    /// Returns the world and the folder for stores as owned values.
+    /// Returns the environment and the folder for stores as owned values.
     pub fn measure_context(&self) -> MeasureContext {
         MeasureContext { env: self.env.clone(), stores: self.stores.to_path_buf() }
     }
 
-    /// Waits until the file system of the stores has written everything, if it supports that call.
-    /// Otherwise the writes for the last subject's removed store would slow the next subject.
+    /// Waits until the file system of the stores has written all dirty pages, if it supports that
+    /// call. Otherwise the writes for the last subject's removed store would slow the next subject.
     /// Errors of those writes do not concern this run.
     pub fn settle(&self) {
         #[cfg(target_os = "linux")]
@@ -201,7 +204,7 @@ impl LabContext<'_> {
     /// Creates an empty folder of this name for a store; it is removed when the value is dropped.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn folder(&self, name: &str) -> Result<TemporaryDirectory> {
         TemporaryDirectory::new(self.stores, name)
     }
@@ -215,7 +218,7 @@ impl TemporaryDirectory {
     /// Creates the folder, empty.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn new(stores: &Path, name: &str) -> Result<TemporaryDirectory> {
         let path = stores.join(name);
         let refused = |doing: &'static str| {
@@ -235,7 +238,7 @@ impl TemporaryDirectory {
     /// Opens a store of an engine in the folder.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The error of the engine.
     pub fn open(&self, engine: &Engine, settings: &EngineSettings) -> Result<Box<dyn Store>> {
         let named = |error| format!("{}: {error}", engine.name);
         (engine.open)(&self.0, settings).map_err(|error| named(error).into())

@@ -10,13 +10,13 @@ pub mod lab_context;
 /// An experiment, as a table of facts and three functions.
 #[derive(Clone, Copy)]
 pub struct Experiment {
-    /// Its name on the command line.
+    /// The experiment's name on the command line.
     pub name: &'static str,
     /// Its title.
     pub title: &'static str,
     /// Its question.
     pub question: &'static str,
-    /// Its expected result, and where the expectation comes from.
+    /// The expected result, and the source of the expectation.
     pub hypothesis: &'static str,
     /// Source of the question.
     pub source: ArticleSource,
@@ -24,7 +24,7 @@ pub struct Experiment {
     pub axis: &'static str,
     /// Figures that are measured.
     pub figures: &'static [Figure],
-    /// Published results of others.
+    /// Results that articles published.
     pub seeds: &'static [PublishedSeries],
     /// Setup of the measurement.
     pub options: ExperimentOptions,
@@ -39,7 +39,7 @@ pub struct Experiment {
 pub struct ExperimentOptions {
     /// Returns the sizes of this scale in words.
     pub settings: fn(Scale) -> Vec<(String, String)>,
-    /// Returns the disk and memory that it needs at this scale.
+    /// Returns the disk space and memory that the experiment needs at this scale.
     pub needs: fn(Scale) -> ResourceNeeds,
     /// Number of measurements of each subject.
     pub rounds: fn(Scale) -> u32,
@@ -47,10 +47,10 @@ pub struct ExperimentOptions {
     pub several_engines: bool,
     /// Whether the first subject is measured once, uncounted, before the rounds.
     pub warms_up: bool,
-    /// Whether it can be run with the user's own keys and queries.
+    /// Whether the experiment can be run with the user's own keys and queries.
     pub takes_data: bool,
     /// Returns the reason why an engine with these tunable settings cannot be measured; `None` if
-    /// it can.
+    /// it can be.
     pub unsupported: fn(&TunableSettings) -> Option<&'static str>,
 }
 
@@ -79,15 +79,15 @@ pub struct Figure {
 /// A series that an article published.
 #[derive(Debug, Clone, Copy)]
 pub struct PublishedSeries {
-    /// Name of the series beside ours.
+    /// Name of the published series.
     pub series: &'static str,
-    /// Our series that it is compared with.
+    /// Our series with which the published series is compared.
     pub beside: &'static str,
     /// Name of the figure.
     pub figure: &'static str,
     /// Its unit in the article.
     pub unit: &'static str,
-    /// The place and the value of each point.
+    /// The place on the axis and the value of each point.
     pub points: &'static [(&'static str, f64)],
 }
 
@@ -107,18 +107,18 @@ pub fn owned_settings<const COUNT: usize>(
     settings.map(|(name, value)| (name.to_string(), value)).to_vec()
 }
 
-/// All measured subjects, in the order of the list.
+/// All subjects that an experiment measures, in their listed order.
 pub type Subjects = Vec<Box<dyn Subject>>;
 
 /// A subject that is measured once in each round.
 pub trait Subject {
-    /// Returns its name in the progress line.
+    /// Returns the subject's name in the progress line.
     fn name(&self) -> String;
 
-    /// Measures once.
+    /// Measures the subject once.
     ///
     /// # Errors
-    /// What went wrong. The round does not count.
+    /// The error of the measurement. The round then does not count.
     fn measure(&mut self, recorder: &mut Recorder<'_>) -> Result<()>;
 }
 

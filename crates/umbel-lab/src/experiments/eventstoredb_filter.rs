@@ -1,11 +1,11 @@
 //! The stream existence filter of EventStoreDB, reimplemented from its published description, as a
 //! comparison.
 //!
-//! It is one array of bits over which six probes of a name are spread. Lines have 64 bytes, of
-//! which the last 4 are a checksum of the first 60. Changed pages of 8 KiB are written in place,
+//! The filter is one array of bits over which six probes of a name are spread. Lines have 64 bytes,
+//! of which the last 4 are a checksum of the first 60. Changed pages of 8 KiB are written in place,
 //! then a checkpoint. An open reads everything and verifies each line. The cost of hashing a name
-//! is left out: the caller passes both hashes. So are the memory barrier of each probe and the wait
-//! of five seconds before each checkpoint.
+//! is left out: the caller passes both hashes. The memory barrier of each probe and the wait of
+//! five seconds before each checkpoint are left out too.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -31,7 +31,7 @@ const PAGE_WORDS: usize = PAGE_BYTES / 4;
 const DAMAGED_SHARE_MAX: f64 = 0.05;
 /// Pause between two batches of pages of a background flush.
 const THROTTLE: Duration = Duration::from_millis(128);
-/// Duration of a flush of all pages with a pause after each batch, about.
+/// Approximate duration of a flush of all pages with a pause after each batch.
 const WHOLE_FLUSH_MS: usize = 60_000;
 /// Files of the filter in its folder.
 const BITS_FILE: &str = "streamExistenceFilter.dat";
@@ -68,7 +68,7 @@ pub struct OpenedFilter {
     pub damaged_lines: u64,
 }
 
-/// Returns the word of a bit and the bit's position in it.
+/// Returns the word of a bit and the bit's position in that word.
 #[inline]
 fn bit_position(bit: u64) -> (usize, u32) {
     let byte = bit / 8;
@@ -79,7 +79,7 @@ fn bit_position(bit: u64) -> (usize, u32) {
 /// Number of lines that are read at a time.
 const READ_LINES: usize = 16 << 10;
 
-/// Returns the bytes of the file, and of memory, of a filter with `bytes` as its setting.
+/// Returns the size, in the file and in memory, of a filter with the setting `bytes`.
 pub fn file_bytes(bytes: u64) -> u64 {
     let end = bytes + bytes / 60 * 4 + 64;
     end / 64 * 64 + 64
@@ -165,7 +165,7 @@ impl PublishedFilter {
     /// decides whether to pause for other work. Returns the number of pages.
     ///
     /// # Errors
-    /// What the operating system refused.
+    /// The error of the operating system.
     pub fn flush(&self, folder: &Path, position: u64, waits: &dyn Fn() -> bool) -> Result<u64> {
         let file = OpenOptions::new()
             .create(true)
@@ -206,7 +206,8 @@ impl PublishedFilter {
     /// cleared, then set to all ones.
     ///
     /// # Errors
-    /// An error of the operating system, or that more than a twentieth of the lines is damaged.
+    /// The error of the operating system, or an error if more than a twentieth of the lines is
+    /// damaged.
     pub fn open(folder: &Path, bytes: u64) -> Result<OpenedFilter> {
         let mut position = [0; 8];
         File::open(folder.join(CHECKPOINT_FILE))?.read_exact(&mut position)?;
@@ -263,7 +264,7 @@ impl PublishedFilter {
     }
 }
 
-/// Returns the checksum of the bits of a line; that of an empty one is 0.
+/// Returns the checksum of the bits of a line; the checksum of an empty line is 0.
 fn checksum(words: &[AtomicU32]) -> u32 {
     let mut bytes = [0; (LINE_WORDS - 1) * 4];
     let mut any = 0;

@@ -1,5 +1,5 @@
-//! A child process that fills an event store and is killed, as by `kill -9`, when the next open has
-//! the most work.
+//! A child process that fills an event store and is killed, as by `kill -9`, at a moment when the
+//! next open has the most work.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const STREAMS_PER_STEP: u64 = 2_000;
 const LAG_LEARNING_FROM: f64 = 0.5;
 /// Share of the largest lag at which the process is killed, once all streams exist.
 const LAG_TARGET: f64 = 0.97;
-/// Share of additional streams that are created until that lag is reached.
+/// Largest share of additional streams that are created until the lag reaches that target.
 const EXTRA_STREAMS_MAX: f64 = 0.2;
 /// Polling interval of the child process.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -43,7 +43,7 @@ pub struct KilledStore {
 /// again.
 ///
 /// # Errors
-/// An error of the store, or a stop by the operator. It never returns otherwise.
+/// An error of the store, or a stop by the operator. Without an error the function never returns.
 pub fn fill_and_die(
     folder: &Path,
     streams: u64,
@@ -89,10 +89,10 @@ fn fill(store: &Store, streams: u64, stop: &AtomicBool) -> Result<Option<KilledS
     }
 }
 
-/// Runs [`fill_and_die`] in a process of its own and waits for its end.
+/// Runs [`fill_and_die`] in a child process and waits for the child's end.
 ///
 /// # Errors
-/// Another end of the child, or a stop by the operator.
+/// An error if the child ends other than by its own kill, or a stop by the operator.
 pub fn fill_and_kill(folder: &Path, streams: u64, recorder: &Recorder<'_>) -> Result<KilledStore> {
     let mut child = Command::new(program()?)
         .args(["lab", "fill-and-die"])

@@ -1,4 +1,4 @@
-//! Every experiment, one file each.
+//! All experiments, each in a file of its own.
 
 mod existence;
 mod result_text;
@@ -12,7 +12,7 @@ pub mod streams;
 
 use crate::experiment::Experiment;
 
-/// All of them, in the order of the report.
+/// All experiments, in the order of the report.
 pub const ALL: [&Experiment; 16] = [
     &filters::bits_per_key::EXPERIMENT,
     &filters::value_size::EXPERIMENT,

@@ -35,8 +35,8 @@ pub fn comparison_text(
     }
 }
 
-/// Returns the place of a series with the least figure, and all places that are statistically equal
-/// to it.
+/// Returns the place of a series with the smallest figure, and all places that are statistically
+/// equal to that place.
 pub fn smallest(outcome: &Outcome, series: &str, figure: &str) -> Option<(String, Vec<String>)> {
     let at = |x: &str| outcome.spread(series, x, figure);
     let places = outcome.places().into_iter().filter_map(|x| Some((x, at(x)?)));
@@ -46,7 +46,7 @@ pub fn smallest(outcome: &Outcome, series: &str, figure: &str) -> Option<(String
     Some(((*best).to_string(), alike.map(|(x, _)| (*x).to_string()).collect()))
 }
 
-/// Returns for example `10 (5, 30 equal within the spread)`.
+/// Returns the best places as text, such as `10 (5, 30 equal within the spread)`.
 pub fn smallest_text(outcome: &Outcome, series: &str, figure: &str) -> String {
     match smallest(outcome, series, figure) {
         None => "nowhere that is sound".to_string(),

@@ -13,14 +13,14 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// The times of calls, each kept.
+/// The times of all calls.
 #[derive(Debug, Default)]
 pub struct Latencies {
     times_ns: Vec<u32>,
 }
 
 impl Latencies {
-    /// Creates it with capacity for `calls`, so that the measurement allocates nothing.
+    /// Reserves memory for `calls` times, so that the measurement allocates nothing.
     pub fn with_capacity(calls: u64) -> Latencies {
         // Written once, so that the pages are mapped.
         let mut times_ns = vec![1; calls as usize];

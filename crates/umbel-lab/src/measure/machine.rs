@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
-/// Facts besides the engines that influence a figure.
+/// Facts about machine and build that influence figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -22,10 +22,10 @@ pub struct Machine {
     pub kernel: String,
     /// The file system of the stores.
     pub file_system: String,
-    /// The commit of the source folder, and whether there were changes on top.
+    /// The commit of the source folder, and whether there were uncommitted changes.
     pub commit: String,
-    /// XXH3-64 of the measuring program: two with the same commit may be built from different
-    /// sources.
+    /// XXH3-64 of the measuring program, since two programs with the same commit can be built from
+    /// different sources.
     pub binary: String,
 }
 
@@ -54,7 +54,7 @@ impl Machine {
 }
 
 impl Machine {
-    /// Whether figures of both machines are comparable, whatever the date.
+    /// Whether figures of both machines are comparable; the date does not matter.
     pub fn is_same(&self, other: &Machine) -> bool {
         let dateless = |machine: &Machine| Machine { date: String::new(), ..machine.clone() };
         dateless(self) == dateless(other)

@@ -23,7 +23,7 @@ pub struct Sample {
     pub wall_ns: u64,
     /// Processor time of the calling thread.
     pub thread_ns: u64,
-    /// Processor time of all threads, those of other open stores included.
+    /// Processor time of all threads, including those of other open stores.
     pub process_ns: u64,
     /// Bytes written to the file system, by the kernel's count of dirtied pages.
     pub written_bytes: Option<u64>,
@@ -33,7 +33,7 @@ pub struct Sample {
     pub latency: Option<Latency>,
     /// Writes per second of the concurrent writer, if there was one.
     pub writes_per_second: Option<f64>,
-    /// Digest of what was read.
+    /// Digest of the values that were read.
     pub tally: ReadDigest,
 }
 
@@ -43,7 +43,7 @@ impl Sample {
         self.wall_ns as f64 / self.operations.max(1) as f64
     }
 
-    /// Combines this sample and the next into one, counted in operations of this one.
+    /// Combines `self` and the next sample into one, whose number of operations is that of `self`.
     pub fn and_then(self, next: Sample) -> Sample {
         let sum = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a + b);
         Sample {
@@ -79,7 +79,7 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// The clocks of some work, which can stop them while it prepares its input.
+/// The clocks of a measurement, which the measured work can stop while it prepares its input.
 #[derive(Debug, Default)]
 pub struct Stopwatch {
     /// Excluded time in nanoseconds: wall time and processor time.
@@ -100,12 +100,12 @@ impl Stopwatch {
     }
 }
 
-/// Runs some work and returns its cost.
+/// Runs some work and returns the work's cost.
 pub fn measure(operations: u64, work: impl FnOnce() -> Result<ReadDigest>) -> Result<Sample> {
     measure_with(operations, |_| work())
 }
 
-/// Runs some work and returns its cost, without its [untimed](Stopwatch::untimed) parts.
+/// Runs some work and returns the work's cost without its [untimed](Stopwatch::untimed) parts.
 pub fn measure_with(
     operations: u64,
     work: impl FnOnce(&Stopwatch) -> Result<ReadDigest>,

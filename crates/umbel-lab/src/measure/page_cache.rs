@@ -8,10 +8,10 @@ use rustix::fs::{Advice, fadvise};
 use crate::engine::Result;
 use crate::measure::disk_usage::{listing, sync_all};
 
-/// Syncs every file below a folder and has the kernel evict its pages.
+/// Syncs every file below a folder and makes the kernel evict the files' pages.
 ///
 /// # Errors
-/// What the operating system refused.
+/// The error of the operating system.
 pub fn evict(folder: &Path) -> Result<()> {
     sync_all(folder)?;
     for (path, _, _) in listing(folder)? {

@@ -14,17 +14,17 @@ const COLD_SHARE: f64 = 0.001;
 const BUSY_SHARE: f64 = 0.75;
 /// Largest share of a processor that other threads of the program may have during reads.
 const OTHERS_SHARE: f64 = 0.25;
-/// Duration below which the kernel's processor times are too coarse for a check.
+/// Duration of a measurement below which the kernel's processor times are too coarse for a check.
 const SHORTEST: Duration = Duration::from_millis(5);
 
 /// Conditions that a measurement must meet to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expectations {
-    /// All blocks that it reads are in the cache.
+    /// All blocks that the measurement reads are in the cache.
     pub warm: bool,
-    /// Nothing is flushed or compacted meanwhile.
+    /// No flush or compaction runs during the measurement.
     pub settled: bool,
-    /// The thread never waits for a device.
+    /// The measuring thread never waits for a device.
     pub busy: bool,
 }
 
@@ -33,7 +33,7 @@ impl Expectations {
     pub const READS: Expectations = Expectations { warm: true, settled: true, busy: true };
     /// Reads from a device.
     pub const COLD_READS: Expectations = Expectations { warm: false, settled: true, busy: false };
-    /// Anything, as long as the clock is right.
+    /// Work of any kind, for which only the clocks are checked.
     pub const WRITES: Expectations = Expectations { warm: false, settled: false, busy: false };
 }
 

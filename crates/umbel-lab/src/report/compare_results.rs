@@ -7,25 +7,25 @@ use crate::number_format::{ratio, short};
 use crate::report::terminal_table::align_columns;
 use crate::results::outcome::{Better, Outcome, Spread};
 
-/// Verdict on a figure in both results.
+/// Verdict on a figure that is in both results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiffVerdict {
-    /// The two cannot be distinguished.
+    /// The figures are statistically equal.
     Equal,
-    /// The second is better.
+    /// The second figure is better.
     Better,
-    /// The second is worse.
+    /// The second figure is worse.
     Worse,
-    /// The two differ, and neither direction is better.
+    /// The figures differ, and neither direction is better.
     Different,
-    /// One of them was measured once, so that its spread is unknown.
+    /// One of the figures was measured only once, so that its spread is unknown.
     Once,
-    /// One of them has no repetition that counts.
+    /// One of the figures has no repetition that counts.
     NotSound,
 }
 
 impl DiffVerdict {
-    /// Returns its word.
+    /// Returns the verdict as a word.
     pub fn name(self) -> &'static str {
         match self {
             DiffVerdict::Equal => "equal",
@@ -45,16 +45,16 @@ pub struct FigureDiff {
     pub point: (String, String),
     /// The name of the figure.
     pub figure: String,
-    /// Both spreads.
+    /// Spreads of the figure in both results.
     pub spreads: [Option<Spread>; 2],
-    /// Verdict on them.
+    /// Verdict on the two spreads.
     pub verdict: DiffVerdict,
 }
 
-/// Compares every point that both have.
+/// Compares every point that both results have.
 ///
 /// # Errors
-/// [`LabError::Usage`] where they are of two experiments or scales, or share no point.
+/// [`LabError::Usage`] if the results are of different experiments or scales, or share no point.
 pub fn figure_diffs(a: &Outcome, b: &Outcome) -> Result<Vec<FigureDiff>, LabError> {
     if a.experiment != b.experiment {
         return Err(LabError::Usage(format!(

@@ -25,9 +25,9 @@ fn repetitions(outcome: &Outcome) -> usize {
     outcome.points.iter().map(|point| point.repetitions.len()).sum()
 }
 
-/// Returns a row for each place of each series and a column for each figure. A cell has the median,
-/// the least and the greatest, and the ratio to the first place of the series, or `=` if both are
-/// equal.
+/// Returns a row for each place of each series and a column for each figure. A cell has median,
+/// minimum and maximum, and the ratio to the first place of the series, or `=` if the two are
+/// statistically equal.
 fn table(outcome: &Outcome) -> String {
     let several = outcome.series().len() > 1;
     let mut head = vec![outcome.axis.clone()];

@@ -1,11 +1,12 @@
-//! Journal of a run under way: repetitions on disk, one by one, so that a stopped run can resume.
+//! Journal of a run in progress, with each finished repetition, so that a stopped run can resume.
 //!
 //! FORMAT: `NAME.part.jsonl` beside the result file: lines of JSON, each with a checksum. The first
 //! line is the heading; each other line is the measurement of a subject in a round. A line without
-//! an end was being written at the stop. The file is removed once the result file exists.
+//! line break was unfinished when the run stopped. The journal is removed once the result file
+//! exists.
 //!
-//! INVARIANT: an entry counts only if its checksum matches it and the first line: a changed line,
-//! or one from another journal, is reported and measured again.
+//! INVARIANT: an entry counts only if its checksum matches the entry and the first line. A changed
+//! line, or a line of another journal, is reported, and its round is measured again.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub struct JournalHeading {
     pub subjects: Vec<String>,
     /// Machine; a run may resume on another day.
     pub machine: Machine,
-    /// Time at which it began.
+    /// Time at which the run began.
     pub started: String,
     /// Requested number of rounds; a run may resume with another number.
     pub rounds: u32,
@@ -73,16 +74,16 @@ pub struct JournalEntry {
     pub round: u32,
     /// Time that it took, in seconds.
     pub seconds: f64,
-    /// The figures.
+    /// The measured figures.
     pub records: Vec<Record>,
 }
 
-/// A line: its content, with a checksum.
+/// A line of the journal: content and checksum.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JournalLine<T> {
-    /// FORMAT: 16 hexadecimal digits of XXH3-64 over the other field as compact JSON; its seed is 0
-    /// in the first line, and that line's checksum in the others.
+    /// FORMAT: 16 hexadecimal digits of XXH3-64 over `says` as compact JSON. The seed is 0 in the
+    /// first line, and the first line's checksum in all other lines.
     checksum: String,
     /// Content.
     says: T,
@@ -138,9 +139,9 @@ pub struct Journal {
 
 /// State of a stopped run.
 pub struct InterruptedRun {
-    /// The journal, to continue.
+    /// The journal, which the run continues.
     pub journal: Journal,
-    /// Its heading.
+    /// The journal's heading.
     pub heading: JournalHeading,
     /// The valid repetitions.
     pub entries: Vec<JournalEntry>,

@@ -8,13 +8,13 @@ use crate::measure::machine::Machine;
 
 /// Version of the format of result files.
 pub const VERSION: u32 = 2;
-/// Oldest version that is read: it has no costs and no order.
+/// Oldest version that is read, whose files have no costs and no order.
 pub const VERSION_OLDEST: u32 = 1;
 /// Figures whose medians differ by less than this share of the smaller one count as equal: no
 /// machine has less noise between two runs.
 pub const NOISE_FLOOR: f64 = 0.03;
-/// Number of repetitions from which two equal subjects are rarely called different: of four each,
-/// one in 35.
+/// Number of repetitions from which two equal subjects are rarely called different: with four each,
+/// once in 35 comparisons.
 pub const INTERVAL_COUNT_MIN: usize = 4;
 /// Noise floor for fewer repetitions.
 pub const NOISE_FLOOR_FEW: f64 = 0.1;
@@ -48,9 +48,9 @@ impl Scale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// Less.
+    /// Smaller values are better.
     Lower,
-    /// More.
+    /// Larger values are better.
     Higher,
     /// Neither: the figure only explains other figures.
     Neither,
@@ -78,7 +78,7 @@ pub struct Cost {
     pub wall_ns: u64,
     /// Processor time of the calling thread, user and system, in nanoseconds.
     pub thread_ns: u64,
-    /// The same of all threads of the program.
+    /// Processor time of all threads of the program, user and system, in nanoseconds.
     pub process_ns: u64,
 }
 
@@ -100,7 +100,7 @@ pub struct Repetition {
     pub round: u32,
     /// Measured value, in the figure's unit.
     pub value: f64,
-    /// Reasons why it does not count, a sentence each; empty if it counts.
+    /// Reasons why the repetition does not count, a sentence each; empty if it counts.
     pub flags: Vec<String>,
     /// Cost of the work, if the value was measured in timed work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,9 +111,9 @@ pub struct Repetition {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Point {
-    /// Its line of the plot, such as an engine, a hash or a setting.
+    /// The point's line of the plot, such as an engine, a hash or a setting.
     pub series: String,
-    /// Its place on that line, such as a number of bits.
+    /// The point's place on the line, such as a number of bits.
     pub x: String,
     /// The name of the figure.
     pub figure: String,
@@ -132,8 +132,8 @@ pub struct Spread {
     pub high: f64,
     /// Their number.
     pub count: usize,
-    /// Confidence interval of the median, of some 94 % or more: order statistics, the least and the
-    /// greatest for few values.
+    /// Confidence interval of the median, with a confidence of some 94 % or more: two order
+    /// statistics, for few values the minimum and the maximum.
     pub interval: (f64, f64),
 }
 
@@ -148,7 +148,7 @@ impl Spread {
         Some(Spread { median: f64::midpoint(below, above), low, high, count, interval })
     }
 
-    /// Divides everything by a number above 0.
+    /// Divides all values by a number above 0.
     pub fn divided_by(&self, whole: f64) -> Spread {
         let [median, low, high] = [self.median, self.low, self.high].map(|value| value / whole);
         let interval = (self.interval.0 / whole, self.interval.1 / whole);
@@ -161,8 +161,9 @@ impl Spread {
         Spread { median: value, low: value, high: value, count: 1, interval }
     }
 
-    /// Whether the two are statistically equal: the intervals of their medians meet, or the medians
-    /// differ by less than [`NOISE_FLOOR`], or [`NOISE_FLOOR_FEW`] if one has few repetitions.
+    /// Whether two spreads are statistically equal: the intervals of their medians overlap, or the
+    /// medians differ by less than [`NOISE_FLOOR`], or [`NOISE_FLOOR_FEW`] if one has few
+    /// repetitions.
     pub fn equals(&self, other: &Spread) -> bool {
         let (a, b) = (self.median.abs(), other.median.abs());
         let meet = self.interval.0 <= other.interval.1 && other.interval.0 <= self.interval.1;
@@ -210,11 +211,11 @@ pub struct EngineNote {
     pub name: String,
     /// The version that the engine reports.
     pub version: String,
-    /// Its settings, in words.
+    /// The engine's settings, in words.
     pub settings: String,
     /// Sources in which its makers or users recommend these settings.
     pub recommended: Vec<String>,
-    /// Maximum number of bits per key of its filters, whatever the setting.
+    /// Maximum number of bits per key of the engine's filters, for any setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bloom_bits_max: Option<i32>,
 }
@@ -235,7 +236,7 @@ pub struct Outcome {
     pub machine: Machine,
     /// Start time, `2026-11-22T17:05:00Z`.
     pub started: String,
-    /// Time that it took, in seconds.
+    /// Duration of the run, in seconds.
     pub seconds: f64,
     /// Requested number of rounds; there are more if repetitions did not count.
     pub rounds: u32,

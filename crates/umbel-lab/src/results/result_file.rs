@@ -1,4 +1,4 @@
-//! Result files: written atomically, and rejected if they were changed.
+//! Result files, which are written atomically, and rejected if their checksum does not match.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub fn path_of(out: &Path, experiment: &str) -> PathBuf {
     out.join(format!("{experiment}.json"))
 }
 
-/// Writes a result to its file, which holds either the old or the new result at any moment.
+/// Writes a result to its file, which contains either the old or the new result at any moment.
 ///
 /// # Errors
 /// [`LabError::System`].
@@ -58,7 +58,8 @@ pub fn text_of(outcome: &Outcome) -> Result<String, LabError> {
     Ok(serde_json::to_string_pretty(&file).map_err(LabError::bug)? + "\n")
 }
 
-/// Creates and opens a file that others may read as the umask allows, because results are shared.
+/// Creates and opens a file that other users may read as far as the umask allows, because results
+/// are shared.
 ///
 /// # Errors
 /// An error of the operating system; an existing file is no error.
@@ -69,7 +70,7 @@ pub fn create(env: &Env, path: &Path) -> umbel_base::Result<Arc<dyn File>> {
     env.files.open(path, Access::ReadWrite)
 }
 
-/// Writes a file atomically: a temporary file first, then a rename.
+/// Writes a file atomically, by writing a temporary file and renaming it.
 ///
 /// # Errors
 /// [`LabError::Usage`] for an empty path, otherwise [`LabError::System`].

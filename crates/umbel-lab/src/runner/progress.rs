@@ -1,5 +1,5 @@
-//! Progress on standard error, with the time left: a bar on a terminal, a line now and then for
-//! a log file.
+//! Progress on standard error, with the remaining time: a bar on a terminal, a line from time to
+//! time in a log file.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};

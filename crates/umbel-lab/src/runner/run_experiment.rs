@@ -340,7 +340,7 @@ fn order_of(subjects: Vec<String>, entries: &[JournalEntry]) -> Order {
     Order { subjects, rounds }
 }
 
-/// Returns the largest need of any of several experiments.
+/// Returns the largest needs of several experiments.
 pub fn resource_peak(experiments: &[&'static Experiment], lab: &LabContext<'_>) -> ResourceNeeds {
     let needs = experiments.iter().map(|experiment| (experiment.options.needs)(lab.scale));
     needs.fold(ResourceNeeds { disk_bytes: 0, memory_bytes: 0 }, |peak, needs| ResourceNeeds {

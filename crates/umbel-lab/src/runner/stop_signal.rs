@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one stops the run without a loss, the second ends the process.
+//! Handles Ctrl-C: the first stops the run and keeps its repetitions, the second ends the process.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

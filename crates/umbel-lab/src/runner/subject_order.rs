@@ -1,13 +1,14 @@
 //! Order of the subjects in a round.
 
 /// Returns the order of the turns in a round: each round begins with another subject, and the
-/// successor of each subject changes too. The first subject finds another state of the machine than
-/// one after a large fill. A subject that always followed the same one would always find its
-/// leftovers.
+/// successor of each subject changes too. The first subject of a round finds another state of the
+/// machine than a subject after a large fill. If a subject always followed the same other subject,
+/// that subject's effects on the machine would always influence it.
 ///
-/// In as many rounds as subjects, each subject follows each other equally often if their number is
-/// even; if it is odd, in twice as many; in fewer rounds approximately. After E. J. Williams,
-/// "Experimental designs balanced for the estimation of residual effects of treatments", 1949.
+/// In as many rounds as subjects, each subject follows each other equally often if the number of
+/// subjects is even. If that number is odd, twice as many rounds are needed. In fewer rounds the
+/// frequencies are approximately equal. After E. J. Williams, "Experimental designs balanced for
+/// the estimation of residual effects of treatments", 1949.
 pub(crate) fn subject_order(subjects: usize, round: u32) -> impl Iterator<Item = usize> {
     let begin = round as usize;
     let begins_upwards = subjects.is_multiple_of(2) || round.is_multiple_of(2);

@@ -21,7 +21,7 @@ impl AnswerCheck {
     /// the keys and values in the store, `what` the figure.
     ///
     /// # Errors
-    /// A sentence that names both and what each found.
+    /// A sentence that names both subjects and their answers.
     pub fn check(
         &self,
         keys: &str,

@@ -11,7 +11,7 @@ use std::fmt;
 pub enum KeyShape {
     /// Bytes that look random.
     Random,
-    /// Decimal numbers with leading zeros, every other one present.
+    /// Decimal numbers with leading zeros; every second number is a present key.
     Decimal,
     /// Paths of files, a thousand to a folder.
     Path,
@@ -73,7 +73,7 @@ impl KeySet {
     /// Creates a set of `num` keys of this shape.
     ///
     /// # Errors
-    /// A sentence, if that many keys of that length do not exist.
+    /// A sentence, if there are fewer keys of that length.
     pub fn new(
         shape: KeyShape,
         num: u64,
@@ -115,8 +115,8 @@ impl KeySet {
         }
     }
 
-    /// Returns the name of a key that was never written, for further writes: after all others for
-    /// ordered keys, anywhere for random ones.
+    /// Returns the name of a key that was never written, for further writes. Among ordered keys it
+    /// is after all other keys, among random keys anywhere.
     #[inline]
     pub fn new_name(&self, index: u64) -> u64 {
         match self.shape {
@@ -162,8 +162,8 @@ impl KeySet {
         }
     }
 
-    /// Returns the index of the partition of all names that contains this one; later names are in
-    /// the last.
+    /// Returns the index of the partition that contains a name; names after all partitions count to
+    /// the last one.
     #[inline]
     fn partition_of(&self, name: u64, parts: usize) -> usize {
         let part_names = (2 * self.num).div_ceil(parts as u64).max(1);

@@ -69,7 +69,7 @@ impl Workload {
         }
     }
 
-    /// Puts everything.
+    /// Puts all keys and values.
     ///
     /// # Errors
     /// An error of the store, or a stop of the run.
@@ -114,7 +114,7 @@ impl Workload {
         }
     }
 
-    /// Reads everything once: a scan, and as many gets as a measurement has. Returns the digest of
+    /// Warms the cache by a scan and by as many gets as a measurement has. Returns the digest of
     /// the scan.
     ///
     /// # Errors

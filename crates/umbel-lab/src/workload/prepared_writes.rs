@@ -51,7 +51,7 @@ pub struct PreparedWrites<'a> {
     source: &'a mut dyn WriteSource,
     watch: &'a Stopwatch,
     batch: PreparedBatch,
-    /// Index of the next entry of the batch, and its start.
+    /// Index of the next entry of the batch, and the entry's start in the bytes.
     at: usize,
     start: usize,
     is_exhausted: bool,
@@ -101,7 +101,7 @@ impl WriteSource for PreparedWrites<'_> {
 }
 
 /// Makes the given number of keys in batches while the clock is stopped, and calls `ask` for each
-/// while it runs.
+/// key while the clock runs.
 ///
 /// # Errors
 /// Those of `make` and `ask`.

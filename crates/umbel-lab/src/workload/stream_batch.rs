@@ -31,7 +31,7 @@ impl Default for StreamBatch {
 }
 
 impl StreamBatch {
-    /// Makes the batch of the streams with these numbers, in place of the last one.
+    /// Replaces the batch by the streams with these numbers.
     pub fn make(&mut self, numbers: std::ops::Range<u64>) {
         self.names.clear();
         self.ids.clear();
@@ -58,14 +58,14 @@ impl StreamBatch {
         &self.names[at * NAME_BYTES..(at + 1) * NAME_BYTES]
     }
 
-    /// Returns the data of its first event.
+    /// Returns the data of a stream's first event.
     #[inline]
     pub fn data(&self, at: usize) -> &[u8] {
         let start = (self.first as usize + at) * 64 % POOL_BYTES;
         &self.pool[start..start + EVENT_BYTES]
     }
 
-    /// Returns its first event.
+    /// Returns a stream's first event.
     #[inline]
     pub fn event(&self, at: usize) -> NewEvent<'_> {
         NewEvent::binary(self.ids[at], "created", self.data(at))
@@ -75,7 +75,7 @@ impl StreamBatch {
     /// the window of ids is probed as well.
     ///
     /// # Errors
-    /// An error of the store, or that a stream existed.
+    /// An error of the store, or an error if a stream existed already.
     pub fn append(&self, store: &Store) -> Result<()> {
         for at in 0..self.count() {
             let done = store.append(self.name(at), ExpectedVersion::Any, &[self.event(at)])?;

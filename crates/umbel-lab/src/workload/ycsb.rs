@@ -40,7 +40,7 @@ impl Ycsb {
     /// All core workloads.
     pub const ALL: [Ycsb; 6] = [Ycsb::A, Ycsb::B, Ycsb::C, Ycsb::D, Ycsb::E, Ycsb::F];
 
-    /// Returns its name in results.
+    /// Returns the workload's name in results.
     pub fn name(self) -> &'static str {
         match self {
             Ycsb::A => "ycsb-a",
@@ -151,8 +151,8 @@ impl YcsbOperation {
 
 /// Runs the given number of operations of a workload, drawn by a seed, on one of the store's read
 /// paths, and returns the digest of the reads. Each write is acknowledged before the next
-/// operation, and every read sees it: engines that gather writes commit each alone. Keys, values
-/// and draws are made while the clock is stopped.
+/// operation, and every later read sees the write: engines that gather writes commit each write
+/// alone. Keys, values and random choices are made while the clock is stopped.
 ///
 /// # Errors
 /// Those of the store.
@@ -189,8 +189,8 @@ pub fn run(
     Ok(tally)
 }
 
-/// Draws a key: some keys are much more frequent than others, in workload D the newest. Inserted
-/// ones are read in D alone.
+/// Draws a key: some keys are much more frequent than others, in workload D the newest keys. Only
+/// workload D reads inserted keys.
 fn draw(ycsb: Ycsb, count: u64, known: u64, random: &mut Random) -> u64 {
     let key_count = if ycsb == Ycsb::D { count } else { known };
     let rank = zipfian::rank(random.below(1 << 53), key_count).saturating_sub(1).min(key_count - 1);

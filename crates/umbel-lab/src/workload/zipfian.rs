@@ -3,9 +3,9 @@
 /// The skew.
 const THETA: f64 = 0.99;
 
-/// Returns the place of a key among `num`, the most frequent first, plus one: by the continuous law
-/// of this skew, for a `draw` distributed uniformly below 2^53. The caller scatters the places over
-/// the keys.
+/// Returns the rank of a key among `num` keys, from 1 for the most frequent. The rank follows the
+/// continuous distribution of this skew, for a uniformly distributed `draw` below 2^53. The caller
+/// scatters the ranks over the keys.
 pub fn rank(draw: u64, num: u64) -> u64 {
     let share = draw as f64 / (1u64 << 53) as f64;
     let whole = (num as f64).powf(1.0 - THETA) - 1.0;

@@ -1,4 +1,5 @@
-//! `existence`: the filter alone beside the published design, and the event store after a kill.
+//! `existence`: compares the filter alone with the published design, and measures the event store
+//! after a kill.
 
 use crate::experiment::{
     ArticleSource, Experiment, ExperimentOptions, ResourceNeeds, Subject, owned_settings,

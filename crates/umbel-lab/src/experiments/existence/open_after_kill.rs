@@ -40,7 +40,7 @@ pub fn in_words(scale: Scale) -> String {
     )
 }
 
-/// Subject that measures it.
+/// Subject that measures an open after a kill.
 pub struct OpenAfterKill {
     /// Folder for the store.
     pub place: MeasureContext,

@@ -1,4 +1,4 @@
-//! Cost of a probe: ours and the published filter at equal size and keys.
+//! Cost of a probe of our filter and of the published filter, with equal size and keys.
 
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
 
@@ -21,7 +21,7 @@ pub const FALSE_POSITIVES: Figure =
 
 /// The filter of the published design.
 pub const PUBLISHED: &str = "published";
-/// Our filter, of as many bytes.
+/// Our filter, with as many bytes as the published one.
 pub const EQUAL: &str = "umbel, equal size";
 /// Our filter with default options.
 pub const GROWING: &str = "umbel, growing";
@@ -34,7 +34,7 @@ pub const BATCHED: &str = "umbel, in batches";
 /// First number of absent names.
 const ABSENT: u64 = 1 << 50;
 
-/// Returns the number of names in the filters.
+/// Returns the number of names in each filter.
 fn keys(scale: Scale) -> u64 {
     scale.choose(4_000_000, 100_000_000)
 }
@@ -85,7 +85,7 @@ impl HashSource for NumberedNames {
 /// Waits for all background work of the filter.
 ///
 /// # Errors
-/// What the disk says, or that the operator stopped the run.
+/// The error of the disk, or a stop by the operator.
 pub fn settle(filter: &ExistenceFilter, names: u64, recorder: &Recorder<'_>) -> Result<()> {
     while filter.step(&NumberedNames(names))? != StepProgress::Idle {
         recorder.check_stop()?;
@@ -93,10 +93,10 @@ pub fn settle(filter: &ExistenceFilter, names: u64, recorder: &Recorder<'_>) -> 
     Ok(())
 }
 
-/// A filter of ours in a folder, with the given number of names.
+/// Creates our filter in a folder, with the given number of names.
 ///
 /// # Errors
-/// As [`settle`].
+/// Those of [`settle`].
 pub fn build_existence_filter(
     place: &MeasureContext,
     folder: &TemporaryDirectory,
@@ -110,10 +110,11 @@ pub fn build_existence_filter(
     Ok(filter)
 }
 
-/// The published one with the given number of names, in parts, so that it can be stopped.
+/// Creates the published filter with the given number of names, in parts, so that the operator can
+/// stop the run.
 ///
 /// # Errors
-/// That the operator stopped the run.
+/// A stop by the operator.
 pub fn build_published_filter(
     bytes: u64,
     names: u64,
@@ -156,7 +157,7 @@ impl ProbeCost {
         Ok((folder, ours, published))
     }
 
-    /// Runs all probes by one call and records the time of one.
+    /// Runs all probes by one call and records the time of one probe.
     fn time(
         &self,
         recorder: &mut Recorder<'_>,

@@ -32,9 +32,9 @@ pub const fn source(part: &'static str) -> ArticleSource {
 /// One setting: the place, bits per key, hashes if they are fixed, bytes of a value.
 #[derive(Debug, Clone, Copy)]
 pub struct FilterSetting {
-    /// The series it belongs to, where there are several.
+    /// The series of the setting, if there are several.
     pub series: &'static str,
-    /// Its place on the series.
+    /// The setting's place on the series.
     pub x: &'static str,
     /// Bits per key.
     pub bits: i32,

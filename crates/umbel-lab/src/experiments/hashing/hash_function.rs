@@ -138,7 +138,7 @@ struct HashFunctionCase {
 }
 
 impl HashFunctionCase {
-    /// Returns the keys of that length, in order: random-looking letters and a number.
+    /// Returns the keys of a length, in order: random-looking letters and a number.
     fn keys(&self) -> Vec<Vec<u8>> {
         let count = if self.size == 1 { KEYS.min(200) } else { KEYS };
         let key = |number: u64| {

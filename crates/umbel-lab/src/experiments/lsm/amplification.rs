@@ -1,4 +1,5 @@
-//! `amplification`: bytes written, read and stored for each byte, as a store grows.
+//! `amplification`: bytes that a growing store writes, reads and stores for each byte of keys and
+//! values.
 
 use crate::engine::{Engine, EngineSettings, ReadDigest, Result, Store, Write, WriteSource};
 use crate::experiment::lab_context::{MeasureContext, Measurement};
@@ -196,7 +197,7 @@ impl GrowthCase {
         Ok(tally)
     }
 
-    /// Reads twice; the second pass is measured.
+    /// Reads all keys twice; the second pass is measured.
     fn read(
         &self,
         store: &dyn Store,

@@ -1,4 +1,5 @@
-//! `cold`: data several times the memory, where a false read loads a block.
+//! `cold`: reads of data several times larger than the memory, where a false positive loads a
+//! block.
 
 use crate::engine::{Engine, EngineSettings, FilterSpread, Result, Store};
 use crate::experiment::lab_context::{LabContext, MeasureContext, Measurement};

@@ -219,7 +219,7 @@ impl EngineCase {
         recorder.record(self.engine.name, self.x, figure.name, value, timed);
     }
 
-    /// Compares answers with those of the engine before.
+    /// Compares the answers of an engine with those of the previous engine.
     fn check(&self, figure: Figure, round: u32, tally: ReadDigest) -> Result<()> {
         self.answers.check(self.x, figure.name, round, self.engine.name, tally)
     }

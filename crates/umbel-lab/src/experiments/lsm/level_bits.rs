@@ -43,14 +43,14 @@ const FILTERS_HITS: Figure = Figure {
 const RUNS: Figure =
     Figure { name: "sorted runs", unit: "runs", better: Better::Neither, plot: false };
 
-/// Bits per key at every level, which give the memory limit of the other two ways.
+/// Bits per key at every level in the first way; the other two ways get the same memory.
 const BITS: i32 = 10;
 /// Number of runs that are younger than the last compaction, and the share of the keys in each.
 const YOUNG_RUNS: u64 = 3;
 const YOUNG_SHARE: u64 = 50;
 /// Gets after which the advisor has enough statistics.
 const ADVISOR_WARM_UP_GETS: u64 = 400_000;
-/// Gets between two decisions.
+/// Number of gets between two decisions of the advisor.
 const ADVISOR_INTERVAL_GETS: u64 = 20_000;
 /// `ln(2)` squared, which converts the logarithm of a rate to bits per key.
 const LN_2_SQUARED: f64 = std::f64::consts::LN_2 * std::f64::consts::LN_2;
@@ -231,8 +231,8 @@ fn warm_up(keyspace: &Keyspace) -> Result<()> {
     Ok(())
 }
 
-/// Looks up keys until the advisor has statistics. It decides regularly, like once a second with
-/// background threads.
+/// Looks up keys until the advisor has statistics. The advisor decides regularly meanwhile, as it
+/// does once a second with background threads.
 fn warm_up_advisor(
     db: &Db,
     keyspace: &Keyspace,

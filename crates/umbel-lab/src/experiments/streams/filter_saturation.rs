@@ -1,4 +1,4 @@
-//! `saturation`: the article's last run, with a filter that is too small, and with a growing one.
+//! `saturation`: the article's last run, with a filter that is too small and with a growing filter.
 
 use umbel_events::{ExistenceSize, ExistenceStats};
 use umbel_existence::false_positive_rate;
@@ -21,14 +21,15 @@ const FALSE_POSITIVE_SHARE: Figure =
 /// Expected share: by theory for a fixed size, by design for a growing filter.
 const THEORY: Figure =
     Figure { name: "by theory or design", unit: "%", better: Better::Lower, plot: false };
-/// Ratio of the two shares.
+/// Ratio of the measured to the expected share.
 const RATIO_TO_DESIGN: Figure = Figure {
     name: "let through over theory or design",
     unit: "ratio",
     better: Better::Neither,
     plot: false,
 };
-/// Share during the creation of the last streams before the place, growth included.
+/// Share of lookups that search the index while the last streams before the place are created,
+/// growth included.
 const MEANWHILE: Figure =
     Figure { name: "let through meanwhile", unit: "%", better: Better::Lower, plot: false };
 
@@ -82,12 +83,12 @@ fn fixed_bytes(scale: Scale) -> u64 {
     scale.choose(32 << 10, 1 << 20)
 }
 
-/// Returns the number of streams that it is made for, at eight bits each.
+/// Returns the number of streams for which the fixed filter is made, at eight bits each.
 fn design(scale: Scale) -> u64 {
     fixed_bytes(scale) / 64 * 60
 }
 
-/// Returns the number of streams that the growing filter is first made for.
+/// Returns the number of streams for which the growing filter is first made.
 fn first_keys(scale: Scale) -> u64 {
     scale.choose(1 << 13, 1 << 16)
 }
@@ -235,8 +236,8 @@ fn share_between(before: &ExistenceStats, after: &ExistenceStats) -> f64 {
     vain / ((after.denied - before.denied) as f64 + vain)
 }
 
-/// Returns the share that a filter with the given number of streams should pass; for a growing one
-/// its design.
+/// Returns the share that a filter with the given number of streams should pass; for a growing
+/// filter its designed rate.
 fn expected(stats: &ExistenceStats, streams: u64, grows: bool) -> f64 {
     if grows {
         return stats.designed_rate;

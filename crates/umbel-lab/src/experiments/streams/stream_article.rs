@@ -14,7 +14,7 @@ use crate::workload::stream_batch::StreamBatch;
 /// New streams per second.
 pub const RATE: Figure =
     Figure { name: "new streams", unit: "thousand per second", better: Better::Higher, plot: true };
-/// The same, including the work after the last stream until the close.
+/// New streams per second, including the work after the last stream until the close.
 pub const UNTIL_CLOSED: Figure = Figure {
     name: "new streams, until closed",
     unit: "thousand per second",
@@ -62,7 +62,7 @@ pub fn memory_bytes(scale: Scale) -> Option<u64> {
     scale.choose(Some(64 << 20), None)
 }
 
-/// Returns the memory in words.
+/// Returns the memory of the index in words.
 pub fn memory_in_words(scale: Scale) -> String {
     memory_bytes(scale).map_or_else(
         || "umbel-events' own default".to_string(),
@@ -87,7 +87,7 @@ impl StreamFill {
     /// Creates an empty store in a folder.
     ///
     /// # Errors
-    /// What the store says.
+    /// The error of the store.
     pub fn new(
         folder: &TemporaryDirectory,
         existence: ExistenceSize,
@@ -101,7 +101,7 @@ impl StreamFill {
     /// Makes the names of the given number of further streams, then measures their creation.
     ///
     /// # Errors
-    /// What the store says, or that the operator stopped the run.
+    /// The error of the store, or a stop by the operator.
     pub fn create_streams(
         &mut self,
         place: &MeasureContext,
@@ -120,7 +120,7 @@ impl StreamFill {
     /// Returns the filter's statistics.
     ///
     /// # Errors
-    /// What the store says.
+    /// The error of the store.
     pub fn existence(&self) -> Result<ExistenceStats> {
         Ok(self.store.stats()?.existence)
     }

@@ -27,7 +27,7 @@ const IN_FLIGHT: usize = 64;
 const ROUND_PARTS: u64 = 5;
 /// Size of the file for bare syncs.
 const BARE_BYTES: usize = 1 << 20;
-/// Bytes that an append takes in the log, about.
+/// Approximate bytes of an append in the log.
 const RECORD_BYTES: usize = 200;
 const WAITING: &str = "event store, synced, waiting";
 const CALLED_BACK: &str = "event store, synced, called back";
@@ -65,7 +65,7 @@ pub fn in_words(scale: Scale) -> String {
     )
 }
 
-/// Subject that measures both.
+/// Subject that measures synced appends and bare syncs.
 pub struct SyncedStreams {
     /// Folder for the store.
     pub place: MeasureContext,
@@ -165,7 +165,7 @@ struct InFlightGate {
 }
 
 impl InFlightGate {
-    /// Waits until at most this many are in flight.
+    /// Waits until at most `count` appends are in flight.
     fn wait_until_at_most(&self, count: usize) -> Result<MutexGuard<'_, (usize, Option<String>)>> {
         let mut state = self.state.lock().ignore_poison();
         while state.0 > count && state.1.is_none() {
@@ -222,7 +222,7 @@ impl BareSync {
     }
 }
 
-/// Returns the interpretation in a sentence.
+/// Returns the interpretation of the figures in a sentence.
 pub fn meaning(outcome: &Outcome) -> Option<String> {
     let x = outcome.points.iter().find(|point| point.figure == SYNCED.name)?.x.as_str();
     let of = |series: &str| outcome.spread(series, x, SYNCED.name);

@@ -10,9 +10,9 @@ const ZERO_SHARE: f64 = 0.08;
 const STEPS: f64 = 6.0;
 /// Up to this many powers of ten, each 1, 2 and 5 times a power has a tick.
 const FEW_POWERS: f64 = 3.2;
-/// Greater values are drawn at this one, so that differences stay finite.
+/// Larger values are drawn at this value, so that differences stay finite.
 const LARGEST: f64 = 1e300;
-/// Smaller values above 0 are drawn at this one, because smaller ones are inexact.
+/// Smaller values above 0 are drawn at this value, because smaller floats are inexact.
 const SMALLEST: f64 = 1e-300;
 
 /// An axis from its low end, 0, to its high end, 1.
@@ -21,7 +21,7 @@ pub struct AxisScale {
     kind: ScaleKind,
     low: f64,
     high: f64,
-    /// The round values along it, with their labels.
+    /// The round values along the axis, with their labels.
     pub ticks: Vec<(f64, String)>,
 }
 
@@ -32,7 +32,7 @@ enum ScaleKind {
 }
 
 impl AxisScale {
-    /// Creates an axis that covers all of these values, and 0 unless it is logarithmic.
+    /// Creates an axis that covers all of these values, and also 0 unless the axis is logarithmic.
     pub fn covering(values: impl Iterator<Item = f64>) -> AxisScale {
         let values: Vec<f64> = values.map(|value| value.clamp(-LARGEST, LARGEST)).collect();
         let least = values.iter().copied().fold(0.0, f64::min);
@@ -45,7 +45,7 @@ impl AxisScale {
         AxisScale::linear(least, greatest)
     }
 
-    /// Whether it is logarithmic.
+    /// Whether the axis is logarithmic.
     pub fn is_log(&self) -> bool {
         self.kind != ScaleKind::Linear
     }

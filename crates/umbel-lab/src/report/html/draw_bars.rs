@@ -1,4 +1,4 @@
-//! Draws a plot of one place as bars, one below the other, each with its name and its value.
+//! Draws a plot with one place as bars, one below the other, with names and values.
 
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ use crate::report::html::plot_style::{self, PlotFormat};
 
 /// The thickness of a bar.
 const BAR: f64 = 18.0;
-/// Gaps above an article's bar and above one of ours.
+/// Gaps above an article's bar and above a bar of our results.
 const GAPS: [f64; 2] = [4.0, 12.0];
 /// Largest width of a name.
 const NAME_MAX: f64 = 210.0;

@@ -17,9 +17,9 @@ use crate::results::outcome::{EngineNote, Outcome, Repetition};
 pub struct ExperimentSection<'a> {
     /// Target of links; unique in the page.
     pub id: String,
-    /// Its definition.
+    /// The experiment's definition.
     pub experiment: &'a Experiment,
-    /// Its outcome.
+    /// The experiment's outcome.
     pub outcome: &'a Outcome,
     /// Interpretation, one paragraph each.
     pub meaning: Vec<String>,

@@ -27,7 +27,7 @@ pub struct SeriesRow<'a> {
 
 /// One figure of one series at one place.
 pub struct Cell<'a> {
-    /// All of its repetitions; `None` if it was not measured.
+    /// All repetitions of the figure at the place; `None` if it was not measured.
     pub point: Option<&'a Point>,
     /// Spread of the counted repetitions; `None` if none counts.
     pub spread: Option<Spread>,
@@ -41,17 +41,17 @@ pub struct Cell<'a> {
 /// place only, the first series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CellVerdict {
-    /// There is no base.
+    /// The figure has no base.
     Alone,
-    /// It is the base.
+    /// The figure is the base.
     Base,
-    /// The two cannot be distinguished.
+    /// Figure and base are statistically equal.
     Equal,
-    /// It is better.
+    /// The figure is better than the base.
     Better,
-    /// It is worse.
+    /// The figure is worse than the base.
     Worse,
-    /// It differs, in a figure without a better direction.
+    /// Figure and base differ, and neither direction is better.
     Different,
 }
 
@@ -59,7 +59,7 @@ pub enum CellVerdict {
 pub struct ArticleSeries<'a> {
     /// The published series.
     pub seed: &'a PublishedSeries,
-    /// Index of the row that it is compared with.
+    /// Index of the row with which the series is compared.
     pub beside: Option<usize>,
     /// Published value for each of the places.
     pub cells: Vec<PublishedValue>,
@@ -75,7 +75,7 @@ pub struct PublishedValue {
 }
 
 impl<'a> Comparison<'a> {
-    /// Compares the figure; `None` if it was measured nowhere.
+    /// Compares a figure; `None` if it was measured nowhere.
     pub fn of(
         outcome: &'a Outcome,
         figure: &'a FigureNote,

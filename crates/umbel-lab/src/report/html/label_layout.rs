@@ -1,13 +1,13 @@
 //! Widths of the texts of a plot, and positions without overlap.
 
-/// Estimates the width of a text, in units of its size. Rather too wide than too narrow: the font
-/// depends on the reader's system.
+/// Estimates the width of a text, in units of its size. The estimate is rather too wide than too
+/// narrow, since the font depends on the reader's system.
 pub fn width(text: &str, size: f64) -> f64 {
     text.chars().map(advance).sum::<f64>() * size
 }
 
-/// Returns the text, or its two ends around an ellipsis if it is wider than that: names often share
-/// their beginning or their end.
+/// Returns the text, or its two ends around an ellipsis if the text is too wide. Both ends stay,
+/// since names often share their beginning or their end.
 pub fn shortened(text: &str, size: f64, width_max: f64) -> String {
     if width(text, size) <= width_max {
         return text.to_string();
@@ -19,7 +19,7 @@ pub fn shortened(text: &str, size: f64, width_max: f64) -> String {
     format!("{}…{}", beginning.trim_end(), end.trim_start())
 }
 
-/// Returns the first of these letters that fit.
+/// Returns the first letters that fit into a width.
 fn fitting(
     letters: impl Iterator<Item = char>,
     size: f64,

@@ -7,9 +7,9 @@ use crate::results::outcome::{Better, FigureNote, Spread};
 
 /// Content of a plot.
 pub struct Plot {
-    /// Its title.
+    /// Title of the plot.
     pub title: String,
-    /// Its description, for readers that cannot see it.
+    /// Description of the plot, for readers who cannot see it.
     pub description: String,
     /// Caption with reading instructions.
     pub caption: String,
@@ -27,20 +27,20 @@ pub struct Plot {
 
 /// One line of a plot, or one of its bars.
 pub struct PlotSeries {
-    /// Its name.
+    /// Name of the series.
     pub name: String,
-    /// Its style.
+    /// Style of the series.
     pub style: SeriesStyle,
-    /// Its point at each place.
+    /// Point of the series at each place.
     pub points: Vec<PlotPoint>,
 }
 
 /// Style of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeriesStyle {
-    /// One of our series, counted from 0: solid, in its colour.
+    /// One of our series, with its number from 0: solid, in a colour of its own.
     Ours(usize),
-    /// A published series, beside this one of ours: dashed and grey.
+    /// A published series, with the number of our series beside it: dashed and grey.
     Article(usize),
 }
 
@@ -63,7 +63,7 @@ pub struct PlotMark {
 }
 
 impl Plot {
-    /// Creates the plot of a figure. With published values, everything becomes a ratio.
+    /// Creates the plot of a figure. With published values, all values become ratios.
     pub fn of(comparison: &Comparison<'_>, axis: &str) -> Plot {
         let of_ratios = comparison.has_articles();
         let figure = comparison.figure;
@@ -94,7 +94,7 @@ impl Plot {
         }
     }
 
-    /// Returns the ends of everything that is drawn.
+    /// Returns the smallest and largest value of all marks.
     pub fn values(&self) -> impl Iterator<Item = f64> {
         let marks = self.series.iter().flat_map(PlotSeries::marks);
         marks.flat_map(|(_, mark)| [mark.spread.low, mark.spread.high])
@@ -121,7 +121,7 @@ impl PlotSeries {
         spots.filter(|(_, spot)| matches!(spot, PlotPoint::Unsound)).map(|(place, _)| place)
     }
 
-    /// Returns its name, with the reason if nothing of it is drawn.
+    /// Returns the name of the series, with the reason if no point of it is drawn.
     pub fn label(&self) -> String {
         let why = match (self.marks().next(), self.unsound().next()) {
             (Some(_), _) => "",
