@@ -224,7 +224,7 @@ impl BackgroundRebuild {
         let next = work.source.hashes(after, self.options.step_hashes(), &mut self.hashes)?;
         match next {
             Some(cursor) if cursor.len() > CURSOR_BYTES_MAX => Err(Error::invalid(format!(
-                "the source gave a cursor of {} bytes, but it may have {CURSOR_BYTES_MAX}",
+                "the source returned a cursor of {} bytes, but the maximum is {CURSOR_BYTES_MAX}",
                 cursor.len()
             ))),
             next => Ok(next),

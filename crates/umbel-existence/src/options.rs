@@ -106,19 +106,22 @@ impl ExistenceOptions {
         let problem = match self.size {
             ExistenceSize::Fixed { bytes } if !(PAGE_BYTES as u64..=bytes_max).contains(&bytes) => {
                 format!(
-                    "the filter's size is {bytes} bytes, but must be {PAGE_BYTES} to {bytes_max}; \
-                 Size::Off turns it off"
+                    "the existence filter's size is {bytes} bytes, but must be {PAGE_BYTES} to \
+                     {bytes_max}; ExistenceSize::Off turns the filter off"
                 )
             }
             ExistenceSize::Growing { first_keys: 0 } => {
-                "the filter's first size is for 0 keys, but must be for 1 at least; Size::Off \
-                 turns it off"
+                "the existence filter's first size is for 0 keys, but must be for 1 at least; \
+                 ExistenceSize::Off turns the filter off"
                     .to_owned()
             }
             ExistenceSize::Growing { first_keys }
                 if FilterDimensions::growing(first_keys).bytes() >= bytes_max =>
             {
-                format!("the filter's first size is for {first_keys} keys, which are too many")
+                format!(
+                    "the existence filter's first size is for {first_keys} keys, which need more \
+                     than {bytes_max} bytes; choose fewer keys"
+                )
             }
             _ if !(PAGE_BYTES..=1 << 30).contains(&self.step_bytes) => {
                 format!("step_bytes is {}, but must be {PAGE_BYTES} to 2^30", self.step_bytes)

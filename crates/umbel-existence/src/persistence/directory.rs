@@ -88,7 +88,8 @@ impl FilterDirectory {
         let last = known.iter().map(|(_, id)| *id).max().unwrap_or(0);
         if last >= ID_MAX {
             let message = format!(
-                "{} has a file with the number {last}, which leaves none for new ones: remove it",
+                "{} has a file with the number {last}, which leaves no numbers for new files: \
+                 remove that file",
                 path.display()
             );
             return Err(Error::invalid(message));

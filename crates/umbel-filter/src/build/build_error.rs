@@ -89,13 +89,16 @@ impl fmt::Display for BuildError {
             }
             BuildError::Probing { kind } => write!(
                 formatter,
-                "a probing for a {kind} filter, but only a standard filter has a choice"
+                "a {kind} filter has a fixed probing: only that of a standard filter can be chosen"
             ),
             BuildError::Kind { kind } => {
-                write!(formatter, "a {kind} filter, but those have a builder of their own")
+                write!(
+                    formatter,
+                    "a {kind} filter cannot be built here: it has a builder of its own"
+                )
             }
             BuildError::NoProbes { kind } => {
-                write!(formatter, "a number of probes, but a {kind} filter has none to be chosen")
+                write!(formatter, "a {kind} filter has no number of probes: leave the option out")
             }
             BuildError::TooLarge { bits } => {
                 write!(formatter, "the keys need {bits} bits, but a filter has at most 2^40")

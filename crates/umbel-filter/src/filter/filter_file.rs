@@ -82,18 +82,18 @@ impl fmt::Display for FilterFileError {
             FilterFileError::NotAFilterFile => formatter.write_str("this is not a filter file"),
             FilterFileError::Version { version } => write!(
                 formatter,
-                "the file has version {version}, which this version does not know"
+                "the filter file has format version {version}, which this build does not know"
             ),
             FilterFileError::Damaged { reason } => formatter.write_str(reason),
             FilterFileError::Filter(error) => error.fmt(formatter),
             FilterFileError::Hash(error) => error.fmt(formatter),
             FilterFileError::HashMismatch { of_filter, of_file } => write!(
                 formatter,
-                "the filter was made with hash {of_filter}, but the file says hash {of_file}"
+                "the filter was made with hash {of_filter}, but its file names hash {of_file}"
             ),
             FilterFileError::UnknownHash { number } => write!(
                 formatter,
-                "its keys are hashed by hash {number}, which this version does not know"
+                "the filter file names hash {number}, which this build does not know"
             ),
         }
     }

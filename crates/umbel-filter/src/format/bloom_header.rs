@@ -53,7 +53,7 @@ impl fmt::Display for FilterError {
             FilterError::Unknown { kind, version, hash_kind } => write!(
                 formatter,
                 "the filter is of kind {kind}, version {version}, over hash {hash_kind}, which \
-                 this version does not know"
+                 this build does not know"
             ),
             FilterError::Malformed { reason } => formatter.write_str(reason),
         }

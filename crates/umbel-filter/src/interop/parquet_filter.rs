@@ -56,7 +56,10 @@ impl fmt::Display for ParquetError {
                 formatter.write_str("an empty filter has no Parquet form")
             }
             ParquetError::HashKind { hash_kind } => {
-                write!(formatter, "Parquet's filters are of hash 3 (XXH64), this is of {hash_kind}")
+                write!(
+                    formatter,
+                    "a Parquet filter needs hash 3 (XXH64), but this filter has hash {hash_kind}"
+                )
             }
             ParquetError::TooLarge => {
                 formatter.write_str("Parquet's filters have less than 2^31 bytes")
@@ -65,12 +68,12 @@ impl fmt::Display for ParquetError {
                 formatter.write_str("the header of the Parquet Bloom filter is damaged")
             }
             ParquetError::Unknown => formatter.write_str(
-                "the Parquet Bloom filter has an algorithm, hash or compression that is not known",
+                "the Parquet Bloom filter has an unknown algorithm, hash or compression",
             ),
             ParquetError::Length { given, left } => write!(
                 formatter,
-                "the Parquet Bloom filter says that it has {given} bytes, which must be a multiple \
-                 of 32 and not above the {left} there are"
+                "the header of the Parquet Bloom filter names {given} bytes, but must name a \
+                 multiple of 32 up to the {left} bytes that follow"
             ),
         }
     }

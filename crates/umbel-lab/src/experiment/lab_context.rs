@@ -108,7 +108,8 @@ impl MeasureContext {
         })?;
         if !rests {
             let seconds = (IDLE_CHECK_TIME * IDLE_CHECKS_MAX).as_secs();
-            let text = format!("its threads still worked {seconds} s after the last operation");
+            let text =
+                format!("the engine's threads still worked {seconds} s after the last operation");
             settled.flags.push(text);
         }
         let wall_ns = &mut settled.sample.wall_ns;

@@ -148,7 +148,7 @@ pub fn find(
 pub fn engine_named(name: &str, engines: &[Engine]) -> std::result::Result<Engine, String> {
     match engines.iter().find(|engine| engine.name == name) {
         Some(Engine { missing_reason: Some(why), .. }) => {
-            Err(format!("`{name}` is not here: {why}"))
+            Err(format!("the engine `{name}` is not in this program: {why}"))
         }
         Some(engine) => Ok(*engine),
         None => {

@@ -58,15 +58,15 @@ pub struct FigureDiff {
 pub fn figure_diffs(a: &Outcome, b: &Outcome) -> Result<Vec<FigureDiff>, LabError> {
     if a.experiment != b.experiment {
         return Err(LabError::Usage(format!(
-            "the first is of `{}` and the second of `{}`; compare two of one experiment",
+            "the first result is of `{}` and the second of `{}`; compare results of one experiment",
             a.experiment, b.experiment
         )));
     }
     if a.scale != b.scale {
         let (a, b) = (a.scale.name(), b.scale.name());
         return Err(LabError::Usage(format!(
-            "the first was measured with --scale {a} and the second with {b}, which are different \
-             amounts of work"
+            "the first result was measured with --scale {a} and the second with {b}; compare \
+             results of one scale"
         )));
     }
     let mut rows = Vec::new();
@@ -83,7 +83,7 @@ pub fn figure_diffs(a: &Outcome, b: &Outcome) -> Result<Vec<FigureDiff>, LabErro
         });
     }
     if rows.is_empty() {
-        return Err(LabError::Usage("the two have no point in common".to_string()));
+        return Err(LabError::Usage("the two results have no point in common".to_string()));
     }
     Ok(rows)
 }

@@ -131,7 +131,7 @@ impl DbBenchStore {
             let read = self.place.timed_with(Expectations::READS, store, reads, work)?;
             if read.sample.tally.found > 0 {
                 return Err(format!(
-                    "{} keys that were never put were found",
+                    "the store found {} keys that were never put",
                     read.sample.tally.found
                 )
                 .into());
