@@ -28,8 +28,8 @@ pub trait HashSource {
         output: &mut Vec<u64>,
     ) -> Result<Option<Vec<u8>>>;
 
-    /// Approximate number of hashes, or 0 if it is unknown. It determines the size of a filter that
-    /// is built from nothing.
+    /// Approximate number of hashes, or 0 if it is unknown. That number determines the size of a
+    /// filter that is built from nothing.
     fn estimated(&self) -> u64 {
         0
     }

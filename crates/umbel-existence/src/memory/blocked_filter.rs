@@ -34,8 +34,8 @@ const REPORT_INTERVAL: u64 = 1024;
 /// Maximum number of lines that are sampled to estimate the share of set bits.
 const SAMPLE_LINES: u64 = 1 << 16;
 
-/// A number that inserters change with each key. It is on two cache lines of its own (the hardware
-/// fetches lines in pairs), so that its changes invalidate no line that readers use.
+/// A number that inserters change with each key. The number is on two cache lines of its own (the
+/// hardware fetches lines in pairs), so that its changes invalidate no line that readers use.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct PaddedCounter(AtomicU64);

@@ -1,4 +1,5 @@
-//! [`FilterWriter`]: makes the filter in memory durable. One thread at a time uses it.
+//! [`FilterWriter`]: makes the filter in memory durable. One thread at a time uses a
+//! `FilterWriter`.
 //!
 //! A flush appends hashes to the journal. When the journal has become long, a new generation of
 //! filter files is written, while flushes continue.
@@ -7,7 +8,8 @@
 //! record of such a journal names.
 //! 1. Every hash that a successful flush covered is in a filter file or a journal that the durable
 //!    `CHECKPOINT` leads to. So a covered position is never written before the hashes that it
-//!    covers. It is in the same or a later record, or in a `CHECKPOINT` that names durable files.
+//!    covers. The position is in the same or a later record, or in a `CHECKPOINT` that names
+//!    durable files.
 //! 2. A generation begins with a journal of its own, and only after that reads the filters. A hash
 //!    flushed before that is in the filter files; a hash flushed later is in that journal or a
 //!    later one.

@@ -7,8 +7,8 @@
 //! 2. If the second filter is missing, the first is not probed, since it lacks the hashes that went
 //!    to the second.
 //!
-//! Recovery writes no file, and reads no page of the filters. It adds only a few hashes of the
-//! journals. Most hashes are added by the thread that first needs their line, and by the first
+//! Recovery writes no file, and reads no page of the filters. Recovery adds only a few hashes of
+//! the journals. Most hashes are added by the thread that first needs their line, and by the first
 //! steps, because each hash costs a cache miss.
 
 use std::collections::BTreeSet;

@@ -18,7 +18,7 @@ const KEYS_EACH: u64 = 20_000;
 struct Shared {
     put: [AtomicU64; INSERTERS as usize],
     published: [AtomicU64; INSERTERS as usize],
-    /// Number of rounds of the worker; inserters keep to its pace.
+    /// Number of rounds of the worker; inserters insert at the worker's pace.
     rounds: AtomicU64,
     done: AtomicBool,
 }
@@ -34,7 +34,7 @@ fn key(inserter: u64, number: u64) -> u64 {
     hash_of(number * INSERTERS + inserter)
 }
 
-/// In the order of the inserters; the cursor is an inserter and a number.
+/// Returns keys in the order of the inserters; the cursor is an inserter and a number.
 impl HashSource for Shared {
     fn hashes(
         &self,
@@ -86,7 +86,7 @@ fn probe_published(filter: &ExistenceFilter, shared: &Shared, mut state: u64) ->
     queries
 }
 
-/// Steps, flushes with the position of all published keys, and requests rebuilds.
+/// Calls `step`, flushes with the position of all published keys, and requests rebuilds.
 fn work(filter: &ExistenceFilter, shared: &Shared) {
     let mut round = 0u64;
     while !shared.done.load(Ordering::Acquire) {

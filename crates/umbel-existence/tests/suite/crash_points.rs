@@ -31,7 +31,7 @@ fn act(filter: &ExistenceFilter, from: u64, to: u64) {
     }
 }
 
-/// The script: two lives, with damage, another size and a rebuild in the second.
+/// The script: two crash cycles, with damage, another size and a rebuild in the second.
 fn script(sim: &Sim) {
     let Ok(filter) = open(sim, options()) else { return };
     act(&filter, 0, 200);

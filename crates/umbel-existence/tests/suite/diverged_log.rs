@@ -1,4 +1,4 @@
-//! Filters of which the files are of another history than the user's log.
+//! Filters whose files are of another history than the user's log.
 
 use std::path::Path;
 

@@ -8,7 +8,7 @@ use umbel_testing::existence_script::{Plant, run};
 /// Number of scripts within which every fault must be detected.
 const SEEDS: u64 = 10_000;
 
-/// The first seed whose history goes wrong, and how.
+/// Returns the first seed whose script finds a wrong answer, and the answer.
 fn hunt(plant: Plant, seeds: u64) -> Option<(u64, String)> {
     (0..seeds).find_map(|seed| run(seed, plant).err().map(|problem| (seed, problem)))
 }

@@ -63,8 +63,8 @@ pub fn stocked(options: ExistenceOptions) -> Sim {
     sim
 }
 
-/// Opens, catches up with a log of the keys 0 to `count`, and probes all of them; settles, and
-/// probes again.
+/// Opens the filter, inserts the keys 0 to `count` of a log again, and probes all of them; runs all
+/// steps, and probes again.
 pub fn assert_none_denied(sim: &Sim, options: ExistenceOptions, count: u64, what: &str) {
     // Large enough steps that the open itself adds the hashes of the journals: "maybe" proves
     // nothing.

@@ -10,7 +10,7 @@ use umbel_env::Env;
 use umbel_env::test_processes::{fork_without_handlers, in_forked_child, in_own_process};
 use umbel_existence::{ExistenceFilter, ExistenceOptions, HashSource, StepProgress};
 
-/// Hashes of keys, which are all there is.
+/// A source of the given hashes.
 struct Keys(Vec<u64>);
 
 impl HashSource for Keys {
@@ -58,7 +58,7 @@ fn use_everything(filter: &ExistenceFilter, keys: &Keys) {
     assert!(filter.may_contain(hash(77_777)) && filter.may_contain(hash(77_778)));
 }
 
-/// Story: a child wrote its copy of the filter over the files of its parent, or waited for ever for
+/// Story: a child wrote its copy of the filter over the files of its parent, or waited forever for
 /// a lock of a thread of the parent.
 #[test]
 fn child_changes_nothing_and_has_no_false_negative() {

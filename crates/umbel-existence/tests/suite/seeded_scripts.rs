@@ -1,4 +1,4 @@
-//! Seeded histories, some hundred of them; more with `UMBEL_EXISTENCE_SEEDS=count` or
+//! Runs some hundred seeded scripts; more with `UMBEL_EXISTENCE_SEEDS=count` or
 //! `UMBEL_EXISTENCE_SEEDS=first..end`.
 
 use std::ops::Range;

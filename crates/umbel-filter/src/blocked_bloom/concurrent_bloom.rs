@@ -35,8 +35,9 @@ impl AtomicLine {
     }
 }
 
-/// A number that the writer changes with each key. It is alone on two cache lines (the hardware
-/// fetches lines in pairs). Otherwise each insert would invalidate adjacent data of readers.
+/// A number that the writer changes with each key. The number is alone on two cache lines (the
+/// hardware fetches lines in pairs). Otherwise each insert would invalidate adjacent data of
+/// readers.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct PaddedCounter(AtomicU64);
@@ -157,8 +158,8 @@ impl ConcurrentBloom {
         self.fold(1).map_or_else(Vec::new, |bloom| bloom.to_bytes())
     }
 
-    /// Number of added keys that changed a bit. These are all different keys except the few whose
-    /// bits were all set before.
+    /// Number of added keys that changed a bit. The number includes all different keys except the
+    /// few whose bits were all set before.
     pub fn keys(&self) -> u64 {
         self.keys.0.load(Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@
 use crate::probe::cache_line::{LINE_BYTES, Line, MAX_PROBES};
 use std::fmt;
 
-/// FORMAT: number of bytes before the first line. It equals that of a line, so that lines stay
+/// FORMAT: number of bytes before the first line. A header is as long as a line, so that lines stay
 /// aligned.
 pub const HEADER_BYTES: usize = 64;
 

@@ -124,9 +124,9 @@ impl FuseBuilder {
     /// order.
     ///
     /// # Errors
-    /// [`PeelingError`], which contains the hashes, if no seed led to a filter. That happens only
-    /// if the hashes were chosen to prevent it, if very few seeds were tried, or with more than 3
-    /// billion hashes.
+    /// [`PeelingError`], which contains the hashes, if no seed led to a filter. No seed succeeds
+    /// only if the hashes were chosen to prevent it, if very few seeds were tried, or with more
+    /// than 3 billion hashes.
     pub fn finish(self) -> Result<Vec<u8>, PeelingError> {
         match self.arity {
             FuseArity::Three => self.finish_with::<3>(),

@@ -8,8 +8,8 @@
 //! [`hash_key`](crate::hash_key) is among the fastest that pass the known tests of quality, and it
 //! is **keyed**: its constants are made of 16 secret bytes. [`HashKind`](crate::HashKind) has
 //! SipHash-1-3 for callers that want a pseudorandom function, and eleven others, each behind a
-//! feature of its name. These are for filters that are exchanged with other programs, and for
-//! comparison.
+//! feature of its name. The eleven others are for filters that are exchanged with other programs,
+//! and for comparison.
 //!
 //! # What an adversary can do
 //!
@@ -31,7 +31,7 @@
 //!
 //! `fxhash` turns keys that differ in few bytes into hashes that differ in few bits: with
 //! sequential big-endian numbers every absent key passes. This crate has `fxhash` only to
-//! demonstrate that and to read filters of other programs.
+//! demonstrate such a failure and to read filters of other programs.
 //!
 //! # Separate uses
 //!

@@ -2,7 +2,8 @@
 //!
 //! A filter stands in front of a set of keys and answers one question: *may this key be in the
 //! set?* The answer "no" is certain. The answer "maybe" is not: a small share of absent keys passes
-//! as well. That share is the **false positive rate**; more memory lowers it.
+//! as well. The share of absent keys that pass is the **false positive rate**; more memory lowers
+//! it.
 //!
 //! ```text
 //!                        ┌────────┐  no     nothing to look for: done in nanoseconds

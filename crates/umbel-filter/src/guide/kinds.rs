@@ -65,10 +65,10 @@
 //!
 //! # Ribbon
 //!
-//! Each key is an equation over a window of 64 neighbouring slots. The system, which has ones only
-//! in a band along its diagonal, is solved part by part. Blocks can have different numbers of
-//! columns, so that any rate can be requested, not only powers of a half. A probe multiplies 64
-//! bits by each column:
+//! In a ribbon filter each key is an equation over a window of 64 adjacent slots. The system, which
+//! has ones only in a band along its diagonal, is solved part by part. Blocks can have different
+//! numbers of columns, so that any rate can be requested, not only powers of a half. A probe
+//! multiplies 64 bits by each column:
 //!
 //! ```text
 //!     key a    x x · x · · x

@@ -36,8 +36,8 @@ pub(crate) fn mask(hash: u64) -> [u32; LANES] {
     std::array::from_fn(|lane| 1 << ((hash as u32).wrapping_mul(SALTS[lane]) >> 27))
 }
 
-/// Whether all bits of `hash` are set in its block. It has no branch: half of a full filter's bits
-/// are set, and a branch for each lane would be mispredicted.
+/// Whether all bits of `hash` are set in its block. The function has no branch: half of a full
+/// filter's bits are set, and a branch for each lane would be mispredicted.
 #[inline(always)]
 pub(crate) fn all_set(block: &[u8; BLOCK_BYTES], hash: u64) -> bool {
     let (words, mask) = (words(block), mask(hash));

@@ -276,7 +276,7 @@ impl<'a> RibbonView<'a> {
     }
 }
 
-/// One question.
+/// A probe of one hash.
 struct SingleProbe<'a> {
     view: &'a RibbonView<'a>,
     hash: u64,

@@ -222,8 +222,8 @@ pub(crate) struct ProbeInput<'a> {
     pub(crate) probes: u8,
 }
 
-/// A filter and the function that probes all of it for one hash: a call through a pointer. That is
-/// the shortest call where the filter and the instructions are known only at run time.
+/// A filter and the function that probes all of it for one hash: a call through a pointer. A call
+/// through a pointer is the shortest if filter and instructions are known only at run time.
 ///
 /// INVARIANT: `contains_fn` uses only instructions that the processor was found to have.
 #[derive(Clone, Copy)]

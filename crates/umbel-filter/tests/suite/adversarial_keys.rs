@@ -31,8 +31,8 @@ fn ordinary(number: u64) -> Vec<u8> {
     format!("account/{number:08}").into_bytes()
 }
 
-/// A hundred tries find a key that a filter of 1 % lets through, whatever the hash, where it is
-/// known. Every such key costs the store a read.
+/// With any known hash, a hundred tries find a key that passes a filter of 1 %. Every such key
+/// costs the store a read.
 #[test]
 fn false_positives_are_found_only_with_a_known_hash() {
     let known = built();
@@ -53,8 +53,8 @@ fn false_positives_are_found_only_with_a_known_hash() {
     assert!((0.9..1.1).contains(&rate), "{rate} times the designed rate");
 }
 
-/// Pollution: the keys that are stored are chosen so that a quarter of the lines gets all of them.
-/// It takes four tries for each, and these lines then let half of everything through.
+/// Pollution: the stored keys are chosen so that all of them are in a quarter of the lines. Each
+/// key takes four tries, and half of all absent keys pass these lines.
 #[test]
 fn chosen_keys_saturate_only_with_a_known_hash() {
     let mut numbers = Numbers(3);
@@ -74,8 +74,8 @@ fn chosen_keys_saturate_only_with_a_known_hash() {
     }
 }
 
-/// Keys that collide whatever the seed: one of them stored, all others pass. So a secret seed does
-/// not help these hashes.
+/// Checks keys that collide under every seed: if one of them is stored, all others pass. So a
+/// secret seed does not help these hashes.
 fn assert_collide_under_every_seed(kind: HashKind, keys: &[Vec<u8>]) {
     for seed in [*b"one secret seed.", [0; 16], *b"and another seed"] {
         let Ok(hasher) = KeyHasher::new(kind, seed) else {
@@ -155,8 +155,8 @@ fn fxhash_collides_under_every_seed() {
     assert_collide_under_every_seed(HashKind::FxHash, &combined(&block, &other));
 }
 
-/// Published with xxHash's issue 1127: two keys of 32 bytes, one the other with its second half
-/// turned over, collide under one seed in 2^10.5.
+/// By xxHash's issue 1127, two keys of 32 bytes that differ by the inverted second half collide
+/// under one seed in 2^10.5.
 #[test]
 fn a_fixed_pair_collides_under_many_seeds_of_xxh3() {
     const SEEDS: u64 = 200_000;

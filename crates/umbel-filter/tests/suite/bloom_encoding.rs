@@ -94,7 +94,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// FORMAT: these bytes are in people's files. If this test fails, the format has changed and needs
+/// FORMAT: these bytes are in existing files. If this test fails, the format has changed and needs
 /// a new version number.
 #[test]
 fn the_golden_filter_is_written_and_read() {

@@ -127,7 +127,7 @@ fn the_designed_rate_is_the_measured_rate() {
     }
 }
 
-/// Hashes in a row and in clusters, as bad hash functions make them.
+/// Consecutive and clustered hashes, as bad hash functions make them.
 #[test]
 fn unmixed_hashes_have_the_same_rate() {
     for shift in [0, 8, 24, 44] {
@@ -258,7 +258,7 @@ fn damaged_header_fields_are_classified() {
     assert!(reason(FuseView::parse(&longer).map(drop)).contains("length"));
 }
 
-/// Every bit flipped: an error, or a filter that answers as its bytes say.
+/// Each flipped bit gives an error, or a filter that answers by its bytes.
 #[test]
 fn every_flipped_bit_is_handled() {
     for arity in ARITIES {
@@ -278,7 +278,7 @@ fn every_flipped_bit_is_handled() {
     }
 }
 
-/// FORMAT: these bytes are in people's files. If this test fails, the format has changed and needs
+/// FORMAT: these bytes are in existing files. If this test fails, the format has changed and needs
 /// a new version number.
 #[test]
 fn golden_filters_are_written_and_read() {

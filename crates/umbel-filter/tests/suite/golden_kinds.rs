@@ -23,7 +23,7 @@ fn hashes(keys: std::ops::Range<u32>) -> Vec<u64> {
     keys.map(|number| hash_key(&secret, format!("key-{number}").as_bytes())).collect()
 }
 
-/// The options of every file that holds a filter as it is, by its name.
+/// The options of every file that contains an encoded filter, by name.
 fn filters() -> Vec<(String, FilterOptions)> {
     let name = |options: &FilterOptions| match (options.kind, options.probing) {
         (FilterKind::Standard, Probing::Enhanced) => "standard-enhanced".to_string(),
@@ -65,7 +65,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// FORMAT: these bytes are in people's files. If this test fails, the format has changed and needs
+/// FORMAT: these bytes are in existing files. If this test fails, the format has changed and needs
 /// a new version number.
 #[test]
 fn golden_filters_are_reproduced() {

@@ -8,8 +8,8 @@ fn random(seed: u64, count: usize) -> Vec<u64> {
     (0..count).map(|_| numbers.draw()).collect()
 }
 
-/// Random ones, one many times, some in a row, few different ones with the ends of what there is,
-/// and ones in clusters.
+/// Returns random hashes, one repeated hash, consecutive hashes, few different hashes including the
+/// extremes, and clustered hashes.
 pub fn hash_shapes() -> impl Strategy<Value = Vec<u64>> {
     let few = 0usize..300;
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Every hash in a filter, over keys as people have them: which keep the designed rate.
+//! Tests which hashes keep the designed rate of a filter, with keys of usual shapes.
 
 use crate::hash_kinds::built;
 use crate::{Numbers, build};
@@ -38,7 +38,7 @@ const KEYS: u64 = 100_000;
 
 /// The measured rate over the designed one, with this many keys and twice as many absent ones.
 ///
-/// To the designed rate of a hash of 32 bits belong the keys of which another has the hash.
+/// The designed rate of a 32-bit hash includes collisions of hashes.
 fn rate(hasher: &KeyHasher, key: MakeKey, keys: u64) -> f64 {
     let hash = |number: u64| hasher.hash(&key(number));
     let bloom = Bloom::decode(&build((0..keys).map(hash), 10)).expect("it was built just now");

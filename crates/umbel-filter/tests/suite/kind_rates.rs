@@ -42,7 +42,8 @@ fn compare(name: &str, view: &FilterView<'_>, passed: u64, queries: u64) {
     );
 }
 
-/// LevelDB's probing lets more through than theory, see [`Probing::LevelDb`].
+/// Whether the probing is LevelDB's, whose rate is above the theoretical rate, see
+/// [`Probing::LevelDb`].
 fn is_leveldb(options: &FilterOptions) -> bool {
     options.probing == Probing::LevelDb
 }
@@ -118,7 +119,7 @@ fn rates_near_1_are_kept() {
     }
 }
 
-/// Few keys, where it matters that bits and keys are whole numbers: the mean over many filters.
+/// Checks the mean rate of many filters of few keys, where rounding of bits and keys matters.
 #[test]
 fn small_filters_keep_to_theory() {
     let mut numbers = Numbers(74);

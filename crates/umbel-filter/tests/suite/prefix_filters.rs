@@ -116,7 +116,7 @@ fn cities() -> Vec<u8> {
     build("until:/", keys, 10)
 }
 
-/// FORMAT: these bytes are in people's files. If this test fails, the format has changed and needs
+/// FORMAT: these bytes are in existing files. If this test fails, the format has changed and needs
 /// a new version number.
 #[test]
 fn the_golden_filter_is_written_and_read() {
@@ -160,7 +160,8 @@ fn other_extractor_or_hash_answers_maybe() {
     }
 }
 
-/// A filter over another hash says so in its bytes, and who does not know that hash says "maybe".
+/// The header of a filter over another hash names that hash, and a reader that does not know it
+/// answers "maybe".
 #[test]
 fn the_hash_is_named_in_the_inner_filter() {
     for kind in HashKind::ALL {
@@ -181,7 +182,8 @@ fn the_hash_is_named_in_the_inner_filter() {
     }
 }
 
-/// A prefix may be a key too; the key's hash must not vouch for it, nor the other way round.
+/// A prefix can equal a key; an added key must not make its equal prefix pass, nor an added prefix
+/// the key.
 #[test]
 fn whole_keys_and_prefixes_are_hashed_apart() {
     let whole = HashSecret::from_seed(SEED);
@@ -274,7 +276,7 @@ fn damaged_header_fields_are_classified() {
     }
 }
 
-/// Whatever is wrong before the inner filter, no prefix that is there is denied.
+/// With any damage before the inner filter, no present prefix is denied.
 #[test]
 fn damaged_header_never_answers_no() {
     let whole = cities();

@@ -40,7 +40,7 @@ fn rules_cut_as_named() {
     }
 }
 
-/// FORMAT: filters carry these names.
+/// FORMAT: filters contain these names.
 #[test]
 fn rule_names_round_trip() {
     for name in [

@@ -88,7 +88,7 @@ impl Contestant {
         }
     }
 
-    /// The filter, which is of this kind and has been promised the rate.
+    /// Parses the filter, and checks its kind and its designed rate.
     fn view<'a>(&self, bytes: &'a [u8], keys: u64) -> FilterView<'a> {
         let view = FilterView::parse_known(bytes).expect("it was built just now");
         let (kind, rate) = match self.structure {
@@ -101,7 +101,8 @@ impl Contestant {
         view
     }
 
-    /// LevelDB's probing lets more through than theory, see [`Probing::LevelDb`].
+    /// Whether the probing is LevelDB's, whose rate is above the theoretical rate, see
+    /// [`Probing::LevelDb`].
     fn is_leveldb(&self) -> bool {
         matches!(self.structure, Structure::Kind(_, Probing::LevelDb))
     }

@@ -1,4 +1,4 @@
-//! The rate that theory designs against the rate that is measured.
+//! Compares designed with measured rates.
 
 use crate::{Numbers, build};
 use umbel_filter::{Bloom, HashSecret, designed_rate, hash_key, line_count, probes};
@@ -71,7 +71,7 @@ fn many_probes_are_independent() {
     }
 }
 
-/// In filters of one or a few lines it matters that there are no more keys than there are.
+/// Checks the rate of filters of one or a few lines, where the exact number of keys matters.
 #[test]
 fn small_filters_keep_to_theory() {
     let mut numbers = Numbers(47);

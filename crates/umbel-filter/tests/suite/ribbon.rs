@@ -13,7 +13,7 @@ fn random(seed: u64, count: usize) -> Vec<u64> {
     (0..count).map(|_| numbers.draw()).collect()
 }
 
-/// The two readers and the oracle say the same.
+/// Checks that both readers and the oracle give the same answers.
 fn compare(bytes: &[u8], view: &RibbonView<'_>, probed: &[u64]) -> Vec<bool> {
     let mut found = vec![false; probed.len()];
     view.contains_batch(probed, &mut found);
@@ -104,7 +104,7 @@ fn requested_designed_and_measured_rates_agree() {
     }
 }
 
-/// Many columns are too good to be measured as a whole, but no column may be wrong.
+/// The rate of many columns is too low to measure, but no single column may be wrong.
 #[test]
 fn filters_of_many_columns_pass_no_absent_key() {
     for rate in [1e-5, 1e-6, 1e-8, 0.0] {
@@ -117,7 +117,7 @@ fn filters_of_many_columns_pass_no_absent_key() {
     }
 }
 
-/// Hashes in a row and in clusters, as bad hash functions make them.
+/// Consecutive and clustered hashes, as bad hash functions make them.
 #[test]
 fn unmixed_hashes_have_the_same_rate() {
     for shift in [0, 8, 24, 44] {
@@ -175,7 +175,7 @@ fn zero_one_and_two_keys_work() {
     }
 }
 
-/// Hashes that are there again, not in a row, do not make a part overfull.
+/// Repeated hashes that are not consecutive do not make a part overfull.
 #[test]
 fn many_equal_hashes_are_deduplicated() {
     let once = random(11, 3_000);
@@ -248,7 +248,7 @@ fn damaged_header_fields_are_classified() {
     assert!(reason(RibbonView::parse(&longer).map(drop)).contains("slots"));
 }
 
-/// Every bit flipped: an error, or a filter that answers as its bytes say.
+/// Each flipped bit gives an error, or a filter that answers by its bytes.
 #[test]
 fn every_flipped_bit_is_handled() {
     for rate in [0.02, 1e-4] {
@@ -271,7 +271,7 @@ fn every_flipped_bit_is_handled() {
     }
 }
 
-/// FORMAT: these bytes are in people's files. If this test fails, the format has changed and needs
+/// FORMAT: these bytes are in existing files. If this test fails, the format has changed and needs
 /// a new version number.
 #[test]
 fn golden_filters_are_written_and_read() {

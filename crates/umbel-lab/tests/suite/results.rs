@@ -64,7 +64,7 @@ fn foreign_and_newer_files_are_not_reported_as_damaged() {
 }
 
 /// Story: one damaged file beside others ended a run after its first experiment, and a result under
-/// the name of another experiment was shown as that one's.
+/// the name of another experiment was shown as that experiment's result.
 #[test]
 fn report_leaves_out_damaged_results_and_names_them() {
     let (bytes, folder) = result();

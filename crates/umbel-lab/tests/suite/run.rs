@@ -140,7 +140,7 @@ fn engines_that_disagree_stop_the_run() {
     assert!(text.contains("liar, 7 and umbel, 6 answer readrandom differently"), "{text}");
 }
 
-/// Story: the lab emptied a folder of that name that it had not made, and two runs with one folder
+/// Story: the lab emptied an existing folder that it had not created, and two runs with one folder
 /// for stores deleted each other's stores.
 #[test]
 fn scratch_folder_is_emptied_only_if_the_lab_owns_it() {

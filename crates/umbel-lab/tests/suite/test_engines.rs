@@ -1,4 +1,4 @@
-//! Engines and clocks with one fault each, around the real ones.
+//! Engines and clocks with one fault each, which wrap real ones.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

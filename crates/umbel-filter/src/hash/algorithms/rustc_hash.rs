@@ -1,8 +1,8 @@
 //! `FxHasher` of rustc-hash 2.1 for one `write` on a platform with 64 bits.
 //!
 //! The crate `rustc-hash` promises no stable result and computes another result on platforms with
-//! 32 bits, so this module fixes version 2.1. That hash is meant for hash tables in memory. Only
-//! the middle bits of its state are well mixed, and a final rotation moves them to the top.
+//! 32 bits, so this module fixes version 2.1. The rustc hash is meant for hash tables in memory.
+//! Only the middle bits of its state are well mixed, and a final rotation moves them to the top.
 
 use crate::hash::keyed_hash::fold;
 
