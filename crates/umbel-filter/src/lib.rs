@@ -3,9 +3,9 @@
 //!
 //! A caller hashes a key once, with [`hash_key`], and every filter takes only the 64-bit hash. Such
 //! filters are the memtable's [`ConcurrentBloom`], a table's [`BloomBuilder`], the [`Bloom`] in
-//! memory and the [`BloomView`] of encoded bytes. They share one layout, a Bloom filter of lines of
-//! 512 bits, the size of a cache line. All bits of a key are in one line, so that a probe of a
-//! filter of any size costs one cache miss.
+//! memory and the [`BloomView`] of encoded bytes. These four types share one layout, a Bloom filter
+//! of lines of 512 bits, the size of a cache line. All bits of a key are in one line, so that a
+//! probe of a filter of any size costs one cache miss.
 //!
 //! There are other layouts for other uses. [`FilterBuilder`] builds blocks of 256 bits, the
 //! textbook's Bloom filter (with [`bloom_formulas`]), Apache Parquet's split blocks and counters

@@ -31,7 +31,7 @@ impl Bloom {
     /// another hash is [`FilterError::Unknown`], because probes by this hash would deny its keys.
     ///
     /// # Errors
-    /// Those of [`Bloom::decode`].
+    /// The errors of [`Bloom::decode`].
     pub fn decode_over(bytes: &[u8], hash_kind: u8) -> Result<Bloom, FilterError> {
         let (header, encoded) = decode(bytes, hash_kind)?;
         let lines = encoded.iter().map(|line| {

@@ -53,7 +53,7 @@ impl<'a> StandardView<'a> {
         Ok(StandardView { header, probing, payload })
     }
 
-    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `payload`, which must be the same bytes at another address.
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> StandardView<'b> {
         StandardView { header: self.header, probing: self.probing, payload }
     }
@@ -169,13 +169,13 @@ fn contains_key_uncached(probing: Probing, input: &ProbeInput<'_>, hash: u64) ->
     })
 }
 
-/// A standard filter that is not cached. Its probes are inlined, so that more of them are in flight
-/// at once. Half of all absent keys read only one line of the filter.
+/// A standard filter that is not cached. Probes of such a filter are inlined, so that more of them
+/// are in flight at once. Half of all absent keys read only one line of the filter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UncachedBloom<'a>(ProbeInput<'a>);
 
 impl UncachedBloom<'_> {
-    /// The same filter over `payload`, which must be the same bytes somewhere else.
+    /// Returns the same filter over `payload`, which must be the same bytes at another address.
     #[inline]
     pub(crate) fn over<'b>(&self, payload: &'b [u8]) -> UncachedBloom<'b> {
         UncachedBloom(ProbeInput { payload, blocks: &[], ..self.0 })

@@ -53,7 +53,7 @@ impl FilterBuilder {
     /// Creates a builder without keys.
     ///
     /// # Errors
-    /// Those of [`FilterOptions::check`].
+    /// The errors of [`FilterOptions::check`].
     pub fn new(options: FilterOptions) -> Result<FilterBuilder, BuildError> {
         FilterBuilder::from_hashes(options, Vec::new())
     }
@@ -61,7 +61,7 @@ impl FilterBuilder {
     /// Creates a builder with the keys of these hashes.
     ///
     /// # Errors
-    /// Those of [`FilterBuilder::new`].
+    /// The errors of [`FilterBuilder::new`].
     pub fn from_hashes(
         options: FilterOptions,
         hashes: Vec<u64>,

@@ -99,7 +99,7 @@ impl FilterOptions {
     /// Number of bytes of a filter of `keys` keys, including its header of 64 bytes.
     ///
     /// # Errors
-    /// Those of [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
+    /// The errors of [`FilterOptions::check`], and [`BuildError::RateOutOfReach`] and
     /// [`BuildError::TooLarge`].
     pub fn bytes_for(&self, keys: u64) -> Result<u64, BuildError> {
         if self.kind.is_static() {

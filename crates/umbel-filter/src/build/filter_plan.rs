@@ -23,7 +23,7 @@ impl FilterPlan {
     /// [`crate::FilterSize::Rate`].
     ///
     /// # Errors
-    /// Those of [`FilterOptions::bytes_for`].
+    /// The errors of [`FilterOptions::bytes_for`].
     pub fn of(options: &FilterOptions, keys: u64) -> Result<FilterPlan, BuildError> {
         if options.kind.is_static() {
             options.check()?;

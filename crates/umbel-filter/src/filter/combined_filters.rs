@@ -53,8 +53,8 @@ impl std::error::Error for CombineError {}
 
 impl FilterView<'_> {
     /// Encodes the union of two filters: bit for bit the filter of the same size with the keys of
-    /// both. Its number of keys is the sum, which is an upper bound. In a counting filter each
-    /// counter is the sum of the two counters.
+    /// both. The number of keys in the union's header is the sum, which is an upper bound. In a
+    /// counting filter each counter is the sum of the two counters.
     ///
     /// # Errors
     /// [`CombineError::Mismatch`] if kind, size, probes, probing, number of the hash or id of its
@@ -65,13 +65,14 @@ impl FilterView<'_> {
         self.combine(other, keys, saturating_sum, |left, right| left | right)
     }
 
-    /// Encodes the intersection of two filters: it passes keys that both filters pass. Its
-    /// false-positive rate is higher than that of a filter built of the common keys;
-    /// [`FilterView::estimated_rate`] returns it. Its number of keys is that of the smaller filter,
-    /// an upper bound. In a counting filter each counter is the smaller of the two counters.
+    /// Encodes the intersection of two filters: it passes keys that both filters pass. The
+    /// intersection's false-positive rate is higher than that of a filter built of the common keys;
+    /// [`FilterView::estimated_rate`] returns it. The number of keys in its header is that of the
+    /// smaller filter, an upper bound. In a counting filter each counter is the smaller of the two
+    /// counters.
     ///
     /// # Errors
-    /// Those of [`FilterView::union`].
+    /// The errors of [`FilterView::union`].
     pub fn intersection(&self, other: &FilterView<'_>) -> Result<Vec<u8>, CombineError> {
         self.combine(other, self.keys().min(other.keys()), u8::min, |left, right| left & right)
     }

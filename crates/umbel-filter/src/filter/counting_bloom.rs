@@ -37,8 +37,8 @@ impl CountingBloom {
     /// Creates an empty filter for `expected_keys` keys.
     ///
     /// # Errors
-    /// Those of [`FilterOptions::check`]; [`BuildError::Kind`] if the options name another kind;
-    /// [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`].
+    /// The errors of [`FilterOptions::check`]; [`BuildError::Kind`] if the options name another
+    /// kind; [`BuildError::RateOutOfReach`], [`BuildError::TooLarge`] and [`BuildError::NoMemory`].
     pub fn new(expected_keys: u64, options: FilterOptions) -> Result<CountingBloom, BuildError> {
         if options.kind != FilterKind::Counting {
             return Err(BuildError::Kind { kind: options.kind });

@@ -8,8 +8,8 @@ use crate::simd::prefetch;
 /// Number of bytes of one read.
 const READ: usize = 4;
 
-/// FORMAT: the bytes for `slots` fingerprints of `bits` bits. They are padded so that a read of
-/// four bytes at any fingerprint stays inside, and to a multiple of eight. `None` where that
+/// FORMAT: the bytes for `slots` fingerprints of `bits` bits. The bytes are padded so that a read
+/// of four bytes at any fingerprint stays inside, and to a multiple of eight. `None` where that
 /// exceeds the limit.
 pub(super) fn packed_bytes(slots: u64, bits: u32) -> Option<usize> {
     let used = used_bytes(slots, bits)?;

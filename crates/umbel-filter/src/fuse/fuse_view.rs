@@ -12,7 +12,7 @@ use crate::fuse::slot_layout::{
 };
 use crate::rate::blocked_rate::with_hash_floor;
 
-/// A binary fuse filter in borrowed bytes, at whatever address.
+/// A binary fuse filter in borrowed bytes, which need not be aligned.
 #[derive(Clone, Copy, Debug)]
 pub struct FuseView<'a> {
     header: StaticHeader,

@@ -53,4 +53,5 @@
 //! the last level needs no filter if nearly all keys that are looked up there are found.
 //!
 //! A filter also costs memory: about ten bits for each key at a rate of 1 %. Each further one and a
-//! half bits halve the rate. Bits save most in the filters that are probed for most absent keys.
+//! half bits per key halve the rate. Bits save most in the filters that are probed for most absent
+//! keys.

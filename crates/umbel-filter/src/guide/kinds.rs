@@ -77,9 +77,9 @@
 //!     key d              x · x · x x
 //! ```
 //!
-//! A ribbon filter's size is within a twentieth of the theoretical minimum. Its probes are several
-//! times slower than those of a fuse filter. After Dillinger, Hübschle-Schneider, Sanders and
-//! Walzer (2022).
+//! A ribbon filter's size is within a twentieth of the theoretical minimum. Probes of a ribbon
+//! filter are several times slower than those of a fuse filter. After Dillinger,
+//! Hübschle-Schneider, Sanders and Walzer (2022).
 //!
 //! # One by one, or many at once
 //!

@@ -57,7 +57,8 @@ impl HashDomain {
     }
 
     /// Hash for this use, derived from the `hash` of a whole key, for callers without the key. The
-    /// derived hash has no bits in common with `hash`, except for [`HashDomain::Key`].
+    /// derived hash is independent of `hash`, except that [`HashDomain::Key`] returns `hash`
+    /// itself.
     ///
     /// The hash goes through two rounds of multiplying by odd constants and folding the product. A
     /// client that can choose a key's `hash` can choose the result too, so `hash` must be keyed if

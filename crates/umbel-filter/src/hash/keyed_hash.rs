@@ -1,9 +1,9 @@
 //! The keyed 64-bit hash of keys for filters and for hash indexes in blocks.
 //!
 //! The algorithm is rapidhash version 3, which is the fastest at usual key lengths and passes
-//! SMHasher3. Its eight constants are not the published ones but are derived from the store's own
-//! 128-bit seed. With public constants an attacker can construct keys that collide under every
-//! seed. With secret constants a client cannot construct keys that pass a filter.
+//! SMHasher3. The eight constants of the hash are not the published ones but are derived from the
+//! store's own 128-bit seed. With public constants an attacker can construct keys that collide
+//! under every seed. With secret constants a client cannot construct keys that pass a filter.
 //!
 //! FORMAT: stored filters depend on the hash, so a seed gives the same hashes on every platform
 //! forever. A changed algorithm is a new hash kind. `docs/formats/filter.md` has the steps.

@@ -37,7 +37,7 @@ macro_rules! by_columns {
     }};
 }
 
-/// A homogeneous ribbon filter in borrowed bytes, at whatever address.
+/// A homogeneous ribbon filter in borrowed bytes, which need not be aligned.
 #[derive(Clone, Copy, Debug)]
 pub struct RibbonView<'a> {
     header: StaticHeader,

@@ -19,7 +19,7 @@ static SEEDED: [u64; 256] = {
     seeded
 };
 
-/// FORMAT: mixes a hash. Its high bits choose the part.
+/// FORMAT: mixes a hash. The high bits of the result choose the part.
 #[inline(always)]
 pub(super) fn mix(hash: u64) -> u64 {
     fold(hash ^ MULTIPLIERS[3], MULTIPLIERS[0])

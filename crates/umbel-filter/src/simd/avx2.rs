@@ -1,4 +1,4 @@
-//! Eight lanes of 32 bits with AVX2. Its intrinsics are safe ones in functions compiled for it.
+//! Eight lanes of 32 bits with AVX2. AVX2 intrinsics are safe in functions compiled for AVX2.
 #![forbid(unsafe_code)]
 
 use crate::hash::keyed_hash::fold;
@@ -64,8 +64,8 @@ fn half_of(line: &impl Words, first: usize) -> __m256i {
     _mm256_setr_epi64x(a, b, c, d)
 }
 
-/// Requested bits that are not set, of eight probes. Each has its word in
-/// `words` and its bit in the lower five bits of its position.
+/// Requested bits that are not set, of eight probes. A probe's word is in `words`, and its bit is
+/// the lower five bits of its position.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn missing(words: __m256i, positions: __m256i, lanes: __m256i) -> __m256i {
@@ -105,8 +105,8 @@ fn rest_in_block(block: &[u8; 32], hash: u64, probes: usize) -> bool {
     })
 }
 
-/// The same in a line, seven at once: the highest bit of a position chooses the half of the line,
-/// and the next three the word.
+/// Missing bits of the probes of one remix in a line, seven at once: the highest bit of a position
+/// chooses the half of the line, and the next three the word.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn missing_in_line(line: &impl Words, hash: u64, by: u64, probes: usize) -> __m256i {

@@ -1,4 +1,5 @@
-//! Eight lanes of 64 bits with AVX-512. Its intrinsics are safe ones in functions compiled for it.
+//! Eight lanes of 64 bits with AVX-512. AVX-512 intrinsics are safe in functions compiled for
+//! AVX-512.
 #![forbid(unsafe_code)]
 
 use crate::simd::WideLaneCode;

@@ -100,8 +100,8 @@ pub(crate) trait WideLaneCode {
     type Answer;
 
     /// Runs the code, always inlined into its caller. `odd` takes two times eight words and a mask
-    /// for each eight. Its result has bit `n` set if lane `n` of both, masked and joined by
-    /// exclusive or, has an odd number of bits.
+    /// for each eight. The result of `odd` has bit `n` set if lane `n` of both, masked and joined
+    /// by exclusive or, has an odd number of bits.
     #[cfg_attr(
         not(all(target_arch = "x86_64", not(miri))),
         expect(dead_code, reason = "only code for AVX2 and AVX-512 has a use for it")

@@ -70,7 +70,7 @@ pub const BATCH_ENTRIES: usize = 1000;
 /// Passes the writes of the next batch to `add`. Returns their number.
 ///
 /// # Errors
-/// Those of `add`.
+/// The errors of `add`.
 pub fn take_batch(
     source: &mut dyn WriteSource,
     mut add: impl FnMut(Write<'_>) -> Result<()>,

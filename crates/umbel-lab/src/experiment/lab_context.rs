@@ -56,7 +56,7 @@ impl MeasureContext {
     /// measurement.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub fn timed(
         &self,
         expects: Expectations,
@@ -71,7 +71,7 @@ impl MeasureContext {
     /// input.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub fn timed_with(
         &self,
         expects: Expectations,
@@ -87,7 +87,7 @@ impl MeasureContext {
     /// idle once its threads rest. If they do not rest, the measurement is flagged.
     ///
     /// # Errors
-    /// Those of the store and of `last`.
+    /// The errors of the store and of `last`.
     pub fn settle_store(
         &self,
         store: &dyn Store,
@@ -121,7 +121,7 @@ impl MeasureContext {
     /// returns the value's counters.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub fn timed_with_counters(
         &self,
         expects: Expectations,

@@ -12,9 +12,9 @@ pub mod lab_context;
 pub struct Experiment {
     /// The experiment's name on the command line.
     pub name: &'static str,
-    /// Its title.
+    /// The experiment's title.
     pub title: &'static str,
-    /// Its question.
+    /// The question that the experiment answers.
     pub question: &'static str,
     /// The expected result, and the source of the expectation.
     pub hypothesis: &'static str,
@@ -66,13 +66,13 @@ pub struct ArticleSource {
 /// Figure to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Its name.
+    /// The figure's name.
     pub name: &'static str,
-    /// Its unit.
+    /// The figure's unit.
     pub unit: &'static str,
     /// Better direction.
     pub better: Better,
-    /// Whether it has a plot of its own.
+    /// Whether the figure has a plot of its own.
     pub plot: bool,
 }
 
@@ -85,7 +85,7 @@ pub struct PublishedSeries {
     pub beside: &'static str,
     /// Name of the figure.
     pub figure: &'static str,
-    /// Its unit in the article.
+    /// The figure's unit in the article.
     pub unit: &'static str,
     /// The place on the axis and the value of each point.
     pub points: &'static [(&'static str, f64)],

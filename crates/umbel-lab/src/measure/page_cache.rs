@@ -30,7 +30,7 @@ pub fn read_bytes() -> Option<u64> {
 /// cache was not cold then.
 ///
 /// # Errors
-/// Those of the work.
+/// The errors of the work.
 pub fn run_cold<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<String>)> {
     let before = read_bytes();
     let done = work()?;

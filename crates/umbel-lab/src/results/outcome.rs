@@ -60,9 +60,9 @@ pub enum Better {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FigureNote {
-    /// Its name, such as `readrandom`.
+    /// The figure's name, such as `readrandom`.
     pub name: String,
-    /// Its unit.
+    /// The figure's unit.
     pub unit: String,
     /// Better direction.
     pub better: Better,
@@ -96,7 +96,7 @@ pub struct Order {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repetition {
-    /// Its round, from 0.
+    /// The round of the repetition, from 0.
     pub round: u32,
     /// Measured value, in the figure's unit.
     pub value: f64,
@@ -207,7 +207,7 @@ impl Point {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineNote {
-    /// Its name.
+    /// The engine's name.
     pub name: String,
     /// The version that the engine reports.
     pub version: String,

@@ -38,8 +38,8 @@ pub struct RunOptions<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// Runs an experiment and returns its outcome. Its repetitions stay in its journal until the caller
-/// has saved the result and calls [`CompletedRun::remove_journal`].
+/// Runs an experiment and returns its outcome. The repetitions stay in the experiment's journal
+/// until the caller has saved the result and calls [`CompletedRun::remove_journal`].
 ///
 /// # Errors
 /// Any [`LabError`]; finished repetitions are kept.
@@ -83,7 +83,7 @@ pub fn run(
     Ok(CompletedRun { outcome, journal: course.journal })
 }
 
-/// Whether a result equals the one that this run would produce, so that the run can be skipped.
+/// Whether a result equals the result that this run would produce, so that the run can be skipped.
 pub fn is_done(
     experiment: &Experiment,
     lab: &LabContext<'_>,
@@ -125,7 +125,7 @@ fn heading_of(
 
 /// A finished run of an experiment.
 pub struct CompletedRun {
-    /// Its outcome.
+    /// The outcome of the run.
     pub outcome: Outcome,
     journal: Journal,
 }

@@ -104,7 +104,7 @@ impl WriteSource for PreparedWrites<'_> {
 /// key while the clock runs.
 ///
 /// # Errors
-/// Those of `make` and `ask`.
+/// The errors of `make` and `ask`.
 pub fn for_each_key(
     watch: &Stopwatch,
     count: u64,

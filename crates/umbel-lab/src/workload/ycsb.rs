@@ -155,7 +155,7 @@ impl YcsbOperation {
 /// alone. Keys, values and random choices are made while the clock is stopped.
 ///
 /// # Errors
-/// Those of the store.
+/// The errors of the store.
 pub fn run(
     ycsb: Ycsb,
     (store, way): (&dyn Store, usize),

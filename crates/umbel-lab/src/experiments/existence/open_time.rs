@@ -112,8 +112,8 @@ impl OpenTime {
         })
     }
 
-    /// Opens a filter several times and records the medians. `once` opens once, and returns the time until the
-    /// first answer and the time until the whole filter was verified.
+    /// Opens a filter several times and records the medians. `once` opens the filter once, and
+    /// returns the time until the first answer and the time until the whole filter was verified.
     fn open(
         &self,
         recorder: &mut Recorder<'_>,

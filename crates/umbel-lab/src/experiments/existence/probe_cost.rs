@@ -96,7 +96,7 @@ pub fn settle(filter: &ExistenceFilter, names: u64, recorder: &Recorder<'_>) -> 
 /// Creates our filter in a folder, with the given number of names.
 ///
 /// # Errors
-/// Those of [`settle`].
+/// The errors of [`settle`].
 pub fn build_existence_filter(
     place: &MeasureContext,
     folder: &TemporaryDirectory,

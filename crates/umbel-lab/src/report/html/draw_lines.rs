@@ -175,7 +175,7 @@ impl<'a> LineLayout<'a> {
         }
     }
 
-    /// Returns the lines through the medians. They break at a flagged figure.
+    /// Returns the lines through the medians. The lines break at a flagged figure.
     fn paths(&self, at: usize, track: &PlotSeries) -> Vec<String> {
         let mut paths = vec![String::new()];
         for (place, spot) in track.points.iter().enumerate() {
