@@ -298,7 +298,7 @@ mod tests {
         let large = put(vec![1], vec![0; KV_VALUE_BYTES_MAX + 1]);
         assert!(refused(&of(vec![large])).contains("value has"));
         let together = vec![put(vec![1], vec![0; KV_VALUE_BYTES_MAX]); 3];
-        assert!(refused(&of(together)).contains("split it"));
+        assert!(refused(&of(together)).contains("split the batch"));
         let many = vec![fine(); KV_OPERATIONS_MAX + 1];
         assert!(refused(&of(many)).contains("100001 operations"));
         let range = |end: Vec<u8>| {
