@@ -6,7 +6,7 @@
 
 pub mod blob_pointer;
 pub mod checksum;
-pub mod common_prefix;
+pub mod common_prefix_heads;
 pub mod cursor;
 pub mod decoder;
 pub mod entry;
@@ -21,7 +21,7 @@ pub mod range_tombstone;
 pub mod varint;
 
 pub use blob_pointer::BlobPointer;
-pub use common_prefix::CommonPrefix;
+pub use common_prefix_heads::CommonPrefix;
 pub use cursor::Cursor;
 pub use decoder::Decoder;
 pub use entry::{SequenceNumber, ValueKind, cmp_internal};

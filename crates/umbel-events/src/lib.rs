@@ -57,9 +57,9 @@ pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::open::folder_kind::check_folder_kind;
 pub use crate::primitives::wakeup::Wakeup;
 pub use crate::read::all_reader::AllReader;
+pub use crate::read::event_source::{Source, SourceReader};
 pub use crate::read::filtered_reader::{FilteredItem, FilteredReader};
 pub use crate::read::link_resolution::ResolvedEvent;
-pub use crate::read::read_source::{Source, SourceReader};
 #[doc(hidden)]
 pub use crate::read::scan_planner::FilterStrategy;
 pub use crate::read::stream_reader::{StreamItem, StreamReader};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::call_site::{Operation, matches};
+use crate::file_call_class::{Operation, matches};
 
 /// Whether the power fails before or after a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

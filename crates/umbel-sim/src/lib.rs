@@ -86,10 +86,10 @@
 //! pending units, and a reserved range of zeros takes none.
 #![forbid(unsafe_code)]
 
-mod call_site;
 mod corruption;
 mod disk;
 mod fault_plan;
+mod file_call_class;
 mod file_content;
 mod operator_commands;
 mod operator_schedule;

@@ -13,8 +13,8 @@ use umbel_env::{
     Lock, Mapping, Pin,
 };
 
-use crate::call_site::{Operation, class_of};
 use crate::disk::{Change, DirectorySlot, Node, ResolvedDirectory};
+use crate::file_call_class::{Operation, class_of};
 use crate::file_content::{FILE_BYTES_MAX, PAGE_BYTES};
 use crate::power_loss::SECTOR_BYTES;
 use crate::random::{digest, join};

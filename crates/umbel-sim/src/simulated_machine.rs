@@ -10,9 +10,9 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
-use crate::call_site::Operation;
 use crate::disk::{Disk, ResolvedDirectory};
 use crate::fault_plan::{CrashSide, FaultKind, FaultPlan};
+use crate::file_call_class::Operation;
 use crate::operator_schedule::OperatorSchedule;
 use crate::random::{Random, digest, join};
 

@@ -20,7 +20,7 @@ mod verify_table;
 mod writer;
 
 pub use crate::cache::block_slots::{BlockCache, BlockSlots, UnboundedCache};
-pub use crate::cursor::borrowing_table_cursor::BorrowingTableCursor;
+pub use crate::cursor::context_table_cursor::ContextTableCursor;
 pub use crate::cursor::sequential_reader::SequentialReader;
 pub use crate::cursor::table_cursor::TableCursor;
 pub use crate::filter::resident_filter::{FilterResidency, ResidentFilter};

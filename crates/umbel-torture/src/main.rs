@@ -177,7 +177,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
             let rounds = if small { kv::kill::ROUNDS_SMALL } else { kv::kill::ROUNDS };
             kv::kill::campaign(place, seed, arguments.rounds.unwrap_or(rounds))
         }
-        "fault-detection" => kv::failpoint_campaign::campaign(seed, small),
+        "fault-detection" => kv::planted_fault_campaign::campaign(seed, small),
         "filters" => {
             let keys = if small { kv::filter_rates::KEYS_SMALL } else { kv::filter_rates::KEYS };
             kv::filter_rates::campaign(place, seed, arguments.keys.unwrap_or(keys))

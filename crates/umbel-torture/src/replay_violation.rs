@@ -9,7 +9,7 @@ use crate::events::{concurrent_appends, subscriptions};
 use crate::kv::crash::{self, Depth, ReplayPoint, nothing_planted};
 use crate::kv::fault_campaign::{self, FAULT_KINDS, FaultPlan};
 use crate::kv::{
-    advisor, bit_rot, failpoint_campaign, filter_rates, first_open_crashes, kill, open_time,
+    advisor, bit_rot, filter_rates, first_open_crashes, kill, open_time, planted_fault_campaign,
     random_model,
 };
 use crate::server::{calls, concurrent_clients};
@@ -70,7 +70,9 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         "calls" => calls::CAMPAIGN.replay(words.number(0)?),
         "directories" => directories::CAMPAIGN.replay(words.number(0)?),
         "kill" => print_result(kill::campaign(place, words.number(0)?, words.number(1)?)),
-        "fault-detection" => print_result(failpoint_campaign::campaign(words.number(0)?, false)),
+        "fault-detection" => {
+            print_result(planted_fault_campaign::campaign(words.number(0)?, false))
+        }
         "advisor" => print_result(advisor::campaign(place, words.number(0)?, words.number(1)?)),
         "filters" => {
             print_result(filter_rates::campaign(place, words.number(0)?, words.number(1)?))

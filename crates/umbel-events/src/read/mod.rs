@@ -1,10 +1,10 @@
 //! Readers of streams, views and all events, by revision, position and filter.
 
 pub mod all_reader;
+pub mod event_source;
 pub mod filtered_reader;
 pub mod link_resolution;
 pub mod link_visibility;
-pub mod read_source;
 pub mod scan_planner;
 pub mod stream_reader;
 pub mod view_merge;

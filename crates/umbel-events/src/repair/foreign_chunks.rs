@@ -15,10 +15,10 @@ use std::path::Path;
 use umbel_base::checksum::checksum;
 use umbel_env::Env;
 
-use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::index_ownership::{DENIED_EVENTS_MIN, count_indexed};
 use crate::repair::inspect_orphan::OrphanChunk;
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};
+use crate::repair::old_index_events::OldIndexEvents;
 use crate::repair::renamed_chunks::{ChunkOutline, unplaced_chunk};
 use crate::types::error::Result;
 

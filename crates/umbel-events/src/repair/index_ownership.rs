@@ -12,8 +12,8 @@ use crate::event_log::chunk_manifest::ChunkEnd;
 use crate::event_log::scavenged_chunk;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
-use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, read_file};
+use crate::repair::old_index_events::OldIndexEvents;
 use crate::types::error::Result;
 
 /// Minimum number of streams that are looked up, if the store has that many.

@@ -7,9 +7,9 @@ use umbel_env::{Env, check_path};
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, ChunkManifest};
 use crate::index::stream_existence::coverage_on_disk;
 use crate::limits::RESTORE_GAP_BYTES;
-use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::index_ownership;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, is_truncated, read_unended, survey_log};
+use crate::repair::old_index_events::OldIndexEvents;
 use crate::types::error::Result;
 
 /// Inserts a chunk that is completely lost at the place of its id.

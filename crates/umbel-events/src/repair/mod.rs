@@ -15,11 +15,11 @@ use crate::types::error::{Error, Result};
 mod execute;
 mod foreign_chunks;
 mod fuzz_fixture;
-mod index_before_repair;
 mod index_ownership;
 mod inspect_orphan;
 mod log_survey;
 mod lost_tail;
+mod old_index_events;
 mod orphan_chunks;
 mod renamed_chunks;
 mod repair_plan;
@@ -35,7 +35,7 @@ pub use fuzz_fixture::fuzz;
 pub use lost_tail::find_unrecovered;
 
 use execute::ResumedRepair;
-use index_before_repair::OldIndexEvents;
+use old_index_events::OldIndexEvents;
 use repair_plan::RepairPlan;
 
 /// Repairs the event store in a folder, which no process may have open. The repair reads the whole

@@ -14,9 +14,9 @@ use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, ChunkManifest, chun
 use crate::limits::{FILE_BYTES_MAX, POSITION_MAX, RESTORE_GAP_BYTES};
 use crate::open::check_no_newer_chunk;
 use crate::repair::foreign_chunks;
-use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::inspect_orphan::{OrphanChunk, best_version, is_unused};
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey, read_file};
+use crate::repair::old_index_events::OldIndexEvents;
 use crate::repair::renamed_chunks;
 use crate::repair::stale_manifest;
 use crate::types::error::{Error, Result};

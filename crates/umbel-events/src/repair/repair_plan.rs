@@ -13,11 +13,11 @@ use crate::event_log::chunk_manifest::{
 use crate::event_log::event_format::{FRAME_HEADER_BYTES, Frame, FrameLocation, FrameMeta};
 use crate::event_log::scavenged_chunk::{self, PositionMap, RemovedEvents, ScavengedChunkWriter};
 use crate::limits::REVISION_MAX;
-use crate::repair::index_before_repair::{OldIndexEntries, OldIndexEntry, OldIndexEvents};
 use crate::repair::index_ownership;
 use crate::repair::inspect_orphan::is_unused;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, chunk_files, read_file};
 use crate::repair::lost_tail;
+use crate::repair::old_index_events::{OldIndexEntries, OldIndexEntry, OldIndexEvents};
 use crate::repair::repair_report::{
     ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport,
 };

@@ -24,7 +24,7 @@ use crate::event_log::event_format::{
     FRAME_HEADER_BYTES, Frame, FrameHeader, FrameLocation, RECORD_GAP_BYTES,
 };
 use crate::event_log::scavenged_chunk::{self, PositionMap};
-use crate::repair::index_before_repair::OldIndexEntry;
+use crate::repair::old_index_events::OldIndexEntry;
 
 /// Maximum number of checksummed bytes per byte of a lost range in the search for unproven appends.
 const CHECKSUMMED_PER_BYTE: u64 = 4;

@@ -12,10 +12,10 @@ use std::path::Path;
 use umbel_env::Env;
 
 use crate::event_log::chunk_manifest::{ChunkEntry, chunk_directory};
-use crate::repair::index_before_repair::OldIndexEvents;
 use crate::repair::index_ownership::count_indexed;
 use crate::repair::inspect_orphan::{OrphanChunk, inspect_file};
 use crate::repair::log_survey::{ChunkFile, FoundChunk, LogSurvey};
+use crate::repair::old_index_events::OldIndexEvents;
 use crate::repair::renamed_chunks::{unplaced_chunk, with_header_identity};
 use crate::types::error::Result;
 

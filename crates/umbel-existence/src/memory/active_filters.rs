@@ -29,7 +29,7 @@ use arc_swap::{ArcSwap, Cache};
 
 use crate::layout::cache_line::{LINE_WORDS, Line, mask};
 use crate::memory::blocked_filter::{BlockedFilter, GROUP};
-use crate::memory::deferred_inserts::PartitionedHashes;
+use crate::memory::journal_hashes::PartitionedHashes;
 use crate::memory::prefetcher::Prefetcher;
 
 /// Number of shards; a power of two.

@@ -23,7 +23,7 @@ use crate::layout::cache_line::{
 use crate::layout::file_meta::FilterFileMeta;
 use crate::layout::filter_page::{PAGE_LINES, PageLines};
 use crate::layout::filter_sizing::FilterDimensions;
-use crate::memory::deferred_inserts::{DeferredInserts, PARTITIONS, PartitionedHashes};
+use crate::memory::journal_hashes::{DeferredInserts, PARTITIONS, PartitionedHashes};
 use crate::memory::lazy_pages::LazyPages;
 use crate::memory::line_probe::{ProbeTarget, Prober, probe, probe_all};
 

@@ -2,7 +2,7 @@
 
 pub mod active_filters;
 pub mod blocked_filter;
-pub mod deferred_inserts;
+pub mod journal_hashes;
 pub mod lazy_pages;
 pub mod line_probe;
 pub mod prefetcher;

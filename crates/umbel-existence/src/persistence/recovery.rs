@@ -24,7 +24,7 @@ use crate::layout::filter_sizing::FilterDimensions;
 use crate::log_coverage::Coverage;
 use crate::memory::active_filters::{ActiveFilters, FilterPair};
 use crate::memory::blocked_filter::{BlockedFilter, FilterFileState};
-use crate::memory::deferred_inserts::PartitionedHashes;
+use crate::memory::journal_hashes::PartitionedHashes;
 use crate::memory::lazy_pages::LazyPages;
 use crate::options::ExistenceOptions;
 use crate::persistence::checkpoint::Checkpoint;

@@ -19,8 +19,8 @@ mod column_layout;
 mod parity;
 mod ribbon_builder;
 mod ribbon_view;
-mod row_density;
 mod row_hash;
+mod rows_per_slot;
 
 pub use ribbon_builder::RibbonBuilder;
 pub use ribbon_view::RibbonView;

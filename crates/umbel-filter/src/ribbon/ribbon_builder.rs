@@ -7,8 +7,8 @@ use crate::radix_partition::scatter;
 use crate::ribbon::back_substitution::back_substitute;
 use crate::ribbon::banding::Banding;
 use crate::ribbon::column_layout::{BLOCK, BLOCKS_MAX, ColumnLayout, PartEntry};
-use crate::ribbon::row_density::RowDensity;
 use crate::ribbon::row_hash::{mix, part_of};
+use crate::ribbon::rows_per_slot::RowsPerSlot;
 
 /// Approximate number of keys of a part. A part of this size fits the L2 cache with its rows, and
 /// overfull stretches are rare enough in it.
@@ -160,7 +160,7 @@ struct PartBuilder {
     count: u32,
     /// Space for header and directory, and the words of the parts.
     bytes: Vec<u8>,
-    crowding: RowDensity,
+    crowding: RowsPerSlot,
     banding: Banding,
     words: Vec<u64>,
     slots: u64,
@@ -171,7 +171,7 @@ impl PartBuilder {
     fn new(columns: ColumnLayout, count: u32, expected_bytes: u64) -> PartBuilder {
         let mut bytes = Vec::with_capacity(usize::try_from(expected_bytes).unwrap_or(0));
         bytes.resize(HEADER_BYTES + count as usize * PartEntry::BYTES, 0);
-        let (crowd, band, words) = (RowDensity::default(), Banding::default(), Vec::new());
+        let (crowd, band, words) = (RowsPerSlot::default(), Banding::default(), Vec::new());
         PartBuilder {
             columns,
             count,

@@ -22,7 +22,7 @@ pub const ALL: [&Experiment; 16] = [
     &filters::read_missing::EXPERIMENT,
     &hashing::hash_function::EXPERIMENT,
     &hashing::hash_sharing::EXPERIMENT,
-    &lsm::java_article::EXPERIMENT,
+    &lsm::java_store_article::EXPERIMENT,
     &streams::new_streams::EXPERIMENT,
     &streams::filter_saturation::EXPERIMENT,
     &existence::EXPERIMENT,

@@ -22,7 +22,7 @@ use umbel_proto::streams::{
 };
 
 use super::messages::{appended, batch_appended, confirmed, id, proposed, recorded};
-use crate::serving::append_sink::AppendSink;
+use crate::serving::bare_append_sink::AppendSink;
 use crate::serving::bare_subscribers::Subscribers;
 
 /// Upper bound on the batches of one call in flight.

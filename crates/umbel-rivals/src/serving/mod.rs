@@ -8,7 +8,7 @@
 //!
 //! The soak is no comparison: it runs only `umbel serve`, for a long time.
 
-mod append_sink;
+mod bare_append_sink;
 mod bare_subscribers;
 
 pub mod bare_server;

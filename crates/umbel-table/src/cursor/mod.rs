@@ -1,6 +1,6 @@
 //! Iteration over a table: cursors for seeks in both directions and the sequential reader.
 
-pub mod borrowing_table_cursor;
+pub mod context_table_cursor;
 pub mod key_buffer;
 pub mod sequential_reader;
 pub mod table_cursor;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-use crate::cursor::borrowing_table_cursor::BorrowingTableCursor;
+use crate::cursor::context_table_cursor::ContextTableCursor;
 use crate::reader::table_reader::Table;
 
 /// A cursor over a table's entries, which keeps the table and the block it stands in; see
@@ -12,13 +12,13 @@ use crate::reader::table_reader::Table;
 #[derive(Debug)]
 pub struct TableCursor {
     table: Arc<Table>,
-    cursor: BorrowingTableCursor,
+    cursor: ContextTableCursor,
 }
 
 impl Table {
-    /// A cursor, not yet on an entry. `fill_cache` as for [`BorrowingTableCursor::new`].
+    /// A cursor, not yet on an entry. `fill_cache` as for [`ContextTableCursor::new`].
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
-        TableCursor { table: Arc::clone(self), cursor: BorrowingTableCursor::new(fill_cache) }
+        TableCursor { table: Arc::clone(self), cursor: ContextTableCursor::new(fill_cache) }
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use umbel_base::{Cursor, RangeTombstone, RangeTombstoneRef, ValueKind};
 use umbel_filter::{FilterKind, FilterOptions, FilterPlan, KeyPrefix, PrefixExtractor};
 use umbel_table::{
-    BlockCache, BorrowingTableCursor, Compression, FilterChoice, FilterResidency, Table,
+    BlockCache, Compression, ContextTableCursor, FilterChoice, FilterResidency, Table,
     TableOptions, UnboundedCache,
 };
 
@@ -112,7 +112,7 @@ fn stride(model: &Model, table: &Table) -> usize {
         let limits = list.iter().step_by(list.len().div_ceil(limit)).skip(1);
         let mut limits = limits.map(|(key, _)| key.as_slice());
         let mut limit = limits.next();
-        let mut walk = BorrowingTableCursor::new(true);
+        let mut walk = ContextTableCursor::new(true);
         walk.seek_to_first(table).unwrap();
         for (at, (key, (own_sequence, kind, value))) in list.iter().enumerate() {
             assert_eq!((walk.key(), walk.sequence()), (key.as_slice(), *own_sequence));

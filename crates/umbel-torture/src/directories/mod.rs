@@ -15,7 +15,7 @@
 mod allowed_states;
 mod directory_model;
 mod directory_script;
-mod faulty_directories;
+mod faulty_file_system;
 mod operator_moves;
 mod store_under_test;
 

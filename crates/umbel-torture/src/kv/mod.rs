@@ -3,7 +3,6 @@
 pub mod advisor;
 pub mod bit_rot;
 pub mod crash;
-pub mod failpoint_campaign;
 pub mod fault_campaign;
 pub mod filter_rates;
 pub mod first_open_crashes;
@@ -11,4 +10,5 @@ pub mod kill;
 pub mod memory_budget;
 pub mod open_time;
 pub mod planted_env_bugs;
+pub mod planted_fault_campaign;
 pub mod random_model;

@@ -2,7 +2,7 @@
 
 use umbel_base::{Result, SequenceNumber, ValueKind};
 
-use crate::iter::borrowing_cursor::{BorrowingCursor, impl_cursor};
+use crate::iter::context_cursor::{ContextCursor, impl_cursor};
 
 /// Sorted list of tables without overlaps, accessed through a context.
 pub trait SortedRun<Context: ?Sized>: Send {
@@ -50,7 +50,7 @@ impl<R, W> LevelCursor<R, W> {
     ) -> Result<()>
     where
         R: SortedRun<Context>,
-        W: BorrowingCursor<<R as SortedRun<Context>>::Table>,
+        W: ContextCursor<<R as SortedRun<Context>>::Table>,
     {
         self.is_positioned = false;
         self.index = index;
@@ -63,7 +63,7 @@ impl<R, W> LevelCursor<R, W> {
     fn skip_forward<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
         R: SortedRun<Context>,
-        W: BorrowingCursor<<R as SortedRun<Context>>::Table>,
+        W: ContextCursor<<R as SortedRun<Context>>::Table>,
     {
         while !self.is_positioned && self.index + 1 < self.run.len() {
             self.enter_table(context, self.index + 1, |cursor, table| cursor.seek_to_first(table))?;
@@ -75,7 +75,7 @@ impl<R, W> LevelCursor<R, W> {
     fn skip_backward<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
         R: SortedRun<Context>,
-        W: BorrowingCursor<<R as SortedRun<Context>>::Table>,
+        W: ContextCursor<<R as SortedRun<Context>>::Table>,
     {
         while !self.is_positioned && self.index > 0 {
             self.enter_table(context, self.index - 1, |cursor, table| cursor.seek_to_last(table))?;
@@ -89,14 +89,14 @@ impl<R, W> LevelCursor<R, W> {
     fn skip_empty<Context: ?Sized>(&mut self, context: &Context) -> Result<()>
     where
         R: SortedRun<Context>,
-        W: BorrowingCursor<<R as SortedRun<Context>>::Table>,
+        W: ContextCursor<<R as SortedRun<Context>>::Table>,
     {
         self.enter_table(context, self.index, |cursor, table| cursor.next(table))?;
         self.skip_forward(context)
     }
 }
 
-impl<Context: ?Sized, R: SortedRun<Context>, W: BorrowingCursor<R::Table>> BorrowingCursor<Context>
+impl<Context: ?Sized, R: SortedRun<Context>, W: ContextCursor<R::Table>> ContextCursor<Context>
     for LevelCursor<R, W>
 {
     fn seek_to_first(&mut self, context: &Context) -> Result<()> {
@@ -262,4 +262,4 @@ impl<Context: ?Sized, R: SortedRun<Context>, W: BorrowingCursor<R::Table>> Borro
 }
 
 // A run that owns its tables.
-impl_cursor!(<R: SortedRun<()>, W: BorrowingCursor<R::Table>> LevelCursor<R, W>);
+impl_cursor!(<R: SortedRun<()>, W: ContextCursor<R::Table>> LevelCursor<R, W>);

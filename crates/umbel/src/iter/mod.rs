@@ -5,11 +5,11 @@
 
 mod cursor_position;
 mod key_bounds;
+mod key_head_prefix;
 pub mod range_tombstone_finder;
 pub mod range_tombstone_runs;
-mod shared_key_prefix;
 
-pub mod borrowing_cursor;
+pub mod context_cursor;
 pub mod hidden_run;
 pub mod level_cursor;
 pub mod merging_cursor;

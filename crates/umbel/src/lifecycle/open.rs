@@ -38,7 +38,7 @@ use crate::version::key_hashing::KeyHashers;
 use crate::version::reserved_space;
 use crate::version::store_identity::Identity;
 use crate::version::version_edit::{KeyspaceRecord, ManifestState};
-use crate::version::{LiveTable, Manifest, SharedTableState, StoreOwnership, TableOwner, Version};
+use crate::version::{LiveTable, Manifest, StoreOwnership, TableContext, TableOwner, Version};
 use crate::wal::{self, GroupSync, SegmentSize, Wal, WalOptions, WorkerSignal};
 
 /// Opens or creates the store in `folder`.
@@ -118,7 +118,7 @@ struct EngineBuilder<'a> {
 impl EngineBuilder<'_> {
     fn store(
         self,
-        context: Arc<SharedTableState>,
+        context: Arc<TableContext>,
         ids: Arc<AtomicU64>,
         manifest: Option<Mutex<Manifest>>,
         keyspaces: Vec<Arc<KeyspaceState>>,
@@ -183,7 +183,7 @@ fn write_state(
     env: &Env,
     listing: &DirectoryListing,
     state: ManifestState,
-    context: &SharedTableState,
+    context: &TableContext,
     ids: &Arc<AtomicU64>,
     (recovery_flush, ends): (&mut RecoveryFlush<'_>, &[(u64, u64)]),
     ownership: &Arc<StoreOwnership>,
@@ -215,7 +215,7 @@ fn write_state(
 
 fn wal_options(
     env: &Env,
-    context: &SharedTableState,
+    context: &TableContext,
     ids: &Arc<AtomicU64>,
     has_worker: bool,
 ) -> WalOptions {
@@ -238,13 +238,13 @@ fn new_context(
     descriptors: Arc<FileCache>,
     budget: &Arc<StoreBudget>,
     lock: Option<Box<dyn Lock>>,
-) -> Arc<SharedTableState> {
+) -> Arc<TableContext> {
     let (poison, files) = (Arc::new(FatalError::default()), Arc::clone(&env.files));
     let pool = Arc::clone(&descriptors);
     let obsolete = ObsoleteFiles::new(Arc::clone(&files), Arc::clone(&poison), lock);
     let (directory, kept) = (folder.to_path_buf(), Arc::clone(&obsolete));
     let blobs = BlobFiles::new(directory, files, pool, Arc::clone(&poison), kept);
-    Arc::new(SharedTableState {
+    Arc::new(TableContext {
         folder: folder.to_path_buf(),
         hashers,
         cache: budget.cache(),
@@ -513,7 +513,7 @@ fn hashers(state: &ManifestState) -> Result<KeyHashers> {
 
 fn build_keyspaces(
     state: &ManifestState,
-    context: &Arc<SharedTableState>,
+    context: &Arc<TableContext>,
     caps: OptionCaps,
 ) -> Result<Vec<Arc<KeyspaceState>>> {
     let build = |(&id, record): (&u32, &KeyspaceRecord)| {
@@ -532,7 +532,7 @@ fn build_keyspaces(
     state.keyspaces.iter().map(build).collect()
 }
 
-fn build_version(record: &KeyspaceRecord, context: &Arc<SharedTableState>) -> Result<Version> {
+fn build_version(record: &KeyspaceRecord, context: &Arc<TableContext>) -> Result<Version> {
     let mut added = Vec::new();
     for (level, metas) in record.levels.iter().enumerate() {
         for meta in metas {
@@ -545,7 +545,7 @@ fn build_version(record: &KeyspaceRecord, context: &Arc<SharedTableState>) -> Re
 
 /// Removes files that no durable manifest names, except files of long values that a replayed entry
 /// references. The next open tries again to remove a file that could not be removed.
-fn remove_orphans(listing: &DirectoryListing, manifest: &Manifest, context: &SharedTableState) {
+fn remove_orphans(listing: &DirectoryListing, manifest: &Manifest, context: &TableContext) {
     let state = manifest.state();
     let live_tables: std::collections::HashSet<u64> = state
         .keyspaces
@@ -567,7 +567,7 @@ fn remove_orphans(listing: &DirectoryListing, manifest: &Manifest, context: &Sha
 }
 
 /// Removes the manifests that `CURRENT` does not name.
-fn remove_manifests(listing: &DirectoryListing, current: Option<u64>, context: &SharedTableState) {
+fn remove_manifests(listing: &DirectoryListing, current: Option<u64>, context: &TableContext) {
     for (name, kind) in listing {
         if matches!(kind, Some(FileKind::Manifest(id)) if Some(*id) != current) {
             context.obsolete.remove(&context.folder.join(name));

@@ -24,14 +24,14 @@ use crate::fs::filenames;
 use crate::lifecycle::manifest_reservation::ManifestReservation;
 use crate::maintenance::table_writer::write_chunk_bytes;
 use crate::shared_budget::MemoryUse;
-use crate::shared_budget::budget_shares::writing_bytes;
+use crate::shared_budget::memory_use_limits::writing_bytes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::store_budget::SEQUENTIAL_READ;
 use crate::super_version::MemtableSlot;
 use crate::super_version::flush_compaction_inputs;
 use crate::thread_counters::add;
 use crate::version::version_edit::ManifestState;
-use crate::version::{Edit, LiveTable, SharedTableState};
+use crate::version::{Edit, LiveTable, TableContext};
 
 /// Maximum number of replayed bytes between two checks of the memtables' size.
 const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
@@ -42,7 +42,7 @@ const CHECK_INTERVAL_BYTES: u64 = 64 << 10;
 pub struct RecoveryFlush<'a> {
     env: &'a Env,
     folder: &'a Path,
-    context: &'a Arc<SharedTableState>,
+    context: &'a Arc<TableContext>,
     /// Source of ids for new files; `None` if recovery must not write.
     ids: Option<&'a AtomicU64>,
     /// Bytes replayed since the last check of the memtables' size.
@@ -61,7 +61,7 @@ impl<'a> RecoveryFlush<'a> {
     pub fn new(
         env: &'a Env,
         folder: &'a Path,
-        context: &'a Arc<SharedTableState>,
+        context: &'a Arc<TableContext>,
         ids: Option<&'a AtomicU64>,
     ) -> RecoveryFlush<'a> {
         let written = BTreeMap::new();
@@ -79,7 +79,7 @@ impl<'a> RecoveryFlush<'a> {
     }
 
     /// Returns the shared context of tables.
-    pub fn context(&self) -> &'a Arc<SharedTableState> {
+    pub fn context(&self) -> &'a Arc<TableContext> {
         self.context
     }
 

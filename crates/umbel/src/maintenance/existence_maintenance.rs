@@ -37,7 +37,7 @@ use crate::fs::filenames;
 use crate::maintenance::advisor_job;
 use crate::maintenance::existence_key_scan::KeyspaceKeys;
 use crate::options::ExistenceSize;
-use crate::shared_budget::budget_shares::CHUNK_BYTES;
+use crate::shared_budget::memory_use_limits::CHUNK_BYTES;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::version::Edit;

@@ -16,7 +16,7 @@ use crate::maintenance::advisor_job;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
 use crate::maintenance::wal_recycling;
-use crate::shared_budget::budget_shares::writing_bytes;
+use crate::shared_budget::memory_use_limits::writing_bytes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::super_version::MemtableSlot;

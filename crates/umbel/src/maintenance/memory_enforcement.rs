@@ -9,7 +9,7 @@ use umbel_arena::ArenaUsage;
 use umbel_base::limits::LEVELS;
 
 use crate::shared_budget::MemberUsage;
-use crate::shared_budget::budget_shares::{CACHE_ENTRIES_SHARE, CHUNK_BYTES};
+use crate::shared_budget::memory_use_limits::{CACHE_ENTRIES_SHARE, CHUNK_BYTES};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::store_budget::residency::LevelDemand;

@@ -2,7 +2,6 @@
 
 pub mod advisor_job;
 pub mod compaction_jobs;
-pub mod disk_full_reclaim;
 pub mod disk_full_retry;
 pub mod existence_key_scan;
 pub mod existence_maintenance;
@@ -16,3 +15,4 @@ pub mod scheduler;
 pub mod shared_memtable_limit;
 pub mod table_writer;
 pub mod wal_recycling;
+pub mod wal_space_reclaim;

@@ -19,7 +19,6 @@ use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
 };
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption;
-use crate::maintenance::disk_full_reclaim::{self, ReclaimScope};
 use crate::maintenance::disk_full_retry::back_off_if_full;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::flush_job::{self, FlushJob};
@@ -27,6 +26,7 @@ use crate::maintenance::memtable_freeze;
 use crate::maintenance::memtable_limit;
 use crate::maintenance::shared_memtable_limit;
 use crate::maintenance::wal_recycling;
+use crate::maintenance::wal_space_reclaim::{self, ReclaimScope};
 use crate::shared_budget::{JobKind, JobSlot};
 use crate::state::disk_full_backoff::Priority;
 use crate::state::keyspace_state::KeyspaceState;
@@ -367,7 +367,7 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
                     memtable_freeze::freeze_all(store, &both, None)
                 }
             };
-            let result = disk_full_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
+            let result = wal_space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
                 flush_job::run(store, &jobs)
             });
             memtable_limit::release_writers(store);
@@ -378,7 +378,7 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
             let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
             let keyspace = Arc::clone(&job.keyspace);
             let extent = if by_caller { ReclaimScope::All } else { ReclaimScope::Spare };
-            let result = disk_full_reclaim::retry_after_reclaim(store, extent, || {
+            let result = wal_space_reclaim::retry_after_reclaim(store, extent, || {
                 compaction_job::run(store, &job)
             });
             let files = job.files();

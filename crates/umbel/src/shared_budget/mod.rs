@@ -8,7 +8,7 @@
 mod budget_member;
 mod job_slots;
 
-pub mod budget_shares;
+pub mod memory_use_limits;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ use umbel_env::OpenMark;
 use crate::cache::block_cache::ClockCache;
 use crate::cache::cursor_memory::CursorMemory;
 use crate::fs::fatal_error::FatalError;
-use crate::shared_budget::budget_shares::{
+use crate::shared_budget::memory_use_limits::{
     BUDGET_MIN, BudgetShares, CACHE_ENTRIES_SHARE, CHUNK_BYTES, CURSORS_SHARE, total_min,
     writing_bytes,
 };

@@ -23,7 +23,7 @@ use crate::store_budget::StoreBudget;
 use crate::super_version::skip_spans::SkipSpans;
 use crate::thread_counters::StoreCounters;
 use crate::version::manifest;
-use crate::version::{Manifest, SharedTableState, Version};
+use crate::version::{Manifest, TableContext, Version};
 use crate::wal::{GroupSync, Wal, WorkerSignal};
 
 /// State that the commit lock guards. In a cache line of its own, because each write changes it.
@@ -175,7 +175,7 @@ pub struct Store {
     /// Whether it was opened for reading only.
     pub read_only: bool,
     /// State that its tables share.
-    pub context: Arc<SharedTableState>,
+    pub context: Arc<TableContext>,
     /// The published sequence number and the snapshots.
     pub snapshots: SnapshotList,
     /// Set after a failed write. It also holds the reason why background work was postponed.

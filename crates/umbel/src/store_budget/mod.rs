@@ -14,7 +14,7 @@ use umbel_base::{Error, Result};
 use crate::cache::block_cache::ClockCache;
 use crate::cache::cursor_memory::CursorMemory;
 use crate::options::{OptionCaps, Options};
-use crate::shared_budget::budget_shares::{
+use crate::shared_budget::memory_use_limits::{
     BUDGET_MIN, BudgetShares, CURSORS_SHARE, LAST_TABLES_FACTOR,
 };
 use crate::shared_budget::{JobKind, JobSlot, Membership, MemoryBudget, MemoryUse};
@@ -448,7 +448,7 @@ mod tests {
                 2 * sizes.buffers + sizes.tables + sizes.segment + sizes.cache.0 + sizes.overhead;
             assert!(parts <= sizes.total, "{sizes:?}");
             assert!(
-                sizes.caps.memtable_bytes.min(crate::shared_budget::budget_shares::BUFFERS_MAX)
+                sizes.caps.memtable_bytes.min(crate::shared_budget::memory_use_limits::BUFFERS_MAX)
                     <= sizes.buffers
             );
             assert!(sizes.compactions >= 1);

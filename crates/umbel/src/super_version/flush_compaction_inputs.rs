@@ -7,7 +7,7 @@ use umbel_base::{Error, Result, SequenceNumber, ValueKind};
 use umbel_memtable::Memtable;
 use umbel_table::{SequentialReader, Table};
 
-use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::context_cursor::ContextCursor;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
@@ -93,7 +93,7 @@ impl SortedRun<()> for InputTables {
     }
 }
 
-impl BorrowingCursor<Table> for SequentialReader {
+impl ContextCursor<Table> for SequentialReader {
     fn seek_to_first(&mut self, table: &Table) -> Result<()> {
         SequentialReader::seek_to_first(self, table)
     }

@@ -3,7 +3,7 @@
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 use umbel_memtable::MemtableCursor;
 
-use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::context_cursor::ContextCursor;
 
 /// A cursor over a memtable that keeps the memtable alive.
 pub struct DetachedMemtableCursor {
@@ -19,7 +19,7 @@ impl DetachedMemtableCursor {
     }
 }
 
-impl<H> BorrowingCursor<H> for DetachedMemtableCursor {
+impl<H> ContextCursor<H> for DetachedMemtableCursor {
     fn seek_to_first(&mut self, _: &H) -> Result<()> {
         self.cursor.seek_to_first()
     }

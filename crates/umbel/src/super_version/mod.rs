@@ -2,8 +2,8 @@
 //! the cursors over it and over merge inputs.
 
 pub mod flush_compaction_inputs;
-mod flushable_memtable;
 pub mod memtable_cursor;
+mod memtable_slot;
 pub mod skip_spans;
 pub mod sorted_runs;
 pub mod super_version_cursor;
@@ -20,7 +20,7 @@ use crate::options::KeyspaceOptions;
 use crate::super_version::skip_spans::SkipSpans;
 use crate::version::{LiveTable, Version};
 
-pub use flushable_memtable::{MemtableBytes, MemtableSlot};
+pub use memtable_slot::{MemtableBytes, MemtableSlot};
 
 /// Memtables and tables of a keyspace at one moment.
 ///

@@ -4,9 +4,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use umbel_base::{Result, SequenceNumber, ValueKind};
-use umbel_table::{BorrowingTableCursor, Table};
+use umbel_table::{ContextTableCursor, Table};
 
-use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::context_cursor::ContextCursor;
 use crate::version::LiveTable;
 
 /// Bounds of keys, owned.
@@ -22,108 +22,108 @@ pub fn last_before(tables: &[Arc<LiveTable>], key: &[u8]) -> Option<usize> {
     tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
 }
 
-impl BorrowingCursor<Table> for BorrowingTableCursor {
+impl ContextCursor<Table> for ContextTableCursor {
     fn seek_to_first(&mut self, table: &Table) -> Result<()> {
-        BorrowingTableCursor::seek_to_first(self, table)
+        ContextTableCursor::seek_to_first(self, table)
     }
 
     fn seek_to_last(&mut self, table: &Table) -> Result<()> {
-        BorrowingTableCursor::seek_to_last(self, table)
+        ContextTableCursor::seek_to_last(self, table)
     }
 
     fn seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        BorrowingTableCursor::seek(self, table, key, sequence)
+        ContextTableCursor::seek(self, table, key, sequence)
     }
 
     fn begin_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        BorrowingTableCursor::begin_seek(self, table, key, sequence);
+        ContextTableCursor::begin_seek(self, table, key, sequence);
         Ok(())
     }
 
     fn prefetch_seek(&mut self, table: &Table) -> Result<()> {
-        BorrowingTableCursor::prefetch_seek(self, table);
+        ContextTableCursor::prefetch_seek(self, table);
         Ok(())
     }
 
     fn narrow_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        BorrowingTableCursor::narrow_seek(self, table, key, sequence)
+        ContextTableCursor::narrow_seek(self, table, key, sequence)
     }
 
     fn finish_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<()> {
-        BorrowingTableCursor::finish_seek(self, table, key, sequence)
+        ContextTableCursor::finish_seek(self, table, key, sequence)
     }
 
     #[inline]
     fn prefetch_entries(&self) {
-        BorrowingTableCursor::prefetch_entries(self);
+        ContextTableCursor::prefetch_entries(self);
     }
 
     fn seek_before(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        BorrowingTableCursor::seek_before(self, table, key)
+        ContextTableCursor::seek_before(self, table, key)
     }
 
     #[inline]
     fn next(&mut self, table: &Table) -> Result<()> {
-        BorrowingTableCursor::next(self, table)
+        ContextTableCursor::next(self, table)
     }
 
     #[inline]
     fn next_repeats(&mut self, table: &Table) -> Result<bool> {
-        BorrowingTableCursor::next_repeats(self, table)
+        ContextTableCursor::next_repeats(self, table)
     }
 
     #[inline]
     fn prev(&mut self, table: &Table) -> Result<()> {
-        BorrowingTableCursor::prev(self, table)
+        ContextTableCursor::prev(self, table)
     }
 
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
-        BorrowingTableCursor::try_next(self)
+        ContextTableCursor::try_next(self)
     }
 
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
-        BorrowingTableCursor::set_limit(self, key);
+        ContextTableCursor::set_limit(self, key);
     }
 
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
-        BorrowingTableCursor::try_next_visible(self, sequence)
+        ContextTableCursor::try_next_visible(self, sequence)
     }
 
     #[inline]
     fn try_prev(&mut self) -> bool {
-        BorrowingTableCursor::try_prev(self)
+        ContextTableCursor::try_prev(self)
     }
 
     fn release(&mut self) {
-        BorrowingTableCursor::release(self);
+        ContextTableCursor::release(self);
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        BorrowingTableCursor::valid(self)
+        ContextTableCursor::valid(self)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        BorrowingTableCursor::key(self)
+        ContextTableCursor::key(self)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        BorrowingTableCursor::sequence(self)
+        ContextTableCursor::sequence(self)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        BorrowingTableCursor::kind(self)
+        ContextTableCursor::kind(self)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        BorrowingTableCursor::value(self)
+        ContextTableCursor::value(self)
     }
 }
 

@@ -4,9 +4,9 @@ use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
-use umbel_table::{BorrowingTableCursor, Table};
+use umbel_table::{ContextTableCursor, Table};
 
-use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::context_cursor::ContextCursor;
 use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::level_cursor::{LevelCursor, SortedRun};
 use crate::iter::merging_cursor::MergingCursor;
@@ -43,7 +43,7 @@ impl SuperVersionCursor {
 #[expect(clippy::large_enum_variant, reason = "nearly all are tables; a box adds a pointer")]
 enum EntrySource {
     Memtable(DetachedMemtableCursor),
-    Tables(LevelCursor<TableRange, BorrowingTableCursor>),
+    Tables(LevelCursor<TableRange, ContextTableCursor>),
 }
 
 /// Tables of one level of a super version that do not overlap; for level 0 a single table.
@@ -126,10 +126,8 @@ pub fn open(
     }
     let mut add = |deeper: Option<usize>, tables: Range<usize>| {
         let run = TableRange { deeper, tables };
-        sources.push(EntrySource::Tables(LevelCursor::over(
-            run,
-            BorrowingTableCursor::new(fill_cache),
-        )));
+        sources
+            .push(EntrySource::Tables(LevelCursor::over(run, ContextTableCursor::new(fill_cache))));
     };
     for (place, table) in levels[0].iter().enumerate() {
         if table.meta.entries > 0
@@ -266,7 +264,7 @@ macro_rules! of_source {
     };
 }
 
-impl BorrowingCursor<SuperVersion> for EntrySource {
+impl ContextCursor<SuperVersion> for EntrySource {
     fn seek_to_first(&mut self, view: &SuperVersion) -> Result<()> {
         of_source!(self, walk => walk.seek_to_first(view))
     }
@@ -312,7 +310,7 @@ impl BorrowingCursor<SuperVersion> for EntrySource {
 
     #[inline]
     fn prefetch_entries(&self) {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::prefetch_entries(walk));
+        of_source!(self, walk => ContextCursor::<SuperVersion>::prefetch_entries(walk));
     }
 
     fn seek_before(&mut self, view: &SuperVersion, key: &[u8]) -> Result<()> {
@@ -336,51 +334,51 @@ impl BorrowingCursor<SuperVersion> for EntrySource {
 
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::try_next(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::try_next(walk))
     }
 
     #[inline]
     fn set_limit(&mut self, key: Option<&[u8]>) {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::set_limit(walk, key));
+        of_source!(self, walk => ContextCursor::<SuperVersion>::set_limit(walk, key));
     }
 
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::try_next_visible(walk, sequence))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::try_next_visible(walk, sequence))
     }
 
     #[inline]
     fn try_prev(&mut self) -> bool {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::try_prev(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::try_prev(walk))
     }
 
     fn release(&mut self) {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::release(walk));
+        of_source!(self, walk => ContextCursor::<SuperVersion>::release(walk));
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::valid(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::valid(walk))
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::key(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::key(walk))
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::sequence(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::sequence(walk))
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::kind(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::kind(walk))
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        of_source!(self, walk => BorrowingCursor::<SuperVersion>::value(walk))
+        of_source!(self, walk => ContextCursor::<SuperVersion>::value(walk))
     }
 }
 
@@ -421,55 +419,55 @@ impl Cursor for SuperVersionCursor {
 
     #[inline]
     fn next(&mut self) -> Result<()> {
-        BorrowingCursor::<SuperVersion>::next(&mut self.merged, &self.super_version)
+        ContextCursor::<SuperVersion>::next(&mut self.merged, &self.super_version)
     }
 
     #[inline]
     fn next_repeats(&mut self) -> Result<bool> {
-        BorrowingCursor::<SuperVersion>::next_repeats(&mut self.merged, &self.super_version)
+        ContextCursor::<SuperVersion>::next_repeats(&mut self.merged, &self.super_version)
     }
 
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
-        BorrowingCursor::<SuperVersion>::try_next(&mut self.merged)
+        ContextCursor::<SuperVersion>::try_next(&mut self.merged)
     }
 
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
-        BorrowingCursor::<SuperVersion>::try_next_visible(&mut self.merged, sequence)
+        ContextCursor::<SuperVersion>::try_next_visible(&mut self.merged, sequence)
     }
 
     #[inline]
     fn prev(&mut self) -> Result<()> {
-        BorrowingCursor::<SuperVersion>::prev(&mut self.merged, &self.super_version)
+        ContextCursor::<SuperVersion>::prev(&mut self.merged, &self.super_version)
     }
 
     fn release(&mut self) {
-        BorrowingCursor::<SuperVersion>::release(&mut self.merged);
+        ContextCursor::<SuperVersion>::release(&mut self.merged);
     }
 
     #[inline]
     fn valid(&self) -> bool {
-        BorrowingCursor::<SuperVersion>::valid(&self.merged)
+        ContextCursor::<SuperVersion>::valid(&self.merged)
     }
 
     #[inline]
     fn key(&self) -> &[u8] {
-        BorrowingCursor::<SuperVersion>::key(&self.merged)
+        ContextCursor::<SuperVersion>::key(&self.merged)
     }
 
     #[inline]
     fn sequence(&self) -> SequenceNumber {
-        BorrowingCursor::<SuperVersion>::sequence(&self.merged)
+        ContextCursor::<SuperVersion>::sequence(&self.merged)
     }
 
     #[inline]
     fn kind(&self) -> ValueKind {
-        BorrowingCursor::<SuperVersion>::kind(&self.merged)
+        ContextCursor::<SuperVersion>::kind(&self.merged)
     }
 
     #[inline]
     fn value(&self) -> &[u8] {
-        BorrowingCursor::<SuperVersion>::value(&self.merged)
+        ContextCursor::<SuperVersion>::value(&self.merged)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use umbel_base::{Cursor, Error, RangeTombstone, Result, SequenceNumber, ValueKind, cmp_internal};
 
-use crate::iter::borrowing_cursor::BorrowingCursor;
+use crate::iter::context_cursor::ContextCursor;
 use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::range_tombstone_finder::RangeTombstoneSource;
@@ -129,7 +129,7 @@ impl RowWalk {
     }
 }
 
-impl BorrowingCursor<Vec<Row>> for RowWalk {
+impl ContextCursor<Vec<Row>> for RowWalk {
     fn seek_to_first(&mut self, rows: &Vec<Row>) -> Result<()> {
         self.on(rows).seek_to_first()
     }

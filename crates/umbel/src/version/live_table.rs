@@ -13,7 +13,7 @@ use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
 use umbel_filter::HashKind;
 use umbel_table::{BlockCache, BlockSlots, FilterResidency, Table, TableMeta};
 
-use super::shared_table_state::SharedTableState;
+use super::table_context::TableContext;
 use crate::cache::block_cache::ClockCache;
 use crate::fs::blob_files::BlobFile;
 use crate::fs::file_cache::CachedFileHandle;
@@ -78,7 +78,7 @@ struct LiveFile {
     metadata_bytes: u64,
     /// Hash function of the keys of its keyspace.
     hash: HashKind,
-    context: Arc<SharedTableState>,
+    context: Arc<TableContext>,
     obsolete: AtomicBool,
     busy: AtomicBool,
     /// The files that the table's entries point at.
@@ -94,7 +94,7 @@ impl LiveTable {
         meta: impl Into<Arc<TableMeta>>,
         level: usize,
         hash: HashKind,
-        context: Arc<SharedTableState>,
+        context: Arc<TableContext>,
     ) -> LiveTable {
         let meta = meta.into();
         let blobs = meta.blobs.iter().map(|pointer| context.blobs.acquire(pointer)).collect();

@@ -10,16 +10,16 @@ pub mod opened_table;
 pub mod read_stats;
 pub mod reserved_space;
 pub mod sequence_lineage;
-pub mod shared_table_state;
 pub mod store_identity;
 pub mod store_ownership;
 pub mod table_bound_heads;
+pub mod table_context;
 pub mod version_edit;
 
 pub use live_table::LiveTable;
 pub use lsm_version::Version;
 pub use manifest::Manifest;
 pub use opened_table::{OpenedTable, PrefixCounters, PrefixProbe};
-pub use shared_table_state::{SharedTableState, TableOwner};
 pub use store_ownership::StoreOwnership;
+pub use table_context::{TableContext, TableOwner};
 pub use version_edit::{Edit, LogState};

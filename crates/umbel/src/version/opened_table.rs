@@ -7,7 +7,7 @@ use umbel_base::Result;
 use umbel_filter::{KeyPrefix, PrefixHasher};
 use umbel_table::{FilterResidency, ResidentFilter, ResidentPrefixFilter, Table};
 
-use super::shared_table_state::SharedTableState;
+use super::table_context::TableContext;
 
 /// Number of searches of one table for absent keys that call the advisor; it doubles each time.
 const MISSES_MIN: u32 = 16;
@@ -64,7 +64,7 @@ impl PrefixProbe {
 struct MissTripwire {
     misses: AtomicU32,
     table: u64,
-    context: Arc<SharedTableState>,
+    context: Arc<TableContext>,
 }
 
 impl MissTripwire {
@@ -114,7 +114,7 @@ impl OpenedTable {
         table: Arc<Table>,
         keep: FilterResidency,
         has_wire: bool,
-        context: &Arc<SharedTableState>,
+        context: &Arc<TableContext>,
     ) -> Result<OpenedTable> {
         let filter = table.read_filter(keep)?;
         let sum = &context.budget.tables;
@@ -137,7 +137,7 @@ impl OpenedTable {
     }
 
     /// The same with the table's prefix filter in memory.
-    pub fn with_prefixes(mut self, context: &SharedTableState) -> Result<OpenedTable> {
+    pub fn with_prefixes(mut self, context: &TableContext) -> Result<OpenedTable> {
         let filter = self.table.read_prefix_filter()?;
         self.prefixes = filter.map(|filter| {
             let counted = FilterBytes::new(filter.bytes(), &context.budget.tables);

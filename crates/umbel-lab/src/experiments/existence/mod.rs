@@ -4,17 +4,17 @@
 use crate::experiment::{
     ArticleSource, Experiment, ExperimentOptions, ResourceNeeds, Subject, owned_settings,
 };
-use crate::experiments::existence::open_after_kill::{BEHIND, OpenAfterKill, READY};
+use crate::experiments::existence::first_append_after_kill::{BEHIND, OpenAfterKill, READY};
 use crate::experiments::existence::open_time::{LARGE, OPEN, OpenTime, PUBLISHED_LARGE, VERIFIED};
 use crate::experiments::existence::probe_cost::{
     EQUAL, FALSE_POSITIVES, GROWING, HIT, MISS, PUBLISHED, ProbeCost,
 };
 use crate::experiments::existence::written_bytes::{DEVICE, WRITTEN, WrittenBytes};
 use crate::experiments::result_text;
-use crate::experiments::streams::stream_article as article;
+use crate::experiments::streams::new_stream_runs as article;
 use crate::results::outcome::{Outcome, Scale};
 
-pub mod open_after_kill;
+pub mod first_append_after_kill;
 pub mod open_time;
 pub mod probe_cost;
 pub mod written_bytes;
@@ -45,7 +45,7 @@ pub const EXPERIMENT: Experiment = Experiment {
                 ("asking", probe_cost::in_words(scale)),
                 ("writing", written_bytes::in_words(scale)),
                 ("opening", open_time::in_words(scale)),
-                ("after kill -9", open_after_kill::in_words(scale)),
+                ("after kill -9", first_append_after_kill::in_words(scale)),
             ];
             owned_settings(rows)
         },
@@ -71,7 +71,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 
 fn needs(scale: Scale) -> ResourceNeeds {
     ResourceNeeds {
-        disk_bytes: open_after_kill::streams(scale) * 600 + (1 << 30),
+        disk_bytes: first_append_after_kill::streams(scale) * 600 + (1 << 30),
         memory_bytes: scale.choose(512 << 20, 4 << 30),
     }
 }
@@ -153,7 +153,9 @@ fn meaning(outcome: &Outcome) -> Vec<String> {
 }
 
 fn after_a_kill(outcome: &Outcome, x: &str) -> String {
-    let of = |figure: &str| result_text::figure_text(outcome, open_after_kill::SERIES, x, figure);
+    let of = |figure: &str| {
+        result_text::figure_text(outcome, first_append_after_kill::SERIES, x, figure)
+    };
     format!(
         "{x}, with {} of the log not yet in the index: the store is opened and has answered an \
          append to a stream that was there and one to a new one after {}.",

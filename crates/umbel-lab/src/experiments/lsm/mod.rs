@@ -3,5 +3,5 @@
 pub mod amplification;
 pub mod cold_reads;
 pub mod engine_comparison;
-pub mod java_article;
+pub mod java_store_article;
 pub mod level_bits;

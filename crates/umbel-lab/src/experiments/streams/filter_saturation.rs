@@ -3,7 +3,7 @@
 use umbel_events::{ExistenceSize, ExistenceStats};
 use umbel_existence::false_positive_rate;
 
-use super::stream_article::{self as article, BYTES, MeasurementSum, RATE, StreamFill};
+use super::new_stream_runs::{self as article, BYTES, MeasurementSum, RATE, StreamFill};
 use crate::engine::Result;
 use crate::experiment::lab_context::{LabContext, MeasureContext};
 use crate::experiment::{

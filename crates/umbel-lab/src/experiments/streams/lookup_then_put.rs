@@ -9,7 +9,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::JoinHandle;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::stream_article::{
+use super::new_stream_runs::{
     BYTES, INDEX_LOOKUPS, MeasurementSum, PARTS, PROCESSOR, RATE, UNTIL_CLOSED, fixed_bytes,
     millions, streams,
 };

@@ -2,6 +2,6 @@
 
 pub mod filter_saturation;
 pub mod lookup_then_put;
+pub mod new_stream_runs;
 pub mod new_streams;
-pub mod stream_article;
 pub mod synced_streams;

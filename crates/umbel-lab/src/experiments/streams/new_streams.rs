@@ -2,7 +2,7 @@
 
 use umbel_events::{ExistenceSize, StoreOptions};
 
-use super::stream_article::{
+use super::new_stream_runs::{
     self as article, BYTES, INDEX_LOOKUPS, MeasurementSum, PARTS, PROCESSOR, RATE, StreamFill,
     UNTIL_CLOSED, fixed_bytes, millions, streams,
 };

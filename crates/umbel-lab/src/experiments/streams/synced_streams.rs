@@ -11,7 +11,7 @@ use umbel_events::{
     WriteResult,
 };
 
-use super::stream_article::{MeasurementSum, memory_bytes, millions};
+use super::new_stream_runs::{MeasurementSum, memory_bytes, millions};
 use crate::engine::{Counters, ReadDigest, Result};
 use crate::experiment::lab_context::{MeasureContext, Measurement, TemporaryDirectory};
 use crate::experiment::{Figure, Subject};

@@ -5,12 +5,12 @@ use maud::{Markup, html};
 use crate::experiment::Experiment;
 use crate::measure::machine::Machine;
 use crate::number_format::short;
-use crate::report::html::cost_table::{point_cells, point_heads};
+use crate::report::html::cpu_time_table::{point_cells, point_heads};
 use crate::report::html::figure_comparison::Comparison;
 use crate::report::html::number_labels::{duration, tick};
 use crate::report::html::plot_model::Plot;
 use crate::report::html::plot_style::PlotFormat;
-use crate::report::html::{cost_table, draw_bars, draw_lines, figure_tables};
+use crate::report::html::{cpu_time_table, draw_bars, draw_lines, figure_tables};
 use crate::results::outcome::{EngineNote, Outcome, Repetition};
 
 /// One experiment with its outcome.
@@ -60,7 +60,7 @@ impl<'a> ExperimentSection<'a> {
                 h3 { "What it means" }
                 @if self.meaning.is_empty() { p { "Nothing can be said about these figures." } }
                 @for paragraph in &self.meaning { p { (paragraph) } }
-                (cost_table::table(outcome))
+                (cpu_time_table::table(outcome))
                 (self.flagged())
                 (self.repetitions())
             }

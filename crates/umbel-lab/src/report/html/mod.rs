@@ -6,7 +6,7 @@ use crate::experiment::Experiment;
 use crate::results::outcome::{INTERVAL_COUNT_MIN, NOISE_FLOOR, NOISE_FLOOR_FEW, Outcome};
 
 mod axis_scale;
-mod cost_table;
+mod cpu_time_table;
 mod draw_bars;
 mod draw_lines;
 mod experiment_section;

@@ -19,8 +19,8 @@ use crate::limits::{
     EVENT_OVERHEAD_BYTES, WATCH_BYTES_MAX, WATCH_WRITES_MAX, WATCHES_BYTES_MAX, WATCHES_MAX,
 };
 
-use operation_index::OperationIndex;
 use watch_index::{WatchIndex, WatchNumber};
+use write_key_index::OperationIndex;
 
 /// Keys that a watch observes.
 #[derive(Debug, Clone)]
@@ -328,8 +328,8 @@ impl Drop for Watcher {
     }
 }
 
-mod operation_index;
 mod watch_index;
+mod write_key_index;
 
 #[cfg(test)]
 mod tests;

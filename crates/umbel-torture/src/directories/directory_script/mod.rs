@@ -12,7 +12,7 @@ use umbel_sim::{Random, Sim};
 
 use super::operator_moves::{SharedWorld, lock_world, make_move};
 use crate::directories::directory_model::{self, DirectoryCondition, DirectoryModel};
-use crate::directories::faulty_directories::{FaultyDirectories, OmittedStep};
+use crate::directories::faulty_file_system::{FaultyDirectories, OmittedStep};
 use crate::directories::store_under_test::{
     DELETED_STREAM, KeyWrite, StoreHandle, StoreKind, StoreResult, append_to, id, put_into,
 };

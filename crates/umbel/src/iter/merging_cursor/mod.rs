@@ -12,8 +12,8 @@ use std::cmp::Ordering;
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind, key_head};
 
-use crate::iter::borrowing_cursor::{BorrowingCursor, impl_cursor};
-use crate::iter::shared_key_prefix::SharedPrefix;
+use crate::iter::context_cursor::{ContextCursor, impl_cursor};
+use crate::iter::key_head_prefix::SharedPrefix;
 
 /// A valid child, with the first bytes of its current key as a number. Most comparisons need only
 /// these numbers and do not read the children.
@@ -80,7 +80,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn extend_shared_prefix<G: ?Sized>(&mut self)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         let [front, second, ..] = self.order[..] else { return };
         if self.backward || front.head != second.head {
@@ -98,7 +98,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn compare<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         match a.head.cmp(&b.head) {
             Ordering::Equal => self.compare_keys(a, b),
@@ -109,7 +109,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn compare_keys<G: ?Sized>(&self, a: ChildPosition, b: ChildPosition) -> (Ordering, bool)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         let (a, b) = (&self.children[a.child], &self.children[b.child]);
         let keys = a.key().cmp(b.key());
@@ -126,7 +126,7 @@ impl<C> MergingCursor<C> {
         mut seek: impl FnMut(usize, &mut C) -> Result<()>,
     ) -> Result<()>
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         self.order.clear();
         self.shared_prefix.clear();
@@ -151,7 +151,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn sift_down<G: ?Sized>(&mut self, head: u64)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         match self.order[..] {
             [ref mut front, second, ..] if head < second.head => {
@@ -165,7 +165,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn sift_down_after<G: ?Sized>(&mut self, head: u64)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         let moved = ChildPosition { head, child: self.order[0].child };
         let mut place = 0;
@@ -190,7 +190,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn extend_shared_prefix_if_tied<G: ?Sized>(&mut self)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         if let [front, second, ..] = self.order[..]
             && front.head == second.head
@@ -203,7 +203,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn update_tie<G: ?Sized>(&mut self)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         self.is_front_tied = match self.order[..] {
             [front, second, ..] => self.compare(front, second).1,
@@ -217,7 +217,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn reverse<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         let current = self.order[0].child;
         let mut key = std::mem::take(&mut self.reversal_key);
@@ -247,7 +247,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn step_front<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         self.is_limited = false;
         let child = self.order[0].child;
@@ -286,7 +286,7 @@ impl<C> MergingCursor<C> {
     #[inline]
     fn try_step_front<G: ?Sized>(&mut self) -> Option<bool>
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         if self.backward || self.is_front_tied {
             return None;
@@ -309,7 +309,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn demote_front<G: ?Sized>(&mut self, head: u64, repeats: bool) -> bool
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         let child = self.order[0].child;
         self.sift_down_after(head);
@@ -322,7 +322,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn step_all<G: ?Sized, const REPORT_REPEATS: bool>(&mut self, context: &G) -> Result<bool>
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         if self.is_front_tied {
             self.skip_tied(context)?;
@@ -335,7 +335,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn skip_tied<G: ?Sized>(&mut self, context: &G) -> Result<()>
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         // They are right after the front. Each is brought to the front, stepped and sorted again.
         // Then the old front is first again, because it has the least entry.
@@ -354,7 +354,7 @@ impl<C> MergingCursor<C> {
     #[inline(never)]
     fn limit_front<G: ?Sized>(&mut self)
     where
-        C: BorrowingCursor<G>,
+        C: ContextCursor<G>,
     {
         if self.backward {
             return;
@@ -377,7 +377,7 @@ impl<C> MergingCursor<C> {
     }
 }
 
-impl<G: ?Sized, C: BorrowingCursor<G>> BorrowingCursor<G> for MergingCursor<C> {
+impl<G: ?Sized, C: ContextCursor<G>> ContextCursor<G> for MergingCursor<C> {
     fn seek_to_first(&mut self, context: &G) -> Result<()> {
         self.seek_all(false, |_, child| child.seek_to_first(context))
     }
@@ -488,7 +488,7 @@ impl<G: ?Sized, C: BorrowingCursor<G>> BorrowingCursor<G> for MergingCursor<C> {
 }
 
 // A merge whose children own their data.
-impl_cursor!(<C: BorrowingCursor<()>> MergingCursor<C>);
+impl_cursor!(<C: ContextCursor<()>> MergingCursor<C>);
 
 #[cfg(test)]
 mod tests;

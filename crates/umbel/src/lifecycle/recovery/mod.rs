@@ -23,7 +23,7 @@ use crate::state::write_batch::{self, LoggedWrite};
 use crate::super_version::SuperVersion;
 use crate::version::reserved_space;
 use crate::version::version_edit::{ManifestState, encoded_bytes};
-use crate::version::{LogState, SharedTableState};
+use crate::version::{LogState, TableContext};
 use crate::wal::{self, OldSegment};
 
 /// Result of replaying the WAL.
@@ -160,7 +160,7 @@ fn rewrite_tail(
     env: &Env,
     folder: &Path,
     ids: &AtomicU64,
-    context: &SharedTableState,
+    context: &TableContext,
     unsynced: &[RecordRange],
     state: &mut ManifestState,
 ) -> Result<Option<OldSegment>> {
@@ -200,7 +200,7 @@ struct ReplayTarget<'a, 'b> {
     /// Ids of the keyspaces whose memtables the current record filled.
     full: BTreeSet<u32>,
     state: &'a ManifestState,
-    context: &'a SharedTableState,
+    context: &'a TableContext,
     recovery_flush: &'a mut RecoveryFlush<'b>,
 }
 
@@ -260,7 +260,7 @@ fn open_segment(
     path: &Path,
     id: u64,
     log: LogState,
-    context: &SharedTableState,
+    context: &TableContext,
 ) -> Result<LogReader> {
     if !env.files.exists(path)? {
         let reason = "the manifest names this log, but the file is missing";

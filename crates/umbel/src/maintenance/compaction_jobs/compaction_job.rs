@@ -24,7 +24,7 @@ use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
 use crate::shared_budget::JobSlot;
-use crate::shared_budget::budget_shares::merging_bytes;
+use crate::shared_budget::memory_use_limits::merging_bytes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::snapshot_list::AwaitedRelease;
 use crate::state::store::Store;

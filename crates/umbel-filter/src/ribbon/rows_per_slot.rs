@@ -12,11 +12,11 @@ use crate::ribbon::row_hash::Row;
 
 /// Number of rows that begin in each slot.
 #[derive(Debug, Default)]
-pub(super) struct RowDensity {
+pub(super) struct RowsPerSlot {
     starting: Vec<u16>,
 }
 
-impl RowDensity {
+impl RowsPerSlot {
     /// Returns the longest queue of the rows in `left`, the remaining bits of the part's mixed
     /// hashes.
     pub(super) fn longest(
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn queue_length_follows_the_rows() {
-        let mut crowd = RowDensity::default();
+        let mut crowd = RowsPerSlot::default();
         assert_eq!(crowd.longest(std::iter::empty(), 2, 0), 0);
         assert_eq!(crowd.longest(std::iter::repeat_n(9, 100), 5, 0), 100);
         let left = (0..1_000u64).map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15));

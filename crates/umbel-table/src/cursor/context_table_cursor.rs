@@ -28,7 +28,7 @@ const PREFETCHED_ENTRIES: usize = 10;
 /// [`umbel_base::Cursor`], with the same laws, and one more: `next` and `prev` get the table of the
 /// last seek. A seek may get another one.
 #[derive(Debug)]
-pub struct BorrowingTableCursor {
+pub struct ContextTableCursor {
     fill_cache: bool,
     block: Option<Block>,
     /// Table of `block` and of the blocks read ahead.
@@ -68,11 +68,11 @@ struct ReadAhead {
     index_block: Option<Box<CachedIndexBlock>>,
 }
 
-impl BorrowingTableCursor {
+impl ContextTableCursor {
     /// A cursor that is not at an entry yet. Without `fill_cache` it uses cached blocks
     /// but adds none, and reads ahead when it moves forwards: for compaction and backup.
-    pub fn new(fill_cache: bool) -> BorrowingTableCursor {
-        BorrowingTableCursor {
+    pub fn new(fill_cache: bool) -> ContextTableCursor {
+        ContextTableCursor {
             fill_cache,
             block: None,
             table: 0,

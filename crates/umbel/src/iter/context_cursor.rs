@@ -1,4 +1,4 @@
-//! [`BorrowingCursor`]: a source of a merge that borrows its data for each movement.
+//! [`ContextCursor`]: a source of a merge that borrows its data for each movement.
 
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
@@ -7,7 +7,7 @@ use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 /// [`Cursor`] hold.
 ///
 /// REQUIRES: all movements of a cursor get the same context.
-pub trait BorrowingCursor<Context: ?Sized>: Send {
+pub trait ContextCursor<Context: ?Sized>: Send {
     /// Like [`Cursor::seek_to_first`].
     fn seek_to_first(&mut self, context: &Context) -> Result<()>;
     /// Like [`Cursor::seek_to_last`].
@@ -106,7 +106,7 @@ pub trait BorrowingCursor<Context: ?Sized>: Send {
 }
 
 /// A boxed [`Cursor`] owns its data and needs no context.
-impl<C: Cursor + ?Sized> BorrowingCursor<()> for Box<C> {
+impl<C: Cursor + ?Sized> ContextCursor<()> for Box<C> {
     fn seek_to_first(&mut self, _: &()) -> Result<()> {
         (**self).seek_to_first()
     }
@@ -161,73 +161,73 @@ macro_rules! impl_cursor {
     (<$($parameter:ident: $bound:path),+> $walker:ty) => {
         impl<$($parameter: $bound),+> umbel_base::Cursor for $walker {
             fn seek_to_first(&mut self) -> umbel_base::Result<()> {
-                BorrowingCursor::<()>::seek_to_first(self, &())
+                ContextCursor::<()>::seek_to_first(self, &())
             }
 
             fn seek_to_last(&mut self) -> umbel_base::Result<()> {
-                BorrowingCursor::<()>::seek_to_last(self, &())
+                ContextCursor::<()>::seek_to_last(self, &())
             }
 
             fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> umbel_base::Result<()> {
-                BorrowingCursor::<()>::seek(self, &(), key, sequence)
+                ContextCursor::<()>::seek(self, &(), key, sequence)
             }
 
             fn seek_before(&mut self, key: &[u8]) -> umbel_base::Result<()> {
-                BorrowingCursor::<()>::seek_before(self, &(), key)
+                ContextCursor::<()>::seek_before(self, &(), key)
             }
 
             #[inline]
             fn next(&mut self) -> umbel_base::Result<()> {
-                BorrowingCursor::<()>::next(self, &())
+                ContextCursor::<()>::next(self, &())
             }
 
             #[inline]
             fn next_repeats(&mut self) -> umbel_base::Result<bool> {
-                BorrowingCursor::<()>::next_repeats(self, &())
+                ContextCursor::<()>::next_repeats(self, &())
             }
 
             #[inline]
             fn try_next(&mut self) -> Option<bool> {
-                BorrowingCursor::<()>::try_next(self)
+                ContextCursor::<()>::try_next(self)
             }
 
             #[inline]
             fn try_next_visible(&mut self, sequence: umbel_base::SequenceNumber) -> bool {
-                BorrowingCursor::<()>::try_next_visible(self, sequence)
+                ContextCursor::<()>::try_next_visible(self, sequence)
             }
 
             #[inline]
             fn prev(&mut self) -> umbel_base::Result<()> {
-                BorrowingCursor::<()>::prev(self, &())
+                ContextCursor::<()>::prev(self, &())
             }
 
             fn release(&mut self) {
-                BorrowingCursor::<()>::release(self);
+                ContextCursor::<()>::release(self);
             }
 
             #[inline]
             fn valid(&self) -> bool {
-                BorrowingCursor::<()>::valid(self)
+                ContextCursor::<()>::valid(self)
             }
 
             #[inline]
             fn key(&self) -> &[u8] {
-                BorrowingCursor::<()>::key(self)
+                ContextCursor::<()>::key(self)
             }
 
             #[inline]
             fn sequence(&self) -> SequenceNumber {
-                BorrowingCursor::<()>::sequence(self)
+                ContextCursor::<()>::sequence(self)
             }
 
             #[inline]
             fn kind(&self) -> ValueKind {
-                BorrowingCursor::<()>::kind(self)
+                ContextCursor::<()>::kind(self)
             }
 
             #[inline]
             fn value(&self) -> &[u8] {
-                BorrowingCursor::<()>::value(self)
+                ContextCursor::<()>::value(self)
             }
         }
     };

@@ -1,4 +1,4 @@
-//! [`SharedTableState`]: state that every table of a store shares.
+//! [`TableContext`]: state that every table of a store shares.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::version::key_hashing::KeyHashers;
 
 /// State that every table of a store shares.
 #[derive(Debug)]
-pub struct SharedTableState {
+pub struct TableContext {
     /// The store's directory.
     pub folder: PathBuf,
     /// The store's hash functions.
