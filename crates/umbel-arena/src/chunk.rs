@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 /// The size of a huge page, and of a chunk once an arena holds as much.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Alignment of pieces, and so of chunks: a cache line.
+/// Alignment of pieces, and minimum alignment of chunks: the size of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
 
 /// Memory that this owns. Its bytes are not initialised.

@@ -70,7 +70,7 @@ pub enum Command {
     Advise,
     /// Read the whole store and report damage; exit code 3 if the store is damaged
     Verify,
-    /// Print the levels of each keyspace, or the contents of one file
+    /// Print the levels of each keyspace, or a summary of one file
     Inspect(InspectArgs),
     /// Compact a keyspace, which frees the space of deleted and overwritten entries
     Compact(CompactArgs),

@@ -13,7 +13,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0  success
   1  the key is absent (get), the stream is absent (read), or no line was selected (filter check)
-  2  invalid request: a flag, name, number or input line, or the store does not exist
+  2  refused: a flag, name, number or input line is invalid, or the store does not exist
   3  damage: bytes on disk differ from the bytes that were written
   4  refused by the operating system: I/O error, permissions, full disk
   5  another process has the store open

@@ -58,8 +58,9 @@ pub struct BuildArgs {
     /// Bits per key [default: 10]
     #[arg(long, value_name = "B", value_parser = parse_bits, allow_negative_numbers = true)]
     pub bits_per_key: Option<f64>,
-    /// False-positive rate, like 0.01; takes the fewest bits that reach it. For bloom and counting
-    /// the textbook formula decides, and the real rate may be 5 % higher
+    /// False-positive rate, like 0.01; the smallest filter with at most this rate is built. Without
+    /// --hashes, bloom and counting filters have the size by the textbook formula, and up to 1.05
+    /// times this rate
     #[arg(long, value_name = "P", value_parser = parse_rate, allow_negative_numbers = true)]
     pub fpp: Option<f64>,
     /// Bits that each key sets (bloom, blocked, counting) [default: the optimum]

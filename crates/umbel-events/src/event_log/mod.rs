@@ -1,9 +1,10 @@
 //! [`EventLog`]: the chunks on disk and their durable part, and [`LogCursor`], which reads their
 //! events. The chunk to which events are appended belongs to a [`ChunkWriter`].
 //!
-//! INVARIANT: a position is never used twice. A chunk's positions are those of its file's bytes.
-//! The next chunk's positions begin after the capacity of the chunk before it. No chunk is written
-//! again once the process that wrote it has ended.
+//! INVARIANT: a position is never used twice. Unless a chunk was scavenged, the position of an
+//! event is the chunk's start plus the event's offset in the chunk's file. The file of a scavenged
+//! chunk has a map from positions to offsets. The next chunk's positions begin after the capacity
+//! of the chunk before it. No chunk is written again once the process that wrote it has ended.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

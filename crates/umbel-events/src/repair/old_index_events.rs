@@ -82,7 +82,8 @@ impl OldIndexEvents {
     }
 
     /// Opens the index of the store in `folder` and checks the whole index. The inner error is the
-    /// reason why the index cannot be trusted, as text.
+    /// first damage that the check found, as text. The outer error says that the index could not be
+    /// opened or read.
     fn open(
         env: &Env,
         folder: &Path,

@@ -1,9 +1,9 @@
 //! `--data FILE`: the user's own keys and queries.
 //!
-//! FORMAT: a text file of lines. `put KEY` or `put KEY BYTES` puts a value of that many bytes (100
-//! by default); `get KEY` looks up a key. All puts come before the first get. Words are separated
-//! by one tab; a key is all bytes between its tabs or the line's end. Empty lines and lines that
-//! begin with `#` are ignored.
+//! FORMAT: a text file of lines. `put<tab>KEY` puts a value of 100 bytes, and
+//! `put<tab>KEY<tab>BYTES` a value of that many bytes. `get<tab>KEY` looks up a key. All puts come
+//! before the first get. Words are separated by one tab; a key is all bytes between its tabs or the
+//! line's end. Empty lines and lines that begin with `#` are ignored.
 
 use std::collections::HashSet;
 use std::path::Path;

@@ -78,7 +78,7 @@ impl AccessLog {
         let (may, suppressed) = limiter.count(now.as_secs());
         drop(limiter);
         if suppressed > 0 {
-            tracing::warn!(calls = suppressed, "more calls failed or were slow than are logged");
+            tracing::warn!(calls = suppressed, "log lines of failed or slow calls were left out");
         }
         may
     }

@@ -21,7 +21,7 @@ pub enum OmittedStep {
     Absolute,
     /// Subdirectories are not held: each call resolves them from the store's directory.
     Subdirectories,
-    /// Only the lock file is locked, not the directory.
+    /// The planted file system locks only the lock file, and not the directory.
     DirectoryLock,
 }
 

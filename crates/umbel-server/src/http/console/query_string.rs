@@ -50,7 +50,8 @@ impl QueryString {
     }
 }
 
-/// Decodes percent-encoded text; `None` if the result is not UTF-8.
+/// Decodes percent-encoded text, and `+` as a space; `None` if the result is not UTF-8. Malformed
+/// escapes stay as they are.
 fn percent_decode(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

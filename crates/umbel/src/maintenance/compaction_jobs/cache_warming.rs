@@ -1,5 +1,6 @@
 //! Cache warming: after a compaction, blocks of the outputs replace the cached blocks of the
-//! inputs. So a reader does not wait for the device only because a compaction moved entries.
+//! inputs. Without cache warming, readers would often wait for the device after a compaction: the
+//! moved entries are in new blocks that are not cached.
 //!
 //! A few keys of each cached block of the inputs are looked up in the indexes of the outputs. An
 //! output block that holds two of the looked-up keys is loaded, since about half of its entries

@@ -513,7 +513,8 @@ struct SampleCounts {
     keys: u64,
     /// Number of sampled keys that tables below possibly have, too.
     hiding: u64,
-    /// Bytes that the entries of these keys take in tables below.
+    /// Estimated bytes that the keys counted in `hiding` hide in tables below: for each key, an
+    /// average entry of the next table below.
     hidden_bytes: u64,
 }
 
