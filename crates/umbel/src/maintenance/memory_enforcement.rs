@@ -122,6 +122,7 @@ pub fn publish(store: &Store, log: Option<u64>) {
             holding.writable += keyspace.super_version.load().active.memtable.memory_bytes() as u64;
             holding.memtables_held += keyspace.super_version.retired_stats().memtable_bytes;
             holding.known += keyspace.existence.memory_bytes();
+            holding.known += keyspace.super_version.load().skip_spans.memory_bytes();
         }
         holding
     });

@@ -399,8 +399,6 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
         }
         Job::Freeze(keyspace) => {
             let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
-            let now = store.options.env.clock.now();
-            store.scheduler_lock().garbage.beside_writes_at[0] = Some(now);
             let _commit = store.commit_lock();
             if !keyspace.super_version.load().active.is_empty() {
                 keyspace.super_version.freeze(&keyspace.options());

@@ -23,7 +23,7 @@ use crate::store_budget::StoreBudget;
 use crate::super_version::skip_spans::SkipSpans;
 use crate::thread_counters::StoreCounters;
 use crate::version::manifest;
-use crate::version::{Manifest, TableContext, Version};
+use crate::version::{Manifest, TableContext};
 use crate::wal::{GroupSync, Wal, WorkerSignal};
 
 /// State that the commit lock guards. In a cache line of its own, because each write changes it.
@@ -94,21 +94,22 @@ pub struct GarbageState {
     /// Id of the keyspace that was last examined or worked on beside writes. The next search begins
     /// after that keyspace.
     pub last_keyspace: Option<u32>,
-    /// Time of the last flush or compaction beside writes for what deletes hide.
-    pub beside_writes_at: [Option<Duration>; 2],
-    /// Time of the last compaction for hidden entries that cursors passed.
-    pub for_readers_at: Option<Duration>,
+    /// Earliest time of the next early flush, and of the next estimate for a compaction of garbage,
+    /// while writers write.
+    pub beside_writes_from: [Duration; 2],
+    /// Earliest time of the next compaction for hidden entries that cursors passed.
+    pub for_readers_from: Duration,
 }
 
 /// State of the search for garbage in a keyspace.
 #[derive(Debug, Default)]
 pub struct KeyspaceGarbage {
-    /// The version that `sizes` and `estimate` describe.
-    pub version: Weak<Version>,
-    /// Sizes of the version.
+    /// The set of tables that `sizes` describes.
+    pub content: Weak<()>,
+    /// Sizes of the tables.
     pub sizes: VersionSizes,
-    /// Approximate garbage of the version, once it was examined.
-    pub estimate: Option<GarbageEstimate>,
+    /// The set of tables that was last examined, and its approximate garbage.
+    pub estimate: Option<(Weak<()>, GarbageEstimate)>,
     /// Number of hidden entries that cursors had passed when the keyspace was last compacted for
     /// them.
     pub hidden_passed: u64,

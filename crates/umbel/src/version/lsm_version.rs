@@ -3,7 +3,7 @@
 use std::array;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use umbel_base::limits::LEVELS;
 use umbel_base::{CommonPrefix, Error, Result};
@@ -24,6 +24,8 @@ pub struct Version {
     point_index: PointIndex,
     /// Those of them that have range tombstones.
     range_tombstone_index: PointIndex,
+    /// The identity of the set of tables.
+    content: Arc<()>,
 }
 
 /// The tables with heads, which nearly always decide the table of a key. So a point read touches
@@ -174,6 +176,12 @@ impl LevelBounds {
 }
 
 impl Version {
+    /// The identity of the set of tables. A version with [replaced](Version::with_replacements)
+    /// tables keeps the identity, because their entries are the same.
+    pub fn content(&self) -> Weak<()> {
+        Arc::downgrade(&self.content)
+    }
+
     /// The version after removing the tables with ids `removed` and adding `added` at their levels.
     /// Tables of level 0 are ordered by their sequence numbers.
     ///
@@ -209,6 +217,7 @@ impl Version {
             tables.insert(at, Arc::clone(table));
         }
         next.check()?;
+        next.content = Arc::default();
         next.point_index = PointIndex::new(&next.levels);
         next.range_tombstone_index = PointIndex::of_range_tombstones(&next.levels);
         Ok(next)

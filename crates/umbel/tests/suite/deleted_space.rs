@@ -38,7 +38,7 @@ fn table_bytes(keyspace: &Keyspace) -> u64 {
 fn wait_for(sim: &Sim, seconds: usize, mut work: impl FnMut(), is_reached: impl Fn() -> bool) {
     for _ in 0..seconds {
         // The store checks again after a while by the real clock, and reads the simulated one.
-        for _ in 0..60 {
+        for _ in 0..20 {
             if is_reached() {
                 return;
             }
@@ -155,14 +155,27 @@ fn a_snapshot_keeps_the_space_of_what_it_shows() {
 /// there may be beside writes. The deleted entries of the second one stayed.
 #[test]
 fn a_keyspace_with_new_garbage_does_not_starve_another() {
+    check_beside_garbage(KEYS);
+}
+
+/// Story: a large keyspace had to wait for longer after each flush than a small one that made
+/// garbage. The small one was always earlier.
+#[test]
+fn a_small_keyspace_with_new_garbage_does_not_starve_a_large_one() {
+    check_beside_garbage(10 * KEYS);
+}
+
+/// Checks that deleted space of a keyspace with `keys` entries comes back beside another keyspace
+/// that makes garbage without pause.
+fn check_beside_garbage(keys: usize) {
     let sim = Sim::new(1);
     let (db, busy) = filled(&sim);
     let keyspace = db.keyspace("b", options()).unwrap();
-    for index in 0..KEYS {
+    for index in 0..keys {
         keyspace.put(key(index), vec![index as u8; VALUE]).unwrap();
     }
     keyspace.compact(None, None).unwrap();
-    keyspace.delete_range(key(0), key(KEYS - 100)).unwrap();
+    keyspace.delete_range(key(0), key(keys - 100)).unwrap();
     let live = (100 * VALUE) as u64;
     let mut seconds = 0;
     while table_bytes(&keyspace) > 2 * live {

@@ -206,6 +206,8 @@ impl Db {
         existence_maintenance::remove(store, &core);
         memtable_limit::release_writers(store);
         store.signal();
+        // Its writes are in the WAL, too.
+        store.wal_signal.notify();
         Ok(())
     }
 

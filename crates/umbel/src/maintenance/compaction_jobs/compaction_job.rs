@@ -245,6 +245,8 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     // For level 0 it counts the inputs of flushes, not of joins there.
     add(&work.entries_in, if job.target > 0 { counts.entries_in } else { 0 });
     work.note_dropped(&counts);
+    // The space that the WAL may keep depends on the bytes of all tables.
+    store.wal_signal.notify();
     Ok(())
 }
 

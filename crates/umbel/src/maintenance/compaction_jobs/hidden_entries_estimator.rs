@@ -14,7 +14,7 @@
 //! Little garbage is compacted after some time without writes; much garbage also while writers
 //! write.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -105,7 +105,8 @@ pub fn find_task(
     let in_turn: Vec<_> = after.iter().chain(before).copied().collect();
     let known = &mut state.garbage.keyspaces;
     if known.len() > keyspaces.len() {
-        known.retain(|id, _| keyspaces.iter().any(|keyspace| keyspace.id == *id));
+        let live: HashSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
+        known.retain(|id, _| live.contains(id));
     }
     let task = find_task_in_turn(store, &in_turn, state);
     state.garbage.last_keyspace = match &task {
@@ -141,18 +142,20 @@ fn find_task_in_turn(
         let version = Arc::clone(&view.version);
         let sizes = known_sizes(keyspace, &version, &mut state.garbage);
         let all = sizes.all;
-        let [flush_in, compact_in] = state
-            .garbage
-            .beside_writes_at
-            .map(|last| (!is_snapshot_held).then(|| beside_writes_delay(last, now, all.bytes)));
+        let garbage = &mut state.garbage;
+        let flush_in =
+            (!is_snapshot_held).then(|| garbage.beside_writes_from[0].saturating_sub(now));
         let delay = hiding_flush_delay(&view, &sizes, quiet_for, flush_in);
         match delay.filter(|_| keyspace.uses_wal() && view.frozen.is_empty()) {
-            Some(Duration::ZERO) => return GarbageTask::Freeze(Arc::clone(keyspace)),
+            Some(Duration::ZERO) => {
+                garbage.beside_writes_from[0] = now + beside_writes_interval(all.bytes);
+                return GarbageTask::Freeze(Arc::clone(keyspace));
+            }
             Some(delay) => wait_for(quiet_for + delay),
             None => {}
         }
         if !is_snapshot_held
-            && let Some(task) = task_for_readers(keyspace, &view, &sizes, now, &mut state.garbage)
+            && let Some(task) = task_for_readers(keyspace, &view, &sizes, now, garbage)
         {
             return task;
         }
@@ -162,20 +165,16 @@ fn find_task_in_turn(
                 rest => wait_for(rest),
             }
         }
-        let limit = sizes.garbage_max;
-        match compact_in.filter(|_| limit.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES)) {
-            Some(delay) if !delay.is_zero() => wait_for(quiet_for + delay),
-            Some(_) => {
-                let task = task_beside_writes(keyspace, &version, all, now, &mut state.garbage);
-                if let Some(task) = task {
-                    return task;
-                }
-            }
-            None => {}
+        let wait_longer = |delay| wait_for(quiet_for + delay);
+        if !is_snapshot_held
+            && sizes.garbage_max.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES)
+            && let Some(task) =
+                task_beside_writes(keyspace, &version, all, now, garbage, wait_longer)
+        {
+            return task;
         }
         let quiet = (quiet_for, is_wanted);
-        let task =
-            task_after_writes(keyspace, &version, &sizes, quiet, &state.garbage, &mut wait_for);
+        let task = task_after_writes(keyspace, &version, &sizes, quiet, garbage, &mut wait_for);
         if let Some(task) = task {
             return task;
         }
@@ -229,11 +228,10 @@ fn known_sizes(
     garbage: &mut GarbageState,
 ) -> VersionSizes {
     let known = garbage.keyspaces.entry(keyspace.id).or_default();
-    let seen = Arc::downgrade(version);
-    if !Weak::ptr_eq(&known.version, &seen) {
-        known.version = seen;
+    let content = version.content();
+    if !Weak::ptr_eq(&known.content, &content) {
+        known.content = content;
         known.sizes = sizes_of(version);
-        known.estimate = None;
     }
     known.sizes
 }
@@ -270,14 +268,15 @@ fn task_for_readers(
     let passed = view.skip_spans.hidden_passed();
     let before = garbage.keyspaces.get(&keyspace.id).map_or(0, |known| known.hidden_passed);
     let entries = sizes.all.entries + view.active.memtable.entries();
-    let is_soon =
-        garbage.for_readers_at.is_some_and(|last| now.saturating_sub(last) < rest_period(sizes));
-    if is_soon || passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN) {
+    if now < garbage.for_readers_from
+        || passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN)
+    {
         return None;
     }
+    let job = pick(keyspace)?;
     garbage.keyspaces.entry(keyspace.id).or_default().hidden_passed = passed;
-    garbage.for_readers_at = Some(now);
-    pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
+    garbage.for_readers_from = now + rest_period(sizes);
+    Some(GarbageTask::Compact(job.preemptible()))
 }
 
 /// Returns a compaction of garbage for a time without writes, or the estimate that it needs first.
@@ -320,22 +319,36 @@ fn task_beside_writes(
     all: GarbageEstimate,
     now: Duration,
     garbage: &mut GarbageState,
+    mut wait_longer: impl FnMut(Duration),
 ) -> Option<GarbageTask> {
-    let Some(found) = known_estimate(keyspace, version, garbage) else {
-        return Some(GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace))));
-    };
-    garbage.beside_writes_at[1] = Some(now);
-    garbage.last_keyspace = Some(keyspace.id);
-    if !found.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES) {
+    let is_current = known_estimate(keyspace, version, garbage).is_some();
+    let known = garbage.keyspaces.entry(keyspace.id).or_default();
+    // Flushes since an estimate only add garbage, so they must not delay its compaction for ever.
+    let found = known.estimate.as_ref().map(|(_, found)| *found);
+    if found.is_some_and(|it| it.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES)) {
+        let job = pick(keyspace)?;
+        known.estimate = None;
+        return Some(GarbageTask::Compact(job.preemptible()));
+    }
+    if is_current {
         return None;
     }
-    pick(keyspace).map(|job| GarbageTask::Compact(job.preemptible()))
+    match garbage.beside_writes_from[1].saturating_sub(now) {
+        Duration::ZERO => {
+            garbage.beside_writes_from[1] = now + beside_writes_interval(all.bytes);
+            Some(GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace))))
+        }
+        delay => {
+            wait_longer(delay);
+            None
+        }
+    }
 }
 
-/// Time until another early flush, or compaction of garbage, is allowed while writers write.
-fn beside_writes_delay(last: Option<Duration>, now: Duration, bytes: u64) -> Duration {
-    let interval = BESIDE_WRITES_INTERVAL.0 + Duration::from_secs(bytes / BESIDE_WRITES_INTERVAL.1);
-    last.map_or(Duration::ZERO, |last| interval.saturating_sub(now.saturating_sub(last)))
+/// Time after an early flush, or after an estimate, of a keyspace with tables of these bytes until
+/// there may be another while writers write.
+fn beside_writes_interval(bytes: u64) -> Duration {
+    BESIDE_WRITES_INTERVAL.0 + Duration::from_secs(bytes / BESIDE_WRITES_INTERVAL.1)
 }
 
 /// Time until the active memtable is flushed early because its deletes can hide many bytes. `None`
@@ -399,8 +412,8 @@ fn known_estimate(
     version: &Arc<Version>,
     garbage: &GarbageState,
 ) -> Option<GarbageEstimate> {
-    let known = garbage.keyspaces.get(&keyspace.id)?;
-    known.estimate.filter(|_| Weak::ptr_eq(&known.version, &Arc::downgrade(version)))
+    let (content, found) = garbage.keyspaces.get(&keyspace.id)?.estimate.as_ref()?;
+    Weak::ptr_eq(content, &version.content()).then_some(*found)
 }
 
 impl GarbageProbe {
@@ -414,9 +427,7 @@ impl GarbageProbe {
         let Some(found) = found else { return };
         let mut state = store.scheduler_lock();
         let Some(known) = state.garbage.keyspaces.get_mut(&self.0.id) else { return };
-        if Weak::ptr_eq(&known.version, &Arc::downgrade(&version)) {
-            known.estimate = Some(found);
-        }
+        known.estimate = Some((version.content(), found));
     }
 }
 
@@ -427,6 +438,7 @@ fn estimate(
     should_preempt: impl Fn() -> bool,
 ) -> Result<Option<GarbageEstimate>> {
     let mut garbage = GarbageEstimate::default();
+    let bytes_max = version.tables().map(|(_, table)| size_of(table).bytes).sum();
     for (level, table) in tables_above_last_level(version) {
         store.check_open()?;
         if should_preempt() {
@@ -435,7 +447,6 @@ fn estimate(
         let sampled = sample(store, version, level, table)?;
         let scaled = |part: u64| part.saturating_mul(table.meta.entries) / sampled.keys.max(1);
         // A few samples that meet long entries say little about their share.
-        let bytes_max = tables_below(version, level, table).map(|other| size_of(other).bytes).sum();
         garbage.add(GarbageEstimate {
             entries: scaled(sampled.hiding) + table.meta.deletes,
             bytes: scaled(sampled.hidden_bytes).min(bytes_max),
