@@ -197,8 +197,6 @@ pub const CACHED_ACLS_MAX: usize = 8192;
 pub const CACHED_ACL_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of those ACLs in each of the two generations.
 pub const CACHED_ACLS_BYTES_MAX: usize = 32 << 20;
-/// Number of streams whose permission a page of events keeps.
-pub const PAGE_PERMISSIONS_MAX: usize = 1024;
 /// Number of users in each of the two generations of the user cache.
 pub const CACHED_USERS_MAX: usize = 1024;
 /// Time for which a correct password is cached by its keyed hash.

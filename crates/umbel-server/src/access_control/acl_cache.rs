@@ -57,11 +57,6 @@ impl AclCache {
         self.acls.reads.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Number of changes of ACLs. While it stays the same, no acknowledged append changed one.
-    pub fn changes(&self) -> u64 {
-        self.acls.invalidations() + self.defaults.invalidations()
-    }
-
     /// The user with this name.
     pub fn user(&self, store: &Store, login: &str) -> Result<CachedUser, Error> {
         let stream = users::user_stream(login);

@@ -91,11 +91,6 @@ impl<T> StreamCache<T> {
         }
     }
 
-    /// Number of invalidations. While it stays the same, no acknowledged append changed a value.
-    pub fn invalidations(&self) -> u64 {
-        self.invalidations.load(Ordering::SeqCst)
-    }
-
     /// The fresh value under this name, if it is cached.
     pub fn get(&self, name: &str) -> Option<Arc<CacheEntry<T>>> {
         let mut entries = self.locked();

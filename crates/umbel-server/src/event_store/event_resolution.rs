@@ -20,7 +20,7 @@ impl EventResolution {
     /// The event, or the link with its target, as sent to the client. `None` for an event of a
     /// stream that is left out.
     pub fn resolve(
-        &mut self,
+        &self,
         store: &Store,
         event: RecordedEvent,
     ) -> Result<Option<ResolvedEvent>, Error> {
@@ -41,8 +41,8 @@ impl EventResolution {
     }
 
     /// Whether the reader may read the stream of this event.
-    fn allows(&mut self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
-        self.readable_streams.as_mut().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
+    fn allows(&self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
+        self.readable_streams.as_ref().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
     }
 }
 

@@ -123,7 +123,7 @@ async fn streams(
     query: &QueryString,
 ) -> Result<Value, Status> {
     let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
-    let mut scope = match caller {
+    let scope = match caller {
         Caller::Trusted => None,
         Caller::Anonymous => return Err(grpc_status::access_denied()),
         Caller::User(user) if is_operator(user) => None,
@@ -131,7 +131,7 @@ async fn streams(
     };
     let listed = service
         .store
-        .blocking(move |store| list_streams(store, scope.as_mut(), &prefix, after))
+        .blocking(move |store| list_streams(store, scope.as_ref(), &prefix, after))
         .await;
     let StreamNames { names, is_complete: is_whole, is_truncated: is_cut } =
         listed.map_err(|error| grpc_status::status(&error))?;
@@ -167,7 +167,7 @@ struct StreamNames {
 /// name.
 fn list_streams(
     store: &Store,
-    mut scope: Option<&mut ReadableStreams>,
+    scope: Option<&ReadableStreams>,
     prefix: &str,
     mut after: Option<String>,
 ) -> Result<StreamNames, Error> {
@@ -179,7 +179,7 @@ fn list_streams(
         examined += page.len();
         after = page.last().map(|(name, _)| name.clone());
         for (name, state) in page {
-            if scope.as_mut().map_or(Ok(true), |scope| scope.allows(store, &name))? {
+            if scope.map_or(Ok(true), |scope| scope.allows(store, &name))? {
                 names.push((name, state));
             }
             if names.len() == CONSOLE_NAMES_MAX {
