@@ -48,7 +48,7 @@ pub const EXPRESSION_BACKTRACKS_MAX: usize = 10_000;
 /// as it is repeated; an unbounded repetition counts 16 times.
 pub const EXPRESSION_LOOKS_MAX: u64 = 32;
 /// Maximum alternatives, groups and repetitions of an expression with any of those, outside of
-/// look-aheads.
+/// look-aheads. Stored filters are exempt.
 pub const EXPRESSION_PARTS_MAX: u64 = 256;
 /// Maximum repetitions in an expression that has look-arounds, back references or atomic groups.
 pub const EXPRESSION_REPETITIONS_MAX: u64 = 256;

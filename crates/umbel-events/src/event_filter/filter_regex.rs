@@ -2,18 +2,29 @@
 
 use fancy_regex::{CompileError, Error as EngineError, Regex, RegexBuilder};
 
-use crate::event_filter::dotnet_regex::translate;
+use crate::event_filter::dotnet_regex::{Translation, translate};
 use crate::limits::{
     EXPRESSION_BACKTRACKS_MAX, EXPRESSION_BYTES_MAX, EXPRESSION_COMPILED_BYTES_MAX,
+    EXPRESSION_PARTS_MAX,
 };
 use crate::types::error::{Error, Result, shorten};
 
 /// Maximum number of compiled instructions of an expression with look-arounds.
 const INSTRUCTIONS_MAX: usize = EXPRESSION_COMPILED_BYTES_MAX / 32;
-/// Bytes of the engine's cache of states that it computes while it runs, for all parts of an
-/// expression together, and the least for one part.
+/// Bytes of the engine's caches of states that it computes while it runs. The parts of an
+/// expression share them equally, but each part has the minimum. So 256 parts may have 8 MiB, and
+/// the engine adds bytes where a part needs more for its first states.
 const REGEX_CACHE_BYTES: usize = 2 * EXPRESSION_COMPILED_BYTES_MAX;
 const REGEX_CACHE_BYTES_MIN: usize = 32 << 10;
+
+/// Origin of an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpressionOrigin {
+    /// A client sends the expression.
+    Request,
+    /// A store has the expression, perhaps from a version that limited no parts.
+    Stored,
+}
 
 /// A regular expression of a filter.
 #[derive(Debug)]
@@ -30,11 +41,12 @@ enum Matcher {
 }
 
 impl FilterRegex {
-    /// Compiles an expression in the .NET dialect.
+    /// Compiles an expression in the .NET dialect. The number of parts is limited only for the
+    /// expression of a request.
     ///
     /// # Errors
     /// `Invalid` where it is empty, too long, malformed, or too large once compiled.
-    pub fn new(source: &str) -> Result<FilterRegex> {
+    pub fn new(source: &str, origin: ExpressionOrigin) -> Result<FilterRegex> {
         if source.is_empty() {
             return Err(Error::invalid(
                 "the filter's expression is empty and would pass every event; leave the filter \
@@ -50,7 +62,7 @@ impl FilterRegex {
         }
         let matcher = match plain_prefix(source) {
             Some(prefix) => Matcher::Prefix(prefix),
-            None => Matcher::Engine(Box::new(compile(source)?)),
+            None => Matcher::Engine(Box::new(compile(source, origin)?)),
         };
         Ok(FilterRegex { source: source.to_string(), matcher })
     }
@@ -78,7 +90,7 @@ impl FilterRegex {
     }
 }
 
-fn compile(source: &str) -> Result<Regex> {
+fn compile(source: &str, origin: ExpressionOrigin) -> Result<Regex> {
     let broken = |at: usize, why: &str| {
         let before = source.get(..at).unwrap_or(source);
         Error::invalid(format!(
@@ -88,6 +100,11 @@ fn compile(source: &str) -> Result<Regex> {
         ))
     };
     let translated = translate(source).map_err(|wrong| broken(wrong.offset, &wrong.reason))?;
+    if origin == ExpressionOrigin::Request
+        && let Some(why) = parts_limit_exceeded(&translated)
+    {
+        return Err(broken(0, &why));
+    }
     let unusable = |why: &CompileError| {
         Error::invalid(format!(
             "the filter's expression '{}' cannot be used: {}",
@@ -111,13 +128,25 @@ fn compile(source: &str) -> Result<Regex> {
     })
 }
 
-/// Compiles an expression whose parts have a cache of this many bytes each.
+/// Describes the excess of parts; `None` where the parts are within their limit.
+fn parts_limit_exceeded(translated: &Translation) -> Option<String> {
+    let parts = translated.parts;
+    (parts > EXPRESSION_PARTS_MAX).then(|| {
+        format!(
+            "it has look-arounds or back-references and {parts} alternatives, groups and \
+             repetitions outside of look-aheads; at most {EXPRESSION_PARTS_MAX} are allowed"
+        )
+    })
+}
+
+/// Compiles an expression whose parts have a cache of this many bytes each, or of the bytes that a
+/// look-behind needs at least. These depend on its compiled size, which is limited.
 fn build(text: &str, cache_bytes: usize) -> std::result::Result<Regex, EngineError> {
     RegexBuilder::new(text)
         .backtrack_limit(EXPRESSION_BACKTRACKS_MAX)
         .delegate_size_limit(EXPRESSION_COMPILED_BYTES_MAX)
         .delegate_dfa_size_limit(cache_bytes)
-        .delegate_dfa_skip_cache_capacity_check(false)
+        .delegate_dfa_skip_cache_capacity_check(true)
         .max_prog_size(INSTRUCTIONS_MAX)
         .build()
 }
@@ -177,8 +206,12 @@ fn plain_prefix(source: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    fn compiled(expression: &str) -> Result<FilterRegex> {
+        FilterRegex::new(expression, ExpressionOrigin::Request)
+    }
+
     fn is_match(expression: &str, name: &str) -> bool {
-        FilterRegex::new(expression).expect(expression).is_match(name).expect("in time")
+        compiled(expression).expect(expression).is_match(name).expect("in time")
     }
 
     #[test]
@@ -234,7 +267,7 @@ mod tests {
         ] {
             assert_eq!(plain_prefix(expression).as_deref(), prefix, "{expression}");
         }
-        assert_eq!(FilterRegex::new("^cart-").expect("plain").prefix(), Some("cart-"));
+        assert_eq!(compiled("^cart-").expect("plain").prefix(), Some("cart-"));
         assert!(is_match("^cart-", "cart-1") && !is_match("^cart-", "a cart-1"));
         assert!(is_match(r"^a\.*", "a..") && is_match(r"^a\.*", "a"));
     }
@@ -258,7 +291,7 @@ mod tests {
             (r"(\w{60}){60}", "cannot be used"),
             ("((?=a)a{1000}){1000}", "has 1000 look-arounds"),
         ] {
-            match FilterRegex::new(expression) {
+            match compiled(expression) {
                 Err(Error::Invalid(message)) => {
                     assert!(message.contains(reason), "{message}");
                     assert!(!message.contains('\n'), "{message}");
@@ -284,7 +317,7 @@ mod tests {
             (large, "takes more than 1048576 bytes"),
             (hidden, "takes more than 1048576 bytes"),
         ] {
-            let error = FilterRegex::new(&expression).map(drop).expect_err(&expression[..20]);
+            let error = compiled(&expression).map(drop).expect_err(&expression[..20]);
             assert!(error.to_string().contains(reason), "{error}");
         }
         // Many names beside a look-around, and in one, fit.
@@ -295,13 +328,42 @@ mod tests {
         assert!(is_match(&but, "Opened1000") && !is_match(&but, "Opened999"));
     }
 
+    /// Regression: a look-behind of variable length got no more than its share of the cache. Where
+    /// it needs more, the expression was refused, as one that takes more than 1 MiB.
+    #[test]
+    fn look_behinds_of_variable_length_get_the_cache_that_they_need() {
+        let names = |count: usize, text: &str| {
+            (1..=count).map(|number| format!("{text}{number}")).collect::<Vec<_>>().join("|")
+        };
+        let events = format!(r"(?<=\w+-)(?:{})$", names(80, "E"));
+        assert!(is_match(&events, "cart-E80") && is_match(&events, "cart-E1"));
+        assert!(!is_match(&events, "-E80") && !is_match(&events, "cart-E81"));
+        let left_out = format!("(?<!{})$", names(120, "name"));
+        assert!(is_match(&left_out, "name") && is_match(&left_out, "other"));
+        assert!(!is_match(&left_out, "name120") && !is_match(&left_out, "my name7"));
+    }
+
+    /// Regression: the limit of parts was also that of stored filters, so an upgrade stopped
+    /// consumer groups.
+    #[test]
+    fn parts_of_a_stored_expression_are_not_limited() {
+        let names: Vec<String> = (0..300).map(|number| format!("Opened{number}")).collect();
+        let expression = format!(r"^(?!\$)(?:{})$", names.join("|"));
+        let error = compiled(&expression).map(drop).expect_err("too many parts");
+        assert!(error.to_string().contains("at most 256 are allowed"), "{error}");
+        let stored = FilterRegex::new(&expression, ExpressionOrigin::Stored).expect("stored");
+        for (name, wanted) in [("Opened299", true), ("Opened300", false), ("$Opened1", false)] {
+            assert_eq!(stored.is_match(name).expect("in time"), wanted, "{name}");
+        }
+    }
+
     #[test]
     fn runaway_expression_is_stopped_and_named() {
         let name = "a".repeat(1024);
         for expression in
             [r"^(a+)+(?!a)b$", r"(?=(a*)*b)x", r"(a*)*\1b", r"(.*)(.*)(.*)(.*)(?=x)\1y"]
         {
-            let run = FilterRegex::new(expression).expect(expression);
+            let run = compiled(expression).expect(expression);
             match run.is_match(&name) {
                 Err(Error::RegexTooExpensive { expression: named, name: on }) => {
                     assert_eq!((named.as_str(), on.as_str()), (expression, name.as_str()));
@@ -311,7 +373,7 @@ mod tests {
                 other => panic!("{expression}: {other:?}"),
             }
         }
-        let run = FilterRegex::new(r"(a*)*\1b").expect("compiles");
+        let run = compiled(r"(a*)*\1b").expect("compiles");
         let error = run.is_match(&name).expect_err("runs away");
         let reason = error.to_string();
         assert!(

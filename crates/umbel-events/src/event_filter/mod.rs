@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event_filter::filter_regex::FilterRegex;
+use crate::event_filter::filter_regex::{ExpressionOrigin, FilterRegex};
 use crate::limits::{FILTER_PREFIXES_MAX, STREAM_NAME_BYTES_MAX};
 use crate::types::error::{Error, Result};
 use crate::types::view_kind::category;
@@ -67,10 +67,7 @@ impl EventFilter {
     /// `Invalid` where the expression is too long, too large, or malformed; for a malformed one
     /// with the place.
     pub fn stream_regex(expression: &str) -> Result<Arc<EventFilter>> {
-        EventFilter::new(
-            FilterSubject::Stream,
-            FilterRule::Expression(FilterRegex::new(expression)?),
-        )
+        EventFilter::expression(FilterSubject::Stream, expression, ExpressionOrigin::Request)
     }
 
     /// Passes events whose type matches the expression.
@@ -78,10 +75,33 @@ impl EventFilter {
     /// # Errors
     /// The errors of [`EventFilter::stream_regex`].
     pub fn type_regex(expression: &str) -> Result<Arc<EventFilter>> {
-        EventFilter::new(
-            FilterSubject::EventType,
-            FilterRule::Expression(FilterRegex::new(expression)?),
-        )
+        EventFilter::expression(FilterSubject::EventType, expression, ExpressionOrigin::Request)
+    }
+
+    /// [`EventFilter::stream_regex`] for an expression that the caller accepted and stored. The
+    /// number of its parts is not limited, so that a stored filter stays valid.
+    ///
+    /// # Errors
+    /// The errors of [`EventFilter::stream_regex`].
+    pub fn stored_stream_regex(expression: &str) -> Result<Arc<EventFilter>> {
+        EventFilter::expression(FilterSubject::Stream, expression, ExpressionOrigin::Stored)
+    }
+
+    /// [`EventFilter::type_regex`] for an expression that the caller accepted and stored. The
+    /// number of its parts is not limited, so that a stored filter stays valid.
+    ///
+    /// # Errors
+    /// The errors of [`EventFilter::stream_regex`].
+    pub fn stored_type_regex(expression: &str) -> Result<Arc<EventFilter>> {
+        EventFilter::expression(FilterSubject::EventType, expression, ExpressionOrigin::Stored)
+    }
+
+    fn expression(
+        subject: FilterSubject,
+        expression: &str,
+        origin: ExpressionOrigin,
+    ) -> Result<Arc<EventFilter>> {
+        EventFilter::new(subject, FilterRule::Expression(FilterRegex::new(expression, origin)?))
     }
 
     fn new(by: FilterSubject, rule: FilterRule) -> Result<Arc<EventFilter>> {

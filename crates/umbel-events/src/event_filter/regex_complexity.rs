@@ -1,7 +1,7 @@
 //! [`RegexComplexity`]: bounds the repetitions in an expression that the regex engine does not
 //! bound.
 
-use crate::limits::{EXPRESSION_LOOKS_MAX, EXPRESSION_PARTS_MAX, EXPRESSION_REPETITIONS_MAX};
+use crate::limits::{EXPRESSION_LOOKS_MAX, EXPRESSION_REPETITIONS_MAX};
 
 /// Amount of repetition in an expression. The regex engine counts its backtracking steps;
 /// `RegexComplexity` bounds repetition that takes no such step.
@@ -141,13 +141,6 @@ impl RegexComplexity {
             return Some(format!(
                 "the expression has look-arounds or back-references and {repetitions} \
                  repetitions; at most {EXPRESSION_REPETITIONS_MAX} are allowed"
-            ));
-        }
-        let parts = self.parts();
-        if parts > EXPRESSION_PARTS_MAX {
-            return Some(format!(
-                "it has look-arounds or back-references and {parts} alternatives, groups and \
-                 repetitions outside of look-aheads; at most {EXPRESSION_PARTS_MAX} are allowed"
             ));
         }
         None

@@ -187,14 +187,20 @@ impl GroupConfig {
         })
     }
 
-    /// The compiled filter. Compiling a regular expression takes time.
+    /// The compiled filter of a new group. Compiling a regular expression takes time.
     pub fn compile(&self) -> Result<Option<Arc<EventFilter>>, Error> {
-        let Some(filter) = &self.filter else { return Ok(None) };
-        let filter_request = FilterRequest::from_options(filter.clone());
-        filter_request
-            .map_err(|status| Error::Invalid(status.message().to_string()))?
-            .compile()
-            .map(Some)
+        self.filter_request()?.map(|request| request.compile()).transpose()
+    }
+
+    /// The compiled filter of a stored group, whose expression may have more parts than that of a
+    /// new group.
+    pub fn compile_stored(&self) -> Result<Option<Arc<EventFilter>>, Error> {
+        self.filter_request()?.map(|request| request.compile_stored()).transpose()
+    }
+
+    fn filter_request(&self) -> Result<Option<FilterRequest>, Error> {
+        let request = self.filter.clone().map(FilterRequest::from_options).transpose();
+        request.map_err(|status| Error::Invalid(status.message().to_string()))
     }
 
     /// Name of the strategy.

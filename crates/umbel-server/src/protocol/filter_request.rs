@@ -93,6 +93,20 @@ impl FilterRequest {
             }
         }
     }
+
+    /// Builds the filter of a stored consumer group, which may have more parts than that of a
+    /// request.
+    pub fn compile_stored(&self) -> Result<Arc<EventFilter>, Error> {
+        match (self.subject, &self.rule) {
+            (FilterSubject::Stream, FilterRule::Regex(expression)) => {
+                EventFilter::stored_stream_regex(expression)
+            }
+            (FilterSubject::Kind, FilterRule::Regex(expression)) => {
+                EventFilter::stored_type_regex(expression)
+            }
+            (_, FilterRule::Prefixes(_)) => self.compile(),
+        }
+    }
 }
 
 fn invalid(message: &str) -> Status {

@@ -459,7 +459,7 @@ fn subscribe(
     config: &GroupConfig,
     after: Option<u64>,
 ) -> Result<Subscription, Error> {
-    let source = match (key.event_source(), config.compile()?) {
+    let source = match (key.event_source(), config.compile_stored()?) {
         (Source::All, Some(filter)) => Source::Filtered(filter),
         (source, _) => source,
     };

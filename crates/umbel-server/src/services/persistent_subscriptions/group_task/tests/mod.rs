@@ -9,12 +9,15 @@ use umbel_proto::persistent::{
     CheckpointAfter, CreateOptions, GroupAllOptions, GroupOrigin, GroupStart, MessageTimeout,
     Settings,
 };
-use umbel_proto::streams::read_req::{StreamOptions, UuidForm};
+use umbel_proto::streams::read_req::{
+    Expression, Filter, FilterOptions, StreamOptions, UuidForm, Window,
+};
 use umbel_sim::Random;
 
 use super::*;
 use crate::consumer_groups::dispatcher::NackDecision;
 use crate::consumer_groups::group_command::ConsumerRequest;
+use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::test_support::test_service::{TestService, run_paused};
 
 /// Number of scripts in a test run; these scripts must detect each failpoint.
@@ -423,6 +426,31 @@ fn violation(seeds: u64) -> Option<String> {
 #[test]
 fn random_scripts_keep_the_group_invariants() {
     assert_eq!(violation(SEEDS), None);
+}
+
+/// Story: the limit of an expression's parts was also that of stored groups. An upgrade stopped
+/// each group whose filter has more parts.
+#[test]
+fn stored_group_may_have_more_parts_in_its_filter_than_a_new_group() {
+    let fixture = TestService::new();
+    let names: Vec<String> = (0..300).map(|number| format!("Opened{number}")).collect();
+    let regex = format!(r"^(?!\$)(?:{})$", names.join("|"));
+    let (key, config) = settings(&mut Random::new(1), "RoundRobin", None);
+    let filter = FilterOptions {
+        filter: Some(Filter::EventType(Expression { regex, prefix: Vec::new() })),
+        window: Some(Window::Count(())),
+        checkpoint_interval_multiplier: 1,
+    };
+    let config = GroupConfig { filter: Some(filter), ..config };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let create = GroupChange::Create(config.clone());
+    let service = &fixture.service;
+    let created = runtime.block_on(service.group_registry.change(service, &key, create));
+    let refused = created.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    assert!(refused.message().contains("at most 256 are allowed"), "{refused}");
+    let started = StoredGroup::read(&fixture.store, &key, &config);
+    assert!(started.is_ok(), "{:?}", started.err());
 }
 
 #[cfg(feature = "failpoints")]
