@@ -179,9 +179,8 @@ impl WatchHub {
             evicted += u64::from(!state.is_abandoned && state.end.is_some());
             state.is_abandoned || state.end.is_some()
         });
-        for (number, queue) in removed {
-            self.index.remove(&queue.filter, number);
-        }
+        let removed: Vec<(WatchNumber, Arc<WatchQueue>)> = removed.collect();
+        self.index.remove_all(removed.iter().map(|(number, queue)| (&queue.filter, *number)));
         self.counts.evicted.fetch_add(evicted, Ordering::Relaxed);
         self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
     }

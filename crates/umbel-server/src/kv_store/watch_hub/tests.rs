@@ -321,3 +321,24 @@ fn write_costs_no_search_of_all_watches() {
     assert_eq!(index.matching(filter), expected);
     assert!(index.visited.get() <= (expected.len() + 1) * 30, "{}", index.visited.get());
 }
+
+/// Story: each removed watch linked all nodes of its keyspace. A connection with 1000 watches that
+/// ended made a million links in the writer's thread.
+#[test]
+fn ended_watches_link_each_keyspace_once() {
+    let mut fixture = HubFixture::new();
+    let mut watchers: Vec<Watcher> =
+        (0..900).map(|number| fixture.watch(&format!("w-{number:04}"))).collect();
+    let kept = watchers.split_off(800);
+    drop(watchers);
+    let before = fixture.feed.index.linked;
+    fixture.feed.remove_ended();
+    // The nodes of the remaining watches, and the node of the empty prefix.
+    assert_eq!(fixture.feed.index.linked - before, 101);
+    fixture.put(1, "w-0799", 1);
+    fixture.put(2, "w-0899", 1);
+    assert_eq!(drain_updates(&kept[99]), (vec![2], None));
+    drop(kept);
+    fixture.feed.remove_ended();
+    assert_eq!(fixture.feed.index.linked - before, 101, "the keyspace is removed");
+}

@@ -21,6 +21,9 @@ pub struct WatchIndex {
     /// Number of nodes that searches visited.
     #[cfg(test)]
     pub visited: std::cell::Cell<usize>,
+    /// Number of nodes that were linked to their ancestors.
+    #[cfg(test)]
+    pub linked: usize,
 }
 
 /// Watches of one prefix. The first node of a keyspace has the empty prefix.
@@ -48,20 +51,37 @@ impl WatchIndex {
             nodes[index].watches.insert(watch);
         }
         link(nodes);
+        #[cfg(test)]
+        {
+            self.linked += nodes.len();
+        }
     }
 
-    /// Removes a watch.
-    pub fn remove(&mut self, filter: &WatchFilter, watch: WatchNumber) {
-        let Some(nodes) = self.keyspaces.get_mut(&filter.keyspace) else { return };
-        if let Ok(index) = nodes.binary_search_by(|node| node.prefix.cmp(&filter.prefix)) {
-            nodes[index].watches.remove(&watch);
-            if nodes[index].watches.is_empty() && index > 0 {
-                nodes.remove(index);
+    /// Removes these watches. Links the nodes of each keyspace once.
+    pub fn remove_all<'a>(
+        &mut self,
+        watches: impl Iterator<Item = (&'a WatchFilter, WatchNumber)>,
+    ) {
+        let mut keyspaces: HashSet<&str> = HashSet::new();
+        for (filter, watch) in watches {
+            let Some(nodes) = self.keyspaces.get_mut(&filter.keyspace) else { continue };
+            if let Ok(index) = nodes.binary_search_by(|node| node.prefix.cmp(&filter.prefix)) {
+                nodes[index].watches.remove(&watch);
             }
+            keyspaces.insert(&filter.keyspace);
         }
-        link(nodes);
-        if nodes.iter().all(|node| node.watches.is_empty()) {
-            self.keyspaces.remove(&filter.keyspace);
+        for keyspace in keyspaces {
+            let Some(nodes) = self.keyspaces.get_mut(keyspace) else { continue };
+            if nodes.iter().all(|node| node.watches.is_empty()) {
+                self.keyspaces.remove(keyspace);
+                continue;
+            }
+            nodes.retain(|node| node.prefix.is_empty() || !node.watches.is_empty());
+            link(nodes);
+            #[cfg(test)]
+            {
+                self.linked += nodes.len();
+            }
         }
     }
 
