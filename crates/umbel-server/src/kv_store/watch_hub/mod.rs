@@ -4,7 +4,7 @@
 //! queue that grows too large is dropped, and its client must read the state again. If all queues
 //! together grow too large, the largest queue is dropped.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
@@ -20,7 +20,7 @@ use crate::limits::{
 };
 
 use watch_index::{WatchIndex, WatchNumber};
-use write_key_index::OperationIndex;
+use write_key_index::OperationIndexes;
 
 /// Keys that a watch observes.
 #[derive(Debug, Clone)]
@@ -134,15 +134,27 @@ impl WatchHub {
         if self.queues.is_empty() {
             return;
         }
+        let watches = self.index.watches_of(operations);
+        if !watches.is_empty() {
+            self.push_changes(sequence, operations, &watches);
+        }
+        self.remove_ended();
+    }
+
+    /// Queues a write for these watches.
+    fn push_changes(
+        &self,
+        sequence: u64,
+        operations: &[WriteOperation],
+        watches: &BTreeSet<WatchNumber>,
+    ) {
         // Copied once for all watches, and only operations that match one: the message in which
         // they came may be large.
         let mut copies: Vec<Option<ChangeKind>> = vec![None; operations.len()];
-        let mut indexes: HashMap<&str, OperationIndex<'_>> = HashMap::new();
-        for number in self.index.watches_of(operations) {
-            let Some(queue) = self.queues.get(&number) else { continue };
-            let index = indexes
-                .entry(&queue.filter.keyspace)
-                .or_insert_with(|| OperationIndex::new(operations, &queue.filter.keyspace));
+        let mut indexes = OperationIndexes::new(operations);
+        for number in watches {
+            let Some(queue) = self.queues.get(number) else { continue };
+            let Some(index) = indexes.of(&queue.filter.keyspace) else { continue };
             let matching = index.matching(&queue.filter).into_iter().map(|number| {
                 let kind =
                     copies[number].get_or_insert_with(|| to_change(&operations[number].kind));
@@ -156,7 +168,6 @@ impl WatchHub {
                 self.evict_largest();
             }
         }
-        self.remove_ended();
     }
 
     /// Ends every watch, because published writes may be lost.

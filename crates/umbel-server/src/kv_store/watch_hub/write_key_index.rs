@@ -1,5 +1,7 @@
 //! [`OperationIndex`]: the operations of a write by key, to find those of a watch.
 
+use std::collections::HashMap;
+
 use umbel_proto::kv::OperationKind;
 
 use crate::kv_store::write_request::WriteOperation;
@@ -8,6 +10,48 @@ use super::WatchFilter;
 
 /// End of the keys of an operation, and whether it is one of them.
 type Reach<'a> = (&'a [u8], bool);
+
+/// The operations of a write, grouped by keyspace. The operations of a keyspace get an index when
+/// it is first requested.
+#[derive(Debug)]
+pub struct OperationIndexes<'a> {
+    operations: &'a [WriteOperation],
+    /// Numbers of the operations of each keyspace.
+    numbers: HashMap<&'a str, Vec<usize>>,
+    indexes: HashMap<&'a str, OperationIndex<'a>>,
+    /// Number of operations that the groups and the indexes examined.
+    #[cfg(test)]
+    pub examined: usize,
+}
+
+impl<'a> OperationIndexes<'a> {
+    /// Groups these operations.
+    pub fn new(operations: &'a [WriteOperation]) -> OperationIndexes<'a> {
+        let mut numbers: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (number, operation) in operations.iter().enumerate() {
+            numbers.entry(operation.keyspace.name()).or_default().push(number);
+        }
+        OperationIndexes {
+            operations,
+            numbers,
+            indexes: HashMap::new(),
+            #[cfg(test)]
+            examined: operations.len(),
+        }
+    }
+
+    /// Returns the index of a keyspace; `None` if no operation is in the keyspace.
+    pub fn of(&mut self, keyspace: &str) -> Option<&OperationIndex<'a>> {
+        let (&name, numbers) = self.numbers.get_key_value(keyspace)?;
+        Some(self.indexes.entry(name).or_insert_with(|| {
+            #[cfg(test)]
+            {
+                self.examined += numbers.len();
+            }
+            OperationIndex::new(self.operations, numbers)
+        }))
+    }
+}
 
 /// The operations of a write in one keyspace, by their first keys.
 #[derive(Debug)]
@@ -24,12 +68,10 @@ pub struct OperationIndex<'a> {
 }
 
 impl<'a> OperationIndex<'a> {
-    /// Creates the index of the operations in this keyspace.
-    pub fn new(operations: &'a [WriteOperation], keyspace: &str) -> OperationIndex<'a> {
-        let own = operations.iter().enumerate();
-        let own = own.filter(|(_, operation)| operation.keyspace.name() == keyspace);
-        let mut starts: Vec<(&[u8], usize)> =
-            own.map(|(number, operation)| (range_of(operation).0, number)).collect();
+    /// Creates the index of the operations with these numbers, which are all in one keyspace.
+    fn new(operations: &'a [WriteOperation], numbers: &[usize]) -> OperationIndex<'a> {
+        let start = |number: &usize| (range_of(&operations[*number]).0, *number);
+        let mut starts: Vec<(&[u8], usize)> = numbers.iter().map(start).collect();
         starts.sort_unstable();
         let leaves = starts.len().next_power_of_two();
         let mut reaches: Vec<Reach<'_>> = vec![(&[], false); 2 * leaves];
