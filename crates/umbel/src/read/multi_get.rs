@@ -36,8 +36,8 @@ pub fn multi_get_with<K: AsRef<[u8]>>(
     }
 }
 
-/// As [`multi_get_with`], after a probe of the existence filter. A function of its own, so that
-/// keyspaces without one do not pay for it.
+/// Like [`multi_get_with`], but probes the existence filter first. The function is separate so that
+/// keyspaces without an existence filter do not pay for the probe.
 #[inline(never)]
 fn multi_get_with_existence<K: AsRef<[u8]>>(
     store: &Store,
@@ -66,7 +66,7 @@ fn multi_get_with_existence<K: AsRef<[u8]>>(
     looked_up
 }
 
-/// Holds a state while it is read.
+/// Keeps the state at a sequence number while it is read.
 struct SnapshotGuard<'a> {
     store: &'a Store,
     sequence: SequenceNumber,
@@ -78,7 +78,8 @@ impl Drop for SnapshotGuard<'_> {
     }
 }
 
-/// As [`multi_get_with`]; keys of a group whose hashes `deny` names are absent.
+/// Like [`multi_get_with`]; `deny` gets the hashes of a group and returns the keys that are
+/// certainly absent.
 #[inline(always)]
 fn multi_get_all<K: AsRef<[u8]>>(
     store: &Store,
@@ -161,14 +162,14 @@ impl Iterator for KeySet {
     }
 }
 
-/// Keys that are looked up together, named by their indexes in the group.
+/// A group of keys that are looked up together. A key is identified by its index in the group.
 struct KeyGroup<'a, F> {
     keys: [&'a [u8]; GROUP_KEYS],
     hashes: [u64; GROUP_KEYS],
     heads: [u64; GROUP_KEYS],
-    /// The first source that was not searched for the key yet.
+    /// For each key, the index of the first source that was not searched yet.
     next_source: [usize; GROUP_KEYS],
-    /// The table that is searched for a key, its level, and the block that may hold it.
+    /// For each key, the table that is searched for it.
     tables: [Option<&'a OpenedTable>; GROUP_KEYS],
     levels: [u8; GROUP_KEYS],
     blocks: [usize; GROUP_KEYS],
@@ -210,7 +211,8 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(())
     }
 
-    /// Delivers the value of a key. The callback's own reads are not counted here.
+    /// Delivers the value of a key to the callback. Reads that the callback does itself are not
+    /// counted in this lookup.
     #[inline]
     fn deliver_value(&mut self, key: usize, value: Option<&[u8]>) {
         self.counters.count_loads();
@@ -218,7 +220,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         self.counters.skip_loads();
     }
 
-    /// Searches the memtables; returns the keys that they do not decide.
+    /// Searches the memtables; returns the keys for which they have no entry.
     #[inline(never)]
     fn search_memtables(&mut self, view: &SuperVersion, waiting: KeySet) -> Result<KeySet> {
         let mut left = waiting;
@@ -243,7 +245,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(left)
     }
 
-    /// Delivers a long value.
+    /// Reads the long value of a key and delivers it to the callback.
     #[cold]
     fn fetch(&mut self, place: usize, pointer: Option<BlobPointer>) -> Result<()> {
         let value = self.blobs.read(&self.blobs.require_pointer(pointer)?)?;
@@ -251,8 +253,8 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(())
     }
 
-    /// Goes through the sources until each key has a table whose filter passes it; delivers absence
-    /// for keys without one.
+    /// Goes through the sources until each key has a table whose filter passes the key. Keys
+    /// without such a table are delivered as absent.
     fn probe_filters(
         &mut self,
         version: &'a Version,
@@ -293,8 +295,9 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(candidates)
     }
 
-    /// Probes the filters of the tables that `find` names; returns the keys that pass. Delivers
-    /// keys that a rejecting table's range tombstones hide; they no longer wait.
+    /// Probes the filters of the tables that `find` returns, and returns the keys that pass. If a
+    /// filter rejects a key that a range tombstone of its table covers, the key is delivered as
+    /// absent and removed from `waiting`.
     #[inline]
     fn probe_filter(
         &mut self,
@@ -331,7 +334,8 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(maybe)
     }
 
-    /// Searches the tables step by step; returns the keys that they do not have.
+    /// Searches the candidates' tables step by step; returns the keys for which their tables have
+    /// no entry.
     fn search(&mut self, candidates: KeySet) -> Result<KeySet> {
         let mut left = candidates;
         let mut located = KeySet::default();
@@ -391,8 +395,9 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(left)
     }
 
-    /// Descends the indexes to their lowest nodes, one node of every key after the other. Keys with
-    /// long shared parts have several nodes, and each waits for the one above it.
+    /// Descends the indexes to their lowest nodes, one level of nodes for all keys after the other.
+    /// The index of keys with long shared parts has several levels of nodes. Which node to read is
+    /// known only after the one above it was read.
     #[inline(never)]
     fn descend(&self, mut deeper: KeySet, searches: &mut [SearchState; GROUP_KEYS]) {
         while !deeper.is_empty() {
@@ -422,7 +427,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         }
     }
 
-    /// Removes from `left` the keys that the tables decide.
+    /// Delivers the keys for which their tables have an entry, and removes these keys from `left`.
     #[inline]
     fn deliver_all(&mut self, keys: KeySet, left: &mut KeySet) -> Result<()> {
         for key in keys {
@@ -435,7 +440,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(())
     }
 
-    /// Whether the table decides the key in that block.
+    /// Delivers a key if the table has an entry of it in block `block`, and returns whether it has.
     #[inline]
     fn deliver(&mut self, open: &OpenedTable, key: usize, block: Option<usize>) -> Result<bool> {
         let table = open.table();

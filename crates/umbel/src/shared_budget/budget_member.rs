@@ -1,4 +1,5 @@
-//! Memory that a store of a shared budget publishes, and requests that other stores may make.
+//! The memory that a store of a shared budget publishes, and the requests that other stores can
+//! make of it.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,35 +8,36 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 /// Interface of a store to the other stores of its budget.
 ///
-/// INVARIANT: no call waits for the store's commit, manifest or closing locks: it only tries them.
-/// A call may wait for the work lock; holders of that lock wait for nothing of another store. The
-/// other locks a call takes are leaf locks. So a caller may hold any lock of its own store except
-/// the work lock, and no cycle of waiting stores is possible.
+/// INVARIANT: no call waits for the store's commit, manifest or closing locks; it only tries to
+/// take them. A call can wait for the work lock, whose holders wait for nothing of another store.
+/// All other locks that a call takes are leaf locks. So a caller may hold any lock of its own store
+/// except the work lock, and no cycle of waiting stores is possible.
 pub trait BudgetMember: Send + Sync + Debug {
-    /// Freezes large memtables; the store flushes them itself. `false` if that frees nothing or the
-    /// store is busy.
+    /// Freezes large memtables, which the store then flushes itself. Returns `false` if freezing
+    /// frees no memory or the store is busy.
     fn yield_memtables(&self) -> bool;
 
-    /// Closes readers of tables beyond the store's fair share.
+    /// Closes the store's table readers beyond its fair share.
     fn yield_readers(&self);
 
-    /// Wakes background threads that wait for a slot. Tries the work lock.
+    /// Wakes the store's background threads that wait for a job slot. Only tries to take the work
+    /// lock.
     fn wake(&self);
 
-    /// Publishes the memory that the store holds now.
+    /// Publishes the memory that the store uses now.
     fn publish(&self);
 }
 
 /// A use of memory that a store publishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryUse {
-    /// Memtables that take writes or wait to be flushed.
+    /// Memtables that take writes or wait for a flush.
     Memtables,
-    /// The subset of [`MemoryUse::Memtables`] that take writes.
+    /// The memtables that take writes; a part of [`MemoryUse::Memtables`].
     Writable,
     /// Memtables that no flush frees: cursors read them, or the store cannot flush.
     MemtablesHeld,
-    /// Open readers of tables.
+    /// Open table readers.
     Readers,
     /// Metadata of tables, open or not, and existence filters.
     Known,
@@ -46,41 +48,41 @@ pub enum MemoryUse {
 /// Number of memory uses.
 const MEMORY_USES: usize = 6;
 
-/// Bytes of each use.
+/// Bytes of each memory use.
 #[derive(Debug, Default)]
 pub struct MemoryUseBytes([AtomicU64; MEMORY_USES]);
 
 impl MemoryUseBytes {
-    /// Bytes of one use.
+    /// Bytes of the memory use `part`.
     pub fn of(&self, part: MemoryUse) -> u64 {
         self.0[part as usize].load(Ordering::Relaxed)
     }
 }
 
-/// Memory that a store holds, in bytes.
+/// Memory that a store uses, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemberUsage {
-    /// As [`MemoryUse::Memtables`].
+    /// Bytes of [`MemoryUse::Memtables`].
     pub memtables: u64,
-    /// As [`MemoryUse::Writable`].
+    /// Bytes of [`MemoryUse::Writable`].
     pub writable: u64,
-    /// As [`MemoryUse::MemtablesHeld`].
+    /// Bytes of [`MemoryUse::MemtablesHeld`].
     pub memtables_held: u64,
-    /// As [`MemoryUse::Readers`].
+    /// Bytes of [`MemoryUse::Readers`].
     pub readers: u64,
-    /// As [`MemoryUse::Known`].
+    /// Bytes of [`MemoryUse::Known`].
     pub known: u64,
-    /// As [`MemoryUse::Log`]; `None` if it is unknown at the moment, which keeps the published
-    /// value.
+    /// Bytes of [`MemoryUse::Log`]; `None` if unknown at the moment, which leaves the published
+    /// value as it is.
     pub log: Option<u64>,
     /// Whether flushes can free the memtables.
     pub can_flush: bool,
 }
 
-/// Memory that one store published last.
+/// The memory use that one store published last.
 ///
-/// INVARIANT: a sum over all slots equals the sum of their bytes and is never below it. A value
-/// changes under the lock of its slot, and the sum changes by the difference.
+/// INVARIANT: the sum of a memory use equals the sum of the bytes in all slots. A value changes
+/// under the lock of its slot, and the sum changes by the difference, so that it is never too low.
 #[derive(Debug, Default)]
 pub struct MemberSlot {
     bytes: MemoryUseBytes,
@@ -88,23 +90,23 @@ pub struct MemberSlot {
 }
 
 impl MemberSlot {
-    /// Bytes of one use, as published last.
+    /// Bytes of the memory use `part`, as the store published them last.
     pub fn of(&self, part: MemoryUse) -> u64 {
         self.bytes.of(part)
     }
 
-    /// Lock under which a store publishes. Only the locks of super versions and lists are taken
-    /// under it.
+    /// Takes the lock under which a store publishes. While it is held, only the locks of super
+    /// versions and lists are taken.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         self.publishing.lock().ignore_poison()
     }
 
-    /// The same lock, if it is free.
+    /// Takes the lock under which a store publishes, if the lock is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, ()>> {
         self.publishing.try_lock().ok()
     }
 
-    /// Sets the bytes of a use and changes the sums by the difference.
+    /// Sets the bytes of a memory use, and changes its sum by the difference.
     pub fn set(
         &self,
         _locked: &MutexGuard<'_, ()>,
@@ -116,7 +118,7 @@ impl MemberSlot {
         sums.0[part as usize].fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// Publishes all uses.
+    /// Publishes all memory uses of the store.
     pub fn publish(
         &self,
         locked: &MutexGuard<'_, ()>,
@@ -140,7 +142,7 @@ impl MemberSlot {
         parts.into_iter().for_each(|(part, bytes)| self.set(locked, part, bytes, sums));
     }
 
-    /// Counts all memtables as memtables that no flush frees.
+    /// Counts all memtables of the store as memtables that no flush frees.
     pub fn withdraw_memtables(&self, locked: &MutexGuard<'_, ()>, sums: &MemoryUseBytes) {
         let held = self.of(MemoryUse::MemtablesHeld) + self.of(MemoryUse::Memtables);
         self.set(locked, MemoryUse::MemtablesHeld, held, sums);

@@ -1,8 +1,8 @@
-//! [`JobSlots`]: bound on the flushes, or compactions, that the background threads of all stores of
-//! a budget run at the same time.
+//! [`JobSlots`]: limits the number of flushes, or compactions, that the background threads of all
+//! stores of a budget run at the same time.
 //!
-//! A store that finds no free slot does not block: its thread waits for the next release as it
-//! waits for other work. Flushes have slots of their own, so that no flush waits for a compaction.
+//! A store that finds no free slot does not block: its thread waits for the next release as for
+//! other work. Flushes have slots of their own, so that no flush waits for a compaction.
 //!
 //! INVARIANT: every wait for a slot ends. If no slot of a kind is released for
 //! [`STARVATION_LIMIT`], the waiting store takes over the slot of a stuck job. So a store whose
@@ -16,20 +16,20 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::shared_budget::budget_member::BudgetMember;
 
-/// Time without a release after which a store takes over a slot.
+/// Time without a release after which a waiting store takes over a slot.
 const STARVATION_LIMIT: Duration = Duration::from_secs(5);
-/// Interval at which a waiting store retries although nothing woke it.
+/// Interval at which a waiting store tries to take a slot even if nothing wakes it.
 pub const SLOT_RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// Number of waiting stores that a release wakes. More than one, since a woken store may have no
-/// work left.
+/// Maximum number of waiting stores that a release wakes. It is more than one, since a woken store
+/// can have no work left.
 const WOKEN_MAX: usize = 4;
 
 /// Kind of work that a slot is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobKind {
-    /// Flushes.
+    /// A slot for a flush.
     Flush,
-    /// Compactions, and parts of a split compaction.
+    /// A slot for a compaction, or for a part of a split compaction.
     Compaction,
 }
 
@@ -48,15 +48,15 @@ type SlotWaiter = (Weak<dyn BudgetMember>, bool);
 pub struct JobSlots {
     capacity: usize,
     running: AtomicUsize,
-    /// Counts releases and slots taken over.
+    /// Number of releases of slots and of slots taken over.
     changes: AtomicU64,
     waiting: Mutex<VecDeque<SlotWaiter>>,
-    /// Number of waiters whose work is required.
+    /// Number of waiting stores whose work is required.
     required_waiters: AtomicUsize,
 }
 
 impl JobSlots {
-    /// Slots for `slots` jobs at the same time.
+    /// Creates slots for `slots` jobs at the same time.
     pub fn new(slots: usize) -> JobSlots {
         JobSlots {
             capacity: slots,
@@ -73,8 +73,8 @@ impl JobSlots {
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Takes a slot, or has `store` woken when one is free. The store keeps `wait` between its
-    /// attempts; `now` is the time of its clock.
+    /// Takes a slot, or registers `store` to be woken when a slot is free. The store keeps `wait`
+    /// between its attempts; `now` is the time of its clock.
     pub fn take_or_wait(
         &self,
         store: &Weak<dyn BudgetMember>,
@@ -94,7 +94,8 @@ impl JobSlots {
         is_taken
     }
 
-    /// Takes over a slot if none was released while the store waited too long.
+    /// Takes over a slot if the store has waited for [`STARVATION_LIMIT`] and no slot was released
+    /// meanwhile.
     fn take_stalled(&self, wait: &mut Option<SlotWait>, now: Duration) -> bool {
         let changes = self.changes.load(Ordering::SeqCst);
         let known = wait.filter(|wait| wait.changes == changes);
@@ -125,7 +126,7 @@ impl JobSlots {
         self.required_waiters.load(Ordering::Relaxed) > 0
     }
 
-    /// Releases a slot and wakes waiting stores, the oldest first.
+    /// Releases a slot and wakes waiting stores, those that wait longest first.
     pub fn release(&self) {
         // A slot that was taken over is released twice.
         let less = |running: usize| running.checked_sub(1);

@@ -1,9 +1,9 @@
 //! [`MemoryBudget`]: one memory budget for several stores of a process.
 //!
 //! The stores share one block cache and one count of cursor memory. Each store publishes its other
-//! memory uses, and the budget keeps their sums. A store may exceed its fair share of a use while
-//! the other stores leave it free. When a sum exceeds its limit, the store that holds most frees
-//! memory, idle or not: see [`crate::maintenance::shared_memtable_limit`].
+//! memory uses, and the budget keeps their sums. A store can exceed its fair share of a memory use
+//! while the other stores leave memory free. When a sum exceeds its limit, the store with the
+//! largest use frees memory, even if it is idle: see [`crate::maintenance::shared_memtable_limit`].
 
 mod budget_member;
 mod job_slots;
@@ -32,23 +32,24 @@ use budget_member::{MemberSlot, MemoryUseBytes};
 use job_slots::JobSlots;
 pub use job_slots::{JobKind, SLOT_RETRY_INTERVAL, SlotWait};
 
-/// Approximate memory of an open store that no use counts: threads, lists, counters. Measured: 66
-/// KiB without background threads, 91 with one, 93 to 105 with two.
+/// Approximate memory of an open store that no use counts: threads, lists, counters. Measurements
+/// gave 66 KiB without background threads, 91 KiB with one and 93 to 105 KiB with two.
 const STORE_BYTES: u64 = 96 << 10;
-/// Divisor of the divided bytes: this fraction may be taken by [`STORE_BYTES`] of all stores.
+/// The [`STORE_BYTES`] of all stores can take one part in this number of the divided bytes, which
+/// limits the number of stores.
 const STORES_SHARE: u64 = 3;
-/// Minimum fair share of memtables.
+/// Minimum of a store's fair share of memtables, in bytes.
 const FAIR_MEMTABLES_MIN: u64 = 16 << 10;
-/// Minimum number of stores for which a WAL segment is sized, as more stores may open.
+/// A WAL segment is sized for at least this number of stores, since more stores can open later.
 const EXPECTED_STORES: u64 = 4;
-/// Smallest WAL segment that many stores impose.
+/// Smallest limit that many stores put on the size of a WAL segment.
 const SEGMENT_BYTES_MIN: u64 = 32 << 10;
-/// Smallest and largest budget, in bytes.
+/// Smallest and largest memory budget, in bytes.
 const BYTES: (u64, u64) = (BUDGET_MIN, 1 << 50);
 
-/// Memory budget that several stores of one process share: one block cache, and bounds for all
-/// memtables, indexes, filters, WALs and compactions together. Give a clone of it to each store in
-/// [`Options::memory_budget`](crate::Options::memory_budget).
+/// Memory budget that several stores of one process share: one block cache, and limits for all
+/// memtables, indexes, filters, WALs and compactions together. Give a clone of the budget to each
+/// store in [`Options::memory_budget`](crate::Options::memory_budget).
 ///
 /// ```
 /// # fn main() -> umbel::Result<()> {
@@ -63,57 +64,61 @@ const BYTES: (u64, u64) = (BUDGET_MIN, 1 << 50);
 /// # }
 /// ```
 ///
-/// A busy store uses the memory that idle stores leave. If all memtables together, or all readers
-/// of tables, exceed their limit, the store that holds most flushes memtables or closes readers.
-/// Writers wait for flushes of their own store only. Background threads share slots: of all stores
-/// together, only as many flushes and compactions run at a time as fit into the budget. A store
-/// without background threads that must flush for other stores does so at its own next write.
+/// A busy store uses the memory that idle stores leave. If all memtables, or all table readers,
+/// together exceed their limit, the store with the largest use flushes memtables or closes readers.
+/// Writers wait only for flushes of their own store. All stores together run only as many
+/// background flushes and compactions at a time as fit into the budget. A store without background
+/// threads that must flush for other stores flushes at its own next write.
 ///
-/// A store that is closed, or that became read-only after a failed write, has no share any more.
-/// Memtables that it keeps in memory until its last handle is dropped reduce the block cache.
+/// A store that is closed, or that refuses writes after a failed write, has no share any more. The
+/// memtables of such a store stay in memory until its last handle is dropped, and reduce the block
+/// cache.
 ///
-/// A budget belongs to the process that made it. In a forked child no store opens with it.
+/// A budget belongs to the process that created it. In a forked child no store opens with the
+/// parent's budget.
 #[derive(Clone)]
 pub struct MemoryBudget {
     shared: Arc<SharedBudget>,
 }
 
-/// Memory that the stores of a [`MemoryBudget`] hold together, in bytes.
+/// Memory that the stores of a [`MemoryBudget`] use together, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryBudgetStats {
-    /// The budget.
+    /// The memory budget.
     pub budget_bytes: u64,
-    /// All uses together.
+    /// Bytes of all memory uses together.
     pub held_bytes: u64,
-    /// Stores that are open with it.
+    /// Number of open stores that share the budget.
     pub stores: usize,
-    /// Limit of stores open at the same time.
+    /// Maximum number of stores open with the budget at the same time.
     pub stores_max: usize,
-    /// Memtables that take writes or wait to be flushed, with their filters.
+    /// Bytes of memtables that take writes or wait for a flush, and of their filters.
     pub memtable_bytes: u64,
-    /// Memtables that no flush frees: cursors read them, or their store is closed or read-only.
+    /// Bytes of memtables that no flush frees: cursors read them, or their store is closed or
+    /// refuses writes.
     pub memtable_held_bytes: u64,
-    /// Cached blocks.
+    /// Bytes of cached blocks.
     pub block_bytes: u64,
-    /// Allocated for blocks and indexes, but free at the moment.
+    /// Bytes allocated for blocks and indexes that are free at the moment.
     pub spare_bytes: u64,
-    /// Open tables, metadata of tables, and existence filters.
+    /// Bytes of open tables, of the metadata of all tables, and of existence filters.
     pub table_bytes: u64,
-    /// The touched part of the mapped WALs, approximately.
+    /// Approximate bytes of the mapped WALs that are in memory.
     pub log_bytes: u64,
-    /// Buffers of running flushes and compactions, approximately.
+    /// Approximate bytes of the buffers of running flushes and compactions.
     pub compaction_bytes: u64,
-    /// Open cursors and iterators, and blocks that are in memory only because a cursor reads them.
+    /// Bytes of open cursors and iterators, and of blocks that are in memory only because a cursor
+    /// reads them.
     pub cursor_bytes: u64,
-    /// Memory of open stores that no other field counts, approximately.
+    /// Approximate bytes of open stores that no other field counts.
     pub store_bytes: u64,
 }
 
 impl MemoryBudget {
-    /// An unused budget of `bytes` bytes.
+    /// Creates a budget of `bytes` bytes that no store uses yet.
     ///
     /// # Errors
-    /// `Invalid` if that is too little to work; the error names the minimum.
+    /// `Invalid` if `bytes` is below the minimum, which the error names.
     pub fn new(bytes: u64) -> Result<MemoryBudget> {
         let (least, limit) = BYTES;
         if !(least..=limit).contains(&bytes) {
@@ -143,7 +148,7 @@ impl MemoryBudget {
         Ok(MemoryBudget { shared: Arc::new(shared) })
     }
 
-    /// Memory that its stores hold now. Zeros in a forked child.
+    /// Returns the memory that the budget's stores use now; zeros in a forked child.
     pub fn stats(&self) -> MemoryBudgetStats {
         if self.shared.process.is_forked() {
             return MemoryBudgetStats::default();
@@ -157,7 +162,7 @@ impl MemoryBudget {
         &self.shared.shares
     }
 
-    /// Fails if the budget has no share for another store.
+    /// Returns an error if the budget has no share for another store.
     pub(crate) fn check_capacity(&self) -> Result<()> {
         let stores = self.shared.stores();
         if stores < self.shared.stores_max() { Ok(()) } else { Err(self.capacity_error(stores)) }
@@ -172,7 +177,7 @@ impl MemoryBudget {
         ))
     }
 
-    /// Registers a store.
+    /// Registers a store with the budget.
     pub(crate) fn join(&self) -> Result<Membership> {
         let shared = &self.shared;
         if shared.process.is_forked() {
@@ -225,7 +230,7 @@ impl fmt::Display for MemoryBudgetStats {
     }
 }
 
-/// An open store, in the list of its budget.
+/// Entry of an open store in the list of its budget.
 #[derive(Debug)]
 struct BudgetEntry {
     slot: Arc<MemberSlot>,
@@ -241,11 +246,11 @@ pub struct SharedBudget {
     cache: Arc<ClockCache>,
     cursors: Arc<CursorMemory>,
     sums: MemoryUseBytes,
-    /// Approximate bytes that running compactions and flushes hold.
+    /// Approximate bytes that running compactions and flushes use.
     compactions: AtomicU64,
     /// Number of stores that are open or being opened.
     stores: AtomicUsize,
-    /// No other lock is taken under it.
+    /// The open stores. While this lock is held no other lock is taken.
     members: Mutex<Vec<BudgetEntry>>,
     flush_slots: JobSlots,
     compaction_slots: JobSlots,
@@ -266,17 +271,17 @@ impl SharedBudget {
         &self.cursors
     }
 
-    /// Bytes of a use, as all stores published them.
+    /// Bytes of a memory use, summed over all stores as they published it.
     pub fn sum(&self, part: MemoryUse) -> u64 {
         self.sums.of(part)
     }
 
-    /// Bytes of running flushes and compactions.
+    /// Bytes that running flushes and compactions of all stores use.
     pub fn compactions(&self) -> &AtomicU64 {
         &self.compactions
     }
 
-    /// Number of open stores.
+    /// Number of stores that are open or being opened.
     pub fn stores(&self) -> usize {
         self.stores.load(Ordering::Relaxed)
     }
@@ -293,13 +298,13 @@ impl SharedBudget {
         bytes / self.stores().max(1) as u64
     }
 
-    /// A store's fair share of the memtables.
+    /// A store's fair share of the limit of memtables, in bytes.
     pub fn fair_memtable_bytes(&self) -> u64 {
         self.fair_share(self.shares.memtables).max(FAIR_MEMTABLES_MIN)
     }
 
-    /// Whether stores must freeze memtables: all memtables together exceed their limit, and so do
-    /// the writable ones.
+    /// Whether stores must freeze memtables: all memtables together exceed their limit, and the
+    /// writable ones half of it.
     pub fn needs_freeze(&self) -> bool {
         self.sum(MemoryUse::Memtables) > self.shares.memtables
             && self.sum(MemoryUse::Writable) > self.shares.memtables / 2
@@ -316,7 +321,7 @@ impl SharedBudget {
         (self.shares.size / stores).max(SEGMENT_BYTES_MIN)
     }
 
-    /// Limit of all readers of tables, in bytes.
+    /// Limit of all table readers together, in bytes.
     fn readers_max(&self) -> u64 {
         let limit = self.shares.tables;
         let log = self.sum(MemoryUse::Log).saturating_sub(self.shares.size);
@@ -324,17 +329,17 @@ impl SharedBudget {
         limit - besides.min(limit / 4 * 3)
     }
 
-    /// Whether all readers of tables together exceed their limit.
+    /// Whether all table readers together exceed their limit.
     pub fn exceeds_readers_max(&self) -> bool {
         self.sum(MemoryUse::Readers) > self.readers_max()
     }
 
-    /// A store's fair share of the memory of readers of tables.
+    /// A store's fair share of the limit of table readers, in bytes.
     pub fn fair_reader_bytes(&self) -> u64 {
         self.fair_share(self.readers_max())
     }
 
-    /// Whether a required compaction waits for its slot.
+    /// Whether a store waits for a slot to run a required compaction.
     pub fn is_slot_awaited(&self) -> bool {
         self.compaction_slots.is_awaited()
     }
@@ -350,7 +355,7 @@ impl SharedBudget {
         self.members.lock().ignore_poison()
     }
 
-    /// The open stores that `wanted` selects, by their slots.
+    /// Returns the open stores that `wanted` selects by slot and fatal error.
     fn members(
         &self,
         wanted: impl Fn(&Arc<MemberSlot>, &FatalError) -> bool,
@@ -364,7 +369,7 @@ impl SharedBudget {
         found.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The store that holds most of a use, if that is more than `bytes`.
+    /// Returns the store with the largest use `part`, if this use is more than `bytes`.
     fn largest(
         &self,
         part: MemoryUse,
@@ -376,7 +381,7 @@ impl SharedBudget {
         is_larger.then(|| (Arc::clone(&largest.slot), Weak::clone(&largest.store)))
     }
 
-    /// Counts memtables of failed stores as memtables that no flush frees.
+    /// Counts the memtables of stores with a fatal error as memtables that no flush frees.
     fn withdraw_failed(&self) {
         let failed: Vec<Arc<MemberSlot>> = {
             let members = self.members_lock();
@@ -392,7 +397,7 @@ impl SharedBudget {
         }
     }
 
-    /// Bytes of chunks that blocks may take.
+    /// Bytes of chunks that blocks of the cache can take within the budget.
     fn block_bytes_available(&self) -> u64 {
         self.cache.note_cursors();
         let shares = &self.shares;
@@ -406,13 +411,13 @@ impl SharedBudget {
         shares.total.saturating_sub(fixed + CHUNK_BYTES + shares.overhead)
     }
 
-    /// Resizes the cache to the bytes that all stores neither hold nor are about to need.
+    /// Resizes the block cache to the bytes that no store uses otherwise or is about to need.
     pub fn resize_cache(&self) {
         let left = self.block_bytes_available();
         self.cache.set_capacity((left - left / CACHE_ENTRIES_SHARE).max(self.shares.cache_min));
     }
 
-    /// Returns surplus chunks of the cache.
+    /// Frees surplus chunks of the block cache.
     pub fn release_memory(&self) {
         let least = self.shares.cache_min + CHUNK_BYTES;
         self.cache
@@ -420,7 +425,7 @@ impl SharedBudget {
         self.resize_cache();
     }
 
-    /// Memory that the stores published last.
+    /// Returns the memory that the stores published last.
     pub fn stats(&self) -> MemoryBudgetStats {
         self.cache.note_cursors();
         let spare_bytes = self.cache.chunk_bytes().map(spare).iter().sum();
@@ -457,8 +462,8 @@ fn spare(arena: ArenaUsage) -> u64 {
     arena.reserved.saturating_sub(arena.used) as u64
 }
 
-/// Membership of one store in its budget. The store leaves when it is closed; its memory is counted
-/// until the last of its tables is dropped.
+/// Membership of one store in its budget. The store leaves the budget when it is closed; its memory
+/// is counted until its last table is dropped.
 #[derive(Debug)]
 pub struct Membership {
     shared: Arc<SharedBudget>,
@@ -473,12 +478,12 @@ impl Membership {
         Membership { shared, slot, store, has_left: AtomicBool::new(false) }
     }
 
-    /// State that the stores share.
+    /// The state that the stores of the budget share.
     pub fn shared(&self) -> &Arc<SharedBudget> {
         &self.shared
     }
 
-    /// Lists the store, so that other stores may request memory from it.
+    /// Lists the store, so that other stores can request memory from it.
     pub fn register(&self, store: Weak<dyn BudgetMember>, poison: &Arc<FatalError>) {
         // A store is listed once, when it is opened.
         let _ = self.store.set(Weak::clone(&store));
@@ -486,7 +491,7 @@ impl Membership {
         self.shared.members_lock().push(BudgetEntry { slot, poison, store });
     }
 
-    /// Gives up the share; other stores no longer request memory from it.
+    /// Gives up the store's share; other stores no longer request memory from the store.
     pub fn leave(&self) {
         if self.has_left.swap(true, Ordering::Relaxed) {
             return;
@@ -496,13 +501,13 @@ impl Membership {
         self.slot.withdraw_memtables(&self.slot.lock(), &self.shared.sums);
     }
 
-    /// Bytes of a use that it published last.
+    /// Bytes of the memory use `part` that the store published last.
     pub fn published(&self, part: MemoryUse) -> u64 {
         self.slot.of(part)
     }
 
-    /// Publishes the memory of the store. `holding` runs under a lock, so that the value published
-    /// last is the value computed last.
+    /// Publishes the memory use of the store. `holding` runs under a lock, so that the value
+    /// published last is the value computed last.
     pub fn publish(&self, holding: impl FnOnce() -> MemberUsage) {
         let locked = self.slot.lock();
         let mut holding = holding();
@@ -510,12 +515,12 @@ impl Membership {
         self.slot.publish(&locked, holding, &self.shared.sums);
     }
 
-    /// Publishes one use.
+    /// Publishes the bytes of the memory use `part`.
     pub fn publish_use(&self, part: MemoryUse, bytes: u64) {
         self.slot.set(&self.slot.lock(), part, bytes, &self.shared.sums);
     }
 
-    /// Limit of this store's readers of tables: the bytes that other stores leave, and at least its
+    /// Limit of this store's table readers, in bytes: what other stores leave, and at least its
     /// fair share.
     pub fn readers_max(&self) -> u64 {
         let others =
@@ -523,7 +528,7 @@ impl Membership {
         self.shared.readers_max().saturating_sub(others).max(self.shared.fair_reader_bytes())
     }
 
-    /// Limit of this store's memtables while it is opened.
+    /// Limit of this store's memtables while the store is opened, in bytes.
     pub fn replay_max(&self) -> u64 {
         let shared = &self.shared;
         let others =
@@ -531,7 +536,7 @@ impl Membership {
         (shared.shares.memtables * 2).saturating_sub(others).max(shared.fair_memtable_bytes())
     }
 
-    /// Bytes of writable memtables that this store may keep when it freezes some.
+    /// Bytes of writable memtables that this store can keep when it freezes some.
     pub fn writable_max(&self) -> u64 {
         let shared = &self.shared;
         let others =
@@ -539,8 +544,9 @@ impl Membership {
         (shared.shares.memtables / 2).saturating_sub(others).max(shared.fair_memtable_bytes() / 2)
     }
 
-    /// Requests that the stores with the largest writable memtables freeze them, until all are
-    /// within their limit. `true` if this store itself must freeze some.
+    /// Requests that the stores with the largest writable memtables freeze them, until all
+    /// memtables together are within their limit. Returns `true` if this store itself must freeze
+    /// some.
     pub fn request_memtables(&self) -> bool {
         self.shared.withdraw_failed();
         // A store that froze its memtables has less than its fair share left to write to.
@@ -560,7 +566,8 @@ impl Membership {
         true
     }
 
-    /// Requests that the other stores close readers of tables beyond their fair share.
+    /// Requests that other stores close table readers beyond their fair share, while all readers
+    /// together exceed their limit.
     pub fn request_readers(&self) {
         let fair = self.shared.fair_reader_bytes();
         let is_over = |slot: &Arc<MemberSlot>, _: &FatalError| {
@@ -574,13 +581,14 @@ impl Membership {
         }
     }
 
-    /// Takes a slot if one is free.
+    /// Takes a job slot if one is free.
     pub fn try_take_slot(&self, work: JobKind) -> Option<JobSlot> {
         let is_taken = self.shared.job_slots(work).try_take();
         is_taken.then(|| JobSlot(Some((Arc::clone(&self.shared), work))))
     }
 
-    /// Takes a slot, or has the store woken when one is free: see [`JobSlots::take_or_wait`].
+    /// Takes a job slot, or registers the store to be woken when one is free: see
+    /// [`JobSlots::take_or_wait`].
     pub fn take_slot_or_wait(
         &self,
         (work, is_needed): (JobKind, bool),
@@ -601,7 +609,7 @@ impl Drop for Membership {
     }
 }
 
-/// Right to run one background job; released on drop.
+/// Right to run one background job, which is released on drop.
 #[derive(Debug, Default)]
 pub struct JobSlot(Option<(Arc<SharedBudget>, JobKind)>);
 

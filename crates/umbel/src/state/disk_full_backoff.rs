@@ -1,26 +1,26 @@
-//! [`DiskFullBackoff`]: background work that failed on a full disk, and the time of its retry.
+//! [`DiskFullBackoff`]: postpones background work that failed on a full disk.
 //!
-//! Such work has changed nothing yet, so it can wait. A writer that waits for it has it retried at
-//! once, and fails if the disk is still full. Each attempt fills the disk for a while, so the
-//! pauses grow.
+//! Work that failed on a full disk has changed nothing yet, so it can wait. A writer that begins to
+//! wait for such work makes it run at once, and fails if the disk is still full. Each attempt fills
+//! the disk for a while, so the pauses between attempts grow.
 
 use std::time::Duration;
 
 use umbel_base::{Error, SequenceNumber};
 
-/// First pause of such work, and the longest one while no write happens.
+/// First pause of postponed work, and the longest pause while no write happens.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(256));
 
-/// Importance of work.
+/// Whether background work is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// Writers will wait for it if it is not done.
+    /// Work for which writers will wait if it is not done.
     Required,
-    /// It makes the store smaller.
+    /// Work that only makes the store smaller.
     Optional,
 }
 
-/// Work that waits for disk space. The work lock guards it.
+/// Work that waits for disk space; guarded by the work lock.
 #[derive(Debug, Default)]
 pub struct DiskFullBackoff {
     /// Number of times that required work found the disk full.
@@ -29,14 +29,14 @@ pub struct DiskFullBackoff {
     optional: Backoff,
 }
 
-/// Backoff of work of one kind.
+/// Backoff of required work, or of optional work.
 #[derive(Debug, Default)]
 struct Backoff {
-    /// Time and reason of the failure, until the retry.
+    /// Time and error of the failure, until the work is retried.
     failed: Option<(Duration, Error)>,
-    /// The current pause.
+    /// The current pause between attempts.
     pause: Duration,
-    /// The newest write at the failure.
+    /// Sequence number of the newest write at the failure.
     newest: SequenceNumber,
 }
 
@@ -48,7 +48,8 @@ impl DiskFullBackoff {
         }
     }
 
-    /// Postpones work of this kind that failed now, when `newest` was the newest write.
+    /// Postpones work of priority `need` that failed with an error. The last argument is the time,
+    /// and the sequence number of the newest write.
     pub fn note_failure(
         &mut self,
         need: Priority,
@@ -62,7 +63,7 @@ impl DiskFullBackoff {
         *backoff = Backoff { failed: Some((now, error)), pause, newest };
     }
 
-    /// Remaining pause of work of this kind; `None` if it may be tried.
+    /// Remaining pause of work of priority `need`; `None` if the work can be tried now.
     pub fn remaining(
         &mut self,
         need: Priority,
@@ -80,20 +81,21 @@ impl DiskFullBackoff {
         Some(left)
     }
 
-    /// Has required work retried at once, for a writer that begins to wait for it. Returns the
-    /// argument for [`DiskFullBackoff::failure_since`], and whether the work was postponed.
+    /// Allows the retry of required work at once, for a writer that begins to wait for the work.
+    /// Returns the argument for [`DiskFullBackoff::failure_since`], and whether the work was
+    /// postponed.
     pub fn retry_required(&mut self) -> (u64, bool) {
         (self.failures, self.required.failed.take().is_some())
     }
 
-    /// Reason why required work found the disk full after [`DiskFullBackoff::retry_required`];
-    /// `None` if it is done or still running.
+    /// The error of required work that found the disk full after
+    /// [`DiskFullBackoff::retry_required`]; `None` if the work is done or still running.
     pub fn failure_since(&self, refusals: u64) -> Option<&Error> {
         let failed = self.required.failed.as_ref().filter(|_| self.failures > refusals)?;
         Some(&failed.1)
     }
 
-    /// Reason why work waits.
+    /// The error because of which work waits.
     pub fn reason(&self) -> Option<&Error> {
         let failed = self.required.failed.as_ref().or(self.optional.failed.as_ref());
         failed.map(|(_, reason)| reason)
@@ -104,7 +106,7 @@ impl DiskFullBackoff {
         (self.required.failed, self.optional.failed) = (None, None);
     }
 
-    /// Records that such work succeeded.
+    /// Records that work of priority `need` succeeded.
     pub fn note_success(&mut self, need: Priority) {
         *self.backoff_mut(need) = Backoff::default();
     }
@@ -118,7 +120,7 @@ mod tests {
         Error::io("write", "/store".as_ref(), std::io::Error::from_raw_os_error(28))
     }
 
-    /// Story: postponed work was retried each second while no write happened.
+    /// Postponed work was retried each second while no write happened.
     #[test]
     fn pauses_grow_until_a_write() {
         let (mut shortage, mut now) = (DiskFullBackoff::default(), Duration::ZERO);

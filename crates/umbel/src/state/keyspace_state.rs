@@ -1,4 +1,4 @@
-//! [`KeyspaceState`]: state that every handle of a keyspace shares.
+//! [`KeyspaceState`]: the state that all handles of a keyspace share.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -17,28 +17,27 @@ use crate::super_version::{MemtableBytes, SuperVersionCell};
 use crate::thread_counters::{KeyspaceCounters, ReadCounters};
 use crate::version::{PrefixCounters, Version};
 
-/// Factor of the configured memtable size: bytes of long values that its entries may point at
-/// before a flush. A flush deletes the files of overwritten long values, which take disk space
-/// until then. It applies to the configured size, not the memory-limited one, because these values
-/// take no memory.
+/// A memtable is flushed when its entries point at long values of this multiple of the configured
+/// memtable size. Only a flush deletes the files of overwritten long values. The factor applies to
+/// the configured size, not the memory-limited one, because long values take no memory.
 const BLOB_BYTES_FACTOR: u64 = 4;
 
 /// A keyspace of an open store.
 #[derive(Debug)]
 pub struct KeyspaceState {
-    /// Its id.
+    /// Id of the keyspace.
     pub id: u32,
-    /// Its name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Hash function of its keys.
+    /// Hash function of the keyspace's keys.
     pub hasher: KeyHasher,
-    /// Its memtables and tables.
+    /// The keyspace's memtables and tables.
     pub super_version: SuperVersionCell,
-    /// Its existence filter, if it has one.
+    /// The keyspace's existence filter, if it has one.
     pub existence: KeyspaceExistence,
     /// Counters of reads.
     pub reads: ReadCounters,
-    /// Decides which filters are built and kept in memory.
+    /// The advisor, which decides which filters are built and kept in memory.
     pub advisor: Advisor,
     /// Counters of prefix filter probes by scans.
     pub prefixes: Arc<PrefixCounters>,
@@ -46,32 +45,32 @@ pub struct KeyspaceState {
     /// Counters of writes, flushes and compactions.
     pub counters: KeyspaceCounters,
     marker: Mutex<Option<Vec<u8>>>,
-    /// Keyspace that is flushed whenever this one is.
+    /// The flush partner: a keyspace that is flushed whenever this one is.
     flush_partner: OnceLock<Weak<KeyspaceState>>,
-    /// Set when it is dropped.
+    /// Whether the keyspace was dropped.
     pub dropped: AtomicBool,
-    /// Whether it can be read: it is not dropped, its store is not closed, and this process opened
-    /// it. One load answers all three.
+    /// Whether the keyspace can be read: it is not dropped, its store is not closed, and this
+    /// process opened the store. One load checks all three.
     pub open: OpenMark,
-    /// Key at which the compaction picker continues, per level.
+    /// For each level, the key at which the compaction picker continues.
     pick_cursors: Mutex<Vec<Vec<u8>>>,
-    /// Nanoseconds per byte by which a writer is throttled, as the bits of an `f64`.
+    /// Delay of a writer in nanoseconds per byte, as the bits of an `f64`.
     delay_per_byte: AtomicU64,
-    /// Accumulated delay of writers, in nanoseconds, until it is long enough to sleep.
+    /// Accumulated delay of writers, in nanoseconds; a writer sleeps when it is long enough.
     pub delay_debt_ns: AtomicU64,
-    /// Whether writers must wait for background work.
+    /// Whether writers must wait for a flush or compaction.
     pub is_stalled: AtomicBool,
     uses_wal: AtomicBool,
     memtable_bytes_max: AtomicU64,
     blob_bytes_max: AtomicU64,
     caps: OptionCaps,
-    /// The configured options, and the same limited to what the memory allows.
+    /// The configured options, and the options reduced to what the memory budget allows.
     options: ArcSwap<(Arc<KeyspaceOptions>, Arc<KeyspaceOptions>)>,
 }
 
 impl KeyspaceState {
-    /// A keyspace with these tables. `hasher` is of the kind that the options name. `caps` limits
-    /// its sizes.
+    /// Creates a keyspace with the tables of `version`. REQUIRES: `hasher` is of the kind that the
+    /// options name. `caps` limits the options.
     pub fn new(
         id: u32,
         name: String,
@@ -115,20 +114,20 @@ impl KeyspaceState {
         self.hasher.hash(key)
     }
 
-    /// Whether its writes go to the WAL.
+    /// Whether the keyspace's writes go to the WAL.
     #[inline]
     pub fn uses_wal(&self) -> bool {
         self.uses_wal.load(Ordering::Relaxed)
     }
 
-    /// The rule that gives its keys their prefixes, if there is one.
+    /// The rule that gives the keyspace's keys their prefixes, if it has one.
     #[inline]
     pub fn prefix(&self) -> Option<KeyPrefix> {
         let has_prefix = self.has_prefix.load(Ordering::Relaxed);
         if has_prefix { self.options().prefix.clone() } else { None }
     }
 
-    /// Size of its memtable at which it is frozen.
+    /// Size of the active memtable at which it is frozen.
     #[inline]
     pub fn memtable_bytes_max(&self) -> MemtableBytes {
         MemtableBytes {
@@ -137,17 +136,18 @@ impl KeyspaceState {
         }
     }
 
-    /// Whether its active memtable is to be frozen.
+    /// Whether the keyspace's active memtable is full and must be frozen.
     pub fn has_full_memtable(&self) -> bool {
         self.super_version.load().active.is_full(self.memtable_bytes_max())
     }
 
-    /// Its effective options, limited to what the memory allows.
+    /// The keyspace's options, reduced to what the memory budget allows.
     pub fn options(&self) -> Arc<KeyspaceOptions> {
         Arc::clone(&self.options.load().1)
     }
 
-    /// Its effective options for writing tables of this level.
+    /// The keyspace's options for writing tables of level `level`, reduced to what the memory
+    /// budget allows.
     pub fn options_of_level(&self, level: usize) -> Arc<KeyspaceOptions> {
         let options = self.options.load();
         let (given, within) = &**options;
@@ -158,12 +158,12 @@ impl KeyspaceState {
         Arc::new(KeyspaceOptions { table_bytes, ..(**within).clone() })
     }
 
-    /// Its options as configured.
+    /// The keyspace's options as the caller set them.
     pub fn configured_options(&self) -> Arc<KeyspaceOptions> {
         Arc::clone(&self.options.load().0)
     }
 
-    /// Replaces its options.
+    /// Replaces the keyspace's options.
     pub fn set_options(&self, options: KeyspaceOptions) {
         self.uses_wal.store(options.log, Ordering::Relaxed);
         self.has_prefix.store(options.prefix.is_some(), Ordering::Relaxed);
@@ -174,23 +174,24 @@ impl KeyspaceState {
         self.options.store(Arc::new((Arc::new(options), Arc::new(within))));
     }
 
-    /// Write throttle per byte, in nanoseconds.
+    /// Delay of a writer for each byte that it writes, in nanoseconds.
     #[inline]
     pub fn delay_per_byte_ns(&self) -> f64 {
         f64::from_bits(self.delay_per_byte.load(Ordering::Relaxed))
     }
 
-    /// Sets the write throttle per byte, in nanoseconds.
+    /// Sets the delay of a writer for each byte that it writes, in nanoseconds.
     pub fn set_delay_per_byte_ns(&self, delay: f64) {
         self.delay_per_byte.store(delay.to_bits(), Ordering::Relaxed);
     }
 
-    /// Has `other` flushed whenever this keyspace is. The first call wins.
+    /// Makes `other` the flush partner, which is flushed whenever this keyspace is. Only the first
+    /// call has an effect.
     pub fn flush_with(&self, other: &Arc<KeyspaceState>) {
         let _ = self.flush_partner.set(Arc::downgrade(other));
     }
 
-    /// Keyspace that is flushed whenever this one is.
+    /// The flush partner: a keyspace that is flushed whenever this one is.
     pub fn flush_partner(&self) -> Option<Arc<KeyspaceState>> {
         let other = self.flush_partner.get()?.upgrade()?;
         (!other.dropped.load(Ordering::Acquire)).then_some(other)
@@ -206,7 +207,7 @@ impl KeyspaceState {
         self.marker.lock().ignore_poison().clone()
     }
 
-    /// Keys at which the compaction picker continues, per level.
+    /// For each level, the key at which the compaction picker continues.
     pub fn pick_cursors(&self) -> Vec<Vec<u8>> {
         self.pick_cursors.lock().ignore_poison().clone()
     }
@@ -216,7 +217,7 @@ impl KeyspaceState {
         self.pick_cursors.lock().ignore_poison()[level] = key;
     }
 
-    /// Fails if the keyspace was dropped.
+    /// Returns an error if the keyspace was dropped.
     pub fn check_not_dropped(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
             return Err(Error::invalid(format!("keyspace '{}' was dropped", self.name)));
@@ -224,13 +225,13 @@ impl KeyspaceState {
         Ok(())
     }
 
-    /// Whether it holds writes that are not in tables yet.
+    /// Whether the keyspace has writes that are not in tables yet.
     pub fn has_unflushed(&self) -> bool {
         let view = self.super_version.load();
         !view.frozen.is_empty() || !view.active.is_empty()
     }
 
-    /// Sequence number of its first write that is not in a table yet.
+    /// Sequence number of the keyspace's first write that is not in a table yet.
     pub fn first_unflushed(&self) -> Option<SequenceNumber> {
         let view = self.super_version.load();
         let oldest = view.frozen.last().unwrap_or(&view.active);
@@ -238,7 +239,7 @@ impl KeyspaceState {
         (first != u64::MAX).then_some(first)
     }
 
-    /// Bytes of its memtables.
+    /// Bytes of the keyspace's memtables.
     pub fn memtable_bytes(&self) -> u64 {
         let view = self.super_version.load();
         let frozen: usize = view.frozen.iter().map(|buffer| buffer.memtable.memory_bytes()).sum();

@@ -1,4 +1,4 @@
-//! [`SnapshotList`]: the sequence numbers that readers still read at.
+//! [`SnapshotList`]: the sequence numbers at which readers still read.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,13 +9,14 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::SequenceNumber;
 
-/// The published sequence number and the snapshots below it.
+/// The published sequence number, and the snapshots below it.
 ///
-/// INVARIANT: a reader takes a snapshot and reads the published number under the lock under which
-/// compaction collects its boundaries. So no snapshot appears below a boundary list that lacks it.
+/// INVARIANT: a reader takes a snapshot, with the published number, under the lock under which a
+/// compaction collects its boundaries. So every snapshot is either in the compaction's list of
+/// boundaries, or not older than the last boundary.
 ///
-/// In a cache line of its own: the published number changes with each write. Readers load it with
-/// each read, but not the neighbouring fields.
+/// The list is in a cache line of its own: writes change the published number, which every read
+/// loads, but reads need no neighbouring field of the store.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SnapshotList {
@@ -25,23 +26,24 @@ pub struct SnapshotList {
 
 #[derive(Debug, Default)]
 struct SnapshotStates {
-    /// Number of holders of each state, and the time when it was first recorded.
+    /// For each snapshot's sequence number, the number of its holders, and the time when the
+    /// snapshot was first recorded.
     counts: BTreeMap<SequenceNumber, (usize, Option<Duration>)>,
-    /// Releases that a thread waits for.
+    /// Releases of snapshots for which a thread waits.
     awaited: AwaitedRelease,
 }
 
-/// Snapshots that readers must release before something can be dropped.
+/// Snapshots that readers must release before a compaction can drop more entries.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AwaitedRelease {
     /// The sequence number that the oldest reader must reach.
     pub oldest: Option<SequenceNumber>,
-    /// States of which one must be released, ascending.
+    /// Sequence numbers of snapshots of which one must be released.
     pub released_one_of: Vec<SequenceNumber>,
 }
 
 impl AwaitedRelease {
-    /// Adds alternatives that may happen first.
+    /// Adds the releases of `other`; the first release that happens counts.
     pub fn add(&mut self, other: AwaitedRelease) {
         self.oldest = self.oldest.into_iter().chain(other.oldest).min();
         self.released_one_of.extend(other.released_one_of);
@@ -51,7 +53,7 @@ impl AwaitedRelease {
 }
 
 impl SnapshotList {
-    /// Snapshots of a store whose newest write has the number `visible`.
+    /// Creates the list for a store whose newest write has the sequence number `visible`.
     pub fn new(visible: SequenceNumber) -> SnapshotList {
         SnapshotList { visible: AtomicU64::new(visible), states: Mutex::default() }
     }
@@ -60,19 +62,20 @@ impl SnapshotList {
         self.states.lock().ignore_poison()
     }
 
-    /// The number up to which writes are visible.
+    /// The sequence number up to which writes are visible.
     #[inline]
     pub fn visible(&self) -> SequenceNumber {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// Makes writes up to `sequence` visible. REQUIRES: the commit lock.
+    /// Makes writes up to `sequence` visible. REQUIRES: the caller holds the commit lock.
     #[inline]
     pub fn publish(&self, sequence: SequenceNumber) {
         self.visible.store(sequence, Ordering::Release);
     }
 
-    /// Holds the present state; REQUIRES a [`SnapshotList::release`] later.
+    /// Takes a snapshot of the present state and returns its sequence number. REQUIRES: a
+    /// [`SnapshotList::release`] later.
     pub fn acquire(&self) -> SequenceNumber {
         let mut held = self.lock();
         let sequence = self.visible();
@@ -80,13 +83,13 @@ impl SnapshotList {
         sequence
     }
 
-    /// Holds a state again that is already held.
+    /// Adds a holder to the snapshot at `sequence`, which has one already.
     pub fn acquire_again(&self, sequence: SequenceNumber) {
         self.lock().counts.entry(sequence).or_insert((0, None)).0 += 1;
     }
 
-    /// Releases a state that [`SnapshotList::acquire`] holds. Returns whether a thread waited for
-    /// that; see [`SnapshotList::await_release`].
+    /// Removes a holder of the snapshot at `sequence`. Returns whether a thread waited for the
+    /// release of the snapshot; see [`SnapshotList::await_release`].
     #[must_use]
     pub fn release(&self, sequence: SequenceNumber) -> bool {
         let mut held = self.lock();
@@ -110,8 +113,8 @@ impl SnapshotList {
         held.counts.keys().next().copied().unwrap_or_else(|| self.visible())
     }
 
-    /// Makes [`SnapshotList::release`] return `true` when one of these releases happens. `false` if
-    /// one has already happened.
+    /// Makes [`SnapshotList::release`] return `true` when one of the releases `awaited` happens.
+    /// Returns `false` if one has already happened.
     pub fn await_release(&self, awaited: AwaitedRelease) -> bool {
         let mut held = self.lock();
         let oldest = self.oldest_of(&held);
@@ -125,8 +128,8 @@ impl SnapshotList {
         true
     }
 
-    /// Number of snapshots held, the oldest, and the time when [`SnapshotList::note_time`] first
-    /// recorded it.
+    /// Returns the number of snapshots, the oldest one, and the time when
+    /// [`SnapshotList::note_time`] first recorded the oldest one.
     pub fn summary(&self) -> (usize, Option<SequenceNumber>, Option<Duration>) {
         let held = self.lock();
         let since = held.counts.values().filter_map(|(_, since)| *since).min();
@@ -134,15 +137,15 @@ impl SnapshotList {
         (count, held.counts.keys().next().copied(), since)
     }
 
-    /// Records that the states held now are held at `now`. Taking a snapshot reads no clock, so
-    /// other calls record the time.
+    /// Records the time `now` for the snapshots that have no time yet. Taking a snapshot reads no
+    /// clock, so other calls record the time.
     pub fn note_time(&self, now: Duration) {
         let mut held = self.lock();
         held.counts.values_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
     }
 
-    /// The sequence numbers at which readers may read, ascending, the published one last: entries
-    /// may be dropped only between them.
+    /// Returns the sequence numbers at which readers can read, ascending, the published one last. A
+    /// compaction drops only entries that no reader at these numbers sees.
     pub fn boundaries(&self) -> Vec<SequenceNumber> {
         fail_point!("compaction-forget-snapshots", |_| vec![self.visible()]);
         let held = self.lock();

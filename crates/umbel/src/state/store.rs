@@ -1,4 +1,4 @@
-//! [`Store`]: state that every handle of an open store shares.
+//! [`Store`]: the state that all handles of an open store share.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -26,7 +26,8 @@ use crate::version::manifest;
 use crate::version::{Manifest, TableContext};
 use crate::wal::{GroupSync, Wal, WorkerSignal};
 
-/// State that the commit lock guards. In a cache line of its own, because each write changes it.
+/// State that the commit lock guards. It is in a cache line of its own, because each write changes
+/// it.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct CommitState {
@@ -34,32 +35,33 @@ pub struct CommitState {
     pub wal: Wal,
     /// The last assigned sequence number.
     pub last_sequence: SequenceNumber,
-    /// Reused buffer for records.
+    /// Reused buffer for WAL records.
     pub scratch: Vec<u8>,
     /// Bytes written since the sizes of the memtables were last summed.
     pub bytes_since_check: u64,
-    /// Bytes that may be written before the sizes are summed again.
+    /// Bytes that can be written before the sizes of the memtables are summed again.
     pub check_interval_bytes: u64,
-    /// Keyspaces whose memtables became full; they are frozen before the lock is released.
+    /// Keyspaces whose memtables became full, and are frozen before the commit lock is released.
     pub full: Vec<Arc<KeyspaceState>>,
 }
 
-/// State that the work lock guards: the background work in progress.
+/// State of the background work, which the work lock guards.
 #[derive(Debug, Default)]
 pub struct SchedulerState {
     /// Ids of the keyspaces that are being flushed now.
     pub flushing: Vec<u32>,
-    /// Compactions that background threads run now.
+    /// Number of compactions that background threads run now.
     pub compactions: usize,
-    /// Compactions that callers' threads run now.
+    /// Number of compactions that callers' threads run now.
     pub manual_compactions: usize,
-    /// Callers' threads that write files of long values now.
+    /// Number of callers' threads that write files of long values now.
     pub blob_writers: usize,
-    /// Callers' threads that maintain existence filters now.
+    /// Number of callers' threads that maintain existence filters now.
     pub existence_callers: usize,
-    /// Whether the threads must end.
+    /// Whether the background threads must end.
     pub stop: bool,
-    /// Counts changes that could make work possible, so that no thread sleeps through one.
+    /// Number of changes that could make work possible. A thread that compares the number misses no
+    /// change.
     pub ticks: u64,
     /// Work that waits for disk space.
     pub disk_full_backoff: DiskFullBackoff,
@@ -69,23 +71,24 @@ pub struct SchedulerState {
     pub recheck_after: Option<Duration>,
     /// Time of the advisor's next decision.
     pub advisor_schedule: AdvisorSchedule,
-    /// Start of the current waits of flushes, and compactions, for a slot in a shared budget.
+    /// Start of the current wait for a job slot of a shared budget, for flushes and for
+    /// compactions.
     pub slot_waits: [Option<SlotWait>; 2],
-    /// Whether the work found last waits for a slot.
+    /// Whether the work found last waits for a job slot.
     pub waits_for_slot: bool,
 }
 
 impl SchedulerState {
-    /// Fails if the store is being closed: no work may begin any more.
+    /// Returns an error if the store is being closed, so that no new work may begin.
     pub fn check_not_stopped(&self) -> Result<()> {
         if self.stop { Err(Error::Closed) } else { Ok(()) }
     }
 }
 
-/// The background threads' estimates of garbage. The work lock guards them.
+/// The background threads' estimates of garbage, which the work lock guards.
 #[derive(Debug, Default)]
 pub struct GarbageState {
-    /// Number of callers that wait for all compactions, garbage included.
+    /// Number of callers that wait for all compactions, those of garbage included.
     pub drain_requests: usize,
     /// The newest write at the last check, and the time since which it has been the newest.
     pub newest: Option<(SequenceNumber, Duration)>,
@@ -118,110 +121,112 @@ pub struct KeyspaceGarbage {
 /// Sizes of a version that bound its garbage.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct VersionSizes {
-    /// All tables, long values included.
+    /// Entries and bytes of all tables, long values included.
     pub all: GarbageEstimate,
     /// Bytes of the tables, without long values in files of their own.
     pub file_bytes: u64,
-    /// Maximum of the garbage by the manifest.
+    /// Upper bound of the garbage, from the tables' metadata.
     pub garbage_max: GarbageEstimate,
-    /// Bytes of an entry of the table with the longest ones, on average.
+    /// Greatest average size of a table's entries, in bytes.
     pub entry_bytes_max: u64,
 }
 
 /// Approximate garbage of a keyspace, or the size of all its tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GarbageEstimate {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
     /// Bytes in files, long values included.
     pub bytes: u64,
 }
 
 impl GarbageEstimate {
-    /// More than any tables hold.
+    /// A value above the entries and bytes of any tables.
     pub const MAX: GarbageEstimate = GarbageEstimate { entries: u64::MAX, bytes: u64::MAX };
 
-    /// Adds another part.
+    /// Adds the entries and bytes of `other`.
     pub fn add(&mut self, other: GarbageEstimate) {
         self.entries = self.entries.saturating_add(other.entries);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Whether it is at least one part in `share` of `all`, by entries or by bytes.
+    /// Whether this garbage is at least one part in `share` of `all`, by entries or by bytes.
     pub fn is_share_of(&self, all: GarbageEstimate, share: u64) -> bool {
         self.entries > 0 && self.entries.saturating_mul(share) >= all.entries
             || self.is_byte_share_of(all, share)
     }
 
-    /// Whether it is at least one part in `share` of `all` by bytes.
+    /// Whether this garbage is at least one part in `share` of `all`, by bytes.
     pub fn is_byte_share_of(&self, all: GarbageEstimate, share: u64) -> bool {
         self.bytes > 0 && self.bytes.saturating_mul(share) >= all.bytes
     }
 }
 
-/// State that every handle of an open store shares.
+/// The state that all handles of an open store share.
 ///
 /// Locks are taken in this order: `commit`, `manifest`, `keyspaces`, `scheduler`. `SnapshotList`
 /// and the cache have leaf locks of their own.
 #[derive(Debug)]
 pub struct Store {
-    /// Its directory, as an absolute path, as it was opened.
+    /// Absolute path of the store's directory, by which the store was opened.
     pub folder: PathBuf,
-    /// The environment outside its directory; the options' environment is inside it.
+    /// The environment for files outside the store's directory; the environment in `options` is for
+    /// files in it.
     pub outer_env: Env,
     /// Instance id: identifies this copy of the store.
     pub instance: Option<[u8; 16]>,
-    /// Its options.
+    /// The store's options.
     pub options: SharedOptions,
-    /// Whether it was opened for reading only.
+    /// Whether the store was opened read-only.
     pub read_only: bool,
     /// State that its tables share.
     pub context: Arc<TableContext>,
     /// The published sequence number and the snapshots.
     pub snapshots: SnapshotList,
-    /// Set after a failed write. It also holds the reason why background work was postponed.
+    /// The fatal error, set after a failed write or sync, and the reason why background work is
+    /// postponed.
     pub fatal_error: Arc<FatalError>,
     /// The block cache.
     pub cache: Arc<ClockCache>,
     /// The memory budget.
     pub budget: Arc<StoreBudget>,
-    /// The allocator of file ids.
+    /// The next id of a file.
     pub ids: Arc<AtomicU64>,
     /// Writes that wait until the holder of the commit lock includes them in its group.
     pub commit_queue: Mutex<Vec<Arc<CommitRequest>>>,
     /// The commit lock.
     pub commit: Mutex<CommitState>,
-    /// The one sync for all waiting writers.
+    /// The group sync, which serves all waiting writers.
     pub group_sync: GroupSync,
     /// Signals the thread that provisions WAL segments.
     pub wal_signal: WorkerSignal,
-    /// Held by the thread that provisions WAL segments. Taken before every other lock.
+    /// Lock that the thread holds while it runs WAL tasks; taken before every other lock.
     pub wal_task_lock: Mutex<()>,
     /// The manifest lock; `None` if the store is open read-only.
     pub manifest: Option<Mutex<Manifest>>,
     /// The keyspaces.
     pub keyspaces: RwLock<Vec<Arc<KeyspaceState>>>,
-    /// Held by a reader that has the advisor decide again because it needs evicted filters.
+    /// Lock that a thread holds while it runs the advisor.
     pub advisor_lock: Mutex<()>,
     /// Whether writers wait because all memtables together are too large.
     pub memtables_full: AtomicBool,
     /// The work lock.
     pub scheduler: Mutex<SchedulerState>,
-    /// Signalled when background work was done or became possible.
+    /// Condition variable that is signalled when background work was done or became possible.
     pub changed: Condvar,
-    /// Counters.
+    /// Counters of the store.
     pub counters: StoreCounters,
     /// Whether the store is open in this process: not closed, not being closed, and not in a forked
-    /// child. A forked child must wait for none of the locks here.
+    /// child. A forked child must not wait for any lock of the store.
     pub open: OpenMark,
     /// Whether a thread maintains the existence filters.
     pub has_existence_thread: AtomicBool,
-    /// Result of closing. Locked while a thread closes; only the locks named above are taken before
-    /// it.
+    /// Result of the close. A thread that closes the store holds this lock, and takes it after the
+    /// locks in the lock order of [`Store`].
     pub close_result: Mutex<Option<Result<()>>>,
     /// The background threads.
     pub threads: Mutex<Vec<Box<dyn JoinHandle>>>,
-    /// Pins the files of the version that is read, if the store is open read-only.
+    /// Pin that keeps the files of the version that a read-only handle reads.
     pub pin: Mutex<Option<Box<dyn Pin>>>,
 }
 
@@ -239,8 +244,8 @@ impl Store {
         self.commit.lock().ignore_poison()
     }
 
-    /// Arms recorded ranges of `spans`, unless a writer holds the commit lock: then the next writer
-    /// arms them.
+    /// Arms recorded ranges of `spans`. If a writer holds the commit lock, the next writer arms
+    /// them instead.
     #[cold]
     pub fn arm_skip_spans(&self, spans: &SkipSpans) {
         let state = match self.commit.try_lock() {
@@ -251,12 +256,13 @@ impl Store {
         spans.arm(state.last_sequence);
     }
 
-    /// Takes the manifest lock; fails if the store is open read-only.
+    /// Takes the manifest lock. Returns an error if the store is open read-only.
     pub fn manifest_lock(&self) -> Result<MutexGuard<'_, Manifest>> {
         Ok(self.manifest()?.lock().ignore_poison())
     }
 
-    /// As [`manifest::with_reserved_segment`]. REQUIRES: the manifest is not locked.
+    /// Calls [`manifest::with_reserved_segment`]. REQUIRES: the caller does not hold the manifest
+    /// lock.
     pub fn with_reserved_segment<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         match &self.manifest {
             Some(manifest) => manifest::with_reserved_segment(manifest, &self.fatal_error, attempt),
@@ -264,7 +270,7 @@ impl Store {
         }
     }
 
-    /// As [`manifest::or_reserve_again`]. REQUIRES: the manifest is not locked.
+    /// Calls [`manifest::or_reserve_again`]. REQUIRES: the caller does not hold the manifest lock.
     pub fn or_reserve_again<T>(&self, done: Result<T>) -> Result<T> {
         match &self.manifest {
             Some(manifest) => manifest::or_reserve_again(manifest, done),
@@ -272,7 +278,7 @@ impl Store {
         }
     }
 
-    /// The manifest; fails if the store is open read-only.
+    /// Returns the manifest; an error if the store is open read-only.
     pub fn manifest(&self) -> Result<&Mutex<Manifest>> {
         self.manifest.as_ref().ok_or_else(|| {
             Error::invalid("the store was opened read-only; open it with Db::open to write")
@@ -284,29 +290,29 @@ impl Store {
         self.scheduler.lock().ignore_poison()
     }
 
-    /// Every keyspace.
+    /// Returns all keyspaces of the store.
     pub fn keyspaces(&self) -> Vec<Arc<KeyspaceState>> {
         self.keyspaces.read().ignore_poison().clone()
     }
 
-    /// The keyspace with this name.
+    /// Returns the keyspace called `name`.
     pub fn keyspace(&self, name: &str) -> Option<Arc<KeyspaceState>> {
         self.keyspaces().into_iter().find(|keyspace| keyspace.name == name)
     }
 
-    /// Adds a keyspace. REQUIRES: the manifest lock.
+    /// Adds a keyspace to the store. REQUIRES: the caller holds the manifest lock.
     pub fn add_keyspace(&self, keyspace: Arc<KeyspaceState>) {
         self.keyspaces.write().ignore_poison().push(keyspace);
     }
 
-    /// Removes a keyspace. REQUIRES: the manifest lock.
+    /// Removes a keyspace from the store. REQUIRES: the caller holds the manifest lock.
     pub fn remove_keyspace(&self, id: u32) {
         let mut keyspaces = self.keyspaces.write().ignore_poison();
         keyspaces.retain(|keyspace| keyspace.id != id);
     }
 
-    /// Fails if the store was closed, or was opened by a process that forked this one. Takes no
-    /// lock.
+    /// Returns an error if the store was closed, or was opened by a process that forked this one.
+    /// Takes no lock.
     #[inline]
     pub fn check_open(&self) -> Result<()> {
         if self.open.is_open() { Ok(()) } else { Err(self.not_open_error()) }
@@ -320,26 +326,26 @@ impl Store {
         }
     }
 
-    /// Fails in a forked child; there the store counts as closed too. Takes no lock.
+    /// Returns an error in a forked child, where the store counts as closed, too. Takes no lock.
     #[inline]
     pub fn check_process(&self) -> Result<()> {
         if self.open.is_forked() { Err(self.not_open_error()) } else { Ok(()) }
     }
 
-    /// Fails if the store accepts no writes.
+    /// Returns an error if the store refuses writes.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         self.manifest()?;
         self.fatal_error.check()
     }
 
-    /// Records `error` as the reason why the store refuses writes, unless it is transient; see
+    /// Records `error` as the reason why the store refuses writes, unless `error` is transient; see
     /// [`FatalError::set_unless_transient`].
     pub fn set_fatal_error(&self, error: Error) -> Error {
         self.fatal_error.set_unless_transient(error)
     }
 
-    /// Records the states that readers hold at this moment.
+    /// Records the present time for snapshots and cursors that have no time yet.
     pub fn note_time(&self) {
         let now = self.options.env.clock.now();
         self.snapshots.note_time(now);
@@ -352,15 +358,16 @@ impl Store {
         self.changed.notify_all();
     }
 
-    /// Releases a state that [`SnapshotList::acquire`] holds, and wakes the threads that wait for
-    /// it. Does nothing in a forked child.
+    /// Releases the snapshot at `sequence`, which [`SnapshotList::acquire`] took, and wakes the
+    /// threads that wait for its release. Does nothing in a forked child.
     pub fn release(&self, sequence: SequenceNumber) {
         if !self.open.is_forked() && self.snapshots.release(sequence) {
             self.signal();
         }
     }
 
-    /// Waits until `done`, or until a change that may make it true; for `limit` at most.
+    /// Waits until the store signals a change, for at most `limit`; returns at once if `done`
+    /// returns `true`.
     pub fn wait_for_change(&self, limit: Duration, done: impl Fn() -> bool) {
         let work = self.scheduler_lock();
         if !done() {

@@ -1,26 +1,25 @@
-//! [`FilterSelection`]: choice of the filter of a table that is kept in memory, if there is memory
-//! for one.
+//! [`FilterSelection`]: which filter of a table is kept in memory, if the memory suffices.
 
 use umbel_table::{FilterResidency, TableMeta};
 
-/// Fold factor that means that the filter is not kept at all.
+/// Fold factor that means that the filter is not kept in memory.
 pub const NO_FILTER: u64 = u64::MAX;
 
-/// Filter of a table that is kept.
+/// Which filter of a table is kept in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FilterSelection {
-    /// The plain one, as a store without an advisor keeps it.
+    /// The plain filter, as a store without an advisor keeps it.
     #[default]
     Plain = 0,
-    /// None: its savings are not worth its memory.
+    /// No filter, since its savings are not worth its memory.
     Nothing = 1,
-    /// The second one, if the table has one.
+    /// The second filter, if the table has one.
     Second = 2,
 }
 
 impl FilterSelection {
-    /// The selection with this number.
+    /// Returns the selection with this number.
     pub fn from_u8(number: u8) -> FilterSelection {
         match number {
             1 => FilterSelection::Nothing,
@@ -29,8 +28,8 @@ impl FilterSelection {
         }
     }
 
-    /// The residency for the table of `meta`, if there is memory for a plain filter folded by
-    /// `factor`.
+    /// Returns the residency for the table of `meta`, if the memory suffices for a plain filter
+    /// folded by `factor`.
     pub fn keep(self, meta: &TableMeta, factor: u64) -> FilterResidency {
         if meta.plain_filter_bytes() == 0 {
             return FilterResidency::default();

@@ -1,8 +1,9 @@
-//! The memory budget: size limits of each memory use, and gauges of the memory held.
+//! The memory budget of a store: limits of each memory use, and counters of the memory that it
+//! uses.
 //!
-//! One number bounds memtables, cached blocks, indexes and filters of open tables, the mapped WAL
-//! and the buffers of compactions. Each use except the cache stays within a share; the cache takes
-//! the rest. Nothing is allocated before data needs it.
+//! The budget limits the sum of memtables, cached blocks, open tables' indexes and filters, the
+//! mapped WAL and buffers of compactions. Each use except the block cache stays within a share of
+//! the budget; the cache takes what the others leave. No memory is allocated before data needs it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,48 +24,48 @@ use crate::store_budget::residency::{LevelDemand, Residency, plan};
 pub mod filter_selection;
 pub mod residency;
 
-/// Assumed memory of the machine if it is unknown.
+/// Assumed memory of the machine if the system does not report it.
 const UNKNOWN_MACHINE_BYTES: u64 = 2 << 30;
-/// Maximum of the default budget.
+/// Maximum of the default memory budget.
 const DEFAULT_MAX: u64 = 4 << 30;
-/// Largest budget for which the allocator is requested to return freed memory.
+/// Largest budget with which the store requests the allocator to return freed memory.
 const TRIMMED_MAX: u64 = 1 << 30;
-/// Minimum interval between these requests.
+/// Minimum interval between requests to the allocator to return freed memory.
 const TRIM_INTERVAL_MILLIS: u64 = 100;
 
-/// Size limits of each memory use. Decided when the store is opened.
+/// Limits of each memory use, computed when the store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetSizes {
-    /// The budget.
+    /// The whole memory budget.
     pub total: u64,
-    /// Memory that the process may use, if known.
+    /// Bytes of memory that the process may use, if known.
     pub machine: Option<u64>,
     /// Bytes kept free for memory that no use counts.
     pub overhead: u64,
-    /// Bytes of all memtables together above which the largest is flushed. Writers wait at twice
-    /// that.
+    /// Bytes of all memtables together above which the largest ones are flushed. Writers wait at
+    /// twice these bytes.
     pub buffers: u64,
-    /// Limits of a keyspace's options.
+    /// Limits that the budget puts on a keyspace's options.
     pub caps: OptionCaps,
-    /// Bytes of one WAL segment.
+    /// Maximum bytes of one WAL segment.
     pub segment: u64,
-    /// Bytes of indexes and filters above which readers of tables are closed.
+    /// Bytes of indexes and filters above which table readers are closed.
     pub tables: u64,
-    /// Minimum and maximum of the block cache.
+    /// Minimum and maximum bytes of the block cache.
     pub cache: (u64, u64),
-    /// Compactions, or parts of a split one, that run at the same time.
+    /// Maximum number of compactions, or parts of a split compaction, that run at the same time.
     pub compactions: usize,
-    /// Read-ahead of a compaction in each source, in bytes.
+    /// Bytes that a compaction reads ahead in each source.
     pub readahead: u64,
-    /// Approximate bytes of these compactions and a flush.
+    /// Approximate bytes of the buffers of all these compactions and a flush.
     pub job_buffers: u64,
 }
 
 impl Options {
-    /// Fails with the option that is out of range and its permitted values.
+    /// Returns an error that names the option that is out of range and its permitted values.
     ///
     /// # Errors
-    /// `Invalid`, also if the memory is too small for the other options.
+    /// `Invalid`, also if the memory budget is too small for the other options.
     pub fn check(&self) -> Result<()> {
         self.check_ranges()?;
         self.memory_budget.as_ref().map_or(Ok(()), MemoryBudget::check_capacity)?;
@@ -73,8 +74,8 @@ impl Options {
 }
 
 impl BudgetSizes {
-    /// The sizes for these options and this machine. If a budget is too small, the error names the
-    /// minimum.
+    /// Computes the limits for `options` on this machine. If the budget is too small, the error
+    /// names the minimum.
     pub fn new(options: &Options) -> Result<BudgetSizes> {
         let machine = options.env.resources.memory_bytes();
         if let Some(budget) = &options.memory_budget {
@@ -124,12 +125,12 @@ impl BudgetSizes {
         }
     }
 
-    /// Maximum of the cache while no other use holds memory.
+    /// Maximum bytes of the block cache while no other use takes memory.
     pub fn cache_initial(&self) -> u64 {
         self.total.max(self.cache.0).min(self.cache.1)
     }
 
-    /// Whether the budget exceeds the memory that the process may use.
+    /// Whether the memory budget exceeds the memory that the process may use.
     pub fn exceeds_machine(&self) -> bool {
         self.machine.is_some_and(|machine| self.total > machine)
     }
@@ -148,30 +149,29 @@ fn too_small(options: &Options, given: u64, least: u64) -> Error {
     ))
 }
 
-/// The budget of an open store.
+/// The memory budget of an open store.
 #[derive(Debug)]
 pub struct StoreBudget {
-    /// Size limits of each memory use.
+    /// Limits of each memory use.
     pub sizes: BudgetSizes,
-    /// Bytes that readers of tables hold: indexes, filters, slots, range tombstones, open files.
+    /// Bytes that table readers use: indexes, filters, block slots, range tombstones, open files.
     pub tables: Arc<AtomicU64>,
-    /// Bytes of metadata of tables, open or not: their manifest records and their entries in
-    /// versions.
+    /// Bytes of the metadata of all tables: their manifest records and their entries in versions.
     pub table_metadata: AtomicU64,
     /// Bytes of the existence filters of keyspaces, at the last decision on the residency of
     /// tables.
     pub existence: AtomicU64,
-    /// Memory of open cursors: of this store, or of all stores that share the budget.
+    /// Memory of the open cursors of this store, or of all stores that share the budget.
     pub cursors: Arc<CursorMemory>,
-    /// Approximate bytes that running compactions and flushes hold.
+    /// Approximate bytes that running compactions and flushes use.
     pub compactions: AtomicU64,
-    /// Residency of a table when it is opened, by level; see [`Residency`].
+    /// For each level, the residency of a table that is opened; see [`Residency`].
     residency: [(AtomicBool, AtomicU64); LEVELS],
-    /// Value of `tables` at which readers are closed next.
+    /// Value of `tables` at which table readers are closed next.
     pub close_threshold: AtomicU64,
-    /// Number of readers closed to stay within the budget.
+    /// Number of table readers closed to stay within the budget.
     pub readers_closed: AtomicU64,
-    /// Held by the thread that closes readers.
+    /// Lock that a thread holds while it closes table readers.
     pub close_lock: Mutex<()>,
     /// Time of the last request to the allocator to return memory, in milliseconds of the clock.
     trimmed_at: AtomicU64,
@@ -180,10 +180,10 @@ pub struct StoreBudget {
 }
 
 impl StoreBudget {
-    /// The unused budget of a store with these options.
+    /// Creates the budget of a store with these options.
     ///
     /// # Errors
-    /// `Invalid` if it is too small, or if its maximum of stores is reached.
+    /// `Invalid` if the budget is too small, or a shared budget has its maximum number of stores.
     pub fn of(options: &Options) -> Result<StoreBudget> {
         let own = StoreBudget::new(BudgetSizes::new(options)?);
         let Some(shared) = &options.memory_budget else { return Ok(own) };
@@ -209,7 +209,7 @@ impl StoreBudget {
         }
     }
 
-    /// Membership of the store in a shared budget; `None` if the budget is its own.
+    /// Membership of the store in a shared budget; `None` if the store has a budget of its own.
     #[inline]
     pub fn membership(&self) -> Option<&Membership> {
         self.membership.as_ref()
@@ -232,7 +232,7 @@ impl StoreBudget {
         self.membership.as_ref().map_or(limit, |own| limit.min(own.shared().segment_bytes()))
     }
 
-    /// Bytes written after which the sizes of memtables are summed again.
+    /// Number of written bytes after which the sizes of memtables are summed again.
     pub fn check_interval_bytes(&self) -> u64 {
         let buffers = self.sizes.buffers / 64;
         self.membership.as_ref().map_or(buffers, |own| {
@@ -240,13 +240,13 @@ impl StoreBudget {
         })
     }
 
-    /// Limit of memtables while the WAL is replayed, in bytes.
+    /// Limit of the memtables while the WAL is replayed, in bytes.
     pub fn replay_max(&self) -> u64 {
         let limit = self.sizes.buffers * 2;
         self.membership.as_ref().map_or(limit, |own| limit.min(own.replay_max()))
     }
 
-    /// Limit of readers of tables, in bytes: the share of tables, without metadata of tables,
+    /// Limit of table readers, in bytes: the share of tables, less the metadata of tables,
     /// existence filters and cursors.
     pub fn readers_max(&self) -> u64 {
         if let Some(membership) = &self.membership {
@@ -258,23 +258,23 @@ impl StoreBudget {
         limit - (known + existence + self.cursors.bytes()).min(limit / 4 * 3)
     }
 
-    /// Whether readers of tables exceed their limit, so that some must be closed.
+    /// Whether table readers exceed their limit, so that some must be closed.
     pub fn exceeds_readers_max(&self) -> bool {
         let held = self.tables.load(Ordering::Relaxed);
         held > self.close_threshold.load(Ordering::Relaxed)
             && self.membership.as_ref().is_none_or(|own| held > own.readers_max())
     }
 
-    /// Whether [`StoreBudget::exceeds_readers_max`] holds for this store or for all stores
-    /// together. Publishes the memory of this store's readers. Called after a reader was opened.
+    /// Publishes the memory of this store's table readers, after one was opened. Returns whether
+    /// this store's readers, or those of all stores of the budget, exceed their limit.
     pub fn exceeds_shared_readers_max(&self) -> bool {
         let Some(membership) = &self.membership else { return self.exceeds_readers_max() };
         membership.publish_use(MemoryUse::Readers, self.tables.load(Ordering::Relaxed));
         membership.shared().exceeds_readers_max() || self.exceeds_readers_max()
     }
 
-    /// Sets the bytes at which readers are closed next, if they may hold `limit` and still hold
-    /// `left`.
+    /// Sets the bytes at which table readers are closed next. `limit` is their limit, and `left`
+    /// are the bytes that they still use.
     pub fn set_close_threshold(&self, limit: u64, left: u64) {
         // Memory of cursors and compactions goes only with them: an immediate retry frees nothing.
         let retry_threshold = left + limit / 8;
@@ -288,7 +288,7 @@ impl StoreBudget {
         self.close_threshold.store(at, Ordering::Relaxed);
     }
 
-    /// Takes a slot to run a part of a compaction in parallel.
+    /// Takes a job slot to run a part of a compaction in parallel.
     pub fn try_take_slot(&self) -> Option<JobSlot> {
         match &self.membership {
             Some(membership) => membership.try_take_slot(JobKind::Compaction),
@@ -296,13 +296,13 @@ impl StoreBudget {
         }
     }
 
-    /// Whether a required compaction of another store waits for a slot.
+    /// Whether a required compaction of another store waits for a job slot.
     pub fn is_slot_awaited(&self) -> bool {
         self.membership.as_ref().is_some_and(|own| own.shared().is_slot_awaited())
     }
 
-    /// Whether the allocator must be requested at `now` to return freed memory. The retained memory
-    /// matters only for a small budget, and the request takes time.
+    /// Whether the allocator must be requested at `now` to return freed memory. The request takes
+    /// time, and retained memory matters only with a small budget.
     pub fn is_time_to_trim(&self, now: Duration) -> bool {
         if self.sizes.total > TRIMMED_MAX {
             return false;
@@ -326,13 +326,13 @@ impl StoreBudget {
         MemoryReservation { budget: Arc::clone(self), bytes }
     }
 
-    /// Whether compactions or flushes hold memory.
+    /// Whether running compactions or flushes use memory.
     pub fn is_working(&self) -> bool {
         self.compactions.load(Ordering::Relaxed) > 0
     }
 
-    /// Decides the residency of the tables of each level, by their needs and by the bytes that
-    /// readers of `past` tables hold.
+    /// Decides the residency of each level's tables, by the memory that they need. `past` are the
+    /// bytes of readers of replaced tables.
     pub fn plan_residency(&self, levels: &[LevelDemand; LEVELS], past: u64) {
         let limit = self.readers_max();
         let planned = plan(levels, limit - past.min(limit / 2));
@@ -342,7 +342,7 @@ impl StoreBudget {
         }
     }
 
-    /// Residency of a table of this level that is opened now.
+    /// Residency of a table of level `level` that is opened now.
     pub fn residency(&self, level: usize) -> Residency {
         if level == SEQUENTIAL_READ {
             return Residency { paged: true, filter_factor: Residency::NO_FILTER };
@@ -430,8 +430,8 @@ mod tests {
         assert_eq!(BudgetSizes::new(&finer(None)).unwrap().total, 512 << 20);
     }
 
-    /// Story: a caller configured a cache of 4 GiB and no budget. The budget became only slightly
-    /// larger, no memory was left for indexes, and gets loaded index parts one by one.
+    /// A caller set a cache of 4 GiB and no memory budget. The default budget was only slightly
+    /// larger, no memory was left for indexes, and gets loaded index blocks one by one.
     #[test]
     fn default_budget_keeps_indexes_beside_large_cache() {
         let cached = Options { cache_bytes: Some(4 << 30), ..options(Some(24 << 30), None) };
@@ -483,8 +483,8 @@ mod tests {
         assert_eq!(budget.residency(3), Residency::default());
     }
 
-    /// Story: existence filters counted in the cache's limit, but readers of tables kept their half
-    /// of the budget besides.
+    /// Existence filters counted in the limit of the block cache, but not in that of table readers,
+    /// which still took half of the budget.
     #[test]
     fn table_readers_leave_memory_for_existence_filters() {
         let budget = StoreBudget::new(BudgetSizes::new(&options(None, Some(64 << 20))).unwrap());

@@ -1,46 +1,46 @@
 //! Residency of the tables' indexes and filters in memory, level by level.
 //!
-//! While all of them fit into their share, all stay. Beyond that the levels are served from the
-//! newest down, each with the best residency that the remaining memory allows. Nearly every read
-//! probes the small upper levels; the last level holds most of the data and takes most of the
-//! memory.
+//! While all indexes and filters fit into their share of the budget, all stay in memory. Otherwise
+//! memory is given to the levels from level 0 down, each with the best residency that the remaining
+//! memory allows. Nearly every read probes the small upper levels; the last level holds most of the
+//! data and needs most of the memory.
 
 use umbel_base::limits::LEVELS;
 use umbel_table::TableMeta;
 
 use crate::store_budget::filter_selection::{FilterSelection, NO_FILTER};
 
-/// Residency of an open table.
+/// Which parts of an open table's index and filter stay in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Residency {
-    /// Whether only the top of the index stays.
+    /// Whether only the top of the index stays in memory.
     pub paged: bool,
-    /// Fold factor of the filter in memory relative to the file. [`Residency::NO_FILTER`]: it is
-    /// not kept at all.
+    /// Factor by which the filter in memory is folded, relative to the file.
+    /// [`Residency::NO_FILTER`]: no filter is kept in memory.
     pub filter_factor: u64,
 }
 
 impl Residency {
-    /// Factor that means that the filter is not kept.
+    /// Fold factor that means that the filter is not kept in memory.
     pub const NO_FILTER: u64 = NO_FILTER;
 }
 
 impl Default for Residency {
-    /// The whole index and the whole filter.
+    /// The residency with the whole index and the whole filter in memory.
     fn default() -> Residency {
         Residency { paged: false, filter_factor: 1 }
     }
 }
 
-/// Memory of a block besides its part of the index in the file: head, stretch, offset, bounds of
-/// the separator, slot.
+/// Bytes of memory for each block besides its part of the index in the file: head, stretch, offset,
+/// bounds of the separator, slot.
 const BLOCK_BYTES: u64 = 40;
-/// Approximate further memory of an open table.
+/// Approximate bytes of further memory of an open table.
 const TABLE_BYTES: u64 = 2048;
-/// Approximate memory of the top of the index for each block.
+/// Approximate bytes of the top of the index for each block.
 const TOP_BYTES: u64 = 1;
 
-/// Residencies, the best first.
+/// Possible residencies, the best first.
 const STEPS: [Residency; 7] = [
     Residency { paged: false, filter_factor: 1 },
     Residency { paged: false, filter_factor: 2 },
@@ -56,11 +56,11 @@ const MINIMUM: Residency = Residency { paged: true, filter_factor: Residency::NO
 /// Memory that the tables of a level would take, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LevelDemand {
-    /// Readers with the whole index, without filters.
+    /// Bytes of table readers with the whole index in memory, without filters.
     pub unpaged: u64,
-    /// Readers with the top of the index, without filters.
+    /// Bytes of table readers with only the top of the index in memory, without filters.
     pub paged: u64,
-    /// The selected filters, as they are on disk.
+    /// Bytes of the selected filters, as large as they are on disk.
     pub filters: u64,
 }
 
@@ -84,7 +84,7 @@ impl LevelDemand {
     }
 }
 
-/// Residency of each level if all readers may take `limit` bytes.
+/// Returns the residency of each level's tables if all table readers may use `limit` bytes.
 pub fn plan(levels: &[LevelDemand; LEVELS], limit: u64) -> [Residency; LEVELS] {
     let all: u64 = levels.iter().map(|needs| needs.bytes(Residency::default())).sum();
     // While a compaction runs, the tables it replaces are open beside those it writes.

@@ -1,5 +1,5 @@
-//! Inputs that flushes and compactions merge: runs of tables and memtables, each scanned forwards
-//! once.
+//! Inputs that flushes and compactions merge: runs of tables, and memtables, which are scanned
+//! forward once.
 
 use std::sync::Arc;
 
@@ -25,19 +25,20 @@ pub type CompactionInputs = MergingCursor<LevelCursor<InputTables, SequentialRea
 /// The merged inputs of a flush.
 pub type FlushInputs = MergingCursor<DetachedMemtableCursor>;
 
-/// A merge of `runs`, newest first, each sorted and without overlap.
+/// Returns a merge of `runs`, newest first. REQUIRES: each run is sorted and its tables do not
+/// overlap.
 pub fn of_tables(runs: Vec<Vec<Arc<LiveTable>>>) -> CompactionInputs {
     let walk = |tables| LevelCursor::over(InputTables(tables), SequentialReader::default());
     MergingCursor::new(runs.into_iter().map(walk).collect())
 }
 
-/// A merge of memtables, newest first.
+/// Returns a merge of memtables, newest first.
 pub fn of_memtables<'a>(memtables: impl Iterator<Item = &'a Arc<Memtable>>) -> FlushInputs {
     let walk = |memtable: &Arc<Memtable>| DetachedMemtableCursor::new(memtable.cursor());
     MergingCursor::new(memtables.map(walk).collect())
 }
 
-/// The range tombstones of memtables, cut as their readers have them.
+/// Returns the range tombstones of memtables, fragmented and shared with readers.
 pub fn tombstones_of_memtables<'a>(
     memtables: impl Iterator<Item = &'a Arc<Memtable>>,
 ) -> RangeTombstoneRuns {
@@ -48,8 +49,8 @@ pub fn tombstones_of_memtables<'a>(
     runs
 }
 
-/// The range tombstones of tables with their levels, cut as their readers have them. Those of one
-/// deeper level are adjacent and in key order.
+/// Returns the range tombstones of tables, fragmented and shared with readers. REQUIRES: `tables`
+/// of one level below level 0 are adjacent and in key order.
 pub fn tombstones_of_tables(tables: &[(usize, Arc<LiveTable>)]) -> Result<RangeTombstoneRuns> {
     let mut runs = RangeTombstoneRuns::default();
     let (mut first, mut before) = (0, 0);

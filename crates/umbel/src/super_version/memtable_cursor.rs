@@ -8,12 +8,12 @@ use crate::iter::context_cursor::ContextCursor;
 /// A cursor over a memtable that keeps the memtable alive.
 pub struct DetachedMemtableCursor {
     cursor: MemtableCursor,
-    /// The key before the last step.
+    /// The key on which the cursor was before its last step.
     previous_key: Vec<u8>,
 }
 
 impl DetachedMemtableCursor {
-    /// Wraps this cursor.
+    /// Wraps `cursor`.
     pub fn new(cursor: MemtableCursor) -> DetachedMemtableCursor {
         DetachedMemtableCursor { cursor, previous_key: Vec::new() }
     }

@@ -11,16 +11,16 @@ use umbel_memtable::{Memtable, MemtableOptions};
 use crate::fs::blob_files::BlobFile;
 use crate::options::KeyspaceOptions;
 
-/// Number of range tombstones of a memtable at which it is flushed. A flush drops those that newer
-/// ones hide.
+/// Number of range tombstones at which a memtable is flushed. A flush drops range tombstones that
+/// newer ones hide.
 const RANGE_DELETES_MAX: usize = 256;
 
-/// Size of a memtable at which it is flushed.
+/// Sizes at which a memtable is flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemtableBytes {
-    /// Bytes in memory.
+    /// Bytes of the memtable in memory.
     pub memory: u64,
-    /// Bytes of long values that its entries point at.
+    /// Bytes of long values that the memtable's entries point at.
     pub blobs: u64,
 }
 
@@ -41,22 +41,22 @@ pub struct MemtableSlot {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct MemtableWriteState {
-    /// Sequence number of its last write.
+    /// Sequence number of the memtable's last write.
     last_sequence: AtomicU64,
-    /// Number of range tombstones in it.
+    /// Number of range tombstones in the memtable.
     range_deletes: AtomicUsize,
-    /// Number of deletes in it.
+    /// Number of deletes in the memtable.
     deletes: AtomicU64,
-    /// Bytes of the long values that its entries point at.
+    /// Bytes of the long values that the memtable's entries point at.
     blob_bytes: AtomicU64,
-    /// The files of these long values.
+    /// References to the files of long values that the memtable's entries point at.
     blobs: Mutex<Vec<Arc<BlobFile>>>,
-    /// The last marker set on its keyspace while it was active.
+    /// The last marker that was set on the keyspace while this memtable was active.
     marker: Mutex<Option<Vec<u8>>>,
 }
 
 impl MemtableSlot {
-    /// An empty memtable for a keyspace with these options.
+    /// Creates an empty memtable for a keyspace with these options.
     pub fn new(options: &KeyspaceOptions) -> MemtableSlot {
         let capacity_bytes = usize::try_from(options.memtable_bytes).unwrap_or(usize::MAX);
         let options = MemtableOptions { capacity_bytes, bloom_bits: options.bloom_bits };
@@ -68,8 +68,8 @@ impl MemtableSlot {
         }
     }
 
-    /// Inserts an entry. `hash` is that of its key. REQUIRES: the commit lock, and that the file of
-    /// a long value was [added](MemtableSlot::add_blob).
+    /// Inserts an entry. `hash` is the hash of its key. REQUIRES: the caller holds the commit lock,
+    /// and the file of a long value was [added](MemtableSlot::add_blob).
     #[inline]
     pub fn insert(
         &self,
@@ -87,14 +87,14 @@ impl MemtableSlot {
         self.note(sequence);
     }
 
-    /// Inserts a range tombstone. REQUIRES: the commit lock.
+    /// Inserts a range tombstone. REQUIRES: the caller holds the commit lock.
     pub fn delete_range(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
         self.memtable.delete_range(start, end, sequence);
         self.write_state.range_deletes.fetch_add(1, Ordering::Relaxed);
         self.note(sequence);
     }
 
-    /// Records a write with this number.
+    /// Records a write with sequence number `sequence`.
     #[inline]
     fn note(&self, sequence: SequenceNumber) {
         if self.first_sequence.load(Ordering::Relaxed) == u64::MAX {
@@ -109,24 +109,24 @@ impl MemtableSlot {
         self.memtable.add_fragmented_tombstones(to, self.process.is_current());
     }
 
-    /// Number of deletes in it, without range tombstones.
+    /// Number of deletes in the memtable, without range tombstones.
     pub fn deletes(&self) -> u64 {
         self.write_state.deletes.load(Ordering::Relaxed)
     }
 
-    /// Holds the file of a long value that an entry points at. REQUIRES: the commit lock, and that
-    /// the entry is inserted later.
+    /// Keeps the file of a long value for an entry that is inserted later. REQUIRES: the caller
+    /// holds the commit lock.
     pub fn add_blob(&self, blob: Arc<BlobFile>) {
         self.write_state.blob_bytes.fetch_add(blob.pointer.value_bytes, Ordering::Relaxed);
         self.write_state.blobs.lock().ignore_poison().push(blob);
     }
 
-    /// The files of long values that its entries point at.
+    /// Returns the files of long values that the memtable's entries point at.
     pub fn blobs(&self) -> Vec<Arc<BlobFile>> {
         self.write_state.blobs.lock().ignore_poison().clone()
     }
 
-    /// Whether its size reaches `limit`, or it has too many range tombstones.
+    /// Whether the memtable's size reaches `limit`, or it has too many range tombstones.
     #[inline]
     pub fn is_full(&self, limit: MemtableBytes) -> bool {
         self.memtable.bytes() as u64 >= limit.memory
@@ -134,10 +134,10 @@ impl MemtableSlot {
             || self.write_state.range_deletes.load(Ordering::Relaxed) >= RANGE_DELETES_MAX
     }
 
-    /// Whether it is empty for a reader at `sequence`.
+    /// Whether a reader at `sequence` sees no entry of the memtable.
     ///
-    /// A reader that took `sequence` from the published number, or from the writer, sees the record
-    /// of each write up to it.
+    /// A reader that took `sequence` from the published number, or from the writer, sees every call
+    /// of `note` for writes up to `sequence`.
     #[inline]
     pub fn starts_after(&self, sequence: SequenceNumber) -> bool {
         self.first_sequence.load(Ordering::Acquire) > sequence
@@ -148,12 +148,13 @@ impl MemtableSlot {
         self.first_sequence.load(Ordering::Acquire)
     }
 
-    /// Sequence number of its last write.
+    /// Sequence number of the memtable's last write.
     pub fn last_sequence(&self) -> SequenceNumber {
         self.write_state.last_sequence.load(Ordering::Acquire)
     }
 
-    /// Sets the marker that a flush of this memtable stores. REQUIRES: the commit lock.
+    /// Sets the marker that a flush of this memtable stores. REQUIRES: the caller holds the commit
+    /// lock.
     pub fn set_marker(&self, marker: &[u8]) {
         let mut held = self.write_state.marker.lock().ignore_poison();
         let held = held.get_or_insert_default();
@@ -161,12 +162,12 @@ impl MemtableSlot {
         held.extend_from_slice(marker);
     }
 
-    /// The marker that a flush of this memtable stores.
+    /// Returns the marker that a flush of this memtable stores.
     pub fn marker(&self) -> Option<Vec<u8>> {
         self.write_state.marker.lock().ignore_poison().clone()
     }
 
-    /// Whether a flush would write nothing.
+    /// Whether a flush of this memtable would write nothing.
     pub fn is_empty(&self) -> bool {
         self.first_sequence() == u64::MAX && self.marker().is_none()
     }

@@ -1,5 +1,5 @@
-//! [`SuperVersion`]: memtables and version that a reader of a keyspace uses, replaced as one; and
-//! the cursors over it and over merge inputs.
+//! [`SuperVersion`]: memtables and version that a reader of a keyspace uses, replaced together.
+//! Also cursors over a super version, and over the inputs of merges.
 
 pub mod flush_compaction_inputs;
 pub mod memtable_cursor;
@@ -24,30 +24,29 @@ pub use memtable_slot::{MemtableBytes, MemtableSlot};
 
 /// Memtables and tables of a keyspace at one moment.
 ///
-/// INVARIANT: a write is in `active` or in a part that was installed before it. So a reader that
-/// loads the super version first and the visible sequence number second misses no write older than
-/// the super version.
+/// INVARIANT: a write that precedes the super version is in its memtables or tables. So a reader
+/// that loads the super version first and the visible sequence number second misses no such write.
 #[derive(Debug, Clone)]
 pub struct SuperVersion {
     /// The memtable that takes the writes.
     pub active: Arc<MemtableSlot>,
     /// Frozen memtables that wait for a flush, newest first.
     pub frozen: Vec<Arc<MemtableSlot>>,
-    /// The tables.
+    /// The tables of the super version.
     pub version: Arc<Version>,
-    /// Key ranges without visible keys; shared by all super versions until the keyspace is
+    /// Key ranges without visible keys, which all super versions share until the keyspace is
     /// cleared.
     pub skip_spans: Arc<SkipSpans>,
 }
 
 impl SuperVersion {
-    /// The memtables, newest first.
+    /// Returns the memtables, newest first.
     #[inline]
     pub fn memtables(&self) -> impl Iterator<Item = &Arc<MemtableSlot>> {
         std::iter::once(&self.active).chain(&self.frozen)
     }
 
-    /// Whether the memtables are empty for a reader at `sequence`.
+    /// Whether a reader at `sequence` sees no entry of the memtables.
     #[inline]
     pub fn has_no_memtable_entries(&self, sequence: SequenceNumber) -> bool {
         self.active.starts_after(sequence)
@@ -60,26 +59,26 @@ impl SuperVersion {
 pub struct RetiredStats {
     /// Number of references to replaced super versions.
     pub holders: usize,
-    /// Memory of memtables that only replaced super versions hold, in bytes.
+    /// Bytes of memtables that only replaced super versions reference.
     pub memtable_bytes: u64,
-    /// Time for which the oldest of them is known to be held, by the clock passed to
-    /// [`SuperVersionCell::note_time`].
+    /// Time at which the oldest super version in use was first recorded as replaced, by the clock
+    /// passed to [`SuperVersionCell::note_time`].
     pub since: Option<Duration>,
 }
 
-/// A replaced super version, and the time when it was first recorded as held.
+/// A replaced super version, and the time when it was first recorded as still in use.
 type RetiredSuperVersion = (Weak<SuperVersion>, Option<Duration>);
 
 /// The current super version, read without a lock.
 #[derive(Debug)]
 pub struct SuperVersionCell {
     current: ArcSwap<SuperVersion>,
-    /// Replaced super versions that readers may still hold.
+    /// Replaced super versions that readers possibly still use.
     retired: Mutex<Vec<RetiredSuperVersion>>,
 }
 
 impl SuperVersionCell {
-    /// A keyspace with these tables and an empty memtable.
+    /// Creates the super version of a keyspace with the tables of `version` and an empty memtable.
     pub fn new(options: &KeyspaceOptions, version: Version) -> SuperVersionCell {
         let active = Arc::new(MemtableSlot::new(options));
         let version = Arc::new(version);
@@ -88,22 +87,22 @@ impl SuperVersionCell {
         SuperVersionCell { current: ArcSwap::from_pointee(view), retired: Mutex::default() }
     }
 
-    /// The super version for the duration of a call.
+    /// Returns the super version for the duration of a call.
     #[inline]
     pub fn load(&self) -> Guard<Arc<SuperVersion>> {
         self.current.load()
     }
 
-    /// The super version for as long as an iterator needs it.
+    /// Returns a reference to the super version, for an iterator.
     pub fn acquire(&self) -> Arc<SuperVersion> {
         self.current.load_full()
     }
 
-    /// The super version and the sequence number of the present state. `visible` reads the number
-    /// up to which writes are visible.
+    /// Returns the super version and the sequence number of the present state. `visible` reads the
+    /// sequence number up to which writes are visible.
     ///
-    /// A super version that was loaded before a freeze lacks the writes after it. The number alone
-    /// would promise them to the reader.
+    /// A super version that was loaded before a freeze lacks the writes after the freeze, but a
+    /// sequence number read later would include them. So both are read until they match.
     pub fn acquire_present(
         &self,
         visible: impl Fn() -> SequenceNumber,
@@ -120,7 +119,7 @@ impl SuperVersionCell {
     }
 
     /// Replaces the active memtable with a new one; the old one waits for a flush. REQUIRES: the
-    /// commit lock.
+    /// caller holds the commit lock.
     pub fn freeze(&self, options: &KeyspaceOptions) {
         let active = Arc::new(MemtableSlot::new(options));
         let before = self.current.rcu(|view| {
@@ -133,15 +132,16 @@ impl SuperVersionCell {
         self.note_retired(&before);
     }
 
-    /// Replaces the tables with these ids with the same tables without readers. The readers close
-    /// when no reader holds the former super version.
+    /// Replaces the tables with these `ids` by the same tables without open table readers. The old
+    /// table readers close when no read uses the replaced super version.
     pub fn close_readers(&self, ids: &HashSet<u64>) {
         self.replace_tables(|table| {
             ids.contains(&table.meta.id).then(|| Arc::new(table.unopened()))
         });
     }
 
-    /// Replaces the tables with these ids with the same tables with other filters.
+    /// Replaces each table whose id is in `tables` by the given one: the same table with another
+    /// filter.
     pub fn refilter(&self, tables: &HashMap<u64, Arc<LiveTable>>) {
         self.replace_tables(|table| tables.get(&table.meta.id).cloned());
     }
@@ -164,7 +164,7 @@ impl SuperVersionCell {
         past.push((Arc::downgrade(view), None));
     }
 
-    /// Records that super versions replaced by now are still held at `now`.
+    /// Records the time `now` for replaced super versions in use that have no time yet.
     pub fn note_time(&self, now: Duration) {
         let mut past = self.lock_retired();
         past.retain(|(view, _)| view.strong_count() > 0);
@@ -196,8 +196,8 @@ impl SuperVersionCell {
         past
     }
 
-    /// Drops all memtables and tables; readers keep those they hold. REQUIRES: the commit lock and
-    /// the manifest lock.
+    /// Drops all memtables and tables; readers keep those that they use. REQUIRES: the caller holds
+    /// the commit lock and the manifest lock.
     pub fn clear(&self, options: &KeyspaceOptions) {
         let (active, version) =
             (Arc::new(MemtableSlot::new(options)), Arc::new(Version::default()));
@@ -208,8 +208,8 @@ impl SuperVersionCell {
         self.note_retired(&before);
     }
 
-    /// Installs `version` and drops the memtables that are now in tables. REQUIRES: the manifest
-    /// lock.
+    /// Installs `version`, and drops the memtables `flushed`, whose entries are in its tables.
+    /// REQUIRES: the caller holds the manifest lock.
     pub fn install(&self, version: Version, flushed: &[Arc<MemtableSlot>]) {
         let version = Arc::new(version);
         let before = self.current.rcu(|view| {

@@ -9,15 +9,15 @@ use umbel_table::{ContextTableCursor, Table};
 use crate::iter::context_cursor::ContextCursor;
 use crate::version::LiveTable;
 
-/// Bounds of keys, owned.
+/// Owned lower and upper bound of keys.
 pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Index of the first table that may hold `key` or a later key.
+/// Returns the index of the first table that can hold `key` or a later key.
 pub fn first_reaching(tables: &[Arc<LiveTable>], key: &[u8]) -> usize {
     tables.partition_point(|table| !table.reaches(key))
 }
 
-/// Index of the last table that may hold a key before `key`.
+/// Returns the index of the last table that can hold a key before `key`.
 pub fn last_before(tables: &[Arc<LiveTable>], key: &[u8]) -> Option<usize> {
     tables.partition_point(|table| table.meta.smallest.as_slice() < key).checked_sub(1)
 }
@@ -127,7 +127,7 @@ impl ContextCursor<Table> for ContextTableCursor {
     }
 }
 
-/// Whether a table may hold keys within `bounds`.
+/// Whether a table can hold keys between the bounds `lower` and `upper`.
 pub fn overlaps(table: &LiveTable, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
     let from_below = match lower {
         Bound::Unbounded => true,

@@ -19,8 +19,8 @@ use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, 
 use crate::version::lsm_version::{LevelBounds, PointIndex, TableBounds};
 use crate::version::{LiveTable, PrefixProbe};
 
-/// A cursor over every version of every key of a super version. It holds the super version once;
-/// its sources find their tables in it.
+/// A cursor over every version of every key of a super version. Its sources find their tables
+/// through the cursor's one reference to the super version.
 pub struct SuperVersionCursor {
     merged: MergingCursor<EntrySource>,
     // Keeps memtables and tables alive; dropped after the cursors over them.
@@ -28,12 +28,13 @@ pub struct SuperVersionCursor {
 }
 
 impl SuperVersionCursor {
-    /// Skip spans of the keyspace.
+    /// Returns the skip spans of the keyspace.
     pub fn skip_spans(&self) -> &SkipSpans {
         &self.super_version.skip_spans
     }
 
-    /// Bytes that it takes besides the current blocks, if each source reads `ahead` bytes ahead.
+    /// Bytes that the cursor takes besides the current blocks, if each source reads `ahead` bytes
+    /// ahead.
     pub fn memory_bytes(&self, ahead: u64) -> u64 {
         self.merged.children() as u64 * (size_of::<EntrySource>() as u64 + ahead)
     }
@@ -49,7 +50,7 @@ enum EntrySource {
 /// Tables of one level of a super version that do not overlap; for level 0 a single table.
 #[derive(Debug, Clone)]
 struct TableRange {
-    /// Index among the version's deeper levels that have tables; `None` for level 0.
+    /// Index of the level among the version's deeper levels that have tables; `None` for level 0.
     deeper: Option<usize>,
     tables: Range<usize>,
 }
@@ -99,16 +100,16 @@ impl SortedRun<SuperVersion> for TableRange {
 /// Parameters of a read of a super version.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadParams<'a> {
-    /// Later writes are not visible.
+    /// Sequence number of the reader; later writes are not visible.
     pub sequence: SequenceNumber,
     /// Probe of prefix filters, if all keys within the bounds have one prefix.
     pub prefix_probe: Option<&'a PrefixProbe>,
-    /// Whether blocks that are read enter the cache.
+    /// Whether blocks that the cursor reads enter the block cache.
     pub fill_cache: bool,
 }
 
-/// Opens a merge of all entries of `view` within `bounds` that this reader may see. Also returns
-/// whether a source may have range tombstones there.
+/// Opens a merge of all entries of `view` within `bounds` that a reader with `params` can see. Also
+/// returns whether a source can have range tombstones within `bounds`.
 pub fn open(
     view: Arc<SuperVersion>,
     bounds: &KeyBounds,
@@ -152,7 +153,7 @@ pub fn open(
     Ok((SuperVersionCursor { merged, super_version: view }, has_tombstones))
 }
 
-/// Whether a table may have keys with the probed prefix.
+/// Whether a table can have keys with the probed prefix.
 fn may_have(table: &LiveTable, probe: Option<&PrefixProbe>) -> Result<bool> {
     match probe {
         Some(probe) if table.meta.prefix_filter_bytes > 0 => {
@@ -164,7 +165,7 @@ fn may_have(table: &LiveTable, probe: Option<&PrefixProbe>) -> Result<bool> {
     }
 }
 
-/// Indexes of the tables of a sorted level that may hold keys within `bounds`.
+/// Returns the indexes of the tables of a sorted level that can hold keys within `bounds`.
 fn tables_in_bounds(tables: &[Arc<LiveTable>], bounds: &KeyBounds) -> Range<usize> {
     let from = match &bounds.0 {
         Bound::Unbounded => 0,
@@ -181,7 +182,7 @@ fn tables_in_bounds(tables: &[Arc<LiveTable>], bounds: &KeyBounds) -> Range<usiz
     from..from + count
 }
 
-/// Whether a source may have range tombstones within `bounds`.
+/// Whether a source can have range tombstones within the bounds.
 fn has_tombstones(view: &SuperVersion, (lower, upper): &KeyBounds) -> bool {
     let index = view.version.range_tombstone_index();
     view.memtables().any(|buffer| buffer.memtable.has_tombstones())
@@ -194,7 +195,7 @@ fn has_tombstones(view: &SuperVersion, (lower, upper): &KeyBounds) -> bool {
         })
 }
 
-/// The tables of a level from the first one on that may hold keys from `lower` on.
+/// Returns the tables of a level from the first one that can hold keys at or after `lower`.
 fn reaching<'a>(
     index: &PointIndex,
     level: &'a LevelBounds,
@@ -228,7 +229,8 @@ impl RangeTombstoneSource for SuperVersionCursor {
         Ok(false)
     }
 
-    /// Each source's are shared by all cursors, so this takes no time for each tombstone.
+    /// The tombstones of a source are shared by all cursors, so this call takes no time for each
+    /// tombstone.
     fn tombstone_runs(
         &self,
         lower: &Bound<Vec<u8>>,

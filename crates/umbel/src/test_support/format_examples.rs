@@ -1,8 +1,8 @@
 //! Test helper: the bytes of the worked examples in `docs/formats/`.
 //!
-//! An example is a fenced block marked `example` with a name. Its lines are an offset in
-//! hexadecimal, two spaces, the bytes, two spaces, a description. A line that starts with spaces
-//! and `--` is a title.
+//! An example is a fenced block marked `example` with a name. A line of the block has an offset in
+//! hexadecimal, two spaces, the bytes, two spaces, and a description. A line that starts with
+//! spaces and `--` is a title.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -9,16 +9,16 @@ use crate::iter::hidden_run::SkipSpanSource;
 use crate::iter::merging_cursor::MergingCursor;
 use crate::iter::range_tombstone_finder::RangeTombstoneSource;
 
-/// An entry as the tests write it.
+/// An entry as tests write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// The key.
+    /// Key of the row.
     pub key: Vec<u8>,
-    /// The sequence number.
+    /// Sequence number of the row.
     pub sequence: SequenceNumber,
-    /// The kind.
+    /// Kind of the row.
     pub kind: ValueKind,
-    /// The value.
+    /// Value of the row.
     pub value: Vec<u8>,
 }
 
@@ -30,14 +30,14 @@ pub fn sort_rows(rows: &mut [Row]) {
 /// A cursor over sorted rows that a test can make fail.
 pub struct RowCursor {
     rows: Vec<Row>,
-    /// Index + 1 of the current row; 0 is before the first, `len() + 1` after the last.
+    /// Index of the current row plus one; 0 is before the first row, `len() + 1` after the last.
     place: usize,
     /// Number of movements that still succeed.
     pub movements_left: usize,
 }
 
 impl RowCursor {
-    /// A cursor over `rows`, which it sorts.
+    /// Creates a cursor over `rows`, which it sorts.
     pub fn new(mut rows: Vec<Row>) -> Self {
         sort_rows(&mut rows);
         RowCursor { rows, place: 0, movements_left: usize::MAX }
@@ -110,11 +110,11 @@ impl Cursor for RowCursor {
     }
 }
 
-/// A cursor that visits only the rows handed to it.
+/// A cursor that visits only the rows that each movement passes to it.
 #[derive(Default)]
 pub struct RowWalk {
     inner: Option<RowCursor>,
-    /// Key up to which it may stride, once set.
+    /// Key before which `try_next_visible` stops, if a limit was set.
     limit: Option<Option<Vec<u8>>>,
 }
 
@@ -219,7 +219,7 @@ impl ContextCursor<Vec<Row>> for RowWalk {
     }
 }
 
-/// State visible to a reader at `sequence`, computed by a scan of all rows.
+/// Returns the state that a reader at `sequence` sees, computed by a scan of all rows.
 pub fn model(rows: &[Row], ranges: &[RangeTombstone], sequence: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut newest: BTreeMap<&[u8], &Row> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.sequence <= sequence) {

@@ -8,7 +8,7 @@ use umbel_base::{BlobPointer, Decoder, Error, Result, SequenceNumber, ValueKind,
 use crate::options::Durability;
 use crate::state::keyspace_state::KeyspaceState;
 
-/// Kind of an operation. The numbers are stored in the WAL and never change.
+/// Kind of an operation of a batch. The numbers are stored in the WAL and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Action {
@@ -16,9 +16,9 @@ pub enum Action {
     Delete = 0,
     /// Sets the value of a key.
     Put = 1,
-    /// Deletes the keys from a first one up to, and excluding, a second one.
+    /// Deletes the keys from a first key (inclusive) to a second key (exclusive).
     DeleteRange = 2,
-    /// Sets a long value of a key. 3 and 4 are reserved.
+    /// Sets a long value of a key. The numbers 3 and 4 are reserved.
     PutBlob = 5,
 }
 
@@ -33,12 +33,12 @@ impl Action {
         }
     }
 
-    /// Whether it lets a compaction free disk space.
+    /// Whether the operation lets a compaction free disk space.
     pub fn frees_space(self) -> bool {
         matches!(self, Action::Delete | Action::DeleteRange)
     }
 
-    /// The kind of the entry it makes; `None` for a range.
+    /// The kind of the entry that the operation makes; `None` for a range delete.
     pub fn kind(self) -> Option<ValueKind> {
         match self {
             Action::Delete => Some(ValueKind::Delete),
@@ -70,14 +70,15 @@ pub enum Condition {
 }
 
 /// Pointer to the long value that was last found equal to a condition's value. A comparison reads
-/// its file, which happens outside the commit lock unless other writers keep replacing the value.
+/// the long value's file, outside the commit lock unless other writers keep replacing the value.
 pub type ComparedPointer = Option<BlobPointer>;
 
 /// Maximum capacity that a cleared batch keeps.
 const RETAINED_BYTES_MAX: usize = 64 << 10;
 const RETAINED_OPERATIONS_MAX: usize = 1024;
 
-/// The operations of a batch. The first invalid one is kept and rejected at the commit.
+/// The operations of a batch. The error of the first invalid operation is kept, and the commit
+/// returns it.
 #[derive(Debug, Default)]
 pub struct WriteBatch {
     keyspaces: Vec<Arc<KeyspaceState>>,
@@ -90,12 +91,12 @@ pub struct WriteBatch {
     error: Option<Error>,
 }
 
-/// One operation as it is applied.
+/// An operation of a batch as it is applied.
 #[derive(Debug)]
 pub struct WriteOperation<'a> {
     /// Its kind.
     pub action: Action,
-    /// Its keyspace.
+    /// Keyspace of the operation.
     pub keyspace: &'a Arc<KeyspaceState>,
     /// The key, or a range's first key.
     pub key: &'a [u8],
@@ -103,7 +104,7 @@ pub struct WriteOperation<'a> {
     pub value: &'a [u8],
 }
 
-/// Fails if a key exceeds the limit.
+/// Returns an error if a key exceeds the limit.
 fn check_key(key: &[u8]) -> Result<()> {
     if key.len() <= limits::KEY_BYTES_MAX {
         return Ok(());
@@ -115,7 +116,7 @@ fn check_key(key: &[u8]) -> Result<()> {
     )))
 }
 
-/// Fails if a value exceeds the limit.
+/// Returns an error if a value exceeds the limit.
 fn check_value(value: &[u8]) -> Result<()> {
     if value.len() <= limits::VALUE_BYTES_MAX {
         return Ok(());
@@ -127,7 +128,7 @@ fn check_value(value: &[u8]) -> Result<()> {
     )))
 }
 
-/// Fails if an operation exceeds a limit.
+/// Returns an error if an operation exceeds a limit.
 pub fn check_operation(action: Action, key: &[u8], value: &[u8]) -> Result<()> {
     check_key(key)?;
     match action {
@@ -156,7 +157,7 @@ impl WriteBatch {
         false
     }
 
-    /// Adds an operation.
+    /// Adds an operation to the batch.
     pub fn push(
         &mut self,
         action: Action,
@@ -175,7 +176,7 @@ impl WriteBatch {
         self.operations.push(EncodedOperation { action, keyspace, start, key_bytes, value_bytes });
     }
 
-    /// Adds a put of a long value.
+    /// Adds a put of a long value to the batch.
     pub fn push_long_value(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], value: &[u8]) {
         if self.note_error(check_operation(Action::Put, key, value)) {
             return;
@@ -184,12 +185,12 @@ impl WriteBatch {
         self.long_values.push((self.bytes.len() - BlobPointer::BYTES, value.to_vec()));
     }
 
-    /// Whether there are long values.
+    /// Whether the batch has long values.
     pub fn has_long_values(&self) -> bool {
         !self.long_values.is_empty()
     }
 
-    /// Has `write` write each long value and fills in the pointer to it.
+    /// Calls `write` for each long value, and stores the pointer that it returns in the operation.
     pub fn place_long_values(
         &mut self,
         mut write: impl FnMut(&[u8]) -> Result<BlobPointer>,
@@ -201,7 +202,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// Adds a condition.
+    /// Adds a condition to the batch.
     pub fn require(&mut self, keyspace: &Arc<KeyspaceState>, key: &[u8], condition: Condition) {
         if !self.note_error(check_key(key)) {
             let keyspace = self.index_of(keyspace);
@@ -209,7 +210,7 @@ impl WriteBatch {
         }
     }
 
-    /// Clears everything, and keeps the capacity for the small operations of most batches.
+    /// Clears the batch, but keeps as much capacity as the small operations of most batches need.
     pub fn clear(&mut self) {
         if self.bytes.capacity() > RETAINED_BYTES_MAX
             || self.operations.capacity() > RETAINED_OPERATIONS_MAX
@@ -235,7 +236,7 @@ impl WriteBatch {
         *refused = None;
     }
 
-    /// Clears the conditions.
+    /// Clears the conditions of the batch.
     pub fn clear_conditions(&mut self) {
         self.conditions.clear();
     }
@@ -249,7 +250,7 @@ impl WriteBatch {
         self.markers.push((keyspace, marker.to_vec()));
     }
 
-    /// Number of operations.
+    /// Number of operations in the batch.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -265,25 +266,25 @@ impl WriteBatch {
         self.bytes.len() - self.long_values.len() * BlobPointer::BYTES + given
     }
 
-    /// The keyspaces that the batch names.
+    /// The keyspaces to which the batch's operations, markers and conditions belong.
     pub fn keyspaces(&self) -> &[Arc<KeyspaceState>] {
         &self.keyspaces
     }
 
-    /// The markers to set.
+    /// The markers that the batch sets.
     pub fn markers(&self) -> impl Iterator<Item = (&Arc<KeyspaceState>, &[u8])> {
         self.markers.iter().map(|(index, marker)| (&self.keyspaces[*index as usize], &marker[..]))
     }
 
-    /// The conditions to check.
+    /// The conditions that the commit checks.
     pub fn conditions(&self) -> impl Iterator<Item = (&Arc<KeyspaceState>, &[u8], &Condition)> {
         self.conditions
             .iter()
             .map(|(index, key, condition)| (&self.keyspaces[*index as usize], &key[..], condition))
     }
 
-    /// Has `compare` compare the present value of each key that has a value condition, and store
-    /// the pointer found. Ends with the first error.
+    /// Calls `compare` for each condition on a value. `compare` compares the key's present value
+    /// and stores the pointer of an equal long value. Ends with the first error.
     pub fn compare_values(
         &mut self,
         mut compare: impl FnMut(&KeyspaceState, &[u8], &[u8], &mut ComparedPointer) -> Result<()>,
@@ -296,7 +297,7 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// The operations, those for the WAL first.
+    /// The operations of the batch, those for the WAL first.
     pub fn iter(&self) -> impl Iterator<Item = WriteOperation<'_>> {
         let logged = |wanted: bool| {
             let keep = move |w: &WriteOperation<'_>| w.keyspace.uses_wal() == wanted;
@@ -305,7 +306,7 @@ impl WriteBatch {
         logged(true).chain(logged(false))
     }
 
-    /// Whether it only deletes, so that a compaction can free disk space.
+    /// Whether the batch only deletes, so that a compaction can free disk space.
     pub fn frees_space(&self) -> bool {
         self.iter().all(|write| write.action.frees_space())
     }
@@ -320,8 +321,8 @@ impl WriteBatch {
         }
     }
 
-    /// Fails if a keyspace was dropped, or cannot do the operations with, or without, its WAL.
-    /// Certain only under the commit lock.
+    /// Returns an error if a keyspace was dropped, or an operation, marker or durability does not
+    /// fit whether the keyspace has a WAL. The result stays valid only under the commit lock.
     pub fn check_keyspaces(&self, durability: Option<Durability>) -> Result<()> {
         for keyspace in &self.keyspaces {
             keyspace.check_not_dropped()?;
@@ -350,7 +351,7 @@ impl WriteBatch {
         }
     }
 
-    /// Fails if an operation is invalid or the batch exceeds a limit.
+    /// Returns an error if an operation is invalid or the batch exceeds a limit.
     pub fn check(&self, durability: Option<Durability>) -> Result<()> {
         // The batch stays rejected: it may be returned and committed again.
         if let Some(error) = &self.error {
@@ -374,8 +375,9 @@ impl WriteBatch {
         Ok(())
     }
 
-    /// FORMAT: appends the record of the operations that go to the WAL (`docs/formats/wal.md`) and
-    /// returns their number; appends nothing if there are none.
+    /// FORMAT: appends to `out` the record of the operations that go to the WAL
+    /// (`docs/formats/wal.md`), and returns the number of these operations. Appends nothing if no
+    /// operation goes to the WAL.
     pub fn encode(&self, out: &mut Vec<u8>) -> u64 {
         let logged = self.iter().take_while(|write| write.keyspace.uses_wal());
         let count = logged.count() as u64;
@@ -390,7 +392,7 @@ impl WriteBatch {
     }
 }
 
-/// Fails if `marker` cannot be stored with a flush of `keyspace`.
+/// Returns an error if `marker` cannot be stored with a flush of `keyspace`.
 pub fn check_marker(keyspace: &KeyspaceState, marker: &[u8]) -> Result<()> {
     if keyspace.uses_wal() {
         return Err(Error::invalid(format!(
@@ -409,7 +411,7 @@ pub fn check_marker(keyspace: &KeyspaceState, marker: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// FORMAT: appends all of an operation except its value.
+/// FORMAT: appends an operation to `out`, without its value.
 pub fn encode_head(
     action: Action,
     keyspace: u32,
@@ -424,7 +426,7 @@ pub fn encode_head(
 }
 
 impl WriteOperation<'_> {
-    /// Pointer to its value, if that is a long one.
+    /// Pointer to the operation's value if that is a long value.
     #[inline]
     pub fn blob(&self) -> Option<BlobPointer> {
         if self.action == Action::PutBlob { BlobPointer::decode(self.value) } else { None }
@@ -432,18 +434,18 @@ impl WriteOperation<'_> {
 }
 
 impl LoggedWrite<'_> {
-    /// Pointer to its value, if that is a long one.
+    /// Pointer to the operation's value if that is a long value.
     pub fn blob(&self) -> Option<BlobPointer> {
         if self.action == Action::PutBlob { BlobPointer::decode(self.value) } else { None }
     }
 }
 
-/// One operation of a WAL record.
+/// An operation of a WAL record.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LoggedWrite<'a> {
-    /// Its kind.
+    /// Kind of the operation.
     pub action: Action,
-    /// The keyspace's id.
+    /// Id of the operation's keyspace.
     pub keyspace: u32,
     /// The key, or a range's first key.
     pub key: &'a [u8],
@@ -451,7 +453,8 @@ pub struct LoggedWrite<'a> {
     pub value: &'a [u8],
 }
 
-/// Reads the output of [`WriteBatch::encode`]; the error is the offset at which it is malformed.
+/// Reads the output of [`WriteBatch::encode`]. The error is the offset at which the bytes are
+/// malformed.
 pub fn decode(bytes: &[u8]) -> std::result::Result<Vec<LoggedWrite<'_>>, usize> {
     let mut decoder = Decoder::new(bytes);
     let count = decoder.varint_usize().ok_or(0usize)?;
@@ -485,20 +488,21 @@ fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<LoggedWrite<'a>> {
 /// A batch that waits for the holder of the commit lock.
 #[derive(Debug)]
 pub struct CommitRequest {
-    /// The batch to write.
+    /// The batch to commit.
     pub writes: WriteBatch,
-    /// Its durability; `None` for the store's default.
+    /// Durability of the batch; `None` for the store's default.
     pub durability: Option<Durability>,
-    /// Its result.
+    /// Result of the commit; `None` until it is done.
     pub outcome: Mutex<Option<Result<CommitOutcome>>>,
-    /// Whether it failed only because a long value must be compared first.
+    /// Whether the commit failed only because a long value must be compared first.
     pub needs_compare: AtomicBool,
-    /// Whether long values are compared under the commit lock, so that it does not fail for that.
+    /// Whether long values are compared under the commit lock, so that the commit does not fail for
+    /// lack of a comparison.
     pub compares_under_lock: bool,
 }
 
 impl CommitRequest {
-    /// A request without an outcome.
+    /// Creates a request without an outcome.
     pub fn new(writes: WriteBatch, durability: Option<Durability>) -> CommitRequest {
         let (outcome, is_to_compare, compares_locked) = Default::default();
         CommitRequest {
@@ -514,7 +518,7 @@ impl CommitRequest {
 /// Result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitOutcome {
-    /// The newest sequence number that must be synced for the batch to be durable; 0 if none of it
+    /// The newest sequence number that must be synced to make the batch durable; 0 if no operation
     /// went to the WAL.
     pub logged_through: SequenceNumber,
 }

@@ -9,7 +9,7 @@ use crate::options::{KeyspaceOptions, OptionCaps};
 use crate::test_support::format_examples;
 use crate::version::Version;
 
-/// Pointer to 1.5 MiB in file 9.
+/// Pointer to a long value of 1.5 MiB in file 9.
 const POINTER: &[u8] = &[
     9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,
     0xa8,
@@ -47,7 +47,8 @@ fn encode_logged(writes: &[LoggedWrite<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// A batch whose second operation goes to a keyspace without WAL.
+/// Returns the encoding of a batch whose second operation goes to a keyspace without a WAL, and the
+/// logged writes.
 fn batch() -> (Vec<u8>, Vec<LoggedWrite<'static>>) {
     let (plants, counts, cache) = (keyspace(0, true), keyspace(300, true), keyspace(2, false));
     let mut writes = WriteBatch::default();

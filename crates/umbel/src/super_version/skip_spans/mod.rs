@@ -1,21 +1,21 @@
-//! [`SkipSpans`]: key ranges of a keyspace that hold no visible key, found by cursors that passed
-//! the deleted entries there. Later cursors skip them, so a queue's first element stays cheap to
-//! find however many elements were deleted before it.
+//! [`SkipSpans`]: key ranges of a keyspace without visible keys, recorded by cursors that stepped
+//! through the hidden entries in them. Later cursors skip these ranges, so that a queue's first
+//! element stays cheap to find after many deletes.
 //!
-//! A span is proven at a sequence number: the state at that number has no key in it, and no put
-//! came into it since. So it holds for every reader from that number on. A put cuts its key out of
-//! the span before it becomes visible.
+//! A span is proven at a sequence number if the state at that number has no key in the span, and no
+//! later put has one. So a proven span is empty for every reader from that number on. A put's key
+//! is cut out of the span before the put becomes visible.
 //!
 //! Spans come in three steps.
-//! 1. A cursor records a range without visible keys. That proves nothing yet: a put may have come
-//!    after the cursor's sequence number.
-//! 2. A thread with the commit lock arms it: from then on puts cut it. If no write followed the
-//!    cursor's sequence number, the span is proven.
-//! 3. Otherwise the next cursor that passes all of it, at a number of the arming or later, proves
-//!    it.
+//! 1. A cursor records a range without visible keys. The range is not proven yet: a put after the
+//!    cursor's sequence number can have a key in it.
+//! 2. A thread with the commit lock arms the span: from then on puts cut their keys out of it. If
+//!    no write followed the cursor's sequence number, the span is proven.
+//! 3. Otherwise the span is proven by the next cursor that passes all of it, at the sequence number
+//!    of the arming or a later one.
 //!
-//! Spans are kept in memory only, up to [`SPANS_MAX`] and [`KEY_BYTES_MAX`]. Of more, those with
-//! the fewest hidden entries are dropped.
+//! Spans are kept in memory only, up to [`SPANS_MAX`] and [`KEY_BYTES_MAX`]. Beyond these limits
+//! the spans with the fewest hidden entries are dropped.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -27,22 +27,22 @@ use umbel_base::{SequenceNumber, ValueKind, fail_point};
 
 /// Maximum number of spans of a keyspace.
 pub const SPANS_MAX: usize = 1024;
-/// Maximum bytes of their keys.
+/// Maximum bytes of the keys that bound a keyspace's spans.
 pub const KEY_BYTES_MAX: usize = 128 << 10;
-/// Number of puts without a skip between them after which all spans are dropped: searching them
-/// costs each put some time.
+/// After this number of puts without a skip between them all spans are dropped, since each put has
+/// to search the spans.
 const UNUSED_PUTS_MAX: u32 = 1 << 16;
 /// Maximum number of recorded ranges that wait to be armed.
 const PENDING_MAX: usize = 16;
 /// Maximum length of a key that bounds a span.
 const SPAN_KEY_BYTES_MAX: usize = 1 << 10;
 
-/// Flag: there are armed spans.
+/// Flag: the keyspace has armed spans.
 const HAS_SPANS: u8 = 1;
 /// Flag: recorded ranges wait to be armed.
 const HAS_PENDING: u8 = 2;
 
-/// Key ranges without visible keys.
+/// Key ranges of a keyspace without visible keys, which cursors skip.
 #[derive(Debug, Default)]
 pub struct SkipSpans {
     flags: AtomicU8,
@@ -56,9 +56,9 @@ pub struct SkipSpans {
 /// State of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SpanState {
-    /// Puts cut it since this sequence number.
+    /// Since this sequence number, puts cut their keys out of the span.
     Armed(SequenceNumber),
-    /// Empty for readers from this sequence number on.
+    /// The span is empty for readers from this sequence number on.
     Proven(SequenceNumber),
 }
 
@@ -66,12 +66,12 @@ enum SpanState {
 struct Span {
     end: Vec<u8>,
     state: SpanState,
-    /// Hidden entries that a cursor stepped through in it.
+    /// Number of hidden entries in the span that a cursor stepped through.
     hidden: u32,
 }
 
 impl Span {
-    /// Whether it is proven for a reader at `sequence`.
+    /// Whether the span is proven for a reader at `sequence`.
     fn is_empty_at(&self, sequence: SequenceNumber) -> bool {
         matches!(self.state, SpanState::Proven(at) if at <= sequence)
     }
@@ -92,7 +92,7 @@ struct SpanSet {
     spans: BTreeMap<Vec<u8>, Span>,
     key_bytes: usize,
     pending: Vec<PendingRange>,
-    /// Puts since the last skip.
+    /// Number of puts since a cursor last skipped a span.
     unused_puts: u32,
 }
 
@@ -101,7 +101,7 @@ impl SkipSpans {
         self.set.lock().ignore_poison()
     }
 
-    /// The spans, unless another thread holds them. Readers never wait.
+    /// Locks the spans, unless another thread has locked them. Readers never wait for the lock.
     fn try_lock(&self) -> Option<MutexGuard<'_, SpanSet>> {
         match self.set.try_lock() {
             Ok(set) => Some(set),
@@ -130,15 +130,15 @@ impl SkipSpans {
 
     /// Whether writes must be passed to [`SkipSpans::note_write`].
     ///
-    /// A thread that armed spans held the commit lock, so the next writer sees the flag. A writer
-    /// that does not see a recorded range leaves it to the next.
+    /// Threads arm spans under the commit lock, so the next writer sees the flag. A writer that
+    /// does not see a recorded range yet leaves it to the next writer.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
-    /// Arms recorded ranges, and cuts the key of a put out of the spans. REQUIRES: the commit lock,
-    /// and that the write is not visible yet.
+    /// Arms recorded ranges, and cuts the key of a put out of the spans. REQUIRES: the caller holds
+    /// the commit lock, and the write is not visible yet.
     #[cold]
     pub fn note_write(&self, key: &[u8], kind: ValueKind, sequence: SequenceNumber) {
         let is_put = kind != ValueKind::Delete;
@@ -155,7 +155,8 @@ impl SkipSpans {
         self.update_flags(&set);
     }
 
-    /// Arms recorded ranges. REQUIRES: the commit lock; `last` is the number of the last write.
+    /// Arms recorded ranges. `last` is the sequence number of the last write. REQUIRES: the caller
+    /// holds the commit lock.
     pub fn arm(&self, last: SequenceNumber) {
         if !self.has(HAS_PENDING) {
             return;
@@ -188,25 +189,25 @@ impl SkipSpans {
             .is_some_and(|mut set| set.note_use(|set| set.skip_backward(key, sequence, target)))
     }
 
-    /// Records that a reader at `sequence` saw no key from `start` up to but excluding `end`, after
-    /// `hidden` hidden entries.
+    /// Records that a reader at `sequence` saw no key from `start` (inclusive) to `end`
+    /// (exclusive), after it stepped through `hidden` hidden entries.
     pub fn record(&self, (start, end): (&[u8], &[u8]), sequence: SequenceNumber, hidden: u32) {
         let Some(mut set) = self.try_lock() else { return };
         set.record((start, end), sequence, hidden);
         self.update_flags(&set);
     }
 
-    /// Counts hidden entries that a cursor stepped through.
+    /// Adds `stepped` to the count of hidden entries that cursors stepped through.
     pub fn count_hidden(&self, stepped: u32) {
         self.hidden_passed.fetch_add(u64::from(stepped), Ordering::Relaxed);
     }
 
-    /// Hidden entries that cursors stepped through in long runs.
+    /// Number of hidden entries that cursors stepped through in long runs.
     pub fn hidden_passed(&self) -> u64 {
         self.hidden_passed.load(Ordering::Relaxed)
     }
 
-    /// Number of spans, and bytes of their keys.
+    /// Returns the number of spans, and the bytes of their keys.
     pub fn counts(&self) -> (usize, usize) {
         let set = self.lock();
         (set.spans.len(), set.key_bytes)
@@ -225,7 +226,7 @@ impl SpanSet {
         Some((start, span))
     }
 
-    /// Counts a put, and drops all spans after many without a skip.
+    /// Counts a put, and drops all spans after many puts without a skip.
     fn drop_unused(&mut self) {
         self.unused_puts += 1;
         if self.unused_puts > UNUSED_PUTS_MAX {
@@ -233,7 +234,7 @@ impl SpanSet {
         }
     }
 
-    /// Notes that a cursor used a span, if `skip` finds one.
+    /// Calls `skip`, and notes that a cursor used a span if `skip` found one.
     fn note_use(&mut self, skip: impl FnOnce(&SpanSet) -> bool) -> bool {
         let is_used = skip(self);
         if is_used {
@@ -242,14 +243,14 @@ impl SpanSet {
         is_used
     }
 
-    /// The span that contains `key`.
+    /// Returns the span that contains `key`.
     fn containing(&self, key: &[u8]) -> Option<(&Vec<u8>, &Span)> {
         let before = (Bound::Unbounded, Bound::Included(key));
         let (start, span) = self.spans.range::<[u8], _>(before).next_back()?;
         (key < span.end.as_slice()).then_some((start, span))
     }
 
-    /// Divides the span that contains `key` and starts before it.
+    /// Divides the span that contains `key` into two at `key`.
     fn split_at(&mut self, key: &[u8]) {
         let Some((start, _)) = self.containing(key).filter(|(start, _)| start.as_slice() < key)
         else {
@@ -274,7 +275,7 @@ impl SpanSet {
         self.remove(key);
     }
 
-    /// Parts of a range that no span covers.
+    /// Returns the parts of a range that no span covers.
     fn gaps(&self, start: &[u8], end: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut gaps = Vec::new();
         let mut at = match self.containing(start) {
@@ -360,7 +361,7 @@ impl SpanSet {
         }
     }
 
-    /// Drops the half of the spans with fewer hidden entries where there are too many.
+    /// Drops the half of the spans with fewer hidden entries, if there are too many spans.
     fn evict(&mut self) {
         while self.spans.len() > SPANS_MAX || self.key_bytes > KEY_BYTES_MAX {
             let mut counts: Vec<u32> = self.spans.values().map(|span| span.hidden).collect();
@@ -409,11 +410,11 @@ impl SpanSet {
     }
 }
 
-/// State of two adjacent spans joined into one; `None` if they stay apart.
+/// Returns the state of two adjacent spans joined into one; `None` if they stay apart.
 ///
-/// A joined span has no more hidden entries than there were writes since it was proven. So the
-/// sizes of adjacent spans grow geometrically with their age, and a reader that began some writes
-/// ago finds all but as many hidden entries as there were writes meanwhile.
+/// A joined span has no more hidden entries than writes came since it was proven. So the sizes of
+/// adjacent spans grow geometrically with their age. A reader that began some writes ago steps
+/// through at most as many hidden entries as writes came meanwhile.
 fn joined_state(a: &Span, b: &Span, now: SequenceNumber) -> Option<SpanState> {
     if a.state == b.state {
         return Some(a.state);

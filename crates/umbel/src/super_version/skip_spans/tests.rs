@@ -1,4 +1,5 @@
-//! Spans against the states that they claim to be empty: all short histories, and random long ones.
+//! Tests that spans are empty in the states for which they are proven, with all short sequences of
+//! steps and random long ones.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use umbel_sim::Random;
 
 use super::*;
 
-/// Number of keys of a model: one byte each.
+/// A set of keys of a model, one bit each.
 type Keys = u8;
 
 /// A keyspace in which a writer and readers take turns, one step at a time.
@@ -24,13 +25,14 @@ struct Model {
 enum Step {
     /// The writer, with the commit lock, inserts a put or a delete.
     Write(u8, bool),
-    /// The writer inserts, and does not see yet that a range was recorded.
+    /// The writer inserts a put or a delete, and does not see yet that a range was recorded.
     WriteUnaware(u8, bool),
-    /// The writer publishes what it inserted.
+    /// The writer publishes the writes that it inserted.
     Publish,
-    /// A reader, this number of writes before the newest visible one, passes the keys of a range.
+    /// A reader passes the keys of a range, at a state this number of writes before the newest
+    /// visible one.
     Pass(u64, u8, u8),
-    /// A reader arms what was recorded, if the writer does not hold the commit lock.
+    /// A reader arms the recorded ranges, if the writer does not hold the commit lock.
     Arm,
 }
 
@@ -79,7 +81,7 @@ impl Model {
         }
     }
 
-    /// No span hides a key that a reader sees.
+    /// Checks that no span hides a key that a reader sees.
     fn check(&self) {
         let mut target = Vec::new();
         for sequence in 0..=self.visible {
@@ -147,7 +149,7 @@ fn spans_are_empty_in_long_random_histories() {
     }
 }
 
-/// Spans of a queue whose front moves on by one key with each round.
+/// Returns the spans of a queue whose front moves on by one key in each round.
 fn queue(rounds: u64) -> SkipSpans {
     let spans = SkipSpans::default();
     for round in 1..=rounds {
