@@ -1,8 +1,8 @@
-//! Counters that cost the reader next to nothing: each thread adds to its own stripe.
+//! Counters that cost a reader next to nothing: each thread adds to a stripe of its own.
 //!
-//! A stripe is read, changed and stored without a locked instruction. A thread frees its stripe
-//! when it ends. Where more threads read than there are stripes, the latest ones share a stripe.
-//! They add to it with locked instructions, so the sums are exact for any number of threads.
+//! A thread changes its own stripe without a locked instruction, and frees the stripe when it ends.
+//! If there are more reading threads than stripes, the latest threads share one stripe. They add to
+//! the shared stripe with locked instructions, so that sums are exact for any number of threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,20 +11,20 @@ use umbel_base::limits::LEVELS;
 
 use crate::compaction::compaction_stream::StreamCounts;
 
-/// One stripe for each bit of a word. The last one is shared.
+/// Number of stripes: one for each bit of a word. The last stripe is shared.
 const STRIPES: usize = 64;
-/// Stripe of all threads that found no free one.
+/// Stripe of all threads that found no free stripe.
 const SHARED_STRIPE: usize = STRIPES - 1;
-/// Stripe of a thread that has none yet.
+/// Stripe number of a thread that has no stripe yet.
 const NO_STRIPE: usize = usize::MAX;
 
 /// Set of taken stripes, one bit each.
 static TAKEN_STRIPES: AtomicU64 = AtomicU64::new(1 << SHARED_STRIPE);
 
-/// Counting state of a thread. It has no destructor, so that reading it checks nothing.
+/// Counting state of a thread. The type has no destructor, so that an access needs no check.
 struct ThreadCounters {
     stripe: Cell<usize>,
-    /// Blocks that the thread loaded into the cache.
+    /// Number of blocks that the thread loaded into the block cache.
     loads: Cell<u64>,
 }
 
@@ -68,7 +68,7 @@ fn take_stripe(own: &ThreadCounters) -> usize {
     stripe
 }
 
-/// Counts a block that this thread loaded into the cache.
+/// Counts a block that this thread loaded into the block cache.
 pub fn note_load() {
     OWN.with(|own| own.loads.set(own.loads.get() + 1));
 }
@@ -77,7 +77,7 @@ pub fn note_load() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum ProbeOutcome {
-    /// The filter excluded the key.
+    /// The filter of the table excluded the key.
     FilterNegative = 0,
     /// The filter passed the key, and the table had it.
     FilteredHit = 1,
@@ -90,7 +90,7 @@ pub enum ProbeOutcome {
 }
 
 impl ProbeOutcome {
-    /// Outcome of a table that was searched.
+    /// Returns the outcome for a table that was searched.
     #[inline]
     pub fn of_search(found: bool, filtered: bool) -> ProbeOutcome {
         match (found, filtered) {
@@ -113,14 +113,14 @@ pub enum ReadEvent {
     FilterFalsePositive,
     /// A table was searched for a key.
     TableRead,
-    /// A lookup reached a table that lacks the key, with a filter or without.
+    /// A lookup reached a table that lacks the key, whether or not the table has a filter.
     Absent,
-    /// A table was searched for a key that it lacks, with a filter or without.
+    /// A table was searched for a key that it lacks, whether or not the table has a filter.
     FalseRead,
 }
 
 impl ReadEvent {
-    /// Outcomes that count as this event.
+    /// The probe outcomes that count as this event.
     fn outcomes(self) -> &'static [ProbeOutcome] {
         use ProbeOutcome::{
             FilterFalsePositive, FilterNegative, FilteredHit, UnfilteredHit, UnfilteredMiss,
@@ -161,7 +161,7 @@ impl Default for ReadCounters {
     }
 }
 
-/// Stripe of the calling thread.
+/// A keyspace's counters in the stripe of the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadReadCounters<'a> {
     stripe: &'a Stripe,
@@ -179,13 +179,14 @@ impl ThreadReadCounters<'_> {
         }
     }
 
-    /// Counts `times` equal outcomes of tables of a level. REQUIRES: `level < LEVELS`.
+    /// Counts the outcome `answer` `times` times for tables of level `level`. REQUIRES: `level <
+    /// LEVELS`.
     #[inline]
     pub fn count(&self, level: usize, answer: ProbeOutcome, times: u64) {
         self.increment(&self.stripe.outcomes[level][answer as usize], times);
     }
 
-    /// Counts gets.
+    /// Counts `gets` gets.
     #[inline]
     pub fn count_gets(&self, gets: usize) {
         self.increment(&self.stripe.gets, gets as u64);
@@ -198,7 +199,7 @@ impl ThreadReadCounters<'_> {
     }
 
     /// Counts the blocks that the thread loaded since it fetched its counters or called
-    /// [`ThreadReadCounters::skip_loads`]. Called when a get is done, and before a value is lent.
+    /// [`ThreadReadCounters::skip_loads`]. A get calls it at its end, and before it lends a value.
     #[inline]
     pub fn count_loads(&self) {
         let loads = OWN.with(|own| own.loads.get());
@@ -207,8 +208,8 @@ impl ThreadReadCounters<'_> {
         }
     }
 
-    /// Excludes the blocks loaded so far. Called after a value was lent, because the borrower may
-    /// have read as well.
+    /// Excludes from the counts the blocks loaded so far. A get calls it after it lent a value,
+    /// because the borrower can have read as well.
     #[inline]
     pub fn skip_loads(&mut self) {
         self.loads_before = OWN.with(|own| own.loads.get());
@@ -216,7 +217,7 @@ impl ThreadReadCounters<'_> {
 }
 
 impl ReadCounters {
-    /// Counters of the calling thread. REQUIRES: they stay in it.
+    /// Returns the counters of the calling thread. REQUIRES: they stay in that thread.
     #[inline]
     pub fn for_thread(&self) -> ThreadReadCounters<'_> {
         OWN.with(|own| {
@@ -252,13 +253,13 @@ impl ReadCounters {
         self.sum_of(|stripe| &stripe.memtable_negatives)
     }
 
-    /// Number of blocks that gets loaded into the cache.
+    /// Number of blocks that gets loaded into the block cache.
     pub fn get_loads(&self) -> u64 {
         self.sum_of(|stripe| &stripe.get_loads)
     }
 }
 
-/// Write and compaction counters of one level of one keyspace.
+/// Counters of flushes and compactions into one level of a keyspace.
 #[derive(Debug, Default)]
 pub struct LevelCounters {
     /// Bytes written into the level by flushes and compactions.
@@ -267,17 +268,18 @@ pub struct LevelCounters {
     pub bytes_read: AtomicU64,
     /// Bytes moved into the level without being rewritten.
     pub bytes_moved: AtomicU64,
-    /// Compactions (at level 0: flushes) into the level.
+    /// Number of compactions into the level; at level 0, number of flushes.
     pub jobs: AtomicU64,
-    /// Time of these jobs, in microseconds.
+    /// Time of the compactions or flushes into the level, in microseconds.
     pub micros: AtomicU64,
-    /// Entries that these jobs read.
+    /// Number of entries that the compactions or flushes into the level read.
     pub entries_in: AtomicU64,
-    /// Entries that these jobs dropped.
+    /// Number of entries that the compactions or flushes into the level dropped.
     pub entries_dropped: AtomicU64,
-    /// Entries kept after a newer version of the key, for a reader that still sees them.
+    /// Number of older versions of keys that compactions or flushes kept for readers that still see
+    /// them.
     pub versions_kept: AtomicU64,
-    /// Bytes of the keys and values of these entries.
+    /// Bytes of the keys and values of the older versions in `versions_kept`.
     pub version_bytes_kept: AtomicU64,
 }
 
@@ -290,38 +292,38 @@ impl LevelCounters {
     }
 }
 
-/// Counters of one keyspace. They have cache lines of their own, because writers change some of
-/// them with each write.
+/// Counters of a keyspace. They are in cache lines of their own, because each write changes some of
+/// them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct KeyspaceCounters {
-    /// Counters of flushes and compactions, per level.
+    /// For each level, counters of flushes and compactions into it.
     pub levels: [LevelCounters; LEVELS],
-    /// Bytes of keys and values written by the user.
+    /// Bytes of keys and values that callers wrote.
     pub user_bytes: AtomicU64,
 }
 
-/// Counters of the store. They have cache lines of their own, because writers change them.
+/// Counters of the store. They are in cache lines of their own, because writers change them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct StoreCounters {
-    /// Committed batches and single writes.
+    /// Number of committed batches and single writes.
     pub commits: AtomicU64,
-    /// Commit groups.
+    /// Number of group commits.
     pub commit_groups: AtomicU64,
-    /// Bytes of records in the WAL.
+    /// Bytes of records written to the WAL.
     pub log_bytes: AtomicU64,
     /// Bytes of files written for long values, including those of refused commits.
     pub blob_bytes: AtomicU64,
     /// Bytes of tables that compactions read or moved.
     pub bytes_compacted: AtomicU64,
-    /// Blocks that compactions loaded to replace cached ones.
+    /// Number of blocks that compactions loaded to replace cached blocks of their inputs.
     pub blocks_warmed: AtomicU64,
     /// Bytes of tables that were written past the page cache, with direct I/O.
     pub bytes_direct: AtomicU64,
     /// Bytes of tables that were written through the page cache.
     pub bytes_buffered: AtomicU64,
-    /// Syncs of the WAL.
+    /// Number of syncs of the WAL.
     pub log_syncs: AtomicU64,
     /// Time that writers stalled, in microseconds.
     pub stall_micros: AtomicU64,
@@ -329,20 +331,20 @@ pub struct StoreCounters {
     pub stalls: AtomicU64,
 }
 
-/// Adds with relaxed ordering.
+/// Adds to a counter with relaxed ordering.
 #[inline]
 pub fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Ordering::Relaxed);
 }
 
-/// Adds to a counter with one writing thread at a time, without a locked instruction. REQUIRES: the
-/// lock that guards every change of the counter.
+/// Adds to a counter without a locked instruction. REQUIRES: the caller holds the lock that guards
+/// every change of the counter.
 #[inline]
 pub fn add_exclusive(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
 }
 
-/// Reads with relaxed ordering.
+/// Reads a counter with relaxed ordering.
 #[inline]
 pub fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)

@@ -29,7 +29,7 @@ pub struct MemtableBytes {
 pub struct MemtableSlot {
     /// The entries.
     pub memtable: Arc<Memtable>,
-    /// Sequence number of its first write; `u64::MAX` if it is empty.
+    /// Sequence number of the memtable's first write; `u64::MAX` if it is empty.
     first_sequence: AtomicU64,
     write_state: MemtableWriteState,
     /// The process that made it.
@@ -143,7 +143,7 @@ impl MemtableSlot {
         self.first_sequence.load(Ordering::Acquire) > sequence
     }
 
-    /// Sequence number of its first write; `u64::MAX` if it is empty.
+    /// Sequence number of the memtable's first write; `u64::MAX` if it is empty.
     pub fn first_sequence(&self) -> SequenceNumber {
         self.first_sequence.load(Ordering::Acquire)
     }

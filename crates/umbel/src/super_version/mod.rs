@@ -54,7 +54,7 @@ impl SuperVersion {
     }
 }
 
-/// Statistics of replaced super versions that readers still hold.
+/// Statistics of replaced super versions that readers still use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetiredStats {
     /// Number of references to replaced super versions.
@@ -171,7 +171,7 @@ impl SuperVersionCell {
         past.iter_mut().for_each(|(_, since)| *since = Some(since.unwrap_or(now)));
     }
 
-    /// Statistics of replaced super versions that readers still hold.
+    /// Statistics of replaced super versions that readers still use.
     pub fn retired_stats(&self) -> RetiredStats {
         let known = self.lock_retired().clone();
         let mut past = RetiredStats::default();

@@ -1,6 +1,7 @@
-//! The file `CURRENT`: names the valid manifest, and the bytes of it that must be present.
+//! The file `CURRENT`: names the valid manifest, and says how many bytes of the manifest must be
+//! present.
 //!
-//! FORMAT: `docs/formats/current.md`. 64 bytes, replaced as a whole.
+//! FORMAT: `docs/formats/current.md`. `CURRENT` has 64 bytes and is replaced as a whole.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use crate::fs::filenames;
 const MAGIC: [u8; 8] = *b"UMBELCUR";
 const VERSION: u32 = 1;
 const BYTES: usize = 64;
-/// FORMAT: the file id that the checksum is bound to; no file of a store has this id.
+/// FORMAT: the file id to which the checksum of `CURRENT` is bound; no file of a store has this id.
 const CHECKSUM_ID: u64 = u64::MAX;
 
 /// Content of `CURRENT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CurrentFile {
-    /// The manifest's id.
+    /// Id of the valid manifest.
     pub manifest_id: u64,
-    /// After a clean close: the end of the manifest and the checksum over its records.
+    /// After a clean close: the length of the manifest and the checksum over its records.
     pub sealed: Option<Seal>,
-    /// Bytes of the manifest that were durable when this was written.
+    /// Number of bytes of the manifest that were durable when `CURRENT` was written.
     pub durable: u64,
 }
 
@@ -72,7 +73,7 @@ impl CurrentFile {
         }
     }
 
-    /// Writes the file that is to become `CURRENT`, and makes its bytes durable.
+    /// Writes and syncs the file that is to be renamed to `CURRENT`.
     pub fn prepare(&self, env: &Env, folder: &Path) -> Result<Arc<dyn File>> {
         let source = folder.join(filenames::CURRENT_NEW);
         if env.files.exists(&source)? {
@@ -119,7 +120,7 @@ mod tests {
         CurrentFile::decode(bytes).err()
     }
 
-    /// The bytes with a change, and a checksum that matches them.
+    /// Returns the bytes of `current` with a change, and with a checksum that matches.
     fn forged(current: &CurrentFile, change: impl FnOnce(&mut [u8])) -> [u8; BYTES] {
         let mut bytes = current.encode();
         change(&mut bytes);

@@ -7,14 +7,14 @@ use umbel_table::TableHasher;
 /// The hash functions of a store.
 #[derive(Debug, Clone)]
 pub struct KeyHashers {
-    /// Secret of the default hash, and source of the WAL's salts.
+    /// Secret of the default hash function, from which the salts of the WAL are also derived.
     pub secret: HashSecret,
-    /// One for each kind in [`TableHasher::KINDS`].
+    /// One hash function for each kind in [`TableHasher::KINDS`].
     tables: [TableHasher; TableHasher::KINDS.len()],
 }
 
 impl KeyHashers {
-    /// The hash functions of a store with this seed, whose number is `seed_id`.
+    /// Creates the hash functions of a store from its `seed`, whose number is `seed_id`.
     pub fn new(seed: [u8; 16], seed_id: u32) -> Result<KeyHashers> {
         let secret = HashSecret::from_seed(seed);
         let prefixes = PrefixHasher::new(HashKind::Keyed, seed).ok();
@@ -26,14 +26,14 @@ impl KeyHashers {
         Ok(KeyHashers { secret, tables })
     }
 
-    /// The hash function of tables with this kind; the default one for a kind that tables do not
-    /// have.
+    /// Returns the hash function of kind `kind`; the default one for a kind that tables do not use.
     pub fn of(&self, kind: HashKind) -> &TableHasher {
         let [usual, ..] = &self.tables;
         self.tables.iter().find(|hasher| hasher.keys.kind() == kind).unwrap_or(usual)
     }
 
-    /// Hash function of prefixes, whatever the one of whole keys is.
+    /// Returns the hash function of prefixes, which does not depend on the hash function of whole
+    /// keys.
     pub fn prefixes(&self) -> Option<PrefixHasher> {
         self.of(HashKind::Keyed).prefixes
     }

@@ -1,4 +1,4 @@
-//! A live table: its metadata from the manifest, its reader once opened, and the removal of its
+//! A live table: its metadata from the manifest, its table reader if open, and the removal of its
 //! file.
 
 use std::fmt::Debug;
@@ -24,13 +24,14 @@ use crate::store_budget::residency::Residency;
 use crate::thread_counters;
 use crate::version::opened_table::OpenedTable;
 
-/// Approximate memory of a table in the lists of the manifest, the version and a replaced version,
+/// Approximate bytes of a table in the lists of the manifest, the version and a replaced version,
 /// with allocator overhead.
 const METADATA_OVERHEAD: u64 = 256;
-/// Approximate memory of the file of an open table: handles, paths, its entry in the file cache.
+/// Approximate bytes of memory for the file of an open table: handles, paths, its entry in the file
+/// cache.
 const OPEN_FILE_BYTES: u64 = 704;
 
-/// The store's cache, as tables see it: counts the loads of blocks.
+/// The store's block cache as tables use it, which counts the loads of blocks.
 #[derive(Debug)]
 struct CountingCache(Arc<ClockCache>);
 
@@ -53,43 +54,44 @@ impl BlockCache for CountingCache {
     }
 }
 
-/// A table of a version, with its reader once opened. The reader lives as long as this; to close
-/// it, [`LiveTable::unopened`] replaces this in the version.
+/// A table of a version, with its table reader if it was opened. The reader is open until the
+/// `LiveTable` is dropped; to close a reader, the version replaces the table by
+/// [`LiveTable::unopened`].
 #[derive(Debug)]
 pub struct LiveTable {
-    /// Its record in the manifest, which shares it.
+    /// The table's record in the manifest, shared with the manifest's state.
     pub meta: Arc<TableMeta>,
     file: Arc<LiveFile>,
     reader: OnceLock<OpenedTable>,
-    /// Its level decides its residency, and its selection decides the filter.
+    /// Level of the table, which decides its residency.
     level: AtomicUsize,
     selection: AtomicU8,
     opening: Mutex<()>,
     opening_number: AtomicU64,
 }
 
-/// The file of a table, shared by all versions and openings. Dropping the last reference to a
-/// replaced one removes it.
+/// The file of a table, shared by all versions. Dropping the last reference to the file of a
+/// replaced table removes the file.
 #[derive(Debug)]
 struct LiveFile {
     id: u64,
     bytes: u64,
-    /// Bytes counted for its metadata.
+    /// Bytes counted for the table's metadata.
     metadata_bytes: u64,
-    /// Hash function of the keys of its keyspace.
+    /// Hash function of the keys of the table's keyspace.
     hash: HashKind,
     context: Arc<TableContext>,
     obsolete: AtomicBool,
     busy: AtomicBool,
-    /// The files that the table's entries point at.
+    /// The files of long values that the table's entries point at.
     blobs: Vec<Arc<BlobFile>>,
-    /// Ranges of states whose readers are the only reason for its many versions of keys.
+    /// Ranges of snapshots for which alone the table holds many older versions.
     retained_for: OnceLock<Vec<(SequenceNumber, SequenceNumber)>>,
 }
 
 impl LiveTable {
-    /// A table that the manifest names, or will name, at this level, of a keyspace with this hash.
-    /// Its file is opened at the first read.
+    /// Creates a table that the manifest names, or will name, at level `level`, in a keyspace with
+    /// this hash function. The first read opens the table's file.
     pub fn new(
         meta: impl Into<Arc<TableMeta>>,
         level: usize,
@@ -121,25 +123,27 @@ impl LiveTable {
         }
     }
 
-    /// The same table, marked as holding many versions that only readers of states in one of these
-    /// ranges need. The mark does not survive a reopen: then there are no such readers.
+    /// Returns the same table, marked as holding many older versions for the snapshots in each of
+    /// these ranges alone. The mark is lost when the store is closed, since the snapshots end then,
+    /// too.
     pub fn retaining_for(self, states: Vec<(SequenceNumber, SequenceNumber)>) -> LiveTable {
         // The table is new, so no ranges were set before.
         let _ = self.file.retained_for.set(states);
         self
     }
 
-    /// The ranges of states, both ends included, for whose readers it holds many versions of keys.
+    /// Returns the ranges of snapshots, both ends included, for which alone the table holds many
+    /// older versions.
     pub fn retained_for(&self) -> &[(SequenceNumber, SequenceNumber)] {
         self.file.retained_for.get().map_or(&[], Vec::as_slice)
     }
 
-    /// The hash of a key, by its keyspace's hash function.
+    /// Returns the hash of a key, by the keyspace's hash function.
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.file.context.hashers.of(self.file.hash).keys.hash(key)
     }
 
-    /// The same table, not opened.
+    /// Returns the same table without an open table reader.
     pub fn unopened(&self) -> LiveTable {
         self.with_reader(OnceLock::new(), 0)
     }
@@ -156,8 +160,9 @@ impl LiveTable {
         }
     }
 
-    /// The same table with the same reader, and the filter that it would be opened with now. `None`
-    /// if it is not open, or already has that filter, possibly folded otherwise.
+    /// Returns the same table with the same table reader, and with the filter with which it would
+    /// be opened now. `None` if the table is not open, or already has that filter, possibly with
+    /// another fold factor.
     pub fn refiltered(&self) -> Result<Option<LiveTable>> {
         let keep = self.keep();
         let is_other = |open: &&OpenedTable| {
@@ -170,8 +175,8 @@ impl LiveTable {
         Ok(Some(self.with_reader(OnceLock::from(open), number)))
     }
 
-    /// The same table for one scan of all of it. If it is not open and would not be fully resident,
-    /// the copy keeps as little in memory as possible.
+    /// Returns the same table for one scan of the whole table. If the table is not open and would
+    /// not be fully resident, the copy keeps as little in memory as possible.
     pub fn for_sequential_read(self: &Arc<Self>) -> Arc<LiveTable> {
         let residency = self.residency();
         if self.opened().is_some()
@@ -184,7 +189,7 @@ impl LiveTable {
         Arc::new(sequential)
     }
 
-    /// The reader and the filter, opened on first use.
+    /// Returns the table reader and the filter, which the first use opens.
     #[inline]
     pub fn open(&self) -> Result<&OpenedTable> {
         match self.reader.get() {
@@ -193,23 +198,23 @@ impl LiveTable {
         }
     }
 
-    /// The reader, opened on first use.
+    /// Returns the table reader, which the first use opens.
     #[inline]
     pub fn reader(&self) -> Result<&Arc<Table>> {
         self.open().map(OpenedTable::table)
     }
 
-    /// The reader and the filter, if they were opened before.
+    /// Returns the table reader and the filter, if they are open.
     pub fn opened(&self) -> Option<&OpenedTable> {
         self.reader.get()
     }
 
-    /// Memory of its reader, filter included; `None` if it is not open.
+    /// Bytes of the table reader, filter included; `None` if the table is not open.
     pub fn reader_bytes(&self) -> Option<u64> {
         self.opened().map(|open| reader_bytes(open.table()) + open.all_filter_bytes())
     }
 
-    /// Sequence number of its opening: higher is later.
+    /// Number of the opening of the table reader; a later opening has a higher number.
     pub fn opening_number(&self) -> u64 {
         self.opening_number.load(Ordering::Relaxed)
     }
@@ -257,7 +262,7 @@ impl LiveTable {
         Ok(self.reader.get_or_init(|| open))
     }
 
-    /// Its residency if it is opened now.
+    /// The residency with which the table would be opened now.
     fn residency(&self) -> Residency {
         self.file.context.budget.residency(self.level.load(Ordering::Relaxed))
     }
@@ -266,39 +271,39 @@ impl LiveTable {
         OpenedTable::new(table, keep, self.omits_filter(keep), &self.file.context)
     }
 
-    /// Whether no filter is kept although there is memory for it.
+    /// Whether no filter is kept in memory although there is memory for it.
     fn omits_filter(&self, keep: FilterResidency) -> bool {
         keep == FilterResidency::Nothing && self.has_memory()
     }
 
-    /// Whether there is memory for filters of its level.
+    /// Whether there is memory for filters of the table's level.
     fn has_memory(&self) -> bool {
         self.residency().filter_factor != Residency::NO_FILTER
     }
 
-    /// Residency of its filter if it is opened now.
+    /// The filter residency with which the table would be opened now.
     fn keep(&self) -> FilterResidency {
         self.selection().keep(&self.meta, self.residency().filter_factor)
     }
 
-    /// The filter that should be kept.
+    /// Returns the filter of the table that should be kept in memory.
     pub fn selection(&self) -> FilterSelection {
         FilterSelection::from_u8(self.selection.load(Ordering::Relaxed))
     }
 
-    /// Sets the filter that should be kept.
+    /// Sets the filter of the table that should be kept in memory.
     pub fn set_selection(&self, choice: FilterSelection) {
         self.selection.store(choice as u8, Ordering::Relaxed);
     }
 
-    /// Sets its current level.
+    /// Sets the current level of the table.
     pub fn set_level(&self, level: usize) {
         if self.level.load(Ordering::Relaxed) != level {
             self.level.store(level, Ordering::Relaxed);
         }
     }
 
-    /// Whether less of it would be resident if it were opened now.
+    /// Whether less of the table would be in memory if it were opened now.
     pub fn is_heavier_than_planned(&self) -> bool {
         let residency = self.residency();
         let factor = |keep| match keep {
@@ -314,22 +319,22 @@ impl LiveTable {
         })
     }
 
-    /// Whether `key`, whose head equals that of a bound, is within its bounds. A function of its
-    /// own, because few keys reach it.
+    /// Whether `key`, whose head equals that of a bound, is within the table's bounds. The function
+    /// is separate, because few keys need it.
     #[cold]
     pub fn spans_key(&self, key: &[u8]) -> bool {
         key >= self.meta.smallest.as_slice() && self.reaches(key)
     }
 
-    /// Whether its upper bound is at or after `key`.
+    /// Whether the table's upper bound is at or after `key`.
     #[inline]
     pub fn reaches(&self, key: &[u8]) -> bool {
         let largest = self.meta.largest.as_slice();
         if self.meta.largest_is_exclusive { key < largest } else { key <= largest }
     }
 
-    /// Marks the table obsolete: no later version needs it. REQUIRES: the manifest edit that
-    /// removed it is durable, or no edit that names it is or can become durable.
+    /// Marks the table obsolete, since no later version needs it. REQUIRES: the edit that removes
+    /// the table is durable, or no edit that adds it is or can become durable.
     pub fn mark_obsolete(&self) {
         if !self.file.obsolete.swap(true, Ordering::AcqRel) {
             let held = &self.file.context.retired_files;
@@ -338,30 +343,31 @@ impl LiveTable {
         }
     }
 
-    /// The files that its entries point at.
+    /// Returns the files of long values that the table's entries point at.
     pub fn blobs(&self) -> &[Arc<BlobFile>] {
         &self.file.blobs
     }
 
-    /// Whether a compaction works on it.
+    /// Whether a running compaction reads the table.
     pub fn is_busy(&self) -> bool {
         self.file.busy.load(Ordering::Acquire)
     }
 
-    /// Sets whether a compaction works on it.
+    /// Sets whether a running compaction reads the table.
     pub fn set_busy(&self, busy: bool) {
         self.file.busy.store(busy, Ordering::Release);
     }
 }
 
 impl LiveFile {
-    /// Not stored: there may be thousands of tables, and paths are needed rarely.
+    /// Returns the path of the file. It is not stored, since a store can have thousands of tables
+    /// and paths are needed rarely.
     fn path(&self) -> PathBuf {
         filenames::table(&self.context.folder, self.id)
     }
 }
 
-/// Memory of a table in a version, open or not.
+/// Bytes of memory of a table in a version, open or not.
 fn metadata_bytes(meta: &TableMeta) -> u64 {
     let keys = meta.smallest.capacity() + meta.largest.capacity();
     let blobs = meta.blobs.len() * (size_of::<BlobPointer>() + size_of::<Arc<BlobFile>>());
@@ -369,7 +375,7 @@ fn metadata_bytes(meta: &TableMeta) -> u64 {
     (fixed + keys + blobs) as u64 + METADATA_OVERHEAD
 }
 
-/// Memory of the reader of a table.
+/// Bytes of memory of a table reader.
 fn reader_bytes(reader: &Table) -> u64 {
     reader.pinned_bytes() as u64 + OPEN_FILE_BYTES
 }

@@ -12,27 +12,27 @@ use umbel_table::TableMeta;
 use super::LiveTable;
 use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange};
 
-/// The tables of a keyspace, by level. Never changed, only replaced.
+/// The tables of a keyspace, by level. A version never changes; edits replace it.
 ///
-/// INVARIANT: level 0 is sorted newest first. Every deeper level is sorted by key and its tables'
-/// bounds do not overlap. For any key, entries in level n are newer than those in level n + 1.
+/// INVARIANT: level 0 is sorted newest first. Every deeper level is sorted by key, and its tables'
+/// bounds do not overlap. For any key, entries in level n are newer than entries in level n + 1.
 #[derive(Debug, Default, Clone)]
 pub struct Version {
     /// The levels, level 0 first.
     pub levels: [Vec<Arc<LiveTable>>; LEVELS],
-    /// The same tables in the layout for point reads.
+    /// The tables in the layout for point reads.
     point_index: PointIndex,
-    /// Those of them that have range tombstones.
+    /// The tables that have range tombstones, in the same layout.
     range_tombstone_index: PointIndex,
     /// The identity of the set of tables.
     content: Arc<()>,
 }
 
-/// The tables with heads, which nearly always decide the table of a key. So a point read touches
-/// only the tables that it probes.
+/// The tables with the heads of their bounds, by which the table of a key is nearly always found.
+/// So a point read touches only the tables that it probes.
 #[derive(Debug, Default, Clone)]
 pub struct PointIndex {
-    /// The prefix that heads skip.
+    /// The common prefix of all bounds, which heads skip.
     prefix: CommonPrefix,
     level0: Vec<TableBounds>,
     deeper: Vec<LevelBounds>,
@@ -64,25 +64,25 @@ impl PointIndex {
         PointIndex { prefix: common, level0: newest, deeper }
     }
 
-    /// The head of a key, of the part after the common prefix of all bounds.
+    /// Returns the head of a key, which is made of the bytes after the common prefix of all bounds.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
         self.prefix.head(key)
     }
 
-    /// The tables of level 0, newest first.
+    /// Returns the tables of level 0, newest first.
     #[inline]
     pub fn level0(&self) -> &[TableBounds] {
         &self.level0
     }
 
-    /// The deeper levels that have tables, newest first.
+    /// Returns the levels below level 0 that have tables, newest first.
     #[inline]
     pub fn deeper(&self) -> &[LevelBounds] {
         &self.deeper
     }
 
-    /// The tables that may hold `key`, newest first.
+    /// Returns the tables that can hold `key`, newest first.
     pub fn candidates<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a LiveTable> {
         let head = self.head(key);
         let level0 = self.level0.iter().filter_map(move |near| near.table_for(key, head));
@@ -104,7 +104,7 @@ impl TableBounds {
         TableBounds { heads, table: Arc::clone(table) }
     }
 
-    /// The table, if it may hold `key`, which has this head.
+    /// Returns the table if it can hold `key`, whose head is `head`.
     #[inline]
     pub fn table_for(&self, key: &[u8], head: u64) -> Option<&LiveTable> {
         let holds = match self.heads.locate(head) {
@@ -115,13 +115,13 @@ impl TableBounds {
         holds.then_some(&*self.table)
     }
 
-    /// The table.
+    /// Returns the table.
     #[inline]
     pub fn table(&self) -> &LiveTable {
         &self.table
     }
 
-    /// Whether the table's upper bound is at or after `key`, which has this head.
+    /// Whether the table's upper bound is at or after `key`, whose head is `head`.
     #[inline]
     pub fn reaches(&self, key: &[u8], head: u64) -> bool {
         match head.cmp(&self.heads.largest) {
@@ -132,10 +132,10 @@ impl TableBounds {
     }
 }
 
-/// A deeper level that has tables.
+/// A level below level 0 that has tables.
 #[derive(Debug, Clone)]
 pub struct LevelBounds {
-    /// Its number.
+    /// Number of the level.
     pub level: usize,
     /// The heads of the tables' upper bounds.
     largest: Vec<u64>,
@@ -143,14 +143,14 @@ pub struct LevelBounds {
 }
 
 impl LevelBounds {
-    /// The only table that may hold `key`, which has this head.
+    /// Returns the only table of the level that can hold `key`, whose head is `head`.
     #[inline]
     pub fn find(&self, key: &[u8], head: u64) -> Option<&LiveTable> {
         self.tables.get(self.first_reaching(key, head))?.table_for(key, head)
     }
 
-    /// The index of the first table whose upper bound is at or after `key`, which has this head.
-    /// Without such a table, the number of tables.
+    /// Returns the index of the first table whose upper bound is at or after `key`, whose head is
+    /// `head`. Without such a table, returns the number of tables.
     #[inline]
     pub fn first_reaching(&self, key: &[u8], head: u64) -> usize {
         let at = self.largest.partition_point(|&largest| largest < head);
@@ -160,14 +160,14 @@ impl LevelBounds {
         at
     }
 
-    /// Its tables in order.
+    /// Returns the level's tables, in key order.
     #[inline]
     pub fn tables(&self) -> &[TableBounds] {
         &self.tables
     }
 
-    /// Number of tables from `at` on that end with this head and before `key`: only whole keys
-    /// decide.
+    /// Returns the number of tables from index `at` on whose upper bound has head `head` and is
+    /// before `key`. Only a comparison of whole keys decides this.
     #[cold]
     fn resolve_tie(&self, at: usize, key: &[u8], head: u64) -> usize {
         let same_heads = self.largest[at..].partition_point(|&largest| largest == head);
@@ -182,11 +182,11 @@ impl Version {
         Arc::downgrade(&self.content)
     }
 
-    /// The version after removing the tables with ids `removed` and adding `added` at their levels.
-    /// Tables of level 0 are ordered by their sequence numbers.
+    /// Returns the version without the tables with ids `removed`, and with the tables `added` at
+    /// their levels. Tables of level 0 are ordered by their sequence numbers.
     ///
-    /// Fails if the result would break an invariant or a removed table does not exist: then the
-    /// caller must install nothing.
+    /// Returns an error if the result would break an invariant or a removed table does not exist.
+    /// The caller must then install nothing.
     pub fn apply(
         &self,
         removed: &[(usize, u64)],
@@ -223,7 +223,8 @@ impl Version {
         Ok(next)
     }
 
-    /// The same tables, with those that `other` replaces replaced.
+    /// Returns a version of the same tables, in which each table for which `other` returns a
+    /// replacement is replaced.
     pub fn with_replacements(
         &self,
         other: impl Fn(&Arc<LiveTable>) -> Option<Arc<LiveTable>>,
@@ -261,34 +262,34 @@ impl Version {
         Ok(())
     }
 
-    /// The head of a key, as the point index uses it: of the part after the common prefix of all
-    /// bounds.
+    /// Returns the head of a key for the point index, which is made of the bytes after the common
+    /// prefix of all bounds.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
         self.point_index.prefix.head(key)
     }
 
-    /// The tables of level 0, newest first.
+    /// Returns the tables of level 0, newest first.
     #[inline]
     pub fn level0(&self) -> &[TableBounds] {
         &self.point_index.level0
     }
 
-    /// The deeper levels that have tables, newest first.
+    /// Returns the levels below level 0 that have tables, newest first.
     #[inline]
     pub fn deeper(&self) -> &[LevelBounds] {
         &self.point_index.deeper
     }
 
-    /// Maximum number of sources that a point read searches: the tables of level 0 and the deeper
-    /// levels that have tables.
+    /// Maximum number of sources that a point read searches: each table of level 0, and each deeper
+    /// level that has tables.
     #[inline]
     pub fn sources(&self) -> usize {
         self.point_index.level0.len() + self.point_index.deeper.len()
     }
 
-    /// The only table of a source that may hold `key`, which has this head, and its level. Entries
-    /// of a source are newer than those of later sources.
+    /// Returns the only table of source `number` that can hold `key`, whose head is `head`, and the
+    /// table's level. Entries of a source are newer than those of sources with higher numbers.
     #[inline]
     fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &LiveTable)> {
         if let Some(newest) = self.point_index.level0.get(number) {
@@ -298,18 +299,19 @@ impl Version {
         deeper.find(key, head).map(|table| (deeper.level, table))
     }
 
-    /// The tables that may hold `key`, which has this head, newest first, and their levels.
+    /// Returns the tables that can hold `key`, whose head is `head`, and their levels, newest
+    /// first.
     pub fn candidates(&self, key: &[u8], head: u64) -> impl Iterator<Item = (usize, &LiveTable)> {
         (0..self.sources()).filter_map(move |number| self.source(number, key, head))
     }
 
-    /// The tables that have range tombstones.
+    /// Returns the point index of the tables that have range tombstones.
     #[inline]
     pub fn range_tombstone_index(&self) -> &PointIndex {
         &self.range_tombstone_index
     }
 
-    /// Every table, level 0 first.
+    /// Returns every table with its level, level 0 first.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
         self.levels.iter().enumerate().flat_map(|(level, t)| t.iter().map(move |t| (level, t)))
     }

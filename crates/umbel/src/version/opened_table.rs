@@ -1,4 +1,4 @@
-//! A table's reader, and its filter in memory.
+//! An open table: its table reader, and its filter in memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,15 +9,16 @@ use umbel_table::{FilterResidency, ResidentFilter, ResidentPrefixFilter, Table};
 
 use super::table_context::TableContext;
 
-/// Number of searches of one table for absent keys that call the advisor; it doubles each time.
+/// Number of searches of a table for absent keys after which a reader calls the advisor. The number
+/// doubles with each call.
 const MISSES_MIN: u32 = 16;
 
-/// An open table. Its filter is separate from its reader, so that the same reader, with its cached
-/// blocks, can get another filter.
+/// An open table. The filter is separate from the table reader, so that the same reader, with its
+/// cached blocks, can get another filter.
 #[derive(Debug)]
 pub struct OpenedTable {
     filter: Option<ResidentFilter>,
-    /// The prefix filter, independent of the filter of keys.
+    /// The prefix filter, which is independent of the filter of keys.
     prefixes: Option<Arc<CountedPrefixFilter>>,
     /// Whether the table has range tombstones.
     has_tombstones: bool,
@@ -25,18 +26,18 @@ pub struct OpenedTable {
     /// Requested residency of the filter.
     keep: FilterResidency,
     filter_bytes: FilterBytes,
-    /// Set if its filter was omitted because it would not pay.
+    /// Tripwire; set if the filter was omitted because it would not pay.
     miss_tripwire: Option<MissTripwire>,
 }
 
-/// Start of keys for which prefix filters are probed.
+/// Probe of prefix filters for the keys with a given start.
 #[derive(Debug)]
 pub struct PrefixProbe {
     /// The rule that gives keys their prefixes.
     pub rule: KeyPrefix,
     /// Hash function of prefixes.
     pub hasher: PrefixHasher,
-    /// The start.
+    /// Common start of the keys.
     pub start: Vec<u8>,
     /// Counters of probes and rejections.
     pub counters: Arc<PrefixCounters>,
@@ -45,9 +46,9 @@ pub struct PrefixProbe {
 /// Counters of prefix filters.
 #[derive(Debug, Default)]
 pub struct PrefixCounters {
-    /// Number of probes.
+    /// Number of probes of prefix filters.
     pub probes: AtomicU64,
-    /// Number of rejections, each of which saved a scan of the table.
+    /// Number of probes that rejected the prefix, each of which saved a scan of a table.
     pub negatives: AtomicU64,
 }
 
@@ -59,7 +60,7 @@ impl PrefixProbe {
     }
 }
 
-/// Counts the reads that an omitted filter would have saved.
+/// Counts the searches that an omitted filter would have saved.
 #[derive(Debug)]
 struct MissTripwire {
     misses: AtomicU32,
@@ -87,7 +88,7 @@ struct CountedPrefixFilter {
     _counted: FilterBytes,
 }
 
-/// Bytes of a filter, counted in a sum until drop.
+/// Bytes of a filter, which a sum includes until this value is dropped.
 #[derive(Debug)]
 struct FilterBytes {
     bytes: u64,
@@ -108,8 +109,8 @@ impl Drop for FilterBytes {
 }
 
 impl OpenedTable {
-    /// The table with the filter that `keep` names. `has_wire` says that the advisor chose to keep
-    /// none.
+    /// Creates the handle of a table with the filter that `keep` selects. `has_wire` says that the
+    /// advisor chose to keep no filter.
     pub fn new(
         table: Arc<Table>,
         keep: FilterResidency,
@@ -146,13 +147,14 @@ impl OpenedTable {
         Ok(self)
     }
 
-    /// The same with the prefix filter of `other`, a handle of the same table.
+    /// Returns the same handle with the prefix filter of `other`, a handle of the same table.
     pub fn with_prefixes_of(mut self, other: &OpenedTable) -> OpenedTable {
         self.prefixes.clone_from(&other.prefixes);
         self
     }
 
-    /// Whether the table may have keys with the start of `probe`, by its prefix filter.
+    /// Whether the table's prefix filter says that the table possibly has keys with the start of
+    /// `probe`.
     pub fn may_have_prefix(&self, probe: &PrefixProbe) -> bool {
         self.prefixes.as_ref().is_none_or(|prefixes| {
             prefixes.filter.may_contain_start(&probe.rule, &probe.hasher, &probe.start)
@@ -167,13 +169,14 @@ impl OpenedTable {
         }
     }
 
-    /// Its reader.
+    /// Returns the table reader.
     #[inline(always)]
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// Whether the key of `hash` may be in the table; never a false negative.
+    /// Whether the filter passes the key with this hash; `false` proves that the table lacks the
+    /// key.
     #[inline(always)]
     pub fn may_contain(&self, hash: u64) -> bool {
         match &self.filter {
@@ -196,13 +199,13 @@ impl OpenedTable {
         }
     }
 
-    /// Whether there is a filter in memory that can reject keys.
+    /// Whether the table has a filter in memory that can reject keys.
     #[inline]
     pub fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// Whether its filter was omitted because it would not pay, and not for lack of memory.
+    /// Whether the filter was omitted because it would not pay, and not for lack of memory.
     pub fn is_filter_omitted(&self) -> bool {
         self.miss_tripwire.is_some()
     }

@@ -1,20 +1,19 @@
-//! Recent reads of each level: counts that decay.
+//! Counts of recent reads of each level, which decay.
 //!
-//! Counts decay with the gets that come after them, not with time: an hour-old count still holds if
-//! no get came since.
+//! Counts decay with later gets, not with time: an hour-old count still holds if no get came since.
 
 use std::f64::consts::LN_2;
 
 use umbel_base::limits::LEVELS;
 use umbel_base::{Decoder, varint};
 
-/// Number of gets after which a count has half its weight.
+/// Number of later gets after which a count has half its weight.
 const HALF_LIFE_GETS: f64 = 16_384.0;
 
-/// Instructions for a search of a table whose block is cached.
+/// Approximate number of instructions for a search of a table whose block is cached.
 const CACHED_READ: f64 = 1_500.0;
-/// Additional cost of loading a block: about ten microseconds, if the operating system has it
-/// cached.
+/// Additional cost of loading a block, in instructions: about ten microseconds if the block is in
+/// the page cache.
 const LOADED_READ: f64 = 40_000.0;
 
 /// Reads of a level since the keyspace was opened.
@@ -33,17 +32,17 @@ pub struct LevelReadCounts {
 pub struct ReadCounts {
     /// Gets.
     pub gets: u64,
-    /// Blocks that the gets loaded.
+    /// Number of blocks that the gets loaded.
     pub loads: u64,
-    /// Reads of each level.
+    /// For each level, counts of its reads.
     pub levels: [LevelReadCounts; LEVELS],
 }
 
 impl ReadCounts {
     /// Appends the counts as the manifest stores them.
     ///
-    /// FORMAT: gets and loads, then of each level, level 0 first, its three numbers in the order of
-    /// the fields, all as varints.
+    /// FORMAT: gets and loads, then for each level, level 0 first, its three numbers in the order
+    /// of the fields, all as varints.
     pub fn encode(&self, out: &mut Vec<u8>) {
         varint::put_u64(out, self.gets);
         varint::put_u64(out, self.loads);
@@ -66,7 +65,7 @@ impl ReadCounts {
     }
 }
 
-/// Decayed [`LevelReadCounts`].
+/// [`LevelReadCounts`] that decay with later gets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct LevelReads {
     /// Number of probes of a table for an absent key.
@@ -77,20 +76,20 @@ pub struct LevelReads {
     pub false_reads: f64,
 }
 
-/// Decayed [`ReadCounts`].
+/// [`ReadCounts`] that decay with later gets.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ReadStats {
     counts_seen: ReadCounts,
     /// Gets.
     pub gets: f64,
-    /// Blocks that the gets loaded.
+    /// Number of blocks that the gets loaded.
     pub loads: f64,
-    /// Reads of each level.
+    /// For each level, decayed counts of its reads.
     pub levels: [LevelReads; LEVELS],
 }
 
 impl ReadStats {
-    /// Starts with the counts saved when the store was last open.
+    /// Creates statistics from the counts that were saved when the store was last open.
     pub fn from_saved(saved: &ReadCounts) -> ReadStats {
         let reads = |count: &LevelReadCounts| LevelReads {
             absent: count.absent as f64,
@@ -105,7 +104,7 @@ impl ReadStats {
         }
     }
 
-    /// Counts to save for the next open.
+    /// Returns the counts to save for the next open.
     pub fn to_saved(self) -> ReadCounts {
         let count = |reads: &LevelReads| LevelReadCounts {
             absent: reads.absent.round() as u64,
@@ -117,7 +116,8 @@ impl ReadStats {
         ReadCounts { gets: round(self.gets), loads: round(self.loads), levels }
     }
 
-    /// Adds the counts since the last call; returns the number of gets among them.
+    /// Adds the increase of `counts` since the last call, and returns by how many the gets
+    /// increased.
     pub fn add_counts(&mut self, counts: &ReadCounts) -> u64 {
         let gets = counts.gets.saturating_sub(self.counts_seen.gets);
         let kept = (-(gets as f64) / HALF_LIFE_GETS).exp2();
@@ -188,7 +188,8 @@ mod tests {
         assert!((again.gets - evidence.gets).abs() <= 0.5);
     }
 
-    /// Whatever the number of gets between two decisions, a change shows within the same number.
+    /// A change of the reads shows after the same number of gets, no matter how many gets are
+    /// between two decisions.
     #[test]
     fn one_long_interval_weighs_like_many_short_ones() {
         let (mut seldom, mut often) = (ReadStats::default(), ReadStats::default());

@@ -1,9 +1,10 @@
 //! [`ReservedSpace`]: a file of zeros that keeps disk space for the manifest that the next open
 //! creates, and for small segments of its WAL.
 //!
-//! A store that is open for writing keeps the file that large. It stays when the store is closed or
-//! its process dies. If the disk is full at the next open, that open removes it. A file of that
-//! name with other content belongs to another program and is left alone.
+//! A store that is open for writing keeps the file as large as a new manifest needs. The file stays
+//! when the store is closed or its process dies. If the disk is full at the next open, that open
+//! removes the file. A file of that name with other content belongs to another program, and is
+//! neither used nor removed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,40 +15,44 @@ use umbel_env::{Access, Env, File};
 use crate::fs::filenames;
 
 const PAGE_BYTES: u64 = 4096;
-/// For `CURRENT.new`, and for ends of files that fill no page.
+/// Number of pages reserved for `CURRENT.new`, and for partly filled last pages of files.
 const PAGES_EXTRA: u64 = 4;
-/// For edits of the next open that the manifest's last record lacks: one for each WAL segment, a
-/// new instance id, the open itself.
+/// Bytes reserved for further edits of the next open: one for each WAL segment, a new instance id,
+/// the open itself.
 const EDITS_BYTES: u64 = 4096;
-/// For the smallest WAL segment, which takes deletes.
+/// Bytes reserved for a WAL segment of the smallest size, which takes deletes.
 const SEGMENT_BYTES: u64 = 16 << 10;
-/// Number of successive opens, on a disk that stays full, that get a segment.
+/// Number of WAL segments for which space is reserved: one for each of so many opens on a disk that
+/// stays full.
 const SEGMENTS: u64 = 4;
-/// A longer file is not examined, and counts as another program's.
+/// A longer file is not examined, and counts as a file of another program.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Disk space for a manifest.
+/// Reserved disk space for a manifest and WAL segments.
 #[derive(Debug, Clone, Copy)]
 pub struct ReservedSpace {
-    /// Length of the file; 0 if it is not known to exist.
+    /// Length of the reserved file; 0 if the file is not known to exist.
     bytes: u64,
-    /// Size of the manifest's state at the last measurement, and the end of the manifest then.
+    /// Size of the manifest's state and end of the manifest, both at the last measurement.
     measured_at: (u64, u64),
 }
 
 impl ReservedSpace {
-    /// No space yet, for a manifest whose state was written as its first record up to `end`.
+    /// Creates the reservation without any space yet, for a manifest whose first record, the state,
+    /// ends at `end`.
     pub fn none(end: u64) -> ReservedSpace {
         ReservedSpace { bytes: 0, measured_at: (end, end) }
     }
 
-    /// The same space, for a manifest that was rewritten with its state up to `end`.
+    /// Returns the same space for a rewritten manifest, whose first record, the state, ends at
+    /// `end`.
     pub fn rewritten(self, end: u64) -> ReservedSpace {
         ReservedSpace { measured_at: (end, end), ..self }
     }
 
-    /// Keeps space for a manifest that ends at `end` now and whose state has the size that
-    /// `measure` returns. Also keeps space for as many WAL segments as fit on the disk.
+    /// Keeps space for the next manifest, when the present one ends at `end` and its state has the
+    /// size that `measure` returns. Also keeps space for WAL segments, as far as the disk has
+    /// space.
     pub fn keep(
         &mut self,
         env: &Env,
@@ -68,8 +73,8 @@ impl ReservedSpace {
         self.grow(env, folder, std::iter::once(ample).chain(fewer))
     }
 
-    /// Releases the space of one segment to the disk, if a manifest that ends at `end` has enough
-    /// without it. Returns whether there was any.
+    /// Frees the space of one WAL segment, if enough remains for the manifest, which ends at `end`.
+    /// Returns whether space was freed.
     pub fn release_segment(&mut self, env: &Env, folder: &Path, end: u64) -> Result<bool> {
         let wanted = self.wanted(end).next_multiple_of(PAGE_BYTES);
         let segments = self.bytes.saturating_sub(wanted) / SEGMENT_BYTES;
@@ -83,13 +88,14 @@ impl ReservedSpace {
         Ok(true)
     }
 
-    /// An edit enlarges a state by at most the bytes that it takes in the manifest.
+    /// Returns the bytes to reserve for a manifest that ends at `end`. An edit enlarges the state
+    /// by at most the bytes that it takes in the manifest.
     fn wanted(&self, end: u64) -> u64 {
         let (state_bytes, at) = self.measured_at;
         state_bytes + (end - at) + EDITS_BYTES + PAGES_EXTRA * PAGE_BYTES
     }
 
-    /// Extends the file to the first of `sizes` for which there is space, and reserves it.
+    /// Extends the reserved file to the first of `sizes` for which the disk has space.
     fn grow(
         &mut self,
         env: &Env,
@@ -131,7 +137,7 @@ fn reserve(file: &dyn File, wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// Keeps space for a manifest with a state of `state_bytes` bytes.
+/// Reserves space for a manifest with a state of `state_bytes` bytes.
 pub fn reserve_for(env: &Env, folder: &Path, state_bytes: u64) -> Result<()> {
     let mut space = ReservedSpace::none(state_bytes);
     let wanted = space.wanted(state_bytes);
@@ -142,8 +148,8 @@ pub fn reserve_for(env: &Env, folder: &Path, state_bytes: u64) -> Result<()> {
     }
 }
 
-/// Releases the space to the disk. Returns the number of bytes, for [`restore`] if they did not
-/// suffice.
+/// Frees the reserved space. Returns the number of bytes, which the caller passes to [`restore`] if
+/// they did not suffice.
 pub fn release(env: &Env, folder: &Path) -> u64 {
     let give = || -> Result<u64> {
         let Some(file) = open_existing(env, folder)? else { return Ok(0) };
@@ -164,8 +170,8 @@ pub fn restore(env: &Env, folder: &Path, bytes: u64) {
     }
 }
 
-/// The file; `None` if it belongs to another program, or has a second name, under which it belongs
-/// to another store.
+/// Returns the reserved file. `None` if it belongs to another program, or has a second name and so
+/// possibly belongs to another store.
 fn open_existing(env: &Env, folder: &Path) -> Result<Option<Arc<dyn File>>> {
     let file = env.files.open(&filenames::reserved(folder), Access::ReadWrite)?;
     let len = file.len()?;

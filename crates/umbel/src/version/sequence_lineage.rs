@@ -1,24 +1,25 @@
 //! [`SequenceLineage`]: records which open of the store assigned which sequence numbers.
 //!
-//! Copies of a store that diverged assigned the same numbers to different writes. Data derived from
-//! a store's writes, such as an existence filter, records the number it covers and the open that
-//! assigned the number. The id of an open is random and never reused, so a number and its open id
-//! belong to one history.
+//! Copies of a store that diverged have assigned the same sequence numbers to different writes.
+//! Data derived from a store's writes, such as an existence filter, records the sequence number
+//! that it covers and the open that assigned it. The id of an open is random and never reused, so a
+//! sequence number with the id of its open identifies one write.
 //!
-//! INVARIANT: a number belongs to the last open that began before it was assigned. An open that
-//! assigned no number is forgotten at the next open: no data can refer to it.
+//! INVARIANT: a sequence number belongs to the last open that began before it was assigned. An open
+//! that assigned no number is dropped at the next open, since no data can refer to it.
 
 use umbel_base::SequenceNumber;
 
-/// Number of opens kept. Derived data that refers to an earlier open is rejected and rebuilt.
+/// Number of opens that the lineage keeps. Derived data that refers to an earlier open is rejected
+/// and rebuilt.
 const OPENS_KEPT: usize = 64;
 
 /// An open for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenRecord {
-    /// The last sequence number assigned before it.
+    /// The last sequence number assigned before the open.
     pub after: SequenceNumber,
-    /// Id that derived data uses for its numbers; 0 if the open is unknown.
+    /// Id of the open, which derived data records; 0 if the open is unknown.
     pub id: u64,
 }
 
@@ -27,12 +28,12 @@ pub struct OpenRecord {
 pub struct SequenceLineage(Vec<OpenRecord>);
 
 impl SequenceLineage {
-    /// Whether no open is known.
+    /// Whether the lineage has no open.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All of them.
+    /// Returns all opens, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = OpenRecord> {
         self.0.iter().copied()
     }
@@ -53,8 +54,7 @@ impl SequenceLineage {
         Ok(())
     }
 
-    /// Records the present open, at which numbers up to `last` were assigned. A filter older than
-    /// all known opens records that itself.
+    /// Records the present open, before which sequence numbers up to `last` were assigned.
     pub fn record_open(&mut self, last: SequenceNumber, id: u64) -> Result<(), String> {
         if self.is_empty() && last > 0 {
             self.add(OpenRecord { after: 0, id: 0 })?;
@@ -62,7 +62,8 @@ impl SequenceLineage {
         self.add(OpenRecord { after: last, id })
     }
 
-    /// The id of the open that assigned a number; `None` if it is no longer known.
+    /// Returns the id of the open that assigned a sequence number; `None` if the open is not known
+    /// any more.
     pub fn open_at(&self, sequence: SequenceNumber) -> Option<u64> {
         let opens_before = self.0.partition_point(|opening| opening.after < sequence);
         Some(self.0[opens_before.checked_sub(1)?].id)
@@ -108,7 +109,7 @@ mod tests {
         );
     }
 
-    /// A store of an earlier version: its writes belong to no known open.
+    /// The writes of a store of an earlier version belong to no known open.
     #[test]
     fn store_without_history_starts_with_one_open() {
         let mut openings = SequenceLineage::default();

@@ -1,6 +1,7 @@
-//! [`StoreOwnership`]: check that the directory still holds the state that this handle wrote last.
+//! [`StoreOwnership`]: checks that the directory still holds the state that this handle wrote last.
 //!
-//! `CURRENT` and the manifest show that: only the handle that holds the lock changes them.
+//! The check compares `CURRENT` and the manifest, which only the handle that holds the lock
+//! changes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +13,7 @@ use umbel_env::{Access, AtomicFile, File, FileIdentity, FileSystem, OwnershipChe
 
 use crate::fs::filenames;
 
-/// Number of bytes at the end of the manifest that are compared.
+/// Number of bytes at the end of the manifest that the check compares.
 const TAIL_BYTES: u64 = 32;
 
 /// A manifest as this handle wrote it.
@@ -26,13 +27,13 @@ pub struct ManifestEnd {
 }
 
 impl ManifestEnd {
-    /// A manifest that ends at `end`.
+    /// Returns the end of the manifest at `path`, which ends at offset `end`.
     pub fn of(path: PathBuf, file: Arc<dyn File>, end: u64) -> Result<ManifestEnd> {
         let (identity, tail) = (file.identity()?, tail(&*file, end)?);
         Ok(ManifestEnd { path, file, identity, end, tail })
     }
 
-    /// Fails if the manifest is another one.
+    /// Returns an error if the manifest at the path is another one.
     fn check(&self, files: &dyn FileSystem, is_appending: bool) -> Result<()> {
         let replaced =
             |reason: &str| Err(Error::Replaced { path: self.path.clone(), reason: reason.into() });
@@ -57,23 +58,23 @@ fn tail(manifest: &dyn File, end: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Check that the directory still holds the state that its writer wrote last. For a store opened
-/// read-only, nothing is known.
+/// Checks that the directory still holds the state that this handle wrote last. In a store opened
+/// read-only there is no such state.
 #[derive(Debug)]
 pub struct StoreOwnership {
-    /// File system pinned to the directory.
+    /// File system that holds the store's directory open.
     files: Arc<dyn FileSystem>,
     directory: PathBuf,
     current: AtomicFile,
     manifest: Mutex<AppendState>,
 }
 
-/// Known state of the manifest.
+/// What is known about the end of the manifest.
 #[derive(Debug, Clone, Default)]
 struct AppendState {
-    /// Its end as written last; `None` until this handle wrote a manifest.
+    /// End of the manifest as written last; `None` until this handle has written a manifest.
     end: Option<Arc<ManifestEnd>>,
-    /// Whether a record is being appended, so that the end is unknown.
+    /// Whether a record is being appended to the manifest, so that its end is unknown.
     is_appending: bool,
 }
 
@@ -89,8 +90,8 @@ impl AppendState {
 }
 
 impl StoreOwnership {
-    /// Ownership of a directory in which nothing was written yet. REQUIRES: `files` is pinned to
-    /// the directory.
+    /// Creates the check for a directory to which the handle has written nothing yet. REQUIRES:
+    /// `files` holds the directory open.
     pub fn new(files: Arc<dyn FileSystem>, directory: &Path) -> StoreOwnership {
         let current = AtomicFile::new(Arc::clone(&files), directory.join(filenames::CURRENT));
         StoreOwnership {
@@ -115,8 +116,8 @@ impl StoreOwnership {
         }
     }
 
-    /// Marks the start of an append to the manifest. Fails if the directory holds another state
-    /// than was written last.
+    /// Marks the start of an append to the manifest. Returns an error if the directory does not
+    /// hold the state that was written last.
     pub fn begin_append(&self) -> Result<()> {
         self.check()?;
         self.manifest().is_appending = true;
@@ -128,12 +129,11 @@ impl StoreOwnership {
         *self.manifest() = AppendState { end: Some(Arc::new(manifest)), is_appending: false };
     }
 
-    /// Replaces `CURRENT` with `file`, which `CurrentFile::prepare` made, and makes the
-    /// replacement durable. It names `manifest`. After a failed call `CURRENT` is the old or the
-    /// new one.
+    /// Replaces `CURRENT` durably by `file`, which `CurrentFile::prepare` made and which names
+    /// `manifest`. After a failed call `CURRENT` is either the old or the new one.
     ///
     /// # Errors
-    /// `Replaced`, with nothing changed, if the directory holds another state than was written
+    /// `Replaced`, with nothing changed, if the directory does not hold the state that was written
     /// last.
     pub fn replace_current(
         &self,
@@ -151,8 +151,8 @@ impl StoreOwnership {
         Ok(())
     }
 
-    /// Fails if the directory holds another state than was written last. An inconclusive check does
-    /// not fail.
+    /// Returns an error if the directory does not hold the state that was written last. A check
+    /// that cannot tell returns no error.
     pub fn check(&self) -> Result<()> {
         fail_point!("manifest-skip-replacement-check", |_| Ok(()));
         loop {

@@ -1,4 +1,4 @@
-//! [`TableContext`]: state that every table of a store shares.
+//! [`SharedTableState`]: state that all tables of a store share.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::fs::obsolete_files::ObsoleteFiles;
 use crate::store_budget::StoreBudget;
 use crate::version::key_hashing::KeyHashers;
 
-/// State that every table of a store shares.
+/// State that all tables of a store share.
 #[derive(Debug)]
 pub struct TableContext {
     /// The store's directory.
@@ -22,17 +22,17 @@ pub struct TableContext {
     pub hashers: KeyHashers,
     /// The store's block cache.
     pub cache: Arc<ClockCache>,
-    /// Set after a failed write: files are no longer removed.
+    /// The fatal error; once it is set, no file is removed any more.
     pub fatal_error: Arc<FatalError>,
     /// The tables' open files.
     pub file_cache: Arc<FileCache>,
-    /// The memory that readers may hold.
+    /// The memory budget, which limits table readers.
     pub budget: Arc<StoreBudget>,
-    /// Notified when readers exceed their memory.
+    /// The store, which is notified when table readers exceed their memory limit.
     pub owner: OnceLock<Weak<dyn TableOwner>>,
-    /// Number of openings of readers.
+    /// Number of table readers opened so far.
     pub openings: AtomicU64,
-    /// Files of replaced tables that a reader still uses, and their bytes.
+    /// Number and bytes of the files of replaced tables that readers still use.
     pub retired_files: (AtomicU64, AtomicU64),
     /// The files of long values.
     pub blobs: Arc<BlobFiles>,
@@ -40,12 +40,12 @@ pub struct TableContext {
     pub obsolete: Arc<ObsoleteFiles>,
 }
 
-/// Keeps the readers of a store's tables within their memory.
+/// Keeps the readers of a store's tables within their memory limit.
 pub trait TableOwner: Send + Sync + Debug {
-    /// Closes readers. May be called with any lock held except leaf locks.
+    /// Closes table readers. The caller may hold any lock except leaf locks.
     fn close_readers(&self);
 
-    /// Decides again which filters are kept, and reloads the one of this table if reads need it.
-    /// Called while reading, possibly with the commit lock held.
+    /// Decides again which filters are kept, and loads the filter of table `table` if it should be
+    /// in memory. Reads call it, possibly with the commit lock held.
     fn note_filter_miss(&self, table: u64);
 }

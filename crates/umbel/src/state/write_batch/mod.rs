@@ -94,7 +94,7 @@ pub struct WriteBatch {
 /// An operation of a batch as it is applied.
 #[derive(Debug)]
 pub struct WriteOperation<'a> {
-    /// Its kind.
+    /// Kind of the operation.
     pub action: Action,
     /// Keyspace of the operation.
     pub keyspace: &'a Arc<KeyspaceState>,
@@ -321,8 +321,8 @@ impl WriteBatch {
         }
     }
 
-    /// Returns an error if a keyspace was dropped, or an operation, marker or durability does not
-    /// fit whether the keyspace has a WAL. The result stays valid only under the commit lock.
+    /// Returns an error if a keyspace was dropped, a marker cannot be stored, or `durability` is
+    /// `Synced` for a keyspace without a WAL. The result stays valid only under the commit lock.
     pub fn check_keyspaces(&self, durability: Option<Durability>) -> Result<()> {
         for keyspace in &self.keyspaces {
             keyspace.check_not_dropped()?;

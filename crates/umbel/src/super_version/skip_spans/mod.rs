@@ -2,9 +2,9 @@
 //! through the hidden entries in them. Later cursors skip these ranges, so that a queue's first
 //! element stays cheap to find after many deletes.
 //!
-//! A span is proven at a sequence number if the state at that number has no key in the span, and no
-//! later put has one. So a proven span is empty for every reader from that number on. A put's key
-//! is cut out of the span before the put becomes visible.
+//! A span is proven at a sequence number if the state at that number has no key in the span, nor
+//! has a later put. So a proven span is empty for every reader from that number on. A put's key is
+//! cut out of the span before the put becomes visible.
 //!
 //! Spans come in three steps.
 //! 1. A cursor records a range without visible keys. The range is not proven yet: a put after the
@@ -46,7 +46,7 @@ const HAS_PENDING: u8 = 2;
 #[derive(Debug, Default)]
 pub struct SkipSpans {
     flags: AtomicU8,
-    /// Hidden entries that cursors stepped through in long runs.
+    /// Number of hidden entries that cursors stepped through in long runs.
     hidden_passed: AtomicU64,
     /// Memory of the spans, about.
     memory_bytes: AtomicU64,

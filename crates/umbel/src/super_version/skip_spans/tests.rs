@@ -7,7 +7,7 @@ use umbel_sim::Random;
 
 use super::*;
 
-/// A set of keys of a model, one bit each.
+/// Number of keys of a model; each key is one byte long.
 type Keys = u8;
 
 /// A keyspace in which a writer and readers take turns, one step at a time.

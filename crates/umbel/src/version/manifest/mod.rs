@@ -29,7 +29,7 @@ use crate::version::reserved_space::ReservedSpace;
 use crate::version::store_ownership::{ManifestEnd, StoreOwnership};
 use crate::version::version_edit::{self, Edit, ManifestState};
 
-/// Size at which a manifest is rewritten, unless its state alone is larger.
+/// Bytes at which a manifest is rewritten, unless its state alone is larger.
 const REWRITE_BYTES: u64 = 1 << 20;
 
 /// The manifest of an open store.
@@ -42,7 +42,7 @@ pub struct Manifest {
     ids: Arc<AtomicU64>,
     poison: Arc<FatalError>,
     ownership: Arc<StoreOwnership>,
-    /// Takes the files of rewritten manifests; without it they are removed at once.
+    /// List that takes the files of replaced manifests; without it the files are removed at once.
     obsolete: Option<Arc<ObsoleteFiles>>,
     records: u64,
     /// Content of `CURRENT`.
@@ -64,8 +64,8 @@ impl Manifest {
         Manifest::create_and(env, folder, state, ids, (poison, ownership), || {})
     }
 
-    /// As [`Manifest::create`]; calls `named` directly before `CURRENT` may point to it. After an
-    /// earlier failure there is no such manifest.
+    /// Like [`Manifest::create`], but calls `named` directly before `CURRENT` can name the new
+    /// manifest. If the creation fails before that call, `CURRENT` never names the new manifest.
     pub fn create_and(
         env: &Env,
         folder: &Path,
@@ -86,12 +86,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The state that this handle has written, if the manifest ends at `end`.
+    /// The end of the manifest as this handle has written it, if it ends at offset `end`.
     fn end_at(&self, end: u64) -> Result<ManifestEnd> {
         ManifestEnd::of(filenames::manifest(&self.folder, self.id()), self.writer.file(), end)
     }
 
-    /// Writes a manifest and the next `CURRENT`, and makes both durable.
+    /// Writes and syncs a manifest and the next `CURRENT`.
     fn prepare(
         env: &Env,
         folder: &Path,
@@ -141,7 +141,7 @@ impl Manifest {
         Ok(Manifest::read_version(env, folder)?.map(|(state, _)| state))
     }
 
-    /// As [`Manifest::read`], with the version to pin: see [`version_of`].
+    /// Like [`Manifest::read`], but also returns the version to pin: see [`version_of`].
     pub fn read_version(env: &Env, folder: &Path) -> Result<Option<(ManifestState, u64)>> {
         let Some(current) = CurrentFile::read(&*env.files, folder)? else { return Ok(None) };
         let path = filenames::manifest(folder, current.manifest_id);
@@ -152,7 +152,8 @@ impl Manifest {
         read_state(env, &path, &current).map(Some)
     }
 
-    /// Sets the list that takes rewritten manifests: readers may be reading them.
+    /// Sets the list that takes replaced manifests, which readers of other processes possibly still
+    /// read.
     pub fn set_obsolete_files(&mut self, obsolete: &Arc<ObsoleteFiles>) {
         self.obsolete = Some(Arc::clone(obsolete));
         self.note_records();
@@ -164,18 +165,18 @@ impl Manifest {
         }
     }
 
-    /// The live state of the store.
+    /// Returns the current state of the store.
     pub fn state(&self) -> &ManifestState {
         &self.state
     }
 
-    /// The id of the manifest file.
+    /// Returns the id of the manifest file.
     pub fn id(&self) -> u64 {
         self.writer.log_id()
     }
 
-    /// Sets the fatal error if the directory was removed or holds another state of a store. An
-    /// inconclusive check changes nothing.
+    /// Sets the fatal error if the store's directory was removed or holds another state of a store.
+    /// A check that fails for another reason changes nothing.
     pub fn check_owned(&self) -> Result<()> {
         match self.ownership.check() {
             Err(replaced @ Error::Replaced { .. }) => Err(self.poison.set(replaced)),
@@ -183,17 +184,17 @@ impl Manifest {
         }
     }
 
-    /// Makes `edits` durable, all or none. An [`Error::DiskFull`] without a fatal error leaves
-    /// everything as it was, as [`Manifest::commit_unless_full`] says. Any other failure is fatal
+    /// Makes all of `edits` durable, or none. After an [`Error::DiskFull`] without a fatal error
+    /// nothing has changed, as with [`Manifest::commit_unless_full`]. Any other failure is fatal
     /// for the store.
     pub fn commit(&mut self, edits: &[Edit]) -> Result<()> {
         self.commit_unless_full(edits)?.map_or(Ok(()), Err)
     }
 
-    /// Makes `edits` durable, all or none. Returns the disk-full error, with nothing done, if the
-    /// disk has no space: for edits that can wait. Not even a crash makes the edits durable then,
-    /// so the caller may remove files that only they name. Any other failure is fatal for the
-    /// store.
+    /// Makes all of `edits` durable, or none. If the disk has no space, changes nothing and returns
+    /// the disk-full error, so that the caller can retry the edits later. Even after a crash the
+    /// refused edits are not durable, so the caller may remove files that only they name. Any other
+    /// failure is fatal for the store.
     pub fn commit_unless_full(&mut self, edits: &[Edit]) -> Result<Option<Error>> {
         let refused = self.append(edits)?;
         if refused.is_none() {
@@ -203,8 +204,8 @@ impl Manifest {
         Ok(refused)
     }
 
-    /// Reserves disk space for the manifest of the next open, as far as there is any. A store that
-    /// cannot be opened on a full disk could never free space.
+    /// Reserves disk space for the manifest of the next open, if the disk has space. Without it a
+    /// store on a full disk could not be opened, and so never free space.
     pub fn reserve_for_next(&mut self) {
         let (end, state) = (self.writer.end(), &self.state);
         let measure = || version_edit::encoded_bytes(&state.to_edits());
@@ -212,7 +213,7 @@ impl Manifest {
         let _ = self.reserved.keep(&self.env, &self.folder, end, measure);
     }
 
-    /// Releases the reserved space of a WAL segment to the disk. Returns whether there was any.
+    /// Frees the space reserved for a WAL segment. Returns whether any space was reserved.
     pub fn release_reserved_segment(&mut self) -> bool {
         let given = self.reserved.release_segment(&self.env, &self.folder, self.writer.end());
         given.unwrap_or(false)
@@ -226,7 +227,8 @@ impl Manifest {
         rewritten.or_else(|error| self.defer_rewrite(error)).map_err(|error| self.poison.set(error))
     }
 
-    /// Returns the disk-full error if the disk has no space.
+    /// Appends a record of `edits` to the manifest. Returns the disk-full error if the disk has no
+    /// space.
     fn append(&mut self, edits: &[Edit]) -> Result<Option<Error>> {
         self.poison.check()?;
         let mut next = self.state.clone();
@@ -244,7 +246,7 @@ impl Manifest {
         Ok(refused)
     }
 
-    /// Writes a record if the manifest still belongs to this handle.
+    /// Writes a record to the manifest if the manifest still belongs to this handle.
     fn write_owned(&mut self, record: &[u8]) -> Result<Option<Error>> {
         self.ownership.begin_append()?;
         let refused = self.write(record)?;
@@ -294,8 +296,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// After a rewrite that failed for lack of a file descriptor or disk space, continues with the
-    /// old manifest, as long as `CURRENT` names it.
+    /// Handles a rewrite of the manifest that failed. After lack of a file descriptor or disk
+    /// space, continues with the old manifest if `CURRENT` still names it.
     fn defer_rewrite(&mut self, error: Error) -> Result<()> {
         if !error.is_out_of_descriptors() && !matches!(error, Error::DiskFull { .. }) {
             return Err(error);
@@ -309,8 +311,8 @@ impl Manifest {
         }
     }
 
-    /// Ends the manifest and records its end in `CURRENT`, so that the next open detects any
-    /// changed byte. No commit is possible afterwards.
+    /// Ends the manifest and records its length and checksum in `CURRENT`, so that the next open
+    /// detects any changed byte. Afterwards no commit is possible.
     pub fn seal(&mut self) -> Result<()> {
         self.poison.check()?;
         self.ownership.begin_append().map_err(|error| self.poison.set(error))?;
@@ -358,7 +360,7 @@ fn read_state(env: &Env, path: &Path, current: &CurrentFile) -> Result<(Manifest
     }
 }
 
-/// Fails if a manifest whose first record is `payload` uses unknown features.
+/// Returns an error if a manifest whose first record is `payload` uses unknown features.
 fn check_features(payload: &[u8]) -> Result<()> {
     match Edit::decode(&mut umbel_base::Decoder::new(payload)) {
         Some(Edit::Identity(identity))
@@ -374,8 +376,8 @@ fn check_features(payload: &[u8]) -> Result<()> {
     }
 }
 
-/// Calls `attempt`. If the disk is full and a segment is reserved, frees the segment's space and
-/// calls `attempt` again. REQUIRES: the manifest is not locked.
+/// Calls `attempt`. If the disk is full and space is reserved for a WAL segment, frees this space
+/// and calls `attempt` again. REQUIRES: the caller does not hold the manifest lock.
 pub fn with_reserved_segment<T>(
     manifest: &Mutex<Manifest>,
     fatal_error: &FatalError,
@@ -392,8 +394,8 @@ pub fn with_reserved_segment<T>(
     }
 }
 
-/// Returns `done`. If it failed on a full disk, first reserves the remaining space again, before
-/// other programs take it. REQUIRES: the manifest is not locked.
+/// Returns `done`. If `done` is a disk-full error, first reserves the remaining space again, before
+/// other programs take it. REQUIRES: the caller does not hold the manifest lock.
 pub fn or_reserve_again<T>(manifest: &Mutex<Manifest>, done: Result<T>) -> Result<T> {
     if let Err(Error::DiskFull { .. }) = done {
         manifest.lock().ignore_poison().reserve_for_next();

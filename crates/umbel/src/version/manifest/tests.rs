@@ -1,4 +1,4 @@
-//! Tests of the manifest as a file: damage, and the bounds in `CURRENT`.
+//! Tests of the manifest as a file: damage, and the lengths in `CURRENT`.
 
 use umbel_log::Seal;
 use umbel_sim::Sim;
@@ -28,7 +28,7 @@ fn read(sim: &Sim) -> Result<ManifestState> {
     Manifest::read(&sim.env(), Path::new(FOLDER)).map(|state| state.expect("there is a CURRENT"))
 }
 
-/// A small manifest of three records, and the end of each record.
+/// Returns a small manifest of three records, and the end of each record.
 fn build(sim: &Sim) -> (Manifest, Vec<u64>) {
     let mut manifest = create(sim, identity(0));
     let mut ends = vec![manifest.writer.end()];
@@ -127,8 +127,8 @@ fn unknown_features_are_rejected_by_name() {
     assert!(error.to_string().contains("0x10"), "{error}");
 }
 
-/// A version that lacks a feature may not know the encoding of its edits: the feature is named
-/// first.
+/// An Umbel that lacks a feature possibly does not know the encoding of its edits, so the error
+/// about the feature comes before any later edit is decoded.
 #[test]
 fn unknown_features_are_rejected_before_later_edits() {
     let mut record = Vec::new();
