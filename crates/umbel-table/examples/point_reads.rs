@@ -1,5 +1,5 @@
-//! Point reads of one table whose blocks are all cached, on keys of several shapes, to be counted
-//! instruction by instruction or timed:
+//! Point reads of one table whose blocks are all cached, on keys of several shapes. A tool counts
+//! their instructions, or the program times them:
 //!
 //! ```text
 //! point_reads random 550000 200000

@@ -1,4 +1,5 @@
-//! Cost of writing, reading and scanning a table in memory: for orientation, not for claims.
+//! Measures the cost of writing, reading and scanning a table in memory: for orientation, not for
+//! claims.
 //!
 //! `cargo run --release -p umbel-table --example table_speed [entries] [compression]`
 

@@ -7,15 +7,15 @@ use umbel_base::{ValueKind, varint};
 
 use crate::format::{GROUP_BYTES_MAX, GROUP_ENTRIES_MAX, KIND_BITS, TRAILER_BYTES, common_prefix};
 
-/// Estimated bytes of an entry besides its key and value: three varints.
+/// Estimated bytes of the three varints of an entry, besides its key and value.
 const ENTRY_LENGTHS_BYTES: usize = 8;
 
-/// Memory that is kept from one block to the next.
+/// Maximum bytes of memory that a builder keeps from one block to the next.
 const RETAINED_BYTES_MAX: usize = 1 << 20;
-/// The most that they take.
+/// Maximum bytes of the three varints of an entry.
 const LENGTHS_BYTES_MAX: usize = 30;
 
-/// One entry of the group being gathered; its key and value stand in `gathered`.
+/// An entry of the open group, whose key and value are in `pending_bytes`.
 #[derive(Debug, Clone, Copy)]
 struct PendingEntry {
     key_len: usize,
@@ -23,8 +23,8 @@ struct PendingEntry {
     trailer: u64,
 }
 
-/// Writes the three varints that an entry starts with to the start of `out`, which has space for
-/// [`LENGTHS_BYTES_MAX`]; says how many bytes they take.
+/// Writes the three varints with which an entry starts to the start of `out`, and returns how many
+/// bytes they take. REQUIRES: `out` has space for [`LENGTHS_BYTES_MAX`].
 #[inline]
 fn put_lengths(out: &mut [u8], suffix_len: usize, value_len: usize, trailer: u64) -> usize {
     let usual = suffix_len < 0x80 && value_len < 1 << 14 && trailer < 1 << 56;
@@ -56,7 +56,7 @@ fn put_long_lengths(out: &mut [u8], lengths: [u64; 3]) -> usize {
     lengths.into_iter().fold(0, |used, length| used + put_varint(&mut out[used..], length))
 }
 
-/// Writes a varint to the start of `out`; says how many bytes it takes.
+/// Writes a varint to the start of `out`, and returns how many bytes it takes.
 fn put_varint(out: &mut [u8], value: u64) -> usize {
     let len = varint::len_u64(value);
     for (at, byte) in out[..len].iter_mut().enumerate() {
@@ -69,8 +69,8 @@ fn put_varint(out: &mut [u8], value: u64) -> usize {
 /// Builds one block after the other.
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
-    /// The finished groups, up to `end`; what stands after it means nothing, and is kept so that it
-    /// need not be cleared for each block.
+    /// The finished groups, up to `end`. The bytes after `end` have no meaning; they are kept so
+    /// that they need not be cleared for each block.
     payload: Vec<u8>,
     end: usize,
     /// Keys and values of the open group, joined.
@@ -81,17 +81,17 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// Whether the block holds no entry.
+    /// Whether the block has no entry.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending_entries.is_empty() && self.end == 0
     }
 
-    /// About how many bytes the payload takes.
+    /// Approximate bytes of the payload.
     pub(crate) fn bytes(&self) -> usize {
         self.end + self.group_bytes(self.prefix_len)
     }
 
-    /// About how many bytes the payload would take with one more entry.
+    /// Approximate bytes of the payload with one more entry.
     pub(crate) fn bytes_with(&self, key: &[u8], value: &[u8]) -> usize {
         let grown = self.group_bytes(self.shared_with(key)) + Self::entry_bytes(key, value);
         self.end + grown
@@ -101,13 +101,13 @@ impl BlockBuilder {
         key.len() + value.len() + ENTRY_LENGTHS_BYTES
     }
 
-    /// About how many bytes the open group takes if its keys share `prefix_len` bytes.
+    /// Approximate bytes of the open group if its keys share `prefix_len` bytes.
     fn group_bytes(&self, prefix_len: usize) -> usize {
         let saved = prefix_len * self.pending_entries.len().saturating_sub(1);
         self.pending_bytes.len() + self.pending_entries.len() * ENTRY_LENGTHS_BYTES - saved
     }
 
-    /// Length of the common prefix of the open group and `key`.
+    /// Length of the common prefix of `key` and all keys of the open group.
     fn shared_with(&self, key: &[u8]) -> usize {
         if self.pending_entries.is_empty() {
             return key.len();
@@ -152,7 +152,8 @@ impl BlockBuilder {
         &mut self.payload[self.end..end]
     }
 
-    /// Adds a group of one large entry without copying it twice. Its prefix is the whole key.
+    /// Adds a group of one large entry without copying the entry twice. The prefix of the group is
+    /// the whole key.
     fn add_single_entry_group(&mut self, key: &[u8], trailer: u64, value: &[u8]) {
         let mut start = vec![1];
         varint::put_bytes(&mut start, key);
@@ -195,15 +196,15 @@ impl BlockBuilder {
         self.prefix_len = 0;
     }
 
-    /// Closes the block and lends its payload with space for a trailer after it, for the caller to
-    /// seal. [`BlockBuilder::clear`] is to be called before the next entry.
+    /// Ends the block and lends its payload, followed by space for the trailer that the caller
+    /// writes. REQUIRES: [`BlockBuilder::clear`] is called before the next entry.
     pub(crate) fn finish(&mut self) -> &mut [u8] {
         self.close_group();
         self.reserve(TRAILER_BYTES);
         &mut self.payload[..self.end + TRAILER_BYTES]
     }
 
-    /// Payload without the derived parts.
+    /// Returns the payload of the block.
     #[cfg(test)]
     pub(crate) fn payload(&mut self) -> Vec<u8> {
         self.finish();

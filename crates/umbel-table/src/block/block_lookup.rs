@@ -1,4 +1,4 @@
-//! Point reads in a block: by the tags, where it has them.
+//! Point reads in a block, which use the block's tags if it has any.
 
 use std::cmp::Ordering;
 
@@ -11,14 +11,16 @@ use crate::block::entry_layout::{EntryLayout, Trailer, read_long, read_short};
 use crate::block::{BlockView, SearchGroup};
 use crate::format::{GROUP_ENTRIES_MAX, bytes_equal, head32};
 
-/// Up to this many groups a point read checks the tags of each instead of a search for its group.
+/// In a block of up to this many groups, a point read checks the tags of every group instead of
+/// searching for the key's group.
 const GROUPS_BY_TAG_MAX: usize = 4;
-/// From this number of equal tags on, which only versions of one key bring about, a point read
-/// searches by halves.
+/// From this number of equal tags on, a point read uses binary search. Only many versions of one
+/// key give that many equal tags.
 const VERSIONS_BY_TAG_MAX: u32 = 8;
-/// Lines of an entry that a point read prefetches: a key and a value of a hundred bytes.
+/// Number of cache lines of an entry that a point read prefetches: enough for a key and a value of
+/// a hundred bytes.
 const ENTRY_LINES: usize = 3;
-/// Lines of a block of the usual size that have its tags and offsets.
+/// Number of cache lines with the tags and offsets of a block of the usual size.
 const HEADER_LINES: usize = 3;
 
 /// Result of a point read.
@@ -29,7 +31,8 @@ pub(crate) struct BlockHit<'a> {
 }
 
 impl<'a> BlockView<'a> {
-    /// One bit for each entry of a tagged group whose tag is the hash's.
+    /// Returns a mask with one bit for each entry of a tagged group whose tag equals the tag of
+    /// `hash`.
     #[inline(always)]
     fn candidates(self, group: &SearchGroup, hash: u64) -> u64 {
         let tags = self.bytes.get(group.tags_at..).and_then(|bytes| bytes.first_chunk());
@@ -38,8 +41,8 @@ impl<'a> BlockView<'a> {
             & (u64::MAX >> (GROUP_ENTRIES_MAX - group.count.clamp(1, 64)))
     }
 
-    /// The newest version of `key` in this block that is not newer than `sequence`. `hash` is the
-    /// key's, by the hash the block was loaded with.
+    /// Returns the newest version of `key` in this block that is not newer than `sequence`. `hash`
+    /// is the key's hash, by the hash function with which the block was loaded.
     #[inline]
     pub(crate) fn find(
         self,
@@ -87,7 +90,7 @@ impl<'a> BlockView<'a> {
         }
     }
 
-    /// The entry at `start`, where it is one of `suffix` and not newer than `sequence`.
+    /// Returns the entry at `start` if its key is `suffix` and it is not newer than `sequence`.
     #[inline(always)]
     fn hit_at(self, start: usize, suffix: &[u8], sequence: SequenceNumber) -> Option<BlockHit<'a>> {
         let bytes = self.bytes.get(start..)?;
@@ -134,7 +137,7 @@ impl<'a> BlockView<'a> {
         self.find_version(&group, self.strip_prefix(&group, key)?, sequence)
     }
 
-    /// Prefetches the lines of the entry that the key of `hash` may be, by the tags.
+    /// Prefetches the cache lines of the entry that possibly has the key, according to the tags.
     #[inline]
     pub(crate) fn prefetch_entry(self, key: &[u8], hash: u64) {
         let Some(mut group) = self.group_at(0) else { return };
@@ -152,7 +155,7 @@ impl<'a> BlockView<'a> {
         }
     }
 
-    /// The number of entries of the group that stand before (`suffix`, `sequence`).
+    /// Returns the number of entries of the group that are before (`suffix`, `sequence`).
     fn lower_bound_in(self, group: &SearchGroup, suffix: &[u8], sequence: SequenceNumber) -> usize {
         let (mut low, mut high) = (0, group.count);
         if group.packed & packed::HEADED != 0 {

@@ -1,5 +1,5 @@
-//! Search helpers that are derived from a payload when a block is loaded; see [`crate::block`] for
-//! their layout.
+//! Search data that is derived from a payload when a block is loaded; see [`crate::block`] for its
+//! layout.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_filter::KeyHasher;
@@ -7,55 +7,56 @@ use umbel_filter::KeyHasher;
 use crate::block::entry::read_entry;
 use crate::format::{GROUP_ENTRIES_MAX, head32, read_varint};
 
-/// Longer prefixes are not repeated in the section: they stand right before `base`.
+/// A section repeats its group's prefix only up to this length. A longer prefix is in the payload,
+/// directly before `base`.
 pub(crate) const SECTION_PREFIX_MAX: usize = 64;
-/// Bytes of a section's header: base and packed.
+/// Bytes of a section's header: the numbers `base` and `packed`.
 pub(crate) const SECTION_HEADER_BYTES: usize = 8;
-/// Bytes after the directory.
+/// Bytes of the two counts after the directory.
 pub(crate) const TAIL_BYTES: usize = 8;
 
-/// The bits of a section's packed number; the lowest 17 are the prefix length.
+/// The bits of a section's number `packed`, of which the lowest 17 are the prefix length.
 pub(crate) mod packed {
     pub(crate) const PREFIX_LEN: u32 = (1 << 17) - 1;
     pub(crate) const COUNT_AT: u32 = 17;
     pub(crate) const COUNT: u32 = 0x7f;
     pub(crate) const TAGGED: u32 = 1 << 24;
     pub(crate) const HEADED: u32 = 1 << 25;
-    /// Groups follow.
+    /// Further groups follow.
     pub(crate) const MORE: u32 = 1 << 26;
     /// No two entries of the group have the same key.
     pub(crate) const DISTINCT: u32 = 1 << 27;
 }
 
-/// The byte of a key's hash that serves as its tag.
+/// Returns the byte of a key's hash that serves as the key's tag.
 #[inline]
 pub(crate) fn tag(hash: u64) -> u8 {
     (hash >> 24) as u8
 }
 
-/// Search helpers that are derived when a block is loaded.
+/// Which search data is derived when a block is loaded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SearchDataKind<'a> {
-    /// Offsets only: the block is walked once.
+    /// Only offsets, for a block that is scanned once.
     Offsets,
-    /// Offsets and heads, and tags where there is a hash.
+    /// Offsets and heads, and also tags if there is a hash function.
     Full(Option<&'a KeyHasher>),
 }
 
-/// Error for a block that no writer of this version can have made.
+/// Error for a block longer than any that a writer makes.
 pub(crate) const TOO_LONG: &str = "a data block is longer than any block may be";
 
-/// Bytes that surround the payload.
+/// The derived bytes around the payload of a block.
 pub(crate) struct BlockSearchData {
-    /// In front of it.
+    /// Bytes before the payload.
     pub(crate) sections: Vec<u8>,
-    /// After it, so that 64 bytes can be read where the last tags start.
+    /// Bytes after the payload, so that 64 bytes can be read from where the last tags start.
     pub(crate) padding: &'static [u8],
-    /// After that.
+    /// Bytes after the padding.
     pub(crate) directory: Vec<u8>,
 }
 
-/// Checks a payload and derives the search helpers. The error is a reason in words.
+/// Checks a payload and derives its search data. The error is a reason in words.
 pub(crate) fn build_search_data(
     body: &[u8],
     derive: SearchDataKind<'_>,
@@ -88,17 +89,17 @@ pub(crate) fn build_search_data(
     Ok(BlockSearchData { sections, padding: &[0; GROUP_ENTRIES_MAX][after..], directory })
 }
 
-/// Walks a payload once, checking and deriving.
+/// Reads a payload once, checks it and derives the search data.
 struct SearchDataBuilder<'a> {
     body: &'a [u8],
     derive: SearchDataKind<'a>,
-    /// The sections so far; their bases still count from the start of the payload.
+    /// The sections so far, whose bases are still relative to the start of the payload.
     sections: Vec<u8>,
     scratch: Vec<u8>,
 }
 
 impl SearchDataBuilder<'_> {
-    /// Parses the group at `at`; says how many entries it has and where it ends.
+    /// Parses the group at offset `at`. Returns how many entries the group has and where it ends.
     fn group(&mut self, at: usize) -> Result<(u32, usize), &'static str> {
         const CUT: &str = "a data block ends inside a group";
         let count = *self.body.get(at).ok_or(CUT)?;
@@ -149,7 +150,7 @@ impl SearchDataBuilder<'_> {
         Ok((u32::from(count), at))
     }
 
-    /// Appends the section of a group; `bits` are those of it that are not derived here.
+    /// Appends the section of a group. `bits` are the bits of `packed` that the caller determines.
     fn emit(
         &mut self,
         base: usize,

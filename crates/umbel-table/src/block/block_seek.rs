@@ -1,6 +1,7 @@
-//! The search for the first entry at or after a key, in two parts: the range that heads leave,
-//! and the entries themselves. A caller that seeks in many tables does the first part in all of
-//! them and prefetches the entries, so that the misses overlap.
+//! The search for the first entry at or after a key, in two parts. The first part compares heads
+//! and leaves a range of entries; the second part reads these entries. A caller that seeks in many
+//! tables does the first part in all of them and prefetches the entries, so that the cache misses
+//! overlap.
 
 use std::cmp::Ordering;
 
@@ -11,11 +12,11 @@ use crate::block::block_search_data::packed;
 use crate::block::{Block, BlockView, EntryPosition, SearchGroup};
 use crate::format::head32;
 
-/// Number of lines of the entry at a seek target that are prefetched.
+/// Number of cache lines that are prefetched of the entry at a seek target.
 const LINES: usize = 4;
 
-/// Range that heads leave for a position: entries of the group before `low` come before it, and
-/// those from `high` on do not.
+/// Range in which a search by heads leaves the position of a key. Entries of the group before `low`
+/// are before the key, and entries from `high` on are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SeekRange {
     number: usize,
@@ -25,7 +26,7 @@ pub(crate) struct SeekRange {
 }
 
 impl SeekRange {
-    /// Number of entries of the group may stand at the place or after it, at most.
+    /// Maximum number of entries of the group that can be at or after the key.
     #[inline]
     pub(crate) fn remaining(&self) -> usize {
         self.group.count - self.low
@@ -33,7 +34,8 @@ impl SeekRange {
 }
 
 /// Finds the range of the first entry at or after (`key`, `sequence`) in a block of one group,
-/// without reading an entry. Prefetches the next reads. `None` where all entries come before.
+/// without reading an entry. Prefetches the entries that the second part reads. Returns `None` if
+/// all entries are before the key.
 #[inline]
 pub(crate) fn narrow_range(
     block: &Block,
@@ -67,7 +69,8 @@ pub(crate) fn narrow_range(
     Some(SeekRange { number, group, low, high })
 }
 
-/// Entries whose heads equal that of `suffix`; its position is among them.
+/// Returns the range of entries whose heads equal the head of `suffix`. The position of `suffix` is
+/// in or directly after this range.
 #[inline]
 fn equal_heads(view: BlockView<'_>, group: &SearchGroup, suffix: &[u8]) -> (usize, usize) {
     if group.packed & packed::HEADED == 0 {
@@ -82,8 +85,9 @@ fn equal_heads(view: BlockView<'_>, group: &SearchGroup, suffix: &[u8]) -> (usiz
     (less as usize, (less + equal) as usize)
 }
 
-/// The first entry at or after (`key`, `sequence`). `None` where all of its group stand before.
-/// REQUIRES: the arguments and the result of [`narrow`].
+/// Returns the first entry at or after (`key`, `sequence`); `None` if all entries of its group are
+/// before.
+/// REQUIRES: the arguments and the result of [`BlockView::narrow_range`].
 #[inline]
 pub(crate) fn find_in_range(
     block: &Block,
@@ -112,7 +116,7 @@ pub(crate) fn find_in_range(
 }
 
 impl Block {
-    /// The first entry at or after (`key`, `sequence`). `None` where all stand before.
+    /// Returns the first entry at or after (`key`, `sequence`); `None` if all entries are before.
     pub(crate) fn lower_bound(
         &self,
         key: &[u8],

@@ -1,4 +1,4 @@
-//! Entries as they stand in a block.
+//! Entries as they are stored in a block.
 
 use umbel_base::{SequenceNumber, ValueKind};
 
@@ -16,10 +16,11 @@ pub(crate) struct Entry<'a> {
     pub(crate) value_at: usize,
 }
 
-/// The numbers an entry starts with, and where they end.
+/// The three numbers with which an entry starts, and the offset at which they end.
 type Lengths = (u64, u64, u64, usize);
 
-/// Reads the entry that starts at `at`. `None` where it overruns the body or its kind is unknown.
+/// Reads the entry that starts at offset `at`. Returns `None` if the entry overruns the body or its
+/// kind is unknown.
 #[inline]
 pub(crate) fn read_entry(body: &[u8], at: usize) -> Option<Entry<'_>> {
     let lengths = short_lengths(body, at).or_else(|| long_lengths(body, at));
@@ -32,8 +33,8 @@ pub(crate) fn read_entry(body: &[u8], at: usize) -> Option<Entry<'_>> {
     Some(Entry { suffix, sequence: trailer >> KIND_BITS, kind, value, value_at })
 }
 
-/// The common entry: a suffix below 128 bytes, a value below 16 KiB, a trailer of up to eight
-/// bytes, and as many bytes after it. One bounds check suffices.
+/// Reads the lengths of an entry of the common form: a suffix below 128 bytes, a value below 16
+/// KiB, a trailer of up to eight bytes. One bounds check suffices for this form.
 #[inline]
 fn short_lengths(body: &[u8], at: usize) -> Option<Lengths> {
     let start = body.get(at..)?.first_chunk::<11>()?;

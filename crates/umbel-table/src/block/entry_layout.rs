@@ -13,11 +13,12 @@ pub(crate) struct EntryLayout {
     pub(crate) trailer: Trailer,
 }
 
-/// A sequence number and a kind, taken apart when they are requested: most steps read the kind
-/// only.
+/// The sequence number and kind of an entry, decoded when they are requested, since most steps read
+/// only the kind.
 ///
-/// INVARIANT: either the bytes of a varint of up to eight bytes and zeros after them, so that the
-/// highest bit is clear, or [`Trailer::DECODED`] and the number. The kind is lowest in both.
+/// INVARIANT: a trailer is either the bytes of a varint of up to eight bytes, followed by zeros, so
+/// that the highest bit is clear, or [`Trailer::DECODED`] and the number. The lowest bits are the
+/// kind in both forms.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trailer(u64);
 
@@ -29,19 +30,19 @@ impl Trailer {
         Trailer(Trailer::DECODED | sequence << KIND_BITS | kind as u64)
     }
 
-    /// Whether the key has a value, which follows it.
+    /// Whether the entry has a value, which follows its key.
     #[inline(always)]
     pub(crate) fn is_put(self) -> bool {
         self.0 & Trailer::KIND == ValueKind::Put as u64
     }
 
-    /// The kind, `None` where no version wrote it.
+    /// Returns the kind of the entry; `None` if the kind is unknown.
     #[inline]
     pub(crate) fn known_kind(self) -> Option<ValueKind> {
         ValueKind::from_u8((self.0 & Trailer::KIND) as u8)
     }
 
-    /// The kind. Blocks with one that is not known are refused when they are loaded.
+    /// Returns the kind of the entry. Blocks with an unknown kind are refused when they are loaded.
     #[inline]
     pub(crate) fn kind(self) -> ValueKind {
         self.known_kind().unwrap_or(ValueKind::Delete)
@@ -59,9 +60,9 @@ impl Trailer {
     }
 }
 
-/// Reads the entry at the start of `bytes`, where it has the usual lengths: a suffix below 128
-/// bytes, a value below 16 KiB, a trailer of up to eight bytes. The block was checked at its
-/// load, so only the bounds are checked here.
+/// Reads the entry at the start of `bytes` if it has the usual lengths: a suffix below 128 bytes, a
+/// value below 16 KiB, a trailer of up to eight bytes. The load of the block has checked the entry,
+/// so only bounds are checked.
 #[inline(always)]
 pub(crate) fn read_short(bytes: &[u8]) -> Option<EntryLayout> {
     let start = bytes.first_chunk::<11>()?;
@@ -87,7 +88,7 @@ pub(crate) fn read_short(bytes: &[u8]) -> Option<EntryLayout> {
     })
 }
 
-/// Reads the entry at the start of `bytes`.
+/// Reads an entry of any lengths at the start of `bytes`.
 #[inline(never)]
 pub(crate) fn read_long(bytes: &[u8]) -> Option<EntryLayout> {
     let Entry { suffix, sequence, kind, value, value_at } = read_entry(bytes, 0)?;

@@ -1,18 +1,17 @@
-//! A data block held as it is searched: one piece of the arena.
+//! A data block in memory, laid out for searches in one allocation of the arena.
 //!
 //! ```text
 //! section * groups | payload | 0 * padding | start of each section u32 | groups u32 | entries u32
 //! section: base u32 | packed u32 | prefix | tag * count | offset u16 * count | head u32 * count
 //! ```
 //!
-//! The payload is the same as on disk. Derived data of each group precedes it, made at the load of
-//! the block: the group's prefix, a tag (a byte of the hash) of each key, the offset of each
-//! entry after `base`, and the head of each key after the prefix. A block of the usual
-//! size has one group. The data that a point read needs of it before the entry is in two
-//! neighbouring lines.
+//! The payload is the same as on disk. The load of a block derives a section for each group, which
+//! precedes the payload. The section has the group's prefix, a tag (a byte of the hash) and the
+//! head of each key, and the offset of each entry. A block of the usual size has one group. All
+//! data that a point read needs before it reads the entry is in two neighbouring cache lines.
 //!
-//! INVARIANT: every length and offset was checked by [`Block::parse`]. Reads go through checked
-//! slices all the same; where one could only fail against this, they give nothing.
+//! INVARIANT: [`Block::parse`] has checked every length and offset. Reads still use checked slices,
+//! and find nothing if such a check fails.
 
 use std::cmp::Ordering;
 
@@ -33,13 +32,13 @@ pub mod block_seek;
 pub mod entry;
 pub mod entry_layout;
 
-/// A data block, checked and ready to be searched. A clone is another reference to it.
+/// A data block, checked and ready for searches. A clone is another reference to the same block.
 #[derive(Debug, Clone)]
 pub struct Block {
     piece: Allocation,
 }
 
-/// A block that another owner keeps.
+/// A view of a block that another owner keeps in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockView<'a> {
     pub(crate) bytes: &'a [u8],
@@ -64,8 +63,8 @@ pub(crate) struct EntryPosition {
 }
 
 impl Block {
-    /// Checks a payload and derives what searching needs, in a piece of `arena`. The error is a
-    /// reason in words.
+    /// Checks a payload, and builds the block with its search data in an allocation of `arena`. The
+    /// error is a reason in words.
     pub(crate) fn parse(
         arena: &Arena,
         body: &[u8],
@@ -78,17 +77,18 @@ impl Block {
         Ok(Block { piece: arena.store(&[&sections, body, padding, &directory]) })
     }
 
-    /// The block whose piece this is. REQUIRES: the piece came from [`Block::into_piece`].
+    /// Returns the block in the allocation `piece`. REQUIRES: `piece` came from
+    /// [`Block::into_piece`].
     pub(crate) fn from_piece(piece: Allocation) -> Block {
         Block { piece }
     }
 
-    /// The piece, for a slot.
+    /// Returns the allocation of the block, for a slot.
     pub(crate) fn into_piece(self) -> Allocation {
         self.piece
     }
 
-    /// The block, to be searched.
+    /// Returns a view of the block for searches.
     #[inline]
     pub(crate) fn view(&self) -> BlockView<'_> {
         BlockView { bytes: &self.piece }
@@ -99,7 +99,7 @@ impl Block {
         self.piece.memory_bytes()
     }
 
-    /// Number of entries the block holds.
+    /// Number of entries in the block.
     pub fn entries(&self) -> usize {
         self.view().counts().1
     }
@@ -118,25 +118,25 @@ impl Block {
         view.group(group).map_or(&[], |group| view.prefix_of(&group))
     }
 
-    /// The entry at a place that [`Block::entries`] and the groups allow.
+    /// Returns the entry at a position; `None` if the block has no such position.
     pub(crate) fn entry(&self, place: EntryPosition) -> Option<Entry<'_>> {
         let view = self.view();
         view.entry_of(&view.group(place.group)?, place.entry)
     }
 
-    /// The bytes of the block from `at` on.
+    /// Returns the bytes of the block from offset `at` on.
     #[inline]
     pub(crate) fn bytes_from(&self, at: usize) -> &[u8] {
         self.piece.get(at..).unwrap_or_default()
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block from `start` to `end`.
     #[inline]
     pub(crate) fn bytes(&self, start: usize, end: usize) -> &[u8] {
         self.piece.get(start..end).unwrap_or_default()
     }
 
-    /// The last place of the block.
+    /// Returns the position of the block's last entry.
     pub(crate) fn last(&self) -> EntryPosition {
         let group = self.groups().saturating_sub(1);
         EntryPosition { group, entry: self.group_entries(group).saturating_sub(1) }
@@ -144,20 +144,21 @@ impl Block {
 }
 
 impl<'a> BlockView<'a> {
-    /// The block in a piece that came from [`Block::into_piece`].
+    /// Returns a view of the block in the bytes of an allocation that came from
+    /// [`Block::into_piece`].
     #[inline]
     pub(crate) fn new(bytes: &'a [u8]) -> BlockView<'a> {
         BlockView { bytes }
     }
 
-    /// The numbers of groups and of entries.
+    /// Returns the number of groups and the number of entries.
     pub(crate) fn counts(self) -> (usize, usize) {
         let Some(tail) = self.bytes.last_chunk::<TAIL_BYTES>() else { return (0, 0) };
         let [[a, b, c, d], [e, f, g, h]] = [0, 4].map(|at| [0, 1, 2, 3].map(|i| tail[at + i]));
         (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h]) as usize)
     }
 
-    /// A group by its number.
+    /// Returns a group by its number.
     pub(crate) fn group(self, number: usize) -> Option<SearchGroup> {
         if number == 0 {
             return self.group_at(0);
@@ -195,7 +196,8 @@ impl<'a> BlockView<'a> {
         self.bytes.get(start..start + group.prefix_len).unwrap_or_default()
     }
 
-    /// Rest of `key` after the group's prefix; `None` where it does not start with it.
+    /// Returns the rest of `key` after the group's prefix; `None` if `key` does not start with the
+    /// prefix.
     #[inline(always)]
     pub(crate) fn strip_prefix<'k>(self, group: &SearchGroup, key: &'k [u8]) -> Option<&'k [u8]> {
         if group.prefix_len <= INLINE_PREFIX {
@@ -210,7 +212,7 @@ impl<'a> BlockView<'a> {
         read_entry(self.bytes, self.start_of(group, entry)?)
     }
 
-    /// Offset at which an entry starts.
+    /// Returns the offset at which an entry starts.
     #[inline(always)]
     pub(crate) fn start_of(self, group: &SearchGroup, entry: usize) -> Option<usize> {
         if entry >= group.count {
@@ -222,8 +224,8 @@ impl<'a> BlockView<'a> {
         Some(group.base + usize::from(offset))
     }
 
-    /// The first group whose last entry is at or after (`key`, `sequence`); the number of
-    /// groups where no such group exists.
+    /// Returns the first group whose last entry is at or after (`key`, `sequence`); the number of
+    /// groups if no such group exists.
     pub(crate) fn find_group(self, key: &[u8], sequence: SequenceNumber) -> usize {
         let (mut low, mut high) = (0, self.counts().0);
         while low < high {
@@ -249,7 +251,7 @@ impl<'a> BlockView<'a> {
         low
     }
 
-    /// The heads of a group that has them.
+    /// Returns the heads of a group, if the block has heads.
     pub(crate) fn heads_of(self, group: &SearchGroup) -> &'a [u8] {
         let tags = if group.packed & packed::TAGGED != 0 { group.count } else { 0 };
         let start = group.tags_at + tags + 2 * group.count;

@@ -1,7 +1,8 @@
-//! Pieces of a table of which few are in memory: found by number under a lock.
+//! Blocks and index blocks in memory of a table of which few are in memory, found by number under a
+//! lock.
 //!
-//! A table whose index is paged has no array of slots, which would take eight bytes for each of its
-//! blocks. What is loaded of it, blocks and parts of the index, stands here.
+//! A table with a paged index has no array of slots, which would take eight bytes for each of its
+//! blocks. This map has the blocks and index blocks of such a table that are loaded.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -9,7 +10,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_arena::Allocation;
 
-/// Approximate overhead of a piece besides its own bytes.
+/// Approximate bytes of overhead of a loaded block, besides its own bytes.
 pub(crate) const ENTRY_BYTES: usize = 48;
 
 #[derive(Debug)]
@@ -18,7 +19,7 @@ struct PagedBlock {
     touched: bool,
 }
 
-/// Pieces by number.
+/// Allocations of loaded blocks and index blocks, by number.
 #[derive(Debug, Default)]
 pub(crate) struct BlockMap {
     pieces: Mutex<BTreeMap<u32, PagedBlock>>,
@@ -29,7 +30,7 @@ impl BlockMap {
         self.pieces.lock().ignore_poison()
     }
 
-    /// The piece of a number, which is marked as read.
+    /// Returns the allocation with this number, and marks it as read.
     pub(crate) fn get(&self, number: u32) -> Option<Allocation> {
         let mut all = self.lock_pieces();
         let held = all.get_mut(&number)?;
@@ -37,13 +38,14 @@ impl BlockMap {
         Some(held.piece.clone())
     }
 
-    /// The chunk that the piece of a number lies in, which is not marked.
+    /// Returns the chunk of the arena with the allocation of this number, without marking it as
+    /// read.
     pub(crate) fn chunk(&self, number: u32) -> Option<u32> {
         self.lock_pieces().get(&number).map(|held| held.piece.chunk())
     }
 
-    /// Puts a piece into an empty slot. Returns the piece that is there where the slot is not
-    /// empty.
+    /// Puts an allocation into an empty slot. If the slot is not empty, returns the allocation in
+    /// it.
     pub(crate) fn put(&self, number: u32, piece: Allocation) -> Result<(), Allocation> {
         let mut all = self.lock_pieces();
         if let Some(there) = all.get(&number) {
@@ -53,13 +55,14 @@ impl BlockMap {
         Ok(())
     }
 
-    /// Takes a piece out; how many bytes it took, 0 where there was none. Existing holders keep it.
+    /// Removes an allocation, and returns its bytes; 0 if there was none. Existing references keep
+    /// the allocation.
     pub(crate) fn evict(&self, number: u32) -> usize {
         let evicted = self.lock_pieces().remove(&number);
         evicted.map_or(0, |held| held.piece.memory_bytes() + ENTRY_BYTES)
     }
 
-    /// Whether a piece was read since the last call; clears the mark.
+    /// Returns whether the allocation was read since the last call, and clears the mark.
     pub(crate) fn take_touched(&self, number: u32) -> bool {
         self.lock_pieces().get_mut(&number).is_some_and(|held| std::mem::take(&mut held.touched))
     }

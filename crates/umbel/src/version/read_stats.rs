@@ -30,7 +30,7 @@ pub struct LevelReadCounts {
 /// Reads of a keyspace since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadCounts {
-    /// Gets.
+    /// Number of gets.
     pub gets: u64,
     /// Number of blocks that the gets loaded.
     pub loads: u64,
@@ -80,7 +80,7 @@ pub struct LevelReads {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ReadStats {
     counts_seen: ReadCounts,
-    /// Gets.
+    /// Number of gets.
     pub gets: f64,
     /// Number of blocks that the gets loaded.
     pub loads: f64,

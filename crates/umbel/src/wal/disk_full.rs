@@ -1,36 +1,40 @@
 //! Operation of the WAL on a full disk.
 //!
-//! A segment whose space is reserved keeps a little of it for deletes, which free space. Space
-//! prepared beyond the records can be released without an edit of the manifest.
+//! A segment whose disk space is reserved keeps a little of this space for deletes, which free
+//! space. The prepared space after the records can be released without an edit of the manifest.
 
 use umbel_base::{Error, Result};
 use umbel_log::{END_RECORD_BYTES, HEADER_BYTES, LogWriter, record_bytes};
 
 use super::{Arc, Ordering, RecyclableSegment, Wal, create, log_options};
 
-/// Bytes of a segment if the disk has no space for one of the usual size.
+/// Bytes of a segment if the disk has no space for a segment of the usual size.
 const TINY_SEGMENT_BYTES: u64 = 1 << 20;
-/// Bytes of the smallest segment, for batches that free space, if a tiny one does not fit either.
+/// Bytes of the smallest segment, for batches that free space, if the disk has no space for a
+/// segment of `TINY_SEGMENT_BYTES`.
 const LEAST_SEGMENT_BYTES: u64 = 16 << 10;
-/// Divisor and maximum of the part of a segment that is kept for deletes on a full disk.
+/// Part of a segment that is kept for deletes on a full disk: one part in the first number, at most
+/// the second number of bytes.
 const RESERVE: (u64, u64) = (16, 256 << 10);
-/// Minimum length of a segment that keeps such a part: a smaller part would not help.
+/// Minimum length of a segment that keeps a part for deletes: the part of a shorter one would be
+/// too small.
 const RESERVING_BYTES: u64 = 64 << 10;
 
-/// Bytes of a segment of this length that only batches that free space may use.
+/// Bytes of a segment of length `capacity` that only batches that free space may use.
 pub(super) fn reserve_bytes(capacity: u64) -> usize {
     let reserve = (capacity / RESERVE.0).min(RESERVE.1);
     if capacity < RESERVING_BYTES { 0 } else { reserve as usize }
 }
 
 impl Wal {
-    /// Whether a record with this payload fits into the current segment's reserve for batches that
-    /// free space.
+    /// Whether a record with a payload of `payload_bytes` fits into the part of the current segment
+    /// that is kept for batches that free space.
     pub(super) fn fits_in_reserve(&self, payload_bytes: usize) -> bool {
         self.current.as_ref().is_some_and(|writer| writer.is_open() && writer.fits(payload_bytes))
     }
 
-    /// Whether the WAL accepts writes: after [`Error::DiskFull`] it is as it was before the call.
+    /// Whether the WAL accepts writes. It does after [`Error::DiskFull`] if the failed call was
+    /// undone.
     pub fn is_writable(&self) -> bool {
         !self.is_truncation_lost && self.current.as_ref().is_none_or(LogWriter::is_open)
     }
@@ -44,8 +48,8 @@ impl Wal {
     }
 
     /// Creates the file of a segment that fits `payload_bytes`. On a disk too full for the usual
-    /// size it is smaller, and the smallest for a batch that frees space. A failure leaves the WAL
-    /// unchanged, so that the caller may retry after freeing space.
+    /// size the segment is smaller, and of the smallest size for a batch that frees space. A
+    /// failure leaves the WAL unchanged, so that the caller can free space and retry.
     pub(super) fn create_segment(
         &mut self,
         payload_bytes: usize,
@@ -75,8 +79,8 @@ impl Wal {
         create(&self.env, &self.folder, log_options(&self.secret, id, segment_bytes))
     }
 
-    /// After [`Error::DiskFull`], makes the truncation of the partial record durable: its missing
-    /// end may be zeros, and it must not reappear. Returns the error.
+    /// After [`Error::DiskFull`], makes the truncation of the partial record durable, so that the
+    /// record cannot reappear with zeros as its missing end. Returns the error.
     #[cold]
     pub(super) fn sync_truncation(&mut self, error: Error) -> Error {
         let is_open = self.current.as_ref().is_some_and(LogWriter::is_open);
@@ -89,11 +93,11 @@ impl Wal {
         synced.err().unwrap_or(error)
     }
 
-    /// Releases the space prepared for later records: of spare segments, except for their headers,
-    /// and of a dropped segment, whose file the caller removes. With `even_current` it also ends
-    /// the current segment and releases the space after its records. The manifest still names the
-    /// spare segments. Returns the dropped segment's file and whether any space was released. After
-    /// a failure the caller sets the fatal error.
+    /// Frees the space prepared for later records in spare segments, except for their headers. With
+    /// `even_current` also ends the current segment and frees the space after its records. The
+    /// manifest still names the spare segments. Returns the file of a dropped segment, which the
+    /// caller removes, and whether any space was freed. After a failure the caller sets the fatal
+    /// error.
     pub fn release_spares(
         &mut self,
         even_current: bool,
@@ -114,7 +118,8 @@ impl Wal {
         Ok((reusable, has_released))
     }
 
-    /// Cuts the segment that ended last to the space it needs; its file is not reused.
+    /// Truncates the segment that ended last to the space that its records need; its file is not
+    /// reused.
     pub(super) fn truncate_last(&mut self) {
         if let Some(old) = self.old.last_mut()
             && let Some((progress, sealed)) = &old.unrecorded

@@ -1,12 +1,12 @@
 //! Group sync: one fsync serves all waiting writers.
 //!
-//! A writer waits for the running sync if that began after the writer's record was appended; a
-//! later writer waits for the next sync. So the end of a sync wakes the writers it served, and one
-//! of the others, which does the next. No thread takes the commit lock.
+//! A writer waits for the running sync if that sync began after the writer's record was appended; a
+//! later writer waits for the next sync. The end of a sync wakes the writers that it served, and
+//! one later writer, which does the next sync. No thread takes the commit lock for a group sync.
 //!
-//! Served writers return soon, and would find the next sync running: half of them would wait for
-//! every other sync. So the writer that is to sync first waits briefly for as many writers as there
-//! were recently, as long as they do come.
+//! Writers that a sync served soon come back, and would find the next sync running: each sync would
+//! serve half of the writers. So a writer waits briefly before its sync, until as many writers have
+//! come as recently. It stops doing so while no writers come.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,17 +24,18 @@ use crate::fs::filenames;
 use crate::thread_counters::{StoreCounters, add};
 
 /// The part of the WAL that is not known to be durable. The thread that holds the commit lock adds
-/// to it, the thread that syncs removes from it.
+/// to this part, and the thread that syncs removes from it.
 #[derive(Debug)]
 pub struct UnsyncedTail {
-    /// The segments that were begun, oldest first, up to the current one.
+    /// The segments that were begun and are not known to be durable, oldest first, up to the
+    /// current one.
     segments: Mutex<Vec<Arc<LogProgress>>>,
     /// The newest sequence number appended.
     through: AtomicU64,
 }
 
 impl UnsyncedTail {
-    /// The tail of a WAL whose every record up to `through` is durable.
+    /// Creates the tail of a WAL in which every record up to sequence number `through` is durable.
     pub fn new(through: SequenceNumber) -> UnsyncedTail {
         UnsyncedTail { segments: Mutex::default(), through: AtomicU64::new(through) }
     }
@@ -43,7 +44,7 @@ impl UnsyncedTail {
         self.segments.lock().ignore_poison()
     }
 
-    /// Adds a segment before its first record.
+    /// Adds a segment. REQUIRES: the segment has no record yet.
     pub fn add(&self, segment: Arc<LogProgress>) {
         self.segments().push(segment);
     }
@@ -53,7 +54,7 @@ impl UnsyncedTail {
         self.segments().retain(|segment| segment.log_id() != id);
     }
 
-    /// Whether a segment is still needed.
+    /// Whether segment `id` is still in the tail.
     fn contains(&self, id: u64) -> bool {
         self.segments().iter().any(|segment| segment.log_id() == id)
     }
@@ -64,13 +65,14 @@ impl UnsyncedTail {
         self.through.store(sequence, Ordering::Release);
     }
 
-    /// Scope of a sync that begins now. Loads the number first, so that the segments hold it.
+    /// Returns what a sync that begins now covers: the newest sequence number and the segments.
+    /// Loads the number first, so that the segments hold its record.
     pub(super) fn snapshot(&self) -> (SequenceNumber, Vec<Arc<LogProgress>>) {
         let through = self.through.load(Ordering::Acquire);
         (through, self.segments().clone())
     }
 
-    /// Removes old segments that are durable. The last one grows.
+    /// Removes segments that are durable, except the last one, which still grows.
     fn remove_synced(&self) {
         let mut segments = self.segments();
         let last = segments.last().map(|segment| segment.log_id());
@@ -82,15 +84,16 @@ impl UnsyncedTail {
 #[derive(Debug)]
 pub struct GroupSync {
     tail: Arc<UnsyncedTail>,
-    /// File system pinned to the store's directory.
+    /// File system that holds the store's directory open.
     files: Arc<dyn FileSystem>,
     directory: PathBuf,
     fatal_error: Arc<FatalError>,
     clock: Arc<dyn Clock>,
     progress: Mutex<SyncProgress>,
-    /// Writers that wait for the end of a sync with an even number, and with an odd one.
+    /// Writers that wait for the end of a sync: the first condition variable for syncs with an even
+    /// number, the second for those with an odd number.
     turns: [Condvar; 2],
-    /// Signals the writer that gathers others before its sync.
+    /// Signals the writer that waits for other writers before its sync.
     gathered: Condvar,
 }
 
@@ -98,29 +101,33 @@ pub struct GroupSync {
 struct SyncProgress {
     /// All writes up to this sequence number are durable.
     through: SequenceNumber,
-    /// Scope of the running sync; [`GATHERING`] before that is decided.
+    /// Newest sequence number that the running sync covers; [`GATHERING`] while its writer waits
+    /// for other writers.
     running: Option<SequenceNumber>,
     /// The number of the running sync, or of the last one.
     round: usize,
-    /// Number of waiting writers of each parity.
+    /// Number of writers that wait for a sync with an even number, and with an odd number.
     waiting: [usize; 2],
-    /// Number of writers that did the last sync, or waited for it or the next one, at its end.
+    /// Number of writers at the end of the last sync: the one that synced, and those that waited
+    /// for that sync or the next.
     recent_waiters: usize,
-    /// Number of syncs that still begin without gathering.
+    /// Number of further syncs that begin without waiting for other writers.
     rounds_without_gathering: usize,
     /// Duration of the last sync.
     last_duration: Duration,
 }
 
-/// Scope of a sync that still gathers writers: all writes appended by its start.
+/// Value of `running` while the writer of the sync waits for other writers. The sync will cover all
+/// writes appended by its start.
 const GATHERING: SequenceNumber = SequenceNumber::MAX;
-/// Number of syncs that begin without gathering after a gathering that found no writers.
+/// Number of syncs that begin without waiting for other writers, after a wait in which none came.
 const ROUNDS_WITHOUT_GATHERING: usize = 16;
-/// Divisor of a sync's duration, and maximum, for the time of gathering.
+/// Longest wait for other writers: one part in the first number of the last sync's duration, at
+/// most the second value.
 const GATHER: (u32, Duration) = (2, Duration::from_millis(5));
 
 impl GroupSync {
-    /// A group sync of `tail` in a directory. REQUIRES: `files` is pinned to the directory.
+    /// Creates the group sync of `tail` in a directory. REQUIRES: `files` holds the directory open.
     pub fn new(
         tail: Arc<UnsyncedTail>,
         files: Arc<dyn FileSystem>,
@@ -132,8 +139,8 @@ impl GroupSync {
         GroupSync { tail, files, directory, fatal_error, clock, progress, turns, gathered }
     }
 
-    /// Fails if the directory was removed, or a WAL segment was removed or replaced: writes synced
-    /// into it are lost with this handle.
+    /// Returns an error if the directory was removed, or a WAL segment was removed or replaced.
+    /// Writes synced into such a segment are lost when the handle closes.
     pub fn check_present(&self) -> Result<()> {
         let (_, segments) = self.tail.snapshot();
         self.check_named(&segments)?;
@@ -159,8 +166,8 @@ impl GroupSync {
         self.progress.lock().ignore_poison()
     }
 
-    /// Returns once all writes up to `sequence` are durable. A failed sync is fatal for the store
-    /// and fails all waiting writers. REQUIRES: `sequence` was appended.
+    /// Returns once all writes up to `sequence` are durable. A failed sync is fatal for the store,
+    /// and all waiting writers get its error. REQUIRES: the write at `sequence` was appended.
     pub fn sync_through(&self, sequence: SequenceNumber, counters: &StoreCounters) -> Result<()> {
         let mut progress = self.progress();
         while progress.through < sequence {
@@ -184,7 +191,8 @@ impl GroupSync {
         Ok(())
     }
 
-    /// Waits for as many writers as there were recently, unless a recent gathering found none.
+    /// Waits until as many writers wait for the sync as recently, unless none came in a recent
+    /// wait.
     fn gather<'a>(
         &self,
         mut progress: MutexGuard<'a, SyncProgress>,

@@ -1,15 +1,15 @@
 //! The write-ahead log (WAL) as a sequence of segments.
 //!
-//! Segments are provisioned in advance of the writers: `wal_recycling` does the tasks that this
-//! module requests, on another thread if there is one.
+//! Segments are prepared before writers need them: `wal_recycling` does the tasks that this module
+//! requests, on a thread of its own if the store has threads.
 //!
 //! INVARIANTS:
 //! 1. A durable manifest edit names a segment before its first record.
-//! 2. A newer segment is never synced before every older one, except for its header, which says
+//! 2. A segment is never synced before every older segment, except for its header, which says
 //!    nothing about other segments.
 //! 3. Syncs happen outside the commit lock; one thread syncs for all waiting writers.
-//! 4. Segments are written in the order of their ids. At the first record of a segment, the
-//!    manifest names no unsealed segment with a lower id: recovery stops at the first unsealed one.
+//! 4. Segments are written in the order of their ids. When a segment gets its first record, the
+//!    manifest names no empty segment with a lower id, since recovery would stop at it.
 
 mod disk_full;
 mod group_sync;
@@ -42,13 +42,13 @@ pub use wal_options::{SegmentSize, WalOptions};
 pub use worker_signal::{Wakeup, WorkerSignal};
 use write_back::WriteBack;
 
-/// Maximum size of the first segment, and of the spare one of an idle WAL. Each next one is twice
-/// as long, up to the configured size.
+/// Maximum size of the first segment, and of the spare segment of an idle WAL. Each further segment
+/// is twice as long as the one before, up to the configured size.
 const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
 /// Minimum and maximum of the bytes of the current segment whose pages are populated in advance.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 
-/// The segments of the WAL. The commit lock guards them.
+/// The segments of the WAL, which the commit lock guards.
 #[derive(Debug)]
 pub struct Wal {
     env: Env,
@@ -57,22 +57,22 @@ pub struct Wal {
     segment_bytes: SegmentSize,
     secret: HashSecret,
     ids: Arc<AtomicU64>,
-    /// Takes files that no edit names any more.
+    /// Set that takes files that no edit names any more.
     obsolete: Arc<ObsoleteFiles>,
     fatal_error: Arc<FatalError>,
     has_worker: bool,
     current: Option<LogWriter>,
     /// Bytes at the end of the current segment that only batches that free space may use.
     reserve_bytes: usize,
-    /// Whether the truncation of a record after a full disk could not be made durable.
+    /// Whether the truncation of a partial record after a full disk could not be made durable.
     is_truncation_lost: bool,
     /// Empty segments that the manifest names, in the order of their ids.
     spares: VecDeque<LogWriter>,
-    /// Spares to be dropped: the disk had no space for the edit that drops them. No spare is begun
-    /// before that.
+    /// Spare segments to be dropped, because the disk had no space for the edit that drops them. No
+    /// spare segment is begun before they are dropped.
     released_spares: Vec<LogWriter>,
     reusable: Option<RecyclableSegment>,
-    /// Mappings of old segments.
+    /// Mappings of old segments, which a task unmaps.
     retired: Vec<Box<dyn Mapping>>,
     write_back: WriteBack,
     /// Files to truncate, with their new lengths.
@@ -80,27 +80,28 @@ pub struct Wal {
     tail: Arc<UnsyncedTail>,
     last_sequence: SequenceNumber,
     old: Vec<OldSegment>,
-    /// The id of the newest segment that was begun.
+    /// Id of the newest segment that was begun.
     newest_id: u64,
-    /// Offset in the current segment at which tasks become due.
+    /// Offset in the current segment at which WAL tasks become due.
     task_at: u64,
-    /// Offset in the current segment at which a spare one is made.
+    /// Offset in the current segment at which a spare segment is made.
     spare_at: u64,
-    /// Whether the prepared space was released, and little was written since.
+    /// Whether the prepared space was released and little was written since.
     is_idle: bool,
     /// Bytes of the spare segment of an idle WAL.
     idle_segment_bytes: u64,
     /// Whether pages of the current segment must be populated.
     needs_populate: bool,
-    /// Whether a task became due.
+    /// Whether a WAL task became due.
     is_task_due: bool,
-    /// Number of releases of segments that the manifest may still name.
+    /// Number of releases whose segments the manifest possibly still names.
     pending_releases: usize,
     stats: WalStats,
 }
 
 impl Wal {
-    /// A WAL whose earlier segments, read by recovery and durable, are `old`.
+    /// Creates a WAL. `old` are its earlier segments, which recovery has read and which are
+    /// durable.
     pub fn new(options: WalOptions, old: Vec<OldSegment>) -> Wal {
         let last_sequence = old.iter().map(|segment| segment.last_sequence).max().unwrap_or(0);
         Wal {
@@ -136,21 +137,21 @@ impl Wal {
         }
     }
 
-    /// The part that a sync must cover.
+    /// Returns the part of the WAL that a sync must cover.
     pub fn tail(&self) -> Arc<UnsyncedTail> {
         Arc::clone(&self.tail)
     }
 
-    /// Whether a record with this payload needs a new segment first.
+    /// Whether a record with a payload of `payload_bytes` needs a new segment first.
     #[inline]
     fn needs_segment(&self, payload_bytes: usize) -> bool {
         let with_reserve = payload_bytes.saturating_add(self.reserve_bytes);
         self.current.as_ref().is_none_or(|writer| !writer.fits(with_reserve))
     }
 
-    /// Appends one record to a segment that it fits in; a full one is switched first. `first` and
-    /// `last` are the sequence numbers of its operations. An error leaves everything as it was,
-    /// unless it set the fatal error.
+    /// Appends one record, after a switch to another segment if the current one is full. `first`
+    /// and `last` are the first and last sequence number of the record's operations. An error that
+    /// is not fatal for the store leaves the WAL as it was.
     #[inline]
     pub fn append(
         &mut self,
@@ -167,8 +168,8 @@ impl Wal {
         appended.map_err(|error| self.fatal_unless_full(error))
     }
 
-    /// Appends one record to the current segment. After [`Error::DiskFull`] everything is as it
-    /// was, if the WAL [is writable](Wal::is_writable). REQUIRES: the record fits.
+    /// Appends one record to the current segment. After [`Error::DiskFull`] the WAL is as it was,
+    /// if it [is writable](Wal::is_writable). REQUIRES: the record fits.
     #[inline]
     fn append_to_current(
         &mut self,
@@ -202,13 +203,13 @@ impl Wal {
         self.is_task_due |= populates || end >= self.spare_at;
     }
 
-    /// Returns whether tasks became due since the last call.
+    /// Returns whether WAL tasks became due since the last call.
     #[inline]
     pub fn take_task_due(&mut self) -> bool {
         std::mem::take(&mut self.is_task_due)
     }
 
-    /// The bytes of the next segment.
+    /// Returns the bytes of the next segment.
     fn next_bytes(&self) -> u64 {
         let current = self.current.as_ref().map_or(0, LogWriter::capacity);
         if self.is_idle && current == 0 {
@@ -217,12 +218,12 @@ impl Wal {
         self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes.next()))
     }
 
-    /// The bytes of the first segment.
+    /// Returns the bytes of the first segment.
     pub fn small_bytes(&self) -> u64 {
         FIRST_SEGMENT_BYTES_MAX.min(self.segment_bytes.next())
     }
 
-    /// The next task to do.
+    /// Returns the next WAL task to do.
     pub fn next_task(&mut self) -> Option<WalTask> {
         if std::mem::take(&mut self.needs_populate)
             && let Some(writer) = &self.current
@@ -254,8 +255,9 @@ impl Wal {
         Some(WalTask::CreateSpare(bytes, self.reusable.take_if(|file| file.bytes == bytes)))
     }
 
-    /// Takes a spare segment, which the manifest names. Returns it if it comes too late: a newer
-    /// one has records, or writes have stopped and it is too long for an idle spare.
+    /// Takes a spare segment, which the manifest names. Returns the segment if it comes too late: a
+    /// newer segment has records, or writes have stopped and the segment is too long for an idle
+    /// WAL.
     pub fn add_spare(&mut self, writer: LogWriter, is_reused: bool) -> Option<LogWriter> {
         let is_too_long = self.is_idle && writer.capacity() > self.small_bytes();
         if writer.log_id() < self.newest_id || is_too_long {
@@ -269,7 +271,7 @@ impl Wal {
         None
     }
 
-    /// Takes the file of a dropped segment for reuse; `false` if none is needed.
+    /// Takes the file of a dropped segment for reuse; returns `false` if no file is needed.
     pub fn offer_for_reuse(&mut self, segment: &OldSegment) -> bool {
         let wanted = self.reusable.is_none()
             && self.current.is_some()
@@ -282,7 +284,7 @@ impl Wal {
         wanted
     }
 
-    /// Bytes that were prepared and hold no record.
+    /// Prepared bytes of the WAL that hold no record.
     fn spare_bytes(&self) -> u64 {
         let current = self.current.as_ref().map_or(0, |writer| writer.capacity() - writer.end());
         let spares: u64 = self.spares.iter().map(LogWriter::capacity).sum();
@@ -325,26 +327,26 @@ impl Wal {
         Ok(surplus)
     }
 
-    /// The newest sequence number in the WAL.
+    /// Returns the newest sequence number in the WAL.
     pub fn last_sequence(&self) -> SequenceNumber {
         self.last_sequence
     }
 
-    /// Removes and returns the old segments whose every entry is at or below `sequence`, oldest
-    /// first.
+    /// Removes from the list, and returns, the old segments in which every write is at or below
+    /// `sequence`, oldest first.
     pub fn take_obsolete(&mut self, sequence: SequenceNumber) -> Vec<OldSegment> {
         let count = self.old.iter().take_while(|s| s.last_sequence <= sequence).count();
         self.old.drain(..count).collect()
     }
 
-    /// Records that segments were removed here which the manifest names until
-    /// [`Wal::note_released`]. Until then a sync covers them, so that no newer one is durable
-    /// before them.
+    /// Records that segments were removed from this list which the manifest names until
+    /// [`Wal::note_released`]. Until then a sync covers these segments, so that no newer segment is
+    /// durable before them.
     pub fn begin_release(&mut self) {
         self.pending_releases += 1;
     }
 
-    /// Cancels a release: the disk has no space for the edit.
+    /// Cancels a release, because the disk has no space for its edit.
     pub fn cancel_release(&mut self, obsolete: Vec<OldSegment>, surplus: ReclaimableSegments) {
         self.pending_releases -= 1;
         self.old.splice(..0, obsolete);
@@ -359,19 +361,21 @@ impl Wal {
         obsolete.iter().for_each(|segment| self.tail.remove(segment.id));
     }
 
-    /// Number of old segments, their bytes, and the newest sequence number of the oldest.
+    /// Returns the number of old segments, their bytes, and the newest sequence number of the
+    /// oldest segment.
     pub fn old_summary(&self) -> (usize, u64, Option<SequenceNumber>) {
         let bytes = self.old.iter().map(|segment| segment.bytes).sum();
         (self.old.len(), bytes, self.old.first().map(|segment| segment.last_sequence))
     }
 
-    /// Bytes of the segments that are still needed; of the current one only the written part.
+    /// Bytes of the segments that are still needed; of the current segment only the written part
+    /// counts.
     pub fn live_bytes(&self) -> u64 {
         self.old_summary().1 + self.current.as_ref().map_or(0, LogWriter::end)
     }
 
-    /// Approximate memory of the current segment's mapping, in bytes: written and not yet evicted
-    /// pages, and populated pages.
+    /// Approximate bytes of memory of the current segment's mapping: written pages that are not
+    /// evicted yet, and populated pages.
     pub fn mapped_bytes(&self) -> u64 {
         let bytes =
             |writer: &LogWriter| (writer.end() + 2 * ahead(writer.end())).min(writer.capacity());
@@ -384,7 +388,8 @@ impl Wal {
     }
 }
 
-/// Number of bytes after `end` that are populated: it grows with the segment.
+/// Number of bytes after offset `end` of the current segment that are populated. It grows with
+/// `end`.
 fn ahead(end: u64) -> u64 {
     end.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1)
 }

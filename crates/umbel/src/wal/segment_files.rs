@@ -9,7 +9,8 @@ use umbel_log::{ExpectedEnd, LogKind, LogOptions, LogReader, LogWriter};
 
 use crate::fs::filenames;
 
-/// The salt of the segment with this id: secret, because it derives from the store's secret.
+/// Returns the salt of the segment with this id. The salt is secret, because it derives from the
+/// store's secret.
 fn salt(secret: &HashSecret, id: u64) -> u64 {
     let mut name = *b"umbel log ........";
     name[10..].copy_from_slice(&id.to_le_bytes());
@@ -33,7 +34,7 @@ pub fn read(
     LogReader::open_bound(env, path, LogKind::WriteAhead, id, salt, expectation)
 }
 
-/// Creates the file of a segment, or leaves no file.
+/// Creates the file of a segment. After an error no file is left.
 pub fn create(env: &Env, folder: &Path, options: LogOptions) -> Result<LogWriter> {
     let path = filenames::segment(folder, options.log_id);
     LogWriter::create(env, &path, options).inspect_err(|_| {

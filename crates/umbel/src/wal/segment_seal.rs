@@ -7,8 +7,8 @@ use crate::version::{Edit, LogState};
 use crate::wal::segment_types::OldSegment;
 
 impl Wal {
-    /// Edits that record the ends of old segments that are durable by now: from then on any damage
-    /// to them is detected.
+    /// Returns the edits that record the ends of old segments that are durable by now. With these
+    /// edits any damage of the segments is detected.
     pub fn seal_edits(&self) -> Vec<Edit> {
         let end = |segment: &OldSegment| {
             let (progress, sealed) = segment.unrecorded.as_ref()?;
@@ -19,7 +19,7 @@ impl Wal {
         self.old.iter().filter_map(end).collect()
     }
 
-    /// Records that these [`Wal::seal_edits`] are in the manifest.
+    /// Records that `edits`, the result of [`Wal::seal_edits`], are in the manifest.
     pub fn note_sealed(&mut self, edits: &[Edit]) {
         for segment in &mut self.old {
             let is_its = |edit: &Edit| matches!(edit, Edit::Log { id, .. } if *id == segment.id);
@@ -29,8 +29,9 @@ impl Wal {
         }
     }
 
-    /// Ends the current segment for good and cuts off the space reserved after its end. Returns the
-    /// edits that record the ends of segments, and the files to remove once the edits are durable.
+    /// Ends the current segment at the close of the store, and frees the space reserved after its
+    /// end. Returns the edits that record the ends of segments, and the files to remove after the
+    /// edits are durable.
     pub fn close(&mut self) -> Result<(Vec<Edit>, ReclaimableSegments)> {
         self.retired.clear();
         let mut spares: Vec<_> = std::mem::take(&mut self.spares).into();

@@ -1,4 +1,4 @@
-//! Switch of the WAL to its next segment, under the commit lock: a spare one, or a new one.
+//! Switch of the WAL to its next segment, a spare or a new one, under the commit lock.
 
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
@@ -12,9 +12,9 @@ use crate::version::manifest::with_reserved_segment;
 use crate::version::{Edit, LogState, Manifest};
 
 impl Wal {
-    /// Switches to a segment that `payload_bytes` fit in: a spare one, or a new one. On a full
-    /// disk, a write that frees space continues in its reserve. An error changes nothing, unless
-    /// it is fatal for the store.
+    /// Switches to a segment into which `payload_bytes` fit: a spare or a new one. On a full disk,
+    /// a write that frees space continues in the part of the current segment that is kept for such
+    /// writes. An error changes nothing, unless it is fatal for the store.
     #[cold]
     pub(super) fn switch_segment(
         &mut self,
@@ -57,9 +57,10 @@ impl Wal {
         })
     }
 
-    /// Continues in a spare segment. `false`, with nothing done, if the payload fits in none, or if
-    /// older ones are about to be dropped. Recovery would stop at an empty one of them. After a
-    /// failure no append may follow and the caller sets the fatal error.
+    /// Continues in a spare segment. Returns `false`, with nothing done, if the payload fits into
+    /// no spare segment. The same holds while older spare segments are about to be dropped, since
+    /// recovery would stop at these empty segments. After a failure no append may follow, and the
+    /// caller sets the fatal error.
     pub(super) fn take_spare(&mut self, payload_bytes: usize) -> Result<bool> {
         if self.pending_releases > 0 || !self.released_spares.is_empty() {
             return Ok(false);
@@ -74,9 +75,9 @@ impl Wal {
         Ok(true)
     }
 
-    /// Ends the current segment and continues in `writer`, a new one. After a failure no append may
-    /// follow and the caller sets the fatal error. The exceptions are a lack of file descriptors or
-    /// disk space: then the WAL can be written as before.
+    /// Ends the current segment and continues in `writer`, a new segment. After a failure no append
+    /// may follow, and the caller sets the fatal error. After a lack of file descriptors or disk
+    /// space, however, the WAL can be written as before.
     fn start_segment(&mut self, mut writer: LogWriter, manifest: &Mutex<Manifest>) -> Result<()> {
         let path = filenames::segment(&self.folder, writer.log_id());
         let remove_file = |error: &Error| {
@@ -117,7 +118,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Continues in `writer`. REQUIRES: there is no current segment.
+    /// Continues in the segment of `writer`. REQUIRES: the WAL has no current segment.
     pub(super) fn begin(&mut self, writer: LogWriter) {
         self.reserve_bytes = disk_full::reserve_bytes(writer.capacity());
         self.newest_id = writer.log_id();
@@ -131,8 +132,8 @@ impl Wal {
         self.current = Some(writer);
     }
 
-    /// Ends the current segment. After [`Error::DiskFull`] the segment continues, if the WAL [is
-    /// writable](Wal::is_writable).
+    /// Ends the current segment. After [`Error::DiskFull`] the segment stays current, if the WAL
+    /// [is writable](Wal::is_writable).
     pub(super) fn retire_current(&mut self) -> Result<()> {
         let Some(writer) = &mut self.current else { return Ok(()) };
         let sealed = writer.seal().map_err(|error| self.sync_truncation(error))?;

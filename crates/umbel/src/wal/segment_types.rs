@@ -1,4 +1,4 @@
-//! Types that describe segments of the WAL, and tasks for them.
+//! Types that describe segments of the WAL, and tasks of the WAL.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,25 +7,25 @@ use umbel_base::SequenceNumber;
 use umbel_env::{File, Mapping, Prefaulter};
 use umbel_log::{LogProgress, LogWriter, Seal};
 
-/// A segment that no longer grows.
+/// A segment of the WAL that does not grow any more.
 #[derive(Debug)]
 pub struct OldSegment {
-    /// Its id.
+    /// Id of the segment.
     pub id: u64,
-    /// The newest sequence number in it.
+    /// The newest sequence number in the segment.
     pub last_sequence: SequenceNumber,
-    /// Its length in bytes.
+    /// Length of the segment in bytes.
     pub bytes: u64,
-    /// Length of its file if it can be reused; 0 otherwise.
+    /// Length of the segment's file if the file can be reused; 0 otherwise.
     pub reusable_bytes: u64,
-    /// Its durable progress, and its end, until the manifest records the end.
+    /// Progress of the segment's syncs, and its end; `None` after the manifest records the end.
     pub(super) unrecorded: Option<(Arc<LogProgress>, Seal)>,
 }
 
 /// The file of a segment that is no longer needed and that no edit names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecyclableSegment {
-    /// The segment's id.
+    /// Id of the segment to which the file belonged.
     pub id: u64,
     /// Length of the file.
     pub bytes: u64,
@@ -36,44 +36,45 @@ pub struct RecyclableSegment {
 pub enum WalTask {
     /// Populate the pages below an offset.
     Populate(Arc<dyn Prefaulter>, u64),
-    /// Start writing back a final range of a file, and evict it from the mapping if there is one.
+    /// Start writing back a range of a file that does not change any more, and evict it from the
+    /// mapping if the file is mapped.
     WriteBack(Arc<dyn File>, Option<Arc<dyn Prefaulter>>, Range<u64>),
-    /// Drop mappings.
+    /// Unmap files.
     Unmap(Vec<Box<dyn Mapping>>),
-    /// Truncate a finished file to this length.
+    /// Truncate the file of an ended segment to this length.
     Truncate(Arc<dyn File>, u64),
-    /// Make a spare segment of this many bytes, from this file if there is one.
+    /// Make a spare segment of this many bytes, from the given file if there is one.
     CreateSpare(u64, Option<RecyclableSegment>),
 }
 
-/// Segments that an idle WAL releases.
+/// Segments whose disk space an idle WAL frees.
 #[derive(Debug, Default)]
 pub struct ReclaimableSegments {
-    /// Segments without records, which the manifest may name.
+    /// Segments without records, which the manifest possibly names.
     pub spares: Vec<LogWriter>,
-    /// A file that no edit names.
+    /// A file of a dropped segment that no edit names.
     pub reusable: Option<RecyclableSegment>,
 }
 
 /// Statistics of the WAL and its segments.
 #[derive(Debug, Clone, Default)]
 pub struct WalStats {
-    /// Whether segments are mapped; `None` before the first one.
+    /// Whether segments are mapped; `None` before the first segment.
     pub is_mapped: Option<bool>,
-    /// Reason why they are not mapped, if known.
+    /// Reason why segments are not mapped, if known.
     pub why_unmapped: Option<String>,
-    /// Bytes prepared that hold no record yet.
+    /// Prepared bytes that hold no record yet.
     pub spare_bytes: u64,
-    /// Segments made in new files.
+    /// Number of segments made in new files.
     pub made: u64,
-    /// Segments made in reused files.
+    /// Number of segments made in reused files.
     pub reused: u64,
-    /// Segments that were made while a write waited.
+    /// Number of segments made while a write waited for the segment.
     pub awaited: u64,
 }
 
 impl OldSegment {
-    /// A segment that recovery has read and made durable.
+    /// Creates the description of a segment that recovery has read and that is durable.
     pub fn recovered(id: u64, last_sequence: SequenceNumber, bytes: u64) -> OldSegment {
         OldSegment { id, last_sequence, bytes, reusable_bytes: 0, unrecorded: None }
     }

@@ -35,9 +35,9 @@ fn next_segment(wal: &mut Wal) {
     wal.begin(writer);
 }
 
-/// Story: a sync skipped a segment that was removed here while the edit that drops it was not
-/// durable. It made records of the next segment durable before that segment's end. Recovery stopped
-/// there and lost them.
+/// Story: a sync skipped a released segment whose drop was not durable yet. So records of the next
+/// segment became durable before the end of the released one. Recovery stopped at the end of the
+/// released segment and lost these records.
 #[test]
 fn syncs_cover_released_segments_until_edit_is_durable() {
     let mut wal = wal(&Sim::new(1));
@@ -53,8 +53,8 @@ fn syncs_cover_released_segments_until_edit_is_durable() {
     assert_eq!(wal.tail().snapshot().1.len(), 1);
 }
 
-/// Story: a write into a spare segment after an older empty one, which was about to be dropped, was
-/// lost with the process. Recovery stops at an empty segment.
+/// Story: a write into a spare segment was lost with the process, because an older, empty segment
+/// was about to be dropped. Recovery stops at an empty segment.
 #[test]
 fn no_spare_segment_before_older_ones_are_dropped() {
     let mut wal = wal(&Sim::new(1));
@@ -91,7 +91,7 @@ fn close_seals_segments_that_ended_before() {
     );
 }
 
-/// Story: the device was idle while the WAL grew, and had all the work at the sync.
+/// Story: the device was idle while the WAL grew, and had to write all of it at the sync.
 #[test]
 fn ended_segment_is_written_back_in_order() {
     let mut wal = wal(&Sim::new(1));

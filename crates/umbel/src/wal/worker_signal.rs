@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
-/// Wakes one thread.
+/// Signal that wakes the thread of the WAL tasks.
 #[derive(Debug, Default)]
 pub struct WorkerSignal {
     state: Mutex<SignalState>,
@@ -20,11 +20,11 @@ struct SignalState {
 /// Reason why the thread wakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakeup {
-    /// There are tasks.
+    /// WAL tasks are due.
     Tasks,
     /// No signal came within the wait limit.
     Idle,
-    /// The thread must end.
+    /// The store is being closed, so the thread must end.
     Shutdown,
 }
 
@@ -33,7 +33,7 @@ impl WorkerSignal {
         self.state.lock().ignore_poison()
     }
 
-    /// Signals that there are tasks.
+    /// Signals that WAL tasks are due.
     pub fn notify(&self) {
         let was_notified = std::mem::replace(&mut self.state().is_notified, true);
         if !was_notified {
@@ -47,7 +47,7 @@ impl WorkerSignal {
         self.changed.notify_one();
     }
 
-    /// Waits for a signal, for `limit` at most if there is one.
+    /// Waits for a signal, for at most `limit` if it is given.
     pub fn wait(&self, limit: Option<Duration>) -> Wakeup {
         let waits = |state: &mut SignalState| !state.is_notified && !state.is_shut_down;
         let state = self.state();

@@ -1,5 +1,5 @@
-//! Puts of long values: their files are written and made durable first, outside every lock. The
-//! commit then contains pointers to them.
+//! Puts of long values: the values' files are written and synced first, outside every lock. The
+//! commit then contains pointers to the files.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,8 @@ use crate::state::store::Store;
 use crate::state::write_batch::WriteBatch;
 use crate::thread_counters::add;
 
-/// Files written for a commit that is still pending. Dropping it removes them, unless
-/// [`PendingBlobs::keep`] was called.
+/// Files of long values for a commit that is still pending. Dropping a `PendingBlobs` removes its
+/// files, unless [`PendingBlobs::keep`] was called.
 #[derive(Debug)]
 pub struct PendingBlobs {
     store: Arc<Store>,
@@ -20,7 +20,7 @@ pub struct PendingBlobs {
 }
 
 impl PendingBlobs {
-    /// Keeps the store from being closed until the result is dropped.
+    /// Begins writing files, and keeps the store from being closed until the result is dropped.
     fn begin(store: &Arc<Store>) -> Result<PendingBlobs> {
         store.check_writable()?;
         let mut state = store.scheduler_lock();
@@ -31,7 +31,7 @@ impl PendingBlobs {
         Ok(PendingBlobs { store: Arc::clone(store), ids: Vec::new() })
     }
 
-    /// Writes a value into a file of its own. Makes its bytes durable, but not its name.
+    /// Writes a value into a file of its own. Syncs the file's bytes, but not its name.
     fn write_blob(&mut self, value: &[u8]) -> Result<BlobPointer> {
         let store = &self.store;
         let id = store.ids.fetch_add(1, Ordering::Relaxed);
@@ -41,14 +41,14 @@ impl PendingBlobs {
         Ok(pointer)
     }
 
-    /// Makes the names durable.
+    /// Syncs the names of the files.
     fn finish(&self) -> Result<()> {
         let synced = self.store.options.env.files.sync_dir(&self.store.folder);
         // Names of other files may be lost with it, so the store refuses further writes.
         synced.map_err(|error| self.store.set_fatal_error(error))
     }
 
-    /// Keeps the files: the pointers to them were committed.
+    /// Keeps the files, since the pointers to them were committed.
     pub fn keep(&mut self) {
         self.ids.clear();
     }
@@ -65,7 +65,7 @@ impl Drop for PendingBlobs {
     }
 }
 
-/// Writes a long value into a file of its own. Returns the pointer to it.
+/// Writes a long value into a file of its own, and returns the pointer to the value.
 pub fn write_blob(store: &Arc<Store>, value: &[u8]) -> Result<(PendingBlobs, BlobPointer)> {
     let mut blobs = PendingBlobs::begin(store)?;
     let pointer = blobs.write_blob(value)?;
@@ -73,8 +73,8 @@ pub fn write_blob(store: &Arc<Store>, value: &[u8]) -> Result<(PendingBlobs, Blo
     Ok((blobs, pointer))
 }
 
-/// Writes the long values of a batch into files of their own and fills in the pointers to them.
-/// `None` if it has none.
+/// Writes the long values of a batch into files of their own, and stores the pointers to them in
+/// the batch. Returns `None` if the batch has no long values.
 pub fn write_blobs(store: &Arc<Store>, writes: &mut WriteBatch) -> Result<Option<PendingBlobs>> {
     if !writes.has_long_values() {
         return Ok(None);

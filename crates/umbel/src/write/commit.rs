@@ -2,8 +2,9 @@
 //!
 //! The thread that gets the commit lock commits every waiting batch in arrival order. It copies the
 //! batches into the WAL, inserts them into the memtables and publishes them together. The other
-//! threads find their outcome when they get the lock. The sync, and work that became due, are left
-//! to [`post_commit`](crate::write::post_commit), which gets the lock as a value.
+//! threads find the outcome of their batch when they get the lock.
+//! [`post_commit`](crate::write::post_commit), which gets the lock as a value, does the sync and
+//! the work that became due.
 
 use std::array;
 use std::sync::atomic::Ordering;
@@ -24,19 +25,20 @@ use crate::state::write_batch::{
 use crate::thread_counters::add_exclusive;
 use crate::write::post_commit::PostCommit;
 
-/// Number of comparisons of a batch's conditions on long values outside the commit lock, one each
-/// time another writer put the same value again. After that they are compared under the lock.
+/// Maximum number of times that a batch's conditions on long values are compared outside the commit
+/// lock. A comparison is repeated if another writer put the same value again. Further comparisons
+/// are under the commit lock.
 const UNLOCKED_COMPARES_MAX: u32 = 3;
 
 /// Number of operations of a batch that are hashed, and whose filter lines are prefetched, before
-/// the first is inserted into its memtable. It matches the latency of a cache line from memory.
+/// the first operation is inserted. The number matches the latency of a cache line from memory.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// Commits a batch. On success it is visible. `writes` is unchanged afterwards, whatever the
-/// result.
+/// Commits a batch. After success the batch is visible to readers. The call does not change
+/// `writes`, even on an error.
 ///
-/// The caller must finish `post_commit` even after a failure: the call may have committed other
-/// batches. REQUIRES: the thread does not hold the commit lock.
+/// The caller must finish `post_commit` even after an error, since the call can have committed
+/// other batches. REQUIRES: the thread does not hold the commit lock.
 pub fn commit<'a>(
     store: &'a Store,
     writes: &mut WriteBatch,
@@ -99,8 +101,8 @@ fn enqueue<'a>(
     take_outcome(request)
 }
 
-/// Commits one put or delete, on a short path if no other thread is writing. `post_commit` is that
-/// of [`commit`].
+/// Commits one put or delete, on a short path if no other thread is writing. The caller must finish
+/// `post_commit`, as with [`commit`].
 pub fn commit_one<'a>(
     store: &'a Store,
     keyspace: &Arc<KeyspaceState>,
@@ -245,8 +247,8 @@ fn append_one(
     result
 }
 
-/// Appends one record with `count` operations to the WAL. An error leaves everything as it was,
-/// unless it set the fatal error.
+/// Appends one record with `count` operations to the WAL. An error that is not fatal for the store
+/// leaves the WAL as it was.
 fn append_batch(
     store: &Store,
     state: &mut CommitState,
@@ -266,8 +268,8 @@ fn append_batch(
     Ok(CommitOutcome { logged_through: last })
 }
 
-/// Inserts writes to keyspaces without WAL into the memtables of a store opened read-only, as
-/// recovery does with those of the WAL. No file holds them, and no flush will.
+/// Inserts writes to keyspaces without a WAL into the memtables of a store opened read-only, as
+/// recovery inserts the writes of the WAL. No file holds these writes, and no flush writes them.
 pub fn replay(store: &Store, writes: &WriteBatch) -> Result<()> {
     store.check_open()?;
     writes.check(None)?;
@@ -300,8 +302,8 @@ pub fn replay(store: &Store, writes: &WriteBatch) -> Result<()> {
     Ok(())
 }
 
-/// The hash of a write's key; prefetches its line of the memtable's filter. Meaningless for a
-/// range.
+/// Returns the hash of a write's key, and prefetches the key's line of the memtable's filter. For a
+/// range delete the result has no meaning.
 #[inline]
 fn hash_and_prefetch(write: &WriteOperation<'_>) -> u64 {
     let hash = write.keyspace.hash(write.key);
@@ -309,8 +311,8 @@ fn hash_and_prefetch(write: &WriteOperation<'_>) -> u64 {
     hash
 }
 
-/// Inserts a write into its memtable. `hash` is that of its key. Returns whether the memtable is
-/// now full.
+/// Inserts a write into its memtable. `hash` is the hash of its key. Returns whether the memtable
+/// is full now.
 fn insert_into_memtable(
     store: &Store,
     write: &WriteOperation<'_>,

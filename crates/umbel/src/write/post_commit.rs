@@ -1,6 +1,6 @@
-//! Work after a commit, done once at the end of a write. Full memtables are frozen, then the commit
-//! lock is released. The writer waits for the sync it requested. Last, background work that became
-//! due is begun: WAL tasks and flushes.
+//! Work at the end of a write, after its commit. First full memtables are frozen and the commit
+//! lock is released. Then the writer waits for the sync that it requested. Last, background work
+//! that became due is begun: WAL tasks and flushes.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -17,7 +17,7 @@ use crate::state::write_batch::CommitOutcome;
 #[derive(Debug, Default)]
 #[must_use = "full memtables must be frozen"]
 pub struct PostCommit<'a> {
-    /// The commit lock, where the last commit still holds it.
+    /// The commit lock; `None` if it was released already.
     pub state: Option<MutexGuard<'a, CommitState>>,
     due: DueWork,
 }
@@ -32,8 +32,7 @@ struct DueWork {
 }
 
 impl PostCommit<'_> {
-    /// Does what needs the commit lock, and releases that: full memtables are frozen. Does nothing
-    /// if the lock is not held.
+    /// Freezes full memtables and releases the commit lock. Does nothing if the lock is not held.
     #[inline]
     pub fn release_lock(&mut self, store: &Store) {
         let Some(mut state) = self.state.take() else { return };
@@ -41,7 +40,7 @@ impl PostCommit<'_> {
         self.due.wal_task |= state.wal.take_task_due();
     }
 
-    /// Freezes full memtables, and others where all together exceed their limit.
+    /// Freezes full memtables, and further memtables if all together exceed their limit.
     #[inline]
     pub fn freeze(&mut self, store: &Store, state: &mut CommitState) {
         if !state.full.is_empty() {
@@ -51,7 +50,7 @@ impl PostCommit<'_> {
     }
 }
 
-/// Freezes the memtables that are full. Returns whether there was one.
+/// Freezes the memtables that are full. Returns whether any was full.
 #[cold]
 fn freeze_full(state: &mut CommitState) -> bool {
     let mut frozen = false;
@@ -65,11 +64,11 @@ fn freeze_full(state: &mut CommitState) -> bool {
     frozen
 }
 
-/// Does the work that commits left, and returns the result of the write. On success it is durable
-/// as `durability` says or, if that is `None`, as the store's options say.
+/// Does the work that commits left, and returns the result of the write. A successful write is
+/// durable as `durability` says or, if that is `None`, as the store's options say.
 ///
-/// A failed commit may have committed other batches; a successful one stays successful, whatever
-/// fails after it.
+/// A failed commit can have left work of other batches. A successful commit stays successful, even
+/// if flushes or compactions after it fail.
 #[inline(always)]
 pub fn finish(
     store: &Arc<Store>,
@@ -96,7 +95,8 @@ fn needs_sync(store: &Store, committed: CommitOutcome, durability: Option<Durabi
         && durability.unwrap_or(store.options.durability) == Durability::Synced
 }
 
-/// A call of its own, so that the path of most writes stays short.
+/// Syncs and begins background work. The function is separate, so that the path of most writes
+/// stays short.
 #[inline(never)]
 fn sync_and_begin_work(
     store: &Arc<Store>,
@@ -114,7 +114,7 @@ fn sync_and_begin_work(
     }
 }
 
-/// Wakes the threads that do the work, or does it where there are none.
+/// Wakes the background threads that do the work, or does the work if the store has no threads.
 fn begin_work(store: &Arc<Store>, due: DueWork) -> Result<()> {
     if due.wal_task {
         wal_recycling::run_or_signal(store)?;

@@ -1,5 +1,5 @@
-//! The path of a write, which goes forward only: write stall, long values, commit, then the work
-//! after it. Each stage is a file, and gets what an earlier one left as a value.
+//! The path of a write: write stall, long values, commit, then the work after the commit. Each
+//! stage is a file, and calls no earlier stage: an earlier stage's result is passed as a value.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub fn commit_write(
     post_commit::finish(store, post_commit, committed, None)
 }
 
-/// Commits a put of a long value.
+/// Commits a put of a long value, which is written to a file of its own.
 #[cold]
 fn commit_long_value(
     store: &Arc<Store>,

@@ -14,12 +14,13 @@ use crate::thread_counters::add;
 
 /// Number of frozen memtables of one keyspace at which its writers wait for a flush.
 const FROZEN_MAX: usize = 4;
-/// Delay below which a writer does not sleep yet.
+/// Accumulated delay below which a writer does not sleep yet.
 const DELAY_MIN_NS: u64 = 1_000_000;
-/// Number of retries of a writer without background threads before its write fails.
+/// Number of times that a writer retries its stalled write, in a store without background threads,
+/// before the write fails.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Whether a writer must wait until background work is done.
+/// Whether a writer must wait until a flush or compaction ends.
 #[inline]
 fn is_stalled(store: &Store, keyspace: &KeyspaceState) -> bool {
     keyspace.super_version.load().frozen.len() >= FROZEN_MAX
@@ -33,11 +34,12 @@ pub fn is_delayed(store: &Store, keyspace: &KeyspaceState) -> bool {
     keyspace.delay_per_byte_ns() != 0.0 || is_stalled(store, keyspace)
 }
 
-/// Admits a writer, throttled in proportion to the `bytes` it writes, or after a stall, before it
-/// takes any lock. If the writer waits for work that finds the disk full, it fails with that error.
+/// Admits a writer before it takes any lock: delays it in proportion to the `bytes` that it writes,
+/// or stalls it. If the writer waits for a flush or compaction that finds the disk full, it fails
+/// with that error.
 ///
-/// Such an error does not stop a write that helps to free space. The WAL keeps a little space for
-/// it, which bounds the memory it takes.
+/// A full disk does not stop a write that helps to free space. The WAL keeps a little space for
+/// such writes, which also bounds their memory.
 #[inline]
 pub fn admit_writer(
     store: &Arc<Store>,
@@ -54,7 +56,7 @@ pub fn admit_writer(
     }
 }
 
-/// Without background threads the writer does all pending work itself.
+/// Delays a writer. In a store without background threads the writer does all pending work itself.
 #[cold]
 fn delay_writer(store: &Arc<Store>, keyspace: &KeyspaceState, bytes: usize) -> Result<()> {
     let full = || is_stalled(store, keyspace);
@@ -92,8 +94,8 @@ fn delay_writer(store: &Arc<Store>, keyspace: &KeyspaceState, bytes: usize) -> R
     Ok(())
 }
 
-/// Does all pending work, until `keyspace` may be written to. With several writers, a thread that
-/// finds the work taken waits for the thread that took it.
+/// Does all pending work, until writes to `keyspace` do not stall any more. If another thread has
+/// claimed the work, waits for that thread.
 #[cold]
 fn run_until_unstalled(store: &Arc<Store>, keyspace: &KeyspaceState) -> Result<()> {
     let (waits, mut tries) = (StalledWriter::new(store), 0);

@@ -1,4 +1,4 @@
-//! Tests of the advisor: which filters it evicts and builds, and that it never costs more than it
+//! Tests of the advisor: which filters it releases and builds, and that it never costs more than it
 //! can save.
 
 use umbel::{Db, FilterAdvice, Keyspace, KeyspaceOptions};
@@ -6,7 +6,7 @@ use umbel_sim::Sim;
 
 use crate::suite::fixture::{PATH, inline, key};
 
-/// Absent keys between the present ones, all different.
+/// Returns an absent key between two present ones, another one for each `index`.
 fn absent(index: usize) -> Vec<u8> {
     [key(index / 4 * 10), vec![b'~', (index % 4) as u8]].concat()
 }
@@ -46,7 +46,7 @@ fn advice(db: &Db) -> FilterAdvice {
     db.advice().remove(0)
 }
 
-/// Searches of tables for absent keys.
+/// Returns the number of searches of tables for absent keys.
 fn false_reads(keyspace: &Keyspace) -> u64 {
     let levels = keyspace.stats().levels;
     levels.iter().map(|level| level.false_reads).sum()
@@ -81,7 +81,7 @@ fn filters_with_hits_only_are_evicted_and_return_on_misses() {
     assert!(db.verify().unwrap().damage.is_empty());
 }
 
-/// A store whose gets all hit, so that no filter is kept in memory.
+/// Returns a store in which all gets were hits, so that no filter is kept in memory.
 fn store_with_evicted_filters(sim: &Sim) -> (Db, Keyspace) {
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     let keyspace = db.keyspace("a", small(true)).unwrap();
@@ -163,7 +163,7 @@ fn probe_statistics_survive_reopen() {
     assert_eq!(in_memory(&advice(&db)), 0);
 }
 
-/// Gets that memtables answer give no information on the tables that these become.
+/// Gets that found their key in a memtable say nothing about the table that the memtable becomes.
 #[test]
 fn unprobed_level_keeps_its_filters() {
     let sim = Sim::new(1);

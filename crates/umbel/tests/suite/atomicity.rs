@@ -1,5 +1,5 @@
-//! Batches from several threads: their visibility to readers, their conditions, and the number of
-//! syncs.
+//! Tests of batches from several threads: their visibility to readers, their conditions, and the
+//! number of syncs.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 /// All states of the store, by number.
 type States = Mutex<Vec<(Map, Map)>>;
 
-/// The number of a keyspace's state, which each batch writes with its other keys.
+/// Returns the number of a keyspace's state, which each batch writes with its other keys.
 fn state_number(value: Option<Vec<u8>>) -> usize {
     value.map_or(0, |value| String::from_utf8(value).unwrap().parse().unwrap())
 }
@@ -24,7 +24,7 @@ fn random_key(random: &mut Random) -> Vec<u8> {
     format!("key-{:03}", random.below_usize(150)).into_bytes()
 }
 
-/// One batch over two keyspaces, recorded before it is committed.
+/// Commits one batch over two keyspaces, and records the resulting state before the commit.
 fn write_state(db: &Db, spaces: &[Keyspace; 2], states: &States, random: &mut Random) {
     let mut states_held = states.lock().unwrap();
     let number = states_held.len();
@@ -227,8 +227,8 @@ fn conditions_prevent_lost_updates() {
     assert_eq!(all(&other).last().unwrap().0, b"000360");
 }
 
-/// One try to increment with a condition of one of three kinds. `false` if another thread was
-/// faster.
+/// Tries once to increment a counter with a condition of one of three kinds. Returns `false` if
+/// another thread was faster.
 fn count_up(db: &Db, counters: &Keyspace, other: &Keyspace, random: &mut Random) -> bool {
     let snapshot = db.snapshot();
     let seen = counters.get_at(&snapshot, b"count").unwrap();
@@ -281,8 +281,8 @@ fn rewritten_equal_value_fails_unchanged_condition() {
     }
 }
 
-/// Keys of a batch are hashed some operations ahead. Each must enter the filter with its own hash,
-/// or a get would miss it.
+/// Keys of a batch are hashed some operations ahead. Each key must enter the filter with its own
+/// hash, or a get would miss the key.
 #[test]
 fn get_finds_every_key_of_batches_of_any_length() {
     let sim = Sim::new(1);

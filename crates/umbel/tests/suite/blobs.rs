@@ -41,7 +41,7 @@ fn blob_paths(sim: &Sim) -> Vec<PathBuf> {
     paths
 }
 
-/// Reads in every way and compares.
+/// Reads all entries by every kind of read, and compares them with `expected`.
 fn assert_holds(keyspace: &Keyspace, expected: &[(Vec<u8>, Vec<u8>)]) {
     assert!(all(keyspace) == expected);
     let backward: Vec<_> = keyspace.iter().rev().map(|entry| entry.unwrap()).collect();

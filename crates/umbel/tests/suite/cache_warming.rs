@@ -1,11 +1,11 @@
-//! Blocks that were read stay cached when a compaction moves them.
+//! Tests that blocks that were read stay cached when a compaction moves their entries.
 
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
 use super::fixture::{PATH, fill, inline, key, tiny, value};
 
-/// Blocks that were loaded by reading a range of keys.
+/// Returns the number of blocks that reading a range of keys loads.
 fn misses(db: &Db, keyspace: &umbel::Keyspace, range: std::ops::Range<usize>, round: usize) -> u64 {
     let before = db.stats().cache_misses;
     for index in range {
@@ -39,7 +39,7 @@ fn compaction_warms_only_blocks_that_were_read() {
     assert!(rest > cold * 7 / 10, "{rest}: blocks without reads were loaded");
 }
 
-/// Nothing is loaded if nothing was read, as in a bulk load.
+/// No block is loaded if no block was read, as in a bulk load.
 #[test]
 fn bulk_load_warms_nothing() {
     let sim = Sim::new(1);

@@ -14,7 +14,7 @@ pub fn run(name: &str, argument: &str, limits: &str) -> String {
     run_by(Command::new("sh"), name, argument, limits)
 }
 
-/// As [`run`], but mounts that `limits` make are visible to that process alone.
+/// Like [`run`], but the mounts that `limits` make are visible to the child process alone.
 pub fn run_in_mounts(name: &str, argument: &str, limits: &str) -> String {
     run_by(in_mounts(), name, argument, &format!("{limits} || exit 1"))
 }
@@ -47,7 +47,8 @@ fn run_by(mut shell: Command, name: &str, argument: &str, limits: &str) -> Strin
     text
 }
 
-/// The argument of this child process; `None` if it is no child, as when all ignored tests are run.
+/// Returns the argument of this child process; `None` if this process is no child, as when all
+/// ignored tests are run.
 pub fn argument() -> Option<String> {
     std::env::var(ARGUMENT).ok()
 }

@@ -1,5 +1,5 @@
-//! Concurrent operations that must not disturb each other. A hook in the file system interleaves
-//! them, or many tries if no hook is possible.
+//! Tests of concurrent operations that must not disturb each other. A hook in the file system
+//! interleaves them; where no hook is possible, a test tries many times.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -163,9 +163,10 @@ fn concurrent_flushes_keep_needed_wal_segments() {
     }
 }
 
-/// Story: a thread that picked a compaction read the tables just before another one was installed,
-/// and the busy tables just after. It took tables that were gone. The store became read-only with
-/// "table 45 is not in level 4". The window is short: one run rarely hits it.
+/// Story: a thread that picked a compaction read the tables just before another compaction was
+/// installed, and the busy marks just after. It picked tables that were gone, and the store became
+/// read-only with "table 45 is not in level 4". The window is so short that one run of this test
+/// rarely hits it.
 #[test]
 fn concurrent_picks_take_no_table_twice() {
     let sim = Sim::new(1);
@@ -200,8 +201,8 @@ fn concurrent_picks_take_no_table_twice() {
     assert!(found == expected);
 }
 
-/// Story: a store was opened read-only and its WAL filled many memtables. A write to it, which
-/// should have failed, waited forever for a flush.
+/// Story: a store was opened read-only and its WAL filled many memtables. A write to the store,
+/// which should have failed, waited forever for a flush.
 #[test]
 fn write_to_full_read_only_store_fails_at_once() {
     let sim = Sim::new(1);

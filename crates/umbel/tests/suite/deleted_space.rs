@@ -1,4 +1,5 @@
-//! Space of deleted entries comes back by itself, however little the deletes themselves take.
+//! Tests that the disk space of deleted entries is freed without a manual compaction, even if the
+//! deletes themselves take little space.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +35,8 @@ fn table_bytes(keyspace: &Keyspace) -> u64 {
     keyspace.stats().levels.iter().map(|level| level.bytes).sum()
 }
 
-/// Lets seconds of the simulated clock pass until the condition holds.
+/// Calls `work` and lets a second of the simulated clock pass, for at most `seconds` seconds, until
+/// `is_reached` holds.
 fn wait_for(sim: &Sim, seconds: usize, mut work: impl FnMut(), is_reached: impl Fn() -> bool) {
     for _ in 0..seconds {
         // The store checks again after a while by the real clock, and reads the simulated one.
@@ -135,7 +137,7 @@ fn deletes_free_their_space_beside_steady_writes() {
     }
 }
 
-/// A snapshot keeps what it shows; the space comes back after it is dropped.
+/// A snapshot keeps the entries that it sees; their space is freed after the snapshot is dropped.
 #[test]
 fn a_snapshot_keeps_the_space_of_what_it_shows() {
     let sim = Sim::new(1);

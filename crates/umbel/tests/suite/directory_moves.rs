@@ -1,6 +1,7 @@
-//! A store stays in the directory it opened: on the real kernel, each case in a process of its own.
+//! Tests, on the real kernel, that a store stays in the directory that it opened. Each case runs in
+//! a process of its own.
 //!
-//! Story of all of them: after `Db::open("data")` the current directory changed, or a rename, a
+//! Story of all these tests: after `Db::open("data")` the current directory changed, or a rename, a
 //! link or a mount happened. Then flush, put and close returned `Ok` while they overwrote `CURRENT`
 //! of another store and removed its WAL.
 
@@ -39,7 +40,8 @@ fn other(path: &Path) {
     db.close().unwrap();
 }
 
-/// Writes in every way of a store, so that each kind of file is created and removed.
+/// Uses every kind of write, flush and compaction, so that each kind of file is created and
+/// removed.
 fn work(db: &Db, from: u32) {
     let keyspace = db.keyspace("default", KeyspaceOptions::default()).unwrap();
     put(db, from..from + ENTRIES, "own");
@@ -384,9 +386,9 @@ fn copy_up(root: &str) {
     assert_eq!(bytes(&layers.join("lower/data")), before, "the lower layer was changed");
 }
 
-/// Story: each read-only open leaked two descriptors and kept the file system busy. State that
-/// distinguishes a removed file from a missing one held the files that held it. A program that
-/// reopened the newest state repeatedly reached its limit, and the disk could not be unmounted.
+/// Story: each read-only open leaked two descriptors, through a cycle of references between open
+/// files and the object that explains missing files. A program that repeatedly opened the newest
+/// state reached its limit of descriptors, and the disk could not be unmounted.
 #[test]
 #[cfg(target_os = "linux")]
 fn closed_reader_holds_no_descriptor() {
@@ -413,8 +415,8 @@ fn closed_reader_holds_no_descriptor() {
     }
 }
 
-/// Story: a checkpoint could be made inside the directory of the store. Under the name of a file
-/// that the store makes, it blocked every write and the next open.
+/// Story: a checkpoint could be made inside the directory of the store. A checkpoint with the name
+/// of a file that the store makes blocked every write and the next open.
 #[test]
 fn checkpoint_inside_a_store_is_rejected() {
     let root = root();
@@ -433,8 +435,8 @@ fn checkpoint_inside_a_store_is_rejected() {
     db.close().unwrap();
 }
 
-/// The path of the current directory resolves elsewhere once something is mounted over it. A
-/// relative path, resolved by the text of that path, was that of another store.
+/// The path of the current directory leads elsewhere after a mount over it. A store that resolved a
+/// relative path by that path opened another store.
 #[test]
 #[ignore = "runs in a mount namespace of its own"]
 fn child_below_a_mount() {

@@ -22,7 +22,8 @@ fn small(sim: &Sim) -> Options {
     Options { log_segment_bytes: 256 << 10, ..inline(&sim.env()) }
 }
 
-/// Puts from `first` on until one fails on the full disk. Returns the number of the failed one.
+/// Puts keys from number `first` on until a put fails on the full disk. Returns the number of the
+/// failed put's key.
 fn fill_up(keyspace: &Keyspace, first: usize) -> usize {
     let mut index = first;
     loop {
@@ -34,7 +35,7 @@ fn fill_up(keyspace: &Keyspace, first: usize) -> usize {
     }
 }
 
-/// Acknowledged writes survive a kill and, if they were synced, every crash.
+/// Checks that acknowledged writes survive a kill and, if they were synced, every crash.
 fn survives(sim: &Sim, db: &Db, expected: &Entries) {
     db.sync().unwrap();
     assert_eq!(db.stats().read_only_reason, None);
@@ -46,7 +47,7 @@ fn survives(sim: &Sim, db: &Db, expected: &Entries) {
 }
 
 /// Story: a manual flush or compaction on a full disk made the handle read-only for good, although
-/// one in the background only waited.
+/// background work on a full disk only waits.
 #[test]
 fn manual_work_fails_and_can_be_retried() {
     type Call = fn(&Db, &Keyspace) -> umbel::Result<()>;
@@ -144,8 +145,8 @@ fn unmapped_wal_resumes_when_space_is_free() {
     }
 }
 
-/// Story: with a WAL that is not mapped, the end record of a segment found the disk full. So no
-/// other segment was begun and the store accepted no writes any more.
+/// Story: with a WAL that is not mapped, the end record of a segment found the disk full. No other
+/// segment was begun, and the store accepted no writes any more.
 #[test]
 fn segment_end_is_retried_after_full_disk() {
     for nth in 1..40 {
@@ -180,7 +181,7 @@ fn filled_up(sim: &Sim, free: u64) -> (Db, Keyspace, usize) {
     (db, keyspace, written)
 }
 
-/// Story: deletes failed as puts do, so nothing could free space.
+/// Story: on a full disk deletes failed as puts do, so no write could free space.
 #[test]
 fn full_disk_accepts_deletes_and_compaction_frees_space() {
     for free in (0..6).map(|pages| 7 * pages * PAGE) {
@@ -221,7 +222,7 @@ fn keyspace_can_be_dropped_on_full_disk() {
     survives(&sim, &db, &filled(0..100, 1));
 }
 
-/// Story: after the process died without a free page on the disk, the store opened at best, and
+/// Story: after the process died without a free page on the disk, the store opened at best, but
 /// writes that free space failed.
 #[test]
 fn killed_store_opens_on_full_disk_and_accepts_deletes() {
@@ -362,8 +363,8 @@ fn killed_opens_on_full_disk_use_no_space() {
     survives(&left, &db, &filled(3000..3010, 1));
 }
 
-/// The content under the name of the reserved space does not matter, and may be removed. A file
-/// with content belongs to another program.
+/// A store opens with any file under the name of the reserved space, and without one. A file with
+/// other content belongs to another program, and stays unchanged.
 #[test]
 fn reserved_space_file_may_have_any_content() {
     let foreign = vec![7; 500_000];
@@ -419,8 +420,8 @@ fn close_on_full_disk_loses_nothing() {
     }
 }
 
-/// The script's operations and acknowledgements: every permitted state, starting with the last one
-/// that must not be missing.
+/// The states after a script's operations, and how many of the operations were synced. After a
+/// crash every state from the last synced one on is permitted.
 struct Script {
     sim: Sim,
     /// The entries after each acknowledged operation.
@@ -487,9 +488,9 @@ impl Script {
     }
 }
 
-/// The script with a crash at one call after the other. The store then has the state after some
-/// prefix of the operations, which includes every synced one; after a kill it includes every
-/// acknowledged one. The same on a disk that is still full.
+/// Runs the script with a crash at one call after the other. After a power loss the store has the
+/// state after a prefix of the operations that includes every synced one. After a kill the prefix
+/// includes every acknowledged operation. Both also hold on a disk that is still full.
 #[test]
 fn crash_at_any_call_on_full_disk_loses_nothing() {
     for mapping in [true, false] {

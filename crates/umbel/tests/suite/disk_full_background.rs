@@ -1,4 +1,5 @@
-//! Background work on a full disk without a waiting caller: it is postponed and retried.
+//! Tests that background work that finds the disk full, while no caller waits for it, is postponed
+//! and retried.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -37,7 +38,8 @@ fn has_garbage(keyspace: &Keyspace) -> bool {
     keyspace.stats().levels[0].tables > 0
 }
 
-/// All live files are present after a crash as well, and the directory has no other files.
+/// Checks that all live files are present, also after a crash, and that the directory has no other
+/// files.
 fn check_complete(sim: &Sim, db: &Db, expected: &[(Vec<u8>, Vec<u8>)]) {
     db.sync().unwrap();
     assert_eq!(db.stats().read_only_reason, None);
@@ -91,8 +93,8 @@ fn garbage_on_full_disk_does_not_stop_writes() {
     }
 }
 
-/// Story: a failed flush without a waiting writer was final if a write had happened since. It was
-/// always final if the manifest had no space for it.
+/// Story: a failed flush without a waiting writer was fatal if a write had happened since. It was
+/// always fatal if the manifest had no space for its edit.
 #[test]
 fn flush_without_waiting_writer_is_postponed() {
     for site in ["create *.table", "write *.table", "write *.manifest"] {
@@ -118,8 +120,9 @@ fn flush_without_waiting_writer_is_postponed() {
     }
 }
 
-/// Story: another thread had checked for garbage while the writers were already stalled. So no
-/// write had happened since, the flush was postponed forever, and the writers waited as long.
+/// Story: another thread had checked for garbage while the writers were already stalled. Since no
+/// write had happened since that check, the flush was postponed forever, and the writers waited
+/// forever.
 #[test]
 fn stalled_writers_get_the_disk_full_error() {
     let sim = Sim::new(1);

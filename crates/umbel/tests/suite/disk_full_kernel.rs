@@ -1,5 +1,5 @@
-//! Small real file systems that are filled to their last block. Mounting them needs root: otherwise
-//! these tests report that they were skipped, and why.
+//! Tests on small real file systems that are filled to their last block. Mounting a file system
+//! needs root; without root these tests report that they were skipped, and why.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,8 +76,8 @@ fn fill_up(keyspace: &Keyspace, first: usize) -> usize {
     first
 }
 
-/// Story: without `fallocate`, as on ext2, the first failed put was final. On the others the failed
-/// manual flush was, and deletes failed like puts.
+/// Story: on file systems without `fallocate`, such as ext2, the first failed put was fatal. On
+/// others the failed manual flush was fatal, and deletes failed like puts.
 #[test]
 fn stores_resume_after_full_disk() {
     for (kind, reserves) in [("tmpfs", true), ("ext4", true), ("ext2", false)] {

@@ -1,4 +1,4 @@
-//! Files in the directory: it does not grow without need, and opening stays cheap.
+//! Tests that the directory does not grow without need, and that opening stays cheap.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn compaction_drops_deletes_and_old_versions() {
 }
 
 /// Old versions that a snapshot kept in the last level are dropped by the next compaction of their
-/// keys. That needs other tables to compact them with: the last level alone is not compacted.
+/// keys.
 #[test]
 fn versions_kept_for_snapshot_are_dropped_after_it() {
     let (sim, db) = new_store();
@@ -195,9 +195,9 @@ fn open_reads_no_table() {
     assert_eq!(opened(), opens_before + 1);
 }
 
-/// Story: a well-used store took a sixth more disk space than its data as long as no write
-/// happened. The causes were overwritten entries too few for a compaction while more may come,
-/// their WAL, and segments for writes that did not come.
+/// Story: an idle store took a sixth more disk space than its data. It kept overwritten entries
+/// that were too few for a compaction, their WAL segments, and segments prepared for writes that
+/// did not come.
 #[test]
 fn idle_store_takes_little_more_than_its_data() {
     const KEYS: usize = 120_000;

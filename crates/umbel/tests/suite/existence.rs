@@ -1,5 +1,5 @@
-//! Existence filters of keyspaces: which keys they reject, and that they reject no present key,
-//! whatever happens to the store and its options.
+//! Tests of existence filters: which keys they reject, and that they never reject a present key,
+//! also after crashes and changes of options.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -22,7 +22,7 @@ pub fn filter(keyspace: &Keyspace) -> ExistenceStats {
     keyspace.stats().existence.expect("there is a filter")
 }
 
-/// Whether all of these keys are found, by each kind of lookup.
+/// Checks that each kind of lookup finds all keys in `range`.
 pub fn has_all(keyspace: &Keyspace, range: std::ops::Range<usize>) {
     let keys: Vec<_> = range.map(key).collect();
     let found = keyspace.multi_get(&keys).unwrap();
@@ -34,7 +34,7 @@ pub fn has_all(keyspace: &Keyspace, range: std::ops::Range<usize>) {
     }
 }
 
-/// Whether most of these keys, all absent, are rejected.
+/// Checks that the filter rejects most of the keys in `range`, which are all absent.
 pub fn denies(keyspace: &Keyspace, range: std::ops::Range<usize>) {
     let before = filter(keyspace).denied;
     let count = range.len() as u64;
@@ -189,8 +189,8 @@ fn recreated_keyspace_has_its_own_filter() {
     has_all(&existing(&again(&sim.kill_image()), "a"), 0..10);
 }
 
-/// Numbers of writes that a crash loses are assigned again: a filter that claimed to cover them
-/// would not get the new keys.
+/// Sequence numbers of writes that a crash loses are assigned again. A filter that claimed to cover
+/// these numbers would lack the new keys.
 #[test]
 fn unlogged_keys_put_again_after_crash_are_found() {
     let (sim, db) = new_store();
@@ -298,8 +298,8 @@ fn acknowledged_keys_are_found_while_filter_grows() {
     has_all(&existing(&again(&sim), "a"), 0..6000);
 }
 
-/// Story: the filter was loaded again for each group of keys. One that was rebuilt meanwhile
-/// without a deleted key rejected it, although the state being read has it.
+/// Story: a multi-get loaded the filter again for each group of keys. A filter rebuilt meanwhile
+/// without a deleted key rejected that key, although the state being read has it.
 #[test]
 fn multi_get_sees_one_state_during_filter_rebuild() {
     let (_sim, db) = new_store();

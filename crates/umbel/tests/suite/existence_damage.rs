@@ -1,5 +1,5 @@
-//! Existence filters whose files are damaged, old, missing or could not be written: a present key
-//! is found all the same.
+//! Tests that present keys are found even if an existence filter's files are damaged, old, missing
+//! or could not be written.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ fn files(sim: &Sim) -> Vec<PathBuf> {
     sim.files().into_iter().filter(|path| path.starts_with(folder())).collect()
 }
 
-/// A store whose filter has a generation and a journal; it was killed.
+/// Returns a killed store whose filter has a generation file and a journal.
 fn killed() -> Sim {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
@@ -74,7 +74,7 @@ fn damaged_filter_files_reject_no_present_key() {
     }
 }
 
-/// All files of the filter in an earlier state: each of them is valid.
+/// All files of the filter are from an earlier state, and each of them is valid.
 #[test]
 fn files_of_an_earlier_state_are_not_trusted() {
     for options in [tiny(), KeyspaceOptions { log: false, ..tiny() }] {
@@ -109,8 +109,8 @@ fn files_of_an_earlier_state_are_not_trusted() {
     }
 }
 
-/// The memtable became a table and its WAL was dropped, but the filter could not be written. Then
-/// the process dies, or the power fails.
+/// A memtable becomes a table and its WAL is dropped, but the filter cannot be written. Then the
+/// process dies, or the power fails.
 #[test]
 fn unwritten_filter_is_rebuilt_after_crash() {
     let sites = ["write *.journal", "sync *.journal", "create *.journal", "write *.filter"];
@@ -148,7 +148,7 @@ fn unwritten_filter_is_rebuilt_after_crash() {
     }
 }
 
-/// A full disk, with every amount of free space.
+/// On a disk with any amount of free space, a filter that cannot be written rejects no present key.
 #[test]
 fn full_disk_rejects_no_present_key() {
     for capacity in (8 << 10..160 << 10).step_by(3 << 10) {
@@ -174,8 +174,8 @@ fn full_disk_rejects_no_present_key() {
     }
 }
 
-/// The power fails at each call of a run with flushes of a keyspace without WAL: numbers lost with
-/// it are assigned again.
+/// The power fails at each call of a run with flushes of a keyspace without a WAL. Sequence numbers
+/// of lost writes are then assigned again.
 #[test]
 fn reassigned_sequence_numbers_reject_no_present_key() {
     let sim = Sim::new(1);

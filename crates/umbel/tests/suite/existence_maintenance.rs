@@ -1,4 +1,4 @@
-//! Upkeep of existence filters: which thread does it after a failure, what it waits for, what waits
+//! Tests of the maintenance of existence filters: which thread does it after a failure, what waits
 //! for it, and its memory.
 
 use std::io;
@@ -15,7 +15,7 @@ use crate::suite::existence::{denies, filter, filtered, has_all};
 use crate::suite::fixture::{PATH, again, existing, fill, inline, key, new_store, threaded, tiny};
 use crate::suite::hooked_files::{Hooks, hooked};
 
-/// An environment that refuses threads for the upkeep of filters, a given number of times.
+/// An environment that refuses to start the maintenance thread of filters, a given number of times.
 #[derive(Debug)]
 struct Refusing {
     threads: Arc<dyn Threads>,
@@ -54,8 +54,8 @@ fn answers(keyspace: &Keyspace) -> bool {
     keyspace.stats().existence.is_some_and(|stats| stats.is_answering)
 }
 
-/// Story: if the thread could not be started, it was never retried, and the existing keyspace could
-/// not be opened.
+/// Story: if the maintenance thread could not be started, the start was never retried, and the
+/// existing keyspace could not be opened.
 #[test]
 fn thread_start_is_retried() {
     let sim = Sim::new(1);
@@ -90,7 +90,8 @@ fn thread_start_is_retried() {
     has_all(&keyspace, 0..next);
 }
 
-/// Makes the upkeep of the first keyspace panic whenever it makes the directory.
+/// Makes the filter maintenance of the first keyspace panic whenever it creates the filter's
+/// directory.
 fn panic_repeatedly(hooks: &Hooks) {
     let again = hooks.clone();
     hooks.before("create_dir_all *000000.existence", move || {
@@ -99,8 +100,8 @@ fn panic_repeatedly(hooks: &Hooks) {
     });
 }
 
-/// Story: a panic in the upkeep of one filter ended the round, so later filters never had their
-/// turn. Without background threads it came out of the caller's put.
+/// Story: a panic in the maintenance of one filter ended the round, so the filters after it were
+/// never maintained. Without background threads the caller's put panicked.
 #[test]
 fn panic_in_one_filter_does_not_affect_others() {
     for threads in [0, 1] {
@@ -131,8 +132,8 @@ fn panic_in_one_filter_does_not_affect_others() {
     }
 }
 
-/// Story: a close did not wait for callers' threads that worked on a filter, unless it came to work
-/// on that filter itself. Afterwards the directory may belong to another process.
+/// Story: a close did not wait for callers' threads that worked on a filter. After a close the
+/// directory can belong to another process.
 #[test]
 fn close_waits_for_filter_work_on_caller_threads() {
     let sim = Sim::new(1);
@@ -168,7 +169,7 @@ fn close_waits_for_filter_work_on_caller_threads() {
     assert!(!was_closed_early, "a thread still worked on a filter");
 }
 
-/// Story: deleted keys stayed in a filter forever, and a growing one grew by them.
+/// Story: deleted keys stayed in a filter forever, and a growing filter kept growing.
 #[test]
 fn filter_is_rebuilt_when_most_keys_are_deleted() {
     for size in [ExistenceSize::Growing { first_keys: 50 }, ExistenceSize::Fixed { bytes: 4096 }] {
@@ -205,7 +206,7 @@ fn filter_is_rebuilt_when_most_keys_are_deleted() {
     }
 }
 
-/// Runs the upkeep, which follows a flush.
+/// Puts and flushes, after which the filter maintenance runs.
 fn put_and_flush(keyspace: &Keyspace) {
     fill(keyspace, 0..1, 2);
     keyspace.flush().unwrap();

@@ -6,12 +6,12 @@ use umbel_sim::Sim;
 /// Directory of the stores of these tests.
 pub const PATH: &str = "/data/store";
 
-/// Options of a store without threads.
+/// Options of a store without background threads.
 pub fn inline(env: &Env) -> Options {
     Options { env: env.clone(), background_threads: 0, ..Options::default() }
 }
 
-/// Options of a store with threads.
+/// Options of a store with background threads.
 pub fn threaded(env: &Env, background_threads: usize) -> Options {
     Options { background_threads, ..inline(env) }
 }
@@ -34,14 +34,14 @@ pub fn unlogged() -> KeyspaceOptions {
     KeyspaceOptions { log: false, ..KeyspaceOptions::default() }
 }
 
-/// A new store in memory without threads.
+/// Creates a store in memory without background threads.
 pub fn new_store() -> (Sim, Db) {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
     (sim, db)
 }
 
-/// Reopens the store of `sim`, without threads.
+/// Reopens the store of `sim`, without background threads.
 pub fn again(sim: &Sim) -> Db {
     Db::open(PATH, inline(&sim.env())).unwrap()
 }
@@ -63,7 +63,7 @@ pub fn fill(keyspace: &Keyspace, range: std::ops::Range<usize>, round: usize) {
     }
 }
 
-/// The value of key `index` that [`fill`] puts in a round.
+/// Returns the value that [`fill`] puts for key `index` in round `round`.
 pub fn value(index: usize, round: usize) -> Vec<u8> {
     format!("value {index} of round {round} {}", "x".repeat(60)).into_bytes()
 }
@@ -84,7 +84,7 @@ pub fn files(env: &Env, kind: &str) -> usize {
     entries.iter().filter(|entry| entry.name.ends_with(kind)).count()
 }
 
-/// Tables of all keyspaces.
+/// Returns the number of tables of all keyspaces.
 pub fn live_tables(db: &Db) -> u64 {
     let stats = db.stats();
     stats.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).map(|level| level.tables).sum()

@@ -1,5 +1,5 @@
-//! `Options::before_flush`: dependencies of tables of keyspaces without WAL are durable before the
-//! tables are live.
+//! Tests of `Options::before_flush`: what tables of keyspaces without a WAL depend on is durable
+//! before the tables are live.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,8 +45,8 @@ fn closed_gate_blocks_every_flush() {
     assert_eq!(without.marker().as_deref(), Some(&b"one"[..]));
 }
 
-/// Story: a gate that panicked in a caller's flush left the keyspace claimed forever. The next
-/// flush, a wait for compactions and the close never returned.
+/// Story: a flush precondition that panicked in a caller's flush left the keyspace claimed forever.
+/// The next flush, a wait for compactions and the close never returned.
 #[test]
 fn panicking_gate_is_fatal_and_blocks_no_thread() {
     let sim = Sim::new(1);

@@ -1,14 +1,14 @@
 //! Golden files: stores written once stay readable, and the same writes give the same bytes.
 //!
-//! `tests/golden/v2` holds three stores, and `v1` those of the version before it, whose manifests
+//! `tests/golden/v2` holds three stores, and `v1` the stores of the version before, whose manifests
 //! have no instance id. `killed` is a store of a killed process: open and sealed WAL segments,
 //! tables of several levels, a manifest that grew. `closed` is the same store after a clean close.
 //! `compressed` has tables in every compression; it is only read, because another release of a
-//! compressor may write other bytes.
+//! compressor can write other bytes.
 //!
-//! An intended change of format raises the version in the format's page and adds a sibling of this
-//! directory. `UMBEL_GOLDEN=write cargo test -p umbel golden` fills it. The change keeps the old
-//! ones readable, or CHANGELOG.md says that they are not.
+//! An intended change of format raises the version in the format's page and adds a directory beside
+//! `v2`. `UMBEL_GOLDEN=write cargo test -p umbel golden` fills the new directory. The change keeps
+//! the stores in old directories readable, or CHANGELOG.md says that they are not.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,14 +20,15 @@ use crate::suite::fixture::{PATH, all, existing, fill, inline, key, tiny, unlogg
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// The versions kept; the last one is written.
+/// The versions whose stores are kept; `UMBEL_GOLDEN=write` writes the last one.
 const VERSIONS: [&str; 2] = ["v1", "v2"];
 
 fn folder(version: &str, store: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(store)
 }
 
-/// Every file in a directory that has content: the lock and the reserved space do not.
+/// Returns every file in a directory that has content, so neither the lock file nor the reserved
+/// space.
 fn files(env: &Env, folder: &Path) -> Files {
     let mut files = Files::new();
     for entry in env.files.read_dir(folder).unwrap() {

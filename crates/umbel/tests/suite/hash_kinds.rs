@@ -1,4 +1,4 @@
-//! Keyspaces with hash functions other than the default.
+//! Tests of keyspaces with hash functions other than the default.
 
 use umbel::{Db, HashKind, Keyspace, KeyspaceOptions};
 use umbel_sim::{Sim, Survival};
@@ -15,7 +15,7 @@ fn options(hash: HashKind) -> KeyspaceOptions {
     }
 }
 
-/// Even keys over three levels and a memtable; some of each table's keys were deleted later.
+/// Puts even keys into three levels and a memtable; some keys of each table are deleted later.
 fn fill(keyspace: &Keyspace) {
     for round in 0..4 {
         (round * 100..4000).for_each(|index| keyspace.put(key(2 * index), key(index)).unwrap());
@@ -39,7 +39,7 @@ fn same(a: &Keyspace, b: &Keyspace) {
     assert_eq!(a.multi_get(&keys).unwrap(), b.multi_get(&keys).unwrap());
 }
 
-/// Number of table probes, of rejections by filters, and of searches for absent keys.
+/// Returns the number of table probes, of rejections by filters, and of searches for absent keys.
 fn filter_counts(keyspace: &Keyspace) -> (u64, u64, u64) {
     let levels = keyspace.stats().levels;
     let sum = |count: fn(&umbel::LevelStats) -> u64| levels.iter().map(count).sum();

@@ -15,11 +15,11 @@ type Hook = Box<dyn FnOnce() + Send>;
 pub struct Hooks {
     waiting: Arc<Mutex<Option<(&'static str, Hook)>>>,
     counted: Arc<Mutex<Counted>>,
-    /// Whether calls of open files count as well.
+    /// Whether calls on open files trigger hooks as well.
     everywhere: bool,
 }
 
-/// Hooks before calls of any name, and the numbers of these calls.
+/// Hooks before calls with any name, and the numbers of the calls that trigger them.
 #[derive(Default)]
 struct Counted {
     calls: u64,
@@ -89,21 +89,21 @@ impl Hooks {
     }
 }
 
-/// `env` with hooks in its file system.
+/// Returns `env` with hooks in its file system.
 pub fn hooked(env: &Env) -> (Env, Hooks) {
     let hooks = Hooks::default();
     let files = Arc::new(HookedFiles { inner: Arc::clone(&env.files), hooks: hooks.clone() });
     (Env { files, ..env.clone() }, hooks)
 }
 
-/// `env` with hooks before every call of its file system and of files that were opened there.
+/// Returns `env` with hooks before every call of its file system, and of files opened through it.
 pub fn hooked_everywhere(env: &Env) -> (Env, Hooks) {
     let hooks = Hooks { everywhere: true, ..Hooks::default() };
     let files = Arc::new(HookedFiles { inner: Arc::clone(&env.files), hooks: hooks.clone() });
     (Env { files, ..env.clone() }, hooks)
 }
 
-/// An open file whose calls count.
+/// An open file whose calls trigger hooks.
 #[derive(Debug)]
 struct HookedFile {
     inner: Arc<dyn File>,
@@ -125,7 +125,7 @@ impl File for HookedFile {
         self.inner.len()
     }
 
-    /// Half of the bytes are read before the hook, as a read is not atomic.
+    /// Half of the bytes are read before the hook and half after it, as a read is not atomic.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
         let half = buffer.len() / 2;
         let read = self.inner.read_at(&mut buffer[..half], offset)?;

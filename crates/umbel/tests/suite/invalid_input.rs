@@ -1,4 +1,4 @@
-//! Invalid input and invalid states: each is an error of the right kind with a clear message.
+//! Tests that each invalid input or state gives an error of the right kind with a clear message.
 
 use umbel::{Db, Durability, Error, KeyspaceOptions, Options};
 use umbel_base::checksum::checksum;
@@ -214,7 +214,8 @@ fn directory_with_other_files_is_rejected_unchanged() {
     assert_eq!(names, ["thesis.txt"]);
 }
 
-/// `CURRENT` of a later version, well formed otherwise, is rejected by name and left unchanged.
+/// A `CURRENT` with the version number of a newer Umbel, but otherwise well formed, is rejected
+/// with an error that names the version, and stays unchanged.
 #[test]
 fn newer_format_is_rejected() {
     let (sim, db) = new_store();
@@ -254,8 +255,9 @@ fn checkpoint_requires_an_empty_directory() {
     Db::open("/data/new/deep", inline(&sim.env())).unwrap();
 }
 
-/// Story: a checkpoint that ran out of descriptors left its lock file and tables. Their removal
-/// began with a listing, which needs a descriptor too. The path could not be used again.
+/// Story: a checkpoint that ran out of descriptors left its lock file and tables, because their
+/// removal began with a directory listing, which needs a descriptor. The path could not be used
+/// again.
 #[test]
 fn checkpoint_without_descriptors_leaves_no_files() {
     let mut refused = 0;

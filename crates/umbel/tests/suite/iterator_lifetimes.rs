@@ -1,5 +1,5 @@
-//! Iterators and snapshots stay unchanged across flushes, compactions, drops and the close of the
-//! store.
+//! Tests that iterators and snapshots stay unchanged across flushes, compactions, drops and the
+//! close of the store.
 
 use umbel::{Db, Keyspace};
 use umbel_sim::Sim;

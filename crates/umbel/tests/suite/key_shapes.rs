@@ -63,7 +63,7 @@ impl Keys {
         }
     }
 
-    /// A key of the universe, or occasionally one near it.
+    /// Returns a key of the universe, or occasionally a key near one.
     pub fn any(&self, random: &mut Random) -> Vec<u8> {
         let mut key = self.key(random.below_usize(self.count));
         match random.below_usize(30) {

@@ -1,4 +1,5 @@
-//! Keyspaces without WAL: markers, flushes of several at once, their state after a crash.
+//! Tests of keyspaces without a WAL: markers, flushes of several keyspaces at once, their state
+//! after a crash.
 
 use umbel::{Db, Durability, Error, KeyspaceOptions};
 use umbel_sim::{CrashSide, Sim, Survival};
@@ -96,8 +97,8 @@ fn wal_option_changes_only_when_all_is_flushed() {
     assert_eq!(all(&existing(&crashed, "a")), filled(0..10, 1));
 }
 
-/// The power fails at every call of a flush of three keyspaces. Afterwards all three hold the new
-/// state and its marker, or all three the old one.
+/// The power fails at every call of a flush of three keyspaces. Afterwards all three keyspaces have
+/// the new state and its marker, or all three have the old state.
 #[test]
 fn flush_of_several_keyspaces_is_atomic() {
     let prepare = || {

@@ -1,5 +1,5 @@
-//! Filters whose kind, bits and probes the options set: all tables have them, whatever writes the
-//! tables.
+//! Tests that all tables have filters of the kind, bits and probes that the options set, whether a
+//! flush, a compaction or recovery writes them.
 
 use umbel::limits::LEVELS;
 use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, Options};
@@ -98,7 +98,8 @@ fn tables_have_the_probes_of_their_level() {
     }
 }
 
-/// Filters with other probes have the same size, so their size gives the advisor no information.
+/// Filters with other numbers of probes have the same size, so the advisor cannot tell them apart
+/// by size.
 #[test]
 fn changed_probes_apply_to_new_tables_and_advisor() {
     let sim = Sim::new(1);
@@ -137,7 +138,8 @@ fn every_kind_with_probes_accepts_them() {
     }
 }
 
-/// Tables that recovery writes, because the replayed writes exceed the memtable limit.
+/// Tables that recovery writes, because the replayed writes exceed the memtable limit, have the
+/// probes of their level.
 #[test]
 fn recovery_tables_have_the_probes_of_their_level() {
     let sim = Sim::new(1);

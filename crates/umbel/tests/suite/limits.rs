@@ -1,4 +1,5 @@
-//! Limits: the maximum is accepted; one more fails with a clear message and changes nothing.
+//! Tests of limits: the maximum is accepted, and one more fails with a clear message and changes
+//! nothing.
 
 use umbel::limits::{
     BATCH_OPERATIONS_MAX, KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX, KEYSPACES_MAX, VALUE_BYTES_MAX,
@@ -153,7 +154,8 @@ fn out_of_range_options_are_named_in_errors() {
     }
 }
 
-/// Values far larger than blocks, memtables, WAL segments and the cache.
+/// Values far larger than blocks, memtables, WAL segments and the block cache are read back
+/// unchanged.
 #[test]
 fn large_values_survive_wal_flush_and_compaction() {
     let (sim, db) = new_store();

@@ -1,4 +1,4 @@
-//! One memory budget and few file descriptors.
+//! Tests of one store with a memory budget and few file descriptors.
 
 use umbel::{Db, Iter, Keyspace, KeyspaceOptions, MemoryStats, Options};
 use umbel_sim::Random;
@@ -116,8 +116,8 @@ fn memory_parts_always_sum_to_the_total() {
     assert!(db.stats().memory.memtable_bytes < 64 << 10);
 }
 
-/// Story: each of a thousand iterators kept its current blocks, of every level one. They took 17 MB
-/// besides a budget of 16 MiB, and no statistic counted them.
+/// Story: each of a thousand iterators kept one block of every level in memory. These blocks took
+/// 17 MB in addition to a budget of 16 MiB, and no statistic counted them.
 #[test]
 fn thousand_iterators_stay_within_budget_and_correct() {
     let folder = tempfile::tempdir().unwrap();

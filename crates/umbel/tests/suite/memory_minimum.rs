@@ -1,4 +1,4 @@
-//! The least memory and the fewest files that a store works with, and crashes meanwhile.
+//! Tests with the least memory and the fewest files with which a store works, and with crashes.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ fn key(number: usize) -> Vec<u8> {
     [mixed.to_be_bytes(), (number as u64).to_be_bytes()].concat()
 }
 
-/// Writes to the store, and applies the same to the map.
+/// Writes to the keyspace, and applies the same writes to the map.
 fn change(keyspace: &Keyspace, map: &mut Map, random: &mut Random) {
     let number = random.below_usize(KEYS);
     if random.percent(10) {

@@ -111,7 +111,7 @@ fn replay(test: &str, seed: u64, operations: u64) -> String {
     format!("{variables} cargo test -p umbel --test suite {test}")
 }
 
-/// In memory and without threads, so that every run of a seed is the same.
+/// The test runs in memory and without background threads, so that every run of a seed is the same.
 #[test]
 fn equals_a_map_in_memory() {
     let (seeds, operations) = plan(0, 1);
@@ -129,7 +129,7 @@ fn equals_a_map_in_memory() {
     }
 }
 
-/// In memory, with concurrent background work.
+/// The test runs in memory, with concurrent background work.
 #[test]
 fn equals_a_map_with_background_threads() {
     let (seeds, operations) = plan(1_000_000, 4);
@@ -142,7 +142,7 @@ fn equals_a_map_with_background_threads() {
     }
 }
 
-/// On the real file system.
+/// The test runs on the real file system.
 #[test]
 fn equals_a_map_on_the_real_file_system() {
     let (seeds, operations) = plan(2_000_000, 8);

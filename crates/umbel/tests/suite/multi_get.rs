@@ -187,8 +187,8 @@ fn multi_get_counts_cache_hits_like_gets() {
     assert_eq!(read.keyspaces[0].gets, 800);
 }
 
-/// Story: blocks read inside the callback of a lent value were counted for the outer read as well.
-/// So a read reduced the counted cache hits.
+/// Story: blocks read inside the callback of a lent value were counted for the outer read as well,
+/// which made the counted cache hits too low.
 #[test]
 fn reads_inside_value_callback_are_counted_once() {
     let (_sim, db) = new_store();

@@ -10,7 +10,7 @@ use umbel_sim::Random;
 /// Number of option sets.
 pub const SETS: u64 = 48;
 
-/// Smallest of the sets' limits above which values get files of their own.
+/// Smallest limit of all option sets above which values get files of their own.
 pub const INLINE_VALUE_BYTES_MIN: usize = 100;
 
 /// The store's options of a set. `threads` holds the permitted numbers of background threads.

@@ -1,4 +1,5 @@
-//! Prefix filters: scans of a prefix skip tables without its keys, and never a table with one.
+//! Tests of prefix filters: a scan of a prefix skips tables without keys of that prefix, and never
+//! a table with such a key.
 
 use umbel::{Db, KeyPrefix, Keyspace, KeyspaceOptions};
 use umbel_sim::Sim;
@@ -17,7 +18,7 @@ fn options(rule: Option<&str>) -> KeyspaceOptions {
     }
 }
 
-/// Eight tables of level 0, all of which range from the first user to the last.
+/// Writes eight tables of level 0, all of which range from the first user to the last.
 fn fill(keyspace: &Keyspace) {
     for table in 0..8 {
         for user in (0..800).filter(|user| user % 8 == table || *user == 0 || *user == 799) {

@@ -1,5 +1,5 @@
-//! Queues and time series: elements are deleted soon after they were put, and each read of the
-//! oldest one passes the places of all deleted before it.
+//! Tests of queues and time series: elements are deleted soon after they were put, and each read of
+//! the oldest element passes the keys of all deleted ones.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,8 @@ use umbel_sim::Random;
 
 use crate::suite::fixture::{new_store, tiny};
 
-/// The key of element `number` of a queue; the other way round if it goes backward.
+/// Returns the key of element `number` of a queue; in a queue that goes backward, later elements
+/// have smaller keys.
 fn element(queue: u8, number: u64, is_backward: bool) -> Vec<u8> {
     let number = if is_backward { u64::MAX - number } else { number };
     [&[queue][..], &number.to_be_bytes()].concat()
@@ -25,7 +26,7 @@ fn oldest(keyspace: &Keyspace, queue: u8, is_backward: bool) -> Option<Vec<u8>> 
     cursor.valid().then(|| cursor.key().to_vec())
 }
 
-/// Hidden entries that reads passed during each of four spans of pops.
+/// Returns the number of hidden entries that reads stepped through in each of four spans of pops.
 fn hidden_by_span(options: KeyspaceOptions, queues: u8, is_backward: bool) -> [u64; 4] {
     let (_sim, db) = new_store();
     let keyspace = db.keyspace("queue", options).unwrap();
@@ -65,7 +66,7 @@ fn pops_pass_no_more_hidden_entries_the_longer_a_queue_lives() {
     }
 }
 
-/// A put into a range without keys is seen at once, also by cursors that skip that range.
+/// Readers see a put into a skipped range at once, also with cursors that skip that range.
 #[test]
 fn a_put_into_a_skipped_range_is_found() {
     let (_sim, db) = new_store();
@@ -87,10 +88,10 @@ fn a_put_into_a_skipped_range_is_found() {
     }
 }
 
-/// A state that a snapshot shows.
+/// A snapshot and the entries that it sees.
 type Shown = (Snapshot, BTreeMap<Vec<u8>, u64>);
 
-/// All keys that a cursor shows, in one direction.
+/// Returns all keys that a cursor finds, in one direction.
 fn keys(keyspace: &Keyspace, at: Option<&Snapshot>, is_backward: bool) -> Vec<Vec<u8>> {
     let mut cursor = match at {
         Some(snapshot) => keyspace.cursor_at::<&[u8]>(snapshot, ..).unwrap(),

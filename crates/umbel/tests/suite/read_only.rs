@@ -1,5 +1,5 @@
-//! Read-only handles concurrent with a writer. Each sees every write acknowledged before it was
-//! opened, none reports false damage, and none blocks the writer.
+//! Tests of read-only handles concurrent with a writer. Each handle sees every write acknowledged
+//! before its open; no handle reports false damage or blocks the writer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::hooked_files::hooked_everywhere;
 const PATH: &str = "/store";
 const MOUNTED: &str = "/mounted";
 
-/// Small memtables and WAL segments, and all work on the caller's thread.
+/// Options with small memtables and WAL segments, and with all work on the caller's thread.
 fn options(env: &Env) -> Options {
     Options {
         env: env.clone(),
@@ -53,7 +53,8 @@ impl Writer {
         self.round.load(Ordering::SeqCst) - 1
     }
 
-    /// One step: writes, and occasionally a flush, a compaction, a long value, a keyspace.
+    /// Does one step: writes, and occasionally flushes, compacts, puts a long value or creates a
+    /// keyspace.
     fn step(&self) {
         let round = self.round.load(Ordering::SeqCst);
         let keyspace = self.db.keyspace("default", None).unwrap();
@@ -97,9 +98,9 @@ fn check(db: &Db, acknowledged: u64) -> Result<u64> {
 }
 
 /// Story: 127 of 200 opens of a reader failed with "corruption", and `verify` reported a healthy
-/// store as damaged. The writer removed, recycled and wrote files between two of its calls. Here
-/// the writer does all of that before each call of a read-only open, and each call of `verify`
-/// after it.
+/// store as damaged. The writer removed, recycled and wrote files between two of its calls. In this
+/// test the writer does all of that before each file system call of a read-only open and of a
+/// `verify` after it.
 #[test]
 fn reader_tolerates_writer_before_any_call() {
     for mount in [None, Some(Mount::ReadOnly), Some(Mount::WithoutPermission)] {
@@ -131,8 +132,8 @@ fn reader_tolerates_writer_before_any_call() {
     }
 }
 
-/// As above, with a writer that works before every call, so that no two calls of the reader see the
-/// same files.
+/// The writer works before every file system call of the reader, so that no two calls of the reader
+/// see the same files.
 #[test]
 fn reader_opens_beside_constant_writer() {
     let sim = Sim::new(2);
@@ -149,8 +150,8 @@ fn reader_opens_beside_constant_writer() {
     }
 }
 
-/// If no pin is possible the writer may remove files that the reader needs. The error says so, and
-/// does not report damage.
+/// If the reader cannot pin a version, the writer can remove files that the reader needs. The
+/// reader's error then says to open the store again, and does not report damage.
 #[test]
 fn reader_without_pin_gets_reopen_error() {
     let (sim, mut stale) = (Sim::new(3), 0);
@@ -176,8 +177,7 @@ fn reader_without_pin_gets_reopen_error() {
 }
 
 /// Files pinned by a reader stay on the disk, also across a restart of the writer, and are removed
-/// once no reader needs them. A later reader that still reads keeps no files that were obsolete
-/// before it.
+/// once no reader needs them. A reader does not keep files that were obsolete before its open.
 #[test]
 fn obsolete_files_are_removed_with_their_last_reader() {
     let sim = Sim::new(4);
@@ -201,7 +201,7 @@ fn obsolete_files_are_removed_with_their_last_reader() {
     assert!(sim.env().files.read_dir(Path::new(PATH)).unwrap().len() < files);
 }
 
-/// Damage is reported beside a concurrent writer, too.
+/// A reader reports damage also while a writer writes.
 #[test]
 fn damage_is_reported_beside_a_writer() {
     let sim = Sim::new(5);
@@ -281,9 +281,9 @@ fn child_reads_beside_writing_process() {
     assert_eq!(stale, 0, "a reader that pins is never out of date");
 }
 
-/// A process that writes without a pause, and one that opens the store read-only 100 times or more
-/// and verifies it each time. It opens it at its path and through a read-only mount: 127 of 200
-/// opens returned "corruption" through such a mount.
+/// One process writes without a pause, and another opens the store read-only 100 times or more and
+/// verifies it each time. The reader opens the store at its path and through a read-only mount.
+/// Through such a mount 127 of 200 opens returned "corruption".
 #[test]
 fn reader_process_works_beside_writer_process() {
     let root = tempfile::tempdir().unwrap();

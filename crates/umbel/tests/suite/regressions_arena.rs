@@ -32,8 +32,8 @@ fn search_after_last_group_of_block_finds_nothing() {
     }
 }
 
-/// Story: blocks that were evicted while a closure of `get_with` ran were kept until it ended. So a
-/// slow closure let the cache grow with every block read meanwhile.
+/// Story: blocks that were evicted while a closure of `get_with` ran stayed in memory until the
+/// closure ended. So a slow closure let the cache grow with every block read meanwhile.
 #[test]
 fn slow_reader_does_not_grow_the_cache() {
     const CACHE_BYTES: u64 = 256 << 10;
@@ -58,7 +58,8 @@ fn slow_reader_does_not_grow_the_cache() {
     assert!(max_bytes <= CACHE_BYTES * 3 / 2, "{max_bytes} bytes while a reader was slow");
 }
 
-/// Story: a second process that found the file `LOCK` deleted made a new one, and both wrote.
+/// Story: a second process that found the file `LOCK` deleted made a new one, and both processes
+/// wrote.
 #[test]
 fn deleted_lock_file_admits_no_process() {
     let kept = tempfile::tempdir().unwrap();

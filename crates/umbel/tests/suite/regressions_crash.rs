@@ -15,8 +15,8 @@ fn synced_put(db: &Db, keyspace: &Keyspace, key: &str) {
     batch.commit(Durability::Synced).unwrap();
 }
 
-/// The value of `key` in keyspace "k" of the store at `path`, after a power loss that keeps only
-/// synced data.
+/// Returns the value of `key` in keyspace "k" of the store at `path`, after a power loss that keeps
+/// only synced data.
 fn after_power_loss(sim: &Sim, path: &str, key: &str) -> Option<Vec<u8>> {
     let image = sim.crash_image(&Survival::None, 1);
     let db = Db::open(path, small(&image.env())).unwrap();
@@ -25,8 +25,8 @@ fn after_power_loss(sim: &Sim, path: &str, key: &str) -> Option<Vec<u8>> {
 }
 
 /// Story: a process died between creating the store's directory and syncing its parent. The next
-/// one found the directory and never made its name durable: a power loss removed it with every
-/// synced write.
+/// process found the directory and never synced its name. A power loss removed the directory with
+/// every synced write.
 #[test]
 fn directory_of_killed_creator_gets_durable_name() {
     for path in ["/store", "/data/store", "/one/two/store"] {
@@ -46,8 +46,8 @@ fn directory_of_killed_creator_gets_durable_name() {
     }
 }
 
-/// Story: of the directories above a checkpoint only the last name was synced. A checkpoint two
-/// directories deep was an empty store after a power loss.
+/// Story: of the new directories above a checkpoint only the last one's name was synced. So a
+/// checkpoint two directories deep was lost after a power loss.
 #[test]
 fn checkpoint_in_new_directories_is_durable() {
     let sim = Sim::new(1);
@@ -60,8 +60,9 @@ fn checkpoint_in_new_directories_is_durable() {
 }
 
 /// Story: a sync of the WAL failed. The reopened store read, from the page cache, data that had not
-/// reached the disk. Its own sync wrote none of it, and it recorded "read up to here". After the
-/// next power loss the WAL ended before that, and the store did not open.
+/// reached the disk. The sync of the reopened store wrote none of this data, but its manifest
+/// recorded up to where it had read. After the next power loss the WAL ended before that offset,
+/// and the store did not open.
 #[test]
 fn writes_of_failed_sync_are_rewritten_on_reopen() {
     for nth in 1..6 {

@@ -8,7 +8,7 @@ use umbel_sim::Sim;
 use super::fixture::{inline, tiny};
 
 /// Story: the directory of an open store was removed. Each synced write was still synced to a file
-/// without a name and acknowledged: all of them were lost with the handle.
+/// without a name and acknowledged. All these writes were lost when the handle closed.
 #[test]
 fn synced_write_into_removed_directory_fails() {
     for by_sync in [false, true] {
@@ -35,8 +35,8 @@ fn synced_write_into_removed_directory_fails() {
     }
 }
 
-/// Story: a flush, or a sync, of a store whose directory was removed returned `Ok` if everything
-/// was durable already. It had no work that would have checked the directory.
+/// Story: a flush, or a sync, of a store whose directory was removed returned `Ok` if all writes
+/// were durable already, because it had no work that would have checked the directory.
 #[test]
 fn idle_flush_or_sync_reports_removed_directory() {
     for by_sync in [false, true] {
@@ -53,9 +53,9 @@ fn idle_flush_or_sync_reports_removed_directory() {
     }
 }
 
-/// Story: a checkpoint checked that its target was empty, and then opened it. An operator put
-/// another store there in between: files were linked into that store, and when that failed the
-/// checkpoint removed every file of it.
+/// Story: a checkpoint checked that its target was empty, and then opened it. In between an
+/// operator put another store there. The checkpoint linked files into that store, and when a link
+/// failed it removed every file of that store.
 #[test]
 fn checkpoint_leaves_store_that_replaced_its_target() {
     for call in 1..60 {
@@ -80,9 +80,9 @@ fn checkpoint_leaves_store_that_replaced_its_target() {
     }
 }
 
-/// Story: an operator put another `CURRENT` into the directory of an open store. It came after the
-/// store's check and before the store renamed its own over it. The operator's file was lost, and
-/// the state that it names.
+/// Story: an operator put another `CURRENT` into the directory of an open store. The file came
+/// after the store's check and before the store renamed its own `CURRENT`. The operator's file was
+/// lost, with the state that it names.
 #[test]
 fn foreign_current_file_is_never_overwritten() {
     for call in 1..80 {
@@ -104,8 +104,8 @@ fn foreign_current_file_is_never_overwritten() {
     }
 }
 
-/// Story: the same while a store was being opened: the state had been read, and the new manifest
-/// was live.
+/// Story: an operator put another `CURRENT` into the directory of a store that was being opened.
+/// The open had read the state already, and replaced the operator's file.
 #[test]
 fn open_does_not_overwrite_foreign_current_file() {
     for call in 1..120 {

@@ -53,8 +53,8 @@ fn merged() -> Vec<u64> {
     vec![0, 0, 0, 0, 0, 0, KEYS as u64]
 }
 
-/// Story: tables were opened and read under the work lock: no thread could flush, write beyond a
-/// full memtable or drop a snapshot meanwhile.
+/// Story: the garbage estimate opened and read tables under the work lock. Meanwhile no thread
+/// could flush, write beyond a full memtable or drop a snapshot.
 #[test]
 fn garbage_estimate_blocks_no_thread() {
     let (_sim, env, hooks, db, keyspace) = with_garbage(0);
@@ -75,7 +75,7 @@ fn garbage_estimate_blocks_no_thread() {
     assert_eq!(by_level(&keyspace), merged());
 }
 
-/// Story: a close waited for the whole compaction.
+/// Story: a close waited until a whole compaction of garbage was done.
 #[test]
 fn close_stops_garbage_compaction() {
     for threads in [0, 1, 2] {
@@ -103,7 +103,8 @@ fn close_stops_garbage_compaction() {
     }
 }
 
-/// Story: with a single thread a full memtable waited, and its writers with it, for optional work.
+/// Story: with a single background thread a full memtable and its writers waited for an optional
+/// compaction.
 #[test]
 fn garbage_compaction_is_preempted_by_flush() {
     let (_sim, _env, hooks, db, keyspace) = with_garbage(1);
@@ -123,8 +124,8 @@ fn garbage_compaction_is_preempted_by_flush() {
     assert_eq!(existing(&db, "b").get(key(7)).unwrap(), Some(value(7, 1)));
 }
 
-/// Story: the same happened while the thread only estimated garbage, however many tables there
-/// were.
+/// Story: with a single background thread a full memtable and its writers waited for a garbage
+/// estimate, even of many tables.
 #[test]
 fn garbage_estimate_is_preempted_by_flush() {
     let sim = Sim::new(1);
@@ -158,8 +159,8 @@ fn garbage_estimate_is_preempted_by_flush() {
     assert_eq!(by_level(&existing(&db, "a")), [0, 0, 0, 0, 0, 0, 3000]);
 }
 
-/// Story: versions that the last level kept for a snapshot stayed after it as long as an older one
-/// was held.
+/// Story: versions that the last level kept for a dropped snapshot stayed as long as an older
+/// snapshot was open.
 #[test]
 fn versions_of_dropped_newer_snapshot_are_removed() {
     let entries = |keyspace: &Keyspace| by_level(keyspace).iter().sum::<u64>();
@@ -235,7 +236,7 @@ fn no_rewrite_while_an_equal_snapshot_remains() {
     assert_eq!(keyspace.get_at(&oldest, key(7)).unwrap(), Some(value(7, 1)));
 }
 
-/// A store in which values over 100 bytes get files of their own, and one such value.
+/// Returns a store in which values over 100 bytes get files of their own, with one such value.
 fn with_long_value(first: &[u8]) -> (Env, Hooks, Db, Keyspace) {
     let sim = Sim::new(1);
     let (env, hooks) = hooked(&sim.env());
@@ -246,7 +247,8 @@ fn with_long_value(first: &[u8]) -> (Env, Hooks, Db, Keyspace) {
     (env, hooks, db, keyspace)
 }
 
-/// Story: the file was read under the commit lock, and every writer waited for it.
+/// Story: to compare a long value its file was read under the commit lock, and every writer waited
+/// for the read.
 #[test]
 fn comparing_a_long_value_blocks_no_writer() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
@@ -320,8 +322,8 @@ fn rearm(
     });
 }
 
-/// Story: a condition that did not hold was compared with one value after the other, while other
-/// writers put new values of that length.
+/// Story: a condition that did not hold was compared with one long value after the other, as long
+/// as other writers put new values of the same length.
 #[test]
 fn differing_long_value_is_a_conflict() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
@@ -348,7 +350,8 @@ fn commit_ends_despite_concurrent_equal_puts() {
     assert!(keyspace.contains("short").unwrap());
 }
 
-/// Story: all values of a batch were read again if one had been replaced.
+/// Story: the long values of all conditions of a batch were read again if one of them had been
+/// replaced.
 #[test]
 fn unreplaced_long_value_is_read_once() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
@@ -363,8 +366,8 @@ fn unreplaced_long_value_is_read_once() {
     assert_eq!(reads.load(Ordering::SeqCst), 5);
 }
 
-/// Story: without background threads a caller makes WAL segments after its write. Closing did not
-/// wait for it: the caller continued in a directory that was no longer the store's own.
+/// Story: without background threads a caller makes WAL segments after its write. A close did not
+/// wait for that caller, which continued in a directory that the store did not own any more.
 #[test]
 fn close_waits_for_caller_making_wal_segments() {
     let sim = Sim::new(1);

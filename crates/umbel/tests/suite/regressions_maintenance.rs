@@ -29,7 +29,8 @@ fn write_into_last_level(keyspace: &Keyspace) -> u64 {
 }
 
 /// Story: versions that a merge into the last level kept for a snapshot stayed forever without
-/// further writes to those keys. No table arrived to be merged with.
+/// further writes to those keys. No table arrived with which the last level's table would have been
+/// merged.
 #[test]
 fn compaction_drops_versions_of_past_snapshot() {
     let (sim, db) = new_store();
@@ -57,7 +58,8 @@ fn compaction_drops_versions_of_past_snapshot() {
     assert_eq!(all(&existing(&again(&sim), "a")), present);
 }
 
-/// Story: the same for versions that reached the last level without a merge, in a moved table.
+/// Story: old versions that reached the last level in a moved table, without a merge, stayed
+/// forever without further writes to their keys.
 #[test]
 fn compaction_drops_old_versions_in_moved_table() {
     let (_sim, db) = new_store();
@@ -76,8 +78,8 @@ fn compaction_drops_old_versions_in_moved_table() {
     assert_eq!(write_into_last_level(&keyspace), written);
 }
 
-/// Story: a range tombstone in the last level counted the table that begins where it ends as
-/// possible data below it, and would have stayed.
+/// Story: a range tombstone stayed in the last level, because a table that begins where the
+/// tombstone ends counted as possible data below it.
 #[test]
 fn range_tombstone_next_to_table_is_dropped() {
     let (_sim, db) = new_store();
@@ -95,8 +97,9 @@ fn range_tombstone_next_to_table_is_dropped() {
     assert_eq!((tombstones, entries(&keyspace)), (0, 400));
 }
 
-/// Story: background compaction ignored such tables as well. It must compact them once the snapshot
-/// is dropped, without a write that would wake it.
+/// Story: background compaction, too, ignored tables of the last level with versions for a dropped
+/// snapshot. It must rewrite them after the snapshot is dropped, without a write that would wake
+/// it.
 #[test]
 fn background_drops_versions_of_past_snapshot() {
     for threads in [0, 1, 2] {
@@ -124,8 +127,8 @@ fn background_drops_versions_of_past_snapshot() {
     }
 }
 
-/// Story: each call left a table of its own in the last level. A queue with occasional compactions
-/// ended as thousands of tables of a few entries.
+/// Story: each manual compaction left a new small table in the last level. A queue with occasional
+/// compactions ended as thousands of tables of a few entries.
 #[test]
 fn compaction_joins_small_neighbours() {
     let (sim, db) = new_store();
@@ -337,7 +340,8 @@ fn empty_range_delete_fails_on_closed_store() {
     assert!(matches!(keyspace.delete_range("b", "a"), Err(Error::Closed)));
 }
 
-/// Story: the current segment was not counted: a store with one had no live WAL at all.
+/// Story: the current segment was not counted as live, so a store with one WAL segment had no live
+/// WAL at all.
 #[test]
 fn current_segment_counts_as_live() {
     let (_sim, db) = new_store();
@@ -348,7 +352,7 @@ fn current_segment_counts_as_live() {
     assert!(stats.log_bytes_live >= stats.log_bytes_written, "{}", stats.log_bytes_live);
 }
 
-/// Story: opening a keyspace without options gave it the default ones.
+/// Story: opening a keyspace without options gave it the default options.
 #[test]
 fn keyspace_opened_without_options_keeps_its_own() {
     let (sim, db) = new_store();

@@ -26,8 +26,9 @@ fn open(threads: usize) -> Db {
     Db::open("/db", options).unwrap()
 }
 
-/// Story: a batch kept the number of its condition's snapshot, but not the snapshot. Once that was
-/// dropped a compaction could set the later write's number to zero, and the batch overwrote it.
+/// Story: a batch kept the number of its condition's snapshot, but not the snapshot. Once the
+/// snapshot was dropped a compaction could set a later write's sequence number to zero, and the
+/// batch overwrote that write.
 #[test]
 fn condition_outlives_its_snapshot() {
     let db = open(0);
@@ -47,8 +48,8 @@ fn condition_outlives_its_snapshot() {
     assert_eq!(accounts.get("a").unwrap().as_deref(), Some(&b"50"[..]));
 }
 
-/// Story: without background threads only the thread that got the work did any; the others
-/// continued to write, and memtables accumulated without bound.
+/// Story: without background threads only the thread that claimed the work flushed. The other
+/// threads continued to write, and memtables accumulated without a limit.
 #[test]
 fn concurrent_writers_without_threads_bound_memtables() {
     let db = open(0);
@@ -75,8 +76,8 @@ fn concurrent_writers_without_threads_bound_memtables() {
     assert_eq!(keyspace.iter().count(), 6000);
 }
 
-/// Story: the keyspace created first got every background compaction as long as it needed any. The
-/// lag of the other one depends on the machine, but it must be served.
+/// Story: the keyspace created first got every background compaction as long as it needed any. How
+/// far the other keyspace lags depends on the machine, but it must be compacted, too.
 #[test]
 fn busy_keyspace_does_not_starve_another() {
     let db = open(2);

@@ -9,7 +9,8 @@ use super::fixture::{existing, fill, inline, tiny};
 const STORE: &str = "/store";
 const COPY: &str = "/copy";
 
-/// Options with a filter of fixed size: a growing filter may pass any absent key for a while.
+/// Options with an existence filter of fixed size, since a growing filter can pass any absent key
+/// for a while.
 fn filtered(options: KeyspaceOptions) -> KeyspaceOptions {
     KeyspaceOptions { existence_filter: ExistenceSize::Fixed { bytes: 64 << 10 }, ..options }
 }
@@ -50,8 +51,8 @@ fn exchange(sim: &Sim) {
     sim.copy_tree(other, own);
 }
 
-/// Checks that the store has these keys besides the first ones, and rebuilds its filter if that was
-/// lost.
+/// Checks that the store has `keys` besides the first keys, and that it rebuilds its filter if the
+/// filter was lost.
 fn check(sim: &Sim, keys: std::ops::Range<usize>, is_lost: bool, what: &str) {
     let reader = Db::open_read_only(STORE, inline(&sim.env())).unwrap();
     assert_eq!(filter(&existing(&reader, "a")).lost.is_some(), is_lost, "{what}, a reader");
@@ -66,8 +67,9 @@ fn check(sim: &Sim, keys: std::ops::Range<usize>, is_lost: bool, what: &str) {
     db.close().unwrap();
 }
 
-/// Story: an operator replaced the store's existence filter with that of a diverged copy. It
-/// covered the same sequence number, and rejected the keys that were put after the copy was made.
+/// Story: an operator replaced the store's existence filter with that of a diverged copy. The
+/// copy's filter covered the same sequence number, and rejected keys that were put after the copy
+/// was made.
 #[test]
 fn filter_of_diverged_copy_is_not_trusted() {
     for (number, options) in kinds().into_iter().enumerate() {
@@ -84,8 +86,8 @@ fn filter_of_diverged_copy_is_not_trusted() {
     }
 }
 
-/// Story: the same with a copy made while the store was open. The later writes of both have the
-/// same numbers, and the store that stayed open did not start a new history.
+/// Story: a filter of a copy made while the store was open was trusted. Later writes to the store
+/// and to the copy have the same sequence numbers, and the store recorded no new open.
 #[test]
 fn filter_of_store_copied_while_open_is_not_trusted() {
     for (number, options) in kinds().into_iter().enumerate() {
@@ -108,7 +110,7 @@ fn filter_of_store_copied_while_open_is_not_trusted() {
     }
 }
 
-/// A filter that covers only the common history is accepted, and continued.
+/// A filter that covers only writes from before the copy is trusted and continued.
 #[test]
 fn older_filter_of_common_history_is_trusted() {
     for options in kinds() {
@@ -122,8 +124,8 @@ fn older_filter_of_common_history_is_trusted() {
     }
 }
 
-/// A filter is put into both copies after they diverged: neither has covered anything then, and the
-/// first coverage distinguishes them.
+/// A filter is added to both copies after they diverged. Neither filter covers any write at first,
+/// and the first coverage distinguishes them.
 #[test]
 fn filters_added_after_copy_are_distinguished() {
     for options in kinds() {

@@ -1,4 +1,4 @@
-//! One memory budget that several stores share.
+//! Tests of one memory budget that several stores share.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

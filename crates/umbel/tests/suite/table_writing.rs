@@ -1,4 +1,4 @@
-//! Table writing: past the page cache, and as rarely as possible.
+//! Tests that tables are written past the page cache, and as rarely as possible.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ fn large() -> KeyspaceOptions {
     KeyspaceOptions { memtable_bytes: 16 << 20, ..KeyspaceOptions::default() }
 }
 
-/// A store whose memtable is about to be flushed into a table of several pieces; all of it is
-/// durable.
+/// Returns a store whose memtable is about to be flushed to a table of several pieces. All its
+/// writes are durable.
 fn about_to_flush() -> (Sim, Db, Keyspace) {
     let sim = Sim::new(1);
     let options = Options { direct_writes: Some(true), ..inline(&sim.env()) };
@@ -59,7 +59,7 @@ fn large_tables_use_direct_writes_if_allowed() {
     }
 }
 
-/// Tables that fit into the page cache go through it by default: they will be read.
+/// Tables that fit into the page cache are written through it by default, since they will be read.
 #[test]
 fn small_store_writes_through_the_page_cache() {
     for (direct_writes, is_direct) in [(None, false), (Some(false), false), (Some(true), true)] {
@@ -198,7 +198,7 @@ fn check_new_keys_stay_above(db: &Db, keyspace: &Keyspace) {
     assert_eq!(by_level(keyspace), before);
 }
 
-/// Without a filter in lower levels all keys above seemed to hide entries.
+/// Story: without filters in lower levels all entries of upper levels seemed to hide entries.
 #[test]
 fn new_keys_are_not_garbage_without_filters() {
     let sim = Sim::new(1);

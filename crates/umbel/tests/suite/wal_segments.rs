@@ -1,4 +1,4 @@
-//! Segments of the WAL: provisioned, reused, released.
+//! Tests of WAL segments: how they are prepared, reused and released.
 
 use umbel::{Db, KeyspaceOptions, Options};
 use umbel_env::Env;
@@ -38,7 +38,8 @@ fn writer_waits_for_the_first_segment_only() {
     }
 }
 
-/// Recovery stops at an open segment without records: none may precede a segment with some.
+/// Recovery stops at an open segment without records, so no such segment may precede one with
+/// records.
 #[test]
 fn batch_longer_than_spare_segment_is_recovered() {
     let sim = Sim::new(1);

@@ -1,4 +1,4 @@
-//! Writers and background work: no writer waits forever, and the statistics show the stalls.
+//! Tests that no writer waits forever for background work, and that the statistics show the stalls.
 
 use umbel::{Db, HashKind, KeyspaceOptions, Options};
 use umbel_sim::Sim;
@@ -44,7 +44,7 @@ fn writers_progress_under_tight_limits() {
     }
 }
 
-/// Options changed while writers run, in every direction.
+/// Options can be changed, up and down, while writers run.
 #[test]
 fn options_can_change_during_writes() {
     let sim = Sim::new(1);

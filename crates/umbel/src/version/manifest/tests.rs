@@ -127,8 +127,8 @@ fn unknown_features_are_rejected_by_name() {
     assert!(error.to_string().contains("0x10"), "{error}");
 }
 
-/// An Umbel that lacks a feature possibly does not know the encoding of its edits, so the error
-/// about the feature comes before any later edit is decoded.
+/// The error about an unknown feature comes before any later edit is decoded, since the edits'
+/// encoding is possibly unknown, too.
 #[test]
 fn unknown_features_are_rejected_before_later_edits() {
     let mut record = Vec::new();

@@ -1,7 +1,7 @@
 //! Manifest edits: their encoding, and the state that results from a sequence of them.
 //!
-//! FORMAT: `docs/formats/manifest.md`. An edit is one record of the manifest's log; it is applied
-//! whole or not at all.
+//! FORMAT: `docs/formats/manifest.md`. A record of the manifest is a sequence of edits, which are
+//! applied together or not at all.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,78 +21,78 @@ use crate::version::store_identity::Identity;
 /// Known state of a WAL segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogState {
-    /// It may still grow: recovery applies the tail rule.
+    /// The segment can still grow, so recovery accepts a torn tail.
     Open,
-    /// It was closed and must be whole.
+    /// The segment was ended and must be complete.
     Sealed(Seal),
-    /// Recovery read it up to this offset and synced it; later bytes are ignored.
+    /// Recovery read the segment up to this offset; later bytes are ignored.
     Recovered(u64),
 }
 
-/// One change of the store's state.
+/// One change of what the store consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// Identity of the store. First edit of every manifest, and only there.
+    /// Identity of the store. It is the first edit of every manifest, and occurs nowhere else.
     Identity(Identity),
-    /// Every id below this one is taken.
+    /// Every file id below this one is taken.
     NextFileId(u64),
     /// Sequence numbers up to this one are taken.
     LastSequence(u64),
     /// A keyspace exists, or its options changed.
     Keyspace {
-        /// Its id, never reused after a drop.
+        /// Id of the keyspace, which is never reused.
         id: u32,
-        /// Its name.
+        /// Name of the keyspace.
         name: String,
-        /// Its options.
+        /// Options of the keyspace.
         options: KeyspaceOptions,
     },
     /// A keyspace was dropped with everything in it.
     DropKeyspace(u32),
     /// A table was added to a level; at level 0 as the newest.
     AddTable {
-        /// Its keyspace.
+        /// Id of the table's keyspace.
         keyspace: u32,
-        /// Its level.
+        /// Level of the table.
         level: usize,
-        /// The table.
+        /// Metadata of the table.
         meta: Arc<TableMeta>,
     },
     /// A table was removed from a level.
     RemoveTable {
-        /// Its keyspace.
+        /// Id of the table's keyspace.
         keyspace: u32,
-        /// Its level.
+        /// Level of the table.
         level: usize,
-        /// Its id.
+        /// Id of the table.
         id: u64,
     },
     /// All writes of the keyspace up to this sequence number are in tables.
     FlushedThrough {
-        /// The keyspace.
+        /// Id of the keyspace.
         keyspace: u32,
-        /// The sequence number.
+        /// Sequence number up to which all writes are in tables.
         sequence: u64,
     },
     /// Marker that the caller needs again after a crash.
     Marker {
-        /// The keyspace.
+        /// Id of the keyspace.
         keyspace: u32,
-        /// The caller's bytes.
+        /// The bytes that the caller set as marker.
         marker: Vec<u8>,
     },
     /// A WAL segment exists, or its state changed.
     Log {
-        /// Its id.
+        /// Id of the segment.
         id: u64,
-        /// Its state.
+        /// State of the segment.
         state: LogState,
     },
     /// A WAL segment is no longer needed.
     DropLog(u64),
-    /// Recent reads of a keyspace's levels.
+    /// Counts of recent reads of a keyspace's levels.
     ReadStats(u32, Arc<ReadCounts>),
-    /// Instance id of this copy of the store. The last one is valid.
+    /// Instance id of this copy of the store; of several such edits the last one counts.
     Instance([u8; 16]),
     /// A writer opened the store.
     OpenRecord(OpenRecord),
@@ -116,7 +116,7 @@ const INSTANCE: u8 = 15;
 const OPENING: u8 = 16;
 
 impl Edit {
-    /// Appends the edit's bytes.
+    /// Appends the bytes of the edit to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Edit::Identity(identity) => {
@@ -297,7 +297,7 @@ pub fn encoded_bytes(edits: &[Edit]) -> u64 {
     record.len() as u64
 }
 
-/// The edits of one manifest record. The error is the offset in the record at which it is
+/// Returns the edits of one manifest record. The error is the offset at which the record is
 /// malformed.
 pub fn decode_record(bytes: &[u8]) -> Result<Vec<Edit>, usize> {
     let mut decoder = Decoder::new(bytes);
@@ -312,28 +312,30 @@ pub fn decode_record(bytes: &[u8]) -> Result<Vec<Edit>, usize> {
 /// State of a keyspace in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyspaceRecord {
-    /// Its name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Its options.
+    /// Options of the keyspace.
     pub options: KeyspaceOptions,
-    /// All writes up to this sequence number are in tables.
+    /// All writes of the keyspace up to this sequence number are in tables.
     pub flushed_through: u64,
-    /// The last durable marker.
+    /// The last durable marker of the keyspace.
     pub marker: Option<Vec<u8>>,
-    /// Recent reads of its levels, if recorded.
+    /// Counts of recent reads of the keyspace's levels, if recorded.
     pub read_stats: Option<Arc<ReadCounts>>,
-    /// Its tables per level; level 0 oldest first. Shared with the tables of the versions.
+    /// Metadata of the keyspace's tables by level, level 0 oldest first; shared with the tables of
+    /// the versions.
     pub levels: [Vec<Arc<TableMeta>>; limits::LEVELS],
 }
 
 /// State that results from all edits so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ManifestState {
-    /// `None` only before the first edit.
+    /// Identity of the store; `None` only before the first edit.
     pub identity: Option<Identity>,
     /// Instance id of this copy of the store; `None` in a store of an earlier version.
     pub instance: Option<[u8; 16]>,
-    /// The opens and their sequence numbers, if a keyspace has or had an existence filter.
+    /// The opens of the store and their sequence numbers, if a keyspace has or had an existence
+    /// filter.
     pub sequence_lineage: SequenceLineage,
     /// The next free file id.
     pub next_file_id: u64,
@@ -348,7 +350,7 @@ pub struct ManifestState {
 }
 
 impl ManifestState {
-    /// Applies one edit. The error says why it contradicts earlier edits.
+    /// Applies one edit. The error says why the edit contradicts earlier edits.
     pub fn apply(&mut self, edit: &Edit) -> Result<(), String> {
         match edit {
             Edit::Identity(identity) => {
@@ -409,8 +411,8 @@ impl ManifestState {
         Ok(())
     }
 
-    /// Whether an edit changes a live WAL segment, or concerns a keyspace that still exists. Other
-    /// edits concern neither.
+    /// Whether an edit has an effect. An edit for a WAL segment that is gone or has ended, or read
+    /// counts for a dropped keyspace, have none.
     pub fn is_change(&self, edit: &Edit) -> bool {
         match edit {
             Edit::Log { id, .. } => self.logs.get(id) == Some(&LogState::Open),
@@ -491,8 +493,8 @@ impl ManifestState {
         self.add_feature(feature_bits::INSTANCE);
     }
 
-    /// Records an open for writing, after all earlier numbers were assigned, if a keyspace has or
-    /// had an existence filter.
+    /// Records an open for writing, if a keyspace has or had an existence filter. REQUIRES: the
+    /// open has assigned no sequence number yet.
     pub fn note_opening(&mut self, entropy: &dyn Entropy) -> umbel_base::Result<()> {
         let has_filter =
             |record: &KeyspaceRecord| record.options.existence_filter != ExistenceSize::Off;
@@ -509,7 +511,7 @@ impl ManifestState {
         self.identity.iter_mut().for_each(|identity| identity.features |= feature);
     }
 
-    /// The fewest edits that result in this state.
+    /// Returns the fewest edits that result in this state.
     pub fn to_edits(&self) -> Vec<Edit> {
         let mut edits: Vec<Edit> = self.identity.iter().cloned().map(Edit::Identity).collect();
         edits.extend(self.instance.map(Edit::Instance));

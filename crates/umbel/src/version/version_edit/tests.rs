@@ -37,7 +37,7 @@ fn meta() -> TableMeta {
     }
 }
 
-/// Another table, two of whose entries point at blobs.
+/// Returns a table of which two entries point at long values.
 fn meta_with_blobs() -> TableMeta {
     let blob = |id, value_bytes, checksum| BlobPointer { id, value_bytes, checksum };
     TableMeta {
@@ -49,7 +49,7 @@ fn meta_with_blobs() -> TableMeta {
     }
 }
 
-/// Another table, with a second filter.
+/// Returns a table with a second filter.
 fn meta_with_second_filter() -> TableMeta {
     TableMeta { id: 3, second_filter: Some(SecondFilter { kind: 5, bytes: 100 }), ..meta() }
 }
@@ -70,7 +70,7 @@ fn sealed() -> LogState {
     LogState::Sealed(Seal { len: 192, checksum: 0x5424_a36d_9f89_688e })
 }
 
-/// One edit of every kind; the worked example.
+/// Returns one edit of every kind, as in the worked example of the format page.
 fn every_kind() -> Vec<Edit> {
     vec![
         Edit::Identity(identity()),
@@ -352,7 +352,7 @@ fn any_log_state() -> impl Strategy<Value = LogState> {
     ]
 }
 
-/// Few ids, so that edits often match each other.
+/// Generates any edit. The ids are few, so that edits often concern the same table or segment.
 fn any_edit() -> impl Strategy<Value = Edit> {
     let (id, keyspace, level) = (1u64..40, 0u32..4, 0..limits::LEVELS);
     let sequence = 0..=limits::SEQUENCE_MAX;

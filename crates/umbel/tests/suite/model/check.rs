@@ -32,8 +32,8 @@ pub fn everything(model: &ModelStore) {
     }
 }
 
-/// The entries in tables when the store was opened, from the present entries and those added and
-/// removed since. Only while no background work runs.
+/// Computes the number of entries in tables when the store was opened, from the present number and
+/// the entries added and removed since. REQUIRES: no background work runs.
 pub fn entries_before(stats: &KeyspaceStats) -> u64 {
     let written = stats.levels.first().map_or(0, |flushes| flushes.compaction_entries_in);
     // Level 0 drops more entries than flushes added if a compaction includes tables that existed
@@ -68,7 +68,7 @@ pub fn stats(model: &mut ModelStore) {
     assert!(stats.to_string().contains("cache:"));
 }
 
-/// Reads every byte.
+/// Calls `verify`, which reads every byte of the store, and checks its report.
 pub fn verify(model: &mut ModelStore) {
     model.note("verify");
     model.db().wait_for_compaction().unwrap();
@@ -82,8 +82,8 @@ pub fn verify(model: &mut ModelStore) {
     assert_eq!((report.blobs, report.blob_bytes), (stats.blobs.files, stats.blobs.bytes));
 }
 
-/// Checks that the directory holds exactly the live files. Only while no reads and no background
-/// work run.
+/// Checks that the directory holds exactly the live files. REQUIRES: no read and no background work
+/// runs.
 pub fn files(model: &ModelStore) {
     let live = || {
         let stats = model.db().stats();

@@ -11,7 +11,7 @@ use super::oracle::{CrashStates, Map, ModelStore};
 use super::scan;
 use crate::suite::option_sets;
 
-/// Drops everything that keeps the store open, except the store itself.
+/// Drops all handles that keep the store open, except the `Db`.
 fn drop_readers(model: &mut ModelStore) {
     model.iters.clear();
     model.snapshots.clear();
@@ -43,7 +43,7 @@ fn close(model: &mut ModelStore) {
     model.spaces.iter_mut().for_each(|space| space.note_flushed());
 }
 
-/// Drops every handle, which closes the store too, and opens it again.
+/// Drops every handle, which closes the store, and opens the store again.
 pub fn reopen_dropped(model: &mut ModelStore) {
     model.note("drop every handle and open again");
     drop_all(model);
@@ -120,7 +120,8 @@ fn adopt(model: &mut ModelStore, db: &Db, after_crash: bool) {
     check::everything(model);
 }
 
-/// The state of a keyspace without WAL after a crash, which must be one of its earlier states.
+/// Determines the state of a keyspace without a WAL after a crash, which must be one of its earlier
+/// states.
 fn settle(
     crash_states: &CrashStates,
     found: &Map,
@@ -160,7 +161,7 @@ fn check_read_only(model: &mut ModelStore, after_crash: bool) {
     assert!(bytes_of(&model.env, &model.path) == before, "reading only changed the folder");
 }
 
-/// Every file of a directory except the lock.
+/// Returns the bytes of every file of a directory except the lock file.
 fn bytes_of(env: &Env, folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in env.files.read_dir(folder).unwrap() {
@@ -174,7 +175,8 @@ fn bytes_of(env: &Env, folder: &Path) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Makes a checkpoint, compares it and writes to it, which must not change the original.
+/// Makes a checkpoint, compares its content and writes to it; the writes must not change the
+/// original store.
 pub fn checkpoint(model: &mut ModelStore) {
     model.copies += 1;
     if model.copies > 3 {

@@ -61,7 +61,7 @@ pub fn wait(model: &mut ModelStore) {
     model.db().wait_for_compaction().unwrap();
 }
 
-/// Syncs.
+/// Syncs the store.
 pub fn sync(model: &mut ModelStore) {
     model.note("sync");
     model.db().sync().unwrap();

@@ -49,7 +49,7 @@ impl Change {
 pub struct CrashStates {
     /// The state of the last known flush, and its marker.
     pub flushed: (Map, Option<Vec<u8>>),
-    /// The changes committed since, batch by batch, and the marker set with each batch.
+    /// The changes committed since that flush, batch by batch, and the marker set with each batch.
     pub steps: Vec<(Vec<Change>, Option<Vec<u8>>)>,
 }
 
@@ -58,26 +58,26 @@ pub struct CrashStates {
 pub struct Space {
     /// The keyspace.
     pub handle: Keyspace,
-    /// Distinguishes keyspaces of the same name.
+    /// Number that distinguishes keyspaces of the same name.
     pub number: u64,
-    /// Its name.
+    /// Name of the keyspace.
     pub name: String,
-    /// Its options.
+    /// Options of the keyspace.
     pub options: KeyspaceOptions,
-    /// Its expected content.
+    /// Expected content of the keyspace.
     pub map: Map,
     /// The marker set last.
     pub marker: Option<Vec<u8>>,
-    /// Used while it has no WAL.
+    /// Permitted states after a crash, while the keyspace has no WAL.
     pub crash_states: CrashStates,
-    /// Gets done since the store was opened.
+    /// Number of gets since the store was opened.
     pub gets: u64,
-    /// Entries in its tables when the store was opened.
+    /// Number of entries in the keyspace's tables when the store was opened.
     pub entries_at_open: u64,
 }
 
 impl Space {
-    /// Records that everything so far is in tables.
+    /// Records that all changes so far are in tables.
     pub fn note_flushed(&mut self) {
         self.crash_states =
             CrashStates { flushed: (self.map.clone(), self.marker.clone()), steps: Vec::new() };
@@ -89,7 +89,7 @@ impl Space {
 pub struct HeldSnapshot {
     /// The snapshot.
     pub snapshot: Snapshot,
-    /// By the keyspace's number.
+    /// Expected content of each keyspace, by the keyspace's number.
     pub maps: BTreeMap<u64, Map>,
 }
 
@@ -98,7 +98,7 @@ pub struct HeldSnapshot {
 pub struct OpenIter {
     /// The iterator.
     pub iter: Iter,
-    /// Entries left between its ends.
+    /// Entries left between the iterator's ends.
     pub left: VecDeque<(Vec<u8>, Arc<[u8]>)>,
 }
 
@@ -109,11 +109,11 @@ pub struct ModelStore {
     pub random: Random,
     /// The keys in use.
     pub keys: Keys,
-    /// The simulated machine; `None` on the real one.
+    /// The simulated machine; `None` if the test runs on the real machine.
     pub sim: Option<Sim>,
     /// The environment of the store.
     pub env: Env,
-    /// The option set.
+    /// Number of the option set.
     pub set: u64,
     /// Permitted numbers of background threads.
     pub threads: Vec<usize>,
@@ -123,7 +123,7 @@ pub struct ModelStore {
     pub copies: u64,
     /// The store.
     pub db: Option<Db>,
-    /// Its keyspaces.
+    /// The store's keyspaces.
     pub spaces: Vec<Space>,
     /// The snapshots held.
     pub snapshots: Vec<HeldSnapshot>,
@@ -135,7 +135,7 @@ pub struct ModelStore {
     pub writes: u64,
     /// The last operations, to diagnose a failure.
     pub trace: VecDeque<String>,
-    /// Instructions to replay it.
+    /// Instructions to replay the run.
     pub replay: String,
 }
 
@@ -250,7 +250,7 @@ impl ModelStore {
         if self.random.percent(50) { self.present_key(space) } else { self.any_key() }
     }
 
-    /// Applies a commit to the model. `markers` were set with it.
+    /// Applies a commit's changes and `markers` to the model.
     pub fn apply(&mut self, changes: &[(usize, Change)], markers: &[(usize, Vec<u8>)]) {
         for (index, space) in self.spaces.iter_mut().enumerate() {
             let own: Vec<Change> =
