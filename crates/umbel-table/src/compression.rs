@@ -1,5 +1,4 @@
-//! Compression of blocks: which kinds there are, how a block is packed, and how it is unpacked
-//! without trusting the length it claims.
+//! Compression of blocks. Decompression does not trust the length that a compressed block claims.
 
 use std::cell::RefCell;
 
@@ -9,7 +8,7 @@ use zstd::bulk::{Compressor as ZstdCompressor, Decompressor as ZstdDecompressor}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None = 0,
     /// LZ4 block format.
@@ -18,14 +17,14 @@ pub enum Compression {
     Zstd = 2,
 }
 
-/// The level Zstandard is requested: its own default.
+/// Compression level of Zstandard, which is its default.
 const ZSTD_LEVEL: i32 = 3;
 
-/// FORMAT: a compressed payload starts with the unpacked length as a `u32`.
+/// FORMAT: a compressed payload starts with the uncompressed length as a `u32`.
 const LENGTH_BYTES: usize = 4;
 
 impl Compression {
-    /// The kind with this number, or `None` where the number is unknown.
+    /// Returns the kind with this number; `None` if the number is unknown.
     pub fn from_u8(byte: u8) -> Option<Compression> {
         match byte {
             0 => Some(Compression::None),
@@ -36,7 +35,7 @@ impl Compression {
     }
 }
 
-/// Compresses blocks one after the other, and keeps its state between them.
+/// Compresses blocks one after the other, and keeps the compressor's state between blocks.
 pub(crate) struct Compressor {
     kind: Compression,
     zstd: Option<ZstdCompressor<'static>>,
@@ -50,13 +49,13 @@ impl std::fmt::Debug for Compressor {
 }
 
 impl Compressor {
-    /// A compressor of one kind.
+    /// Creates a compressor of the given kind.
     pub(crate) fn new(kind: Compression) -> Compressor {
         Compressor { kind, zstd: None, packed: Vec::new() }
     }
 
-    /// Compresses `payload`. `None` where it should be stored raw, because compression saves less
-    /// than an eighth: decompression would then cost more than the saved bytes.
+    /// Compresses `payload`. Returns `None` if compression saves less than an eighth, so that the
+    /// block is to be stored uncompressed: decompression would cost more than the saved bytes.
     pub(crate) fn pack(&mut self, payload: &[u8]) -> Option<&mut Vec<u8>> {
         let len = u32::try_from(payload.len()).ok()?;
         self.packed.clear();
@@ -84,12 +83,13 @@ impl Compressor {
 }
 
 thread_local! {
-    /// A Zstandard context takes longer to make than a block to unpack.
+    /// Zstandard context of a thread, kept because creating one takes longer than decompressing a
+    /// block.
     static UNPACK_ZSTD: RefCell<Option<ZstdDecompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Unpacks a compressed payload. The length it claims is compared with `limit` before anything is
-/// allocated. The error is a reason in words.
+/// Decompresses a payload. The length that the payload claims is compared with `limit` before
+/// memory is allocated. The error is a reason in words.
 pub(crate) fn unpack(
     kind: Compression,
     packed: &[u8],

@@ -1,10 +1,10 @@
-//! Sorted table files: how they are written, searched, walked and verified.
+//! Sorted table files: writes, searches, scans and verifies them.
 //!
 //! A table holds entries in internal order (see [`umbel_base::cmp_internal`]) and range tombstones,
-//! and never changes once it is finished. `docs/formats/table.md` has its bytes.
+//! and never changes after it is finished. `docs/formats/table.md` describes the format.
 //!
-//! A point read costs one search in the pinned index, one line of tags and the entry. It takes no
-//! lock, counts no reference and copies nothing.
+//! A point read of a cached block costs one search in the index, one cache line of tags and the
+//! entry. The read takes no lock, counts no reference and copies no value.
 #![forbid(unsafe_code)]
 
 mod block;

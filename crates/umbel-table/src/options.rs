@@ -7,8 +7,8 @@ use crate::compression::Compression;
 /// Layout options of a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TableOptions {
-    /// Number of bytes a data block is filled with before it is compressed. Taken as 64 where less
-    /// and as 4 MiB where more; an entry larger than this gets a block of its own.
+    /// Bytes of a full data block before compression, from 64 to 4 MiB; other numbers count as the
+    /// nearest limit. A larger entry gets a block of its own.
     pub block_bytes: usize,
     /// Compression of blocks.
     pub compression: Compression,
@@ -16,25 +16,27 @@ pub struct TableOptions {
     pub bloom_bits: i32,
     /// The kind of the plain filter.
     pub filter_kind: FilterKind,
-    /// Number of bits of the plain filter a key sets; `None`: as many as are best for `bloom_bits`.
-    /// Where its kind does not have that many, the filter is the usual one: lines of 512 bits.
+    /// Number of bits of the plain filter that a key sets; `None`: the best number for
+    /// `bloom_bits`. If the filter's kind cannot have this number, a filter of 512-bit blocks is
+    /// used.
     pub filter_probes: Option<u8>,
-    /// A second filter of the same keys, to be kept in memory instead of the plain one. None where
-    /// there is no plain one.
+    /// A second filter of the same keys, to be kept in memory instead of the plain one. Ignored if
+    /// the table has no plain filter.
     pub second_filter: Option<FilterChoice>,
 }
 
-/// A filter to build.
+/// Kind and size of a filter to build.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FilterChoice {
-    /// Its kind.
+    /// Kind of the filter.
     pub kind: FilterKind,
-    /// Its bits for each key, about.
+    /// Approximate bits per key of the filter.
     pub bits_per_key: f64,
 }
 
 impl Default for TableOptions {
-    /// 4 KiB, not compressed, 10 bits per key in lines of 512 bits, no second filter.
+    /// Blocks of 4 KiB, no compression, a filter of 512-bit blocks with 10 bits per key, no second
+    /// filter.
     fn default() -> TableOptions {
         TableOptions {
             block_bytes: 4096,
@@ -47,30 +49,29 @@ impl Default for TableOptions {
     }
 }
 
-/// The hash that filters and tags are made with, and its name in files.
+/// The hash function of filters and tags, and its kind and seed id as files name them.
 #[derive(Debug, Clone, Copy)]
 pub struct TableHasher {
-    /// Hash of keys. INVARIANT: the hash of a kind [that tables
-    /// have](TableHasher::KINDS).
+    /// Hash function of keys. INVARIANT: its kind is one [that tables have](TableHasher::KINDS).
     pub keys: KeyHasher,
-    /// Id of the store's seed of the hashes.
+    /// Id of the seed of the store's hash functions.
     pub seed_id: u32,
-    /// Hash of prefixes, where there are prefix filters.
+    /// Hash function of prefixes; `None` without prefix filters.
     pub prefixes: Option<PrefixHasher>,
 }
 
 impl TableHasher {
-    /// The hashes of which tables are made: those under which no program without the seed
-    /// can choose keys that collide.
+    /// The kinds of hash functions that tables can have: those with which a program without the
+    /// seed cannot choose keys that collide.
     pub const KINDS: [HashKind; 2] = [HashKind::Keyed, HashKind::SipHash13];
 
-    /// The usual hash with a seed, for tables without prefix filters.
+    /// Creates the default hash function with a seed, for tables without prefix filters.
     pub fn keyed(seed: [u8; 16], seed_id: u32) -> TableHasher {
         let keys = KeyHasher::keyed(HashSecret::from_seed(seed));
         TableHasher { keys, seed_id, prefixes: None }
     }
 
-    /// The number of the hash in files.
+    /// Returns the number of the hash function's kind in files.
     pub(crate) fn kind(&self) -> u8 {
         self.keys.kind().number()
     }

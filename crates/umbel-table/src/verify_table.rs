@@ -1,4 +1,4 @@
-//! Verifies a table: reads every byte of the file and checks all that can be checked.
+//! Verifies a table: reads every byte of the file and checks checksums, order and counts.
 
 use std::cmp::Ordering;
 
@@ -18,28 +18,28 @@ use crate::index::in_memory_index::TableIndex;
 use crate::index::index_loading::IndexRegion;
 use crate::reader::table_reader::Table;
 
-/// Data is read in pieces of about this size.
+/// Approximate bytes that one read of the data region reads.
 const PIECE_BYTES: usize = 1024 * 1024;
 
-/// Counts of the verified, undamaged data.
+/// Counts of the verified data, in which no damage was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VerifyReport {
-    /// Bytes read: all of the file.
+    /// Number of bytes read, which is the length of the file.
     pub bytes: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub blocks: u64,
-    /// Entries, all versions and deletes counted.
+    /// Number of entries, all versions and deletes included.
     pub entries: u64,
-    /// Entries that are deletes.
+    /// Number of entries that are deletes.
     pub deletes: u64,
-    /// Range tombstones.
+    /// Number of range tombstones.
     pub range_tombstones: u64,
-    /// Distinct keys for which the filter was probed; 0 where there is no filter or the hash is not
-    /// known.
+    /// Number of distinct keys for which the filter was probed; 0 without a filter, or if its hash
+    /// function is not known.
     pub filter_keys: u64,
 }
 
-/// The filters that can be probed.
+/// The filters whose hash function is known, so that they are probed for each key.
 #[derive(Default)]
 struct VerifiedFilters {
     of_keys: Vec<ResidentFilter>,
@@ -58,7 +58,7 @@ impl VerifiedFilters {
     }
 }
 
-/// Data seen so far.
+/// What the verification has seen so far.
 #[derive(Default)]
 struct VerifyState {
     report: VerifyReport,
@@ -76,12 +76,11 @@ struct VerifyState {
 
 impl Table {
     /// Reads the whole file and checks every checksum, the order of the entries within and across
-    /// blocks and against the index, and all counts. Checks that the filter has every key, and that
-    /// no byte is outside a part. Nothing enters the cache.
+    /// blocks and against the index, and all counts. Checks that the filters pass every key, and
+    /// that every byte of the file belongs to a region. No block enters the cache.
     ///
     /// # Errors
-    /// [`Error::Corruption`] for the first damage; the file's error where it cannot
-    /// be read.
+    /// [`Error::Corruption`] for the first damage; the file's error if a read fails.
     pub fn verify(&self) -> Result<VerifyReport> {
         let footer = self.footer();
         let mut start = [0; HEADER_BYTES];
@@ -110,7 +109,7 @@ impl Table {
         Ok(report)
     }
 
-    /// Reads all parts after the data again.
+    /// Reads all regions after the data again.
     fn verify_metadata(&self) -> Result<(TableIndex, VerifiedFilters)> {
         let footer = self.footer();
         let part = |region, kind| read_metadata_block(self.file(), footer, region, kind);
@@ -202,7 +201,7 @@ impl Table {
 }
 
 impl VerifyState {
-    /// Walks a block: order, counts, filter.
+    /// Reads the entries of a block, and checks their order, counts and filters.
     fn block(
         &mut self,
         block: &Block,
@@ -254,7 +253,7 @@ impl VerifyState {
     }
 }
 
-/// The block, whose last entry the walk stands on, lies between its separators.
+/// Checks that a block, whose last entry was read last, lies between its separators.
 fn verify_bounds(
     index: &TableIndex,
     number: usize,

@@ -87,7 +87,7 @@ fn equal_heads(view: BlockView<'_>, group: &SearchGroup, suffix: &[u8]) -> (usiz
 
 /// Returns the first entry at or after (`key`, `sequence`); `None` if all entries of its group are
 /// before.
-/// REQUIRES: the arguments and the result of [`BlockView::narrow_range`].
+/// REQUIRES: the arguments and the result of [`narrow_range`].
 #[inline]
 pub(crate) fn find_in_range(
     block: &Block,

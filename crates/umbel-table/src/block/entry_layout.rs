@@ -16,9 +16,9 @@ pub(crate) struct EntryLayout {
 /// The sequence number and kind of an entry, decoded when they are requested, since most steps read
 /// only the kind.
 ///
-/// INVARIANT: a trailer is either the bytes of a varint of up to eight bytes, followed by zeros, so
-/// that the highest bit is clear, or [`Trailer::DECODED`] and the number. The lowest bits are the
-/// kind in both forms.
+/// INVARIANT: a trailer has one of two forms, and its lowest bits are the kind in both. One form is
+/// a varint of up to eight bytes, followed by zeros, so that the highest bit is clear. The other
+/// form is [`Trailer::DECODED`] and the number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Trailer(u64);
 

@@ -1,8 +1,9 @@
-//! The slots of a table: block number to cached block, without hashing and without a lock.
+//! The slots of a table, which map a block number to the cached block without hashing and without a
+//! lock.
 //!
-//! The engine's cache decides what stays: it is notified of every block that was loaded
-//! ([`BlockCache::admit`]) and calls [`BlockSlots::evict`] when it needs the memory. A clock over
-//! the slots calls [`BlockSlots::take_touched`].
+//! The store's block cache decides which blocks stay in memory. It is notified of every loaded
+//! block ([`BlockCache::admit`]), and calls [`BlockSlots::evict`] when it needs the memory. Its
+//! clock calls [`BlockSlots::take_touched`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,29 +16,33 @@ use crate::cache::block_map::{BlockMap, ENTRY_BYTES};
 
 /// Policy that decides which blocks stay in memory.
 pub trait BlockCache: Send + Sync + Debug {
-    /// A block of `bytes` bytes was loaded and put into slot `block` of `slots`.
+    /// Notifies the cache that a block of `bytes` bytes was loaded and put into slot `block` of
+    /// `slots`.
     fn admit(&self, slots: &Arc<BlockSlots>, block: u32, bytes: usize);
 
-    /// A block of `bytes` bytes was read from a file. Returns whether it may be kept.
+    /// Notifies the cache that a block of `bytes` bytes was read from a file. Returns whether the
+    /// block may be cached.
     fn on_block_read(&self, bytes: usize) -> bool {
         let _ = bytes;
         true
     }
 
-    /// Arena of blocks, indexes and slots. Called once for each opened table; one
-    /// arena for all tables wastes the least memory. By default an arena of the table's own.
+    /// Returns the arena for blocks, indexes and slots; called once for each opened table. By
+    /// default each table gets an arena of its own; one arena for all tables wastes the least
+    /// memory.
     fn arena(&self) -> Arena {
         Arena::new()
     }
 
-    /// Arena of data that stays while a table is open. It is separate from data that is evicted, so
-    /// that whole chunks of the latter can be freed. By default the arena of everything else.
+    /// Returns the arena for data that stays in memory while a table is open. An arena separate
+    /// from that of evicted data lets whole chunks of evicted data be freed. By default both are
+    /// the same arena.
     fn pinned_arena(&self, arena: &Arena) -> Arena {
         arena.clone()
     }
 }
 
-/// A cache that keeps everything, for tools and tests that open a single table.
+/// A cache that evicts no block, for tools and tests that open a single table.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct UnboundedCache;
 
@@ -45,8 +50,8 @@ impl BlockCache for UnboundedCache {
     fn admit(&self, _slots: &Arc<BlockSlots>, _block: u32, _bytes: usize) {}
 }
 
-/// One slot per block of a table. A paged index has no slots; loaded
-/// blocks are found by their number.
+/// One slot for each block of a table. A table with a paged index has no slots; its loaded blocks
+/// are found by number.
 #[derive(Debug)]
 pub struct BlockSlots {
     slots: SlotArray,
@@ -56,18 +61,18 @@ pub struct BlockSlots {
     misses: AtomicU64,
 }
 
-/// Reader of blocks in their slots, which stay until this is dropped.
+/// Guard for reading blocks in their slots. Blocks stay in memory until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct BlockSlotsGuard<'a>(SlotsGuard<'a>);
 
 impl BlockSlotsGuard<'_> {
-    /// The block in a slot, which is marked as read.
+    /// Returns the block in a slot, and marks it as read.
     #[inline]
     pub(crate) fn get(&self, block: usize) -> Option<BlockView<'_>> {
         self.0.get(block).map(BlockView::new)
     }
 
-    /// The block in a slot, without a mark.
+    /// Returns the block in a slot, without marking it as read.
     #[inline]
     pub(crate) fn peek(&self, block: usize) -> Option<BlockView<'_>> {
         self.0.peek(block).map(BlockView::new)
@@ -75,7 +80,8 @@ impl BlockSlotsGuard<'_> {
 }
 
 impl BlockSlots {
-    /// Empty slots for a table of `blocks` blocks, which live in `arena`, the slots in `own`.
+    /// Creates empty slots for a table of `blocks` blocks. The blocks are in `arena`, and the slots
+    /// in `own`.
     pub(crate) fn new(own: &Arena, arena: Arena, blocks: usize) -> BlockSlots {
         BlockSlots {
             slots: SlotArray::new(own, &arena, blocks),
@@ -86,18 +92,18 @@ impl BlockSlots {
         }
     }
 
-    /// Slots of a table whose index is paged.
+    /// Creates the slots of a table with a paged index.
     pub(crate) fn paged(own: &Arena, arena: Arena) -> BlockSlots {
         BlockSlots { paged: Some(BlockMap::default()), ..BlockSlots::new(own, arena, 0) }
     }
 
-    /// A block or a part of the index that was loaded, where there are no slots.
+    /// Returns a loaded block or index block of a table with a paged index.
     pub(crate) fn paged_piece(&self, number: u32) -> Option<Allocation> {
         self.paged.as_ref()?.get(number)
     }
 
-    /// Keeps a piece where there are no slots. Returns the piece that is there now, whether it is
-    /// this one, and the bytes it takes.
+    /// Keeps a loaded block or index block of a table with a paged index. Returns the allocation
+    /// now kept under the number, whether it is `piece`, and its bytes.
     pub(crate) fn insert_paged(&self, number: u32, piece: Allocation) -> (Allocation, bool, usize) {
         let bytes = piece.memory_bytes() + ENTRY_BYTES;
         let Some(sparse) = &self.paged else { return (piece, false, bytes) };
@@ -111,7 +117,7 @@ impl BlockSlots {
         }
     }
 
-    /// Arena of the blocks.
+    /// Returns the arena of the blocks.
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
     }
@@ -126,43 +132,43 @@ impl BlockSlots {
         self.slots.is_empty()
     }
 
-    /// Number of bytes the slots themselves take.
+    /// Bytes of the slots themselves, without the blocks.
     pub fn memory_bytes(&self) -> usize {
         self.slots.memory_bytes()
     }
 
-    /// Begins to read blocks in their slots, for the length of a call.
+    /// Returns a guard for reading blocks in their slots, for the duration of a call.
     #[inline]
     pub(crate) fn read(&self) -> BlockSlotsGuard<'_> {
         BlockSlotsGuard(self.slots.read())
     }
 
-    /// The block in a slot, for as long as the caller needs it; `None` where it is not cached.
+    /// Returns a reference to the block in a slot; `None` if the block is not cached.
     pub fn get(&self, block: usize) -> Option<Block> {
         self.slots.read().get_owned(block).map(Block::from_piece)
     }
 
-    /// Prefetches the line that a slot stands in.
+    /// Prefetches the cache line of a slot.
     #[inline]
     pub(crate) fn prefetch(&self, block: usize) {
         self.slots.prefetch(block);
     }
 
-    /// Prefetches the lines that a point read needs before the entry, where the block is cached.
-    /// Returns whether it is.
+    /// If the block is cached, prefetches the cache lines that a point read needs before the entry.
+    /// Returns whether the block is cached.
     #[inline]
     pub(crate) fn prefetch_block(&self, block: usize) -> bool {
         self.slots.prefetch_allocation(block, 3)
     }
 
-    /// Prefetches the first lines of the block, where it is cached.
+    /// Prefetches the first `lines` cache lines of a block, if the block is cached.
     #[inline]
     pub(crate) fn prefetch_lines(&self, block: usize, lines: usize) {
         self.slots.prefetch_allocation(block, lines);
     }
 
-    /// Puts a block that was loaded into its empty slot, and says how many bytes it takes there.
-    /// Where another thread was faster, gives the block that is there and `None`.
+    /// Puts a loaded block into its empty slot, and returns the block and its bytes. If another
+    /// thread was faster, returns the block of that thread and `None`.
     pub(crate) fn put(&self, block: usize, loaded: Block) -> (Block, Option<usize>) {
         if self.paged.is_some() {
             let Ok(number) = u32::try_from(block) else { return (loaded, None) };
@@ -185,8 +191,8 @@ impl BlockSlots {
         }
     }
 
-    /// Empties a slot. Returns how many bytes the cache gave up: 0 where it was empty. Readers that
-    /// hold the block keep it alive until they are done.
+    /// Empties a slot. Returns the bytes of its block; 0 if the slot was empty. Readers of the
+    /// block keep it in memory until they are done.
     pub fn evict(&self, block: u32) -> usize {
         let bytes = match &self.paged {
             Some(sparse) => sparse.evict(block),
@@ -196,7 +202,7 @@ impl BlockSlots {
         bytes
     }
 
-    /// The number of the arena's chunk that the block lies in; `None` where the slot is empty.
+    /// Returns the number of the arena chunk that has the block; `None` if the slot is empty.
     pub fn chunk(&self, block: u32) -> Option<u32> {
         match &self.paged {
             Some(sparse) => sparse.chunk(block),
@@ -204,7 +210,7 @@ impl BlockSlots {
         }
     }
 
-    /// Whether the block was read since the last call; clears the mark.
+    /// Returns whether the block was read since the last call, and clears the mark.
     pub fn take_touched(&self, block: u32) -> bool {
         match &self.paged {
             Some(sparse) => sparse.take_touched(block),
@@ -212,12 +218,12 @@ impl BlockSlots {
         }
     }
 
-    /// Number of bytes the blocks in the slots take.
+    /// Bytes of the blocks in the slots.
     pub fn resident_bytes(&self) -> u64 {
         self.resident_bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of blocks had to be read from the file.
+    /// Number of blocks that were read from the file.
     pub fn misses(&self) -> u64 {
         self.misses.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Walks a table in both directions.
+//! A cursor over a table in both directions, which borrows the table for each call.
 
 use umbel_arena::prefetch;
 use umbel_base::{Result, SequenceNumber, ValueKind};
@@ -12,59 +12,60 @@ use crate::format::{bytes_equal, head64};
 use crate::reader::paged_index::CachedIndexBlock;
 use crate::reader::table_reader::Table;
 
-/// Bytes of a block that a seek reads before its entries: header, tags, offsets and heads of a
-/// block of the usual size.
+/// Number of cache lines of a block that a seek reads before its entries: header, tags, offsets and
+/// heads of a block of the usual size.
 const SEARCHED_LINES: usize = 5;
-/// The same and the first entries, for a cursor that comes from the block before.
+/// Number of cache lines that a cursor reads first when it comes from the block before: those of a
+/// seek, and the first entries.
 const ENTERED_LINES: usize = 8;
-/// Lines after an entry's key that are prefetched once the seek has found it;
-/// earlier lines were prefetched when it was one of several candidates.
+/// Range of an entry's cache lines that are prefetched when the seek has found the entry. The lines
+/// before them were prefetched when the entry was one of several candidates.
 const PREFETCHED_LINES: (usize, usize) = (3, 14);
-/// A caller that seeks will likely read this many entries.
+/// Number of entries that a caller probably reads after a seek.
 const PREFETCHED_ENTRIES: usize = 10;
 
-/// Cursor over a table that the caller passes to each call, so that a caller with cursors on many
-/// tables need not hold each table for every cursor. Its methods are those of
-/// [`umbel_base::Cursor`], with the same laws, and one more: `next` and `prev` get the table of the
-/// last seek. A seek may get another one.
+/// Cursor over a table that the caller passes to each call. So a caller with cursors on many tables
+/// need not reference each table in each cursor. The methods are those of [`umbel_base::Cursor`],
+/// with the same laws. REQUIRES: `next` and `prev` get the table of the last seek; a seek can get
+/// another table.
 #[derive(Debug)]
 pub struct ContextTableCursor {
     fill_cache: bool,
     block: Option<Block>,
     /// Table of `block` and of the blocks read ahead.
     table: u64,
-    /// The number of `block`.
+    /// Number of the current block.
     number: usize,
-    /// The block that `aim` looked up.
+    /// Number of the block that `begin_seek` looked up.
     seek_block: Option<usize>,
-    /// Range that `reach` found in the block.
+    /// Range that `narrow_seek` found in the block.
     seek_range: Option<SeekRange>,
     position: EntryPosition,
-    /// Number of entries the group has that is stood in.
+    /// Number of entries of the current group.
     group_entries: usize,
-    /// Whether no two entries of that group have the same key.
+    /// Whether no two entries of the current group have the same key.
     distinct: bool,
-    /// The same number where strides may be made in that group; 0 where not.
+    /// Number of entries of the current group if `try_next_visible` can move in it; otherwise 0.
     visible_entries: usize,
-    /// Head limit after the group's prefix: no stride reaches an entry at or after it.
+    /// Head after the group's prefix at or after which `try_next_visible` moves to no entry.
     limit: u64,
-    /// No entry of the table is newer.
+    /// Greatest sequence number in the table.
     newest: SequenceNumber,
     valid: bool,
     key: KeyBuffer,
     trailer: Trailer,
     value_at: usize,
-    /// End of the value, where the next entry of the group starts.
+    /// Offset of the end of the value, where the next entry of the group starts.
     end: usize,
     readahead: ReadAhead,
 }
 
-/// Bytes of the file that were read ahead.
+/// Bytes of the table's file that were read ahead.
 #[derive(Debug, Default)]
 struct ReadAhead {
     offset: u64,
     bytes: Vec<u8>,
-    /// Current index block, where the index is paged.
+    /// Current index block, if the index is paged.
     index_block: Option<Box<CachedIndexBlock>>,
 }
 
@@ -94,7 +95,7 @@ impl ContextTableCursor {
         }
     }
 
-    /// Makes block `number` the current one. `false` where it does not exist.
+    /// Makes block `number` the current one. Returns `false` if the block does not exist.
     fn enter_block(&mut self, table: &Table, number: usize) -> Result<bool> {
         self.valid = false;
         if self.is_in(table, number) {
@@ -120,7 +121,7 @@ impl ContextTableCursor {
         Ok(true)
     }
 
-    /// Reads a block past the cache, and others after it where the walk goes forwards.
+    /// Reads a block past the cache. If the cursor moves forward, also reads the blocks after it.
     fn read_uncached(&mut self, table: &Table, number: usize, walks: bool) -> Result<Block> {
         let ahead = &mut self.readahead;
         let (offset, len) =
@@ -147,14 +148,14 @@ impl ContextTableCursor {
         table.parse_block(offset, &ahead.bytes[..len], SearchDataKind::Offsets)
     }
 
-    /// Stands on an entry of the current block.
+    /// Moves to an entry of the current block.
     fn move_to(&mut self, place: EntryPosition) {
         if let Some(group) = self.block.as_ref().and_then(|block| block.view().group(place.group)) {
             self.move_within(&group, place);
         }
     }
 
-    /// Stands on an entry of a group of the current block, copying the prefix of the group.
+    /// Moves to an entry of a group of the current block, and copies the prefix of the group.
     #[inline]
     fn move_within(&mut self, group: &SearchGroup, place: EntryPosition) {
         let Some(block) = self.block.as_ref() else { return };
@@ -192,7 +193,7 @@ impl ContextTableCursor {
         Ok(())
     }
 
-    /// Stands on the entry before a place of the current block.
+    /// Moves to the entry before a position in the current block.
     fn move_before(&mut self, table: &Table, place: EntryPosition) -> Result<()> {
         self.position = place;
         if !self.try_prev() {
@@ -204,8 +205,8 @@ impl ContextTableCursor {
         Ok(())
     }
 
-    /// Moves to the next entry where it is in the same search group of the block. Returns whether
-    /// its key is the same. Elsewhere returns `None` and does not move. REQUIRES: `valid()`.
+    /// Moves to the next entry if it is in the same group of the block, and returns whether its key
+    /// is the same. Otherwise returns `None` and does not move. REQUIRES: `valid()`.
     #[inline]
     pub fn try_next(&mut self) -> Option<bool> {
         let next = self.position.entry + 1;
@@ -225,8 +226,8 @@ impl ContextTableCursor {
         Some(repeats)
     }
 
-    /// Says up to which key, and without it, strides may go; without one they may go anywhere.
-    /// Holds until the next movement but a stride. REQUIRES: `valid()`.
+    /// Sets the key before which `try_next_visible` stops; `None` sets no limit. The limit holds
+    /// until the next movement other than `try_next_visible`. REQUIRES: `valid()`.
     pub fn set_limit(&mut self, key: Option<&[u8]>) {
         self.visible_entries = 0;
         if !self.distinct {
@@ -242,9 +243,8 @@ impl ContextTableCursor {
         self.visible_entries = self.group_entries;
     }
 
-    /// Moves to the next entry where it is a put of another key before the limit that a reader at
-    /// `sequence` sees, and where its bytes are in memory. Elsewhere returns `false` and does not
-    /// move.
+    /// Moves to the next entry if it is in memory and is a put of another key before the limit that
+    /// a reader at `sequence` sees. Otherwise returns `false` and does not move.
     #[inline]
     pub fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let next = self.position.entry + 1;
@@ -271,8 +271,8 @@ impl ContextTableCursor {
         true
     }
 
-    /// Moves to the previous entry where the same block has it. `false`, and nothing changed, where
-    /// it has not. REQUIRES: `valid()`.
+    /// Moves to the previous entry if it is in the same block. Otherwise returns `false` and does
+    /// not move. REQUIRES: `valid()`.
     pub fn try_prev(&mut self) -> bool {
         let EntryPosition { group, entry } = self.position;
         if let Some(entry) = entry.checked_sub(1) {
@@ -308,8 +308,9 @@ impl ContextTableCursor {
     }
 
     /// First stage of a seek, for callers that seek in many tables: looks up the block and
-    /// prefetches its slot. Afterwards the cursor is not valid until `seek_aimed`. Before it, only
-    /// `approach` may be called, and `reach` must be.
+    /// prefetches its slot. Afterwards the cursor is not valid until `finish_seek`. REQUIRES:
+    /// before `finish_seek` the caller calls `narrow_seek`, and nothing else except
+    /// `prefetch_seek`.
     pub fn begin_seek(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) {
         self.valid = false;
         self.seek_block = table.locate(key, sequence);
@@ -318,7 +319,7 @@ impl ContextTableCursor {
         }
     }
 
-    /// Prefetches the searched part of the block that `aim` looked up.
+    /// Prefetches the part that `narrow_seek` reads of the block that `begin_seek` looked up.
     #[inline]
     pub fn prefetch_seek(&self, table: &Table) {
         if let Some(number) = self.seek_block
@@ -328,8 +329,9 @@ impl ContextTableCursor {
         }
     }
 
-    /// Searches the block that `aim` looked up as far as that takes no entry, and prefetches the
-    /// entries that come next. REQUIRES: what `aim` got.
+    /// Searches the block that `begin_seek` looked up as far as possible without reading an entry,
+    /// and prefetches the entries that `finish_seek` reads. REQUIRES: the arguments of
+    /// `begin_seek`.
     pub fn narrow_seek(
         &mut self,
         table: &Table,
@@ -350,7 +352,7 @@ impl ContextTableCursor {
         Ok(())
     }
 
-    /// Enters the block that `aim` could not look up because the index is paged.
+    /// Enters the block that `begin_seek` could not look up because the index is paged.
     #[cold]
     fn enter_paged(&mut self, table: &Table, key: &[u8], sequence: SequenceNumber) -> Result<bool> {
         if table.is_paged() {
@@ -362,7 +364,8 @@ impl ContextTableCursor {
         }
     }
 
-    /// The rest of the seek after `aim` and `reach`. REQUIRES: the same arguments.
+    /// Last stage of a seek, after `begin_seek` and `narrow_seek`: moves to the target. REQUIRES:
+    /// the arguments of `begin_seek`.
     pub fn finish_seek(
         &mut self,
         table: &Table,
@@ -380,7 +383,8 @@ impl ContextTableCursor {
         self.move_to_first_of_block(table, number + 1)
     }
 
-    /// Prefetches the entries that a walk from here on reads first. REQUIRES: `valid()`.
+    /// Prefetches the entries that an iteration from the current entry reads first. REQUIRES:
+    /// `valid()`.
     #[inline]
     pub fn prefetch_entries(&self) {
         if let Some(block) = &self.block {

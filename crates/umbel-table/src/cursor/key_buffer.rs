@@ -1,12 +1,13 @@
-//! The key that a cursor stands on, put together from its group's prefix and its own suffix.
+//! The key on which a cursor is, composed of the group's prefix and the entry's suffix.
 //!
-//! A step replaces the suffix only. Keys of usual length are in an array inside the cursor. Their
-//! suffixes are copied by a few moves of fixed length, without a call or an allocation. Other
-//! keys are in a vector.
+//! A step within a group replaces only the suffix. Keys of usual length are in an array inside the
+//! cursor. Their suffixes are copied by a few moves of fixed length, without a call or an
+//! allocation. Longer keys are in a vector.
 
-/// Number of bytes stand in the array.
+/// Number of bytes of the array.
 const INLINE: usize = 96;
-/// Suffixes up to this length are copied by moves of fixed length, which write all of it.
+/// Suffixes up to this length are copied by moves of fixed length, which always write this many
+/// bytes.
 const MOVED: usize = 32;
 
 /// A key, and how much of it is the prefix of its group.
@@ -15,7 +16,7 @@ pub(crate) struct KeyBuffer {
     inline: [u8; INLINE],
     len: usize,
     prefix_len: usize,
-    /// Whether the key is in `long`. The rest of its group stays there too.
+    /// Whether the key is in `long`. Further keys of its group are then in `long`, too.
     is_long: bool,
     long: Vec<u8>,
 }
@@ -27,7 +28,7 @@ impl Default for KeyBuffer {
 }
 
 impl KeyBuffer {
-    /// Begins a group: the key is its prefix, until a suffix is set.
+    /// Begins a group: the key is the group's prefix until a suffix is set.
     pub(crate) fn start_group(&mut self, prefix: &[u8]) {
         self.prefix_len = prefix.len();
         self.len = prefix.len();
@@ -40,8 +41,8 @@ impl KeyBuffer {
         }
     }
 
-    /// Replaces the bytes after the prefix. `around` begins with the suffix. Where it is
-    /// long enough, the suffix is copied together with the following bytes.
+    /// Replaces the bytes after the prefix by `suffix`. `around` begins with the suffix; if it is
+    /// long enough, the suffix is copied together with the bytes after it.
     #[inline]
     pub(crate) fn set_suffix(&mut self, suffix: &[u8], around: &[u8]) {
         self.len = self.prefix_len + suffix.len();
@@ -54,8 +55,8 @@ impl KeyBuffer {
         }
     }
 
-    /// Replaces what stands after the prefix by the first `len` bytes of `moved`, where that is
-    /// all it takes. `false`, and nothing changed, elsewhere.
+    /// Replaces the bytes after the prefix by the first `len` bytes of `moved`, if the key is in
+    /// the array and fits. Otherwise returns `false` and changes nothing.
     #[inline(always)]
     pub(crate) fn move_suffix(&mut self, moved: &[u8; MOVED], len: usize) -> bool {
         let target = self.inline.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut);
@@ -67,7 +68,7 @@ impl KeyBuffer {
         true
     }
 
-    /// The head of a suffix of `len` bytes: its first eight, zeros after them a shorter one.
+    /// Returns the head of a suffix of `len` bytes: its first eight bytes, filled up with zeros.
     #[inline(always)]
     pub(crate) fn head_of_moved(moved: &[u8; MOVED], len: usize) -> u64 {
         let head = moved.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
@@ -89,20 +90,20 @@ impl KeyBuffer {
         self.long.extend_from_slice(suffix);
     }
 
-    /// The key.
+    /// Returns the key.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         let key = if self.is_long { &self.long[..] } else { &self.inline[..] };
         key.get(..self.len).unwrap_or_default()
     }
 
-    /// The prefix of its group.
+    /// Returns the prefix of the key's group.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
         self.key().get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// Rest of the key after the prefix.
+    /// Returns the rest of the key after the group's prefix.
     #[inline]
     pub(crate) fn suffix(&self) -> &[u8] {
         self.key().get(self.prefix_len..).unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Reads a table from a key to its end, once, for compactions.
+//! Reads a table once, from a key to its end, for compactions.
 //!
-//! A block is checked by its checksum and then read in place: nothing is
-//! derived from it, only the current key is copied, and the cache is not used.
+//! The reader checks a block's checksum and then reads the block in place. No search data is
+//! derived, only the current key is copied, and the cache is not used.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_base::{Result, SequenceNumber, ValueKind, cmp_internal};
@@ -17,30 +17,30 @@ use crate::reader::table_reader::Table;
 
 const CUT: &str = "a data block ends inside a group or an entry, or holds what no version wrote";
 
-/// Whether value and sequence number of an entry of unusual lengths are within the limits.
-/// Entries of usual lengths are too short to exceed one.
+/// Whether value and sequence number of an entry of unusual lengths are within the limits. Entries
+/// of usual lengths are too short to exceed a limit.
 fn is_within_limits(parts: &EntryLayout) -> bool {
     parts.value_len <= VALUE_BYTES_MAX && parts.trailer.sequence() <= SEQUENCE_MAX
 }
 
-/// A forward reader of a table that the caller passes to each call. `next` gets the table of
-/// the last seek.
+/// A forward reader of a table that the caller passes to each call. REQUIRES: `next` gets the table
+/// of the last seek.
 #[derive(Debug, Default)]
 pub struct SequentialReader {
-    /// Whole blocks as they stand in the file, and where the first of them starts there.
+    /// Bytes of the file that were read ahead, from `readahead_offset` on.
     readahead: Vec<u8>,
     readahead_offset: u64,
-    /// The table that `ahead` is of.
+    /// Id of the table whose blocks are in `readahead`.
     table: u64,
-    /// The current block, where it is compressed.
+    /// The current block, decompressed, if it is compressed in the file.
     unpacked: Vec<u8>,
     is_unpacked: bool,
-    /// The number of the current block, and where its payload ends in whichever of the two.
+    /// Number of the current block.
     number: usize,
     end: usize,
     /// Offset of the next entry, or of the next group.
     at: usize,
-    /// Entries of the group after the current one.
+    /// Number of entries of the group after the current entry.
     remaining: usize,
     /// Maximum length of the suffixes of the group's keys.
     suffix_max: usize,
@@ -49,7 +49,7 @@ pub struct SequentialReader {
     sequence: SequenceNumber,
     kind: Option<ValueKind>,
     value_at: usize,
-    /// Of a paged index.
+    /// Current index block, if the index is paged.
     index_block: CachedIndexBlock,
 }
 
@@ -59,8 +59,8 @@ impl SequentialReader {
         if self.is_unpacked { &self.unpacked } else { &self.readahead }
     }
 
-    /// Makes block `number` the current one; its first group comes next. `false` where it does
-    /// not exist.
+    /// Makes block `number` the current one; its first group comes next. Returns `false` if the
+    /// block does not exist.
     fn enter_block(&mut self, table: &Table, number: usize) -> Result<bool> {
         self.valid = false;
         self.remaining = 0;
@@ -91,7 +91,8 @@ impl SequentialReader {
         Ok(true)
     }
 
-    /// Sees to it that the block at `offset` is in memory: says where in `ahead`.
+    /// Reads the block at `offset` unless it was read ahead, and returns its position in
+    /// `readahead`.
     fn read(&mut self, table: &Table, offset: u64, len: usize) -> Result<usize> {
         if let Some(start) = offset.checked_sub(self.readahead_offset).map(|start| start as usize)
             && start.checked_add(len).is_some_and(|end| end <= self.readahead.len())
@@ -110,7 +111,7 @@ impl SequentialReader {
         Ok(0)
     }
 
-    /// Starts the group at `at`.
+    /// Starts the group at offset `at`.
     fn start_group(&mut self) -> Option<()> {
         let bytes = if self.is_unpacked { &self.unpacked } else { &self.readahead };
         let bytes = bytes.get(..self.end)?;
@@ -128,8 +129,8 @@ impl SequentialReader {
         Some(())
     }
 
-    /// Moves to the next entry of the same group. Returns whether its key is that of the previous
-    /// entry. At the end of the group returns `None` and does not move.
+    /// Moves to the next entry of the same group, and returns whether its key equals that of the
+    /// previous entry. At the end of the group returns `None` and does not move.
     #[inline]
     pub fn try_next(&mut self) -> Option<bool> {
         if self.remaining == 0 {
@@ -155,7 +156,7 @@ impl SequentialReader {
         Some(repeats)
     }
 
-    /// Moves to the next entry, wherever it is.
+    /// Moves to the next entry, in this group, the next group or the next block.
     fn advance(&mut self, table: &Table) -> Result<()> {
         self.valid = false;
         while self.remaining == 0 {
@@ -208,7 +209,8 @@ impl SequentialReader {
         }
     }
 
-    /// As [`SequentialReader::next`]; returns whether the key is the same. REQUIRES: `valid()`.
+    /// Like [`SequentialReader::next`], but returns whether the next entry has the same key.
+    /// REQUIRES: `valid()`.
     #[inline]
     pub fn next_repeats(&mut self, table: &Table) -> Result<bool> {
         match self.try_next() {
@@ -221,31 +223,31 @@ impl SequentialReader {
         }
     }
 
-    /// Whether it stands on an entry.
+    /// Whether the reader is on an entry.
     #[inline]
     pub fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The key.
+    /// Key of the current entry.
     #[inline]
     pub fn key(&self) -> &[u8] {
         self.key.key()
     }
 
-    /// The sequence number.
+    /// Sequence number of the current entry.
     #[inline]
     pub fn sequence(&self) -> SequenceNumber {
         self.sequence
     }
 
-    /// The kind.
+    /// Kind of the current entry.
     #[inline]
     pub fn kind(&self) -> ValueKind {
         self.kind.unwrap_or(ValueKind::Delete)
     }
 
-    /// The value.
+    /// Value of the current entry.
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.bytes().get(self.value_at..self.at).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A cursor over a table, for callers that walk one table only.
+//! A cursor over a table, for callers that read only one table.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 use crate::cursor::context_table_cursor::ContextTableCursor;
 use crate::reader::table_reader::Table;
 
-/// A cursor over a table's entries, which keeps the table and the block it stands in; see
+/// A cursor over a table's entries, which references the table and the current block; see
 /// [`Cursor`] for its laws.
 #[derive(Debug)]
 pub struct TableCursor {
@@ -16,7 +16,8 @@ pub struct TableCursor {
 }
 
 impl Table {
-    /// A cursor, not yet on an entry. `fill_cache` as for [`ContextTableCursor::new`].
+    /// Creates a cursor that is not on an entry. `fill_cache` has the meaning of that in
+    /// [`BorrowingTableCursor::new`].
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor { table: Arc::clone(self), cursor: ContextTableCursor::new(fill_cache) }
     }

@@ -1,53 +1,55 @@
-//! The filter of a table, as it is kept in memory.
+//! The filter of a table, as it is in memory.
 
 use umbel_arena::{Arena, ArenaArray, prefetch};
 use umbel_filter::{Bloom, BloomProbe, Filter, FilterError, FilterKind, designed_rate};
 
-/// Filters of a table that are kept in memory.
+/// Which filter of a table is kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterResidency {
-    /// None of them.
+    /// No filter.
     Nothing,
-    /// The plain filter, which every table has that was written with bits for it. It is folded by
-    /// this factor, or by the next larger divisor up to twice that; otherwise it is not folded. A
-    /// filter of another kind than lines of 512 bits cannot be folded: it is kept in full, or not
-    /// at all where `factor` requires a fold.
+    /// The plain filter, which every table written with `bloom_bits` has. The filter is folded by
+    /// `factor` or the next larger divisor up to twice `factor`; without such a divisor it is not
+    /// folded. Only filters of 512-bit blocks can be folded. A filter of another kind is kept in
+    /// full if `factor` is 1, otherwise not at all.
     Plain {
-        /// Number of times smaller it is kept than it is on disk.
+        /// Factor by which the filter in memory is smaller than on disk.
         factor: u64,
     },
-    /// The second one; the plain one whole where there is no second.
+    /// The second filter; the plain filter, not folded, if there is no second one.
     Second,
 }
 
 impl Default for FilterResidency {
-    /// The plain one, whole.
+    /// The plain filter, not folded.
     fn default() -> FilterResidency {
         FilterResidency::Plain { factor: 1 }
     }
 }
 
-/// A filter in memory.
+/// A filter of a table in memory.
 #[derive(Debug)]
 pub struct ResidentFilter(FilterStorage);
 
 #[derive(Debug)]
 enum FilterStorage {
-    /// The usual kind, whose lines are probed without a step between.
+    /// The usual kind, 512-bit blocks, which is probed without an indirection.
     Blocked(ArenaLines),
     Other(Filter),
 }
 
-/// Lines of 512 bits in the arena: on huge pages, for each question falls on another page.
+/// A filter of 512-bit blocks in the arena, whose huge pages save TLB misses: each probe reads
+/// another page.
 #[derive(Debug)]
 struct ArenaLines {
-    /// Some words, so that each line is a cache line, and the lines.
+    /// Some unused words, by which each 512-bit block is aligned to a cache line, and then the
+    /// blocks.
     words: ArenaArray<u64>,
     probe: BloomProbe,
     keys: u64,
 }
 
-/// Words between the start of a cache line and the bytes of a piece of the arena.
+/// Number of words between the start of a cache line and the bytes of an allocation of the arena.
 const WORDS_BEFORE: usize = 6;
 
 impl ArenaLines {
@@ -69,12 +71,12 @@ impl ArenaLines {
 }
 
 impl ResidentFilter {
-    /// `None` for a filter of a kind that this build does not know, or over another hash than that
-    /// of the table, which means "maybe".
+    /// Decodes a filter. Returns `None` for a kind that this build does not know, or a hash other
+    /// than the table's; such a filter rejects no key.
     ///
-    /// `factor` is the requested reduction. Lines of 512 bits are folded by it, or by
-    /// the next larger divisor up to twice that; otherwise they are not folded.
-    /// Other kinds cannot be folded, and are not kept then.
+    /// `factor` is the requested fold factor. A filter of 512-bit blocks is folded by `factor` or
+    /// the next larger divisor up to twice `factor`; without such a divisor it is not folded.
+    /// Filters of other kinds cannot be folded, and are not kept unless `factor` is 1.
     pub(crate) fn decode(
         arena: &Arena,
         payload: &[u8],
@@ -99,7 +101,8 @@ impl ResidentFilter {
         Ok(form.map(ResidentFilter))
     }
 
-    /// Whether the key of `hash` may be in the table: never false for one that is.
+    /// Whether the filter passes the key with this hash; `false` proves that the table lacks the
+    /// key.
     #[inline(always)]
     pub fn may_contain(&self, hash: u64) -> bool {
         match &self.0 {
@@ -110,7 +113,7 @@ impl ResidentFilter {
         }
     }
 
-    /// Prefetches the line that [`ResidentFilter::may_contain`] reads for `hash`, if any.
+    /// Prefetches the cache line that [`ResidentFilter::may_contain`] reads for `hash`.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let FilterStorage::Blocked(lines) = &self.0
@@ -120,7 +123,7 @@ impl ResidentFilter {
         }
     }
 
-    /// Its bytes in memory.
+    /// Bytes of the filter in memory.
     pub fn bytes(&self) -> usize {
         match &self.0 {
             FilterStorage::Blocked(lines) => lines.words.memory_bytes(),
@@ -128,7 +131,7 @@ impl ResidentFilter {
         }
     }
 
-    /// The share of absent keys for which it says "maybe" by its design.
+    /// Designed false-positive rate of the filter.
     pub fn designed_rate(&self) -> f64 {
         match &self.0 {
             FilterStorage::Blocked(ArenaLines { keys, probe, .. }) => {
@@ -138,7 +141,7 @@ impl ResidentFilter {
         }
     }
 
-    /// Its kind.
+    /// Kind of the filter.
     pub fn kind(&self) -> FilterKind {
         match &self.0 {
             FilterStorage::Blocked(_) => FilterKind::Blocked512,
@@ -147,15 +150,16 @@ impl ResidentFilter {
     }
 }
 
-/// The filter folded by `factor`, or the next larger one up to twice that which divides it; as it
-/// is where none does.
+/// Returns the filter folded by `factor` or the next larger divisor of its length up to twice
+/// `factor`; unchanged if there is no such divisor.
 fn folded(filter: Bloom, factor: u64) -> Bloom {
     let mut factors = factor..=factor.saturating_mul(2);
     let smaller = if factor > 1 { factors.find_map(|factor| filter.fold(factor)) } else { None };
     smaller.unwrap_or(filter)
 }
 
-/// Apart, so that the way past the usual kind stays short.
+/// Probes a filter of any other kind. The function is separate, so that the path of the usual kind
+/// stays short.
 #[inline(never)]
 fn probe(filter: &Filter, hash: u64) -> bool {
     filter.contains(hash)
@@ -189,8 +193,8 @@ mod tests {
         }
     }
 
-    /// Story: a filter over SipHash claimed the keyed hash. A caller that trusted it
-    /// would have denied keys.
+    /// Story: a filter over SipHash claimed to be over the keyed hash. A caller that trusted the
+    /// claim would have rejected present keys.
     #[test]
     fn lines_name_their_hash() {
         let (arena, siphash) = (Arena::new(), HashKind::SipHash13.number());

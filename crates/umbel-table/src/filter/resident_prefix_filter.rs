@@ -1,15 +1,16 @@
-//! [`ResidentPrefixFilter`]: the prefix filter of a table, as it is kept in memory.
+//! [`ResidentPrefixFilter`]: the prefix filter of a table, as it is in memory.
 
 use umbel_filter::{KeyPrefix, ParsedPrefixFilter, PrefixFilterView, PrefixHasher};
 
-/// Says of beginnings of keys whether a table may have keys with them.
+/// Prefix filter in memory, which tells whether a table can have keys with a given start.
 #[derive(Debug)]
 pub struct ResidentPrefixFilter {
     bytes: Box<[u8]>,
 }
 
 impl ResidentPrefixFilter {
-    /// `None` for a filter that this build does not know, which means "maybe".
+    /// Decodes a prefix filter. Returns `None` for a filter that this build does not know; such a
+    /// filter rejects no prefix.
     pub(crate) fn decode(payload: Vec<u8>) -> Result<Option<ResidentPrefixFilter>, &'static str> {
         match PrefixFilterView::parse(&payload) {
             ParsedPrefixFilter::Filter(_) => {
@@ -27,14 +28,14 @@ impl ResidentPrefixFilter {
         }
     }
 
-    /// Whether the table may have keys that begin with `start`: never false where it has. True
-    /// where the keys that begin with it have no prefix in common, or the filter was made by
-    /// another rule.
+    /// Whether the table possibly has keys that begin with `start`; `false` proves that it has
+    /// none. Always `true` if keys that begin with `start` have different prefixes, or the filter
+    /// was made by another rule.
     pub fn may_contain_start(&self, rule: &KeyPrefix, hasher: &PrefixHasher, start: &[u8]) -> bool {
         self.view().is_none_or(|view| view.may_contain_start(rule, hasher, start))
     }
 
-    /// Whether the table may have this key, by its prefix.
+    /// Whether the filter passes the prefix of this key.
     pub(crate) fn may_contain_key(&self, hasher: &PrefixHasher, key: &[u8]) -> bool {
         self.view().is_none_or(|view| match view.extractor_name().parse::<KeyPrefix>() {
             Ok(rule) => view.may_contain_key(&rule, hasher, key),
@@ -42,12 +43,12 @@ impl ResidentPrefixFilter {
         })
     }
 
-    /// The name of the rule that cut the prefixes.
+    /// Name of the rule that gave keys their prefixes when the filter was made.
     pub fn rule(&self) -> &str {
         self.view().map_or("", |view| view.extractor_name())
     }
 
-    /// Its bytes in memory.
+    /// Bytes of the prefix filter in memory.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }

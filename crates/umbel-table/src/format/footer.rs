@@ -1,12 +1,12 @@
-//! The footer: the last bytes of a table file, of fixed size, which say where everything stands and
-//! how to check it.
+//! The footer: the last bytes of a table file, of fixed size, with the offset, length and checksum
+//! of each region.
 //!
 //! FORMAT: file id `u64`, file length `u64`, entries `u64`, data blocks `u32`, longest uncompressed
 //! payload `u32`, feature bits `u32`, hash kind `u8`, comparator `u8` (0: by bytes), zero `u16`,
 //! seed id `u32`, bytes of the index's top `u32`, five regions (data, index, filter, tombstones,
-//! properties) of offset `u64`, length `u64`, checksum `u64`. Then the tail: footer length `u32`,
-//! format version `u32`, checksum `u64` of all bytes of the footer before it, magic. The tail is
-//! the same in every version.
+//! properties) of offset `u64`, length `u64`, checksum `u64`. The tail follows: footer length
+//! `u32`, format version `u32`, checksum `u64` of all bytes of the footer before the checksum,
+//! magic. The tail has the same layout in every version.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -22,24 +22,24 @@ use crate::format::{
 
 /// FORMAT: length of the footer of this version.
 pub(crate) const FOOTER_BYTES: usize = 192;
-/// FORMAT: length of the tail that every version ends with.
+/// FORMAT: length of the tail with which the footer of every version ends.
 const TAIL_BYTES: usize = 24;
 /// Longest footer of any version.
 const FOOTER_BYTES_MAX: usize = 64 * 1024;
 
-/// A stretch of the file.
+/// A region of a table file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Region {
     pub(crate) offset: u64,
-    /// With trailers; 0 where the table has no such region.
+    /// Length of the region, trailers included; 0 if the table has no such region.
     pub(crate) len: u64,
-    /// The checksum in the trailer of its last block; of the data region, that of all its blocks'
-    /// checksums.
+    /// Checksum in the trailer of the region's last block; for the data region, the checksum over
+    /// the checksums of all blocks.
     pub(crate) checksum: u64,
 }
 
 impl Region {
-    /// Joins two regions, of which `next` follows this one.
+    /// Joins this region with `next`, which follows it.
     pub(crate) fn join(self, next: Region) -> Region {
         Region { len: self.len + next.len, checksum: next.checksum, ..self }
     }
@@ -52,12 +52,12 @@ pub(crate) struct Footer {
     pub(crate) file_bytes: u64,
     pub(crate) entries: u64,
     pub(crate) blocks: u32,
-    /// The longest unpacked payload of any data block.
+    /// Bytes of the longest uncompressed payload of any data block.
     pub(crate) payload_bytes_max: u32,
     pub(crate) features: u32,
     pub(crate) hash_kind: u8,
     pub(crate) seed_id: u32,
-    /// Bytes of the top of the index with its trailer, at the end of the index region.
+    /// Bytes of the top of the index, trailer included, which is at the end of the index region.
     pub(crate) top_level_index_bytes: u32,
     pub(crate) data: Region,
     pub(crate) index: Region,
@@ -71,7 +71,7 @@ impl Footer {
         [self.data, self.index, self.filter, self.tombstones, self.properties]
     }
 
-    /// The footer's bytes and its checksum. Its offset follows from `file_bytes`.
+    /// Returns the footer's bytes and its checksum. The footer's offset follows from `file_bytes`.
     pub(crate) fn encode(&self) -> (Vec<u8>, u64) {
         let mut out = Vec::with_capacity(FOOTER_BYTES);
         for number in [self.file_id, self.file_bytes, self.entries] {
@@ -96,7 +96,7 @@ impl Footer {
         (out, sum)
     }
 
-    /// Reads and checks the footer of table `file_id`. Returns it with its checksum.
+    /// Reads and checks the footer of table `file_id`. Returns the footer with its checksum.
     pub(crate) fn read(file: &dyn File, file_id: u64) -> Result<(Footer, u64)> {
         let path = file.path();
         let file_bytes = file.len()?;
@@ -168,7 +168,8 @@ impl Footer {
         (comparator == 0 && zeros == 0).then_some(footer)
     }
 
-    /// Checks that the parts fill the file without a gap, and that this build can read them all.
+    /// Checks that the regions fill the file without a gap, and that this build can read all of
+    /// them.
     fn check(&self, path: &Path, file_id: u64, file_bytes: u64) -> Result<()> {
         let at = file_bytes - FOOTER_BYTES as u64;
         let unknown = self.features & !feature::KNOWN;
@@ -204,7 +205,8 @@ impl Footer {
     }
 }
 
-/// Reads and checks a part after the data; empty where the table has none.
+/// Reads and checks a region after the data; returns an empty payload if the table has no such
+/// region.
 pub(crate) fn read_metadata_block(
     file: &dyn File,
     footer: &Footer,

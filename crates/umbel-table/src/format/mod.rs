@@ -1,5 +1,5 @@
-//! The bytes that writer and reader agree on: magic, versions, the frame around every block, and
-//! the small encodings inside blocks. `docs/formats/table.md` is the page for it.
+//! The format of table files: magic, versions, the trailer of every block, and the small encodings
+//! inside blocks. `docs/formats/table.md` describes the format.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -17,38 +17,42 @@ pub mod table_meta;
 
 /// FORMAT: the first and the last eight bytes of a table file.
 pub(crate) const MAGIC: [u8; 8] = *b"UMBELTBL";
-/// FORMAT: the version this build writes, and the newest it reads.
+/// FORMAT: the version that this build writes, which is also the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// FORMAT: magic, version `u32`, zero `u32`, file id `u64`, checksum `u64` of the 24 bytes before.
+/// FORMAT: bytes of the file's header: magic, version `u32`, zero `u32`, file id `u64`, checksum
+/// `u64` of the 24 bytes before the checksum.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// FORMAT: after each payload: tag byte, payload length `u32`, checksum `u64` of both and of the
-/// payload.
+/// FORMAT: bytes of the trailer after each payload: tag byte, payload length `u32`, checksum `u64`
+/// of tag, length and payload.
 pub(crate) const TRAILER_BYTES: usize = 13;
-/// FORMAT: most entries of one search group, and most blocks of one part of the index.
+/// FORMAT: maximum number of entries of a search group, and of blocks of an index block.
 pub(crate) const GROUP_ENTRIES_MAX: usize = 64;
-/// A group is closed before its entries take more than this, so that every entry starts within the
-/// reach of 16 bits. An entry that alone takes more stands alone.
+/// A group ends before its entries take more than these bytes, so that offsets of entries fit into
+/// 16 bits. An entry that alone takes more bytes gets a group of its own.
 pub(crate) const GROUP_BYTES_MAX: usize = 32 * 1024;
-/// FORMAT: longest unpacked payload of any block: one entry of the largest size and its lengths.
+/// FORMAT: maximum bytes of an uncompressed payload of any block: one entry of the largest size and
+/// its lengths.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 64;
-/// FORMAT: how far a trailer's sequence number is shifted; the kind stands below.
+/// FORMAT: number of bits by which a trailer's sequence number is shifted; the kind is in the bits
+/// below.
 pub(crate) const KIND_BITS: u32 = 4;
 
-/// Feature bits: a reader refuses a table with a bit it does not know.
+/// Feature bits: a reader refuses a table with a bit that it does not know.
 pub(crate) mod feature {
     /// Some block is compressed with LZ4.
     pub(crate) const LZ4: u32 = 1;
     /// Some block is compressed with Zstandard.
     pub(crate) const ZSTD: u32 = 1 << 1;
-    /// There is a range tombstone block.
+    /// The table has a range tombstone block.
     pub(crate) const RANGE_TOMBSTONES: u32 = 1 << 2;
     /// Some entry is a blob pointer.
     pub(crate) const BLOB_POINTERS: u32 = 1 << 5;
-    /// There is a second filter after the plain one.
+    /// The table has a second filter after the plain one.
     pub(crate) const SECOND_FILTER: u32 = 1 << 6;
-    /// There is a prefix filter after the others.
+    /// The table has a prefix filter after the other filters.
     pub(crate) const PREFIX_FILTER: u32 = 1 << 7;
-    /// All that this build can read. Bits 3 merge operands and 4 expiry are reserved.
+    /// All feature bits that this build can read. Bit 3 is reserved for merge operands, and bit 4
+    /// for expiry.
     pub(crate) const KNOWN: u32 =
         LZ4 | ZSTD | RANGE_TOMBSTONES | BLOB_POINTERS | SECOND_FILTER | PREFIX_FILTER;
 }
@@ -79,7 +83,7 @@ pub(crate) fn header(file_id: u64) -> [u8; HEADER_BYTES] {
     bytes
 }
 
-/// Appends the trailer to a payload that will stand at `offset`. Returns the checksum.
+/// Appends the trailer to a payload that will be at `offset` of the file. Returns the checksum.
 /// REQUIRES: `payload` is shorter than 4 GiB.
 pub(crate) fn seal(
     payload: &mut Vec<u8>,
@@ -92,8 +96,8 @@ pub(crate) fn seal(
     seal_in_place(payload, file_id, offset, kind, compression)
 }
 
-/// Puts the trailer at the end of `sealed`, after the payload. Returns the checksum.
-/// REQUIRES: `sealed` is shorter than 4 GiB, and no shorter than a trailer.
+/// Writes the trailer into the last bytes of `sealed`, after the payload. Returns the checksum.
+/// REQUIRES: `sealed` is shorter than 4 GiB, and at least as long as a trailer.
 pub(crate) fn seal_in_place(
     sealed: &mut [u8],
     file_id: u64,
@@ -109,12 +113,13 @@ pub(crate) fn seal_in_place(
     sum
 }
 
-/// The checksum a sealed block carries at its end; 0 where it is too short to have one.
+/// Returns the checksum at the end of a block with trailer; 0 if the block is too short.
 pub(crate) fn sealed_checksum(sealed: &[u8]) -> u64 {
     sealed.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// FORMAT: folds a block's checksum into the one over all data blocks, in file order, from 0.
+/// FORMAT: folds a block's checksum into the checksum over all data blocks, which starts with 0 and
+/// takes the blocks in file order.
 pub(crate) fn chain_checksum(chain: u64, offset: u64, block: u64) -> u64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&chain.to_le_bytes());
@@ -122,7 +127,8 @@ pub(crate) fn chain_checksum(chain: u64, offset: u64, block: u64) -> u64 {
     checksum(chain, offset, &bytes)
 }
 
-/// Checks a sealed block that was read at `offset` and says how its payload is compressed.
+/// Checks a block with trailer that was read at `offset`, and returns how its payload is
+/// compressed.
 pub(crate) fn check_sealed(
     path: &Path,
     file_id: u64,
@@ -155,8 +161,8 @@ pub(crate) fn check_sealed(
     Ok(compression)
 }
 
-/// Checks a sealed block as [`check_sealed`] does and gives its payload, unpacked; borrowed where
-/// that needs no copy. `limit` bounds the unpacked length.
+/// Checks a block as [`check_sealed`] does, and returns its uncompressed payload, borrowed if
+/// possible. `limit` is the maximum uncompressed length.
 pub(crate) fn open_sealed<'a>(
     path: &Path,
     file_id: u64,
@@ -174,7 +180,8 @@ pub(crate) fn open_sealed<'a>(
     unpacked.map(Cow::Owned).map_err(|reason| Error::corruption(path, offset, reason))
 }
 
-/// The first four bytes of `suffix` as a number that sorts as they do; short ones end in zeros.
+/// Returns the first four bytes of `suffix`, filled up with zeros, as a number that sorts like the
+/// bytes.
 #[inline]
 pub(crate) fn head32(suffix: &[u8]) -> u32 {
     match suffix.first_chunk::<4>() {
@@ -183,7 +190,8 @@ pub(crate) fn head32(suffix: &[u8]) -> u32 {
     }
 }
 
-/// The first eight bytes of `suffix` as a number that sorts as they do; short ones end in zeros.
+/// Returns the first eight bytes of `suffix`, filled up with zeros, as a number that sorts like the
+/// bytes.
 #[inline]
 pub(crate) fn head64(suffix: &[u8]) -> u64 {
     match suffix.first_chunk::<8>() {
@@ -196,11 +204,12 @@ pub(crate) fn head64(suffix: &[u8]) -> u64 {
     }
 }
 
-/// Number of bytes of a prefix the forms in memory hold where no other line is touched for them.
+/// Number of bytes of a prefix that structures in memory hold inline, so that a comparison reads no
+/// other cache line.
 pub(crate) const INLINE_PREFIX: usize = 16;
 
-/// Rest of `key` after a prefix of `len` bytes at the start of `prefix`; `None` where
-/// the key does not start with it. REQUIRES: `len <= 16`.
+/// Returns the rest of `key` after the first `len` bytes of `prefix`; `None` if `key` does not
+/// start with them. REQUIRES: `len <= 16`.
 #[inline(always)]
 pub(crate) fn strip_inline<'k>(
     key: &'k [u8],
@@ -229,7 +238,7 @@ fn halves(bytes: &[u8; INLINE_PREFIX]) -> [u64; 2] {
     [number as u64, (number >> 64) as u64]
 }
 
-/// Whether two short strings are the same, without a call for the usual lengths of key suffixes.
+/// Whether two byte strings are equal, without a call for the usual lengths of key suffixes.
 #[inline(always)]
 pub(crate) fn bytes_equal(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -245,7 +254,7 @@ pub(crate) fn bytes_equal(a: &[u8], b: &[u8]) -> bool {
     a8 == b8 && a.last_chunk::<8>() == b.last_chunk::<8>()
 }
 
-/// Number of bytes `a` and `b` share at their start.
+/// Length of the common prefix of `a` and `b`.
 #[inline]
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
@@ -261,8 +270,9 @@ pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     len + rest.take_while(|(a, b)| a == b).count()
 }
 
-/// Reads a varint at `at`: its value and where it ends. As [`varint::get_u64`], but without a loop
-/// for up to eight bytes where as many follow.
+/// Reads the varint at offset `at`, and returns its value and the offset of its end. Like
+/// [`varint::get_u64`], but without a loop if the varint has up to eight bytes and eight bytes are
+/// left.
 #[inline(always)]
 pub(crate) fn read_varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let tail = bytes.get(at..)?;
@@ -283,11 +293,11 @@ fn read_long_varint(tail: &[u8]) -> Option<(u64, usize)> {
     }
 }
 
-/// The bit of each byte that says that a varint continues.
+/// Mask of the bit in each byte that says that a varint continues.
 const VARINT_GOES_ON: u64 = 0x8080_8080_8080_8080;
 
-/// A varint of up to eight bytes at the start of a little-endian word: its value and its length.
-/// `None` where it is longer or not the shortest form.
+/// Returns value and length of a varint of up to eight bytes at the start of a little-endian word;
+/// `None` if the varint is longer or not in its shortest form.
 #[inline]
 pub(crate) fn short_varint(word: u64) -> Option<(u64, usize)> {
     let ends = !word & VARINT_GOES_ON;

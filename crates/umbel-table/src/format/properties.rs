@@ -1,8 +1,8 @@
 //! The properties block: metadata of a table that readers do not need, by name.
 //!
-//! FORMAT: `payload := count varint, (name, value) * count`, each a varint length and bytes, sorted
-//! by name. Numbers are varints, flags a byte 0 or 1, keys plain. A reader skips names it does not
-//! know.
+//! FORMAT: `payload := count varint, (name, value) * count`. Names and values are a varint length
+//! and bytes, sorted by name. Numbers are varints, flags a byte 0 or 1, keys plain bytes. A reader
+//! skips names that it does not know.
 
 use std::sync::Arc;
 
@@ -11,31 +11,33 @@ use umbel_base::{Decoder, varint};
 use crate::format::table_meta::{SecondFilter, TableMeta};
 use crate::options::TableOptions;
 
-/// Fields that the block adds to the footer.
+/// Fields of the properties block, which the footer does not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Properties {
-    /// The table in numbers. The checksum of the footer, which comes after this block, is 0.
+    /// Metadata of the table. Its checksum of the footer is 0, since the footer comes after the
+    /// properties block.
     pub meta: Arc<TableMeta>,
     /// Filter bits per key that were requested.
     pub bloom_bits: i32,
-    /// Bytes a data block was filled with.
+    /// Bytes of a full data block, as requested.
     pub block_bytes: u64,
     /// The number of the compression that was requested.
     pub compression: u8,
-    /// The checksums that the region of the filters does not have.
+    /// The checksums of filters that the footer's filter region does not have.
     pub(crate) filter_checksums: FilterChecksums,
 }
 
-/// The checksums of filters that another one follows.
+/// The checksums of filters after which another filter follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct FilterChecksums {
-    /// That of the plain filter, where there is a second one; 0 where there is no plain one.
+    /// Checksum of the plain filter, if the table has a second filter; 0 without a plain filter.
     pub(crate) plain: Option<u64>,
-    /// That of the last filter before the prefix filter, where there is one; 0 where it is alone.
+    /// Checksum of the last filter before the prefix filter, if the table has a prefix filter; 0 if
+    /// it has no other filter.
     pub(crate) before_prefix: Option<u64>,
 }
 
-/// More properties than any version will have.
+/// Limit on the number of properties, which is more than any version will have.
 const PROPERTIES_MAX: usize = 1024;
 
 impl Properties {
@@ -54,7 +56,7 @@ impl Properties {
         }
     }
 
-    /// The payload of the block.
+    /// Returns the payload of the properties block.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let number = |number: u64| {
             let mut out = Vec::new();
@@ -103,8 +105,8 @@ impl Properties {
         out
     }
 
-    /// Reads a payload. Fields of the meta that only the footer knows are left 0. The error is a
-    /// reason in words.
+    /// Reads a payload. Metadata fields that only the footer has are left 0. The error is a reason
+    /// in words.
     pub(crate) fn decode(payload: &[u8]) -> Result<Properties, &'static str> {
         const CUT: &str = "the properties end too early";
         let mut decoder = Decoder::new(payload);

@@ -1,14 +1,14 @@
 //! The range tombstone block.
 //!
 //! FORMAT: `payload := count varint, tombstone * count`, `tombstone := start, end, sequence
-//! varint`, keys as a varint length and bytes. Sorted by start, end, sequence; none twice;
-//! `start < end`. They stand as they were given, not cut where they overlap: cutting can square
-//! their number.
+//! varint`, keys as a varint length and bytes. Tombstones are sorted by start, end and sequence,
+//! without duplicates, and `start < end`. They are not cut where they overlap, since cutting can
+//! square their number.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{Decoder, RangeTombstoneRef, varint};
 
-/// Range tombstones as a table has them, checked and still encoded.
+/// The range tombstones of a table, checked but still encoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeTombstoneBlock {
     payload: Vec<u8>,
@@ -19,9 +19,9 @@ pub struct RangeTombstoneBlock {
 #[derive(Debug, Default)]
 pub(crate) struct RangeTombstoneBlockBuilder {
     encoded: Vec<u8>,
-    /// The place in `encoded` where each tombstone begins.
+    /// Offset in `encoded` at which each tombstone begins.
     offsets: Vec<u32>,
-    /// Whether one did not come after the one before it.
+    /// Whether a tombstone was added that sorts before the one added before it.
     is_unsorted: bool,
     is_too_long: bool,
 }
@@ -56,7 +56,7 @@ impl RangeTombstoneBlock {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether the block has no tombstones.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -69,7 +69,7 @@ impl RangeTombstoneBlock {
         std::iter::repeat_n((), self.count).scan(decoder, |decoder, ()| decode_one(decoder))
     }
 
-    /// The bytes of the block.
+    /// Returns the payload of the block.
     pub(crate) fn into_payload(self) -> Vec<u8> {
         self.payload
     }
@@ -81,7 +81,7 @@ fn decode_one<'a>(decoder: &mut Decoder<'a>) -> Option<RangeTombstoneRef<'a>> {
 }
 
 impl RangeTombstoneBlockBuilder {
-    /// Adds a tombstone, in any order. One that was added before is dropped later.
+    /// Adds a tombstone, in any order. Duplicates are dropped by `finish`.
     pub(crate) fn add(&mut self, tombstone: RangeTombstoneRef<'_>) {
         let Ok(offset) = u32::try_from(self.encoded.len()) else {
             self.is_too_long = true;
@@ -99,17 +99,18 @@ impl RangeTombstoneBlockBuilder {
         decode_one(&mut Decoder::new(&self.encoded[offset as usize..]))
     }
 
-    /// Whether nothing was added.
+    /// Whether no tombstone was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
 
-    /// Number of bytes so far.
+    /// Bytes of the encoded tombstones so far.
     pub(crate) fn bytes(&self) -> usize {
         self.encoded.len()
     }
 
-    /// Sorts the tombstones and drops repeated ones. `None` where they are longer than a block.
+    /// Sorts the tombstones and drops duplicates. Returns `None` if they are longer than a block
+    /// may be.
     pub(crate) fn finish(mut self) -> Option<RangeTombstoneBlock> {
         if self.is_too_long {
             return None;

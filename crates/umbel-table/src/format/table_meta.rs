@@ -3,27 +3,27 @@
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{BlobPointer, Decoder, SequenceNumber, varint};
 
-/// A table's second filter in numbers.
+/// Metadata of a table's second filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecondFilter {
-    /// The number of its kind.
+    /// Number of the filter's kind.
     pub kind: u8,
-    /// Its bytes in the file.
+    /// Bytes of the filter in the file.
     pub bytes: u64,
 }
 
-/// A finished table in numbers.
+/// Metadata of a finished table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TableMeta {
-    /// The file's id; part of every checksum in it.
+    /// Id of the table's file, which is part of every checksum in the file.
     pub id: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// Entries, all versions and deletes counted.
+    /// Number of entries, all versions and deletes included.
     pub entries: u64,
-    /// Entries that are deletes.
+    /// Number of entries that are deletes.
     pub deletes: u64,
-    /// Range tombstones.
+    /// Number of range tombstones.
     pub range_tombstones: u64,
     /// Bytes of all entries' keys.
     pub key_bytes: u64,
@@ -33,30 +33,30 @@ pub struct TableMeta {
     pub smallest: Vec<u8>,
     /// The greatest key that an entry has or a range tombstone ends with.
     pub largest: Vec<u8>,
-    /// Whether `largest` is only the end of a range tombstone, which it does not delete itself.
+    /// Whether `largest` is only the end of a range tombstone, which does not delete this key.
     pub largest_is_exclusive: bool,
     /// The least sequence number of an entry or a range tombstone.
     pub sequence_min: SequenceNumber,
     /// The greatest sequence number of an entry or a range tombstone.
     pub sequence_max: SequenceNumber,
-    /// Bytes of the filters in the file; 0 where it has none.
+    /// Bytes of the filters in the file; 0 without filters.
     pub filter_bytes: u64,
-    /// Second filter, where the table has one.
+    /// The second filter, if the table has one.
     pub second_filter: Option<SecondFilter>,
-    /// Bytes of the prefix filter in the file; 0 where it has none.
+    /// Bytes of the prefix filter in the file; 0 without one.
     pub prefix_filter_bytes: u64,
     /// Bytes of the index in the file.
     pub index_bytes: u64,
-    /// Data blocks.
+    /// Number of data blocks.
     pub blocks: u32,
-    /// The checksum in the footer, which distinguishes this file from any other of the same id.
+    /// Checksum of the footer, which distinguishes this file from any other file with the same id.
     pub footer_checksum: u64,
     /// Blob pointers of the entries, by id.
     pub blobs: Vec<BlobPointer>,
 }
 
 impl TableMeta {
-    /// Appends the metadata to `out`, except the blobs and the filters besides the plain
+    /// Appends the metadata to `out`, except the blob pointers and the filters other than the plain
     /// one.
     ///
     /// FORMAT: all numbers as varints, keys as a varint length and bytes, the flag as a byte 0 or
@@ -86,8 +86,8 @@ impl TableMeta {
         out.extend_from_slice(&self.footer_checksum.to_le_bytes());
     }
 
-    /// Takes a meta without blobs off a decoder. `None` where the bytes are no meta that
-    /// [`TableMeta::encode`] could have written.
+    /// Reads metadata without blob pointers from a decoder. Returns `None` if [`TableMeta::encode`]
+    /// could not have written the bytes.
     pub fn decode(decoder: &mut Decoder<'_>) -> Option<TableMeta> {
         let meta = TableMeta {
             id: decoder.varint()?,
@@ -117,10 +117,10 @@ impl TableMeta {
         meta.is_plausible().then_some(meta)
     }
 
-    /// Appends the blobs that the entries point at to `out`.
+    /// Appends the blob pointers of the entries to `out`.
     ///
-    /// FORMAT: their number as a varint, then for each, by ascending id, id and length as varints
-    /// and the checksum as `u64`.
+    /// FORMAT: the number of pointers as a varint, then for each pointer, by ascending id, id and
+    /// length as varints and the checksum as `u64`.
     pub fn encode_blobs(&self, out: &mut Vec<u8>) {
         varint::put_u64(out, self.blobs.len() as u64);
         for blob in &self.blobs {
@@ -130,8 +130,9 @@ impl TableMeta {
         }
     }
 
-    /// Takes the blobs off a decoder, where there are any. `None` where the bytes are no list that
-    /// [`TableMeta::encode_blobs`] writes where there are some, or do not fit the entries.
+    /// Reads a nonempty list of blob pointers from a decoder. Returns `None` if
+    /// [`TableMeta::encode_blobs`] could not have written the bytes, or the list does not fit the
+    /// number of entries.
     pub fn decode_blobs(&mut self, decoder: &mut Decoder<'_>) -> Option<()> {
         let count = decoder.varint_usize()?;
         // No blob takes fewer bytes.
@@ -145,38 +146,38 @@ impl TableMeta {
         self.is_plausible().then_some(())
     }
 
-    /// Bytes of the second filter in the file; 0 where it has none.
+    /// Bytes of the second filter in the file; 0 without one.
     pub fn second_filter_bytes(&self) -> u64 {
         self.second_filter.map_or(0, |filter| filter.bytes)
     }
 
-    /// Bytes of the plain filter in the file; 0 where it has none.
+    /// Bytes of the plain filter in the file; 0 without one.
     pub fn plain_filter_bytes(&self) -> u64 {
         self.filter_bytes.saturating_sub(self.extra_filter_bytes().unwrap_or(u64::MAX))
     }
 
-    /// Bytes of the filters besides the plain one.
+    /// Bytes of the filters other than the plain one.
     fn extra_filter_bytes(&self) -> Option<u64> {
         self.second_filter_bytes().checked_add(self.prefix_filter_bytes)
     }
 
-    /// Whether there are filters besides the plain one.
+    /// Whether the table has filters other than the plain one.
     pub fn has_extra_filters(&self) -> bool {
         self.second_filter.is_some() || self.prefix_filter_bytes > 0
     }
 
-    /// Appends the metadata of the filters besides the plain one to `out`.
+    /// Appends the metadata of the filters other than the plain one to `out`.
     ///
     /// FORMAT: the number of the second filter's kind as a byte and its bytes as a varint, both 0
-    /// without one; the bytes of the prefix filter as a varint.
+    /// without a second filter. Then the bytes of the prefix filter as a varint.
     pub fn encode_extra_filters(&self, out: &mut Vec<u8>) {
         out.push(self.second_filter.map_or(0, |filter| filter.kind));
         varint::put_u64(out, self.second_filter_bytes());
         varint::put_u64(out, self.prefix_filter_bytes);
     }
 
-    /// Takes the metadata of the filters besides the plain one off a decoder. `None` where
-    /// [`TableMeta::encode_extra_filters`] never writes these bytes for such filters.
+    /// Reads the metadata of the filters other than the plain one from a decoder. Returns `None` if
+    /// [`TableMeta::encode_extra_filters`] could not have written the bytes.
     pub fn decode_extra_filters(&mut self, decoder: &mut Decoder<'_>) -> Option<()> {
         let (kind, bytes) = (decoder.u8()?, decoder.varint()?);
         self.second_filter = (kind > 0).then_some(SecondFilter { kind, bytes });
@@ -185,12 +186,12 @@ impl TableMeta {
         (fits && self.is_plausible()).then_some(())
     }
 
-    /// Bytes of the values that its entries point at.
+    /// Bytes of the long values that the table's entries point at.
     pub fn blob_value_bytes(&self) -> u64 {
         self.blobs.iter().map(|blob| blob.value_bytes).sum()
     }
 
-    /// Whether the fields do not contradict each other.
+    /// Whether the fields are consistent with each other.
     pub(crate) fn is_plausible(&self) -> bool {
         self.deletes <= self.entries
             && self.extra_filter_bytes() <= Some(self.filter_bytes)

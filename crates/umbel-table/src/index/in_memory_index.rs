@@ -1,8 +1,8 @@
-//! The index in memory: which block can hold a key and a sequence number.
+//! The index in memory, which finds the block that can hold a key at a sequence number.
 //!
-//! Every block has a separator after it. Most searches need only the separators' heads
-//! (see [`crate::index::key_head_tree`]). A key that they do not distinguish from a separator is
-//! compared with it in full, and with its sequence number.
+//! Every block has a separator after it. Most searches need only the separators' heads (see
+//! [`crate::index::key_head_tree`]). If heads do not distinguish a key from a separator, the whole
+//! key and the sequence number are compared.
 
 use std::cmp::Ordering;
 
@@ -14,35 +14,35 @@ use crate::index::key_head_tree::{HeadMatch, KeyHeadTree, SearchState, SearchSte
 use crate::index::key_head_tree_builder::SplitKey;
 use crate::index::top_level_index::INDEX_BLOCK_ENTRIES;
 
-/// Result of [`TableIndex::find`] where the index is paged: use the fallible lookup. No table
-/// has a block of this number.
+/// Result of [`TableIndex::find`] if the index is paged, after which the caller uses the fallible
+/// lookup. No table has a block of this number.
 pub(crate) const PAGED_INDEX: usize = usize::MAX;
 
 /// The index of a table in memory.
 #[derive(Debug)]
 pub(crate) struct TableIndex {
-    /// `None` where the table has no blocks, or the index is paged.
+    /// Heads of the separators; `None` if the table has no blocks or the index is paged.
     heads: Option<KeyHeadTree>,
     blocks: usize,
-    /// Offset at which each block starts in the file, and at the end where the last one ends. Empty
-    /// where the index is paged.
+    /// Offset at which each block starts in the file, and last the offset at which the last block
+    /// ends. Empty if the index is paged.
     offsets: ArenaArray<u64>,
     separators: Separators,
 }
 
-/// The separators whole, each as the prefix of its node and its own suffix.
+/// The whole separators, each as the prefix of its index block and its own suffix.
 #[derive(Debug)]
 struct Separators {
     bytes: ArenaArray<u8>,
-    /// For each part where its prefix starts, and where it ends.
+    /// For each index block, the offset at which its prefix starts, and last the end.
     prefixes: ArenaArray<u32>,
-    /// For each separator where its suffix starts, and where it ends.
+    /// For each separator, the offset at which its suffix starts, and last the end.
     suffixes: ArenaArray<u32>,
-    /// The sequence number of each separator; empty where all are 0.
+    /// Sequence number of each separator; empty if all are 0.
     sequences: ArenaArray<u64>,
 }
 
-/// Separators read from the file, before they go to the arena.
+/// Separators read from the file, before they are copied to the arena.
 #[derive(Default)]
 pub(crate) struct IndexData {
     bytes: Vec<u8>,
@@ -82,7 +82,7 @@ impl Separators {
         order.then_with(|| sequence.cmp(&self.sequence(separator)))
     }
 
-    /// Prefetches the place where a separator stands.
+    /// Prefetches the offsets of a separator.
     #[inline]
     fn prefetch_place(&self, separator: usize) {
         prefetch(&self.prefixes, 2 * (separator / INDEX_BLOCK_ENTRIES));
@@ -110,13 +110,13 @@ impl Separators {
 impl IndexData {
     const TOO_LONG: &str = "the index is over 4 GiB";
 
-    /// Nothing yet, of a table whose blocks start at `data_start`.
+    /// Creates empty index data of a table whose blocks start at `data_start`.
     pub(crate) fn new(data_start: u64) -> IndexData {
         IndexData { offsets: vec![data_start], ..IndexData::default() }
     }
 
-    /// Takes the next part, of `count` blocks, which was checked to ascend and to reach where the
-    /// top says.
+    /// Adds the next index block, of `count` blocks. Its separators were checked to ascend and to
+    /// end where the top of the index says.
     pub(crate) fn add_block(&mut self, payload: &[u8], count: usize) -> Result<(), &'static str> {
         let mut items = IndexEntries::new(payload, count)?;
         let prefix = items.prefix;
@@ -139,7 +139,7 @@ impl IndexData {
         Ok(())
     }
 
-    /// Whether an item stands after all that were taken before its part.
+    /// Whether an item is after all items of the index blocks before its own.
     fn is_after_last(&self, prefix: &[u8], item: &IndexEntry<'_>) -> bool {
         let Some(&sequence) = self.sequences.last() else { return true };
         // The prefix of the new part is there already.
@@ -173,7 +173,7 @@ impl IndexData {
 }
 
 impl TableIndex {
-    /// The index of all parts. The error is a reason in words.
+    /// Creates the index from all index blocks. The error is a reason in words.
     pub(crate) fn new(arena: &Arena, mut gathered: IndexData) -> Result<TableIndex, &'static str> {
         // A quarter of a piece's limit, for the arrays that are longer than the bytes.
         if gathered.bytes.len() > 1 << 30 || gathered.offsets.len() > 1 << 28 {
@@ -195,7 +195,7 @@ impl TableIndex {
         })
     }
 
-    /// Placeholder of a paged index, for a table of `blocks` blocks.
+    /// Creates the placeholder of a paged index, for a table of `blocks` blocks.
     pub(crate) fn paged(arena: &Arena, blocks: usize) -> TableIndex {
         TableIndex {
             heads: None,
@@ -205,47 +205,46 @@ impl TableIndex {
         }
     }
 
-    /// Whether only its top is in memory.
+    /// Whether only the top of the index is in memory.
     pub(crate) fn is_paged(&self) -> bool {
         self.heads.is_none() && self.blocks > 0
     }
 
-    /// Number of blocks.
+    /// Number of data blocks of the table.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Offset at which a block starts in the file, and how many bytes it takes with its trailer.
-    /// `None` where there is no such block, or the index is paged.
+    /// Returns the offset at which a block starts in the file, and its bytes with trailer. `None`
+    /// if there is no such block, or the index is paged.
     pub(crate) fn extent(&self, block: usize) -> Option<(u64, usize)> {
         let start = *self.offsets.get(block)?;
         let end = *self.offsets.get(block + 1)?;
         Some((start, (end - start) as usize))
     }
 
-    /// The only block that can hold the first entry at or after (`key`, `sequence`), if that is
-    /// an entry of `key`; else the block of that entry or of the one before. `None` where the
-    /// table ends before, [`PAGED_INDEX`] where the index is paged.
+    /// Returns the only block that can hold the first entry at or after (`key`, `sequence`) if it
+    /// is an entry of `key`; otherwise the block of that entry or of the entry before it. `None` if
+    /// the table ends before `key`, [`PAGED_INDEX`] if the index is paged.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
         self.find_from(SearchState::default(), key, sequence, |_| ())
     }
 
-    /// The first part of a search; see [`KeyHeadTree::begin_search`].
+    /// First stage of a search; see [`KeyHeadTree::begin_search`].
     #[inline]
     pub(crate) fn begin_search(&self, key: &[u8]) -> SearchState {
         self.heads.as_ref().map_or(SearchState::default(), |heads| heads.begin_search(key))
     }
 
-    /// The second part of a search; see [`KeyHeadTree::prefetch`].
+    /// Second stage of a search; see [`KeyHeadTree::prefetch`].
     #[inline]
     pub(crate) fn prefetch(&self, way: SearchState, key: &[u8], hint: impl Fn(usize)) -> bool {
         self.heads.as_ref().is_some_and(|heads| heads.prefetch(way, key, hint))
     }
 
-    /// The third part of a search, where the second said that there may be one; see
-    /// [`KeyHeadTree::descend`]. Prefetches the place where the first separator stands that is
-    /// compared, if any is.
+    /// Third stage of a search, if the second stage returned `true`; see [`KeyHeadTree::descend`].
+    /// Prefetches the offsets of the first separator that is to be compared, if any.
     #[inline]
     pub(crate) fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
         let Some(heads) = &self.heads else { return SearchStep::Done };
@@ -256,7 +255,8 @@ impl TableIndex {
         below
     }
 
-    /// The first part again, one node down; see [`KeyHeadTree::prefetch_node`].
+    /// First stage of a search again, for the node one level down; see
+    /// [`KeyHeadTree::prefetch_node`].
     #[inline]
     pub(crate) fn prefetch_node(&self, way: SearchState, key: &[u8]) {
         if let Some(heads) = &self.heads {
@@ -264,14 +264,14 @@ impl TableIndex {
         }
     }
 
-    /// Prefetches the separator that is compared first of those from `low` up to `high`.
+    /// Prefetches the separator that a search among the separators `low..high` compares first.
     #[inline]
     pub(crate) fn prefetch_separator(&self, low: usize, high: usize) {
         self.separators.prefetch((low + high) / 2);
     }
 
-    /// As [`TableIndex::find`], from the result of [`TableIndex::begin_search`]. `hint` may receive
-    /// a near block early.
+    /// Like [`TableIndex::find`], but continues from the result of [`TableIndex::begin_search`].
+    /// `hint` may be called early with a block near the result.
     #[inline]
     pub(crate) fn find_from(
         &self,
@@ -322,7 +322,7 @@ impl TableIndex {
         (block < self.blocks()).then(|| self.separators.compare(block, key, sequence))
     }
 
-    /// Bytes of memory that the index takes.
+    /// Bytes of the index in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let heads = self.heads.as_ref().map_or(0, KeyHeadTree::memory_bytes);
         heads + self.separators.memory_bytes() + self.offsets.memory_bytes()
@@ -348,7 +348,7 @@ mod tests {
         read(&sealed.bytes, sealed.top_bytes, separators.len() as u32, end).unwrap()
     }
 
-    /// Reads an index region as a table does that keeps all of it.
+    /// Reads an index region like a table that keeps the whole index in memory.
     fn read(bytes: &[u8], top_bytes: u32, blocks: u32, end: u64) -> umbel_base::Result<TableIndex> {
         let len = bytes.len() as u64;
         let region = IndexRegion {

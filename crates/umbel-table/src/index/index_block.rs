@@ -1,8 +1,8 @@
-//! A part of the index as it stands in the file: walked, not searched, where the whole index is not
-//! kept in memory.
+//! An index block: a part of the index as it is in the file. A paged index scans an index block
+//! instead of searching the whole index in memory.
 //!
 //! FORMAT: `payload := prefix bytes, item * count`, `item := suffix bytes, sequence varint,
-//! payload_len varint`. The count is 64; the last part has the rest.
+//! payload_len varint`. An index block has 64 items; the last one has the remaining items.
 
 use std::cmp::Ordering;
 
@@ -11,16 +11,16 @@ use umbel_base::{Decoder, SequenceNumber};
 
 use crate::format::{PAYLOAD_BYTES_MAX, TRAILER_BYTES};
 
-/// One separator and its block.
+/// A separator, and the length of its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexEntry<'a> {
     pub(crate) suffix: &'a [u8],
     pub(crate) sequence: SequenceNumber,
-    /// The block's bytes with its trailer.
+    /// Bytes of the data block, trailer included.
     pub(crate) block_len: u64,
 }
 
-/// The items of a part, one after the other.
+/// Iterator over the items of an index block.
 #[derive(Debug)]
 pub(crate) struct IndexEntries<'a> {
     /// Common prefix of all separators.
@@ -32,14 +32,14 @@ pub(crate) struct IndexEntries<'a> {
 impl<'a> IndexEntries<'a> {
     const CUT: &'static str = "the index ends inside a part";
 
-    /// The `count` items of `payload`.
+    /// Returns an iterator over the `count` items of `payload`.
     pub(crate) fn new(payload: &'a [u8], count: usize) -> Result<IndexEntries<'a>, &'static str> {
         let mut decoder = Decoder::new(payload);
         let prefix = decoder.bytes().ok_or(IndexEntries::CUT)?;
         Ok(IndexEntries { prefix, decoder, left: count })
     }
 
-    /// The next item; `None` after the last one, where nothing may follow.
+    /// Returns the next item; `None` after the last one. Bytes after the last item are an error.
     pub(crate) fn next(&mut self) -> Result<Option<IndexEntry<'a>>, &'static str> {
         if self.left == 0 {
             let is_done = self.decoder.is_done();
@@ -63,8 +63,8 @@ impl<'a> IndexEntries<'a> {
     }
 }
 
-/// The first block of a part whose separator does not stand before (`key`, `sequence`): its number
-/// in the part. `None` where all stand before.
+/// Returns the number, within its index block, of the first data block whose separator is at or
+/// after (`key`, `sequence`). `None` if all separators are before.
 pub(crate) fn find(
     payload: &[u8],
     count: usize,
@@ -85,7 +85,8 @@ pub(crate) fn find(
     Ok(None)
 }
 
-/// Extent of a block of a part: its offset from the first block's start, and its length.
+/// Returns the extent of a data block of an index block: its offset from the start of the first
+/// data block, and its length.
 pub(crate) fn extent(
     payload: &[u8],
     count: usize,
@@ -100,8 +101,8 @@ pub(crate) fn extent(
     Ok(items.next()?.map(|item| (start, item.block_len as usize)))
 }
 
-/// Checks a part: its separators ascend in internal order, the last one is `last`, and its blocks
-/// take `data_len` bytes.
+/// Checks an index block: its separators ascend in internal order, the last one is `last`, and its
+/// data blocks take `data_len` bytes.
 pub(crate) fn check(
     payload: &[u8],
     count: usize,

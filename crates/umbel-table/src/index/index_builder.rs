@@ -1,11 +1,11 @@
-//! Builds the index region: parts of 64 blocks each, and after them their top. The bytes of both
-//! are described in their readers: [`crate::index::index_block`] and
+//! Builds the index region: index blocks for 64 data blocks each, and after them the top of the
+//! index. The modules of their readers describe the bytes: [`crate::index::index_block`] and
 //! [`crate::index::top_level_index`].
 //!
-//! Prefix and suffix of an item are a key at or after the block's last one and before the next
-//! block's first. Where the next block continues with versions of the same key, the separator is
-//! that key and the sequence number of the block's last entry; else the number is 0. Blocks follow
-//! each other without gaps, so that their lengths give their offsets.
+//! Prefix and suffix of an item are a separator: a key at or after the block's last key and before
+//! the next block's first key. Its sequence number is 0. If the next block continues with versions
+//! of the same key, however, the separator is that key and the sequence number of the block's last
+//! entry. Blocks follow each other without gaps, so that their lengths give their offsets.
 
 use umbel_base::varint;
 
@@ -20,7 +20,7 @@ struct PendingSeparator {
     payload_len: u64,
 }
 
-/// A part that is complete.
+/// A complete index block.
 #[derive(Debug)]
 struct PendingIndexBlock {
     payload: Vec<u8>,
@@ -29,23 +29,23 @@ struct PendingIndexBlock {
     data_len: u64,
 }
 
-/// The bytes of the region.
+/// The bytes of the index region.
 #[derive(Debug)]
 pub(crate) struct SealedIndex {
     pub(crate) bytes: Vec<u8>,
-    /// Bytes of the top with its trailer, at the end.
+    /// Bytes of the top of the index, trailer included, at the end of the region.
     pub(crate) top_bytes: u32,
-    /// The checksum in the top's trailer.
+    /// The checksum in the trailer of the top of the index.
     pub(crate) checksum: u64,
 }
 
-/// Gathers one separator and length per block.
+/// Collects the separator and the length of each data block.
 #[derive(Debug, Default)]
 pub(crate) struct IndexBuilder {
     index_blocks: Vec<PendingIndexBlock>,
-    /// Approximate bytes of the parts and their entries in the top.
+    /// Approximate bytes of the index blocks and their entries in the top.
     index_block_bytes: usize,
-    /// The separators of the open part, joined.
+    /// The separators of the open index block, joined.
     pending_separators: Vec<u8>,
     pending_items: Vec<PendingSeparator>,
     prefix_len: usize,
@@ -53,17 +53,17 @@ pub(crate) struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// Number of blocks added.
+    /// Number of data blocks added.
     pub(crate) fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// About how many bytes the payload takes.
+    /// Approximate bytes of the index region.
     pub(crate) fn bytes(&self) -> usize {
         self.index_block_bytes + self.pending_separators.len() + self.pending_items.len() * 4
     }
 
-    /// Adds the next block.
+    /// Adds the next data block.
     pub(crate) fn add(&mut self, separator: &[u8], sequence: u64, payload_len: u64) {
         self.prefix_len = if self.pending_items.is_empty() {
             separator.len()
@@ -109,7 +109,7 @@ impl IndexBuilder {
         });
     }
 
-    /// The region, of table `file_id`, which is to stand at `offset`.
+    /// Returns the index region of table `file_id`, which is to be at `offset` of the file.
     pub(crate) fn finish(mut self, file_id: u64, offset: u64) -> SealedIndex {
         self.close_index_block();
         let mut bytes = Vec::with_capacity(self.index_block_bytes);

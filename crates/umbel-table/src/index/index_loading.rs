@@ -1,4 +1,4 @@
-//! The index region of a table file: the parts of the index, and after them its top.
+//! Reads the index region of a table file: index blocks, and after them the top of the index.
 
 use std::path::Path;
 
@@ -12,24 +12,24 @@ use crate::index::in_memory_index::{IndexData, TableIndex};
 use crate::index::index_block;
 use crate::index::top_level_index::TopLevelIndex;
 
-/// Region of the index, and the values that it must match.
+/// The index region, and the values that its content must match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexRegion<'a> {
     pub(crate) path: &'a Path,
     pub(crate) file_id: u64,
-    /// Offset at which the data starts and ends in the file.
+    /// Offsets at which the data region starts and ends in the file.
     pub(crate) data: (u64, u64),
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Bytes of the top with its trailer, at the end of the region.
+    /// Bytes of the top of the index, trailer included, at the end of the region.
     pub(crate) top_bytes: u64,
-    /// The checksum in the top's trailer.
+    /// The checksum in the trailer of the top of the index.
     pub(crate) checksum: u64,
     pub(crate) blocks: u32,
 }
 
 impl<'a> IndexRegion<'a> {
-    /// The region that a footer describes. REQUIRES: the footer was checked.
+    /// Returns the index region that a footer describes. REQUIRES: the footer was checked.
     pub(crate) fn new(path: &'a Path, footer: &Footer) -> IndexRegion<'a> {
         IndexRegion {
             path,
@@ -59,12 +59,12 @@ impl<'a> IndexRegion<'a> {
         Error::corruption(self.path, offset, reason)
     }
 
-    /// Reads the top alone.
+    /// Reads only the top of the index.
     pub(crate) fn read_top(&self, file: &dyn File) -> Result<TopLevelIndex> {
         self.top(&self.read(file, self.top_at(), self.top_bytes)?)
     }
 
-    /// Reads the top and all parts.
+    /// Reads the top of the index and all index blocks.
     pub(crate) fn read_all(
         &self,
         file: &dyn File,
@@ -77,7 +77,7 @@ impl<'a> IndexRegion<'a> {
         Ok((top, index))
     }
 
-    /// Checks and parses the top's bytes.
+    /// Checks and parses the bytes of the top of the index.
     pub(crate) fn top(&self, sealed: &[u8]) -> Result<TopLevelIndex> {
         let at = self.top_at();
         if sealed_checksum(sealed) != self.checksum {
@@ -90,7 +90,7 @@ impl<'a> IndexRegion<'a> {
             .map_err(|reason| self.refuse(at, reason))
     }
 
-    /// Checks and parses the parts, which stand at the start of `bytes`.
+    /// Checks and parses the index blocks, which are at the start of `bytes`.
     pub(crate) fn index(
         &self,
         arena: &Arena,

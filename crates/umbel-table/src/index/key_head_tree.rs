@@ -1,100 +1,99 @@
-//! Sorted keys by eight bytes of each: how many of them stand before a key.
+//! Search in sorted keys by eight bytes of each, which finds how many of them are before a key.
 //!
-//! A node stands for neighbouring keys. It has their common prefix and, in one flat array, each
-//! distinct head after it: the next eight bytes. Real keys with long common parts have equal
-//! heads. For those, links say which key is the first of each head,
-//! and which node has the others: their run gets a node of its own with a
-//! longer prefix. Few keys, and keys that another eight bytes do not distinguish, are
-//! compared in full. So a node above others has as many heads as nodes below,
-//! however many keys there are, and stays in the nearest cache.
+//! A node represents neighbouring keys. It has their common prefix and, in one flat array, the
+//! distinct heads: the eight bytes after the prefix. Keys with long common parts can have equal
+//! heads. For such keys links give the first key of each head, and a child node with a longer
+//! prefix for a run of keys with one head. Short runs, and keys that another eight bytes do not
+//! distinguish, are compared in full. So a node with children has only as many heads as it has
+//! children, for any number of keys, and stays in the nearest CPU cache.
 //!
-//! Within a node a table gives the first head of each bucket, which is as wide as a power of
-//! two. On evenly spread keys a bucket holds one or two, and a search reads one entry of the
-//! table and eight heads, which are compared without a branch. Where keys are close
-//! together, a larger bucket is first bisected, also without a branch on the result.
-//! Few heads need no table.
+//! Within a node a bucket table gives the first head of each bucket; the width of buckets is a
+//! power of two. With evenly spread keys a bucket has one or two heads, and a search reads one
+//! table entry and eight heads, which are compared without a branch. With clustered keys a larger
+//! bucket is first bisected, also without a branch. A node with few heads has no table.
 
 use umbel_arena::{ArenaArray, prefetch, prefetch_lines};
 
 use crate::format::{INLINE_PREFIX, head64, strip_inline};
 
-/// Number of heads that are compared at once; as many stand after each node's, with the largest
-/// number.
+/// Number of heads that are compared at once. So many heads with the largest number follow the
+/// heads of each node.
 pub(crate) const COMPARED_HEADS: usize = 8;
-/// Up to this number of heads have no bucket table. They are prefetched together
-/// with their node, and a search then takes fewer dependent steps than through a table.
+/// A node with up to this number of heads has no bucket table. Its heads are prefetched together
+/// with the node, and a search takes fewer dependent steps than through a table.
 pub(crate) const UNBUCKETED_MAX: usize = 32;
-/// Up to this number of heads are searched at once in the first stage, because they are likely
-/// to be near; larger nodes are prefetched first.
+/// The first stage searches a node with up to this number of heads at once, because its heads are
+/// probably in a near cache. Larger nodes are prefetched first.
 const SMALL_MAX: usize = 16;
-/// Heads of a cache line.
+/// Number of heads in a cache line.
 const LINE_HEADS: usize = 8;
-/// Says of a node that all its heads differ, and of a link that there is no node below.
+/// Value that says that all heads of a node differ, or that a link has no child node.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
-/// Place of a key.
+/// Position of a key among the sorted keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadMatch {
-    /// This number of keys stands before it; none has its head.
+    /// This number of keys is before the key, and no key has the same head.
     After(usize),
-    /// Compare with these keys: all before are less, all after are greater.
+    /// The key must be compared with the keys of this range: all keys before the range are less,
+    /// and all after it greater.
     Among(usize, usize),
 }
 
-/// In one cache line, with all data for the next step. Its prefix is the common part of its keys
-/// after the prefix and the head of the node above, so that common bytes are stored once.
+/// A node, in one cache line with all data for the next step. Its prefix is the common part of its
+/// keys after the prefix and the head of the parent node, so that common bytes are stored once.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct HeadNode {
-    /// The start of the prefix, all of it where it is not longer.
+    /// The start of the prefix, or the whole prefix if it fits.
     pub(crate) prefix: [u8; INLINE_PREFIX],
-    /// The least head.
+    /// The least head of the node.
     pub(crate) least: u64,
     pub(crate) prefix_len: u32,
-    /// Offset of the whole prefix.
+    /// Offset of the whole prefix in the bytes of the tree.
     pub(crate) prefix_at: u32,
-    /// The number of its first key, and how many keys it has.
+    /// Number of the node's first key.
     pub(crate) first: u32,
     pub(crate) keys: u32,
-    /// Number of heads it has, and where they stand.
+    /// Number of heads of the node.
     pub(crate) count: u32,
     pub(crate) heads_at: u32,
-    /// Offset of the bucket table, and the number of its last bucket.
+    /// Offset of the node's bucket table.
     pub(crate) buckets_at: u32,
     pub(crate) bucket_last: u32,
-    /// Offset of the links, one for each head and one after them; [`NONE`] where all heads
+    /// Offset of the node's links, one for each head and one after them; [`NO_LINK`] if all heads
     /// differ.
     pub(crate) links_at: u32,
-    /// Number of bits a stretch of heads is wide.
+    /// Width of a bucket of heads, in bits.
     pub(crate) shift: u32,
 }
 
-/// Progress of a search for a key: one more than the number of the node, 0 for the root, and
-/// the number of key bytes that it has passed.
+/// Progress of a search for a key: the number of the node plus one, 0 for the root, and the number
+/// of key bytes that the search has passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SearchState {
     below: u32,
     at: u32,
 }
 
-/// Next step below a node for a key.
+/// Next step of a search for a key, after a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SearchStep {
-    /// No key to compare.
+    /// There is no key to compare.
     Done,
-    /// A node.
+    /// The search continues in this node.
     Node(SearchState),
-    /// Keys to be compared with, from the first up to the second.
+    /// The key must be compared with the keys from the first number up to the second.
     Keys(usize, usize),
 }
 
-/// The number of the first key with a head, the node of the keys that have it, and where the heads
-/// of that node stand.
+/// A link of a head: the number of the first key with the head, the node of the keys with the head,
+/// and the offset of that node's heads.
 pub(crate) type Link = [u32; 3];
-/// Numbers of a link.
+/// Number of `u32` in a link.
 pub(crate) const LINK: usize = 3;
 
-/// A link, read, and the first key of the next head.
+/// A decoded link, and the number of the first key of the next head.
 #[derive(Debug, Clone, Copy)]
 struct ChildLink {
     at: u32,
@@ -103,7 +102,7 @@ struct ChildLink {
     end: u32,
 }
 
-/// All nodes of a sorted list of keys.
+/// The tree of nodes over a sorted list of keys.
 #[derive(Debug)]
 pub(crate) struct KeyHeadTree {
     pub(crate) root: HeadNode,
@@ -115,7 +114,7 @@ pub(crate) struct KeyHeadTree {
 }
 
 impl KeyHeadTree {
-    /// Bytes of memory that it takes.
+    /// Bytes of the tree in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let tables = self.buckets.memory_bytes() + self.links.memory_bytes();
         let heads = self.heads.memory_bytes() + self.prefixes.memory_bytes();
@@ -155,8 +154,9 @@ impl KeyHeadTree {
         }
     }
 
-    /// Second stage: prefetches the memory that the next step of the search reads. `way` is the
-    /// result of [`KeyHeadTree::begin_search`] for the key. Returns whether a step may follow.
+    /// Second stage of a search: prefetches the memory that the next step reads. `way` is the
+    /// result of [`KeyHeadTree::begin_search`] for the key. Returns whether a step with
+    /// [`KeyHeadTree::descend`] is possible.
     #[inline]
     pub(crate) fn prefetch(&self, way: SearchState, key: &[u8], hint: impl Fn(usize)) -> bool {
         let Some((node, key)) = self.node_at(way, key) else { return false };
@@ -174,8 +174,8 @@ impl KeyHeadTree {
         node.links_at != NO_LINK
     }
 
-    /// Third stage, where there may be a node below: descends one node, and prefetches the
-    /// memory of that node. Without a node below, returns the keys to compare, if any.
+    /// Third stage of a search, if a child node is possible: descends to the child node and
+    /// prefetches its memory. Without a child node, returns the keys to compare, if any.
     #[inline]
     pub(crate) fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
         let Some((node, key)) = self.node_at(way, key) else { return SearchStep::Done };
@@ -202,8 +202,8 @@ impl KeyHeadTree {
         }
     }
 
-    /// The first part again, at the node that [`KeyHeadTree::descend`] went down to: prefetches
-    /// what [`KeyHeadTree::prefetch`] reads of it.
+    /// First stage again, at the node to which [`KeyHeadTree::descend`] went: prefetches the memory
+    /// that [`KeyHeadTree::prefetch`] reads of this node.
     #[inline]
     pub(crate) fn prefetch_node(&self, way: SearchState, key: &[u8]) {
         let Some((node, key)) = self.node_at(way, key) else { return };
@@ -218,7 +218,7 @@ impl KeyHeadTree {
         }
     }
 
-    /// The node that a search has reached, and the part of the key before it.
+    /// Returns the node that a search has reached, and the rest of the key.
     #[inline(always)]
     fn node_at<'k>(&self, way: SearchState, key: &'k [u8]) -> Option<(&HeadNode, &'k [u8])> {
         match way.below.checked_sub(1) {
@@ -227,9 +227,9 @@ impl KeyHeadTree {
         }
     }
 
-    /// Position of `key` among the keys: the rest of a search, or all of it. `way` is the result of
-    /// [`KeyHeadTree::begin_search`] for the key, or none. `hint` receives a near key as
-    /// soon as one is known.
+    /// Returns the position of `key` among the keys. `way` is the result of
+    /// [`KeyHeadTree::begin_search`] for the key, or the default for a whole search. `hint` is
+    /// called with the number of a near key as soon as one is known.
     #[inline]
     pub(crate) fn find_from(
         &self,
@@ -269,7 +269,7 @@ impl KeyHeadTree {
         }
     }
 
-    /// The link of a head, and the first key of the next head.
+    /// Returns the link of a head, and the number of the first key of the next head.
     #[inline(always)]
     fn link_of_head(&self, node: &HeadNode, found: usize) -> Option<ChildLink> {
         let links = self.links.get(node.links_at as usize + LINK * found..)?;
@@ -279,8 +279,8 @@ impl KeyHeadTree {
         Some(ChildLink { at, below, heads_at, end })
     }
 
-    /// Prefetches a node and its heads, where they need no table, so that waiting for them
-    /// overlaps. `hint` learns of its keys then: the key that is found is one of them.
+    /// Prefetches a node and, if it has no bucket table, its heads, so that the memory waits
+    /// overlap. `hint` is then called with one of the node's keys, among which the result is.
     #[inline(always)]
     fn prefetch_child(&self, links: &ChildLink, hint: impl Fn(usize)) {
         prefetch(&self.nodes, links.below as usize);
@@ -293,7 +293,7 @@ impl KeyHeadTree {
         }
     }
 
-    /// Prefetches `count` heads, and the memory that is read after them.
+    /// Prefetches `count` heads, and the memory after them that a comparison reads.
     #[inline(always)]
     fn prefetch_heads(&self, at: u32, count: u32) {
         // They start anywhere in a line.
@@ -301,7 +301,8 @@ impl KeyHeadTree {
         prefetch_lines(&self.heads, at as usize, lines);
     }
 
-    /// Rest of `key` after the node's prefix; `None` where it does not start with it.
+    /// Returns the rest of `key` after the node's prefix; `None` if `key` does not start with the
+    /// prefix.
     #[inline(always)]
     fn strip<'k>(&self, node: &HeadNode, key: &'k [u8]) -> Option<&'k [u8]> {
         if node.prefix_len as usize <= INLINE_PREFIX {
@@ -316,14 +317,14 @@ impl KeyHeadTree {
         self.prefixes.get(start..start + node.prefix_len as usize).unwrap_or_default()
     }
 
-    /// The number of the stretch of a node with a table that `head` is in.
+    /// Returns the number of the bucket of `head`, in a node with a bucket table.
     #[inline(always)]
     fn bucket_of(&self, node: &HeadNode, head: u64) -> usize {
         let stretch = head.saturating_sub(node.least) >> node.shift;
         node.buckets_at as usize + stretch.min(u64::from(node.bucket_last)) as usize
     }
 
-    /// Number of heads of the node are less than `head`.
+    /// Returns the number of heads of the node that are less than `head`.
     #[inline(always)]
     fn count_heads_below(&self, node: &HeadNode, head: u64, hint: impl Fn(usize)) -> usize {
         let heads_at = node.heads_at as usize;

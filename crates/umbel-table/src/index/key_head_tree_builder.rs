@@ -1,4 +1,4 @@
-//! Makes the nodes of [`KeyHeadTree`] from sorted keys.
+//! Builds a [`KeyHeadTree`] from sorted keys.
 
 use umbel_arena::{Allocation, Arena, ArenaArray};
 
@@ -7,17 +7,17 @@ use crate::index::key_head_tree::{
     COMPARED_HEADS, HeadNode, KeyHeadTree, LINK, Link, NO_LINK, UNBUCKETED_MAX,
 };
 
-/// This number of keys with equal heads are worth a node of their own.
+/// Number of keys with equal heads from which on they get a node of their own.
 const RUN_MIN: usize = 5;
-/// Nodes below nodes; keys that are equal for longer are compared whole.
+/// Maximum depth of the tree; keys that are equal for longer are compared in full.
 const DEPTH_MAX: usize = 16;
 
-/// A key in two parts, as in the file: the common part of its node, and the rest.
+/// A key in two parts, as in the file: the common prefix of its index block, and the rest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SplitKey<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
 
 impl<'a> SplitKey<'a> {
-    /// Bytes after the first `at`, in two parts.
+    /// Returns the bytes after the first `at` bytes, in two parts.
     fn tail(&self, at: usize) -> [&'a [u8]; 2] {
         let own = at.saturating_sub(self.0.len());
         [self.0.get(at..).unwrap_or_default(), self.1.get(own..).unwrap_or_default()]
@@ -28,7 +28,7 @@ impl<'a> SplitKey<'a> {
         shared.iter().chain(own).copied()
     }
 
-    /// Number of bytes two keys that begin with the same `at` bytes share after these.
+    /// Returns how many bytes two keys share after the first `at` bytes, which are equal.
     fn shared(&self, other: &SplitKey<'_>, at: usize) -> usize {
         let ([shared, own], [other_shared, other_own]) = (self.tail(at), other.tail(at));
         let alike = common_prefix(shared, other_shared);
@@ -46,7 +46,7 @@ impl<'a> SplitKey<'a> {
         pairs.take_while(|(own, other)| own == other).count()
     }
 
-    /// The head after the first `at` bytes, as of a whole key.
+    /// Returns the head of the bytes after the first `at` bytes.
     fn head(&self, at: usize) -> u64 {
         let mut bytes = [0; 8];
         bytes.iter_mut().zip(self.tail_bytes(at)).for_each(|(to, from)| *to = from);
@@ -55,8 +55,8 @@ impl<'a> SplitKey<'a> {
 }
 
 impl KeyHeadTree {
-    /// Reads the heads of sorted keys; `None` where there are none, or more bytes than a piece
-    /// holds or 32 bits can number.
+    /// Builds the tree of sorted keys. Returns `None` without keys, or if the tree exceeds an arena
+    /// allocation or 32-bit offsets.
     pub(crate) fn new(arena: &Arena, keys: &[SplitKey<'_>]) -> Option<KeyHeadTree> {
         if keys.is_empty() {
             return None;
@@ -94,8 +94,8 @@ struct HeadTreeBuilder<'a> {
 }
 
 impl HeadTreeBuilder<'_> {
-    /// Makes the node of the keys from `start` to `end`, of which there is one at least, and which
-    /// share the first `skip` bytes.
+    /// Builds the node of the keys from `start` to `end`. REQUIRES: there is at least one key, and
+    /// the keys share the first `skip` bytes.
     fn node(&mut self, start: usize, end: usize, depth: usize, skip: usize) -> Option<HeadNode> {
         let keys = self.keys.get(start..end)?;
         let (first, last) = (*keys.first()?, *keys.last()?);
@@ -141,7 +141,7 @@ impl HeadTreeBuilder<'_> {
         Some(node)
     }
 
-    /// Makes the table of a node's stretches.
+    /// Builds the bucket table of a node.
     fn add_buckets(&mut self, node: &mut HeadNode, firsts: &[(u64, usize)]) -> Option<()> {
         let span = firsts.last()?.0 - node.least;
         node.shift = shift_for(span, firsts.len());
@@ -156,7 +156,7 @@ impl HeadTreeBuilder<'_> {
         Some(())
     }
 
-    /// Makes a node's links, and the nodes below.
+    /// Builds a node's links and its child nodes.
     fn link(
         &mut self,
         node: &mut HeadNode,
@@ -183,13 +183,14 @@ impl HeadTreeBuilder<'_> {
         Some(())
     }
 
-    /// Whether the keys of a run share the whole head: a node of theirs then has other heads.
+    /// Whether the keys of a run share all bytes of the head, so that a child node for them has
+    /// other heads.
     fn shares_whole_head(&self, from: usize, to: usize, skip: usize) -> bool {
         self.keys[from].shared(&self.keys[to - 1], skip) >= 8
     }
 }
 
-/// The width of stretches, in bits, with which there are about as many of them as heads.
+/// Returns the width of buckets, in bits, with which a node has about as many buckets as heads.
 fn shift_for(span: u64, count: usize) -> u32 {
     let wanted = count.next_power_of_two().ilog2();
     (u64::BITS - span.leading_zeros()).saturating_sub(wanted)
@@ -295,9 +296,9 @@ mod tests {
             check(&keys, key);
         }
     }
-    /// Story: each node had a copy of the common bytes of its keys. With prefixes of 60 KiB that
-    /// took most of a gigabyte here, and in a larger table more than 32 bits can address. Then
-    /// every lookup was a miss.
+    /// Story: each node had a copy of the common bytes of its keys. With prefixes of 60 KiB the
+    /// copies took most of a gigabyte in this test, and in a larger table more than 32 bits can
+    /// address. In such a table every lookup was a miss.
     #[test]
     fn shared_prefix_is_stored_once() {
         let shared = vec![b'p'; 60 << 10];

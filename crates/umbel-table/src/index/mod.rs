@@ -1,4 +1,4 @@
-//! The index of a table: its bytes, its builder, and the forms in which it is searched.
+//! The index of a table: its bytes, its builder, and the forms in memory in which it is searched.
 
 pub mod in_memory_index;
 pub mod index_block;

@@ -1,8 +1,10 @@
-//! The top of the index: one entry for each part, which says up to which separator it reaches.
+//! The top of the index: one entry for each index block, with the last separator of that index
+//! block.
 //!
 //! FORMAT: `payload := entry*`, `entry := separator bytes, sequence varint, data_len varint,
-//! part_len varint, checksum u64`, one for each part in order. They are the part's last separator,
-//! the bytes of its data blocks and of itself, both with trailers, and the checksum in its trailer.
+//! part_len varint, checksum u64`, one for each index block in order. `separator` and `sequence`
+//! are the index block's last separator. `data_len` and `part_len` are the bytes of its data blocks
+//! and of itself, with trailers. `checksum` is the one in its trailer.
 
 use std::cmp::Ordering;
 
@@ -11,23 +13,24 @@ use umbel_base::{Decoder, SequenceNumber, varint};
 
 use crate::format::GROUP_ENTRIES_MAX;
 
-/// Blocks of each part but the last.
+/// Number of data blocks of each index block except the last one.
 pub(crate) const INDEX_BLOCK_ENTRIES: usize = GROUP_ENTRIES_MAX;
 
-/// A part of the index, as the top describes it.
+/// An index block, as the top of the index describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexBlockHandle {
-    /// Its number.
+    /// Number of the index block.
     pub(crate) number: usize,
-    /// Offset of the part in the file.
+    /// Offset of the index block in the file.
     pub(crate) offset: u64,
-    /// Its bytes with the trailer.
+    /// Bytes of the index block, trailer included.
     pub(crate) len: usize,
-    /// The checksum in its trailer.
+    /// Checksum in the trailer of the index block.
     pub(crate) checksum: u64,
-    /// Blocks of the part.
+    /// Number of data blocks of the index block.
     pub(crate) blocks: usize,
-    /// Start of the first block in the file, and end of the last.
+    /// Offset at which the first of these data blocks starts in the file, and offset at which the
+    /// last one ends.
     pub(crate) data: (u64, u64),
 }
 
@@ -50,7 +53,7 @@ pub(crate) struct TopLevelIndex {
     index_blocks_start: u64,
 }
 
-/// Appends the entry of a part.
+/// Appends the entry of an index block.
 pub(crate) fn put_entry(
     payload: &mut Vec<u8>,
     (separator, sequence): (&[u8], SequenceNumber),
@@ -64,8 +67,9 @@ pub(crate) fn put_entry(
 }
 
 impl TopLevelIndex {
-    /// Reads the payload of the top over `blocks` blocks, which are in the range `data` of the
-    /// file; the parts are in the range `parts`. The error is a reason in words.
+    /// Reads the payload of the top of the index. The table has `blocks` data blocks in the range
+    /// `data` of the file, and its index blocks are in the range `parts`. The error is a reason in
+    /// words.
     pub(crate) fn decode(
         payload: &[u8],
         blocks: u32,
@@ -126,12 +130,12 @@ impl TopLevelIndex {
         Ok(top)
     }
 
-    /// Number of blocks.
+    /// Number of data blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
-    /// Number of parts.
+    /// Number of index blocks.
     pub(crate) fn index_blocks(&self) -> usize {
         self.entries.len()
     }
@@ -142,18 +146,19 @@ impl TopLevelIndex {
         self.keys.get(start..self.entries.get(part).map_or(start, end)).unwrap_or_default()
     }
 
-    /// Order of the last separator of a part relative to (`key`, `sequence`) in internal order.
+    /// Order of the last separator of an index block relative to (`key`, `sequence`) in internal
+    /// order.
     fn compare(&self, part: usize, key: &[u8], sequence: SequenceNumber) -> Ordering {
         let own = self.entries.get(part).map_or(0, |entry| entry.sequence);
         self.key(part).cmp(key).then_with(|| sequence.cmp(&own))
     }
 
-    /// The last separator of a part.
+    /// Returns the last separator of an index block.
     pub(crate) fn last_separator(&self, part: usize) -> (&[u8], SequenceNumber) {
         (self.key(part), self.entries.get(part).map_or(0, |entry| entry.sequence))
     }
 
-    /// Place of a part.
+    /// Returns the description of an index block; `None` if there is no such block.
     pub(crate) fn handle(&self, number: usize) -> Option<IndexBlockHandle> {
         let entry = self.entries.get(number)?;
         let before = number.checked_sub(1).and_then(|before| self.entries.get(before));
@@ -169,7 +174,7 @@ impl TopLevelIndex {
         })
     }
 
-    /// The part that has the first separator which does not stand before (`key`, `sequence`).
+    /// Returns the index block with the first separator at or after (`key`, `sequence`).
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<IndexBlockHandle> {
         let (mut low, mut high) = (0, self.entries.len());
         while low < high {
@@ -183,12 +188,13 @@ impl TopLevelIndex {
         self.handle(low)
     }
 
-    /// The last separator of each part, with where its data ends in the file.
+    /// Returns the last separator of each index block, with the offset at which its data ends in
+    /// the file.
     pub(crate) fn splits(&self) -> impl Iterator<Item = (&[u8], u64)> {
         self.entries.iter().enumerate().map(|(part, entry)| (self.key(part), entry.data_end))
     }
 
-    /// Bytes of memory that it takes.
+    /// Bytes of the top of the index in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() + self.entries.capacity() * size_of::<TopLevelEntry>()
     }

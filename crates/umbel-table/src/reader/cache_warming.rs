@@ -1,5 +1,5 @@
-//! Carrying the cache over from tables to those that take their place: which keys are in memory,
-//! and loading blocks before a reader requests them.
+//! Cache warming for tables that replace others: samples the keys of cached blocks, and loads
+//! blocks before a reader requests them.
 
 use umbel_base::Result;
 
@@ -7,22 +7,22 @@ use crate::block::BlockView;
 use crate::block::block_search_data::SearchDataKind;
 use crate::reader::table_reader::Table;
 
-/// Blocks that were loaded ahead of readers.
+/// Counts of the blocks that were loaded before a reader requested them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheWarming {
-    /// Blocks.
+    /// Number of blocks loaded.
     pub blocks: u64,
-    /// Bytes of memory they take.
+    /// Bytes of the loaded blocks in memory.
     pub bytes: u64,
 }
 
-/// Entries of a block that stand for all of it.
+/// Number of entries that are sampled of a block.
 const SAMPLE_ENTRIES: usize = 4;
 
 impl Table {
-    /// Calls `each` with the keys of four entries of every cached block, evenly
-    /// spread over the block; fewer where it has fewer. A table with a paged index
-    /// does not know its cached blocks, and gives no keys.
+    /// Calls `each` with the keys of up to four entries of every cached block, evenly spread over
+    /// the block. For a table with a paged index, which has no list of its cached blocks, calls
+    /// nothing.
     pub fn sample_cached(&self, mut each: impl FnMut(&[u8])) {
         if self.slots().resident_bytes() == 0 {
             return;
@@ -37,18 +37,18 @@ impl Table {
         }
     }
 
-    /// The number of the block for `key`; `None` where there is no such block, or where the
-    /// index is paged.
+    /// Returns the number of the block for `key`; `None` if there is no such block or the index is
+    /// paged.
     pub fn block_of(&self, key: &[u8]) -> Option<u32> {
         let number = self.locate(key, umbel_base::limits::SEQUENCE_MAX)?;
         u32::try_from(number).ok().filter(|_| !self.is_paged() && number < self.slots().len())
     }
 
-    /// Loads blocks into the cache. `blocks` are numbers that ascend; what lies together in the
-    /// file is read together. Those that are loaded already are not counted.
+    /// Loads blocks into the cache. `blocks` are ascending block numbers; blocks that are adjacent
+    /// in the file are read together. The result does not count blocks that were cached already.
     ///
     /// # Errors
-    /// As [`Table::get_with`], after the blocks before the damaged one are loaded.
+    /// As [`Table::get_with`]. Blocks before the damaged one are loaded nevertheless.
     pub fn warm(&self, blocks: &[u32]) -> Result<CacheWarming> {
         let mut warmed = CacheWarming::default();
         let mut rest = blocks;

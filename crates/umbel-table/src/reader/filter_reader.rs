@@ -1,4 +1,4 @@
-//! Reading the filters of a table, which stand one after the other in one region of the file.
+//! Reads the filters of a table, which follow each other in one region of the file.
 
 use umbel_base::Result;
 
@@ -9,12 +9,12 @@ use crate::format::footer::{Region, read_metadata_block};
 use crate::reader::table_reader::Table;
 
 impl Table {
-    /// Reads the filter that `keep` names. `None` where the table has no such filter, where the
-    /// opener cannot probe its hash, or where this build does not know its kind.
+    /// Reads the filter that `keep` selects. Returns `None` if the table has no such filter, this
+    /// build does not know its kind, or the table was opened without the filter's hash function.
     ///
     /// # Errors
-    /// [`umbel_base::Error::Corruption`] where it is damaged; the file's error where it cannot be
-    /// read.
+    /// [`umbel_base::Error::Corruption`] if the filter is damaged; the file's error if the filter
+    /// cannot be read.
     pub fn read_filter(&self, keep: FilterResidency) -> Result<Option<ResidentFilter>> {
         if !self.filter_is_usable() || keep == FilterResidency::Nothing {
             return Ok(None);
@@ -32,8 +32,8 @@ impl Table {
         }
     }
 
-    /// Reads the prefix filter. `None` where the table has none, where the opener cannot probe it,
-    /// or where this build does not know its kind.
+    /// Reads the prefix filter. Returns `None` if the table has none, this build does not know its
+    /// kind, or the table was opened without the filter's hash function.
     ///
     /// # Errors
     /// As [`Table::read_filter`].
@@ -45,7 +45,7 @@ impl Table {
         }
     }
 
-    /// Regions of the plain, the second and the prefix filter.
+    /// Returns the regions of the plain, the second and the prefix filter.
     pub(crate) fn filter_regions(&self) -> [Option<Region>; 3] {
         let (all, meta) = (self.footer().filter, self.meta());
         let checksums = self.properties().filter_checksums;
@@ -62,7 +62,7 @@ impl Table {
         })
     }
 
-    /// Reads and checks the prefix filter, whether or not it can be probed.
+    /// Reads and checks the prefix filter, even if its hash function is not known.
     pub(crate) fn decode_prefix_filter(
         &self,
         region: Region,
@@ -73,7 +73,7 @@ impl Table {
             .map_err(|reason| self.corruption(region.offset, reason))
     }
 
-    /// Reads and checks a filter, whether or not it can be probed.
+    /// Reads and checks a filter, even if its hash function is not known.
     pub(crate) fn decode_filter(
         &self,
         region: Region,

@@ -1,7 +1,7 @@
-//! Reading a table of whose index only the top stays in memory.
+//! Reads a table with a paged index, of which only the top stays in memory.
 //!
-//! This is the path of a paged index: the index in memory has no heads and answers
-//! every key [`crate::index::in_memory_index::PAGED_INDEX`], for which there is no slot.
+//! The in-memory index of such a table has no heads, and returns
+//! [`crate::index::in_memory_index::PAGED_INDEX`] for every key. No slot has this number.
 
 use umbel_arena::Allocation;
 use umbel_base::{Error, Result, SequenceNumber};
@@ -13,17 +13,17 @@ use crate::index::index_block;
 use crate::index::top_level_index::{INDEX_BLOCK_ENTRIES, IndexBlockHandle};
 use crate::reader::table_reader::Table;
 
-/// The part of a paged index that a walk is in.
+/// The index block of a paged index that a scan uses now.
 #[derive(Debug, Default)]
 pub(crate) struct CachedIndexBlock {
-    /// The id of the table and the number of the part.
+    /// Id of the table, and number of the index block.
     loaded: Option<(u64, usize)>,
     payload: Vec<u8>,
 }
 
 impl Table {
-    /// Block of [`crate::index::in_memory_index::TableIndex::find`], whether the
-    /// index is paged or not.
+    /// Returns the block as [`crate::index::in_memory_index::TableIndex::find`] does, also with a
+    /// paged index.
     pub(crate) fn find_block(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<usize>> {
         match self.index().find(key, sequence) {
             Some(PAGED_INDEX) => self.find_paged(key, sequence),
@@ -31,7 +31,7 @@ impl Table {
         }
     }
 
-    /// The same where it is paged.
+    /// Returns the block for a key, with a paged index.
     #[cold]
     pub(crate) fn find_paged(&self, key: &[u8], sequence: SequenceNumber) -> Result<Option<usize>> {
         let Some(place) = self.top().find(key, sequence) else { return Ok(None) };
@@ -41,7 +41,7 @@ impl Table {
         Ok(found.map(|number| place.number * INDEX_BLOCK_ENTRIES + number))
     }
 
-    /// Place of a block in the file.
+    /// Returns offset and length of a block in the file, with a paged index.
     #[cold]
     pub(crate) fn extent_paged(&self, block: usize) -> Result<Option<(u64, usize)>> {
         let Some(place) = self.top().handle(block / INDEX_BLOCK_ENTRIES) else { return Ok(None) };
@@ -51,8 +51,8 @@ impl Table {
         Ok(found.map(|(start, len)| (place.data.0 + start, len)))
     }
 
-    /// [`Table::extent`] for a walk that leaves the cache alone: where the index is paged, the walk
-    /// itself keeps the part that it is in.
+    /// Like [`Table::extent`], for a scan that does not use the cache: with a paged index the scan
+    /// keeps the current index block itself.
     pub(crate) fn extent_uncached(
         &self,
         block: usize,
@@ -80,18 +80,18 @@ impl Table {
         Ok((place.data.0 + start, len))
     }
 
-    /// Number of a part of the index among the pieces. Parts are numbered after
-    /// the blocks.
+    /// Returns the number under which an index block is cached. Index blocks are numbered after the
+    /// data blocks.
     fn index_block_number(&self, place: &IndexBlockHandle) -> Option<u32> {
         u32::try_from(self.top().blocks() + place.number).ok()
     }
 
-    /// A block that is in memory, though there is no slot for it.
+    /// Returns a cached block of a table with a paged index, which has no slots.
     pub(crate) fn paged_block(&self, block: usize) -> Option<Block> {
         self.slots().paged_piece(u32::try_from(block).ok()?).map(Block::from_piece)
     }
 
-    /// A part of the index, from memory or from the file, checked.
+    /// Returns an index block, from memory or else read from the file and checked.
     fn index_block(&self, place: &IndexBlockHandle) -> Result<Allocation> {
         let number = self.index_block_number(place);
         if let Some(piece) = number.and_then(|number| self.slots().paged_piece(number)) {

@@ -1,4 +1,4 @@
-//! Reads a table file: point reads, and the loading of blocks for everything else.
+//! Reads a table file: point reads, and the loading of blocks for cursors.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::index::key_head_tree::{SearchState, SearchStep};
 use crate::index::top_level_index::TopLevelIndex;
 use crate::options::TableHasher;
 
-/// An open table. Threads share it; a read takes no lock.
+/// An open table, which threads share. A read of a cached block takes no lock.
 #[derive(Debug)]
 pub struct Table {
     index: TableIndex,
@@ -29,39 +29,37 @@ pub struct Table {
     slots: Arc<BlockSlots>,
     /// Arena of pinned data.
     pinned: Arena,
-    /// Hash of tags; where there is nothing, blocks are searched by order.
+    /// Hash function of tags; without one, blocks are searched by key order.
     hasher: Option<KeyHasher>,
-    /// Hash of prefixes.
+    /// Hash function of prefixes.
     prefixes: Option<PrefixHasher>,
-    /// Whether the filters in the file can be probed with this hash.
+    /// Whether the filters in the file can be probed with this hash function.
     filter_is_usable: bool,
     tombstones: Arc<FragmentedTombstones>,
     cache: Arc<dyn BlockCache>,
     file: Arc<dyn File>,
     footer: Footer,
     properties: Properties,
-    /// The greatest sequence number in the table, where point reads need it at hand.
+    /// The greatest sequence number in the table, kept in the cache line that point reads use.
     sequence_max: SequenceNumber,
     readahead_bytes: usize,
 }
 
-/// A walk that does not fill the cache and goes forwards reads pieces of this size, unless the
-/// table got another.
+/// Default number of bytes that a forward scan reads at a time if it does not fill the cache.
 const AHEAD_BYTES: usize = 256 * 1024;
 
 impl Table {
     /// Opens the table that `meta` describes. Reads the footer, the index, the range tombstones and
-    /// the properties, and keeps the first three in memory. Its filters are read by
-    /// [`Table::read_filter`].
+    /// the properties, and keeps the first three in memory. [`Table::read_filter`] reads its
+    /// filters.
     ///
-    /// `hasher` makes the hashes passed to [`Table::get_with`] and to filters.
-    /// Where it is `None`, hashes are ignored and blocks are searched by key order. Where its kind
-    /// or seed id is not the table's, tags are made with it at block load, but no filter
-    /// is read.
+    /// `hasher` makes the hashes passed to [`Table::get_with`] and to filters. If it is `None`,
+    /// hashes are ignored and blocks are searched by key order. If its kind or seed id is not the
+    /// table's, block loads make tags with `hasher`, but no filter is read.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where the file is damaged or is not the one that `meta` describes;
-    /// [`Error::Invalid`] where a newer version wrote it.
+    /// [`Error::Corruption`] if the file is damaged or is not the one that `meta` describes;
+    /// [`Error::Invalid`] if a newer version wrote the file.
     pub fn open(
         file: Arc<dyn File>,
         meta: &TableMeta,
@@ -72,9 +70,9 @@ impl Table {
         Table::open_as(file, &meta, hasher, cache, false)
     }
 
-    /// As [`Table::open`], but shares `meta`. With `paged`, only the top of the index stays
-    /// in memory; its parts are loaded as needed and cached as blocks are. Reads then take a lock
-    /// and scan a part.
+    /// Like [`Table::open`], but shares `meta`. With `paged`, only the top of the index stays in
+    /// memory; index blocks are loaded as needed and cached like data blocks. Reads then take a
+    /// lock and scan an index block.
     ///
     /// # Errors
     /// As [`Table::open`]; data that does not stay in memory is checked at each read.
@@ -104,8 +102,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Opens table `id` knowing nothing else of it, for tools. Blocks are searched by key order,
-    /// there is no filter, and every block that was read is kept.
+    /// Opens table `id` without its metadata, for tools. Blocks are searched by key order, no
+    /// filter is read, and every block that was read stays in memory.
     ///
     /// # Errors
     /// As [`Table::open`].
@@ -174,17 +172,17 @@ impl Table {
         })
     }
 
-    /// The table in numbers.
+    /// Returns the metadata of the table.
     pub fn meta(&self) -> &TableMeta {
         &self.properties.meta
     }
 
-    /// Options with which the table was written.
+    /// Returns the options with which the table was written.
     pub fn properties(&self) -> &Properties {
         &self.properties
     }
 
-    /// Sets how many bytes a walk reads at a time that does not fill the cache and goes forwards.
+    /// Sets how many bytes a forward scan reads at a time if it does not fill the cache.
     pub fn set_readahead_bytes(&mut self, bytes: usize) {
         self.readahead_bytes = bytes;
     }
@@ -211,15 +209,15 @@ impl Table {
         self.hasher.as_ref()
     }
 
-    /// Lends the newest version of `key` that is not newer than `sequence` to `read`: its sequence
-    /// number, its kind and its value. `None` where there is no such version. Range tombstones are
-    /// not applied and the filter is not probed.
+    /// Lends sequence number, kind and value of the newest version of `key` that is not newer than
+    /// `sequence` to `read`. Returns `None` if there is no such version. Range tombstones are not
+    /// applied, and the filter is not probed.
     ///
-    /// `hash` is the key's, made with the hasher that the table was opened with.
+    /// `hash` is the key's hash, made with the hasher with which the table was opened.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where the block of the key is damaged; the file's error
-    /// where it cannot be read.
+    /// [`Error::Corruption`] if the block of the key is damaged; the file's error if the block
+    /// cannot be read.
     #[inline]
     pub fn get_with<R>(
         &self,
@@ -238,37 +236,37 @@ impl Table {
     // memory of the next stage for every key of the batch before the first of them needs it. Every
     // stage is optional; `get_in` is right without them.
 
-    /// The number of the only block that can hold the newest version of `key` that is not newer
-    /// than `sequence`, for the stages below. `None` where the table ends before.
+    /// Returns the number of the only block that can hold the newest version of `key` that is not
+    /// newer than `sequence`. `None` if the table ends before `key`.
     #[inline]
     pub fn locate(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
         self.locate_from(SearchState::default(), key, sequence)
     }
 
-    /// First stage: prefetches the memory that [`Table::prefetch_index`]
-    /// reads.
+    /// First stage of a lookup: prefetches the memory that [`Table::prefetch_index`] reads.
     #[inline]
     pub fn begin_lookup(&self, key: &[u8]) -> SearchState {
         self.index.begin_search(key)
     }
 
     /// Prefetches the memory that the next step of [`Table::locate_from`] reads. `way` is the
-    /// result of [`Table::begin_lookup`]. Returns whether there may be a step below, for
-    /// [`Table::descend`].
+    /// result of [`Table::begin_lookup`]. Returns whether a step with [`Table::descend`] is
+    /// possible.
     #[inline]
     pub fn prefetch_index(&self, way: SearchState, key: &[u8]) -> bool {
         self.index.prefetch(way, key, |near| self.slots.prefetch(near))
     }
 
-    /// Goes one step down, where there may be one, and prefetches the memory that
-    /// [`Table::prefetch_step`] reads.
+    /// Goes one step down in the index, and prefetches the memory that [`Table::prefetch_step`]
+    /// reads.
     #[inline]
     pub fn descend(&self, way: SearchState, key: &[u8]) -> SearchStep {
         self.index.descend(way, key)
     }
 
-    /// Prefetches the memory that [`Table::prefetch_index`] reads at the way that a step down gave,
-    /// or for the key that it returned for a comparison. Returns the way, if any.
+    /// Continues after [`Table::descend`] returned `below`: prefetches the memory that
+    /// [`Table::prefetch_index`] reads at the next node, or the separator to compare. Returns the
+    /// state at the next node, if any.
     #[inline]
     pub fn prefetch_step(&self, below: SearchStep, key: &[u8]) -> Option<SearchState> {
         match below {
@@ -284,7 +282,8 @@ impl Table {
         }
     }
 
-    /// As [`Table::locate`], from the result of [`Table::begin_lookup`] for the key.
+    /// Like [`Table::locate`], but continues from the result of [`Table::begin_lookup`] for the
+    /// key.
     #[inline]
     pub fn locate_from(
         &self,
@@ -295,21 +294,21 @@ impl Table {
         self.index.find_from(way, key, sequence, |near| self.slots.prefetch(near))
     }
 
-    /// Prefetches the slot of the block that [`Table::locate`] named.
+    /// Prefetches the slot of the block that [`Table::locate`] returned.
     #[inline]
     pub fn prefetch_slot(&self, number: usize) {
         self.slots.prefetch(number);
     }
 
-    /// Reads the slot and, where the block is cached, prefetches the start that a point read
-    /// needs: header, tags and offsets. Returns whether it is cached.
+    /// Reads the slot of a block and, if the block is cached, prefetches the part that a point read
+    /// needs first: header, tags and offsets. Returns whether the block is cached.
     #[inline]
     pub fn prefetch_block(&self, number: usize) -> bool {
         self.slots.prefetch_block(number)
     }
 
-    /// Checks the tags of the block, where it is cached, and prefetches the entry that `key` may
-    /// be. `hash` is the key's.
+    /// If the block is cached, checks its tags and prefetches the entry that possibly has `key`.
+    /// `hash` is the key's hash.
     #[inline]
     pub fn prefetch_entry(&self, number: usize, key: &[u8], hash: u64) {
         if let Some(block) = self.slots.read().peek(number) {
@@ -317,8 +316,8 @@ impl Table {
         }
     }
 
-    /// [`Table::get_with`] with the block already found: `number` is what [`Table::locate`] gave
-    /// for the same key and sequence number.
+    /// Like [`Table::get_with`], with the block already found: `number` is the result of
+    /// [`Table::locate`] for the same key and sequence number.
     ///
     /// # Errors
     /// As [`Table::get_with`].
@@ -349,15 +348,14 @@ impl Table {
         Ok(found.map(|found| read(found.trailer.sequence(), found.trailer.kind(), found.value)))
     }
 
-    /// Enters an epoch, for a batch of gets of cached blocks. Until the result is dropped,
-    /// each of them is cheaper, and no evicted memory is freed. Do not read
-    /// from a file meanwhile.
+    /// Enters an epoch for a batch of gets. Until the result is dropped, gets of cached blocks are
+    /// cheaper, and no evicted memory is freed. So the caller should not read from files meanwhile.
     pub fn pin_slots(&self) -> impl Sized + '_ {
         self.slots.read()
     }
 
-    /// The block that `locate` named, which has no piece in its slot. `None` where a paged index
-    /// says that the table ends before the key.
+    /// Loads the block that `locate` returned and that is not in its slot. Returns `None` if a
+    /// paged index says that the table ends before the key.
     #[cold]
     fn load_for_lookup(
         &self,
@@ -395,7 +393,7 @@ impl Table {
         self.parse_block(offset, &sealed, derive)
     }
 
-    /// Offset at which a block starts and how many bytes it takes with its trailer.
+    /// Returns the offset at which a block starts, and its bytes with trailer.
     pub(crate) fn extent(&self, number: usize) -> Result<(u64, usize)> {
         let extent = match self.index.extent(number) {
             None if self.is_paged() => self.extent_paged(number)?,
@@ -405,7 +403,7 @@ impl Table {
             .ok_or_else(|| self.corruption(self.footer.index.offset, "a block is not in the index"))
     }
 
-    /// Checks and parses a block's bytes as they stand at `offset` of the file.
+    /// Checks and parses a block's bytes, which were read at `offset` of the file.
     pub(crate) fn parse_block(
         &self,
         offset: u64,
@@ -430,8 +428,8 @@ impl Table {
         !self.tombstones.is_empty()
     }
 
-    /// The sequence number of the newest range tombstone over `key` that is not newer than
-    /// `sequence`; 0 where no such tombstone exists.
+    /// Returns the sequence number of the newest range tombstone over `key` that is not newer than
+    /// `sequence`; 0 if no such tombstone exists.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> SequenceNumber {
         if self.tombstones.is_empty() {
@@ -440,7 +438,7 @@ impl Table {
         self.tombstones.covering(key, sequence).unwrap_or(0)
     }
 
-    /// The range tombstones, cut where they overlap.
+    /// Returns the table's range tombstones, cut where they overlap.
     pub fn tombstones(&self) -> &Arc<FragmentedTombstones> {
         &self.tombstones
     }
@@ -449,19 +447,20 @@ impl Table {
     /// they do not stay in memory.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where they are damaged; the file's error where they cannot be read.
+    /// [`Error::Corruption`] if the tombstones are damaged; the file's error if they cannot be
+    /// read.
     pub fn read_tombstones(&self) -> Result<RangeTombstoneBlock> {
         read_tombstones(&*self.file, &self.footer, self.meta().range_tombstones)
     }
 
-    /// Keys that split the table into ranges of about 64 blocks, ascending, each with the number
-    /// of data bytes at or before it: to divide a compaction.
+    /// Returns ascending keys that split the table into ranges of about 64 blocks, each with the
+    /// number of data bytes at or before the key. Compactions are divided at these keys.
     pub fn block_separators(&self) -> impl Iterator<Item = (&[u8], u64)> {
         let start = self.footer.data.offset;
         self.top_level_index.splits().map(move |(key, end)| (key, end - start))
     }
 
-    /// The slots of the table's blocks.
+    /// Returns the slots of the table's blocks.
     pub fn slots(&self) -> &Arc<BlockSlots> {
         &self.slots
     }
@@ -496,7 +495,7 @@ impl Table {
     }
 }
 
-/// Reads and checks the range tombstones, of which the properties name the number.
+/// Reads and checks the range tombstones. `count` is their number according to the properties.
 fn read_tombstones(file: &dyn File, footer: &Footer, count: u64) -> Result<RangeTombstoneBlock> {
     let region = footer.tombstones;
     let damaged = |reason: &'static str| Error::corruption(file.path(), region.offset, reason);
@@ -511,7 +510,7 @@ fn read_tombstones(file: &dyn File, footer: &Footer, count: u64) -> Result<Range
     Ok(tombstones)
 }
 
-/// Fills the fields of the meta that stand in the footer.
+/// Fills in the metadata fields that are in the footer.
 fn complete_meta(meta: &mut TableMeta, footer: &Footer, footer_checksum: u64) {
     meta.id = footer.file_id;
     meta.file_bytes = footer.file_bytes;

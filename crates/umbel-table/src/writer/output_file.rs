@@ -1,42 +1,42 @@
-//! The output file of a table: collects bytes into pieces, and writes them past
-//! the page cache where that is requested and the file system permits it.
+//! The output file of a table: collects bytes into chunks, and writes the chunks past the page
+//! cache if requested and possible.
 //!
-//! A table that fits into one piece is written through the page cache: it is small, and likely to
-//! be read soon. INVARIANT: pieces stand one after the other and all but the last are full, so
-//! that direct writes stay aligned.
+//! A table that fits into one chunk is written through the page cache, since it is small and
+//! probably read soon. INVARIANT: chunks follow each other in the file and all except the last are
+//! full, so that direct writes stay aligned.
 
 use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 use umbel_env::{AlignedBuffer, File};
 
-/// Number of bytes that are gathered, unless said otherwise.
+/// Default number of bytes of a chunk.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// Write mode of the pieces.
+/// How chunks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteMode {
-    /// None was written yet.
+    /// No chunk was written yet.
     Undecided,
     Direct,
     Buffered,
 }
 
-/// The file, with a buffer in front.
+/// A file that is written through a buffer.
 #[derive(Debug)]
 pub(crate) struct OutputFile {
     file: Arc<dyn File>,
     piece: AlignedBuffer,
     written: u64,
-    /// Expected length of the file; 0 where that is unknown.
+    /// Expected length of the file; 0 if unknown.
     expected: u64,
-    /// Whether the file may be longer than the written bytes.
+    /// Whether the file is possibly longer than the written bytes.
     is_longer: bool,
     mode: WriteMode,
 }
 
 impl OutputFile {
-    /// An output to `file`, which is empty, that begins with `header`.
+    /// Creates an output to the empty file `file`, which begins with `header`.
     pub(crate) fn new(file: Arc<dyn File>, header: &[u8]) -> OutputFile {
         let mut piece = AlignedBuffer::new(PIECE_BYTES);
         piece.fill(header);
@@ -50,8 +50,8 @@ impl OutputFile {
         }
     }
 
-    /// Sets the size of a piece, how long the file is expected to become and whether to write it
-    /// past the page cache. REQUIRES: nothing was pushed yet.
+    /// Sets the bytes of a chunk, the expected length of the file, and whether it is written past
+    /// the page cache. REQUIRES: no bytes were pushed yet.
     pub(crate) fn set_chunk_size(&mut self, piece_bytes: usize, expected: u64, direct: bool) {
         self.mode = if direct { WriteMode::Undecided } else { WriteMode::Buffered };
         let header = std::mem::replace(&mut self.piece, AlignedBuffer::new(piece_bytes));
@@ -59,7 +59,7 @@ impl OutputFile {
         self.expected = expected;
     }
 
-    /// Offset of the next byte.
+    /// Offset in the file of the next pushed byte.
     pub(crate) fn end(&self) -> u64 {
         self.written + self.piece.len() as u64
     }
@@ -81,7 +81,7 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Writes a full piece.
+    /// Writes a full chunk.
     fn write_piece(&mut self) -> Result<()> {
         if self.mode != WriteMode::Buffered {
             let done = self.file.write_direct(self.piece.bytes(), self.written)?;
@@ -103,8 +103,8 @@ impl OutputFile {
         Ok(())
     }
 
-    /// Requests the space at once, so that the file lies together. Where there is not so much the
-    /// writes themselves find out whether there is enough.
+    /// Reserves disk space for the expected length, so that the file is contiguous. A failed
+    /// reservation is ignored, since the writes themselves find out whether there is enough space.
     fn reserve(&mut self) -> Result<()> {
         if self.expected <= self.piece.capacity() as u64 {
             return Ok(());
@@ -116,7 +116,7 @@ impl OutputFile {
         }
     }
 
-    /// Writes the rest, sets the file's length and syncs it.
+    /// Writes the remaining bytes, sets the file's length and syncs the file.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let end = self.end();
         let left = self.piece.len();

@@ -25,16 +25,16 @@ use crate::index::index_builder::{IndexBuilder, shortest_separator};
 use crate::options::{FilterChoice, TableHasher, TableOptions};
 use crate::writer::output_file::OutputFile;
 
-/// Bits for each prefix of a table without a filter of its keys.
+/// Bits per prefix of the prefix filter of a table without a filter of its keys.
 const PREFIX_BITS: i32 = 10;
-/// A filter may be larger by so much than its bits say, which fill whole lines.
+/// Maximum bytes by which a filter is larger than its bits, since it consists of whole cache lines.
 const LINE_BYTES: f64 = 64.0;
 const BLOCK_BYTES_MIN: usize = 64;
 const BLOCK_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Writes one table, entry by entry in internal order.
 ///
-/// After an error the file is useless and the builder refuses everything.
+/// After an error the file is useless and every call of the builder fails.
 #[derive(Debug)]
 pub struct TableBuilder {
     output: OutputFile,
@@ -45,12 +45,12 @@ pub struct TableBuilder {
     index: IndexBuilder,
     filter: BloomBuilder,
     prefixes: Option<PrefixFilterBuilder<KeyPrefix>>,
-    /// Bits of all filters for each key, about.
+    /// Approximate bits per key of all filters together.
     filter_bits: u64,
     tombstones: RangeTombstoneBlockBuilder,
     separator: Vec<u8>,
     last_key: Vec<u8>,
-    /// The first bytes of `last_key`.
+    /// Head of `last_key`.
     last_head: u64,
     last_sequence: SequenceNumber,
     meta: TableMeta,
@@ -61,7 +61,7 @@ pub struct TableBuilder {
 }
 
 impl TableBuilder {
-    /// A builder that writes table `id` into `file`, which is empty.
+    /// Creates a builder that writes table `id` into the empty file `file`.
     pub fn new(
         file: Arc<dyn File>,
         id: u64,
@@ -96,23 +96,23 @@ impl TableBuilder {
         }
     }
 
-    /// Collects `piece_bytes` before each write, past the page cache where `direct` requests
-    /// it and the file system permits it, into a file of about `file_bytes`. REQUIRES: no entry was
-    /// added yet.
+    /// Makes each write to the file `piece_bytes` long. `file_bytes` is the approximate length of
+    /// the file, and `direct` requests writes past the page cache if the file system permits them.
+    /// REQUIRES: no entry was added yet.
     pub fn with_chunk_size(mut self, piece_bytes: usize, file_bytes: u64, direct: bool) -> Self {
         self.output.set_chunk_size(piece_bytes, file_bytes, direct);
         self
     }
 
-    /// Gives the table a prefix filter by this rule, where the prefix hasher is known.
-    /// REQUIRES: nothing was added yet.
+    /// Gives the table a prefix filter by this rule, if the prefix hasher is known.
+    /// REQUIRES: no entry was added yet.
     pub fn with_prefix(mut self, rule: Option<&KeyPrefix>) -> Self {
         let both = rule.cloned().zip(self.hasher.prefixes);
         self.prefixes = both.and_then(|(rule, hasher)| PrefixFilterBuilder::new(rule, hasher).ok());
         self
     }
 
-    /// Whether the file is written past the page cache, as far as that was decided yet.
+    /// Whether the file is written past the page cache; `false` before this is decided.
     pub fn is_direct(&self) -> bool {
         self.output.is_direct()
     }
@@ -120,8 +120,8 @@ impl TableBuilder {
     /// Adds the next entry.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the entry is not after the previous one in internal order or
-    /// is over a limit; the file's error where it cannot be written.
+    /// [`Error::Invalid`] if the entry is not after the previous one in internal order or is over a
+    /// limit; the file's error if a write fails.
     pub fn add(
         &mut self,
         key: &[u8],
@@ -242,8 +242,8 @@ impl TableBuilder {
         ))
     }
 
-    /// Adds a range tombstone, in any order and at any time before [`TableBuilder::finish`]. One
-    /// that is empty or was added before is dropped; one that is over a limit makes `finish` fail.
+    /// Adds a range tombstone, in any order and at any time before [`TableBuilder::finish`]. Empty
+    /// tombstones and duplicates are dropped; a tombstone over a limit makes `finish` fail.
     pub fn add_tombstone<'a>(&mut self, tombstone: impl Into<RangeTombstoneRef<'a>>) {
         let tombstone = tombstone.into();
         if tombstone.start >= tombstone.end {
@@ -257,7 +257,7 @@ impl TableBuilder {
         self.tombstones.add(tombstone);
     }
 
-    /// About how many bytes the file would have if it were finished now.
+    /// Approximate bytes of the file if it were finished now.
     pub fn estimated_bytes(&self) -> u64 {
         let pinned = self.index.bytes() + self.tombstones.bytes() + self.block.bytes();
         let filter = self.filter.len() as u64 * self.filter_bits / 8;
@@ -274,7 +274,7 @@ impl TableBuilder {
         self.meta.entries == 0 && self.tombstones.is_empty()
     }
 
-    /// Writes the open block. `separator` was made by the caller.
+    /// Writes the open block. REQUIRES: the caller has set `separator`.
     fn close_block(&mut self, separator_sequence: SequenceNumber) -> Result<()> {
         let sealed = self.block.finish();
         let payload = &sealed[..sealed.len() - TRAILER_BYTES];
@@ -301,7 +301,7 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Writes the index. Returns its region, and how many bytes its top takes.
+    /// Writes the index. Returns its region, and the bytes of its top.
     fn write_index(&mut self) -> Result<(Region, u32)> {
         let offset = self.output.end();
         let sealed = std::mem::take(&mut self.index).finish(self.meta.id, offset);
@@ -321,7 +321,7 @@ impl TableBuilder {
         ))
     }
 
-    /// Writes a block after the data; nothing where the payload is empty.
+    /// Writes a block after the data; writes nothing if the payload is empty.
     fn write_metadata_block(&mut self, kind: BlockKind, mut payload: Vec<u8>) -> Result<Region> {
         let offset = self.output.end();
         if payload.is_empty() {
@@ -336,7 +336,8 @@ impl TableBuilder {
         Ok(Region { offset, len: payload.len() as u64, checksum })
     }
 
-    /// Writes the filters. Returns their region, and the checksums that it does not have.
+    /// Writes the filters. Returns their region, and the checksums of filters that the region does
+    /// not have.
     fn write_filters(&mut self) -> Result<(Region, FilterChecksums)> {
         let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0));
         let TableOptions { bloom_bits, filter_kind, filter_probes, second_filter, .. } =
@@ -385,8 +386,8 @@ impl TableBuilder {
         Ok((all, checksums))
     }
 
-    /// Filter of the chosen kind for the keys with these hashes, with the requested number of bits
-    /// per key or the best one; `None` where it cannot be built.
+    /// Returns a filter of the chosen kind for the keys with these hashes. `None` if no filter can
+    /// be built with these options.
     fn filter_of(
         &self,
         choice: FilterChoice,
@@ -410,8 +411,8 @@ impl TableBuilder {
     /// syncs the file (not its directory).
     ///
     /// # Errors
-    /// [`Error::Invalid`] where nothing was added or an earlier call failed; the file's error
-    /// where it cannot be written or synced.
+    /// [`Error::Invalid`] if no entry and no range tombstone was added, or an earlier call failed;
+    /// the file's error if a write or sync fails.
     pub fn finish(mut self) -> Result<TableMeta> {
         if self.failed {
             return Err(self.over_limit());
@@ -465,7 +466,7 @@ impl TableBuilder {
         Ok(self.meta)
     }
 
-    /// Sorts the range tombstones and widens the table's bounds by them.
+    /// Sorts the range tombstones, and extends the table's bounds to include them.
     fn finish_tombstones(&mut self) -> Result<RangeTombstoneBlock> {
         let tombstones = std::mem::take(&mut self.tombstones).finish();
         let tombstones = tombstones.ok_or_else(|| self.over_length())?;

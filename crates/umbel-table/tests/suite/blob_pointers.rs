@@ -1,4 +1,4 @@
-//! Entries with blob pointers, and the list of their blobs.
+//! Tests of entries with blob pointers, and of the metadata's list of these pointers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ fn pointer(id: u64) -> BlobPointer {
     BlobPointer { id, value_bytes: id * 1000, checksum: !id }
 }
 
-/// Every third entry points at a blob, the first at that with the greatest id.
+/// Returns a model in which every third entry points at a long value, the first entry at the one
+/// with the greatest id.
 fn with_blobs(count: u64) -> Model {
     let mut model = Model::default();
     for number in 0..count {

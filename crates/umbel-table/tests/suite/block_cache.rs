@@ -1,5 +1,5 @@
-//! A table as its cache sees it: blocks that enter, memory that eviction frees, and readers that
-//! are not affected.
+//! Tests of a table and its block cache: which blocks enter, how much memory eviction frees, and
+//! that readers are not affected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,8 @@ use crate::fixture::{Model, get, hasher, open_paged, options};
 #[derive(Debug, Default)]
 struct Recorder {
     admitted: Mutex<Vec<(u32, usize)>>,
-    /// Whether another thread evicts: a block may be evicted before it is reported.
+    /// Whether to evict each block as another thread would, so that a block can be evicted before
+    /// its load returns.
     others_evict: AtomicBool,
 }
 

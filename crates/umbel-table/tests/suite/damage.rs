@@ -1,4 +1,4 @@
-//! Damaged files: a table answers right or says that it is damaged, and never anything else.
+//! Tests of damaged files: every read of a table returns the right result or a corruption error.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ fn is_corruption<T>(result: &Result<T>) -> bool {
     matches!(result, Err(Error::Corruption { .. }))
 }
 
-/// Reads everything from a damaged file. True where no damage was detected.
+/// Reads all entries from a damaged file, and checks the results. Returns `true` if no damage was
+/// detected.
 fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
     let mut right = true;
     let table = match open(&MemoryFile::new(bytes), meta, Some(&hasher())) {
@@ -135,7 +136,7 @@ fn cut_and_grown_files_are_refused() {
     assert!(is_corruption(&Table::open_standalone(doubled, TABLE_ID)));
 }
 
-/// A table of blocks that all have the same length.
+/// Returns a table of blocks that all have the same length.
 fn even(id: u64, salt: u8) -> (MemoryFile, TableMeta) {
     let file = MemoryFile::default();
     let options = TableOptions { bloom_bits: 0, ..options(64, Compression::None) };
@@ -146,7 +147,8 @@ fn even(id: u64, salt: u8) -> (MemoryFile, TableMeta) {
     (file, builder.finish().unwrap())
 }
 
-/// 1 group, 1 entry: count, prefix length, key, three lengths, value, trailer.
+/// Bytes of a block of one group with one entry: count, prefix length, key, three lengths, value,
+/// trailer.
 const EVEN_BLOCK: usize = 1 + 1 + 1 + 3 + 50 + 13;
 
 #[test]
@@ -264,8 +266,8 @@ fn output_is_written_in_large_pieces() {
     open(&file, &meta, Some(&hasher())).unwrap().verify().unwrap();
 }
 
-/// The limits of keys and sequence numbers were checked at the first entry of each group only, by
-/// those who compact.
+/// Story: compactions checked the limits of keys and sequence numbers only at the first entry of
+/// each group.
 #[test]
 fn entries_over_a_limit_are_detected_everywhere() {
     let forge = |sequence: u64, change: &dyn Fn(&mut [u8], usize, usize)| {
@@ -318,7 +320,7 @@ proptest! {
         prop_assert!(table.and_then(|table| table.verify()).is_err());
     }
 
-    /// Forged checksums can forge answers, but must not crash the process.
+    /// Forged checksums can give wrong results, but must not crash the process.
     #[test]
     fn forged_payloads_never_panic(at in 0usize..2000, flips: [u8; 3], compression in 0u8..3) {
         let model = small();
@@ -360,7 +362,7 @@ fn footer_checksum(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[bytes.len() - 16..][..8].try_into().unwrap())
 }
 
-/// Makes the last 192 bytes a footer with the right tail.
+/// Gives the last 192 bytes, a footer, the right checksum.
 fn seal_footer(bytes: &mut [u8]) {
     let len = bytes.len();
     let footer = len - 192;
@@ -374,7 +376,7 @@ fn seal_footer(bytes: &mut [u8]) {
 }
 
 /// Finds the blocks from the end by the lengths in their trailers, as long as these are plausible,
-/// and writes the checksum of the bytes of each, in the footer too.
+/// and writes the right checksum of each block, also into the footer.
 fn reseal_all(bytes: &mut [u8]) {
     let footer = bytes.len() - 192;
     let mut end = footer;

@@ -17,7 +17,7 @@ pub const TABLE_ID: u64 = 7;
 /// A version as tests compare it.
 pub type Version = (u64, ValueKind, Vec<u8>);
 
-/// Entries in internal order: the sequence number stands inverted.
+/// Entries in internal order: the sequence number is inverted in the key of the map.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub entries: BTreeMap<(Vec<u8>, u64), (ValueKind, Vec<u8>)>,
@@ -39,7 +39,7 @@ impl Model {
         (found == key).then(|| (!at, *kind, value.clone()))
     }
 
-    /// All entries, as a cursor gives them.
+    /// Returns all entries in the order of a cursor.
     pub fn list(&self) -> Vec<(Vec<u8>, Version)> {
         self.entries
             .iter()
@@ -100,7 +100,7 @@ pub fn open(
     Table::open(file, meta, hasher, Arc::new(UnboundedCache)).map(Arc::new)
 }
 
-/// A cache that keeps nothing that was loaded.
+/// A cache that evicts every block after its load.
 #[derive(Debug)]
 pub struct KeepNothing;
 
@@ -110,7 +110,7 @@ impl BlockCache for KeepNothing {
     }
 }
 
-/// A table of whose index only the top stays.
+/// Opens a table with a paged index, of which only the top stays in memory.
 pub fn open_paged(
     file: &MemoryFile,
     meta: &TableMeta,
@@ -120,7 +120,7 @@ pub fn open_paged(
     Table::open_as(file, &Arc::new(meta.clone()), Some(&hasher()), cache, true).map(Arc::new)
 }
 
-/// A point read.
+/// Does a point read.
 pub fn get(table: &Table, key: &[u8], sequence: u64) -> Result<Option<Version>> {
     let hash = hasher().keys.hash(key);
     table.get_with(key, hash, sequence, |sequence, kind, value| (sequence, kind, value.to_vec()))
@@ -130,8 +130,8 @@ pub fn entry(cursor: &impl Cursor) -> (Vec<u8>, Version) {
     (cursor.key().to_vec(), (cursor.sequence(), cursor.kind(), cursor.value().to_vec()))
 }
 
-/// All entries from the first at or after (`key`, `sequence`), or from the first, as a
-/// compaction reads them.
+/// Returns all entries from the first one at or after `from`, or all entries, as a compaction reads
+/// them.
 pub fn run(table: &Table, from: Option<(&[u8], u64)>) -> Result<Vec<(Vec<u8>, Version)>> {
     let mut run = SequentialReader::default();
     match from {
@@ -150,7 +150,7 @@ pub fn run(table: &Table, from: Option<(&[u8], u64)>) -> Result<Vec<(Vec<u8>, Ve
     Ok(entries)
 }
 
-/// All entries by walking forwards, and the same by walking backwards.
+/// Reads all entries forward and backward, and checks that both give the same entries.
 pub fn walk(table: &Arc<Table>, fill_cache: bool) -> Result<Vec<(Vec<u8>, Version)>> {
     let mut cursor = table.cursor(fill_cache);
     let mut forwards = Vec::new();

@@ -1,8 +1,8 @@
-//! The bytes of a small table against `docs/formats/table.md`.
+//! Compares the bytes of a small table with `docs/formats/table.md`.
 //!
-//! The reader here follows the page and uses nothing of the crate. Its output is
-//! the page's worked example. `UMBEL_REGENERATE=1 cargo test -p umbel-table` rewrites the example,
-//! as long as the format is experimental.
+//! The reader in this test follows the format page and uses no code of the crate. Its output is the
+//! page's worked example. `UMBEL_REGENERATE=1 cargo test -p umbel-table` rewrites the example, as
+//! long as the format is experimental.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::fixture::{Model, TABLE_ID, options};
 /// Key, sequence number, kind and value, as they are on disk.
 type Entry = (Vec<u8>, u64, u64, Vec<u8>);
 
-/// Walks the bytes of a file and writes a line for every field.
+/// Reads the bytes of a file and writes a line for every field.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -109,7 +109,7 @@ impl Reader<'_> {
     }
 }
 
-/// Reads the footer without a note: where each region starts, how long it is, its checksum.
+/// Reads offset, length and checksum of each region from the footer, without writing lines.
 fn regions(bytes: &[u8]) -> Vec<[u64; 3]> {
     let footer = bytes.len() - 192;
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());

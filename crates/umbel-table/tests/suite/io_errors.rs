@@ -1,5 +1,5 @@
-//! Files whose calls fail: the caller gets that error, never "not found", the end of a
-//! scan or a finished table.
+//! Tests of files whose calls fail: the caller gets the file's error, never "not found", the end of
+//! a scan or a finished table.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The tests of table files from outside: against a model, against damage, and their bytes.
+//! Tests of table files through the public API: against a model, with damage, and of their bytes.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod blob_pointers;

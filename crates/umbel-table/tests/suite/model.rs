@@ -1,4 +1,4 @@
-//! Tables against a model, over shapes of keys, versions, compressions and block sizes.
+//! Compares tables with a model, over shapes of keys, versions, compressions and block sizes.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::fixture::{
 
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::Lz4, Compression::Zstd];
 
-/// A small generator, so that shapes are the same in every run.
+/// A small random number generator, so that shapes are the same in every run.
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
@@ -57,7 +57,7 @@ fn shape(name: &str, count: usize) -> Model {
     model
 }
 
-/// Compares everything a table answers with the model.
+/// Compares the results of all kinds of reads of a table with the model.
 fn compare(model: &Model, table: &Arc<Table>) {
     let list = model.list();
     for fill_cache in [false, true] {
@@ -104,7 +104,8 @@ fn compare(model: &Model, table: &Arc<Table>) {
     }
 }
 
-/// Walks by strides wherever they are made, up to each of some keys. Says how many were made.
+/// Scans with `try_next_visible` wherever it moves, with some keys as limits. Returns how many of
+/// its calls moved.
 fn stride(model: &Model, table: &Table) -> usize {
     let list = model.list();
     let mut strides = 0;

@@ -214,8 +214,8 @@ fn directory_with_other_files_is_rejected_unchanged() {
     assert_eq!(names, ["thesis.txt"]);
 }
 
-/// A `CURRENT` with the version number of a newer Umbel, but otherwise well formed, is rejected
-/// with an error that names the version, and stays unchanged.
+/// A well-formed `CURRENT` with the version number of a newer Umbel is rejected with an error that
+/// names the version, and stays unchanged.
 #[test]
 fn newer_format_is_rejected() {
     let (sim, db) = new_store();

@@ -322,8 +322,8 @@ fn rearm(
     });
 }
 
-/// Story: a condition that did not hold was compared with one long value after the other, as long
-/// as other writers put new values of the same length.
+/// Story: a condition that did not hold was compared with one long value after the other, while
+/// other writers put new values of its length.
 #[test]
 fn differing_long_value_is_a_conflict() {
     let (env, hooks, db, keyspace) = with_long_value(&[1; 300]);
