@@ -1,9 +1,9 @@
-//! One long value in a file of its own: the writer that stores it, the reader that checks it.
+//! One long value in a file of its own (a blob file): the writer that stores the value, and the
+//! reader that checks it.
 //!
-//! A blob file is written once, before any pointer to it, and never changed. The pointer
-//! is a [`BlobPointer`]: the file's id, the value's length, and the checksum in the file's header,
-//! which covers the checksums of all chunks of the value. `docs/formats/blob.md` describes the
-//! bytes.
+//! A blob file is written once, before any pointer to it, and never changed. A [`BlobPointer`] has
+//! the file's id, the value's length and the checksum in the file's header. This checksum covers
+//! the checksums of all chunks of the value. `docs/formats/blob.md` describes the format.
 //!
 //! INVARIANT: every returned byte of a value was checked against the pointer.
 #![forbid(unsafe_code)]

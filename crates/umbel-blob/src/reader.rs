@@ -1,4 +1,4 @@
-//! Reads a blob file, checking every byte.
+//! Reads a blob file and checks every byte.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::format::{
     chunk_checksum, chunks, file_bytes, header_checksum, value_offset,
 };
 
-/// Number of chunks per read: enough to make calls rare, few enough that the
-/// bytes are still in the processor's cache for the check.
+/// Number of chunks in one read of the file: enough to make calls rare, and few enough that the
+/// bytes are still in the CPU cache when they are checked.
 const READ_CHUNKS: usize = 16;
 
 /// Reads the value that `pointer` points at.
@@ -22,12 +22,12 @@ pub fn read(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<Vec<u8>> {
     BlobReader::open(file, pointer)?.value()
 }
 
-/// A blob file whose header and chunk checksums were read and are sound.
+/// An open blob file, whose header and chunk checksums were read and checked.
 #[derive(Debug)]
 pub struct BlobReader {
     file: Arc<dyn File>,
     pointer: BlobPointer,
-    /// The checksum of each chunk, eight bytes each.
+    /// Checksums of the chunks, eight bytes for each.
     chunk_checksums: Vec<u8>,
 }
 
@@ -35,8 +35,8 @@ impl BlobReader {
     /// Opens the file that `pointer` points at.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where it is damaged or is not the one that was pointed at;
-    /// [`Error::Invalid`] where a newer version wrote it.
+    /// [`Error::Corruption`] if the file is damaged or is not the one that `pointer` points at;
+    /// [`Error::Invalid`] if a newer version wrote the file.
     pub fn open(file: Arc<dyn File>, pointer: &BlobPointer) -> Result<BlobReader> {
         let blob = BlobReader::open_standalone(file, pointer.id)?;
         if blob.pointer != *pointer {
@@ -54,7 +54,7 @@ impl BlobReader {
         Ok(blob)
     }
 
-    /// Opens blob `id` knowing nothing else of it, for tools.
+    /// Opens blob file `id` without a pointer to it, for tools.
     ///
     /// # Errors
     /// As [`BlobReader::open`].
@@ -103,16 +103,16 @@ impl BlobReader {
         Ok(BlobReader { file, pointer, chunk_checksums: table })
     }
 
-    /// Pointer to the value.
+    /// Returns the pointer to the value.
     pub fn pointer(&self) -> &BlobPointer {
         &self.pointer
     }
 
-    /// Reads all of the value.
+    /// Reads the whole value.
     ///
     /// # Errors
-    /// [`Error::Corruption`] with the offset of the first damaged chunk; the file's error
-    /// where it cannot be read.
+    /// [`Error::Corruption`] with the offset of the first damaged chunk; the file's error if a read
+    /// fails.
     pub fn value(&self) -> Result<Vec<u8>> {
         let mut value = vec![0; self.pointer.value_bytes as usize];
         let mut offset = value_offset(self.pointer.value_bytes);
@@ -123,7 +123,7 @@ impl BlobReader {
         Ok(value)
     }
 
-    /// Reads and checks every byte of the value and keeps none.
+    /// Reads and checks every byte of the value, without keeping the value in memory.
     ///
     /// # Errors
     /// As [`BlobReader::value`].

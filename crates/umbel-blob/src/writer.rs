@@ -8,13 +8,13 @@ use crate::format::{
     value_offset,
 };
 
-/// Writes `value` as blob `id` into `file`, which is empty, and syncs the file, but not its name.
-/// Returns the pointer to it.
+/// Writes `value` as blob `id` into the empty file `file`, and syncs the file, but not its name.
+/// Returns the pointer to the value.
 ///
 /// # Errors
-/// [`Error::Invalid`] for an empty value or one over the limit; [`Error::DiskFull`] without space
-/// for it, before the first byte is written where the file system can
-/// reserve space. The file is then useless.
+/// [`Error::Invalid`] if the value is empty or over the limit; [`Error::DiskFull`] if the disk has
+/// no space for the value, before the first byte is written if the file system can reserve space.
+/// After an error the file is useless.
 pub fn write(file: &dyn File, id: u64, value: &[u8]) -> Result<BlobPointer> {
     let value_bytes = value.len() as u64;
     if value.is_empty() || value.len() > limits::VALUE_BYTES_MAX {

@@ -1,26 +1,27 @@
-//! The bytes of a log file: its header, the header of a record, the end record.
+//! The format of a log file: its header, the header of a record, the end record.
 //!
-//! FORMAT: `docs/formats/log.md` is the description; the names here follow it. All integers are
+//! FORMAT: `docs/formats/log.md` describes the format, with the same names. All integers are
 //! little-endian and have a fixed width.
 
 use umbel_base::checksum::{checksum, checksum_parts};
 
-/// The length of a file's header, and so the offset of the first record.
+/// Length of a file's header, which is also the offset of the first record.
 pub const HEADER_BYTES: u64 = 64;
-/// The length of a record's header, which stands before the payload.
+/// Length of a record's header, which is before the payload.
 pub const RECORD_HEADER_BYTES: usize = 32;
-/// Every record begins at a multiple of this offset.
+/// Every record begins at an offset that is a multiple of this number.
 pub const RECORD_ALIGN: u64 = 8;
 /// Bytes of an end record. A segment always keeps this much space, so that sealing cannot fail.
 pub const END_RECORD_BYTES: u64 = (RECORD_HEADER_BYTES + END_PAYLOAD_BYTES) as u64;
 
 /// The first eight bytes of every log file.
 pub(crate) const MAGIC: [u8; 8] = *b"UmbelLog";
-/// The version this code writes, and the newest it reads.
+/// The version that this build writes, which is also the newest that it reads.
 pub(crate) const VERSION: u32 = 1;
-/// The largest payload of one record.
+/// Maximum bytes of the payload of a record.
 pub(crate) const PAYLOAD_BYTES_MAX: u64 = u32::MAX as u64;
-/// The end record's payload: the number of records before it and the running checksum over them.
+/// Bytes of the end record's payload: the number of records before the end record, and the running
+/// checksum over them.
 pub(crate) const END_PAYLOAD_BYTES: usize = 16;
 
 const HEADER_CHECKSUM_AT: usize = HEADER_BYTES as usize - 8;
@@ -29,16 +30,16 @@ const HEADER_CHECKSUM_AT: usize = HEADER_BYTES as usize - 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LogKind {
-    /// Batches of changes that are not in tables yet.
+    /// A WAL segment: batches of writes that are possibly not in tables yet.
     WriteAhead = 1,
-    /// Changes of the set of files that make up the store.
+    /// A manifest: edits of the set of files of which the store consists.
     Manifest = 2,
-    /// Events of an event store.
+    /// A chunk of an event store: events.
     Events = 3,
 }
 
 impl LogKind {
-    /// Noun for error messages.
+    /// Returns the noun for the kind in error messages.
     pub(crate) fn noun(self) -> &'static str {
         match self {
             LogKind::WriteAhead => "write-ahead log",
@@ -48,52 +49,53 @@ impl LogKind {
     }
 }
 
-/// Length and checksum of a sealed log. Kept elsewhere, it proves that the file was not cut,
-/// exchanged or replaced by an older copy.
+/// Length and checksum of a sealed log. A seal that is kept in another file proves that the log was
+/// not truncated or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Seal {
-    /// The offset after the end record, in bytes.
+    /// Offset after the end record, in bytes.
     pub len: u64,
     /// The running checksum over the checksums of all records before the end record.
     pub checksum: u64,
 }
 
-/// Number of bytes a record with a payload of this length takes in the file.
+/// Returns the bytes in the file of a record with a payload of this length.
 pub const fn record_bytes(payload_bytes: u64) -> u64 {
     (RECORD_HEADER_BYTES as u64).saturating_add(payload_bytes).saturating_add(RECORD_ALIGN - 1)
         & !(RECORD_ALIGN - 1)
 }
 
-/// Values to which the checksum binds every record of a log.
+/// The id and salt to which the checksum binds every record of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordBinding {
     /// The log's id.
     pub log_id: u64,
-    /// A number unknown to clients that choose payloads; 0 for logs in new files. With it no
-    /// payload of an earlier log in the same file can pass for a record of this one.
+    /// A number that clients who choose payloads do not know; 0 for logs in new files. With the
+    /// salt no payload of an earlier log in the same file can pass for a record of this log.
     pub salt: u64,
 }
 
 impl RecordBinding {
-    /// The file id in the checksums of the log's records. Its lower half stands in each of them.
+    /// Returns the file id that the checksums of the log's records use. Every record has the lower
+    /// half of this id.
     #[inline]
     pub(crate) fn checksum_id(self) -> u64 {
         self.log_id ^ self.salt
     }
 }
 
-/// The header of a file, read or to be written.
+/// The header of a log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileHeader {
-    /// The version of the format.
+    /// Version of the format.
     pub version: u32,
-    /// The byte of a [`LogKind`].
+    /// Byte of the [`LogKind`].
     pub kind: u8,
     /// The log's id and salt.
     pub binding: RecordBinding,
-    /// Whether a byte that version 1 leaves zero is set.
+    /// Whether a byte that must be zero in version 1 is not zero.
     pub reserved_set: bool,
-    /// The header's own checksum, with which the running checksum begins.
+    /// Checksum of the header, with which the running checksum begins.
     pub checksum: u64,
 }
 
@@ -112,13 +114,14 @@ impl FileHeader {
         bytes
     }
 
-    /// The salt that a header seems to have, which may be damaged.
-    /// REQUIRES: `bytes` holds a header.
+    /// Returns the salt in the bytes of a header, which is possibly damaged.
+    /// REQUIRES: `bytes` has the length of a header.
     pub fn salt(bytes: &[u8]) -> u64 {
         u64_at(bytes, 24)
     }
 
-    /// `None` where magic or checksum are wrong. Everything else is the caller's to judge.
+    /// Decodes a header. Returns `None` if magic or checksum are wrong; the caller checks the other
+    /// fields.
     pub fn decode(bytes: &[u8; HEADER_BYTES as usize]) -> Option<FileHeader> {
         let log_id = u64_at(bytes, 16);
         let stored = u64_at(bytes, HEADER_CHECKSUM_AT);
@@ -138,7 +141,7 @@ impl FileHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
-    /// A payload of the log's user.
+    /// A record with a payload of the caller.
     Data = 1,
     /// The last record of a sealed log.
     End = 2,
@@ -147,13 +150,13 @@ pub(crate) enum RecordKind {
 /// The header of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    /// Over everything after it up to the record's end, padding included.
+    /// Checksum of all bytes after it up to the record's end, padding included.
     pub checksum: u64,
-    /// The payload's length.
+    /// Length of the payload.
     pub payload_bytes: u32,
     /// The record's sequence number.
     pub sequence: u64,
-    /// Everything below this offset was synced when the record was written.
+    /// Durable mark: all bytes below this offset were synced when the record was written.
     pub durable: u64,
     /// Kind of the record.
     pub kind: RecordKind,
@@ -162,8 +165,8 @@ pub(crate) struct RecordHeader {
 impl RecordHeader {
     /// FORMAT: `checksum:u64 length:u32 bound_low:u32 sequence:u64 durable/8:u32 kind:u8 zero[3]`.
     /// `bound_low` is the low half of [`RecordBinding::checksum_id`]. So a client without the salt
-    /// cannot store a value that looks like records of a later log. A durable
-    /// mark beyond 32 GiB is stored as 32 GiB, which is lower but true.
+    /// cannot store a value that looks like records of a later log. A durable mark beyond 32 GiB is
+    /// stored as 32 GiB, which is still true.
     #[inline]
     pub fn encode(&self, checksum_id: u64) -> [u8; RECORD_HEADER_BYTES] {
         let mark = u32::try_from(self.durable / RECORD_ALIGN).unwrap_or(u32::MAX);
@@ -177,9 +180,9 @@ impl RecordHeader {
         bytes
     }
 
-    /// `None` where the bytes cannot be the header of a record of this log. Does not check the
-    /// checksum, which needs the payload.
-    /// REQUIRES: `bytes` holds at least [`RECORD_HEADER_BYTES`].
+    /// Decodes a record's header. Returns `None` if the bytes cannot be the header of a record of
+    /// this log. Does not check the checksum, which needs the payload.
+    /// REQUIRES: `bytes` has at least [`RECORD_HEADER_BYTES`].
     #[inline]
     pub fn decode(checksum_id: u64, bytes: &[u8]) -> Option<RecordHeader> {
         if u32_at(bytes, 12) != checksum_id as u32 {
@@ -200,27 +203,29 @@ impl RecordHeader {
         })
     }
 
-    /// Number of bytes the record takes.
+    /// Returns the bytes of the record in the file.
     #[inline]
     pub fn record_bytes(&self) -> u64 {
         record_bytes(u64::from(self.payload_bytes))
     }
 }
 
-/// The checksum a whole record (header, payload, padding) ought to carry at `offset`.
-/// REQUIRES: `record` holds at least the checksum's own 8 bytes.
+/// Returns the right checksum of a whole record (header, payload, padding) at `offset`.
+/// REQUIRES: `record` has at least the 8 bytes of the checksum.
 #[inline]
 pub(crate) fn record_checksum(binding: RecordBinding, offset: u64, record: &[u8]) -> u64 {
     checksum(binding.checksum_id(), offset, &record[8..])
 }
 
-/// The same of a record in parts, the first of which begins after the checksum.
+/// Returns the right checksum of a record that is given in parts, the first of which begins after
+/// the checksum.
 pub(crate) fn parts_checksum(binding: RecordBinding, offset: u64, parts: &[&[u8]]) -> u64 {
     checksum_parts(binding.checksum_id(), offset, parts)
 }
 
-/// FORMAT: content of the end record. It begins as the file header's checksum, and each
-/// record makes it `checksum(file_id = running, offset, the record's checksum as 8 bytes)`.
+/// FORMAT: content of the end record. The running checksum begins as the file header's checksum.
+/// Each record changes it to `checksum(file_id = running, offset, the record's checksum as 8
+/// bytes)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunningChecksum {
     /// The number of records so far.
@@ -230,19 +235,19 @@ pub(crate) struct RunningChecksum {
 }
 
 impl RunningChecksum {
-    /// Before the first record.
+    /// Returns the running checksum before the first record.
     pub fn new(header_checksum: u64) -> RunningChecksum {
         RunningChecksum { records: 0, checksum: header_checksum }
     }
 
-    /// Takes in one more record.
+    /// Adds a record to the running checksum.
     #[inline]
     pub fn add(&mut self, offset: u64, record_checksum: u64) {
         self.records += 1;
         self.checksum = checksum(self.checksum, offset, &record_checksum.to_le_bytes());
     }
 
-    /// The payload of the end record.
+    /// Returns the payload of the end record.
     pub fn encode(&self) -> [u8; END_PAYLOAD_BYTES] {
         let mut bytes = [0; END_PAYLOAD_BYTES];
         bytes[..8].copy_from_slice(&self.records.to_le_bytes());
@@ -250,7 +255,7 @@ impl RunningChecksum {
         bytes
     }
 
-    /// The payload of an end record; `None` where it has another length.
+    /// Decodes the payload of an end record; returns `None` if it has another length.
     pub fn decode(bytes: &[u8]) -> Option<RunningChecksum> {
         (bytes.len() == END_PAYLOAD_BYTES)
             .then(|| RunningChecksum { records: u64_at(bytes, 0), checksum: u64_at(bytes, 8) })

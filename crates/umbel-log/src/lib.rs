@@ -1,12 +1,12 @@
-//! One log file: the writer that appends records, and the reader that recovers them. The tail
-//! policy distinguishes a torn tail (which is trimmed) from damaged bytes that were durable (an
-//! error that names file and offset).
+//! One log file: the writer that appends records, and the reader that recovers them. The reader
+//! distinguishes a torn tail, which it ignores, from damage of durable bytes, which is an error
+//! that names file and offset.
 //!
-//! The write-ahead log and the manifest are both made of such files. What is inside a record's
-//! payload is their business. The bytes are described in `docs/formats/log.md`.
+//! WAL segments, manifests and event chunks are such files, and define the payloads of their
+//! records. `docs/formats/log.md` describes the format.
 //!
-//! INVARIANT: a record is returned only if every byte of it, its place in the file and the
-//! log it belongs to agree with its checksum, and every record before it was returned too.
+//! INVARIANT: the reader returns a record only after every record before it, and only if its bytes,
+//! its offset and its log match its checksum.
 #![forbid(unsafe_code)]
 
 mod fatal_error;

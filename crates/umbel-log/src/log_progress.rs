@@ -1,9 +1,9 @@
-//! [`LogProgress`]: how far a log is written and how far it is durable.
+//! [`LogProgress`]: the offsets up to which a log is written and durable.
 //!
-//! The thread that writes the log and the one that syncs it share this without a lock, so that
-//! neither waits for the other. A log that holds its records has a lock, which the writing
-//! thread takes while no other thread writes to the file or syncs it. A third thread may fill the
-//! file with zeros ahead of both.
+//! The thread that writes the log and the thread that syncs it share the progress without a lock,
+//! so that neither waits for the other. A log that holds its records in memory has a lock, under
+//! which one thread at a time writes them to the file or syncs it. A third thread can fill the file
+//! with zeros after the records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use umbel_env::File;
 use crate::fatal_error::FatalError;
 use crate::pending_records::PendingRecords;
 
-/// Place of a log.
+/// Progress of a log: the ends of its appended, written and durable records.
 ///
 /// INVARIANT: `durable <= written <= end`, and all of them only grow.
 #[derive(Debug)]
@@ -45,43 +45,43 @@ impl LogProgress {
         }
     }
 
-    /// The same, but records are held.
+    /// Returns the progress of a log that holds its records in memory.
     pub(crate) fn with_pending(self, held: PendingRecords) -> LogProgress {
         LogProgress { pending: Some(held), ..self }
     }
 
-    /// Whether it is time to [fill](LogProgress::fill_ahead) the file further.
+    /// Whether the file must be [filled](LogProgress::fill_ahead) further with zeros.
     pub fn wants_fill(&self) -> bool {
         self.pending.as_ref().is_some_and(PendingRecords::wants_fill)
     }
 
-    /// Writes zeros ahead of the records of a log that holds them, where this
-    /// [is needed](LogProgress::wants_fill). Another thread does so, so that a caller that
-    /// writes records finds space in the file. Otherwise the writer fills it.
+    /// Writes zeros after the records of a log that holds its records in memory, if this [is
+    /// needed](LogProgress::wants_fill). A background thread calls it, so that a caller that writes
+    /// records finds allocated space in the file. Otherwise the writer fills the file itself.
     ///
     /// # Errors
-    /// A failed write, which means nothing to the records: the same place is filled again later.
+    /// A failed write, which does not affect the records: the same range is filled again later.
     pub fn fill_ahead(&self) -> Result<()> {
         self.pending.as_ref().map_or(Ok(()), |held| held.fill_ahead(&*self.file))
     }
 
-    /// Fills `buffer` with the file's bytes from `offset`, where they are among the newest
-    /// held records. Otherwise read them from the file.
+    /// Fills `buffer` with the log's bytes from `offset` if they are kept in memory as the newest
+    /// records. Returns `false` if the caller must read them from the file.
     pub fn read_recent(&self, buffer: &mut [u8], offset: u64) -> bool {
         self.pending.as_ref().is_some_and(|held| held.read_recent(buffer, offset))
     }
 
-    /// The log's id.
+    /// Id of the log.
     pub fn log_id(&self) -> u64 {
         self.log_id
     }
 
-    /// The log's file.
+    /// File of the log.
     pub fn file(&self) -> &Arc<dyn File> {
         &self.file
     }
 
-    /// The offset after the last record.
+    /// Offset after the last record.
     pub fn end(&self) -> u64 {
         // A thread that syncs after this covers the stores that went before.
         self.end.load(Ordering::Acquire)
@@ -92,7 +92,7 @@ impl LogProgress {
         self.end.store(end, Ordering::Release);
     }
 
-    /// Everything below this offset can be read from the file.
+    /// Offset below which all bytes can be read from the file.
     #[inline]
     pub fn written(&self) -> u64 {
         match &self.pending {
@@ -101,7 +101,7 @@ impl LogProgress {
         }
     }
 
-    /// Takes a record that stands at `offset`, after the last one.
+    /// Writes the record at `offset`, after the last one, to the file, or holds it in memory.
     pub(crate) fn write_or_defer(&self, record: &[u8], offset: u64) -> Result<()> {
         match &self.pending {
             Some(held) => held.push(record),
@@ -110,13 +110,12 @@ impl LogProgress {
         Ok(())
     }
 
-    /// Writes records that are held to the file: all that were appended before the call. They
-    /// survive the death of the process then, and can be read.
+    /// Writes all records that are held in memory and were appended before the call to the file.
+    /// Afterwards the records survive the death of the process, and can be read.
     ///
     /// # Errors
-    /// A failed write, which is final: each later call fails as well. After [`Error::DiskFull`],
-    /// where that is the answer of a write, the records are held still, and a later call writes
-    /// them.
+    /// A failed write, which is final: every later call fails as well. After [`Error::DiskFull`]
+    /// from a write, however, the records are still held, and a later call writes them.
     ///
     /// [`Error::DiskFull`]: umbel_base::Error::DiskFull
     pub fn write_pending(&self) -> Result<()> {
@@ -124,27 +123,27 @@ impl LogProgress {
         held.write_out(&*self.file, &self.fatal_error)
     }
 
-    /// Everything below this offset is durable.
+    /// Offset below which all bytes are durable.
     #[inline]
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Relaxed)
     }
 
-    /// Notes the success of a sync that began when [`LogProgress::written`] was `offset` or more:
-    /// later records say that everything below it was durable. Lower offsets
-    /// than before change nothing.
-    /// REQUIRES: it is true. A false mark turns a torn tail into corruption.
+    /// Notes that all bytes below `offset` are durable, which later records then say. A lower
+    /// offset than before changes nothing.
+    /// REQUIRES: a sync succeeded that began when [`LogProgress::written`] was at least `offset`. A
+    /// false mark turns a torn tail into corruption.
     pub fn note_durable(&self, offset: u64) {
         let end = self.end();
         debug_assert!(offset <= end, "only what was written can be durable");
         self.durable.fetch_max(offset.min(end), Ordering::Relaxed);
     }
 
-    /// Makes all appended records durable, and notes it.
+    /// Writes and syncs all appended records, and notes that they are durable.
     ///
     /// # Errors
-    /// As [`LogProgress::write_pending`]. A failed sync is final for every reason, even a full
-    /// disk, because the system may have dropped the written bytes.
+    /// As [`LogProgress::write_pending`]. A failed sync is always final, even on a full disk,
+    /// because the system can have dropped the written bytes.
     pub fn sync(&self) -> Result<()> {
         self.fatal_error.check()?;
         // A record is held for a moment before the end is after it.

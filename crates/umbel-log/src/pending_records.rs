@@ -1,10 +1,10 @@
-//! [`PendingRecords`]: records of a log that no caller relies on before they are synced, and how
-//! they get into its file.
+//! [`PendingRecords`]: records of a log on which no caller relies before they are synced, and the
+//! writes of these records to the file.
 //!
-//! They wait in memory until a caller requests a write of all of them. The file is filled with
-//! zeros ahead of them, so that most syncs write records and no metadata of the file. Where the
-//! file system permits it, they are written past its page cache, which costs less time than
-//! the write-back of the cache's pages. The newest records are kept for readers instead.
+//! The records wait in memory until a caller requests a write of all of them. The file is filled
+//! with zeros in advance, so that most syncs write records and no metadata of the file. If the file
+//! system permits it, records are written past the page cache, which takes less time than the
+//! write-back of pages. The newest records are kept in memory for readers instead.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,47 +16,48 @@ use umbel_env::{Access, AlignedBuffer, DIRECT_ALIGNMENT, Env, File};
 
 use crate::fatal_error::FatalError;
 
-/// Buffer size above which memory is freed.
+/// Bytes of a buffer above which its memory is freed after use.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
-/// A segment is filled with zeros in pieces of this number of bytes.
+/// Number of bytes by which a segment is filled with zeros at a time.
 const FILL_CHUNK_BYTES: u64 = 512 << 10;
-/// This number of zeros at once: a file system may let one write at a time into a file.
+/// Maximum bytes of one write of zeros, since some file systems let only one write at a time into a
+/// file.
 const ZERO_WRITE_BYTES: usize = 64 << 10;
-/// Alignment of writes of held records: the page size of the page cache on all
-/// platforms, and the alignment of direct writes. The write of a whole page
-/// needs no read.
+/// Alignment of writes of held records: that of direct writes, and a page of the page cache on all
+/// platforms. The write of a whole page needs no read.
 const PAGE_BYTES: u64 = DIRECT_ALIGNMENT as u64;
-/// This number of bytes are written directly at once.
+/// Maximum bytes of one direct write.
 const DIRECT_BYTES: usize = 64 << 10;
-/// This number of of the newest bytes are kept for readers, and up to twice as many before the
-/// oldest go.
+/// Number of the newest bytes that are kept for readers. Up to twice as many are kept before the
+/// oldest are dropped.
 const RECENT_BYTES: usize = 512 << 10;
 
-/// Records that are not in the file yet, and the newest of those that are.
+/// Records that are not in the file yet, and the newest records that are in it.
 ///
-/// Locks are taken in this order: `out`, `filling`, `records`, `recent`.
+/// Locks are taken in this order: `out`, `fill_handle`, `records`, `recent`.
 #[derive(Debug)]
 pub(crate) struct PendingRecords {
-    /// Records that no thread writes yet; they follow those of `out`.
+    /// Records that no thread writes yet; they follow the records in `out`.
     records: Mutex<Vec<u8>>,
     output: Mutex<OutputState>,
     recent: Mutex<RecentBytes>,
-    /// Everything below this offset is in the file.
+    /// Offset below which all bytes are in the file.
     written: AtomicU64,
-    /// Held by a caller that writes zeros at `filled`, with the handle for that, where they are
-    /// written past the page cache.
+    /// Lock of the thread that writes zeros at `filled_end`. It guards the handle for direct
+    /// writes, if zeros are written past the page cache.
     fill_handle: Mutex<Option<Arc<dyn File>>>,
-    /// The file has blocks of its own below this offset, and zeros after them the records.
+    /// Offset below which the file was filled: its blocks are allocated, with zeros after the
+    /// records.
     filled_end: AtomicU64,
-    /// End of the range that may be filled.
+    /// Offset up to which the file may be filled.
     fill_limit: u64,
 }
 
-/// Write path of records.
+/// How records are written to the file.
 #[derive(Debug, Default)]
 struct OutputState {
     records: Vec<u8>,
-    /// Writer past the page cache; `None` where the file uses it.
+    /// Writer past the page cache; `None` if the file is written through the page cache.
     direct: Option<DirectWriter>,
 }
 
@@ -64,28 +65,29 @@ struct OutputState {
 #[derive(Debug)]
 struct DirectWriter {
     file: Arc<dyn File>,
-    /// Whole pages to write; between calls, the records of the last page.
+    /// Whole pages to write; between calls, the records of the last, partly filled page.
     pages: AlignedBuffer,
 }
 
-/// The newest bytes of records.
+/// The newest bytes of records, which are kept for readers.
 #[derive(Debug, Default)]
 struct RecentBytes {
     start: u64,
     bytes: Vec<u8>,
 }
 
-/// Number of bytes of a file that are filled when it is made.
+/// Returns the number of bytes of a file that are filled when the file is created.
 pub(crate) fn initial_fill_bytes(fills_to: u64) -> u64 {
     FILL_CHUNK_BYTES.min(fills_to)
 }
 
 impl PendingRecords {
-    /// State of a file whose `header` was written with zeros after it up to [`filled_first`]. The
-    /// file may be filled up to `fills_to`: 0 where that would be useless.
+    /// Creates the state of a file whose `header` was written, with zeros after it up to
+    /// [`initial_fill_bytes`]. The file may be filled up to `fills_to`; 0 if filling would be
+    /// useless.
     ///
     /// # Errors
-    /// Where the file cannot be opened twice more.
+    /// Returned if the file cannot be opened twice more.
     pub(crate) fn new(
         env: &Env,
         path: &Path,
@@ -109,22 +111,23 @@ impl PendingRecords {
         })
     }
 
-    /// Everything below this offset can be read from the file.
+    /// Offset below which all bytes can be read from the file.
     #[inline]
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Holds a record.
+    /// Adds a record to those held in memory.
     pub(crate) fn push(&self, record: &[u8]) {
         self.records.lock().ignore_poison().extend_from_slice(record);
     }
 
-    /// Writes all that was held before the call, unless something `failed` before.
+    /// Writes all records that were held before the call to the file, unless an earlier write or
+    /// sync failed.
     ///
     /// # Errors
-    /// The failure, which is noted; it is unknown how much is in the file then. A full disk
-    /// is not noted: the same bytes are written to the same place by the next call.
+    /// A failed write, which is recorded in `failed`; it is then unknown how much is in the file. A
+    /// full disk is not recorded: the next call writes the same bytes to the same offset.
     pub(crate) fn write_out(&self, file: &dyn File, failed: &FatalError) -> Result<()> {
         let out = &mut *self.output.lock().ignore_poison();
         failed.check()?;
@@ -181,13 +184,13 @@ impl PendingRecords {
         self.filled_end.load(Ordering::Acquire)
     }
 
-    /// Whether it is time to fill the file further.
+    /// Whether the file must be filled further with zeros.
     pub(crate) fn wants_fill(&self) -> bool {
         let filled = self.filled();
         filled < self.fill_limit && filled < self.written() + FILL_CHUNK_BYTES
     }
 
-    /// Writes the next piece of zeros, where it is time for that.
+    /// Fills the file further with zeros, if needed.
     pub(crate) fn fill_ahead(&self, file: &dyn File) -> Result<()> {
         match self.wants_fill() {
             true => self.fill(file),
@@ -223,7 +226,8 @@ impl PendingRecords {
         Ok(())
     }
 
-    /// Fills `buffer` with the bytes of records from `offset` on, where they are among the newest.
+    /// Fills `buffer` with the bytes of records from `offset` on if they are among the newest ones
+    /// kept; otherwise returns `false`.
     pub(crate) fn read_recent(&self, buffer: &mut [u8], offset: u64) -> bool {
         let recent = self.recent.lock().ignore_poison();
         let found = offset.checked_sub(recent.start).and_then(|start| {
@@ -246,8 +250,8 @@ impl DirectWriter {
         Ok(DirectWriter { file, pages })
     }
 
-    /// Writes records that stand at `offset`, after those before. `false` where the file system
-    /// does not allow it: then some of them may be in the file or not.
+    /// Writes records at `offset`, after the earlier ones, past the page cache. Returns `false` if
+    /// the file system does not allow it; then it is unknown which of the records are in the file.
     fn write(&mut self, mut records: &[u8], offset: u64) -> Result<bool> {
         let mut at = offset - self.pages.len() as u64;
         debug_assert!(at.is_multiple_of(PAGE_BYTES), "pages begin where records of them do");

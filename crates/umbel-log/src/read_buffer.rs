@@ -1,12 +1,12 @@
-//! [`ReadBuffer`]: a file seen through a buffer that moves forward, so that a long log is read in
-//! large pieces and never as a whole.
+//! [`ReadBuffer`]: a window on a file that moves forward, so that a long log is read in large
+//! pieces and never as a whole.
 
 use std::sync::Arc;
 
 use umbel_base::Result;
 use umbel_env::File;
 
-/// Bytes per read.
+/// Bytes of one read of the file.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 
 /// A part of a file in memory.
@@ -14,7 +14,7 @@ pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 pub(crate) struct ReadBuffer {
     /// The file.
     pub file: Arc<dyn File>,
-    /// Nothing at or after this offset is read.
+    /// Offset at or after which nothing is read.
     pub limit: u64,
     start: u64,
     filled: usize,
@@ -22,13 +22,13 @@ pub(crate) struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// A window on the first `limit` bytes of `file`, with nothing read yet.
-    /// REQUIRES: the file is at least that long.
+    /// Creates a window on the first `limit` bytes of `file`, with nothing read yet.
+    /// REQUIRES: the file has at least `limit` bytes.
     pub fn new(file: Arc<dyn File>, limit: u64) -> ReadBuffer {
         ReadBuffer { file, limit, start: 0, filled: 0, buffer: Vec::new() }
     }
 
-    /// Drops the buffered bytes, which a writer may have cut off: the next call of
+    /// Drops the buffered bytes, which a writer can have changed or truncated: the next call of
     /// [`ReadBuffer::get`] reads from the file.
     pub fn discard(&mut self) -> Result<()> {
         self.filled = 0;
@@ -42,7 +42,7 @@ impl ReadBuffer {
         self.limit.saturating_sub(offset)
     }
 
-    /// The `len` bytes from `offset`, read from the file where the window does not hold them yet.
+    /// Returns the `len` bytes from `offset` on, read from the file if they are not in the window.
     /// REQUIRES: `len <= self.remaining(offset)`, which bounds the allocation.
     #[inline]
     pub fn get(&mut self, offset: u64, len: usize) -> Result<&[u8]> {
@@ -52,15 +52,16 @@ impl ReadBuffer {
         Ok(self.filled_bytes(offset, len))
     }
 
-    /// Bytes that a call to [`ReadBuffer::get`] has brought in.
+    /// Returns bytes that an earlier [`ReadBuffer::get`] has read into the window.
     #[inline]
     pub fn filled_bytes(&self, offset: u64, len: usize) -> &[u8] {
         let at = (offset - self.start) as usize;
         &self.buffer[at..at + len]
     }
 
-    /// Moves the window so that it begins at `offset` and holds at least `len` bytes. Bytes it
-    /// holds already are moved, not read again. Where the file is shorter by now, zeros stand.
+    /// Moves the window so that it begins at `offset` and has at least `len` bytes. Bytes that it
+    /// has already are moved, not read again. If the file is shorter by now, the missing bytes are
+    /// zeros.
     fn fill(&mut self, offset: u64, len: usize) -> Result<()> {
         let wanted = self.remaining(offset).min(CHUNK_BYTES.max(len as u64)) as usize;
         let held_end = self.start + self.filled as u64;

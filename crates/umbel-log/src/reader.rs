@@ -1,8 +1,8 @@
-//! [`LogReader`]: returns a log's records in order and classifies the place where they end:
-//! the end, a torn tail, or damage.
+//! [`LogReader`]: returns a log's records in order, and determines how they end: with the log's
+//! end, a torn tail, or damage.
 //!
 //! INVARIANT: the reader never silently skips bytes that a sync made durable and that a later
-//! durable mark covers. Where it cannot decide, it reports corruption.
+//! durable mark covers. If it cannot decide, it reports corruption.
 
 use std::path::Path;
 
@@ -16,42 +16,43 @@ use crate::format::{
 use crate::read_buffer::ReadBuffer;
 use crate::torn_tail::{Tail, examine};
 
-/// Knowledge about a log before it is read.
+/// What is known about the end of a log before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedEnd {
-    /// Nothing: it may have been in use when the process or the machine died. Torn bytes after the
-    /// last durable mark are a tail, whatever they are.
+    /// Nothing is known: the log was possibly in use when the process or the machine died. Any
+    /// invalid bytes after the last durable mark are a torn tail.
     Open,
-    /// The log was sealed, with this result of [`LogWriter::seal`](crate::LogWriter::seal). The
-    /// file must be whole.
+    /// The log was sealed with this result of [`LogWriter::seal`](crate::LogWriter::seal), so the
+    /// file must be complete.
     Sealed(Seal),
 }
 
-/// One record.
+/// A record of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The sequence number it was appended with.
+    /// Sequence number with which the record was appended.
     pub sequence: u64,
-    /// Offset of the record in the file, in bytes; its payload is after its header.
+    /// Offset of the record in the file, in bytes; the payload follows the record's header.
     pub offset: u64,
-    /// Appended bytes, in one piece.
+    /// The appended bytes.
     pub payload: &'a [u8],
 }
 
-/// Result of reading. Final once [`LogReader::next`] has returned `None`.
+/// Result of reading a log, which is final after [`LogReader::next`] has returned `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOutcome {
-    /// The offset after the last valid record; 0 where not even the header is valid.
+    /// Offset after the last valid record; 0 if not even the header is valid.
     pub end: u64,
-    /// Whether an end record was seen.
+    /// Whether the log has an end record.
     pub sealed: bool,
-    /// Whether bytes other than zeros were ignored after `end`, or the file has no valid header.
+    /// Whether nonzero bytes after `end` were ignored, or the file has no valid header.
     pub torn: bool,
     /// The largest durable mark of all records, in bytes.
     pub durable_max: u64,
     /// Number of records returned.
     pub records: u64,
-    /// The running checksum over these records: with `end` and `sealed` it makes a [`Seal`].
+    /// Running checksum over the returned records. If the log is `sealed`, this checksum and `end`
+    /// are its [`Seal`].
     pub checksum: u64,
 }
 
@@ -87,13 +88,12 @@ struct RecordLocation {
 }
 
 impl LogReader {
-    /// Opens a log without a salt and judges its header.
+    /// Opens a log without a salt, and checks its header.
     ///
     /// # Errors
-    /// [`Error::Corruption`] where the file is another log than `kind` and `log_id`, where a
-    /// damaged header had been durable, and where a sealed log is missing, cut or without header.
-    /// [`Error::Invalid`] where a newer Umbel wrote it. A missing file that is not known to be
-    /// sealed is [`Error::Io`].
+    /// [`Error::Corruption`] if the file is not the log of `kind` and `log_id`, if a damaged header
+    /// had been durable, or if a sealed log is missing or truncated. [`Error::Invalid`] if a newer
+    /// Umbel wrote the file. [`Error::Io`] for a missing file that is not known to be sealed.
     pub fn open(
         env: &Env,
         path: &Path,
@@ -104,9 +104,9 @@ impl LogReader {
         LogReader::open_bound(env, path, kind, log_id, Some(0), expectation)
     }
 
-    /// As [`LogReader::open`], for a log with this salt or none; with another salt the file is
-    /// another log. Where the salt is unknown, the header's salt is used. Damage to it can then
-    /// look like a log that was torn at its creation.
+    /// Like [`LogReader::open`], for a log with the given salt; a file with another salt is another
+    /// log. If the salt is unknown, the header's salt is used. Damage of the header can then look
+    /// like a log that was torn at its creation.
     ///
     /// # Errors
     /// As [`LogReader::open`].
@@ -160,14 +160,14 @@ impl LogReader {
         Ok(reader)
     }
 
-    /// The next record, or `None` at the end of the log or at a tail that may be ignored.
+    /// Returns the next record; `None` at the end of the log or at a torn tail.
     ///
-    /// A sealed log is known to be the right one only after `None`: records
-    /// returned before an error must not be relied on.
+    /// Whether a sealed log is the right one is known only after `None`: a caller must not rely on
+    /// records returned before an error.
     ///
     /// # Errors
-    /// [`Error::Corruption`] with the file and the offset of the damage. A failed read is an error
-    /// and never taken for the log's end. The same error is returned from then on.
+    /// [`Error::Corruption`] with the file and the offset of the damage. A failed read is an error,
+    /// and is never taken for the log's end. Later calls return the same error.
     #[expect(
         clippy::should_implement_trait,
         reason = "the record borrows from the reader, which an Iterator cannot lend"
@@ -195,7 +195,7 @@ impl LogReader {
         }
     }
 
-    /// Result so far.
+    /// Returns the result of reading so far.
     pub fn outcome(&self) -> ReadOutcome {
         ReadOutcome {
             end: self.position,
@@ -207,14 +207,14 @@ impl LogReader {
         }
     }
 
-    /// Offset of a valid record of this log after a torn one. A power cut leaves such a record
-    /// where later pages were written first, and so does damage. `None` where there is none, or
-    /// where too many bytes look like records.
+    /// Returns the offset of a valid record of this log after the point where reading ended. Damage
+    /// leaves such a record, and also a power loss after which later pages were on the disk first.
+    /// `None` if there is no such record, or too many bytes look like records.
     ///
     /// REQUIRES: [`LogReader::next`] returned `None`.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// Returned if the file cannot be read.
     pub fn find_record_after_end(&mut self) -> Result<Option<u64>> {
         if !self.torn || self.sealed {
             return Ok(None);
@@ -230,7 +230,7 @@ impl LogReader {
         Error::corruption(self.window.file.path(), offset, reason)
     }
 
-    /// Reads the file's header and puts the position after it; a torn one ends the reading.
+    /// Reads the file's header and moves the position after it; a torn header ends the reading.
     fn read_header(&mut self, kind: LogKind) -> Result<()> {
         let mut header = None;
         if self.window.limit >= HEADER_BYTES {
@@ -284,12 +284,12 @@ impl LogReader {
         Ok(())
     }
 
-    /// Reads the record at the position, and reads again where it finds damage.
+    /// Reads the record at the position, and reads it again if it seems damaged.
     ///
-    /// A writer of another process may store records during the read. The window may then hold
-    /// older bytes, and a record after them proves that newer ones exist, because the writer stores
-    /// records in order. So the second read finds the record, or
-    /// the damage is on the disk. The writer may also cut off unused space of the file.
+    /// A writer in another process can store records during the read. The window can then have
+    /// older bytes, although a valid record after them proves that the writer has stored newer
+    /// bytes there. So either the second read finds the record, or the damage is on the disk. The
+    /// writer can also truncate unused space of the file.
     fn step_with_live_writer(&mut self) -> Result<Option<RecordLocation>> {
         match self.step() {
             Err(Error::Corruption { .. }) if self.expectation == ExpectedEnd::Open => {
@@ -300,11 +300,11 @@ impl LogReader {
         }
     }
 
-    /// Continues after the last record once [`LogReader::next`] returned `None`, because a writer
-    /// in another process may have appended. `false` where nothing can follow.
+    /// Lets the reader continue after [`LogReader::next`] returned `None`, because a writer in
+    /// another process has possibly appended records. Returns `false` if no record can follow.
     ///
     /// # Errors
-    /// The file's length cannot be read.
+    /// Returned if the file's length cannot be read.
     pub fn resume(&mut self) -> Result<bool> {
         if self.sealed || self.position == 0 || !matches!(self.state, ReaderState::Done) {
             return Ok(false);
@@ -315,7 +315,7 @@ impl LogReader {
         Ok(true)
     }
 
-    /// Reads the record at the position. `None` where the log ends in a way that is fine.
+    /// Reads the record at the position. Returns `None` at the log's end or a torn tail.
     fn step(&mut self) -> Result<Option<RecordLocation>> {
         let offset = self.position;
         let Some(record) = self.read_record(offset)? else {
@@ -346,7 +346,7 @@ impl LogReader {
         Ok(Some(RecordLocation { sequence: record.sequence, offset, payload_bytes }))
     }
 
-    /// The record at `offset` with all its bytes in the window; `None` where there is no valid one.
+    /// Reads the record at `offset` into the window; returns `None` if there is no valid record.
     #[inline]
     fn read_record(&mut self, offset: u64) -> Result<Option<RecordHeader>> {
         if self.window.remaining(offset) < RECORD_HEADER_BYTES as u64 {
@@ -364,7 +364,8 @@ impl LogReader {
         Ok(valid.then_some(record))
     }
 
-    /// The position holds no valid record: an error where it should.
+    /// Ends the reading at a position without a valid record. Returns an error if a valid record
+    /// must be there.
     fn finish_at_gap(&mut self) -> Result<()> {
         let gap = self.position;
         if let ExpectedEnd::Sealed(sealed) = self.expectation {
@@ -396,7 +397,8 @@ impl LogReader {
         }
     }
 
-    /// The valid record at `offset` is an end record: checks the content of the log against it.
+    /// Ends the reading at the end record at `offset`, and checks the content of the log against
+    /// it.
     fn finish_at_end(&mut self, offset: u64, payload_bytes: usize) -> Result<()> {
         let payload = self.window.filled_bytes(offset + RECORD_HEADER_BYTES as u64, payload_bytes);
         let Some(stated) = RunningChecksum::decode(payload) else {

@@ -1,4 +1,4 @@
-//! One record by itself, for callers that salvage a damaged log.
+//! Reads single records, for callers that salvage a damaged log.
 
 use crate::format::{
     RECORD_HEADER_BYTES, RecordBinding, RecordHeader, RecordKind, record_bytes, record_checksum,
@@ -6,11 +6,12 @@ use crate::format::{
 };
 use crate::reader::Record;
 
-/// The data record at `offset` of a log's file, whose bytes from there on are
-/// `bytes`; `None` where no valid one is there.
+/// Returns the data record at `offset` of a log's file, whose bytes from there on are `bytes`;
+/// `None` if there is no valid one.
 ///
-/// A valid record need not be an appended one. In a log without a salt, a client that chooses
-/// payloads can put the image of a record into a payload. Only the records around it decide.
+/// A valid record need not be an appended one: in a log without a salt, a client that chooses
+/// payloads can put the image of a record into a payload. The caller decides by the records around
+/// it.
 pub fn record_at(binding: RecordBinding, offset: u64, bytes: &[u8]) -> Option<Record<'_>> {
     let head = bytes.get(..RECORD_HEADER_BYTES)?;
     let header = RecordHeader::decode(binding.checksum_id(), head)?;
@@ -23,8 +24,8 @@ pub fn record_at(binding: RecordBinding, offset: u64, bytes: &[u8]) -> Option<Re
     is_valid.then_some(Record { sequence: header.sequence, offset, payload })
 }
 
-/// Length of the record at the start of `bytes` according to its header, which is not verified;
-/// `None` where the bytes hold no header.
+/// Returns the length of the record at the start of `bytes` according to its header, which is not
+/// verified. `None` if `bytes` is shorter than a header.
 pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
     let head = bytes.get(..RECORD_HEADER_BYTES)?;
     Some(record_bytes(u64::from(u32_at(head, 8))))

@@ -1,8 +1,8 @@
 //! Classification of the bytes after the last valid record.
 //!
-//! Mapped pages reach the disk in any order, so an ordinary power cut may leave valid records after
-//! a gap. Only a record whose durable mark covers bytes after the start of the gap
-//! proves that the gap is damage. This module searches such a record at every aligned offset.
+//! Mapped pages reach the disk in any order, so an ordinary power loss can leave valid records
+//! after a gap. Only a record whose durable mark covers bytes after the start of the gap proves
+//! that the gap is damage. This module searches every aligned offset for such a record.
 
 use umbel_base::Result;
 
@@ -11,30 +11,31 @@ use crate::format::{
 };
 use crate::read_buffer::{CHUNK_BYTES, ReadBuffer};
 
-/// Number of bytes that may be checksummed per byte of tail. Bytes that no writer made on purpose
-/// look like a record too rarely to come near it.
+/// Maximum number of bytes that are checksummed for each byte of the tail. Bytes that were not
+/// chosen on purpose look like a record too rarely to come near this limit.
 const CHECKSUMMED_PER_BYTE: u64 = 4;
 
 /// Result of [`examine`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Nothing but zeros, or no bytes at all.
+    /// The tail has only zeros, or no bytes.
     Zeros,
-    /// Bytes, but no record that was requested.
+    /// The tail has nonzero bytes, but no searched record.
     Bytes,
-    /// A valid record at `offset` that says that everything below `durable` was synced.
+    /// The tail has a valid record at `offset`, which says that all bytes below `durable` were
+    /// synced.
     Record {
         /// Offset of the record.
         offset: u64,
-        /// Its durable mark, in bytes.
+        /// Durable mark of the record, in bytes.
         durable: u64,
     },
     /// The search stopped, because too many bytes look like records.
     Undecided,
 }
 
-/// Looks from `start` to the window's limit for a valid record of this log whose durable mark is at
-/// least `durable_min`.
+/// Searches from `start` to the window's limit for a valid record of this log whose durable mark is
+/// at least `durable_min`.
 /// REQUIRES: `start` is aligned.
 pub(crate) fn examine(
     window: &mut ReadBuffer,
@@ -96,8 +97,8 @@ struct TailSearch {
 }
 
 impl TailSearch {
-    /// Tries every aligned offset of a chunk that begins at `start`, up to the first candidate that
-    /// decides or that reaches out of the chunk.
+    /// Tries every aligned offset of a chunk that begins at `start`, up to the first record found
+    /// or the first candidate that extends beyond the chunk.
     fn chunk(&mut self, chunk: &[u8], start: u64) -> ChunkMatch {
         let low = self.binding.checksum_id() as u32;
         for (index, bytes) in
@@ -125,7 +126,8 @@ impl TailSearch {
         ChunkMatch::Nothing
     }
 
-    /// Whether a header can be that of a searched record, without its payload.
+    /// Returns the header at the start of `bytes` if it can be the header of a searched record.
+    /// Does not read the payload.
     #[inline]
     fn candidate(&self, bytes: &[u8], offset: u64) -> Option<RecordHeader> {
         let record = RecordHeader::decode(self.binding.checksum_id(), bytes)?;
@@ -141,7 +143,7 @@ impl TailSearch {
         enough
     }
 
-    /// Checks a candidate that reaches out of its chunk.
+    /// Checks a candidate that extends beyond its chunk.
     fn check_long_candidate(
         &mut self,
         window: &ReadBuffer,

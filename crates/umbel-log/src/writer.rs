@@ -1,11 +1,11 @@
 //! [`LogWriter`]: appends records to a new log file.
 //!
-//! INVARIANT: a failed write is final. The writer cannot know how much of it reached the file, so
-//! it refuses every later append instead of writing after it or over it. The only exception is a
-//! write to a file that is not mapped, on a full disk. Part of it reached the file, and that part
-//! is cut off, because its missing end may be zeros, which would complete it. The cut is durable
-//! once the caller has synced the file. For a log that holds its records, [`LogProgress`] writes
-//! and refuses.
+//! INVARIANT: a failed write is final. The writer cannot know how much of a failed write reached
+//! the file, so it refuses every later append. The only exception is a write on a full disk to a
+//! file that is not mapped. The part of the record that reached the file is truncated: if its
+//! missing end is zeros, the record could look complete. The truncation is durable once the caller
+//! has synced the file. For a log that holds its records in memory, [`LogProgress`] writes and
+//! refuses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::format::{
 use crate::log_progress::LogProgress;
 use crate::pending_records::{PendingRecords, initial_fill_bytes};
 
-/// Up to this length a mapped record is joined in the buffer and stored with one call. A longer one
-/// is stored part by part, because a second copy would cost more than the calls.
+/// Up to this length a record for a mapped file is joined in the buffer and stored with one call. A
+/// longer record is stored part by part, because a second copy would cost more than the calls.
 const JOIN_BYTES_MAX: u64 = 64 << 10;
-/// Buffer size above which memory is freed after a record.
+/// Bytes of the buffer above which its memory is freed after a record.
 const BUFFER_BYTES_RETAINED: usize = 1 << 20;
 
 /// Options of a new log.
@@ -32,11 +32,11 @@ const BUFFER_BYTES_RETAINED: usize = 1 << 20;
 pub struct LogOptions {
     /// Use of the log.
     pub kind: LogKind,
-    /// The log's id. It must never have been used for another log of this store.
+    /// Id of the log. REQUIRES: no other log of this store has had this id.
     pub log_id: u64,
-    /// The log's salt; 0 unless the file may be used again or was.
+    /// Salt of the log; 0 unless the file was used before or can be reused.
     pub salt: u64,
-    /// Preallocate and map this many bytes; records stop fitting there. 0 for a file that grows.
+    /// Bytes to preallocate and map, which records must not exceed; 0 for a file that grows.
     pub segment_bytes: u64,
 }
 
@@ -46,13 +46,13 @@ impl LogOptions {
     }
 }
 
-/// Writes the header of a new log over that of an old one, whose records are obsolete.
-/// The caller syncs the file. Only then it renames the file to the new log's name and makes that
-/// durable: under the new name, a header of the old log would be a misplaced file. Then it
-/// calls [`LogWriter::reuse`].
+/// Writes the header of a new log over the header of an old one, whose records are obsolete. Then
+/// the caller syncs the file, renames it to the new log's name and syncs the directory, in this
+/// order. Otherwise a file with the old header could have the new name. Last the caller calls
+/// [`LogWriter::reuse`].
 ///
 /// # Errors
-/// A failed write.
+/// Any failure of the write.
 pub fn write_recycled_header(file: &dyn File, options: LogOptions) -> Result<()> {
     file.write_all_at(&FileHeader::encode(options.kind, options.binding()), 0)
 }
@@ -60,7 +60,7 @@ pub fn write_recycled_header(file: &dyn File, options: LogOptions) -> Result<()>
 /// Position of an appended record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppendPosition {
-    /// The offset after the record: it is durable once everything below this is synced.
+    /// Offset after the record. The record is durable once all bytes below this offset are synced.
     pub end: u64,
 }
 
@@ -86,23 +86,22 @@ enum WriterState {
 }
 
 impl LogWriter {
-    /// Creates the file and writes its header. Syncs neither the file nor its directory: before the
-    /// first record is called durable the caller does both. It may then call
-    /// [`LogWriter::set_durable`] with [`HEADER_BYTES`], so that a lost header is known as damage.
+    /// Creates the file and writes its header. Syncs neither the file nor its directory; the caller
+    /// syncs both before it counts a record as durable. Then the caller can call
+    /// [`LogWriter::set_durable`] with [`HEADER_BYTES`], so that a lost header counts as damage.
     ///
     /// # Errors
-    /// Where the name exists, and [`Error::DiskFull`] where the segment does not fit on the disk. A
-    /// half-created file is removed again. [`Error::Invalid`] for a segment that is too short
-    /// for any record.
+    /// [`Error::Io`] if the name exists, [`Error::DiskFull`] if the segment does not fit on the
+    /// disk, and [`Error::Invalid`] for a segment that is too short for any record. A half-created
+    /// file is removed again.
     pub fn create(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
         LogWriter::create_with(env, path, options, false)
     }
 
-    /// As [`LogWriter::create`], for a log whose records matter only after a
-    /// sync. Records are held in memory until [`LogProgress::sync`] or
-    /// [`LogProgress::write_pending`], and do not survive the death of the process before. The
-    /// segment is not mapped but filled with zeros ahead of the records, so that most syncs write
-    /// records and no metadata of the file.
+    /// Like [`LogWriter::create`], for a log whose records matter only after a sync. Records are
+    /// held in memory until [`LogProgress::sync`] or [`LogProgress::write_pending`]; before, they
+    /// do not survive the death of the process. The segment is not mapped, but filled with zeros in
+    /// advance, so that most syncs write records and no metadata of the file.
     ///
     /// # Errors
     /// As [`LogWriter::create`]; [`Error::Invalid`] also for a file that grows.
@@ -196,8 +195,7 @@ impl LogWriter {
     /// records overwrite them.
     ///
     /// # Errors
-    /// Where the file cannot be opened or, other than before, not be mapped: to be written over, a
-    /// file has to be.
+    /// Returned if the file cannot be opened or mapped; a reused file has to be mapped.
     pub fn reuse(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
         let file = env.files.open(path, Access::ReadWrite)?;
         let segment_bytes = options.segment_bytes / RECORD_ALIGN * RECORD_ALIGN;
@@ -213,16 +211,16 @@ impl LogWriter {
         Ok(LogWriter::begin(progress, mapping, &header, options))
     }
 
-    /// Appends one record whose payload is the concatenation of `payload`. It survives the death of
-    /// the process from now on, unless records [are deferred](LogWriter::create_deferred). It
+    /// Appends one record whose payload is the concatenation of `payload`. The record survives the
+    /// death of the process at once, unless records [are deferred](LogWriter::create_deferred). It
     /// survives power loss once [`LogWriter::file`] was synced.
     ///
     /// # Errors
-    /// [`Error::Invalid`], with nothing written, where the record does not [fit](LogWriter::fits),
-    /// its sequence number is lower than the last one, or the log is sealed. Any other error is
-    /// final: every later append fails with [`Error::ReadOnly`]. The exception is
-    /// [`Error::DiskFull`] while the log [is open](LogWriter::is_open). Then the caller syncs the
-    /// file before the next append, so that the cut bytes cannot return.
+    /// [`Error::Invalid`], with nothing written, if the record does not [fit](LogWriter::fits), its
+    /// sequence number is lower than the last one, or the log is sealed. Any other error is final:
+    /// every later append fails with [`Error::ReadOnly`]. The exception is [`Error::DiskFull`]
+    /// while the log [is open](LogWriter::is_open). The caller then syncs the file before the next
+    /// append, so that the truncated bytes cannot return.
     pub fn append(&mut self, sequence: u64, payload: &[&[u8]]) -> Result<AppendPosition> {
         let payload_bytes = payload.iter().fold(0, |sum, part| sum + part.len());
         if !self.fits(payload_bytes) {
@@ -237,60 +235,62 @@ impl LogWriter {
         self.write_record(sequence, RecordKind::Data, payload, payload_bytes)
     }
 
-    /// Whether a record with a payload of this length can be appended and the log sealed after it.
+    /// Whether a record with a payload of this length can be appended, with space left for the end
+    /// record.
     #[inline]
     pub fn fits(&self, payload_bytes: usize) -> bool {
         payload_bytes as u64 <= PAYLOAD_BYTES_MAX
             && record_bytes(payload_bytes as u64) + END_RECORD_BYTES <= self.capacity - self.end
     }
 
-    /// The offset after the last record.
+    /// Returns the offset after the last record.
     #[inline]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Offset in the file at which records stop fitting.
+    /// Returns the offset in the file that records must not exceed.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// The file, so that callers can sync it without holding a lock on the writer.
+    /// Returns the file, so that callers can sync it without holding a lock on the writer.
     pub fn file(&self) -> Arc<dyn File> {
         Arc::clone(self.progress.file())
     }
 
-    /// Place of the log, for a thread that syncs it without holding a lock on the writer.
+    /// Returns the progress of the log, for a thread that syncs it without holding a lock on the
+    /// writer.
     pub fn progress(&self) -> &Arc<LogProgress> {
         &self.progress
     }
 
-    /// As [`LogProgress::note_durable`].
+    /// Calls [`LogProgress::note_durable`].
     pub fn set_durable(&mut self, offset: u64) {
         self.progress.note_durable(offset);
     }
 
-    /// Whether the file is mapped, so that its pages can be made ready and the file used again.
+    /// Whether the file is mapped, so that its pages can be populated and the file reused.
     pub fn is_mapped(&self) -> bool {
         self.mapping.is_some()
     }
 
-    /// Prefaulter of the pages ahead of the records, where the file is mapped.
+    /// Returns the prefaulter of the pages after the records; `None` if the file is not mapped.
     pub fn prefaulter(&self) -> Option<Arc<dyn Prefaulter>> {
         self.mapping.as_ref().and_then(|mapping| mapping.prefaulter())
     }
 
-    /// The mapping of a sealed log, which needs it no more: giving it back takes a while.
+    /// Returns the mapping of a sealed log, which does not need it any more. The caller unmaps it
+    /// later, since that takes a while.
     pub fn into_mapping(self) -> Option<Box<dyn Mapping>> {
         self.mapping
     }
 
-    /// Appends the end record, for which there is always space. The caller syncs the file, and then
-    /// may keep the result as proof of the log's content. Nothing can be appended
-    /// afterwards.
+    /// Appends the end record, for which there is always space; afterwards no record can be
+    /// appended. After a sync the caller can keep the result as proof of the log's content.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the log is sealed already; otherwise as [`LogWriter::append`].
+    /// [`Error::Invalid`] if the log is sealed already; otherwise as [`LogWriter::append`].
     pub fn seal(&mut self) -> Result<Seal> {
         let running = self.running;
         let payload = running.encode();
@@ -304,7 +304,7 @@ impl LogWriter {
         matches!(self.state, WriterState::Open)
     }
 
-    /// The log's id.
+    /// Returns the id of the log.
     pub fn log_id(&self) -> u64 {
         self.binding.log_id
     }
@@ -320,7 +320,7 @@ impl LogWriter {
         }
     }
 
-    /// REQUIRES: the record fits; `payload_bytes` is the sum of the parts.
+    /// Writes a record. REQUIRES: the record fits, and `payload_bytes` is the sum of the parts.
     fn write_record(
         &mut self,
         sequence: u64,
@@ -366,19 +366,19 @@ impl LogWriter {
         }
     }
 
-    /// Cuts off a write that failed for lack of space. Returns whether the file is as
-    /// before.
+    /// Truncates a write that failed for lack of space. Returns whether the file is as before the
+    /// write.
     fn can_undo(&self, error: &Error) -> bool {
         self.mapping.is_none()
             && matches!(error, Error::DiskFull { .. })
             && self.progress.file().set_len(self.end).is_ok()
     }
 
-    /// Frees the space after the last record; no record can follow. The caller need
-    /// not make that durable.
+    /// Frees the space after the last record; no further record can be appended. The caller need
+    /// not sync the file.
     ///
     /// # Errors
-    /// Where the file cannot be cut: then it keeps its space.
+    /// Returned if the file cannot be truncated; it then keeps its space.
     pub fn release_unused_space(&mut self) -> Result<()> {
         self.state = WriterState::Sealed;
         // A mapped file must not be cut.
@@ -412,9 +412,9 @@ impl LogWriter {
         Ok(sum)
     }
 
-    /// Stores a long record without joining it. A process that dies in between leaves a record
-    /// that does not match its checksum, in any order. The header goes last, so that not even
-    /// its length precedes the payload. Returns the record's checksum.
+    /// Stores a long record part by part, and returns its checksum. If the process dies meanwhile,
+    /// the partial record does not match its checksum. The header is stored last, so that its
+    /// length is not in the file before the payload.
     fn store_parts(
         &mut self,
         header: &RecordHeader,

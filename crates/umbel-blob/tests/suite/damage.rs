@@ -1,4 +1,4 @@
-//! Damage of every kind is noticed, and named by file and offset.
+//! Tests that damage of every kind is detected, and that the error names file and offset.
 
 use umbel_base::Error;
 use umbel_base::checksum::checksum_parts;
@@ -7,7 +7,8 @@ use umbel_sim::Sim;
 
 use super::fixture::{machine, open, path, read, value, write};
 
-/// Reads every way there is; all must say that the file is damaged. Returns the offset.
+/// Reads by every kind of read, each of which must return that the file is damaged. Returns the
+/// offset in the error.
 fn noticed(sim: &Sim, pointer: &umbel_base::BlobPointer) -> u64 {
     let error = read(sim, pointer).unwrap_err();
     let verified = BlobReader::open(open(sim, pointer.id), pointer).and_then(|blob| blob.verify());
@@ -91,7 +92,7 @@ fn swapped_files_chunks_and_old_copies_are_detected() {
     noticed(&shorter, &one);
 }
 
-/// The file's bytes with a change to the header, and a checksum that fits them.
+/// Returns the file's bytes with a change to the header, and with a checksum that matches.
 fn forged(sim: &Sim, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut bytes = sim.read(path(7));
     change(&mut bytes[..56]);

@@ -1,4 +1,4 @@
-//! A machine with one folder, and blobs in it.
+//! Fixture of the tests: a simulated machine with one directory of blob files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use umbel_base::{BlobPointer, Result};
 use umbel_env::{Access, File};
 use umbel_sim::Sim;
 
-/// A machine with an empty folder.
+/// Returns a simulated machine with an empty directory.
 pub fn machine() -> Sim {
     let sim = Sim::new(1);
     sim.env().files.create_dir_all(Path::new("/blobs")).unwrap();
@@ -35,7 +35,7 @@ pub fn read(sim: &Sim, pointer: &BlobPointer) -> Result<Vec<u8>> {
     umbel_blob::read(open(sim, pointer.id), pointer)
 }
 
-/// Value of `len` bytes that differs from that of any other seed.
+/// Returns a value of `len` bytes that differs from the value of any other seed.
 pub fn value(seed: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 251 + at * 7) as u8 ^ seed).collect()
 }

@@ -1,10 +1,11 @@
-//! The code writes the worked example of `docs/formats/blob.md`.
+//! Tests that the writer writes the worked example of `docs/formats/blob.md`.
 
 use super::fixture::{machine, path, write};
 
 const PAGE: &str = include_str!("../../../../docs/formats/blob.md");
 
-/// Bytes of the example: after an offset in hexadecimal and two spaces, up to two spaces.
+/// Returns the bytes of the example. In each line they are between the first and the second pair of
+/// spaces, after the offset.
 fn example() -> Vec<u8> {
     let (_, rest) = PAGE.split_once("```example blob\n").expect("the page has the example");
     let (block, _) = rest.split_once("```").expect("the example ends");

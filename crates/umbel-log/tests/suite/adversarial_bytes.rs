@@ -1,11 +1,11 @@
-//! Bytes made to hurt: the reader answers, in time proportional to the file.
+//! Tests with malicious bytes: the reader ends in time proportional to the file's length.
 
 use umbel_log::ExpectedEnd;
 
 use super::memory_disk::{LOG_ID, corruption_offset, read};
 use super::model_format::{self, Forge};
 
-/// A tail of headers without the right checksum, each claiming everything up to the file's end.
+/// Appends headers with wrong checksums, each of which claims a payload up to the file's end.
 fn bait(mark: u64, spacing: usize, len: usize) -> Forge {
     let mut forge = Forge::new(LOG_ID);
     forge.add(1, 0, b"whole");

@@ -1,4 +1,4 @@
-//! Appended records are read again, and invalid appends are refused in time.
+//! Tests that appended records are read again, and that invalid appends write nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ fn create(disk: &Arc<Disk>, segment_bytes: u64) -> LogWriter {
     LogWriter::create(&disk.env(), Path::new(PATH), options(segment_bytes)).unwrap()
 }
 
-/// Payloads of every kind of length: none, unaligned, around a chunk, stored in parts.
+/// Returns entries with payloads of every kind of length: empty, unaligned, around a chunk, stored
+/// in parts.
 fn entries() -> Vec<Entry> {
     let lengths = [0, 1, 7, 8, 9, 500, 65_503, 65_504, 65_505, 200_001, (1 << 20) + 5, 3, 0];
     let fill = |(index, len): (usize, &usize)| {

@@ -1,4 +1,5 @@
-//! Power fails at every call of a log's life, and any part of the unsynced bytes survives.
+//! Tests in which the power fails at every call of a script, and any part of the unsynced bytes
+//! survives.
 
 use std::path::Path;
 
@@ -12,12 +13,12 @@ use super::memory_disk::{Entry, LOG_ID, read_env};
 const FOLDER: &str = "/store";
 const LOG: &str = "/store/000007.log";
 
-/// Write mode of the log, and the fault planted in its user.
+/// Write mode of the log, and the failpoint in its caller.
 #[derive(Debug, Clone, Copy, Default)]
 struct Scenario {
     segment_bytes: u64,
     refuse_mapping: bool,
-    /// Whether records are held until they are synced.
+    /// Whether records are held in memory until they are synced.
     holds: bool,
     /// Whether the file held an earlier log.
     reuses: bool,
@@ -25,10 +26,10 @@ struct Scenario {
     lying_marks: bool,
 }
 
-/// Knowledge of the log's user at the crash.
+/// What the caller knows about the log at the crash.
 #[derive(Debug, Default)]
 struct UserState {
-    /// Every record it began to append.
+    /// Every record that the caller began to append.
     entries: Vec<Entry>,
     /// Number of records that a sync covered.
     synced: usize,
@@ -63,7 +64,7 @@ impl Scenario {
         sim
     }
 
-    /// Lives until the log is sealed, or something fails.
+    /// Runs the script until the log is sealed or a call fails.
     fn live(&self, env: &Env, life: &mut UserState) -> Result<()> {
         let folder = Path::new(FOLDER);
         env.files.create_dir_all(folder)?;
@@ -103,8 +104,8 @@ impl Scenario {
     }
 }
 
-/// An obsolete log, whose records are at the offsets of the next one's
-/// records, and the next log in its file.
+/// Writes an obsolete log, whose records are at the offsets of the next log's records, and creates
+/// the next log in its file.
 fn reuse(env: &Env, options: LogOptions) -> Result<LogWriter> {
     let earlier = Path::new("/store/000006.log");
     let before = LogOptions { log_id: options.log_id - 1, ..options };
@@ -124,7 +125,7 @@ fn reuse(env: &Env, options: LogOptions) -> Result<LogWriter> {
     LogWriter::reuse(env, Path::new(LOG), options)
 }
 
-/// Violation that recovery shows, if any.
+/// Recovers the log, and returns how the result violates the promises.
 fn judge(sim: &Sim, life: &UserState) -> std::result::Result<(), String> {
     let env = sim.env();
     let expectation = life.sealed.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
@@ -282,7 +283,7 @@ fn a_read_that_fails_is_not_the_end_of_the_log() {
     }
 }
 
-/// The tests above can fail: users with planted bugs are caught.
+/// The other tests can fail: they detect callers with planted bugs.
 #[test]
 fn planted_faults_are_detected() {
     for scenario in SCENARIOS {

@@ -1,4 +1,4 @@
-//! The code writes the worked example of `docs/formats/log.md`.
+//! Tests that the writer writes the worked example of `docs/formats/log.md`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::memory_disk::{Disk, PATH};
 
 const PAGE: &str = include_str!("../../../../docs/formats/log.md");
 
-/// As `xxd` prints bytes: offset, two bytes a group, text.
+/// Formats bytes like `xxd`: offset, groups of two bytes, text.
 fn dump(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (line, bytes) in bytes.chunks(16).enumerate() {

@@ -1,5 +1,5 @@
-//! A flat directory of files in memory, which tests read and damage byte by byte. The crash disk of
-//! `umbel-sim` is used where power fails; here the bytes themselves are the subject.
+//! A flat directory of files in memory, which tests read and damage byte by byte. Tests of power
+//! loss use the crash disk of `umbel-sim` instead.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -15,9 +15,10 @@ use umbel_env::{
 };
 use umbel_log::{ExpectedEnd, LogKind, LogReader, ReadOutcome};
 
-/// The log every test reads and writes, unless it says otherwise.
+/// Path of the log of most tests.
 pub const PATH: &str = "000007.log";
-/// Its id. The high half is set so that forgetting it shows.
+/// Id of the log at [`PATH`]. Its high half is not zero, so that code that ignores the high half
+/// fails.
 pub const LOG_ID: u64 = 0x5_0000_0007;
 
 /// A sequence number and a payload.
@@ -30,7 +31,7 @@ pub struct Disk {
     pub maps: bool,
     /// Maximum length of a file by preallocation.
     pub len_max: Option<u64>,
-    /// Number of writes that succeed before one fails; negative for all of them.
+    /// Number of writes that succeed before one fails; negative if all succeed.
     pub writes_left: Arc<AtomicI64>,
     written_end: Arc<AtomicU64>,
 }
@@ -110,7 +111,7 @@ pub fn read_env(
     (records, Ok(reader.outcome()))
 }
 
-/// The offset a corruption names.
+/// Returns the offset that a corruption error names.
 pub fn corruption_offset(error: &Error) -> u64 {
     match error {
         Error::Corruption { offset, .. } => *offset,

@@ -1,6 +1,6 @@
-//! A second implementation of the format, written from `docs/formats/log.md` alone. It is slow and
-//! plain, and shares only the checksum function with the crate. The tests forge logs with it, and
-//! compare its results with those of the crate's reader.
+//! A second implementation of the format, written from `docs/formats/log.md` alone. This model is
+//! slow and simple, and shares only the checksum function with the crate. Tests forge logs with the
+//! model, and compare its results with those of the crate's reader.
 
 use umbel_base::checksum::checksum;
 use umbel_log::{ExpectedEnd, Seal};
@@ -19,7 +19,7 @@ pub enum Verdict {
     Newer,
 }
 
-/// A file header of this log.
+/// Returns a file header with these fields.
 pub fn header(version: u32, kind: u8, log_id: u64) -> Vec<u8> {
     let mut bytes = b"UmbelLog".to_vec();
     bytes.extend(version.to_le_bytes());
@@ -31,7 +31,7 @@ pub fn header(version: u32, kind: u8, log_id: u64) -> Vec<u8> {
     bytes
 }
 
-/// A record as it stands at `offset`.
+/// Returns the bytes of a record at `offset`.
 pub fn record(
     log_id: u64,
     offset: u64,
@@ -92,7 +92,7 @@ impl Forge {
     }
 }
 
-/// One record as the model found it.
+/// A record that the model found.
 struct Seen {
     end: usize,
     sum: u64,
@@ -138,7 +138,7 @@ fn later(bytes: &[u8], start: usize, durable_min: usize) -> bool {
     })
 }
 
-/// Reads a whole log the plain way.
+/// Reads a whole log in the simplest way.
 pub fn read(bytes: &[u8], expectation: ExpectedEnd) -> (Vec<Entry>, Verdict) {
     let mut records = Vec::new();
     let sealed = match expectation {

@@ -1,4 +1,4 @@
-//! A log that holds its records until they are synced.
+//! Tests of a log that holds its records in memory until they are synced.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -134,8 +134,8 @@ fn preallocated_segment_is_zero_filled_ahead() {
     }
 }
 
-/// Past the page cache, through it where the file system refuses, and through it from some write
-/// on: the same file.
+/// Three write modes give the same file: past the page cache, through the page cache, and a change
+/// from the first to the second.
 #[test]
 fn every_write_mode_gives_the_same_records() {
     let mut files = Vec::new();

@@ -1,4 +1,4 @@
-//! Random logs with random damage, judged by the model; random bytes never panic.
+//! Tests of random logs with random damage against the model; random bytes never cause a panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -51,7 +51,8 @@ fn apply(bytes: &mut Vec<u8>, damage: &Damage) {
     }
 }
 
-/// One record: how far the sequence moves on, whether everything before it was synced, the payload.
+/// Generates records: increase of the sequence number, whether all earlier records were synced, and
+/// payload.
 fn steps() -> impl Strategy<Value = Vec<(u64, bool, Vec<u8>)>> {
     vec((0..3_u64, prop::bool::weighted(0.3), vec(any::<u8>(), 0..200)), 0..12)
 }
@@ -71,7 +72,7 @@ fn build(steps: &[(u64, bool, Vec<u8>)]) -> (Forge, Vec<Entry>, u64, u64) {
     (forge, entries, sequence, durable)
 }
 
-/// The reader and the model say the same.
+/// Checks that the reader and the model have the same result, and returns it.
 fn agree(bytes: &[u8], expectation: ExpectedEnd) -> (Vec<Entry>, Result<ReadOutcome>) {
     let (records, end) = read(bytes, expectation);
     let (model_records, verdict) = model_format::read(bytes, expectation);

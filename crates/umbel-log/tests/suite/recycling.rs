@@ -1,4 +1,5 @@
-//! A log in the file of an earlier one: the old records are never taken for its own.
+//! Tests of a log in the file of an earlier one: records of the earlier log are never taken for
+//! records of the new one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ fn options(log_id: u64, salt: u64) -> LogOptions {
     LogOptions { kind: LogKind::WriteAhead, log_id, salt, segment_bytes: 16 << 10 }
 }
 
-/// A log full of `payload`s, and then the next one in its file.
+/// Writes a log full of records with `payload`, and creates the next log in its file.
 fn reused(disk: &Arc<Disk>, payload: &[u8], next: LogOptions) -> LogWriter {
     let env = disk.env();
     let mut writer = LogWriter::create(&env, Path::new(PATH), options(LOG_ID, 0)).unwrap();
@@ -74,8 +75,8 @@ fn records_of_an_earlier_log_are_a_torn_tail() {
     }
 }
 
-/// An attacker that chooses payloads, and guesses the next id and the place, writes the image of a
-/// record of the next log where that log is going to end.
+/// An attacker who chooses payloads, and guesses the next log's id and end, writes the image of a
+/// record of the next log where that log will end.
 #[test]
 fn forged_record_in_an_old_payload_is_refused() {
     let (first, next_id) = (record_bytes(8), LOG_ID + 1);

@@ -1,4 +1,4 @@
-//! A power cut leaves any subset of the unsynced sectors of a mapped segment.
+//! Tests in which a power loss leaves any subset of the unsynced sectors of a mapped segment.
 
 use umbel_log::ExpectedEnd;
 

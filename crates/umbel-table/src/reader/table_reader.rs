@@ -27,7 +27,7 @@ pub struct Table {
     index: TableIndex,
     top_level_index: TopLevelIndex,
     slots: Arc<BlockSlots>,
-    /// Arena of pinned data.
+    /// Arena of data that stays in memory while the table is open.
     pinned: Arena,
     /// Hash function of tags; without one, blocks are searched by key order.
     hasher: Option<KeyHasher>,
@@ -196,7 +196,7 @@ impl Table {
         self.filter_is_usable
     }
 
-    /// Arena of pinned data.
+    /// Arena of data that stays in memory while the table is open.
     pub(crate) fn pinned_arena(&self) -> &Arena {
         &self.pinned
     }

@@ -13,8 +13,8 @@ use crate::fixture::{Model, get, hasher, open_paged, options};
 #[derive(Debug, Default)]
 struct Recorder {
     admitted: Mutex<Vec<(u32, usize)>>,
-    /// Whether to evict each block as another thread would, so that a block can be evicted before
-    /// its load returns.
+    /// Whether another thread evicts blocks, so that a block can be evicted before `admit` is
+    /// called.
     others_evict: AtomicBool,
 }
 
