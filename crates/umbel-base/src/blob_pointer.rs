@@ -2,24 +2,24 @@
 
 use crate::{Decoder, limits};
 
-/// Location, length and checksum of a long value. An entry of kind `BlobPointer` holds it in
-/// place of the value.
+/// Location, length and checksum of a long value. An entry of kind `BlobPointer` holds this pointer
+/// in place of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobPointer {
-    /// The id of the file that holds the value.
+    /// Id of the file that holds the value.
     pub id: u64,
-    /// The value's length in bytes.
+    /// Length of the value in bytes.
     pub value_bytes: u64,
-    /// The checksum in the file's header, which covers the checksums of all chunks. Another value
-    /// of this length matches it only by accident.
+    /// Checksum in the file's header, which covers the checksums of all chunks. Another value of
+    /// the same length has the same checksum only by accident.
     pub checksum: u64,
 }
 
 impl BlobPointer {
-    /// FORMAT: bytes of a pointer: id, length and checksum, each a little-endian `u64`.
+    /// FORMAT: number of bytes of a pointer: id, length and checksum, each a little-endian `u64`.
     pub const BYTES: usize = 24;
 
-    /// The pointer's bytes.
+    /// Returns the pointer's bytes.
     pub fn encode(&self) -> [u8; BlobPointer::BYTES] {
         let mut bytes = [0; BlobPointer::BYTES];
         bytes[..8].copy_from_slice(&self.id.to_le_bytes());
@@ -28,7 +28,7 @@ impl BlobPointer {
         bytes
     }
 
-    /// Reads a pointer that fills `bytes`. `None` where no writer produces these bytes.
+    /// Decodes a pointer from all of `bytes`. Returns `None` if no writer produces these bytes.
     pub fn decode(bytes: &[u8]) -> Option<BlobPointer> {
         let mut decoder = Decoder::new(bytes);
         let (id, value_bytes) = (decoder.u64()?, decoder.u64()?);
@@ -36,7 +36,7 @@ impl BlobPointer {
         (decoder.is_done() && pointer.is_plausible()).then_some(pointer)
     }
 
-    /// Whether the numbers are within the limits.
+    /// Whether the pointer's numbers are within the limits.
     pub fn is_plausible(&self) -> bool {
         let bytes_max = limits::VALUE_BYTES_MAX as u64;
         (1..=u64::MAX >> 1).contains(&self.id) && (1..=bytes_max).contains(&self.value_bytes)

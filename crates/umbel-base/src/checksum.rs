@@ -1,27 +1,27 @@
 //! Checksums that include the location: the same bytes in another file or at another offset have
-//! another checksum. So a misplaced block is detected, not only a flipped one.
+//! another checksum. So not only changed bytes are detected, but also blocks at a wrong location.
 
 use crate::fail_point;
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
-/// FORMAT: the seed of a checksum is the file's id and the offset, mixed so that neighbouring
-/// (id, offset) pairs share nothing:
-/// `(id * 0x9e3779b97f4a7c15) ^ rotl(offset * 0xbf58476d1ce4e5b9, 32)`.
+/// FORMAT: the seed of a checksum mixes the file's id and the offset, so that the seeds of
+/// neighbouring (id, offset) pairs are unrelated: `(id * 0x9e3779b97f4a7c15) ^ rotl(offset *
+/// 0xbf58476d1ce4e5b9, 32)`.
 #[inline]
 fn seed(file_id: u64, offset: u64) -> u64 {
     file_id.wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ offset.wrapping_mul(0xbf58_476d_1ce4_e5b9).rotate_left(32)
 }
 
-/// XXH3-64 of `bytes`, bound to the id of the file and the offset in it.
+/// Returns the XXH3-64 hash of `bytes`, bound to the id of the file and the offset in it.
 #[inline]
 pub fn checksum(file_id: u64, offset: u64, bytes: &[u8]) -> u64 {
     fail_point!("checksum-constant", |_| 7);
     xxh3_64_with_seed(bytes, seed(file_id, offset))
 }
 
-/// Checksum of the concatenation of `parts`, equal to [`checksum`], without joining them first.
+/// Returns the [`checksum`] of the concatenation of `parts`, without joining them first.
 pub fn checksum_parts(file_id: u64, offset: u64, parts: &[&[u8]]) -> u64 {
     fail_point!("checksum-constant", |_| 7);
     let mut state = Xxh3::with_seed(seed(file_id, offset));

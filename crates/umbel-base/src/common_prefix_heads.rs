@@ -1,13 +1,14 @@
-//! [`CommonPrefix`]: heads of keys after what all of them begin with.
+//! [`CommonPrefix`]: heads of keys after their common prefix.
 
 use crate::key_head;
 
-/// The common prefix of some keys, which heads skip because it decides nothing between them.
+/// The common prefix of some keys. Heads skip this prefix, because it does not distinguish the
+/// keys.
 #[derive(Debug, Clone, Default)]
 pub struct CommonPrefix(Vec<u8>);
 
 impl CommonPrefix {
-    /// The common prefix of these keys.
+    /// Returns the common prefix of these keys.
     pub fn of<'a>(mut keys: impl Iterator<Item = &'a [u8]>) -> CommonPrefix {
         let Some(first) = keys.next() else { return CommonPrefix::default() };
         let shared_len = |one: &[u8]| one.iter().zip(first).take_while(|(a, b)| a == b).count();
@@ -15,20 +16,22 @@ impl CommonPrefix {
         CommonPrefix(first[..len].to_vec())
     }
 
-    /// The head of the part of `key` after the prefix.
+    /// Returns the head of the part of `key` after the prefix.
     ///
-    /// INVARIANT: as that of [`key_head()`], whether or not the keys have the prefix.
+    /// INVARIANT: if the heads of two keys differ, they have the same order as the keys, as with
+    /// [`key_head()`]. This also holds for keys without the prefix.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
         if self.0.is_empty() { key_head(key) } else { self.head_after_prefix(key) }
     }
 
-    /// Memory taken, in bytes.
+    /// Bytes of memory that the prefix takes.
     pub fn memory_bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// A function of its own, so that keys without a common prefix do not pay for it.
+    /// Returns the head after a nonempty prefix. The function is separate, so that keys without a
+    /// common prefix do not pay for it.
     #[inline(never)]
     fn head_after_prefix(&self, key: &[u8]) -> u64 {
         let common = self.0.as_slice();

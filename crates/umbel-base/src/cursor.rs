@@ -1,4 +1,4 @@
-//! The internal cursor, which reads memtables, tables and merges of them.
+//! The internal cursor, which reads memtables, tables and merges of both.
 
 use crate::{Result, SequenceNumber, ValueKind};
 
@@ -6,40 +6,41 @@ use crate::{Result, SequenceNumber, ValueKind};
 /// key, tombstones included.
 ///
 /// Laws, which every implementation keeps:
-/// 1. After a `seek*`, `next` or `prev` the cursor is valid, at an entry, or it is not valid
-///    because it passed the end in that direction. A new cursor is not valid.
-/// 2. `next` and `prev` REQUIRE a valid cursor. `next` after `prev` (and the reverse) returns to
-///    the previous entry.
-/// 3. After an error the cursor is not valid, and stays so until the next `seek*`.
+/// 1. After a `seek*`, `next` or `prev` the cursor is either valid, on an entry, or not valid,
+///    because it passed the end in the direction of the movement. A new cursor is not valid.
+/// 2. `next` and `prev` REQUIRE a valid cursor. `next` after `prev`, and `prev` after `next`,
+///    return to the entry before the two calls.
+/// 3. After an error the cursor is not valid until the next `seek*`.
 /// 4. The slices of `key` and `value` are valid until the cursor moves or is dropped.
 pub trait Cursor: Send {
     /// Moves to the first entry.
     fn seek_to_first(&mut self) -> Result<()>;
     /// Moves to the last entry.
     fn seek_to_last(&mut self) -> Result<()>;
-    /// Moves to the first entry at or after (`key`, `sequence`) in internal order: to the newest
-    /// version of `key` not newer than `sequence`, or else to the next greater key.
+    /// Moves to the first entry at or after (`key`, `sequence`) in internal order: the newest
+    /// version of `key` that is not newer than `sequence`, or else the first entry of the next
+    /// greater key.
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()>;
     /// Moves to the last entry whose key is strictly less than `key`.
     fn seek_before(&mut self, key: &[u8]) -> Result<()>;
     /// Moves to the next entry. REQUIRES: `valid()`.
     fn next(&mut self) -> Result<()>;
-    /// Moves as [`Cursor::next`] and returns whether the new entry has the same key, of which it is
-    /// then an older version. `false` at the end. REQUIRES: `valid()`.
+    /// Moves like [`Cursor::next`], and returns whether the new entry is an older version of the
+    /// same key; `false` at the end. REQUIRES: `valid()`.
     fn next_repeats(&mut self) -> Result<bool> {
         let left = self.key().to_vec();
         self.next()?;
         Ok(self.valid() && self.key() == left)
     }
-    /// Moves as `next_repeats` where that is fast and cannot fail, and returns the same. Elsewhere
-    /// returns `None` and does not move. REQUIRES: `valid()`.
+    /// Moves like `next_repeats` and returns the same result, if that is fast and cannot fail.
+    /// Otherwise returns `None` and does not move. REQUIRES: `valid()`.
     #[inline]
     fn try_next(&mut self) -> Option<bool> {
         None
     }
-    /// Moves as `next` where the new entry is the newest of its key, a put, and not newer than
-    /// `sequence`, and where that check is fast and cannot fail. Elsewhere returns `false` and does
-    /// not move. REQUIRES: `valid()`.
+    /// Moves like `next` if the next entry is the newest version of its key, is a put and is not
+    /// newer than `sequence`, and if checking that is fast and cannot fail. Otherwise returns
+    /// `false` and does not move. REQUIRES: `valid()`.
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let _ = sequence;
@@ -47,16 +48,17 @@ pub trait Cursor: Send {
     }
     /// Moves to the previous entry. REQUIRES: `valid()`.
     fn prev(&mut self) -> Result<()>;
-    /// Releases the memory of the source, if any. The next call is a seek.
+    /// Releases the memory that the cursor holds of its source, if any. REQUIRES: the next call is
+    /// a seek.
     fn release(&mut self) {}
-    /// Whether the cursor is at an entry.
+    /// Whether the cursor is on an entry.
     fn valid(&self) -> bool;
-    /// Key of the entry. REQUIRES: `valid()`.
+    /// Key of the current entry. REQUIRES: `valid()`.
     fn key(&self) -> &[u8];
-    /// Sequence number of the entry. REQUIRES: `valid()`.
+    /// Sequence number of the current entry. REQUIRES: `valid()`.
     fn sequence(&self) -> SequenceNumber;
-    /// Kind of the entry. REQUIRES: `valid()`.
+    /// Kind of the current entry. REQUIRES: `valid()`.
     fn kind(&self) -> ValueKind;
-    /// Value of the entry; empty for a delete. REQUIRES: `valid()`.
+    /// Value of the current entry; empty for a delete. REQUIRES: `valid()`.
     fn value(&self) -> &[u8];
 }

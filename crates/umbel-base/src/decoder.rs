@@ -1,9 +1,9 @@
-//! A reader of untrusted bytes: every step checks, nothing panics.
+//! A decoder of untrusted bytes, which checks every step and never panics.
 
 use crate::varint;
 
-/// Takes fields off the front of a byte slice. Every method returns `None` where the bytes end too
-/// early or are malformed; [`Decoder::position`] then says where.
+/// Reads fields one after the other from a byte slice. Every method returns `None` if the bytes end
+/// too early or are malformed; [`Decoder::position`] then says where.
 #[derive(Debug, Clone)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
@@ -11,12 +11,12 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// A decoder at the start of `bytes`.
+    /// Creates a decoder at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
         Decoder { bytes, position: 0 }
     }
 
-    /// Number of bytes taken.
+    /// Number of bytes read.
     pub fn position(&self) -> usize {
         self.position
     }
@@ -26,12 +26,12 @@ impl<'a> Decoder<'a> {
         self.bytes.len() - self.position
     }
 
-    /// Whether every byte was taken.
+    /// Whether all bytes were read.
     pub fn is_done(&self) -> bool {
         self.remaining() == 0
     }
 
-    /// Takes `len` bytes.
+    /// Reads `len` bytes.
     #[inline]
     pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let end = self.position.checked_add(len)?;
@@ -40,37 +40,37 @@ impl<'a> Decoder<'a> {
         Some(taken)
     }
 
-    /// Takes a fixed array.
+    /// Reads an array of `N` bytes.
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         self.take(N)?.try_into().ok()
     }
 
-    /// Takes one byte.
+    /// Reads one byte.
     #[inline]
     pub fn u8(&mut self) -> Option<u8> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    /// Takes a little-endian `u16`.
+    /// Reads a little-endian `u16`.
     #[inline]
     pub fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    /// Takes a little-endian `u32`.
+    /// Reads a little-endian `u32`.
     #[inline]
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// Takes a little-endian `u64`.
+    /// Reads a little-endian `u64`.
     #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Takes a varint.
+    /// Reads a varint.
     #[inline]
     pub fn varint(&mut self) -> Option<u64> {
         let (value, used) = varint::get_u64(self.bytes.get(self.position..)?)?;
@@ -78,13 +78,13 @@ impl<'a> Decoder<'a> {
         Some(value)
     }
 
-    /// Takes a varint that must fit a `usize`.
+    /// Reads a varint that must fit into a `usize`.
     #[inline]
     pub fn varint_usize(&mut self) -> Option<usize> {
         usize::try_from(self.varint()?).ok()
     }
 
-    /// Takes a varint length and then that many bytes.
+    /// Reads a length as a varint, and then as many bytes.
     #[inline]
     pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = self.varint_usize()?;

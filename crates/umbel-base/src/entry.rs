@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-/// Sequence number of a write. Each operation of a batch takes the next one; none is reused.
+/// Sequence number of a write. Each operation of a batch gets the next number, and no number is
+/// reused.
 pub type SequenceNumber = u64;
 
 /// Kind of an entry. The numbers are stored on disk and never change.
@@ -13,15 +14,15 @@ pub enum ValueKind {
     Delete = 0,
     /// The key has the value of this entry.
     Put = 1,
-    /// The key has a value in a file of its own. The entry holds the pointer to it, a
+    /// The key has a value in a file of its own. The entry holds a pointer to this value, a
     /// [`crate::BlobPointer`].
     BlobPointer = 5,
 }
 
-/// FORMAT: kinds reserved for later, which readers refuse: 2 range tombstone (stored in a
-/// block of its own), 3 merge operand, 4 put with expiry.
+/// FORMAT: readers refuse these reserved kinds: 2 range tombstone (stored in a block of its own), 3
+/// merge operand, 4 put with expiry.
 impl ValueKind {
-    /// Kind with this number, or `None` where the number is unknown or only reserved.
+    /// Returns the kind with this number; `None` if the number is unknown or only reserved.
     #[inline]
     pub fn from_u8(byte: u8) -> Option<ValueKind> {
         // Nearly every entry.

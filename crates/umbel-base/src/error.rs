@@ -1,5 +1,5 @@
-//! Errors of all crates. A kind exists only where the caller would act differently; the rest is
-//! text.
+//! Errors of all crates. Two errors have different kinds only if the caller acts differently on
+//! them; other differences are in the message.
 
 use std::fmt;
 use std::io;
@@ -9,29 +9,30 @@ use std::sync::Arc;
 /// Result of every fallible function of Umbel.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Error, by the action that the caller can take.
+/// An error, whose kind says what the caller can do.
 ///
 /// A missing key is not an error. Every message names the cause, the place and the remedy.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request is invalid (an option out of range, a key over the limit): change it.
+    /// The request is invalid (an option out of range, a key over the limit): change the request.
     Invalid(String),
-    /// A conditional batch found a key changed since the read: read again and retry.
+    /// A condition of a conditional batch does not hold, since a key was changed: read the keys
+    /// again and retry.
     Conflict(String),
-    /// Bytes on disk differ from the written ones: run `umbel verify`, or restore the store from a
-    /// copy that shares no files with it.
+    /// Bytes on disk differ from the bytes that were written: run `umbel verify`, or restore the
+    /// store from a copy that shares no files with it.
     Corruption {
         /// The damaged file.
         file: PathBuf,
         /// Offset of the damage in the file, in bytes.
         offset: u64,
-        /// Difference between the expected and the found bytes.
+        /// How the bytes differ from the expected ones.
         reason: String,
     },
     /// The operating system refused a call.
     Io {
-        /// Failed operation, as a verb phrase: "sync", "open", "read 4096 bytes at 512 of".
+        /// The failed operation, as a verb phrase: "sync", "open", "read 4096 bytes at 512 of".
         operation: String,
         /// File or directory of the operation.
         path: PathBuf,
@@ -39,9 +40,9 @@ pub enum Error {
         source: Arc<io::Error>,
     },
     /// The disk or the quota is full, or a file reached its length limit: free space and continue.
-    /// Nothing acknowledged is lost, and the refused operation had no effect. Deletes still work.
-    /// After a failed sync of the WAL or the manifest, unsynced writes may be lost. Later calls
-    /// return [`Error::ReadOnly`]; open the store again.
+    /// No acknowledged write is lost, the refused operation had no effect, and deletes still work.
+    /// After a failed sync of the WAL or the manifest, however, unsynced writes can be lost. Later
+    /// writes then return [`Error::ReadOnly`]; open the store again.
     DiskFull {
         /// Failed operation, as a verb phrase.
         operation: String,
@@ -50,36 +51,37 @@ pub enum Error {
         /// Error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The directory of an open store was removed, or holds foreign files: close this handle, and
-    /// open the intended directory. This handle does not write over the foreign files.
+    /// The directory of an open store was removed, or holds files of another program or store:
+    /// close the handle, and open the intended directory. The handle does not overwrite these
+    /// files.
     Replaced {
         /// Directory or file that this handle did not write.
         path: PathBuf,
-        /// Difference that the check found.
+        /// What the check found.
         reason: String,
     },
-    /// A writer changed the store while it was open for reading, and no pin could keep the files:
-    /// open it for reading again. Nothing is damaged.
+    /// A writer changed the store while a reader had it open, and no pin could keep the files: open
+    /// the store for reading again. Nothing is damaged.
     Stale {
         /// The store's directory, or the file that the writer has removed.
         path: PathBuf,
-        /// Change that the reader found.
+        /// The change that the reader found.
         reason: String,
     },
-    /// Another process or handle holds the store: close it first.
+    /// Another process or handle has the store open: close that handle first.
     Locked(PathBuf),
-    /// An earlier write or sync failed and made the handle read-only: open the store again.
+    /// An earlier write or sync failed, so that the handle refuses writes: open the store again.
     ReadOnly(String),
     /// The store was closed.
     Closed,
-    /// The store in this directory, or this file, was opened by a process that forked this one:
-    /// only that process uses the handle. Open the store after the fork.
+    /// The store in this directory, or this file, was opened by a process that forked this one.
+    /// Only the parent process can use the handle: open the store after the fork.
     Forked(PathBuf),
 }
 
 impl Error {
-    /// An [`Error::Io`], or [`Error::DiskFull`] where the cause is a full disk or quota, or the
-    /// limit of a file's length.
+    /// Creates an [`Error::Io`], or an [`Error::DiskFull`] if the cause is a full disk or quota, or
+    /// the limit of a file's length.
     pub fn io(operation: impl Into<String>, path: &Path, source: io::Error) -> Error {
         let operation = operation.into();
         let path = path.to_path_buf();
@@ -92,7 +94,7 @@ impl Error {
         }
     }
 
-    /// Remedy for a file that cannot grow; `None` where the cause is another.
+    /// Returns the remedy for a file that cannot grow; `None` for other errors.
     fn advice(kind: io::ErrorKind) -> Option<&'static str> {
         match kind {
             io::ErrorKind::StorageFull => Some("free space on that disk"),
@@ -102,18 +104,18 @@ impl Error {
         }
     }
 
-    /// An [`Error::Corruption`] at `offset` of `file`.
+    /// Creates an [`Error::Corruption`] at `offset` of `file`.
     pub fn corruption(file: &Path, offset: u64, reason: impl Into<String>) -> Error {
         Error::Corruption { file: file.to_path_buf(), offset, reason: reason.into() }
     }
 
-    /// An [`Error::Invalid`].
+    /// Creates an [`Error::Invalid`] with this message.
     pub fn invalid(message: impl Into<String>) -> Error {
         Error::Invalid(message.into())
     }
 
-    /// Message of damage without the remedy, for callers that know a better one or print it
-    /// once for several. The message of other errors is unchanged.
+    /// Returns the message of a corruption error without the remedy, for callers that print a
+    /// better remedy or one for several errors. The message of other errors is unchanged.
     pub fn message_without_advice(&self) -> String {
         match self {
             Error::Corruption { file, offset, reason } => {
@@ -128,10 +130,10 @@ impl Error {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether the process or the machine has no file descriptor left. The call had no effect then,
-    /// and may succeed later.
+    /// Whether the cause is that the process or the machine has no file descriptor left. The failed
+    /// call had no effect, and can succeed later.
     pub fn is_out_of_descriptors(&self) -> bool {
-        /// `ENFILE` and `EMFILE`, the same on every Unix.
+        /// The numbers of `ENFILE` and `EMFILE`, which are the same on every Unix.
         const NUMBERS: [i32; 2] = [23, 24];
         let short =
             |source: &io::Error| source.raw_os_error().is_some_and(|n| NUMBERS.contains(&n));
@@ -214,7 +216,7 @@ impl std::error::Error for Error {
 mod tests {
     use super::*;
 
-    /// A process under `ulimit -f` saw an internal error of the server.
+    /// Story: a process under `ulimit -f` got an internal error of the server.
     #[test]
     fn length_limit_is_disk_full_with_a_remedy() {
         for (number, remedy) in [(28, "free space"), (122, "quota"), (27, "ulimit -f")] {
@@ -225,8 +227,8 @@ mod tests {
         }
     }
 
-    /// Story: the message for damage of a key-value store named `umbel repair`, which is for event
-    /// stores only.
+    /// Story: the message for damage of a key-value store recommended `umbel repair`, which is for
+    /// event stores only.
     #[test]
     fn damage_message_names_the_remedy_for_a_key_value_store() {
         let error = Error::corruption(Path::new("data/7.table"), 3, "bad");

@@ -1,8 +1,8 @@
 //! [`fail_point!`](crate::fail_point): places where a test makes the product go wrong.
 //!
-//! With the feature `failpoints`, which no released build has, this is the crate `fail`. A test
-//! activates a failpoint by its name: `fail::cfg("checksum-constant", "return")`. The failpoints
-//! are those of the whole process. Without the feature the macro expands to nothing.
+//! With the feature `failpoints`, which no released build has, the macro is that of the crate
+//! `fail`. A test activates a failpoint by its name, for the whole process:
+//! `fail::cfg("checksum-constant", "return")`. Without the feature the macro expands to nothing.
 
 #[cfg(feature = "failpoints")]
 pub use fail::{FailGuard, FailScenario};
@@ -10,8 +10,8 @@ pub use fail::{FailGuard, FailScenario};
 /// Returns a wrong value from the function while the failpoint is active.
 ///
 /// `fail_point!("name", |_| value)` returns `value`; `fail_point!("name", condition, |_| value)`
-/// only where the condition holds. The name says what goes wrong, in kebab case. The rules are in
-/// `docs/TESTING.md`.
+/// does so only if the condition holds. The name says what goes wrong, in kebab case.
+/// `docs/TESTING.md` has the rules for failpoints.
 #[cfg(feature = "failpoints")]
 pub use fail::fail_point;
 

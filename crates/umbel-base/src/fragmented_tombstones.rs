@@ -1,21 +1,22 @@
 //! [`FragmentedTombstones`]: range tombstones cut where they overlap, for searches by key.
 //!
-//! The name is RocksDB's (`FragmentedRangeTombstoneList`). There each fragment lists the sequence
-//! numbers of all tombstones over it, which squares with nested ranges. Here a segment tree over
-//! the fragments holds them: each tombstone is in `O(log n)` nodes, and a fragment's tombstones are
-//! those of its leaf and of the nodes above it.
+//! The name is RocksDB's (`FragmentedRangeTombstoneList`). In RocksDB each fragment lists the
+//! sequence numbers of all tombstones over it, which takes quadratic memory for nested ranges. This
+//! module has the sequence numbers in a segment tree over the fragments. Each tombstone is in
+//! `O(log n)` nodes, and a fragment's tombstones are those of its leaf and of the nodes above the
+//! leaf.
 
 use std::ops::Range;
 
 use crate::frame_of_reference::FrameOfReferenceList;
 use crate::{CommonPrefix, RangeTombstoneRef, SequenceNumber};
 
-/// Range tombstones cut at their bounds, so that one binary search answers.
+/// Range tombstones cut at their bounds, so that one binary search finds the tombstones over a key.
 ///
-/// Fragment `i` is the stretch of keys from bound `i` to the next one. Where no tombstone lies
-/// over it, it is a gap.
+/// Fragment `i` is the stretch of keys from bound `i` to the next bound. A fragment without a
+/// tombstone over it is a gap.
 ///
-/// `n` tombstones take `O(n log n)` time to cut and memory to hold, whichever way they overlap.
+/// `n` tombstones take `O(n log n)` time to cut and `O(n log n)` memory, even if they are nested.
 #[derive(Debug, Clone, Default)]
 pub struct FragmentedTombstones {
     /// The distinct bounds of all tombstones in key order, one after the other.
@@ -30,8 +31,8 @@ pub struct FragmentedTombstones {
     overlaps: OverlapTree,
 }
 
-/// Number of bounds for each sampled head: their heads fill four cache lines, which a search loads
-/// at the same time.
+/// Every head of this number of bounds is sampled. The heads between two samples fill four cache
+/// lines, which a search loads at the same time.
 const SAMPLE_INTERVAL: usize = 32;
 
 /// The heads of the bounds, which decide most comparisons.
@@ -40,13 +41,13 @@ struct BoundHeads {
     /// The common prefix of all bounds.
     prefix: CommonPrefix,
     heads: Vec<u64>,
-    /// Each head whose number is a multiple of [`SAMPLE_INTERVAL`]. They stay in a cache where all
-    /// heads do not.
+    /// Each head whose number is a multiple of [`SAMPLE_INTERVAL`]. These few heads stay in the CPU
+    /// cache even if not all heads fit.
     samples: Vec<u64>,
 }
 
 impl BoundHeads {
-    /// REQUIRES: `bounds` are sorted.
+    /// Computes the heads of `bounds`. REQUIRES: `bounds` are sorted.
     fn new(bounds: &[&[u8]]) -> BoundHeads {
         let ends = bounds.first().into_iter().chain(bounds.last());
         let prefix = CommonPrefix::of(ends.copied());
@@ -55,7 +56,8 @@ impl BoundHeads {
         BoundHeads { prefix, heads, samples }
     }
 
-    /// Numbers of the bounds between two samples, among which the last bound before this head is.
+    /// Returns the range of bounds, between two samples, in which the last bound before this head
+    /// is.
     #[inline]
     fn near(&self, head: u64) -> Range<usize> {
         let sample = self.samples.partition_point(|&sample| sample < head);
@@ -63,8 +65,9 @@ impl BoundHeads {
         first..self.heads.len().min(sample * SAMPLE_INTERVAL)
     }
 
-    /// Numbers of the bounds that have this head: only whole keys decide. Bounds before them are
-    /// before a key with it, those after them after it. `near` is that of the head.
+    /// Returns the range of bounds that have this head, among which only whole keys decide. Bounds
+    /// before the range are before a key with this head, and bounds after the range are after it.
+    /// REQUIRES: `near` is the result of [`BoundHeads::near`] for the head.
     #[inline]
     fn ties(&self, head: u64, near: Range<usize>) -> Range<usize> {
         // A binary search would wait for one cache line after the other.
@@ -83,10 +86,11 @@ impl BoundHeads {
     }
 }
 
-/// The tombstones over each fragment, as a segment tree of sequence numbers. It is empty where no
-/// fragment has two.
+/// The tombstones over each fragment, as a segment tree of sequence numbers. The tree is empty if
+/// no fragment has two tombstones.
 ///
-/// Node 1 is the root, node `count + i` the leaf of fragment `i`, and `node / 2` the node above.
+/// Node 1 is the root, node `count + i` is the leaf of fragment `i`, and `node / 2` is the parent
+/// of `node`.
 #[derive(Debug, Clone, Default)]
 struct OverlapTree {
     /// For each node the end of its numbers in `sequences`, which begin where the node before ends.
@@ -104,8 +108,8 @@ struct Cover {
 }
 
 impl OverlapTree {
-    /// A tree over `count` fragments. REQUIRES: `covers` is not empty, and sorted by sequence
-    /// number.
+    /// Creates the tree over `count` fragments. REQUIRES: `covers` is not empty, and sorted by
+    /// sequence number.
     fn new(count: usize, covers: &[Cover]) -> OverlapTree {
         let mut lengths = vec![0_u32; 2 * count];
         for cover in covers {
@@ -134,7 +138,7 @@ impl OverlapTree {
         self.node_ends.len() == 0
     }
 
-    /// The places in `sequences` of the nodes over a fragment, by node.
+    /// Returns the ranges in `sequences` of the nodes over a fragment.
     fn over(&self, fragment: usize) -> impl Iterator<Item = Range<usize>> {
         let leaf = if self.is_empty() { 0 } else { self.node_ends.len() / 2 + fragment };
         let nodes = std::iter::successors(Some(leaf), |node| Some(node / 2));
@@ -144,7 +148,7 @@ impl OverlapTree {
         })
     }
 
-    /// The newest tombstone over a fragment up to `sequence`.
+    /// Returns the newest tombstone over a fragment that is not newer than `sequence`.
     fn newest_at(&self, fragment: usize, sequence: SequenceNumber) -> Option<SequenceNumber> {
         let seen = |node: Range<usize>| {
             let first = node.start;
@@ -154,7 +158,7 @@ impl OverlapTree {
         self.over(fragment).filter_map(seen).max()
     }
 
-    /// The oldest tombstone over a fragment after `sequence`.
+    /// Returns the oldest tombstone over a fragment that is newer than `sequence`.
     fn oldest_after(&self, fragment: usize, sequence: SequenceNumber) -> Option<SequenceNumber> {
         let newer = |node: Range<usize>| {
             let end = node.end;
@@ -165,7 +169,8 @@ impl OverlapTree {
     }
 }
 
-/// Visits the nodes that together cover the fragments of `cover`, of `count` in all.
+/// Calls `visit` for the nodes that together cover the fragments of `cover`, in a tree over `count`
+/// fragments.
 fn for_each_node(count: usize, cover: &Cover, mut visit: impl FnMut(usize)) {
     let (mut low, mut high) = (cover.first as usize + count, cover.end as usize + count);
     while low < high {
@@ -182,7 +187,7 @@ fn for_each_node(count: usize, cover: &Cover, mut visit: impl FnMut(usize)) {
     }
 }
 
-/// The distinct bounds of tombstones, in key order.
+/// Returns the distinct bounds of tombstones, in key order.
 fn distinct_bounds<'a>(
     tombstones: impl Iterator<Item = RangeTombstoneRef<'a>> + Clone,
 ) -> Vec<&'a [u8]> {
@@ -202,11 +207,11 @@ fn distinct_bounds<'a>(
 }
 
 impl FragmentedTombstones {
-    /// Cuts `tombstones`, which may overlap and come in any order. Those that hide nothing are
+    /// Cuts `tombstones`, which can overlap and come in any order. Tombstones that hide nothing are
     /// dropped: empty ranges, and those with sequence number 0.
     ///
     /// # Panics
-    /// With 2³¹ tombstones or more.
+    /// If there are 2³¹ tombstones or more.
     pub fn new<'a, T: Into<RangeTombstoneRef<'a>>>(
         tombstones: impl IntoIterator<Item = T, IntoIter: Clone>,
     ) -> Self {
@@ -240,19 +245,19 @@ impl FragmentedTombstones {
         FragmentedTombstones { bound_bytes, bound_ends, heads, newest, gap, overlaps }
     }
 
-    /// Whether there are none.
+    /// Whether there are no tombstones.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.newest.len() == 0
     }
 
-    /// Number of fragments, gaps included. They are numbered in key order.
+    /// Number of fragments, gaps included. Fragments are numbered in key order.
     #[inline]
     pub fn len(&self) -> usize {
         self.newest.len()
     }
 
-    /// Memory taken, in bytes.
+    /// Bytes of memory that the fragments take.
     pub fn memory_bytes(&self) -> usize {
         self.bound_bytes.len()
             + self.bound_ends.memory_bytes()
@@ -286,8 +291,8 @@ impl FragmentedTombstones {
         self.newest.get(fragment) == self.gap
     }
 
-    /// Number of bounds at or before `key`. It is in the fragment before that number, if any; from
-    /// the last bound on it is in none.
+    /// Number of bounds at or before `key`. `key` is in the fragment with this number minus one.
+    /// Before the first bound, and from the last bound on, `key` is in no fragment.
     #[inline]
     pub fn bounds_through(&self, key: &[u8]) -> usize {
         let head = self.heads.prefix.head(key);
@@ -315,7 +320,7 @@ impl FragmentedTombstones {
         first
     }
 
-    /// The fragment over `key`, which may be a gap.
+    /// Returns the fragment over `key`, which is possibly a gap.
     #[inline]
     fn fragment_over(&self, key: &[u8]) -> Option<usize> {
         let fragment = self.bounds_through(key).checked_sub(1)?;
@@ -349,15 +354,15 @@ impl FragmentedTombstones {
         self.overlaps.oldest_after(fragment, sequence)
     }
 
-    /// The newest tombstone over `key` that a reader at `sequence` sees.
+    /// Returns the newest tombstone over `key` that a reader at `sequence` sees.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
         self.newest_at(self.fragment_over(key)?, sequence)
     }
 }
 
-/// For each fragment the newest tombstone over it or `gap`, and all of them. REQUIRES: `covers` is
-/// not empty, and sorted by sequence number.
+/// Returns, for each fragment, the newest tombstone over it or `gap`, and the tree of all
+/// tombstones. REQUIRES: `covers` is not empty, and sorted by sequence number.
 fn newest_and_overlaps(
     count: usize,
     covers: &[Cover],

@@ -1,8 +1,9 @@
-//! [`FrameOfReferenceList`]: numbers that mostly lie close together, in half the memory.
+//! [`CompactNumbers`]: a list of numbers that takes half the memory if the numbers are close
+//! together.
 
 use std::ops::{Range, RangeInclusive};
 
-/// A list of numbers, as offsets of 32 bits from the least one where all of them fit.
+/// A list of numbers, stored as 32-bit offsets from the least number if all offsets fit.
 #[derive(Debug, Clone)]
 pub(crate) enum FrameOfReferenceList {
     /// Offsets from `least`.
@@ -27,7 +28,7 @@ impl FrameOfReferenceList {
         }
     }
 
-    /// Number of numbers.
+    /// Length of the list.
     pub(crate) fn len(&self) -> usize {
         match self {
             FrameOfReferenceList::Narrow { offsets, .. } => offsets.len(),
@@ -35,7 +36,7 @@ impl FrameOfReferenceList {
         }
     }
 
-    /// The number at `index`.
+    /// Returns the number at `index`.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> u64 {
         match self {
@@ -55,8 +56,8 @@ impl FrameOfReferenceList {
         }
     }
 
-    /// The first index in `range` whose number does not satisfy `is_before`, or its end. REQUIRES:
-    /// the numbers that satisfy it come first.
+    /// Returns the first index in `range` whose number does not satisfy `is_before`, or the end of
+    /// `range`. REQUIRES: the numbers that satisfy `is_before` come first.
     #[inline]
     pub(crate) fn partition_point(
         &self,
@@ -74,7 +75,7 @@ impl FrameOfReferenceList {
             }
     }
 
-    /// Memory taken, in bytes.
+    /// Bytes of memory that the list takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             FrameOfReferenceList::Narrow { offsets, .. } => size_of_val(&**offsets),

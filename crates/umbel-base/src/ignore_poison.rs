@@ -1,8 +1,8 @@
-//! Access to state whose lock a panicked thread held.
+//! Access to state whose lock a thread held when it panicked.
 
 use std::sync::PoisonError;
 
-/// Takes the guard or the value of a lock, also after the panic of a thread that held it.
+/// Takes the guard or the value of a lock, even if a thread panicked while it held the lock.
 ///
 /// REQUIRES: the guarded state is valid between any two statements of its holders, so that a panic
 /// leaves it valid.

@@ -1,7 +1,7 @@
 //! Types shared by every layer of Umbel: keys and sequence numbers, kinds of entries,
 //! cursors, range tombstones, varints, checksums, limits and the error kinds.
 //!
-//! Nothing here touches a file, a clock or a thread.
+//! No code in this crate uses a file, a clock or a thread.
 #![forbid(unsafe_code)]
 
 pub mod blob_pointer;

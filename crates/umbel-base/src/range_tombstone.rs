@@ -2,25 +2,25 @@
 
 use crate::SequenceNumber;
 
-/// One `delete_range`.
+/// The tombstone of one `delete_range`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeTombstone {
-    /// First key deleted.
+    /// First key that is deleted.
     pub start: Vec<u8>,
-    /// First key no longer deleted. INVARIANT: `start < end`.
+    /// First key after the deleted range. INVARIANT: `start < end`.
     pub end: Vec<u8>,
-    /// Entries below this sequence number are deleted.
+    /// Entries with a lower sequence number are deleted.
     pub sequence: SequenceNumber,
 }
 
-/// One `delete_range` whose keys are elsewhere.
+/// The tombstone of one `delete_range`, with borrowed keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeTombstoneRef<'a> {
-    /// First key deleted.
+    /// First key that is deleted.
     pub start: &'a [u8],
-    /// First key no longer deleted.
+    /// First key after the deleted range.
     pub end: &'a [u8],
-    /// Entries below this sequence number are deleted.
+    /// Entries with a lower sequence number are deleted.
     pub sequence: SequenceNumber,
 }
 
@@ -32,7 +32,7 @@ impl<'a> From<&'a RangeTombstone> for RangeTombstoneRef<'a> {
 }
 
 impl RangeTombstoneRef<'_> {
-    /// Copies the keys.
+    /// Returns a range tombstone with copies of the keys.
     pub fn to_owned(self) -> RangeTombstone {
         let RangeTombstoneRef { start, end, sequence } = self;
         RangeTombstone { start: start.to_vec(), end: end.to_vec(), sequence }

@@ -17,17 +17,17 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Number of bytes [`put_u64`] writes for `value`.
+/// Number of bytes that [`put_u64`] appends for `value`.
 #[inline]
 pub fn len_u64(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Reads a varint at the start of `bytes`: its value and how many bytes it took.
+/// Reads a varint at the start of `bytes`, and returns its value and its length.
 ///
-/// `None` where the bytes end inside it, it is longer than ten bytes or over 64 bits, or it is not
-/// the shortest form (so that every value has exactly one encoding).
+/// Returns `None` if the bytes end within the varint, it is longer than ten bytes or exceeds 64
+/// bits, or it is not in its shortest form. So every value has exactly one encoding.
 #[inline]
 pub fn get_u64(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;

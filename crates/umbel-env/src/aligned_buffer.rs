@@ -1,10 +1,11 @@
 //! [`AlignedBuffer`]: memory that can be written to a file past the page cache.
 
-/// Alignment of addresses, lengths and offsets of direct writes: enough for every common
+/// Alignment of addresses, lengths and offsets of direct writes, which is enough for every common
 /// device.
 pub const DIRECT_ALIGNMENT: usize = 4096;
 
-/// Bytes that start at a multiple of [`DIRECT_ALIGNMENT`]. Its memory never moves.
+/// Buffer of bytes that start at a multiple of [`DIRECT_ALIGNMENT`]. The memory of a buffer never
+/// moves.
 #[derive(Debug)]
 pub struct AlignedBuffer {
     memory: Vec<u8>,
@@ -15,7 +16,8 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// An empty buffer for `capacity` bytes, rounded up to the alignment and at least that.
+    /// Creates an empty buffer for `capacity` bytes, rounded up to a nonzero multiple of the
+    /// alignment.
     pub fn new(capacity: usize) -> AlignedBuffer {
         let capacity = capacity.max(1).next_multiple_of(DIRECT_ALIGNMENT);
         let memory = vec![0; capacity + DIRECT_ALIGNMENT];
@@ -25,27 +27,27 @@ impl AlignedBuffer {
         AlignedBuffer { memory, start, len: 0, capacity }
     }
 
-    /// Number of bytes that fit.
+    /// Number of bytes that fit into the buffer.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Number of bytes that are in it.
+    /// Number of bytes in the buffer.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing is in it.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The bytes in it.
+    /// Returns the bytes in the buffer.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.len]
     }
 
-    /// Appends as much of `bytes` as fits; says how much that was.
+    /// Appends as many of `bytes` as fit, and returns how many fitted.
     #[inline]
     pub fn fill(&mut self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.capacity - self.len);
@@ -62,7 +64,7 @@ impl AlignedBuffer {
         self.len = padded;
     }
 
-    /// Empties it.
+    /// Empties the buffer.
     pub fn clear(&mut self) {
         self.len = 0;
     }

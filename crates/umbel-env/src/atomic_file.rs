@@ -1,10 +1,9 @@
-//! [`AtomicFile`]: the root file of a directory, which names all others, such as `CURRENT`. Its
-//! writer replaces it as a whole.
+//! [`AtomicFile`]: the root file of a directory, such as `CURRENT`, from which all other files are
+//! found. Its writer replaces the root file as a whole.
 //!
 //! A program other than Umbel can put another root file into the directory of an open store, for
-//! example by a restore or a directory synchronization. From then on the names in the
-//! directory stand for files of another state, and this writer must not overwrite or remove
-//! them.
+//! example by a restore or a directory synchronization. From then on the names in the directory are
+//! those of files of another state, and this writer must not overwrite or remove these files.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,11 +14,11 @@ use umbel_base::{Error, Result};
 use crate::file_system::{File, FileIdentity, FileSystem};
 use crate::ownership_checked_files::OwnershipCheck;
 
-/// Bytes at the end of a version that are compared. A checksum is among them.
+/// Number of bytes at the end of a root file that are compared; they include a checksum.
 const TAIL_BYTES: u64 = 64;
 
-/// The root file as its writer wrote or found it. It is open, so that no other file gets its
-/// identity.
+/// The root file as its writer wrote or found it. The file is kept open, so that no other file gets
+/// its identity.
 #[derive(Debug, Clone)]
 struct FileVersion {
     file: Arc<dyn File>,
@@ -35,7 +34,7 @@ impl FileVersion {
         Ok(FileVersion { file, identity, bytes, tail })
     }
 
-    /// Whether the bytes of the file are the same.
+    /// Whether the compared bytes of the file are unchanged.
     fn is_unchanged(&self) -> Result<bool> {
         Ok(self.file.len()? == self.bytes && tail(&*self.file, self.bytes)? == self.tail)
     }
@@ -52,7 +51,7 @@ fn tail(file: &dyn File, end: u64) -> Result<Vec<u8>> {
 /// The root file of a directory that has one writer.
 #[derive(Debug)]
 pub struct AtomicFile {
-    /// Held at the directory.
+    /// File system that holds the directory open.
     files: Arc<dyn FileSystem>,
     path: PathBuf,
     versions: Mutex<RootVersions>,
@@ -60,11 +59,12 @@ pub struct AtomicFile {
 
 #[derive(Debug, Default)]
 struct RootVersions {
-    /// File that was last found or written; `None` where there is no root file yet.
+    /// Root file that was last found or written; `None` if there is no root file yet.
     last: Option<FileVersion>,
-    /// File that is about to replace it. After a failed call either of them may exist.
+    /// File that is about to replace the root file. After a failed call either file can have the
+    /// root file's name.
     next: Option<FileVersion>,
-    /// Counts the changes of the two.
+    /// Number of changes of `last` and `next`.
     changes: u64,
 }
 
@@ -75,8 +75,8 @@ impl RootVersions {
 }
 
 impl AtomicFile {
-    /// The root file at `path`, in an unknown state. REQUIRES: `files` are held at its
-    /// directory.
+    /// Creates the root file at `path`, in an unknown state. REQUIRES: `files` holds its directory
+    /// open.
     pub fn new(files: Arc<dyn FileSystem>, path: PathBuf) -> AtomicFile {
         AtomicFile { files, path, versions: Mutex::default() }
     }
@@ -92,12 +92,13 @@ impl AtomicFile {
         Ok(())
     }
 
-    /// Fails where this writer did not find or write the file with the root file's name.
+    /// Returns an error if the file with the root file's name is not the one that this writer found
+    /// or wrote.
     pub fn check(&self) -> Result<()> {
         self.find(&self.path).map(drop)
     }
 
-    /// The version that is at a path; `None` where the writer knows none yet.
+    /// Returns the version that is at a path; `None` if the writer has found or written none yet.
     fn find(&self, at: &Path) -> Result<Option<FileVersion>> {
         loop {
             let before = self.versions().changes;
@@ -129,19 +130,19 @@ impl AtomicFile {
         Err(Error::Replaced { path: self.path.clone(), reason: reason.into() })
     }
 
-    /// Gives the root file's name to a new, durable file at the path `new`, and makes
-    /// that durable with every name of the directory. `files` are those of the directory.
+    /// Gives the root file's name to a new, durable file at the path `new`, and syncs the directory
+    /// `files`.
     ///
-    /// The old file keeps disk space under the other name: the writer
-    /// removes it before it writes the next root file.
+    /// The old file keeps its disk space under the name `new`, until the writer removes it before
+    /// it writes the next root file.
     ///
-    /// The two files exchange their names, and the old one is checked once more. A file that an
-    /// operator put there after the first check is put back. Where the file system cannot exchange
-    /// names, such a file is not detected during one system call.
+    /// The two files exchange their names, and the old file is checked once more. If another
+    /// program replaced the root file after the first check, that program's file is put back. If
+    /// the file system cannot exchange names, a replacement within one system call is not detected.
     ///
     /// # Errors
-    /// `Replaced`, and the file is left unchanged, where this writer did not find or write it.
-    /// After a failed call either file may have the name.
+    /// `Replaced`, with the file left unchanged, if this writer did not find or write the root
+    /// file. After another error either file can have the root file's name.
     pub fn replace(&self, files: &dyn FileSystem, new: &Path, file: Arc<dyn File>) -> Result<()> {
         let next = FileVersion::of(file)?;
         // After a call that failed this may be either.

@@ -1,14 +1,15 @@
-//! The check that every function makes which takes a path from a caller.
+//! The check of every path that a function takes from a caller.
 
 use std::path::Path;
 
 use umbel_base::{Error, Result};
 
-/// Refuses an empty path. It is most often an unset variable, and joined with a file name it would
-/// mean the current folder. `what` names the object of the path: "the store".
+/// Refuses an empty path. An empty path mostly comes from an unset variable, and joined with a file
+/// name would mean the current directory. `what` says what is at the path, for the message: "the
+/// store".
 ///
 /// # Errors
-/// `Invalid` where the path is empty.
+/// `Invalid` if the path is empty.
 pub fn check_path(what: &str, path: &Path) -> Result<()> {
     match path.as_os_str().is_empty() {
         true => Err(Error::invalid(format!(

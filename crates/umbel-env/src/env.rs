@@ -1,4 +1,4 @@
-//! [`Env`]: everything the engine may request from the world, in one handle.
+//! [`Env`]: all services of the operating system that the engine uses, in one handle.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -10,30 +10,32 @@ use umbel_base::Result;
 use crate::file_system::FileSystem;
 use crate::fork_guarded_files::ForkGuardedFiles;
 
-/// The world as the engine sees it. Cloning shares it.
+/// The operating system as the engine uses it. A clone shares the same services.
 #[derive(Debug, Clone)]
 pub struct Env {
     /// Files and directories.
     pub files: Arc<dyn FileSystem>,
-    /// Time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Random bytes.
+    /// A source of random bytes.
     pub entropy: Arc<dyn Entropy>,
     /// Threads.
     pub threads: Arc<dyn Threads>,
-    /// Limits and usage of the process.
+    /// Limits and resource usage of the process.
     pub resources: Arc<dyn Resources>,
 }
 
 impl Env {
-    /// The same world, with its files held at a directory: see [`FileSystem::open_directory`].
+    /// Returns the same environment, with a file system that holds a directory open: see
+    /// [`FileSystem::open_directory`].
     /// REQUIRES: `path` is absolute.
     pub fn open_directory(&self, path: &Path) -> Result<Env> {
         Ok(Env { files: self.files.open_directory(path)?, ..self.clone() })
     }
 
-    /// The same environment for a handle of this process. In a forked child every call that would
-    /// change a file or a directory is refused with [`Error::Forked`](umbel_base::Error::Forked).
+    /// Returns the same environment for a handle of this process. In a forked child every call
+    /// through it that would change a file or directory fails with
+    /// [`Error::Forked`](umbel_base::Error::Forked).
     pub fn fork_guarded(&self) -> Env {
         let files = ForkGuardedFiles::new(Arc::clone(&self.files));
         Env { files: Arc::new(files), ..self.clone() }
@@ -42,45 +44,45 @@ impl Env {
 
 /// Limits of the process on this machine.
 pub trait Resources: Send + Sync + Debug {
-    /// Bytes of memory the process may use: those of the machine, or fewer where a limit of the
-    /// process or its container says so. `None` where nothing says.
+    /// Bytes of memory that the process may use: those of the machine, or fewer if the process or
+    /// its container has a limit. `None` if unknown.
     fn memory_bytes(&self) -> Option<u64>;
     /// Number of files that the process may have open, after raising its soft limit towards the
-    /// hard one. `None` where there is no limit or it is unknown.
+    /// hard limit. `None` if there is no limit or it is unknown.
     fn open_files_max(&self) -> Option<u64>;
-    /// Requests the allocator to return freed memory to the system, where it keeps
-    /// much of it and has a call for that. Takes some milliseconds.
+    /// Requests the allocator to return freed memory to the system, if the allocator has a call for
+    /// that. The call takes some milliseconds.
     fn trim_memory(&self) {}
-    /// Whether memory that requests huge pages may be given some. `None` where nothing says.
+    /// Whether the system gives huge pages to memory that requests them; `None` if unknown.
     fn huge_pages(&self) -> Option<bool> {
         None
     }
-    /// Number of voluntary context switches of the calling thread: it waited for a file or for
-    /// another thread. `None` where the system does not report it.
+    /// Number of voluntary context switches of the calling thread, in which it waited for a file or
+    /// another thread. `None` if the system does not report it.
     fn context_switches(&self) -> Option<u64> {
         None
     }
 }
 
-/// Time. Order never depends on it.
+/// A clock. The order of writes never depends on time.
 pub trait Clock: Send + Sync + Debug {
-    /// Time since some fixed moment; never goes backwards.
+    /// Time since some fixed moment, which never goes backward.
     fn now(&self) -> Duration;
-    /// Microseconds since 1970 by the wall clock, which may jump.
+    /// Microseconds since 1970 by the wall clock, which can jump.
     fn wall_micros(&self) -> u64;
 }
 
-/// Random bytes.
+/// A source of random bytes.
 pub trait Entropy: Send + Sync + Debug {
     /// Fills `buffer` with unpredictable bytes.
     fn fill(&self, buffer: &mut [u8]) -> Result<()>;
-    /// Sixteen such bytes, for an id or a seed.
+    /// Returns sixteen unpredictable bytes, for an id or a seed.
     fn id(&self) -> Result<[u8; 16]> {
         let mut id = [0; 16];
         self.fill(&mut id)?;
         Ok(id)
     }
-    /// Eight such bytes as a number that is not 0, which stands for none.
+    /// Returns an unpredictable number that is not 0, since 0 means "no number".
     fn number(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.fill(&mut bytes)?;
@@ -94,8 +96,8 @@ pub trait Threads: Send + Sync + Debug {
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
     /// Number of threads that can run at the same time, at least 1.
     fn parallelism(&self) -> usize;
-    /// Makes the calling thread wait for about this time. For a change that no condition variable
-    /// reports, such as the release of a lock by another process.
+    /// Makes the calling thread wait for about this time. Callers use it to wait for a change that
+    /// no condition variable reports, such as another process's release of a lock.
     #[expect(clippy::disallowed_methods, reason = "this is the pause that every other crate calls")]
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
@@ -104,7 +106,7 @@ pub trait Threads: Send + Sync + Debug {
 
 /// A started thread.
 pub trait JoinHandle: Send + Sync + Debug {
-    /// Waits until the thread ends. `false` where it panicked, and, without waiting, in a forked
-    /// child, which has no such thread.
+    /// Waits until the thread ends; returns `false` if it panicked. In a forked child, which does
+    /// not have the thread, returns `false` without waiting.
     fn join(self: Box<Self>) -> bool;
 }

@@ -1,9 +1,9 @@
 //! [`LogProgress`]: the offsets up to which a log is written and durable.
 //!
 //! The thread that writes the log and the thread that syncs it share the progress without a lock,
-//! so that neither waits for the other. A log that holds its records in memory has a lock, under
-//! which one thread at a time writes them to the file or syncs it. A third thread can fill the file
-//! with zeros after the records.
+//! so that neither waits for the other. In a log that holds its records in memory, one thread at a
+//! time writes them to the file or syncs it, under a lock. A third thread can fill the file with
+//! zeros after the records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -92,8 +92,8 @@ impl LogWriter {
     ///
     /// # Errors
     /// [`Error::Io`] if the name exists, [`Error::DiskFull`] if the segment does not fit on the
-    /// disk, and [`Error::Invalid`] for a segment that is too short for any record. A half-created
-    /// file is removed again.
+    /// disk, [`Error::Invalid`] for a segment too short for any record. A half-created file is
+    /// removed again.
     pub fn create(env: &Env, path: &Path, options: LogOptions) -> Result<LogWriter> {
         LogWriter::create_with(env, path, options, false)
     }

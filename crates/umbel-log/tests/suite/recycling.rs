@@ -75,8 +75,8 @@ fn records_of_an_earlier_log_are_a_torn_tail() {
     }
 }
 
-/// An attacker who chooses payloads, and guesses the next log's id and end, writes the image of a
-/// record of the next log where that log will end.
+/// An attacker who chooses payloads guesses the next log's id and end, and writes the image of a
+/// record of that log there.
 #[test]
 fn forged_record_in_an_old_payload_is_refused() {
     let (first, next_id) = (record_bytes(8), LOG_ID + 1);
