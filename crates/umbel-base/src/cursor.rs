@@ -6,8 +6,8 @@ use crate::{Result, SequenceNumber, ValueKind};
 /// key, tombstones included.
 ///
 /// Laws, which every implementation keeps:
-/// 1. After a `seek*`, `next` or `prev` the cursor is either valid, on an entry, or not valid,
-///    because it passed the end in the direction of the movement. A new cursor is not valid.
+/// 1. After a `seek*`, `next` or `prev` the cursor is valid, on an entry, unless it passed the end
+///    in the direction of the movement. A new cursor is not valid.
 /// 2. `next` and `prev` REQUIRE a valid cursor. `next` after `prev`, and `prev` after `next`,
 ///    return to the entry before the two calls.
 /// 3. After an error the cursor is not valid until the next `seek*`.
@@ -38,9 +38,9 @@ pub trait Cursor: Send {
     fn try_next(&mut self) -> Option<bool> {
         None
     }
-    /// Moves like `next` if the next entry is the newest version of its key, is a put and is not
-    /// newer than `sequence`, and if checking that is fast and cannot fail. Otherwise returns
-    /// `false` and does not move. REQUIRES: `valid()`.
+    /// Moves like `next` if a fast check, which cannot fail, finds that the next entry is the
+    /// newest version of its key, a put and not newer than `sequence`. Otherwise returns `false`
+    /// and does not move. REQUIRES: `valid()`.
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let _ = sequence;

@@ -13,13 +13,13 @@ use crate::fork_guarded_files::ForkGuardedFiles;
 /// The operating system as the engine uses it. A clone shares the same services.
 #[derive(Debug, Clone)]
 pub struct Env {
-    /// Files and directories.
+    /// The file system: files and directories.
     pub files: Arc<dyn FileSystem>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// A source of random bytes.
     pub entropy: Arc<dyn Entropy>,
-    /// Threads.
+    /// Starts threads.
     pub threads: Arc<dyn Threads>,
     /// Limits and resource usage of the process.
     pub resources: Arc<dyn Resources>,

@@ -187,7 +187,7 @@ pub trait Pin: Send + Sync + Debug {}
 /// [`FileSystem::sync_dir`] of the directory of its name.
 ///
 /// A file system that [`FileSystem::open_directory`] returned **holds** one directory open. Its
-/// paths all begin with the path of that directory at its open, and are resolved from the open
+/// paths all begin with the path of that directory at its open. They are resolved from the open
 /// directory, never from the root or the current directory. So the file system keeps its directory
 /// even if that is renamed, its path leads elsewhere, or the process changes its current directory.
 pub trait FileSystem: Send + Sync + Debug {

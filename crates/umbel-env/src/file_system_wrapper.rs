@@ -1,4 +1,4 @@
-//! Methods of a file system that wraps another one and does nothing of its own in them.
+//! Macro for the methods of a file system wrapper that only call the wrapped file system.
 
 #[doc(hidden)]
 pub use umbel_base::Result as WrapperResult;

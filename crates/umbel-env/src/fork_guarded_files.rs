@@ -1,7 +1,7 @@
-//! [`ForkGuardedFiles`]: a file system that a forked child cannot change anything through.
+//! [`ForkGuardedFiles`]: a file system through which a forked child cannot change files.
 //!
-//! The last line of defence of a store's handle. What is forgotten above it, such as a table that
-//! is removed when its last reader is dropped, ends here with an error.
+//! It is the last line of defence of a store's handle. A change that the code above fails to
+//! prevent, such as a table's removal with its last reader, fails with an error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use umbel_base::{Error, Result};
 use crate::file_system::{Access, File, FileSystem, Lock, Pin};
 use crate::process::ProcessMark;
 
-/// The files of a handle of one process.
+/// The files of a handle that belongs to one process.
 #[derive(Debug)]
 pub(crate) struct ForkGuardedFiles {
     files: Arc<dyn FileSystem>,
@@ -19,7 +19,7 @@ pub(crate) struct ForkGuardedFiles {
 }
 
 impl ForkGuardedFiles {
-    /// `files`, for this process.
+    /// Wraps `files` for this process.
     pub(crate) fn new(files: Arc<dyn FileSystem>) -> ForkGuardedFiles {
         ForkGuardedFiles { files, process: ProcessMark::current() }
     }

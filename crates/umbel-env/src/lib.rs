@@ -1,8 +1,8 @@
-//! The outside world as traits: files, directories, clock, entropy, threads.
+//! The services of the operating system as traits: files, directories, clock, entropy, threads.
 //!
 //! This is the only crate of the engine that names `std::fs`, `std::time` or a source of
-//! randomness. Everything above reaches the world through an [`Env`], so that `umbel-sim` can put
-//! a crash disk in its place. [`Env::system`] is the real one.
+//! randomness. All other crates use the operating system through an [`Env`], so that `umbel-sim`
+//! can put a crash disk in its place. [`Env::system`] is the real operating system.
 #![deny(unsafe_code)]
 
 mod atomic_file;
@@ -27,8 +27,8 @@ pub mod memory_file;
 #[doc(hidden)]
 pub mod test_processes;
 
-/// The number of the signal that a file sends which would grow beyond the limit of its length
-/// (`ulimit -f`). A process that handles it gets an error from the write instead.
+/// Number of the signal that a write raises if its file would exceed the limit of file lengths
+/// (`ulimit -f`). A process that handles the signal gets an error from the write instead.
 #[cfg(unix)]
 pub const FILE_SIZE_SIGNAL: i32 = libc::SIGXFSZ;
 

@@ -1,8 +1,8 @@
 //! Waiting for a lock that another process or handle holds.
 //!
-//! No suitable system call waits for a lock for a limited time, so the lock is tried
-//! repeatedly. The pauses double up to a limit and are randomized, so that
-//! no waiter always comes after another one.
+//! No suitable system call waits for a lock for a limited time, so the lock is tried repeatedly.
+//! The pauses double up to a limit and are randomized, so that no waiter always tries just after
+//! another one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::file_system::Lock;
 
 /// The first pause between two attempts.
 const PAUSE_FIRST: Duration = Duration::from_millis(2);
-/// The longest pause, before chance makes it up to half longer.
+/// The longest pause between two attempts, before randomization makes it up to half longer.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
 impl Env {
@@ -23,7 +23,7 @@ impl Env {
     /// process or handle holds it. Zero does not wait.
     ///
     /// # Errors
-    /// [`Error::Locked`] where the lock is still held after that, and errors of the system.
+    /// [`Error::Locked`] if the lock is still held after `wait`; also errors of the system.
     pub fn lock(&self, path: &Path, wait: Duration) -> Result<Box<dyn Lock>> {
         let mut locked = self.files.lock(path);
         if wait.is_zero() || !matches!(locked, Err(Error::Locked(_))) {
@@ -43,7 +43,7 @@ impl Env {
         locked
     }
 
-    /// The time, made up to half longer or shorter by chance.
+    /// Returns `time`, made up to half longer or shorter at random.
     fn jittered(&self, time: Duration) -> Result<Duration> {
         let mut random = [0; 1];
         self.entropy.fill(&mut random)?;
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::env::{Clock, JoinHandle, Threads};
 
-    /// A clock that only pauses move, and threads that count them.
+    /// A clock that only pauses advance, and threads that count the pauses.
     #[derive(Debug, Default)]
     struct Paused {
         millis: AtomicU32,
@@ -115,8 +115,8 @@ mod tests {
         assert_eq!(paused.pauses.load(Ordering::Relaxed), pauses, "it was free at once");
     }
 
-    /// Story: a store in a new directory was locked. Its lock file had the number of a file that
-    /// another thread had just closed, and whose registration was not removed yet.
+    /// Story: a store in a new directory seemed to be locked. Its lock file had the inode number of
+    /// a file that another thread had just closed, and whose registration was not removed yet.
     #[test]
     fn new_directories_are_free_while_others_are_released() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! [`MemoryFile`]: a file in memory for tests, fast, and its bytes can be damaged at will.
+//! [`MemoryFile`]: a file in memory for tests, whose bytes a test can damage.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,17 +16,17 @@ pub struct MemoryFile {
 }
 
 impl MemoryFile {
-    /// A file with these bytes.
+    /// Creates a file with these bytes.
     pub fn new(bytes: Vec<u8>) -> MemoryFile {
         MemoryFile { bytes: Arc::new(Mutex::new(bytes)), writes: Arc::default() }
     }
 
-    /// Returns its bytes.
+    /// Returns the file's bytes.
     pub fn bytes(&self) -> Vec<u8> {
         self.bytes.lock().ignore_poison().clone()
     }
 
-    /// The length of each write, in order.
+    /// Returns the lengths of all writes, in order.
     pub fn writes(&self) -> Vec<usize> {
         self.writes.lock().ignore_poison().clone()
     }

@@ -1,11 +1,11 @@
-//! [`OwnershipCheckedFiles`]: the files of a directory that has one writer, which changes no file
-//! that is not its own.
+//! [`OwnershipCheckedFiles`]: the files of a directory that has one writer, through which the writer changes
+//! only files that it owns.
 //!
-//! An operator can put another file under a name of an open store, or another state of the
-//! store into its directory. The writer owns the files that it created, and those that it found
-//! when it opened the directory. It owns them while the names stand for the same files and the
-//! directory for the same state. The comparison and the change are two calls: no system call
-//! removes a name only while it stands for a certain file.
+//! Another program can put a file under a name of an open store, or another state of the store into
+//! its directory. The writer owns the files that it created or found when it opened the directory.
+//! It owns a file as long as the file's name leads to the same file and the directory holds the
+//! same state. The comparison and the change are two calls, since no system call removes a name
+//! only if it is that of a certain file.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -20,20 +20,20 @@ use crate::file_system::{Access, DirectoryEntry, File, FileIdentity, FileSystem}
 
 /// Whether a directory still holds the last state of its writer.
 pub trait OwnershipCheck: Send + Sync + Debug {
-    /// An error [`Error::Replaced`] where it does not. Every other error says only that it could
-    /// not be found out.
+    /// Returns [`Error::Replaced`] if the directory does not hold the last state of its writer.
+    /// Every other error says only that the check was not possible.
     fn check(&self) -> Result<()>;
 }
 
-/// The files of the directory of a writer.
+/// The files of a directory that has one writer.
 #[derive(Debug)]
 pub struct OwnershipCheckedFiles {
     files: Arc<dyn FileSystem>,
     ownership: Arc<dyn OwnershipCheck>,
     hasher: RandomState,
-    /// Identity of each created or listed file, by the hash of its path: many paths take much
-    /// memory. Where two paths have the same hash, the file of the first one stays although it
-    /// should be removed.
+    /// Identity of each created or listed file, by the hash of its path, since many paths would
+    /// take much memory. If two paths have the same hash, the file of the first path cannot be
+    /// removed and stays.
     identities: Mutex<HashMap<u64, FileIdentity>>,
 }
 
@@ -60,7 +60,7 @@ impl OwnershipCheckedFiles {
         self.hasher.hash_one(path)
     }
 
-    /// Notes which file a name stands for, if any, and returns which one it stood for before.
+    /// Notes which file a name leads to, if any, and returns the file noted before.
     fn note(&self, path: &Path, file: Option<FileIdentity>) -> Option<FileIdentity> {
         let key = self.key(path);
         match file {
@@ -69,7 +69,7 @@ impl OwnershipCheckedFiles {
         }
     }
 
-    /// An error where a file that has this name is not the writer's own.
+    /// Returns an error if the file `found` under this name is not owned by the writer.
     fn check_file(&self, path: &Path, found: FileIdentity) -> Result<()> {
         let known = self.known().get(&self.key(path)).copied();
         // A file of a lower layer of an overlay gets another device when it is copied up.
@@ -80,8 +80,9 @@ impl OwnershipCheckedFiles {
         Err(Error::Replaced { path: path.to_path_buf(), reason })
     }
 
-    /// Fails where a name may not be taken from a file: the writer does not own the file, or the
-    /// directory holds another state of the store. A failed check proves nothing.
+    /// Returns an error if a name must not be removed or replaced: the writer does not own its
+    /// file, or the directory holds another state of the store. If the check itself fails, no error
+    /// is returned.
     fn check_change(&self, path: &Path) -> Result<()> {
         let looked = self.ownership.check().and_then(|()| self.files.identity(path));
         match looked {
@@ -98,7 +99,8 @@ impl FileSystem for OwnershipCheckedFiles {
             hard_link remove_dir exists resolved sync_dir lock pin
     }
 
-    /// A store in a subdirectory looks after its own files.
+    /// Returns the subdirectory's files without ownership checks, since a store in a subdirectory
+    /// checks its own files.
     fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
         self.files.open_directory(path)
     }

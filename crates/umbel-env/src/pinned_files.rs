@@ -1,9 +1,9 @@
 //! [`PinnedFiles`]: obsolete files that stay while a reader of another process pins a version that
 //! names them.
 //!
-//! INVARIANT: a file is removed only after no pin of a version that names it was found, and only
-//! after the change that drops it is durable. A reader pins before it reads the list of files.
-//! So a reader whose pin was not found reads that change, and does not use the file.
+//! INVARIANT: a file is removed only after the change that drops the file is durable, and then no
+//! pin of a version that names the file was found. A reader pins before it reads the list of files.
+//! So a reader whose pin was not found reads a list without the file.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::file_system::{Access, FileSystem, Lock};
 
-/// The obsolete files of a store, and the lock by which its owner sees pins.
+/// The obsolete files of a store, and the lock by which the store's writer finds pins.
 #[derive(Debug)]
 pub struct PinnedFiles {
     files: Arc<dyn FileSystem>,
-    /// `None` where the store is open for reading only, and after it was closed.
+    /// The store's lock; `None` if the store is open read-only or was closed.
     lock: Mutex<Option<Box<dyn Lock>>>,
     kept: Mutex<KeptFiles>,
     /// The number of files kept, and their bytes.
@@ -33,7 +33,8 @@ struct KeptFiles {
 }
 
 impl PinnedFiles {
-    /// Of a store that holds `lock`, unless it is only read. Without a lock nothing is removed.
+    /// Creates the obsolete files of a store that holds `lock`. Without a lock, in a store opened
+    /// read-only, no file is removed.
     pub fn new(files: Arc<dyn FileSystem>, lock: Option<Box<dyn Lock>>) -> PinnedFiles {
         let (lock, kept, sums) = (Mutex::new(lock), Mutex::default(), Default::default());
         PinnedFiles { files, lock, kept, totals: sums }
@@ -43,14 +44,14 @@ impl PinnedFiles {
         self.kept.lock().ignore_poison()
     }
 
-    /// Whether a reader pins a version up to this one. A failure to find out counts as a pin.
+    /// Whether a reader pins `version` or an earlier one. A failed check counts as a pin.
     pub fn is_pinned_through(&self, version: u64) -> bool {
         let lock = self.lock.lock().ignore_poison();
         lock.as_ref().is_none_or(|lock| lock.is_pinned(version).unwrap_or(true))
     }
 
-    /// Removes a file that readers of `version` or an earlier one may know, or keeps it while one
-    /// of them is there. A file that stays for another reason is removed by the next open.
+    /// Removes a file, or keeps it while readers of `version` or an earlier version, which can use
+    /// the file, exist. The next open removes a file that stays for another reason.
     /// REQUIRES: the change that drops the file is durable.
     pub fn remove(&self, path: &Path, version: u64) {
         let mut kept = self.kept();
@@ -70,12 +71,12 @@ impl PinnedFiles {
         kept.bytes.insert((version, path.to_path_buf()), bytes);
     }
 
-    /// Whether a file is kept.
+    /// Whether the file at `path` is kept.
     pub fn contains(&self, path: &Path) -> bool {
         self.is_nonempty() && self.kept().paths.contains(path)
     }
 
-    /// Whether files are kept.
+    /// Whether any file is kept.
     pub fn is_nonempty(&self) -> bool {
         self.totals.0.load(Ordering::Relaxed) > 0
     }
@@ -85,7 +86,7 @@ impl PinnedFiles {
         (self.totals.0.load(Ordering::Relaxed), self.totals.1.load(Ordering::Relaxed))
     }
 
-    /// Removes the kept files that no reader knows any more.
+    /// Removes the kept files that no reader can use any more.
     pub fn remove_unpinned(&self) {
         if !self.is_nonempty() {
             return;
@@ -107,7 +108,7 @@ impl PinnedFiles {
         }
     }
 
-    /// Releases the lock. The next open removes files that are kept until then.
+    /// Releases the lock. The next open removes the files that are still kept.
     pub fn release_lock(&self) {
         self.lock.lock().ignore_poison().take();
     }

@@ -1,4 +1,4 @@
-//! Processes for tests: one of its own for a test, and children that it forks.
+//! Processes for tests: a process for one test, and children that the test forks.
 //!
 //! A test that forks runs in a process of its own, because the test program has other threads,
 //! whose locks would stay locked in a child. A child that hangs is killed, and the test
@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::time::Duration;
 
-/// Environment variable that marks a process as that of a test.
+/// Environment variable that marks a process as one for a test.
 const VARIABLE: &str = "UMBEL_TEST_PROCESS";
-/// No child takes longer unless it hangs.
+/// Time after which a child counts as hanging.
 const CHILD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval at which a waiting parent checks its child.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -57,11 +57,11 @@ pub fn in_forked_child(work: impl FnOnce()) {
     fork(work).wait();
 }
 
-/// Forks while another thread is in `hold`, which calls its argument and waits there: once by
-/// the C library, and once by the system call alone. `work` runs in each child.
+/// Forks while another thread is in `hold`, which calls its argument and waits in it. Forks once by
+/// the C library and once by the system call alone; `work` runs in each child.
 ///
 /// # Panics
-/// As [`in_forked_child`], and where `look` does not find the same after a child as before it.
+/// As [`in_forked_child`], and if `look` returns another result after a child than before it.
 pub fn in_children_while<T: PartialEq + std::fmt::Debug>(
     hold: impl FnOnce(&dyn Fn()) + Send,
     look: impl Fn() -> T,
@@ -87,8 +87,8 @@ pub fn in_children_while<T: PartialEq + std::fmt::Debug>(
     });
 }
 
-/// Looks until two looks in a row find the same. A background thread of the parent may be between
-/// two steps although all locks are held.
+/// Calls `look` until two calls in a row return the same. A background thread of the parent can be
+/// between two steps although all locks are held.
 fn settled<T: PartialEq>(look: impl Fn() -> T) -> T {
     let mut before = look();
     loop {
@@ -114,7 +114,7 @@ pub fn fork(work: impl FnOnce()) -> Child {
     })
 }
 
-/// As [`fork`], by the system call, so that the C library runs no handlers.
+/// Like [`fork`], but by the system call, so that the C library runs no handlers.
 pub fn fork_without_handlers(work: impl FnOnce()) -> Child {
     fork_with(work, || {
         let flags = libc::SIGCHLD;
@@ -137,10 +137,10 @@ fn fork_with(work: impl FnOnce(), call: impl FnOnce() -> i32) -> Child {
 }
 
 impl Child {
-    /// Waits until it has ended.
+    /// Waits until the child has ended.
     ///
     /// # Panics
-    /// Where its work panicked, it died otherwise, or did not end within a minute.
+    /// If the child's work panicked, or the child died otherwise or did not end within a minute.
     pub fn wait(self) {
         if !ends_within(self.0, CHILD_TIMEOUT, true) {
             self.kill();
@@ -148,7 +148,7 @@ impl Child {
         }
     }
 
-    /// Kills it.
+    /// Kills the child.
     pub fn kill(self) {
         // SAFETY: neither call keeps a pointer; it is a child that was not waited for.
         unsafe {
@@ -158,7 +158,7 @@ impl Child {
     }
 }
 
-/// Whether a child ends within some time. Where it is to be reaped, it must have succeeded.
+/// Whether a child ends within `timeout`. A child that is to be reaped must have succeeded.
 fn ends_within(child: i32, timeout: Duration, is_reaped: bool) -> bool {
     let mut waited = Duration::ZERO;
     while waited < timeout {

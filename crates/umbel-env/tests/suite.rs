@@ -1,4 +1,4 @@
-//! The real backend against a temporary folder.
+//! Tests of the real operating system's environment in a temporary directory.
 
 #[cfg(test)]
 mod suite {

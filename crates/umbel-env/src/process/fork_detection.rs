@@ -1,11 +1,11 @@
-//! The page whose first word holds the generation of the running process.
+//! Fork detection by a page whose first word holds the generation of the running process.
 //!
-//! Linux gives a forked child zeros in its place (`MADV_WIPEONFORK`, since 4.14), for every kind of
-//! fork. A child that shares its parent's memory shares the page. Where there is no such page, the
+//! In a forked child Linux replaces the page by zeros (`MADV_WIPEONFORK`, since 4.14), for every
+//! kind of fork. A child that shares its parent's memory shares the page. Without such a page, the
 //! process id is used instead.
 //!
-//! INVARIANT: no two processes of a line of forks have the same generation: a child starts with the
-//! last one of its parent, and takes the next.
+//! INVARIANT: a process and its forked descendants have different generations: a child starts with
+//! the last generation of its parent, and takes the next.
 
 #![cfg_attr(
     all(target_os = "linux", not(miri)),
@@ -16,16 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The last generation that was given.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
-/// Replaces a missing word: no generation is 0.
+/// Word used if there is no page: it is always 0, which is no generation.
 static NO_WORD: AtomicU64 = AtomicU64::new(0);
 
-/// The word that says nothing.
+/// Returns the word that is used if there is no page.
 pub(crate) fn no_word() -> &'static AtomicU64 {
     &NO_WORD
 }
 
-/// The generation of this process, which is a new one where it has none yet; the first one where
-/// the word says nothing.
+/// Returns the generation of this process, and assigns one if it has none yet. If `word` is
+/// [`no_word`], returns the first generation.
 pub(crate) fn generation(word: &'static AtomicU64) -> u64 {
     if std::ptr::eq(word, no_word()) {
         return 1;
@@ -40,14 +40,15 @@ pub(crate) fn generation(word: &'static AtomicU64) -> u64 {
     }
 }
 
-/// The word that holds the generation; `None` where the kernel or the platform has no such page.
+/// Returns the word that holds the generation; `None` if the kernel or the platform has no such
+/// pages.
 ///
-/// Takes no lock: a child may be forked at any moment of it.
+/// Takes no lock, since a child can be forked at any moment of the call.
 #[cfg(all(target_os = "linux", not(miri)))]
 pub(crate) fn word() -> Option<&'static AtomicU64> {
     use std::sync::atomic::AtomicPtr;
 
-    /// The word, or [`NO_WORD`]; null before it is first wanted.
+    /// Pointer to the word, or to [`NO_WORD`]; null before the first call.
     static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
     let mut known = WORD.load(Ordering::Acquire);
@@ -68,13 +69,14 @@ pub(crate) fn word() -> Option<&'static AtomicU64> {
     (!std::ptr::eq(word, no_word())).then_some(word)
 }
 
-/// No such page is known here.
+/// This platform has no pages that a fork wipes.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 pub(crate) fn word() -> Option<&'static AtomicU64> {
     None
 }
 
-/// A page of zeros that is zeros again in a forked child; `None` where the kernel knows none.
+/// Allocates a page of zeros that is zero again in a forked child; `None` if the kernel cannot do
+/// this.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn wiped_page() -> Option<*mut AtomicU64> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

@@ -2,15 +2,15 @@
 //! opened.
 //!
 //! A forked child has a copy of every handle and of every lock in its state, but only the thread
-//! that forked. It must not write through a handle of its parent, whose log and files it would
-//! overwrite. It must not wait for a lock or a thread, because that may last for ever. It must not
-//! clean up state that the parent uses. [`ProcessMark`] distinguishes the two with a load and a
-//! compare.
+//! that forked. The child must not write through a handle of its parent, since it would overwrite
+//! the parent's files. It must not wait for a lock or a thread, because the wait can last forever.
+//! It must not clean up state that the parent uses. [`ProcessMark`] distinguishes parent and child
+//! with one load and one compare.
 //!
 //! - [`ProcessMark`] is the mark of a process.
 //! - [`OpenMark`] says whether a handle is open, closed or a forked copy.
 //! - [`ProcessOwned`] holds a value that only the process that created it drops.
-//! - [`ProcessLocal`] is a static of which every process has its own.
+//! - [`ProcessLocal`] is a static of which every process has its own value.
 
 mod fork_detection;
 mod process_local;
@@ -23,20 +23,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use process_local::{ProcessLocal, ProcessOwned};
 
-/// The mark of a process. A copy of it in a forked child is the mark of the parent.
+/// The mark of a process. In a forked child, a copy of a mark of the parent is still the mark of
+/// the parent.
 ///
 /// A child that shares its parent's memory (`vfork`, `posix_spawn`) counts as the parent.
 #[derive(Clone, Copy)]
 pub struct ProcessMark {
-    /// Holds the generation of the running process; 0 in a child that has no mark yet.
+    /// Word with the generation of the running process; 0 in a child that has no mark yet.
     word: &'static AtomicU64,
     generation: u64,
-    /// The process, where the word says nothing; 0 where it does.
+    /// Id of the process, if fork detection has no page; otherwise 0.
     id: u32,
 }
 
 impl ProcessMark {
-    /// The mark of this process.
+    /// Returns the mark of this process.
     pub fn current() -> ProcessMark {
         let (word, id) = match fork_detection::word() {
             Some(word) => (word, 0),
@@ -45,7 +46,7 @@ impl ProcessMark {
         ProcessMark { word, generation: fork_detection::generation(word), id }
     }
 
-    /// A mark that rests on the id of the process alone, as where the kernel wipes no page.
+    /// Returns a mark by the process id alone, as on a kernel that wipes no page.
     #[cfg(all(test, feature = "testing", target_os = "linux", not(miri)))]
     fn by_id() -> ProcessMark {
         let word = fork_detection::no_word();
@@ -53,7 +54,7 @@ impl ProcessMark {
         ProcessMark { word, generation, id: std::process::id() }
     }
 
-    /// Whether this process is the one that the mark was taken in: `false` in a forked child.
+    /// Whether this process is the one in which the mark was taken; `false` in a forked child.
     #[inline]
     pub fn is_current(&self) -> bool {
         self.word.load(Ordering::Relaxed) == self.generation || self.is_current_by_id()
@@ -82,11 +83,12 @@ pub enum OpenState {
     Forked,
 }
 
-/// Whether a handle is open in this process: one load and one compare for both questions.
+/// Mark that tells, with one load and one compare, whether a handle is open and belongs to this
+/// process.
 #[derive(Debug)]
 pub struct OpenMark {
     mark: ProcessMark,
-    /// The generation of the mark; [`CLOSED`] once the handle was closed.
+    /// Generation of the mark; [`CLOSED`] after the handle was closed.
     generation: AtomicU64,
 }
 
@@ -100,25 +102,25 @@ impl Default for OpenMark {
 }
 
 impl OpenMark {
-    /// An open handle of this process.
+    /// Returns the mark of an open handle of this process.
     pub fn new() -> OpenMark {
         let mark = ProcessMark::current();
         OpenMark { mark, generation: AtomicU64::new(mark.generation) }
     }
 
-    /// The process that opened it.
+    /// Returns the mark of the process that opened the handle.
     pub fn process(&self) -> ProcessMark {
         self.mark
     }
 
-    /// Whether it may be used.
+    /// Whether the handle is open and belongs to this process.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.mark.word.load(Ordering::Relaxed) == self.generation.load(Ordering::Relaxed)
             || self.state() == OpenState::Open
     }
 
-    /// Whether this process is a child that the one which opened it forked.
+    /// Whether this process is a forked child of the process that opened the handle.
     #[inline]
     pub fn is_forked(&self) -> bool {
         !self.mark.is_current()
@@ -134,7 +136,7 @@ impl OpenMark {
         }
     }
 
-    /// Closes it. `false` where it was closed before.
+    /// Closes the handle. Returns `false` if the handle was closed before.
     pub fn close(&self) -> bool {
         self.generation.swap(CLOSED, Ordering::AcqRel) != CLOSED
     }

@@ -12,31 +12,31 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::process::ProcessMark;
 
-/// A value that only the process that made it drops. A forked child leaks its copy: a drop
-/// could wait for a thread or a lock for ever, or remove files that the parent uses.
+/// A value that only the process that created it drops. A forked child leaks its copy: a drop could
+/// wait for a thread or a lock forever, or remove files that the parent uses.
 pub struct ProcessOwned<T> {
     value: ManuallyDrop<T>,
     mark: ProcessMark,
 }
 
 impl<T> ProcessOwned<T> {
-    /// A value of this process.
+    /// Creates a value of this process.
     pub fn new(value: T) -> ProcessOwned<T> {
         ProcessOwned::of(ProcessMark::current(), value)
     }
 
-    /// A value of the process with this mark.
+    /// Creates a value of the process with this mark.
     #[inline]
     pub fn of(mark: ProcessMark, value: T) -> ProcessOwned<T> {
         ProcessOwned { value: ManuallyDrop::new(value), mark }
     }
 
-    /// The process that made it.
+    /// Returns the mark of the process that created the value.
     pub fn process(&self) -> ProcessMark {
         self.mark
     }
 
-    /// The value; `None` in a forked child, where it is leaked.
+    /// Returns the value; `None` in a forked child, where the value is leaked.
     pub fn into_inner(self) -> Option<T> {
         let mut this = ManuallyDrop::new(self);
         if !this.mark.is_current() {
@@ -79,20 +79,20 @@ impl<T: fmt::Debug> fmt::Debug for ProcessOwned<T> {
     }
 }
 
-/// A static that every process has of its own: a forked child begins with a new one, whatever
-/// the parent's held, locked or not. The parent's value stays leaked in the child.
+/// A static of which every process has its own value. A forked child begins with a new value, even
+/// if the parent's was locked. In the child the copy of the parent's value is leaked.
 pub struct ProcessLocal<T: 'static> {
     now: AtomicPtr<(ProcessMark, T)>,
 }
 
 impl<T: Default + Send + Sync + 'static> ProcessLocal<T> {
-    /// One that no process has used yet.
+    /// Creates a static that no process has used yet.
     #[expect(clippy::new_without_default, reason = "statics are made by constant functions")]
     pub const fn new() -> ProcessLocal<T> {
         ProcessLocal { now: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// That of this process. Takes no lock.
+    /// Returns the value of this process. Takes no lock.
     pub fn get(&self) -> &'static T {
         loop {
             let known = self.now.load(Ordering::Acquire);

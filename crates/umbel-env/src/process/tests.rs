@@ -1,11 +1,12 @@
-//! Marks of processes, with children that are really forked.
+//! Tests of marks of processes, with forked children.
 
 use std::sync::Mutex;
 
 use super::*;
 use crate::test_processes::{fork_without_handlers, in_forked_child, in_own_process};
 
-/// A mark was current in a child, which wrote through its parent's handle.
+/// Story: a parent's mark was current in a forked child, which then wrote through its parent's
+/// handle.
 #[test]
 fn child_has_another_mark_than_its_parent() {
     in_own_process("process::tests::child_has_another_mark_than_its_parent", || {
@@ -56,7 +57,7 @@ fn closed_handle_is_not_forked() {
     assert_eq!(open.state(), OpenState::Closed);
 }
 
-/// A child waited for a thread that it does not have.
+/// Story: a forked child waited for a thread that only its parent has.
 #[test]
 fn child_leaks_values_of_its_parent() {
     struct Never;
@@ -82,7 +83,7 @@ fn child_leaks_values_of_its_parent() {
     assert_eq!(std::rc::Rc::strong_count(&dropped), 1);
 }
 
-/// A parent held a registry locked when it forked, and the child waited for it for ever.
+/// Story: a parent had locked a registry when it forked, and the child waited for the lock forever.
 #[test]
 fn every_process_has_its_own_static() {
     static NUMBERS: ProcessLocal<Mutex<Vec<u32>>> = ProcessLocal::new();

@@ -1,13 +1,13 @@
-//! Descriptors that a forked child closes at once: those of locks.
+//! Descriptors of locks, which a forked child closes at once.
 //!
 //! `flock` locks an open file, which a child shares. A child that lives longer than its parent
-//! would keep the store locked. A handler of the C library closes the descriptors in the child.
-//! No code there uses or closes them again, because the child leaks its parent's lock. So
-//! the numbers are free for other files. A child forked without the C library keeps them
-//! until it ends or starts another program.
+//! would keep the store locked. A handler of the C library closes the descriptors in the child. No
+//! code in the child uses or closes these descriptors again, because the child leaks its parent's
+//! lock. So their numbers are free for other files. A child forked without the C library keeps the
+//! descriptors until it ends or starts another program.
 //!
-//! The handler runs between `fork` and its return. There only calls are allowed that a signal
-//! handler may make: it reads atomics, and calls `fstat` and `close`.
+//! The handler runs before `fork` returns in the child, where only calls are allowed that a signal
+//! handler may make. It reads atomics, and calls `fstat` and `close`.
 
 #![expect(unsafe_code, reason = "a fork handler, and a list that it walks without a lock")]
 
@@ -16,26 +16,26 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-/// The descriptor of an entry that stands for none.
+/// Value for the descriptor of an unused entry.
 const FREE: i32 = -1;
-/// The descriptor of an entry that is being written.
+/// Value for the descriptor of an entry that is being written.
 const TAKEN: i32 = -2;
 
-/// The first of all entries. They are never freed, but used again.
+/// The first entry of the list. Entries are never freed, but reused.
 static FIRST_ENTRY: AtomicPtr<ForkEntry> = AtomicPtr::new(std::ptr::null_mut());
 
 /// A descriptor to close in a child, with the identity of its file. A child that was forked without
-/// the handler may have other files under its number when it forks again.
+/// the handler can have another file under the number when it forks again.
 #[derive(Debug)]
 pub(super) struct ForkEntry {
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
-    /// Set before the entry can be found, and not changed.
+    /// The next entry; set before the entry can be found, and never changed.
     next: AtomicPtr<ForkEntry>,
 }
 
-/// Has children that are forked from now on close their copy of a file's descriptor.
+/// Makes children that are forked from now on close their copy of the descriptor of `file`.
 pub(super) fn close_in_children(file: &File) -> &'static ForkEntry {
     handle_forks();
     let entry = free_entry();
@@ -47,13 +47,14 @@ pub(super) fn close_in_children(file: &File) -> &'static ForkEntry {
 }
 
 impl ForkEntry {
-    /// Children do not close it any more. REQUIRES: before the descriptor is closed.
+    /// Unregisters the descriptor, so that children do not close it any more. REQUIRES: the
+    /// descriptor is not closed yet.
     pub(super) fn unregister(&self) {
         self.descriptor.store(FREE, Ordering::Release);
     }
 
-    /// Closes the copy of the descriptor that a child has.
-    /// REQUIRES: this is a forked child, before anything else runs in it.
+    /// Closes a child's copy of the descriptor.
+    /// REQUIRES: this process is a forked child, and no other code has run in it.
     #[cfg_attr(
         target_os = "linux",
         expect(clippy::unnecessary_cast, reason = "smaller numbers on other platforms")
@@ -80,7 +81,7 @@ impl ForkEntry {
     }
 }
 
-/// Every entry there is.
+/// Returns all entries.
 fn entries() -> impl Iterator<Item = &'static ForkEntry> {
     // SAFETY: a pointer in the list is null or was leaked by `free_entry`, and lives for ever.
     let at = |pointer: &AtomicPtr<ForkEntry>| unsafe { pointer.load(Ordering::Acquire).as_ref() };
@@ -112,7 +113,7 @@ fn free_entry() -> &'static ForkEntry {
     }
 }
 
-/// Registers the handler, once.
+/// Registers the fork handler on the first call.
 fn handle_forks() {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 

@@ -1,8 +1,8 @@
 //! Direct I/O: whether a file currently bypasses the page cache.
 //!
-//! The first direct write switches a descriptor, and another kind of access switches it back,
-//! because that need not be aligned. A file system may refuse the switch or the first
-//! write. This handle does not try again.
+//! The first direct write switches a descriptor to direct I/O. Another kind of access, which need
+//! not be aligned, switches it back. A file system can refuse the switch or the first write; the
+//! handle then does not try again.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +14,12 @@ const OFF: u8 = 0;
 const ON: u8 = 1;
 const REFUSED: u8 = 2;
 
-/// Whether a file is written directly now, or refused to be.
+/// Whether a file is in direct mode now, or refused the mode.
 #[derive(Debug, Default)]
 pub(super) struct DirectMode(AtomicU8);
 
 impl DirectMode {
-    /// Switches the file to direct writes. `false` where it refuses.
+    /// Switches the file to direct writes. Returns `false` if the file system refuses.
     pub(super) fn enter(&self, file: &File) -> bool {
         match self.0.load(Ordering::Acquire) {
             ON => true,
@@ -34,7 +34,7 @@ impl DirectMode {
         }
     }
 
-    /// Switches the file back where it is written directly.
+    /// Switches the file back to the page cache if it is in direct mode.
     #[inline]
     pub(super) fn leave(&self, file: &File) {
         if self.0.load(Ordering::Acquire) == ON && switch(file, false) {
@@ -42,7 +42,7 @@ impl DirectMode {
         }
     }
 
-    /// Switches the file back permanently.
+    /// Switches the file back to the page cache permanently.
     pub(super) fn refuse(&self, file: &File) {
         self.leave(file);
         self.0.store(REFUSED, Ordering::Release);
@@ -57,7 +57,8 @@ pub(super) fn is_aligned(bytes: &[u8], offset: u64) -> bool {
         && offset.is_multiple_of(alignment as u64)
 }
 
-/// Whether an error says that the file system does not write directly, or not so.
+/// Whether an error says that the file system does not support direct writes, or not with this
+/// alignment.
 pub(super) fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported)
 }
@@ -70,7 +71,7 @@ fn switch(file: &File, on: bool) -> bool {
     fcntl_setfl(file, flags).is_ok()
 }
 
-/// This platform has no such switch.
+/// This platform has no direct mode.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn switch(_file: &File, _on: bool) -> bool {
     false

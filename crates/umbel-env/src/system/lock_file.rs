@@ -1,14 +1,15 @@
-//! The exclusive lock of a store's folder: `flock` against other processes, a registry against
-//! other handles of this one.
+//! The exclusive lock of a store's directory: `flock` excludes other processes, and a registry
+//! excludes other handles of this process.
 //!
 //! `flock` alone would suffice on a local disk. Network file systems turn it into a lock of the
-//! whole process. A second handle would get it without an error, and would release it by closing
-//! the file. So a registry is checked before the lock file is opened. Network file systems lock no
-//! directory: there a lock file that is removed and created again is a second lock.
+//! whole process. A second handle of the process would get such a lock without an error, and would
+//! release it by closing the file. So a registry is checked before the lock file is opened. Network
+//! file systems cannot lock directories: on them, a lock file that is removed and created again is
+//! a second lock.
 //!
-//! A store is the directory and the lock file by device and inode, whatever path leads there. A
-//! forked child has a registry of its own, and a copy of a lock without effect. The copy neither
-//! unlocks the parent's lock nor keeps it after the parent has ended.
+//! A store is identified by device and inode of its directory and lock file, so the path does not
+//! matter. A forked child has a registry of its own. The child's copy of its parent's lock neither
+//! releases that lock nor keeps it after the parent has ended.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,18 +37,18 @@ fn registry() -> MutexGuard<'static, BTreeSet<FileIdentity>> {
     REGISTRY.get().lock().ignore_poison()
 }
 
-/// Locked while a lock is released. Between the close of a file and the end of its registration, a
-/// new file may have its identity.
+/// Lock that a thread holds while it releases a store's lock. Between the close of a file and the
+/// removal of its registration, a new file can get the same identity.
 static RELEASING: ProcessLocal<Mutex<()>> = ProcessLocal::new();
 
 fn releasing() -> MutexGuard<'static, ()> {
     RELEASING.get().lock().ignore_poison()
 }
 
-/// A held lock.
+/// A lock of a store's directory.
 #[derive(Debug)]
 pub(super) struct SystemLock {
-    /// `None` once it is released.
+    /// The lock's files; `None` after the release.
     held: Option<HeldLock>,
 }
 
@@ -55,8 +56,8 @@ pub(super) struct SystemLock {
 #[derive(Debug)]
 struct HeldLock {
     file: LockedFile,
-    /// The directory, locked too where the system supports it. A process that deletes the file and
-    /// creates a new one does not get a second lock.
+    /// The directory, which is locked, too, if the system supports it. So a process that deletes
+    /// the lock file and creates a new one does not get a second lock.
     _directory: Option<LockedFile>,
     _registrations: [ProcessOwned<Registration>; 2],
 }
@@ -110,12 +111,12 @@ impl LockedFile {
     }
 }
 
-/// A line in the registry of the process that made it.
+/// An entry in the registry of the process that created it.
 #[derive(Debug)]
 struct Registration(FileIdentity);
 
 impl Registration {
-    /// `None` where there is one already.
+    /// Adds an entry to the registry; returns `None` if the identity is registered already.
     fn new(identity: FileIdentity) -> Option<ProcessOwned<Registration>> {
         registry().insert(identity).then(|| ProcessOwned::new(Registration(identity)))
     }
@@ -128,8 +129,8 @@ impl Drop for Registration {
 }
 
 impl SystemLock {
-    /// Takes the lock of the file at a location, creating the file where missing. `path` is what
-    /// errors name.
+    /// Takes the lock of the file at a location, which is created if it is missing. `path` is the
+    /// path in errors.
     pub(super) fn take(location: &Location, path: &Path) -> Result<SystemLock> {
         let held = match HeldLock::take(location, path) {
             Err(Error::Locked(_)) => {

@@ -1,9 +1,9 @@
 //! Shared file mappings for writing, where the platform and the file system make them safe.
 //!
 //! A store into a mapping cannot report an error: the kernel raises a signal instead. So a file is
-//! mapped only where its blocks are reserved and never move. Network file systems may lose
-//! their server, and copy-on-write file systems allocate new blocks at write-back.
-//! There, on other platforms than Linux, and where the kernel refuses, [`map`] gives the reason.
+//! mapped only if its blocks are reserved and never move. Network file systems can lose their
+//! server, and copy-on-write file systems allocate new blocks at write-back. On such file systems,
+//! on platforms other than Linux, and if the kernel refuses, [`map`] returns the reason.
 
 #![cfg_attr(
     target_os = "linux",
@@ -27,19 +27,19 @@ use crate::file_system::Prefaulter;
 #[cfg(target_os = "linux")]
 use crate::process::ProcessMark;
 
-/// Number of bytes of a file that are mapped through one handle, so that this handle refuses to cut
-/// them.
+/// Number of bytes of a file that are mapped through one handle, so that the handle refuses to
+/// truncate them.
 #[derive(Debug, Default)]
 pub(super) struct MappingCount(Arc<MappedLen>);
 
 #[derive(Debug, Default)]
 struct MappedLen {
-    /// The longest mapping made so far, in bytes.
+    /// Bytes of the longest mapping created so far.
     bytes_max: AtomicU64,
 }
 
 impl MappingCount {
-    /// An error where cutting the file to `len` bytes would take mapped pages away.
+    /// Returns an error if truncating the file to `len` bytes would remove mapped pages.
     pub(super) fn check_cut(&self, path: &Path, len: u64) -> Result<()> {
         let mapped = self.0.bytes_max.load(Ordering::Acquire);
         // Each live mapping holds a clone.
@@ -53,7 +53,8 @@ impl MappingCount {
     }
 }
 
-/// Maps the first `len` bytes of `file`, or says why that is not safe or does not work.
+/// Maps the first `len` bytes of `file`, or returns the reason why mapping is not safe or does not
+/// work.
 #[cfg(target_os = "linux")]
 pub(super) fn map(
     file: &fs::File,
@@ -89,7 +90,7 @@ pub(super) fn map(
     })))
 }
 
-/// Nothing is mapped on this platform: whether a sync covers mapped pages is unproven here.
+/// Maps no file on this platform, since it is not proven that a sync covers mapped pages.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn map(
     _file: &fs::File,
@@ -101,7 +102,7 @@ pub(super) fn map(
     Err("files are mapped on Linux only".into())
 }
 
-/// The mapping of a platform that has none.
+/// The mapping type of a platform without mappings.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
 pub(super) enum Unmapped {}
@@ -117,9 +118,9 @@ impl Mapping for Unmapped {
     }
 }
 
-/// Reason why this kind of file system (the magic number of `statfs`) may fail a store into a
-/// mapping of reserved bytes; `None` where it does not. Overlays are as safe as their local
-/// disk.
+/// Returns the reason why a store into a mapping of reserved bytes can fail on this kind of file
+/// system (the magic number of `statfs`). `None` if it cannot fail; overlays are as safe as the
+/// disk below them.
 #[cfg(any(target_os = "linux", test))]
 fn unmappable_reason(kind: u32) -> Option<String> {
     const NETWORK: [(u32, &str); 13] = [
@@ -160,7 +161,7 @@ fn unmappable_reason(kind: u32) -> Option<String> {
 /// written soon are made writable.
 #[cfg(target_os = "linux")]
 const PREFAULT_BYTES: (usize, usize) = (64 << 10, 1 << 20);
-/// No page is smaller; larger ones are populated whole.
+/// Smallest page size; larger pages are populated whole.
 #[cfg(target_os = "linux")]
 const PAGE_BYTES: usize = 4096;
 
@@ -175,7 +176,7 @@ fn prefault(bytes: &memmap2::MmapRaw, start: usize, end: usize) -> std::io::Resu
     }
 }
 
-/// A mapped file, which this alone stores to.
+/// A mapped file, to which only this value stores.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
 pub(super) struct SystemMapping(Arc<MappedPages>);
@@ -186,10 +187,10 @@ pub(super) struct SystemMapping(Arc<MappedPages>);
 struct MappedPages {
     path: std::path::PathBuf,
     bytes: memmap2::MmapRaw,
-    /// Bytes below this offset can be stored to without a fault.
+    /// Offset below which stores cause no fault.
     prefaulted: AtomicUsize,
-    /// The process that mapped it. A forked child has the mapping too, and would write over the
-    /// stores of its parent.
+    /// Mark of the process that mapped the file. A forked child has the mapping, too, and would
+    /// overwrite the stores of its parent.
     process: ProcessMark,
     _guard: Arc<MappedLen>,
 }
@@ -233,13 +234,14 @@ impl Mapping for SystemMapping {
 
 #[cfg(target_os = "linux")]
 impl MappedPages {
-    /// An error in a child that was forked since the file was mapped.
+    /// Returns an error in a child that was forked since the file was mapped.
     #[inline]
     fn check_process(&self) -> Result<()> {
         if self.process.is_current() { Ok(()) } else { Err(Error::Forked(self.path.clone())) }
     }
 
-    /// Makes the pages up to `end` writable and some more, the more the longer the file has grown.
+    /// Makes the pages up to `end` writable, and more pages after it; the longer the written part
+    /// of the file is, the more.
     #[cold]
     fn prefault_ahead(&self, end: usize) -> Result<()> {
         let populated = self.prefaulted.load(Ordering::Relaxed);

@@ -1,8 +1,7 @@
-//! The real world: [`Env::system`] reaches the operating system's files, clock, entropy and
-//! threads.
+//! The real operating system: [`Env::system`] has its files, clock, entropy and threads.
 //!
-//! INVARIANT: `unsafe` appears where a system call has no safe wrapper, and where memory is shared
-//! with the kernel. Each such file gives the reason.
+//! INVARIANT: `unsafe` appears only where a system call has no safe wrapper, or memory is shared
+//! with the kernel. Each file with `unsafe` gives the reason.
 
 mod close_on_fork;
 mod direct_io;
@@ -28,7 +27,8 @@ use crate::env::{Clock, Entropy, Env, JoinHandle, Threads};
 use crate::process::ProcessOwned;
 
 impl Env {
-    /// The operating system: its files, clocks, random bytes and threads.
+    /// Returns the environment of the operating system: its files, clocks, random bytes and
+    /// threads.
     pub fn system() -> Env {
         Env {
             files: Arc::new(system_files::SystemFiles::new()),
@@ -50,7 +50,7 @@ fn wall_now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The monotonic clock since the environment was made, and the wall clock.
+/// The monotonic clock, from the creation of the environment on, and the wall clock.
 #[derive(Debug)]
 struct SystemClock {
     start: Instant,
@@ -67,8 +67,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// The kernel's random bytes, mixed with a second source. Some processors had a random
-/// instruction that returned a constant, and two stores must not share a secret for that reason.
+/// The kernel's random bytes, mixed with a second source. Some processors had a random-number
+/// instruction that returned a constant, which must not give two stores the same secret.
 #[derive(Debug, Default)]
 struct SystemEntropy {
     calls: AtomicU64,
@@ -95,7 +95,8 @@ impl Entropy for SystemEntropy {
 }
 
 impl SystemEntropy {
-    /// A number that differs between calls, processes and moments without the kernel's help.
+    /// Returns a number that differs between calls, processes and moments, without the kernel's
+    /// random bytes.
     fn second_source(&self, buffer: &[u8]) -> u64 {
         let since_1970 = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let facts = [
@@ -140,7 +141,8 @@ impl Threads for SystemThreads {
     }
 }
 
-/// A thread, which a forked child does not have: waiting for it there would never end.
+/// A started thread. A forked child does not have the thread, so that a wait for it in the child
+/// would never end.
 #[derive(Debug)]
 struct SystemThread(ProcessOwned<thread::JoinHandle<()>>);
 

@@ -1,7 +1,8 @@
 //! Directories that are held open, and paths resolved from them.
 //!
-//! INVARIANT: below a held directory each call names one file in one open directory. No call leaves
-//! the directory, whatever links, renames and mounts there are on the path it was opened by.
+//! INVARIANT: below a directory that is held open, each call names one file in one open directory.
+//! No call leaves the directory, even if links, renames or mounts change the path by which it was
+//! opened.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +18,10 @@ use umbel_base::{Error, Result};
 
 use crate::file_system::{DirectoryLocation, FileIdentity};
 
-/// Flags of every directory opened here.
+/// Flags with which every directory is opened.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Calls again while a signal interrupts the call.
+/// Repeats `call` while a signal interrupts it.
 pub(super) fn retry_on_interrupt<T>(
     mut call: impl FnMut() -> std::result::Result<T, Errno>,
 ) -> io::Result<T> {
@@ -32,8 +33,9 @@ pub(super) fn retry_on_interrupt<T>(
     }
 }
 
-/// A descriptor above those of standard input, output and error. A program that has closed one of
-/// them would print into the file that gets its number.
+/// Returns the descriptor, duplicated if necessary to a number above those of standard input,
+/// output and error. A program that has closed one of these streams would print into a file that
+/// gets its number.
 pub(super) fn above_standard_streams(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     const FIRST: i32 = 3;
     match descriptor.as_raw_fd() < FIRST {
@@ -42,7 +44,7 @@ pub(super) fn above_standard_streams(descriptor: OwnedFd) -> io::Result<OwnedFd>
     }
 }
 
-/// Identity of the file that a `stat` describes.
+/// Returns the identity of the file that a `stat` describes.
 pub(super) fn identity(stat: &Stat) -> FileIdentity {
     // The types differ from platform to platform.
     #[expect(clippy::unnecessary_cast, reason = "the types of the fields depend on the platform")]
@@ -55,12 +57,12 @@ fn is_link(directory: BorrowedFd<'_>, name: &Path) -> bool {
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
 }
 
-/// Whether an error is one of these.
+/// Whether an error is one of `of`.
 pub(super) fn is_any(error: &io::Error, of: &[Errno]) -> bool {
     of.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// Opens a directory by a name in another one.
+/// Opens a directory by its name in another directory.
 fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<OwnedFd> {
     retry_on_interrupt(|| openat(directory, name, DIRECTORY | more, Mode::empty())).map_err(
         |error| match more.contains(OFlags::NOFOLLOW) && is_link(directory, name) {
@@ -73,7 +75,8 @@ fn open(directory: BorrowedFd<'_>, name: &Path, more: OFlags) -> io::Result<Owne
     )
 }
 
-/// A name and the open directory it is looked up in; the current one where none is held.
+/// A name, and the open directory in which it is looked up; the current directory if none is held
+/// open.
 #[derive(Debug)]
 pub(super) struct Location {
     directory: Option<Arc<OwnedFd>>,
@@ -81,24 +84,26 @@ pub(super) struct Location {
 }
 
 impl Location {
-    /// A path that the system resolves, from the root or the current directory.
+    /// Returns the location of a path that the system resolves, from the root or the current
+    /// directory.
     pub(super) fn anywhere(path: &Path) -> Location {
         // The parent of a bare relative name is the empty path, which means the current directory.
         let name = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         Location { directory: None, name: name.to_path_buf() }
     }
 
-    /// The directory to look the name up in.
+    /// Returns the directory in which the name is looked up.
     pub(super) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_ref().map_or(CWD, |directory| directory.as_fd())
     }
 
-    /// The name to look up.
+    /// Returns the name to look up.
     pub(super) fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Opens the directory that has this name. In a held one links are not followed.
+    /// Opens the directory at this location. Links are not followed in a directory that is held
+    /// open.
     pub(super) fn open_directory(&self) -> io::Result<OwnedFd> {
         let links = if self.directory.is_some() { OFlags::NOFOLLOW } else { OFlags::empty() };
         open(self.directory(), &self.name, links)
@@ -109,25 +114,27 @@ impl Location {
         is_link(self.directory(), &self.name)
     }
 
-    /// Metadata of the entry of this name, without following a link.
+    /// Returns the metadata of the file at this location, without following a link.
     pub(super) fn stat(&self) -> io::Result<Stat> {
         retry_on_interrupt(|| statat(self.directory(), &self.name, AtFlags::SYMLINK_NOFOLLOW))
     }
 }
 
-/// A directory held open.
+/// A directory that is held open.
 #[derive(Debug)]
 pub(super) struct OpenDirectory {
     path: PathBuf,
     directory: Arc<OwnedFd>,
-    /// Whether its file system counts names. Some that run in user space say 0 of every file.
+    /// Whether the file system counts names of files. Some file systems in user space report 0 for
+    /// every file.
     has_links: bool,
-    /// Subdirectories that a call has named, by their path from here.
+    /// Open subdirectories that a call has named, by their path relative to this directory.
     subdirectories: Mutex<BTreeMap<PathBuf, Arc<OwnedFd>>>,
 }
 
 impl OpenDirectory {
-    /// Holds the directory at a location. `path` is the start of its paths.
+    /// Opens the directory at a location and holds it open. `path` is the start of all paths below
+    /// it.
     pub(super) fn open(location: &Location, path: &Path) -> Result<OpenDirectory> {
         let failed = |error| Error::io("open the directory", path, error);
         if !path.is_absolute() {
@@ -148,7 +155,7 @@ impl OpenDirectory {
         self.subdirectories.lock().ignore_poison()
     }
 
-    /// Part of `path` after the path of the held directory.
+    /// Returns the part of `path` after the path of this directory.
     pub(super) fn rest<'a>(&self, path: &'a Path) -> Result<&'a Path> {
         let rest = path.strip_prefix(&self.path).ok();
         let is_plain =
@@ -162,7 +169,7 @@ impl OpenDirectory {
         })
     }
 
-    /// Location of a path below the held directory.
+    /// Returns the location of a path below this directory.
     pub(super) fn locate(&self, path: &Path) -> Result<Location> {
         let rest = self.rest(path)?;
         let directory = match rest.parent() {
@@ -187,7 +194,7 @@ impl OpenDirectory {
         Ok(Arc::clone(self.subdirectories().entry(rest.to_path_buf()).or_insert(directory)))
     }
 
-    /// Makes the directories that are missing below this one.
+    /// Creates the directories of `path` that are missing below this directory.
     pub(super) fn create_all(&self, path: &Path, mode: Mode) -> Result<()> {
         let failed = |error| Error::io("create the directory", path, error);
         let mut made = self.path.clone();
@@ -206,14 +213,14 @@ impl OpenDirectory {
         Ok(())
     }
 
-    /// Closes a subdirectory that was removed or renamed, and those in it.
+    /// Closes a subdirectory that was removed or renamed, and the subdirectories in it.
     pub(super) fn forget(&self, path: &Path) {
         if let Ok(rest) = self.rest(path) {
             self.subdirectories().retain(|held, _| !held.starts_with(rest));
         }
     }
 
-    /// The open directory at `path` where it is this one or one already opened.
+    /// Returns the open directory at `path` if it is this directory or an open subdirectory.
     pub(super) fn opened(&self, path: &Path) -> Result<Option<Arc<OwnedFd>>> {
         let rest = self.rest(path)?;
         Ok(match rest.as_os_str().is_empty() {
@@ -232,8 +239,8 @@ impl OpenDirectory {
         Ok(self.has_links && self.stat()?.st_nlink == 0)
     }
 
-    /// Current location of the directory. Follows its path from the root, which takes as long as
-    /// the file systems on it do.
+    /// Returns the current location of the directory. Follows its path from the root, so slow file
+    /// systems on the path make it slow.
     pub(super) fn place(&self) -> Result<DirectoryLocation> {
         let stat = self.stat()?;
         if self.has_links && stat.st_nlink == 0 {
@@ -251,19 +258,20 @@ impl OpenDirectory {
     }
 }
 
-/// The path that the system gives an open directory now.
+/// Returns the path that the system reports for an open directory now.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn path_of(directory: &OwnedFd) -> Option<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).ok()
 }
 
-/// This platform does not report that.
+/// This platform does not report the path of an open directory.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn path_of(_directory: &OwnedFd) -> Option<PathBuf> {
     None
 }
 
-/// Opens the directory a name lies in once more, apart from every other descriptor of it.
+/// Opens the parent directory of a location again, with a descriptor that shares no state with
+/// others.
 pub(super) fn open_parent(location: &Location) -> io::Result<fs::File> {
     let parent = match location.directory {
         Some(_) => Path::new("."),

@@ -7,12 +7,12 @@ use rustix::fs::{Mode, OFlags, openat};
 use crate::file_system::Access;
 use crate::system::open_directory::{self, Location};
 
-/// Flags that every open of a file shares. `O_NONBLOCK` keeps the open of a pipe from waiting for
-/// its other end and means nothing to a regular file.
+/// Flags of every open of a file. `O_NONBLOCK` keeps the open of a pipe from waiting for the pipe's
+/// other end, and has no effect on a regular file.
 const SAFE_OPEN_FLAGS: OFlags =
     OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
-/// Opens the file at a location, with flags beyond those that every open shares.
+/// Opens the file at a location, with `more` flags in addition to [`SAFE_OPEN_FLAGS`].
 pub(super) fn open_file(location: &Location, access: Access, more: OFlags) -> io::Result<fs::File> {
     let flags = match access {
         Access::Read => OFlags::RDONLY,

@@ -1,7 +1,7 @@
 //! Limits of the process: memory and open files.
 //!
-//! The memory limit is the minimum of four: the machine's memory, the process' control group, every
-//! group above it (versions 1 and 2), and the limit of the address space.
+//! The memory limit is the least of four: the machine's memory, the limit of the process's control
+//! group, those of the groups above it (versions 1 and 2), and the limit of the address space.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,11 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// File in which Linux says which processes get huge pages.
 #[cfg(target_os = "linux")]
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-/// More open files than any store needs; some systems name no upper bound, but refuse large ones.
+/// Soft limit of open files to request, which is more than any store needs. Some systems report no
+/// upper limit, but refuse large numbers.
 const OPEN_FILES_WANTED: u64 = 1 << 20;
 
-/// The limits of the process, read each time.
+/// The limits of the process, which each call reads from the system.
 #[derive(Debug)]
 pub(super) struct SystemResources;
 
@@ -71,7 +72,7 @@ impl Resources for SystemResources {
     #[expect(unsafe_code, reason = "a function of the C library without a safe face")]
     fn trim_memory(&self) {
         unsafe extern "C" {
-            /// The GNU C library's, which the standard library allocates with.
+            /// Function of the GNU C library, whose allocator the standard library uses.
             fn malloc_trim(pad: usize) -> std::ffi::c_int;
         }
         // SAFETY: it may be called at any time from any thread; memory in use stays as it is.
@@ -79,20 +80,22 @@ impl Resources for SystemResources {
     }
 }
 
-/// Whether a process that requests huge pages gets some: one of the words is in brackets.
+/// Whether a process that requests huge pages gets some. The active one of the words in `enabled`
+/// is in brackets.
 #[cfg(target_os = "linux")]
 fn allows_huge_pages(enabled: &str) -> bool {
     !enabled.contains("[never]")
 }
 
-/// The memory that `/proc/meminfo` says the machine has.
+/// Returns the memory of the machine according to `/proc/meminfo`.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The least limit of the groups that `/proc/self/cgroup` names and of those above them.
+/// Returns the least memory limit of the groups in `/proc/self/cgroup` and of the groups above
+/// them.
 fn group_limits(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut least: Option<u64> = None;
     for line in groups.lines() {

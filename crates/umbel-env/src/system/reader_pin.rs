@@ -1,8 +1,8 @@
 //! Pins: shared locks of single bytes of a lock file, one byte for each version.
 //!
-//! They are locks of open file descriptions (`F_OFD_SETLK`). A descriptor opened for reading is
-//! enough, so a pin works on a read-only mount and without write permission. They do not meet the
-//! `flock` of the writer, so a reader never keeps a writer from the store.
+//! Pins are locks of open file descriptions (`F_OFD_SETLK`). A descriptor opened for reading is
+//! enough, so a pin works on a read-only mount and without write permission. Pins do not conflict
+//! with the `flock` of the writer, so a reader never keeps a writer from opening the store.
 
 use std::fs;
 use std::io;
@@ -15,8 +15,8 @@ use crate::file_system::{Access, Pin};
 use crate::system::open_directory::Location;
 use crate::system::open_file::open_file;
 
-/// A held pin. Closing the file releases it. A child process that still has the file open keeps
-/// the pin: files stay longer than needed, and none is removed early.
+/// A reader's pin; closing the file releases it. A child process that still has the file open keeps
+/// the pin: then files stay longer than needed, but none is removed too early.
 #[derive(Debug)]
 pub(super) struct SystemPin {
     _file: fs::File,
@@ -24,8 +24,8 @@ pub(super) struct SystemPin {
 
 impl Pin for SystemPin {}
 
-/// Pins a version in the lock file at a location. `None` where there is no lock file, where it may
-/// not be read, and where the system has no such locks.
+/// Pins a version in the lock file at a location. Returns `None` if there is no lock file, it is
+/// not readable, or the system has no such locks.
 pub(super) fn take(location: &Location, path: &Path, version: u64) -> Result<Option<SystemPin>> {
     let file = match open_file(location, Access::Read, OFlags::empty()) {
         Ok(file) => file,
@@ -40,7 +40,8 @@ pub(super) fn take(location: &Location, path: &Path, version: u64) -> Result<Opt
     Ok(lock_byte(&file, version).then_some(SystemPin { _file: file }))
 }
 
-/// The bytes of the versions up to `through`. Byte 0 belongs to no version.
+/// Returns the lock of the bytes of the versions from `first` to `through`. Byte 0 belongs to no
+/// version.
 #[cfg(target_os = "linux")]
 fn bytes(first: u64, through: u64) -> Option<libc::flock> {
     let start = libc::off_t::try_from(first.checked_add(1)?).ok()?;
@@ -73,8 +74,8 @@ fn lock_byte(file: &fs::File, version: u64) -> bool {
     }
 }
 
-/// Whether another descriptor pins version `through` or an earlier one. A question only: no lock is
-/// taken, so no reader fails to pin meanwhile. An error counts as a pin.
+/// Whether another descriptor pins version `through` or an earlier one. The check takes no lock, so
+/// no reader fails to pin meanwhile. An error counts as a pin.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "no crate of the table offers locks of open file descriptions")]
 pub(super) fn is_pinned(file: &fs::File, through: u64) -> bool {
@@ -97,13 +98,13 @@ pub(super) fn is_pinned(file: &fs::File, through: u64) -> bool {
     }
 }
 
-/// This platform has no such locks.
+/// This platform has no locks of open file descriptions.
 #[cfg(not(target_os = "linux"))]
 fn lock_byte(_file: &fs::File, _version: u64) -> bool {
     false
 }
 
-/// This platform has no such locks.
+/// This platform has no locks of open file descriptions.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn is_pinned(_file: &fs::File, _through: u64) -> bool {
     false
@@ -116,8 +117,8 @@ mod tests {
     use crate::Env;
     use crate::system::open_directory::Location;
 
-    /// Story: readers took the writer's own lock, or none at all on a read-only mount. They blocked
-    /// writers, or read files that a writer removed meanwhile. A pin does neither.
+    /// Story: readers took the writer's own lock, or no lock on a read-only mount. So they blocked
+    /// writers, or read files that a writer removed meanwhile.
     #[cfg(target_os = "linux")]
     #[test]
     fn writer_sees_a_pin_and_is_not_blocked() {

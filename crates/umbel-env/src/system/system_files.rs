@@ -1,4 +1,4 @@
-//! Files and directories of the operating system, by `std::fs` and `rustix`.
+//! Files and directories of the operating system, through `std::fs` and `rustix`.
 //!
 //! INVARIANT: every file is opened with `O_CLOEXEC` and `O_NOFOLLOW`, and checked to be a regular
 //! file. So neither a link nor a pipe planted in the store's directory is followed.
@@ -39,12 +39,13 @@ use crate::system::reader_pin;
 /// The file system of the operating system.
 #[derive(Debug)]
 pub(super) struct SystemFiles {
-    /// The directory that every path begins with; `None` where paths are resolved by the system.
+    /// The directory that is held open, with whose path every path begins; `None` if the system
+    /// resolves paths.
     held: Option<OpenDirectory>,
 }
 
 impl SystemFiles {
-    /// The whole file system.
+    /// Returns the whole file system, without a directory that is held open.
     pub(super) fn new() -> SystemFiles {
         SystemFiles { held: None }
     }
@@ -55,18 +56,18 @@ impl SystemFiles {
 pub(super) struct SystemFile {
     path: PathBuf,
     file: fs::File,
-    /// The largest length this handle knows of; writes beyond it change the length.
+    /// The largest length of the file that this handle knows; writes beyond it change the length.
     len_known: AtomicU64,
-    /// Whether the length changed since the last sync.
+    /// Whether the length of the file changed since the last sync.
     len_changed: AtomicBool,
-    /// Whether a preallocation could not reserve space, so that a mapped store might not find any.
+    /// Whether a preallocation could not reserve space, so that a store to a mapping could fail.
     unreserved: AtomicBool,
     /// Reason why the file was not mapped on request.
     unmapped_reason: OnceLock<String>,
     mappings: MappingCount,
     direct: DirectMode,
-    /// The process that opened it. A forked child shares the kernel's state of the open file:
-    /// a sync there would consume an error that this process must see.
+    /// Mark of the process that opened the file. A forked child shares the kernel's state of the
+    /// open file: a sync in the child would consume an error that this process must see.
     process: ProcessMark,
 }
 
@@ -94,12 +95,12 @@ impl SystemFile {
         Error::io(operation, &self.path, error)
     }
 
-    /// An error in a child that was forked since the file was opened.
+    /// Returns an error in a child that was forked since the file was opened.
     fn check_process(&self) -> Result<()> {
         if self.process.is_current() { Ok(()) } else { Err(Error::Forked(self.path.clone())) }
     }
 
-    /// Notes that the file reaches at least to `end`.
+    /// Notes that the file has at least `end` bytes.
     fn note_end(&self, end: u64) {
         if self.len_known.load(Ordering::Relaxed) < end
             && self.len_known.fetch_max(end, Ordering::Relaxed) < end
@@ -231,9 +232,9 @@ impl File for SystemFile {
         Ok(())
     }
 
-    /// On Linux this also writes back every page dirtied through a mapping of the file: `fsync`
-    /// and `fdatasync` cover the page cache, which the mapping shares. Other platforms have no
-    /// mappings, because `map` returns `None` there.
+    /// On Linux a sync also writes back every page dirtied through a mapping of the file: `fsync`
+    /// and `fdatasync` cover the page cache, which the mapping shares. On other platforms `map`
+    /// returns `None`, so that there are no mappings.
     fn sync(&self) -> Result<()> {
         self.check_process()?;
         let len_changed = self.len_changed.swap(false, Ordering::AcqRel);
@@ -289,7 +290,7 @@ impl File for SystemFile {
     }
 }
 
-/// Reserves `len` bytes; `false` where the file system or platform cannot.
+/// Reserves disk space for `len` bytes; returns `false` if the file system or platform cannot.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos", target_os = "freebsd"))]
 fn reserve(file: &fs::File, len: u64) -> io::Result<bool> {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -316,7 +317,7 @@ fn reserve(_file: &fs::File, _len: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Exchanges the files of two names; `false` where the file system cannot.
+/// Exchanges the files of two names; returns `false` if the file system cannot.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
 fn exchange(one: &Location, other: &Location) -> io::Result<bool> {
     use rustix::fs::{RenameFlags, renameat_with};
@@ -339,7 +340,8 @@ fn exchange(_one: &Location, _other: &Location) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Error of a refused open. For a link the operating system reports only too many levels.
+/// Returns the error for a refused open. For a link, the operating system reports only "too many
+/// levels", which this error replaces.
 fn link_error(location: &Location, error: io::Error) -> io::Error {
     match open_directory::is_any(&error, &[Errno::LOOP]) && location.is_link() {
         true => io::Error::other("it is a symbolic link, which is not followed"),
@@ -348,7 +350,8 @@ fn link_error(location: &Location, error: io::Error) -> io::Error {
 }
 
 impl SystemFiles {
-    /// Location of a path: below the held directory, or anywhere where none is held.
+    /// Returns the location of a path: below the directory that is held open, or anywhere if none
+    /// is.
     fn locate(&self, path: &Path) -> Result<Location> {
         match &self.held {
             Some(held) => held.locate(path),
@@ -356,7 +359,7 @@ impl SystemFiles {
         }
     }
 
-    /// Metadata of a path; `None` where it, or its directory, is missing.
+    /// Returns the metadata of a path; `None` if the file or its directory is missing.
     fn stat(&self, path: &Path, operation: &str) -> Result<Option<Stat>> {
         let location = match self.locate(path) {
             Err(error) if error.is_missing_file() => return Ok(None),
@@ -369,7 +372,7 @@ impl SystemFiles {
         }
     }
 
-    /// The directory at `path`, opened.
+    /// Returns the open directory at `path`.
     fn directory(&self, path: &Path) -> Result<io::Result<Arc<OwnedFd>>> {
         if let Some(held) = &self.held
             && let Some(directory) = held.opened(path)?

@@ -1,4 +1,4 @@
-//! Beginning to write dirty pages back before a thread waits for it.
+//! Starts the write-back of dirty pages, before a thread waits for a sync.
 
 #![cfg_attr(
     target_os = "linux",
@@ -8,8 +8,8 @@
 use std::fs::File;
 use std::ops::Range;
 
-/// Begins to write the dirty pages of these bytes back, and waits for none. What goes wrong is
-/// left to the next sync, which the kernel reports every failed write since the file was opened.
+/// Starts the write-back of the dirty pages of these bytes, without waiting. Errors are left to the
+/// next sync, to which the kernel reports every failed write since the file was opened.
 #[cfg(target_os = "linux")]
 pub(super) fn begin(file: &File, range: Range<u64>) {
     use std::os::fd::AsRawFd;
@@ -25,6 +25,6 @@ pub(super) fn begin(file: &File, range: Range<u64>) {
     }
 }
 
-/// This platform has no such call.
+/// Does nothing, since this platform has no call to start write-back.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn begin(_file: &File, _range: Range<u64>) {}

@@ -1,4 +1,4 @@
-//! Clock, entropy and threads.
+//! Tests of clock, entropy and threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

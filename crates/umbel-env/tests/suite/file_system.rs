@@ -1,4 +1,4 @@
-//! Files, directories and the lock.
+//! Tests of files, directories and the lock.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -192,8 +192,8 @@ fn a_lock_of_another_open_file_is_seen_too() {
     env.files.lock(&path).unwrap();
 }
 
-/// Writes three pieces directly where the folder's file system allows it, and something else of
-/// every kind in between.
+/// Writes three times with direct writes, if the file system allows them, with every other kind of
+/// access in between.
 fn write_directly(folder: &Path) -> bool {
     let env = Env::system();
     let file = env.files.create(&folder.join("direct")).unwrap();
@@ -246,8 +246,8 @@ fn only_an_empty_directory_is_removed() {
     assert!(env.files.remove_dir(&path).unwrap_err().is_missing_file());
 }
 
-/// Story: a thread that checked a root file while another one replaced it could take the former
-/// file, or the next one, for that of another program. The store was read-only from then on.
+/// Story: a thread that checked a root file while another thread replaced it could mistake the old
+/// file, or the new one, for that of another program. The store was read-only from then on.
 #[test]
 fn root_file_replace_refuses_a_foreign_file() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A forked child changes no file and no lock that its parent opened.
+//! Tests that a forked child changes no file and no lock that its parent opened.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -60,7 +60,8 @@ fn child_takes_a_lock_that_its_parent_released() {
     });
 }
 
-/// A child that lived longer than its parent kept the store locked until it ended, too.
+/// Story: a child that lived longer than its parent kept the store locked until the child ended,
+/// too.
 #[test]
 fn child_does_not_keep_locks_of_a_dead_parent() {
     in_own_process("suite::fork::child_does_not_keep_locks_of_a_dead_parent", || {
@@ -79,7 +80,7 @@ fn child_does_not_keep_locks_of_a_dead_parent() {
     });
 }
 
-/// A store was its path: by another path it was another store, and one process opened it twice.
+/// Story: a store was identified by its path, so that one process could open it twice by two paths.
 #[test]
 fn a_directory_by_another_path_is_the_same_one() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +104,8 @@ fn a_directory_by_another_path_is_the_same_one() {
     drop(env.files.lock(&moved.join("LOCK")).unwrap());
 }
 
-/// The child wrote into the parent's log through the descriptor and the mapping that it inherited.
+/// Story: a child wrote into its parent's log through the descriptor and the mapping that it
+/// inherited.
 #[test]
 fn a_child_changes_no_file_of_its_parent() {
     in_own_process("suite::fork::a_child_changes_no_file_of_its_parent", || {
@@ -145,7 +147,7 @@ fn a_child_changes_no_file_of_its_parent() {
     });
 }
 
-/// A child waited for a thread that only its parent has.
+/// Story: a child waited for a thread that only its parent has.
 #[test]
 fn a_child_does_not_wait_for_threads_of_its_parent() {
     in_own_process("suite::fork::a_child_does_not_wait_for_threads_of_its_parent", || {

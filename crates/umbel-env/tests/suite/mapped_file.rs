@@ -1,4 +1,5 @@
-//! Mapped files. Where the temporary folder cannot be mapped the tests say so and pass.
+//! Tests of mapped files. If files of the temporary directory cannot be mapped, the tests say so
+//! and pass.
 
 use std::path::Path;
 
