@@ -1,4 +1,4 @@
-//! A piece of an arena: a thin pointer to bytes, counted.
+//! [`Allocation`]: a reference-counted, thin pointer to bytes in an arena.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -9,25 +9,25 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering, fence};
 use crate::chunk::LINE_BYTES;
 use crate::chunk_allocator::ChunkAllocator;
 
-/// Header before the bytes of a piece.
+/// Header before the bytes of an allocation.
 #[repr(C)]
 struct AllocationHeader {
-    /// Number of [`Allocation`]s of the piece, including the one in a slot.
+    /// Number of [`Allocation`] values that refer to these bytes, including one in a slot.
     references: AtomicU32,
     len: u32,
     chunk: u32,
-    /// Whether a slot lent it since the mark was last taken. Here, where a reader is going to look
-    /// anyway, so that the mark costs no line of its own.
+    /// Whether a slot lent the allocation since the mark was last cleared. The mark is in the
+    /// header, which a reader reads anyway, so that it costs no cache line of its own.
     touched: AtomicU8,
 }
 
 const HEADER_BYTES: usize = size_of::<AllocationHeader>();
 
-/// Bytes in an arena that never change. A clone is another reference to the same ones.
+/// Bytes in an arena that never change. A clone is another reference to the same bytes.
 ///
-/// INVARIANT: `head` is the start of memory taken from an arena, a `AllocationHeader`, then `len`
-/// initialised bytes, then, aligned, an `Arc<ChunkAllocator>` as a raw pointer. It stays until the
-/// count is zero.
+/// INVARIANT: `head` is the start of memory taken from an arena: an `AllocationHeader`, then `len`
+/// initialized bytes, then, aligned, an `Arc<ChunkAllocator>` as a raw pointer. The memory stays
+/// until the count is zero.
 pub struct Allocation {
     head: NonNull<AllocationHeader>,
 }
@@ -38,10 +38,10 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
-    /// No piece is as long as this.
+    /// Limit on the length of an allocation, which is always shorter than this.
     pub const BYTES_MAX: usize = u32::MAX as usize - 2 * LINE_BYTES;
 
-    /// Offset of the pointer to the memory after the start.
+    /// Returns the offset, from the start, of the pointer to the chunk allocator.
     fn tail(len: usize) -> usize {
         (HEADER_BYTES + len).next_multiple_of(align_of::<*const ChunkAllocator>())
     }
@@ -81,39 +81,39 @@ impl Allocation {
         unsafe { self.head.as_ref() }
     }
 
-    /// Number of bytes of the arena it takes.
+    /// Bytes of the arena that the allocation takes.
     pub fn memory_bytes(&self) -> usize {
         Allocation::total(self.head().len as usize)
     }
 
-    /// The number of the chunk it lies in.
+    /// Returns the number of the chunk that has the allocation.
     pub fn chunk(&self) -> u32 {
         self.head().chunk
     }
 
-    /// Start of the bytes, which their owner may write.
+    /// Returns the start of the bytes, to which their owner may write.
     pub(crate) fn start(&self) -> NonNull<u8> {
         // SAFETY: the bytes stand after the head, in the same memory.
         unsafe { self.head.cast::<u8>().add(HEADER_BYTES) }
     }
 
-    /// Hands the reference to a slot.
+    /// Turns the reference into a raw pointer, for a slot.
     pub(crate) fn into_raw(self) -> NonNull<u8> {
         ManuallyDrop::new(self).head.cast()
     }
 
-    /// Takes back the reference of [`Allocation::into_raw`].
+    /// Turns the result of [`Allocation::into_raw`] back into a reference.
     ///
     /// # Safety
-    /// `raw` came from `into_raw`, and is turned back once.
+    /// `raw` came from `into_raw`, and is turned back only once.
     pub(crate) unsafe fn from_raw(raw: NonNull<u8>) -> Allocation {
         Allocation { head: raw.cast() }
     }
 
-    /// Borrows a piece without taking the reference.
+    /// Borrows an allocation without taking the reference.
     ///
     /// # Safety
-    /// `raw` came from `into_raw`, and its reference stays for all of `'a`.
+    /// `raw` came from `into_raw`, and its reference is not dropped during `'a`.
     #[inline]
     pub(crate) unsafe fn borrow<'a>(raw: NonNull<u8>) -> BorrowedAllocation<'a> {
         // SAFETY: by the invariant of the piece that the pointer came from, which the caller says
@@ -122,7 +122,7 @@ impl Allocation {
     }
 }
 
-/// A piece lent by its slot.
+/// An allocation that its slot lends.
 #[derive(Clone, Copy)]
 pub(crate) struct BorrowedAllocation<'a> {
     head: &'a AllocationHeader,
@@ -139,7 +139,7 @@ impl<'a> BorrowedAllocation<'a> {
         }
     }
 
-    /// Marks it as read, by a store only where it is not marked.
+    /// Marks the allocation as read; stores nothing if it is marked already.
     #[inline]
     pub(crate) fn touch(self) {
         if self.head.touched.load(Ordering::Relaxed) == 0 {
@@ -147,7 +147,7 @@ impl<'a> BorrowedAllocation<'a> {
         }
     }
 
-    /// Whether it was marked; takes the mark away.
+    /// Returns whether the allocation was marked as read, and clears the mark.
     pub(crate) fn take_touched(self) -> bool {
         let touched = self.head.touched.load(Ordering::Relaxed) != 0;
         if touched {
@@ -156,7 +156,7 @@ impl<'a> BorrowedAllocation<'a> {
         touched
     }
 
-    /// A reference of its own.
+    /// Returns a counted reference to the allocation.
     pub(crate) fn to_owned_allocation(self) -> Allocation {
         let piece = ManuallyDrop::new(Allocation { head: self.raw.cast() });
         Allocation::clone(&piece)

@@ -1,4 +1,4 @@
-//! The arena: memory in pieces, and the epochs of their readers.
+//! The arena: memory for allocations of any length, and the epochs of their readers.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use crate::allocation::Allocation;
 use crate::chunk_allocator::{ChunkAllocator, ChunkUsage};
 use crate::epoch::Epochs;
 
-/// Memory in pieces. Clones share it. It is freed with the last clone and the last piece.
+/// Memory for allocations of any length. Clones share the memory, which is freed with the last
+/// clone and the last allocation.
 #[derive(Debug, Clone)]
 pub struct Arena {
     memory: Arc<ChunkAllocator>,
@@ -16,10 +17,10 @@ pub struct Arena {
 /// Memory of an arena, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaUsage {
-    /// In pieces, their headers and padding to whole lines included; also those that left their
-    /// slot and wait for a reader.
+    /// Bytes in allocations, headers and padding to whole cache lines included. Evicted allocations
+    /// that readers still use are included.
     pub used: usize,
-    /// Taken from the system: whole chunks.
+    /// Bytes of whole chunks taken from the system.
     pub reserved: usize,
 }
 
@@ -30,32 +31,32 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// An arena that holds nothing yet.
+    /// Creates an empty arena.
     pub fn new() -> Arena {
         Arena { memory: Arc::default(), epochs: Arc::default() }
     }
 
-    /// Copies `parts` one after the other into a new piece. Aborts, as every allocation does,
-    /// where the system has no memory.
+    /// Copies `parts` one after the other into a new allocation. Like every memory allocation,
+    /// aborts if the system has no memory.
     ///
-    /// REQUIRES: together they are shorter than [`Allocation::BYTES_MAX`].
+    /// REQUIRES: `parts` together are shorter than [`Allocation::BYTES_MAX`].
     pub fn store(&self, parts: &[&[u8]]) -> Allocation {
         Allocation::new(&self.memory, parts)
     }
 
-    /// Memory of the arena.
+    /// Returns the memory that the arena uses.
     pub fn bytes(&self) -> ArenaUsage {
         let (used, held) = self.memory.bytes();
         ArenaUsage { used, reserved: held }
     }
 
-    /// Partly used chunks of several pieces, sparsest first. A chunk without pieces
-    /// returns to the system.
+    /// Returns partly used chunks of several allocations, the least used first. A chunk without
+    /// allocations is returned to the system.
     pub fn sparsest_chunks(&self) -> Vec<ChunkUsage> {
         self.memory.sparsest_chunks()
     }
 
-    /// Epochs that protect the readers of this arena's slots.
+    /// Returns the epochs that protect the readers of this arena's slots.
     pub fn epochs(&self) -> &Arc<Epochs> {
         &self.epochs
     }

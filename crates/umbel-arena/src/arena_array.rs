@@ -1,4 +1,4 @@
-//! An array of numbers in an arena, for pinned data.
+//! An array of numbers in an arena, for data that stays in memory.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 use crate::allocation::Allocation;
 use crate::arena::Arena;
 
-/// Numbers that a [`ArenaArray`] may hold.
+/// Types of numbers that an [`ArenaArray`] can hold.
 pub trait PlainNumber: sealed::Plain {}
 
 mod sealed {
-    /// REQUIRES: every pattern of bytes is a value, there is no padding, and the alignment is at
-    /// most 8.
+    /// REQUIRES: every pattern of bytes is a valid value, the type has no padding, and its
+    /// alignment is at most 8.
     pub trait Plain: Copy + 'static {}
     impl Plain for u8 {}
     impl Plain for u16 {}
@@ -21,10 +21,10 @@ mod sealed {
 
 impl<T: sealed::Plain> PlainNumber for T {}
 
-/// An array in an arena. Unlike a [`Allocation`] it holds its length itself, so that reading an
-/// item touches no other line.
+/// An array in an arena. Unlike an [`Allocation`], the array value holds its length itself, so that
+/// reading an item reads no other cache line.
 ///
-/// INVARIANT: `start` is where the bytes of `piece` start, and `len` items fill them.
+/// INVARIANT: `start` is the start of the bytes of `piece`, and `len` items fill these bytes.
 pub struct ArenaArray<T> {
     start: NonNull<T>,
     len: usize,
@@ -37,7 +37,8 @@ unsafe impl<T: PlainNumber> Send for ArenaArray<T> {}
 unsafe impl<T: PlainNumber> Sync for ArenaArray<T> {}
 
 impl<T: PlainNumber> ArenaArray<T> {
-    /// Copies `items` into the arena. REQUIRES: they are shorter than [`Allocation::BYTES_MAX`].
+    /// Copies `items` into the arena. REQUIRES: `items` take fewer bytes than
+    /// [`Allocation::BYTES_MAX`].
     pub fn new(arena: &Arena, items: &[T]) -> ArenaArray<T> {
         let bytes = NonNull::from(items).cast::<u8>();
         // SAFETY: plain numbers without padding are readable as bytes.
@@ -48,7 +49,7 @@ impl<T: PlainNumber> ArenaArray<T> {
         ArenaArray { start, len: items.len(), piece }
     }
 
-    /// Number of bytes of the arena it takes.
+    /// Bytes of the arena that the array takes.
     pub fn memory_bytes(&self) -> usize {
         self.piece.memory_bytes()
     }

@@ -12,8 +12,8 @@ pub(crate) use std::sync::{
     atomic::{AtomicU64, Ordering, fence},
 };
 
-/// Loom treats sequentially consistent accesses as acquire and release. It knows the total order
-/// only from fences, so this adds one where real code relies on such accesses.
+/// Adds a fence in loom tests where real code relies on sequentially consistent accesses. Loom
+/// treats such accesses as acquire and release, and knows their total order only from fences.
 #[cfg(all(test, loom))]
 pub(crate) fn order_fence() {
     loom::sync::atomic::fence(Ordering::SeqCst);

@@ -1,6 +1,7 @@
-//! Compares the bytes of a cache line all at once.
+//! Compares all bytes of a cache line at once.
 
-/// One bit for each byte of `line` that equals `byte`, the first lowest.
+/// Returns a mask with one bit for each byte of `line` that equals `byte`; the lowest bit is for
+/// the first byte.
 #[inline(always)]
 pub fn equal_in_line(line: &[u8; 64], byte: u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -30,8 +31,8 @@ fn by_vectors(line: &[u8; 64], byte: u8) -> u64 {
     sixteens.iter().rev().fold(0, |mask, sixteen| mask << 16 | bits(sixteen))
 }
 
-/// The same without vectors: each byte keeps another bit, so that adding the bytes of a word joins
-/// their bits.
+/// Computes the mask without vector instructions: each byte of a word keeps another bit, so that
+/// adding the bytes joins their bits.
 #[cfg(any(test, not(target_arch = "x86_64")))]
 fn by_words(line: &[u8; 64], byte: u8) -> u64 {
     let equal = line.map(|other| if other == byte { u8::MAX } else { 0 });

@@ -1,19 +1,19 @@
-//! Chunks: memory from the system, on huge pages where they are to be had.
+//! Chunks: memory from the system, on huge pages if possible.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
-/// The size of a huge page, and of a chunk once an arena holds as much.
+/// Bytes of a huge page, and of a chunk of an arena that holds at least as much.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Alignment of pieces, and minimum alignment of chunks: the size of a cache line.
+/// Alignment of allocations and chunks: a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// Memory that this owns. Its bytes are not initialised.
+/// Memory that this value owns. Its bytes are not initialized.
 #[derive(Debug)]
 pub struct Chunk {
     start: NonNull<u8>,
     layout: Layout,
-    /// Whether it came from the system's pages and not from the allocator.
+    /// Whether the memory is pages mapped from the system, and not from the allocator.
     mapped: bool,
 }
 
@@ -21,10 +21,11 @@ pub struct Chunk {
 unsafe impl Send for Chunk {}
 
 impl Chunk {
-    /// A chunk of `bytes` bytes. Chunks of a huge page or more start on one.
+    /// Allocates a chunk of `bytes` bytes. A chunk of at least a huge page is aligned to a huge
+    /// page.
     ///
     /// REQUIRES: `bytes` is a multiple of [`LINE_BYTES`] and neither zero nor near half the address
-    /// space. Aborts, as every allocation does, where the system has no memory.
+    /// space. Like every memory allocation, aborts if the system has no memory.
     pub(crate) fn new(bytes: usize) -> Chunk {
         let align = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { LINE_BYTES };
         let layout =
@@ -42,8 +43,9 @@ impl Chunk {
         Chunk { start, layout, mapped: false }
     }
 
-    /// A chunk of `bytes` bytes in pages of its own, which return to the system with it. An
-    /// allocator might keep them for later. `None` where the system has no memory.
+    /// Allocates a chunk of `bytes` bytes in pages of its own. Dropping such a chunk returns its
+    /// pages to the system, whereas an allocator could keep them. Returns `None` if the system has
+    /// no memory.
     pub fn from_pages(bytes: usize) -> Option<Chunk> {
         let layout = Layout::from_size_align(bytes, LINE_BYTES).ok().filter(|_| bytes > 0)?;
         let start = system::map_pages(bytes)?;
@@ -55,7 +57,7 @@ impl Chunk {
         self.start
     }
 
-    /// Its length.
+    /// Length of the chunk in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.layout.size()
     }
@@ -82,8 +84,8 @@ mod system {
 
     use super::HUGE_PAGE_BYTES;
 
-    /// Memory that starts on a huge page, with the wish for huge pages expressed. `None` where the
-    /// system gives none.
+    /// Maps memory that is aligned to a huge page, and advises the system to use huge pages for it.
+    /// Returns `None` if the system gives no memory.
     pub(super) fn map(bytes: usize) -> Option<NonNull<u8>> {
         let kept = whole_pages(bytes)?;
         let reserved = kept.checked_add(HUGE_PAGE_BYTES)?;
@@ -111,7 +113,7 @@ mod system {
         NonNull::new(start)
     }
 
-    /// Memory in pages of its own. `None` where the system gives none.
+    /// Maps memory in pages of its own. Returns `None` if the system gives no memory.
     pub(super) fn map_pages(bytes: usize) -> Option<NonNull<u8>> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: as in `map`.
@@ -123,14 +125,16 @@ mod system {
     /// Returns memory to the system.
     ///
     /// # Safety
-    /// `map` or `map_pages` gave it for as many bytes, and no thread uses it any more.
+    /// `map` or `map_pages` returned `start` for as many bytes, and no thread uses the memory any
+    /// more.
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         let kept = whole_pages(bytes).unwrap_or(bytes);
         // SAFETY: the caller owns these pages, as many as `map` kept, and uses them no more.
         let _ = unsafe { munmap(start.as_ptr().cast(), kept) };
     }
 
-    /// The length in whole pages: 64 KiB is a multiple of every page size that Linux has.
+    /// Returns the length rounded up to whole pages: 64 KiB is a multiple of every page size that
+    /// Linux has.
     fn whole_pages(bytes: usize) -> Option<usize> {
         bytes.checked_next_multiple_of(64 * 1024)
     }
@@ -140,17 +144,18 @@ mod system {
 mod system {
     use std::ptr::NonNull;
 
-    /// There are no huge pages to be requested: the allocator's memory does.
+    /// Returns `None`, since this platform has no huge pages to request; the caller uses the
+    /// allocator.
     pub(super) fn map(_bytes: usize) -> Option<NonNull<u8>> {
         None
     }
 
-    /// As [`map`].
+    /// Returns `None`, like [`map`].
     pub(super) fn map_pages(_bytes: usize) -> Option<NonNull<u8>> {
         None
     }
 
     /// # Safety
-    /// Never called, because the others give nothing.
+    /// Never called, because `map` and `map_pages` return no memory.
     pub(super) unsafe fn unmap(_start: NonNull<u8>, _bytes: usize) {}
 }

@@ -1,4 +1,4 @@
-//! The chunks of an arena, and the owners of their parts.
+//! The chunks of an arena, and the allocation of extents in them.
 
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -8,23 +8,24 @@ use umbel_base::ignore_poison::IgnorePoison;
 use crate::chunk::{Chunk, HUGE_PAGE_BYTES, LINE_BYTES};
 use crate::free_extents::{Extent, FreeExtents};
 
-/// The first chunk, so that a store of a few entries does not take a huge page.
+/// Bytes of the first chunk, which is small so that a store of a few entries does not take a huge
+/// page.
 const CHUNK_BYTES_MIN: usize = 64 * 1024;
-/// A piece larger than this gets a chunk of its own, which goes with it.
+/// An allocation larger than this gets a chunk of its own, which is freed with the allocation.
 const SHARED_BYTES_MAX: usize = HUGE_PAGE_BYTES / 2;
 
-/// Used and free memory of a chunk.
+/// Used and total memory of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkUsage {
-    /// Its number, as [`crate::Allocation::chunk`] says it.
+    /// Number of the chunk, as [`crate::Allocation::chunk`] returns it.
     pub number: u32,
-    /// Bytes of the pieces in it.
+    /// Bytes of the allocations in the chunk.
     pub used: usize,
-    /// Its bytes.
+    /// Bytes of the chunk.
     pub bytes: usize,
 }
 
-/// The chunks of an arena; pieces keep it alive.
+/// The chunks of an arena; every allocation keeps them alive.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkAllocator {
     state: Mutex<AllocatorState>,
@@ -35,10 +36,10 @@ pub(crate) struct ChunkAllocator {
 #[derive(Debug, Default)]
 struct AllocatorState {
     free: FreeExtents,
-    /// Chunks by number; `None` where one went away.
+    /// Chunks by number; `None` for a chunk that was freed.
     chunks: Vec<Option<Chunk>>,
     vacant: Vec<u32>,
-    /// One free chunk is kept, so that a piece that is allocated and freed repeatedly
+    /// Number of a free chunk that is kept, so that repeatedly making and freeing an allocation
     /// does not map a chunk each time.
     spare: Option<u32>,
 }
@@ -65,12 +66,12 @@ impl AllocatorState {
 }
 
 impl ChunkAllocator {
-    /// Bytes in pieces, and bytes taken from the system.
+    /// Returns the bytes in allocations, and the bytes taken from the system.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.reserved.load(Ordering::Relaxed))
     }
 
-    /// Takes `bytes` bytes: where they start, and the number of their chunk.
+    /// Takes `bytes` bytes, and returns their start and the number of their chunk.
     ///
     /// REQUIRES: `bytes` is a multiple of [`LINE_BYTES`], neither zero nor over 4 GiB.
     pub(crate) fn take(&self, bytes: usize) -> (NonNull<u8>, u32) {
@@ -110,7 +111,7 @@ impl ChunkAllocator {
         state.free.take(lines).expect("a new chunk has room for what it was made for")
     }
 
-    /// The chunks of several pieces that are used in part, those first of which the least is used.
+    /// Returns the partly used chunks of several allocations, the least used first.
     pub(crate) fn sparsest_chunks(&self) -> Vec<ChunkUsage> {
         let state = self.state.lock().ignore_poison();
         let mut chunks: Vec<ChunkUsage> = Vec::new();
@@ -129,7 +130,8 @@ impl ChunkAllocator {
 
     /// Frees memory of [`ChunkAllocator::take`].
     ///
-    /// REQUIRES: the three belong together, and no thread uses the memory any more.
+    /// REQUIRES: `start`, `number` and `bytes` are of one call of `take`, and no thread uses the
+    /// memory any more.
     pub(crate) fn give(&self, start: NonNull<u8>, number: u32, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
         let mut state = self.state.lock().ignore_poison();

@@ -1,19 +1,21 @@
 //! Epochs: memory that a reader may use is freed only after the reader has left.
 //!
-//! A reader enters by writing the current epoch into a slot of its own, and leaves by clearing it.
-//! A caller that has unlinked an item raises the epoch and retires the item, with the new
-//! epoch as its stamp. The item waits until every slot is clear or holds that epoch or a later one.
+//! A reader enters by writing the current epoch into a slot of its own, and leaves by clearing the
+//! slot. A caller that has unlinked an item raises the epoch and retires the item, with the new
+//! epoch as its stamp. The item is freed when every reader's slot is clear or holds that epoch or a
+//! later one.
 //!
-//! INVARIANT: a reader that has found a pointer sits on an epoch below the future stamp of the
-//! pointer's target, and the thread that frees the target sees that:
+//! INVARIANT: a reader that has found a pointer is in an epoch below the later stamp of the
+//! pointer's target, and the thread that frees the target sees this:
 //!
 //! - A reader that read an epoch at or above the stamp sees every write before the unlinking,
 //!   and so finds the pointer cleared.
-//! - A reader that read a lower one writes its slot before it reads the pointer. The unlinking
-//!   thread clears the pointer before it reads the slots. All four are sequentially consistent, so
-//!   either the reader finds the pointer cleared or the other thread sees the slot taken.
+//! - A reader that read a lower epoch writes its slot before it reads the pointer. The unlinking
+//!   thread clears the pointer before it reads the slots. All four accesses are sequentially
+//!   consistent, so either the reader finds the pointer cleared, or the other thread sees the slot
+//!   taken.
 //!
-//! An epoch never outlives a call: longer references are counted.
+//! A reader stays in an epoch only for the duration of a call; longer references are counted.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -28,18 +30,18 @@ use crate::atomics::{AtomicU64, Mutex, Ordering, fence, order_fence};
 
 /// Value of an empty slot. Epochs start above it.
 const NO_EPOCH: u64 = 0;
-/// Slots of the first block; each further block has twice as many as the one before.
+/// Number of slots of the first block; each further block has twice as many as the one before.
 const FIRST_SLOTS: usize = if cfg!(all(test, loom)) { 2 } else { 64 };
-/// As many blocks as give every thread a slot.
+/// Number of further blocks, which give every possible thread a slot.
 const FURTHER_SLOT_BLOCKS: usize = 24;
 
-/// Padded, so that threads do not share cache lines.
+/// Slot of a reading thread, padded so that threads do not share cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct ReaderSlot {
     /// Epoch in which the thread entered.
     epoch: AtomicU64,
-    /// Number of pins of the thread. Only that thread reads and writes it.
+    /// Number of pins of the thread; only this thread reads and writes the number.
     pins: AtomicU64,
 }
 
@@ -54,7 +56,7 @@ pub struct Epochs<G = Allocation> {
     retired_bytes: SystemAtomic,
 }
 
-/// Unlinked item that readers may still use.
+/// Unlinked item that readers possibly still use.
 struct RetiredItem<G> {
     stamp: u64,
     bytes: u64,
@@ -86,8 +88,8 @@ fn new_slots(count: usize) -> Box<[ReaderSlot]> {
 }
 
 impl<G> Epochs<G> {
-    /// Enters, until the [`EpochGuard`] is dropped. Entering again meanwhile costs next to nothing,
-    /// so a batch of reads should enter once for all of them.
+    /// Enters the current epoch until the [`EpochGuard`] is dropped. Entering again meanwhile costs
+    /// next to nothing, so a batch of reads should enter once around all of them.
     #[inline]
     pub fn pin(&self) -> EpochGuard<'_> {
         let number = NUMBER.get();
@@ -97,8 +99,8 @@ impl<G> Epochs<G> {
         self.pin_first()
     }
 
-    /// Enters with a thread that has no number. A thread in its teardown cannot return a number
-    /// later, and keeps it for this pin only.
+    /// Enters from a thread that has no number yet. A thread in its teardown cannot return a number
+    /// later, so it gets a number for this pin only.
     #[cold]
     fn pin_first(&self) -> EpochGuard<'_> {
         let number = take_number();
@@ -111,7 +113,7 @@ impl<G> Epochs<G> {
         }
     }
 
-    /// Enters in the slot of a number. REQUIRES: one thread at a time uses the number.
+    /// Enters with the slot of `number`. REQUIRES: one thread at a time uses the number.
     #[inline]
     fn pin_at(&self, number: usize, lent: usize) -> EpochGuard<'_> {
         let slot = match self.first.get(number) {
@@ -142,10 +144,10 @@ impl<G> Epochs<G> {
         &slots[number - before]
     }
 
-    /// Keeps `garbage`, which takes `bytes` bytes, until no reader can use it. Drops
-    /// earlier items that are free by now.
+    /// Keeps `garbage`, which takes `bytes` bytes, until no reader can use it. Also drops earlier
+    /// retired items that no reader can use any more.
     ///
-    /// REQUIRES: it was unlinked before, by a sequentially consistent write.
+    /// REQUIRES: `garbage` was unlinked before, by a sequentially consistent write.
     pub(crate) fn retire(&self, garbage: G, bytes: u64) {
         self.retired_bytes.fetch_add(bytes, Ordering::Relaxed);
         let mut items = self.retired.lock().ignore_poison();
@@ -156,8 +158,8 @@ impl<G> Epochs<G> {
         drop(free);
     }
 
-    /// Drops items that no reader can use any more. Each call of `retire` does this. It is public
-    /// for callers that need memory back after readers left.
+    /// Drops retired items that no reader can use any more, as each call of `retire` does. The
+    /// function is public for callers that need memory back after readers left.
     pub fn collect(&self) {
         let mut items = self.retired.lock().ignore_poison();
         let free = self.take_unreachable(&mut items);
@@ -187,7 +189,7 @@ impl<G> Epochs<G> {
         free
     }
 
-    /// Oldest epoch of a reader.
+    /// Returns the oldest epoch in which a reader is.
     fn oldest(&self) -> u64 {
         let blocks = self.further.iter().filter_map(OnceLock::get);
         let further = blocks.flat_map(|block| block.iter());
@@ -196,13 +198,14 @@ impl<G> Epochs<G> {
     }
 }
 
-/// Reader that has entered. Items that it finds stay until the guard is dropped.
+/// Guard of a reader that has entered an epoch. Items that the reader finds stay in memory until
+/// the guard is dropped.
 #[derive(Debug)]
 pub struct EpochGuard<'a> {
     slot: &'a ReaderSlot,
-    /// Number to return with the pin; [`NO_NUMBER`] where the thread keeps it.
+    /// Number to return when the guard is dropped; [`NO_NUMBER`] if the thread keeps its number.
     number: usize,
-    /// A slot belongs to a thread, so the guard must not move to another.
+    /// Keeps the guard in its thread, to which the slot belongs.
     _stays: std::marker::PhantomData<*const ()>,
 }
 
@@ -222,12 +225,12 @@ impl Drop for EpochGuard<'_> {
     }
 }
 
-/// Numbers of threads that have ended.
+/// Numbers that ended threads have returned.
 static RETURNED_NUMBERS: SystemMutex<Vec<usize>> = SystemMutex::new(Vec::new());
-/// Number of numbers.
+/// Count of all numbers taken so far.
 static NUMBERS: SystemSize = SystemSize::new(0);
 
-/// A thread without a number.
+/// Value of a thread without a number.
 const NO_NUMBER: usize = usize::MAX;
 
 thread_local! {
@@ -250,11 +253,11 @@ impl Drop for NumberReturn {
     }
 }
 
-/// Number of attempts to lock the returned numbers. A lock lasts a few
-/// instructions, but for ever in a child that was forked meanwhile.
+/// Maximum number of attempts to lock the returned numbers. The lock is held for a few
+/// instructions, but forever in a child that was forked meanwhile.
 const TRIES_MAX: usize = 1 << 16;
 
-/// Returned numbers; `None` where the lock is held for ever.
+/// Locks the returned numbers; returns `None` if the lock is held forever.
 fn returned_numbers() -> Option<SystemGuard<'static, Vec<usize>>> {
     for _ in 0..TRIES_MAX {
         match RETURNED_NUMBERS.try_lock() {
@@ -272,7 +275,8 @@ fn return_number(number: usize) {
     }
 }
 
-/// Takes a number that no other thread has. Numbers stay small while few threads live at once.
+/// Takes a number that no other thread has. Numbers stay small if few threads exist at the same
+/// time.
 fn take_number() -> usize {
     let returned = returned_numbers().and_then(|mut numbers| numbers.pop());
     returned.unwrap_or_else(|| NUMBERS.fetch_add(1, Ordering::Relaxed))
@@ -315,8 +319,8 @@ mod tests {
         assert_eq!(epochs.oldest(), 1);
     }
 
-    /// A process forked while a thread gave its number back: in the child the first read of a new
-    /// thread waited for ever.
+    /// Story: a process forked while a thread returned its number. In the child the first read of a
+    /// new thread waited forever.
     #[test]
     fn held_lock_blocks_no_reader() {
         let held = RETURNED_NUMBERS.lock().ignore_poison();
@@ -351,8 +355,8 @@ mod tests {
     }
 }
 
-/// Story: a thread that read during its teardown kept a slot for good. Each later call of `retire`
-/// visited all of them.
+/// Story: each thread that read during its teardown kept a slot forever. Each later call of
+/// `retire` visited all these slots.
 #[cfg(all(test, not(loom)))]
 #[test]
 fn read_during_thread_teardown_keeps_no_slot() {
@@ -386,7 +390,7 @@ mod interleavings {
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
 
-    /// A drop is a write and a use is a read: loom fails where they race.
+    /// An item whose drop is a write and whose use is a read, so that loom fails if they race.
     struct Watched(Arc<UnsafeCell<bool>>);
 
     impl Drop for Watched {
@@ -400,7 +404,7 @@ mod interleavings {
 
     struct World {
         epochs: Epochs<Watched>,
-        /// 1 while the pointer is set, 0 after it is unlinked.
+        /// 1 while the item is linked, 0 after it is unlinked.
         slot: AtomicU64,
         target: Arc<UnsafeCell<bool>>,
     }

@@ -1,12 +1,12 @@
 //! Free extents of the chunks: best fit, with merging of neighbours.
 //!
-//! Separate from the memory itself, in safe code. To take and to return an extent costs a few
-//! hundred nanoseconds, little compared with a block read. Fragmentation stays low although all
-//! pieces have different lengths.
+//! The extents are kept separate from the memory itself, in safe code. Taking and returning an
+//! extent costs a few hundred nanoseconds, little compared with a block read. Fragmentation stays
+//! low although all allocations have different lengths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A stretch of a chunk, in lines of [`crate::chunk::LINE_BYTES`].
+/// A contiguous part of a chunk, in lines of [`crate::chunk::LINE_BYTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) chunk: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Extent {
 
 /// The free extents.
 ///
-/// INVARIANT: both maps hold the same extents; no two of a chunk touch.
+/// INVARIANT: both maps hold the same extents, and no two extents of a chunk are adjacent.
 #[derive(Debug, Default)]
 pub(crate) struct FreeExtents {
     by_place: BTreeMap<(u32, u32), u32>,
@@ -24,7 +24,8 @@ pub(crate) struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// Takes `lines` lines from the smallest extent that has them. `None` where none has.
+    /// Takes `lines` lines from the smallest extent that has them. Returns `None` if no extent has
+    /// them.
     pub(crate) fn take(&mut self, lines: u32) -> Option<Extent> {
         let (found, chunk, start) = *self.by_length.range((lines, 0, 0)..).next()?;
         self.remove(chunk, start, found);
@@ -34,9 +35,9 @@ impl FreeExtents {
         Some(Extent { chunk, start, lines })
     }
 
-    /// Returns an extent, and gives the extent that it forms with its free neighbours.
+    /// Adds a free extent, and returns the extent that it forms with its free neighbours.
     ///
-    /// REQUIRES: it is not free, nor is any part of it.
+    /// REQUIRES: no part of `extent` is free.
     pub(crate) fn give(&mut self, extent: Extent) -> Extent {
         let Extent { chunk, mut start, mut lines } = extent;
         let before = self.by_place.range((chunk, 0)..(chunk, start)).next_back();
@@ -55,7 +56,7 @@ impl FreeExtents {
         Extent { chunk, start, lines }
     }
 
-    /// The free lines of each chunk that has some.
+    /// Returns the number of free lines of each chunk that has some.
     pub(crate) fn free_lines(&self) -> BTreeMap<u32, u32> {
         let mut lines = BTreeMap::new();
         for (&(chunk, _), free) in &self.by_place {

@@ -1,9 +1,8 @@
 //! Huge pages for memory of another owner.
 
-/// Advises the system to use huge pages for whole huge pages of this memory, so that random reads
-/// have fewer TLB misses. Changes no byte, and works best before the memory is
-/// first used. Does nothing for less than a few huge pages, or where the system
-/// has none.
+/// Advises the system to use huge pages for `items`, so that random reads have fewer TLB misses.
+/// The call changes no byte, and works best before the memory is first used. It does nothing for
+/// memory of less than a few huge pages, or if the system has no huge pages.
 pub fn advise_huge_pages<T>(items: &[T]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

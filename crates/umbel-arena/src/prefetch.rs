@@ -5,8 +5,8 @@ use crate::chunk::LINE_BYTES;
 /// Whether the processor can prefetch; otherwise callers need not compute the address.
 pub const PREFETCHES: bool = cfg!(all(target_arch = "x86_64", not(miri)));
 
-/// Prefetches the cache line that holds item `at`. Does nothing where
-/// there is no such item, or where the processor cannot prefetch.
+/// Prefetches the cache line of item `at`. Does nothing if there is no such item or the processor
+/// cannot prefetch.
 #[inline(always)]
 pub fn prefetch<T>(items: &[T], at: usize) {
     if let Some(item) = items.get(at) {
@@ -14,8 +14,8 @@ pub fn prefetch<T>(items: &[T], at: usize) {
     }
 }
 
-/// Prefetches the cache line that holds item `at` and later ones, `lines` together, even past the
-/// end. Does nothing where there is no such item.
+/// Prefetches `lines` cache lines from that of item `at` on, even past the end of `items`. Does
+/// nothing if there is no such item.
 #[inline(always)]
 pub fn prefetch_lines<T>(items: &[T], at: usize, lines: usize) {
     if let Some(item) = items.get(at) {
@@ -29,13 +29,13 @@ pub fn prefetch_address(address: usize) {
     prefetch_at(std::ptr::without_provenance(address));
 }
 
-/// Prefetches `lines` lines from an address, which need not be readable.
+/// Prefetches `lines` cache lines from an address on, which need not be readable.
 #[inline(always)]
 pub(crate) fn prefetch_lines_at(start: *const u8, lines: usize) {
     (0..lines).for_each(|line| prefetch_at(start.wrapping_add(LINE_BYTES * line)));
 }
 
-/// Prefetches the line that holds an address, which need not be readable.
+/// Prefetches the cache line of an address, which need not be readable.
 #[inline(always)]
 pub(crate) fn prefetch_at(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,4 +1,5 @@
-//! SlotArray: an array of places, each empty or with a piece that readers use without a lock.
+//! [`SlotArray`]: an array of slots, each empty or with an allocation that readers use without a
+//! lock.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use crate::prefetch::{prefetch_at, prefetch_lines_at};
 /// Content of a slot: null, or the pointer of [`Allocation::into_raw`].
 type SlotCell = AtomicPtr<u8>;
 
-/// Places for pieces of one arena.
+/// Slots for allocations of one arena.
 ///
 /// INVARIANT: `cells` is the start of the bytes of `owner`, which has `len` cells. A pointer in a
-/// cell owns a reference. Only the epochs, or the drop of the slots, release it.
+/// cell owns a reference, which only the epochs or the drop of the slots release.
 pub struct SlotArray {
     cells: NonNull<SlotCell>,
     len: usize,
     epochs: Arc<Epochs>,
-    /// Not used to read cells, because they change.
+    /// Owner of the memory of the cells. Cells are not read through it, because they change.
     owner: Allocation,
 }
 
@@ -31,7 +32,8 @@ unsafe impl Send for SlotArray {}
 unsafe impl Sync for SlotArray {}
 
 impl SlotArray {
-    /// `len` empty slots, themselves in `arena`, for pieces of `pieces`.
+    /// Creates `len` empty slots for allocations of the arena `pieces`. The slots themselves are in
+    /// `arena`.
     pub fn new(arena: &Arena, pieces: &Arena, len: usize) -> SlotArray {
         let zeros = [0; 4096];
         let (mut left, mut parts) = (len * size_of::<SlotCell>(), Vec::new());
@@ -68,22 +70,23 @@ impl SlotArray {
         self.owner.memory_bytes()
     }
 
-    /// Enters, to read slots.
+    /// Returns a guard for reading slots.
     #[inline]
     pub fn read(&self) -> SlotsGuard<'_> {
         SlotsGuard { slots: self, _pin: self.epochs.pin() }
     }
 
-    /// The piece in a slot, as a counted reference.
+    /// Returns the allocation in a slot, as a counted reference.
     pub fn get_owned(&self, number: usize) -> Option<Allocation> {
         let reading = self.read();
         Some(reading.borrow(number)?.to_owned_allocation())
     }
 
-    /// Puts a piece into an empty slot. Returns the piece where the slot was not empty.
+    /// Puts an allocation into an empty slot. Returns `piece` as the error if the slot is not
+    /// empty.
     ///
     /// # Panics
-    /// Where the slot does not exist.
+    /// If the slot does not exist.
     pub fn put(&self, number: usize, piece: Allocation) -> Result<(), Allocation> {
         let cell = &self.cells()[number];
         // Entered before the cell is read, so that a found piece stays long enough to be counted.
@@ -104,8 +107,8 @@ impl SlotArray {
         }
     }
 
-    /// Clears a slot. Returns the bytes of its piece, which stay in memory until the readers that
-    /// use it leave; 0 where the slot was empty.
+    /// Clears a slot. Returns the bytes of its allocation, which stays in memory until the readers
+    /// that use it leave; 0 if the slot was empty.
     pub fn evict(&self, number: usize) -> usize {
         let Some(cell) = self.cells().get(number) else { return 0 };
         let Some(raw) = NonNull::new(cell.swap(null_mut(), Ordering::SeqCst)) else { return 0 };
@@ -117,12 +120,13 @@ impl SlotArray {
         bytes
     }
 
-    /// Number of the chunk of the piece in a slot.
+    /// Returns the number of the chunk of the allocation in a slot.
     pub fn chunk(&self, number: usize) -> Option<u32> {
         self.get_owned(number).map(|piece| piece.chunk())
     }
 
-    /// Whether a reader used the piece in a slot since the last call; clears the mark.
+    /// Returns whether a reader used the allocation in a slot since the last call, and clears the
+    /// mark.
     pub fn take_touched(&self, number: usize) -> bool {
         let reading = self.read();
         reading.borrow(number).is_some_and(|lent| lent.take_touched())
@@ -136,8 +140,8 @@ impl SlotArray {
         }
     }
 
-    /// Prefetches the first `lines` lines of the piece in a slot. Returns whether there is one.
-    /// Reads the slot, but not the piece.
+    /// Prefetches the first `lines` cache lines of the allocation in a slot, without reading the
+    /// allocation. Returns whether the slot has one.
     #[inline]
     pub fn prefetch_allocation(&self, number: usize, lines: usize) -> bool {
         let start =
@@ -168,7 +172,8 @@ impl std::fmt::Debug for SlotArray {
     }
 }
 
-/// Reader of slots. Its pieces stay until this is dropped, whichever thread evicts them.
+/// Guard of a reader of slots. Allocations that the reader uses stay in memory until the guard is
+/// dropped, even if other threads evict them.
 #[derive(Debug)]
 pub struct SlotsGuard<'a> {
     slots: &'a SlotArray,
@@ -184,7 +189,7 @@ impl SlotsGuard<'_> {
         NonNull::new(raw).map(|raw| unsafe { Allocation::borrow(raw) })
     }
 
-    /// Bytes in a slot, which is marked as read. `None` where it is empty.
+    /// Returns the bytes in a slot, and marks the slot as read; `None` if the slot is empty.
     #[inline]
     pub fn get(&self, number: usize) -> Option<&[u8]> {
         let lent = self.borrow(number)?;
@@ -192,7 +197,7 @@ impl SlotsGuard<'_> {
         Some(lent.bytes())
     }
 
-    /// Piece in a slot as a counted reference. The slot is marked as read.
+    /// Returns the allocation in a slot as a counted reference, and marks the slot as read.
     #[inline]
     pub fn get_owned(&self, number: usize) -> Option<Allocation> {
         let lent = self.borrow(number)?;
@@ -200,7 +205,7 @@ impl SlotsGuard<'_> {
         Some(lent.to_owned_allocation())
     }
 
-    /// Bytes in a slot, without a mark.
+    /// Returns the bytes in a slot, without marking the slot as read.
     #[inline]
     pub fn peek(&self, number: usize) -> Option<&[u8]> {
         Some(self.borrow(number)?.bytes())
@@ -249,7 +254,7 @@ mod tests {
         assert_eq!(arena.bytes().used, 0);
     }
 
-    /// Readers check every byte of the pieces while other threads put and evict them.
+    /// Readers check every byte of the allocations while other threads put and evict them.
     #[test]
     fn lent_bytes_survive_concurrent_eviction() {
         let arena = Arena::new();

@@ -38,9 +38,9 @@ pub trait Cursor: Send {
     fn try_next(&mut self) -> Option<bool> {
         None
     }
-    /// Moves like `next` if a fast check, which cannot fail, finds that the next entry is the
-    /// newest version of its key, a put and not newer than `sequence`. Otherwise returns `false`
-    /// and does not move. REQUIRES: `valid()`.
+    /// Moves like `next` if a fast check finds that the next entry is the newest version of its
+    /// key, a put and not newer than `sequence`. Otherwise returns `false` and does not move.
+    /// REQUIRES: `valid()`.
     #[inline]
     fn try_next_visible(&mut self, sequence: SequenceNumber) -> bool {
         let _ = sequence;

@@ -90,7 +90,7 @@ pub trait Entropy: Send + Sync + Debug {
     }
 }
 
-/// Threads.
+/// Starts threads.
 pub trait Threads: Send + Sync + Debug {
     /// Starts a named thread.
     fn spawn(&self, name: &str, work: Box<dyn FnOnce() + Send>) -> Result<Box<dyn JoinHandle>>;
