@@ -1,10 +1,10 @@
-//! Times the memtable and `BTreeMap` on keys of several shapes, in nanoseconds per entry, of
-//! processor time where the system reports it.
+//! Times the memtable and `BTreeMap` on keys of several shapes, in nanoseconds per entry. The time
+//! is processor time if the system reports it.
 //!
 //! `cargo run --release -p umbel-memtable --example memtable_bench [entries] [rounds] [shape]`
 //!
 //! `BTreeMap` has no versions and permits no concurrent readers, and its values are copies in
-//! separate boxes. It is a yardstick, not a rival.
+//! separate boxes. It serves as a point of reference.
 #![expect(
     clippy::disallowed_methods,
     reason = "a benchmark measures the machine's own time, not a clock that tests own"
@@ -50,8 +50,8 @@ fn mix(n: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Processor time of this thread in nanoseconds where Linux reports it, so that a busy machine
-/// disturbs less; else the time since `start`.
+/// Returns the processor time of this thread in nanoseconds if Linux reports it, which other
+/// processes affect less; otherwise the time since `start`.
 fn now_ns(start: Instant) -> f64 {
     let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let run = statistics.and_then(|text| text.split(' ').next()?.parse().ok());
@@ -66,7 +66,7 @@ fn time<R>(entries: usize, work: impl FnOnce() -> R) -> (f64, R) {
     ((now_ns(start) - begin) / entries as f64, result)
 }
 
-/// Insert, get, missing get and scan of a memtable; and its bytes per entry.
+/// Times insert, get, missing get and scan of a memtable, and returns also its bytes per entry.
 fn memtable(keys: &[Vec<u8>], order: &[usize], missing: &[Vec<u8>], value: &[u8]) -> [f64; 5] {
     let options = MemtableOptions { capacity_bytes: 128 << 20, bloom_bits: -1 };
     let memtable = Arc::new(Memtable::new(&options));
@@ -99,7 +99,7 @@ fn memtable(keys: &[Vec<u8>], order: &[usize], missing: &[Vec<u8>], value: &[u8]
     [insert, get, miss, scan, memtable.bytes() as f64 / keys.len() as f64]
 }
 
-/// The same of a `BTreeMap`.
+/// Times insert, get, missing get and scan of a `BTreeMap`, and returns also its bytes per entry.
 fn btree_map(keys: &[Vec<u8>], order: &[usize], missing: &[Vec<u8>], value: &[u8]) -> [f64; 4] {
     let (insert, map) = time(keys.len(), || {
         let mut map: BTreeMap<Box<[u8]>, Box<[u8]>> = BTreeMap::new();

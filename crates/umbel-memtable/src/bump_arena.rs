@@ -1,10 +1,10 @@
-//! A bump allocator: memory is taken piece by piece and freed all at once.
+//! A bump allocator: memory is allocated piece by piece and freed all at once.
 //!
-//! Chunks grow with the content, from a kilobyte to the size of a huge page. A memtable of ten
-//! keys takes no more than it needs. In a large one, random accesses have few TLB misses
-//! where the system gives huge pages to processes that request them.
+//! Chunks grow with the content, from a kilobyte to the size of a huge page. So a memtable of ten
+//! keys takes little memory. In a large memtable, random accesses have few TLB misses if the system
+//! gives huge pages to processes that request them.
 //!
-//! INVARIANT: a returned piece is never moved, returned again or freed before the arena is
+//! INVARIANT: allocated memory is never moved, allocated again or freed before the arena is
 //! dropped.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
@@ -12,21 +12,22 @@ use std::ptr::NonNull;
 
 use umbel_arena::Chunk;
 
-/// Smallest chunk, and the unit of larger ones.
+/// Bytes of the smallest chunk, and unit of the size of larger chunks.
 const CHUNK_BYTES_MIN: usize = 1024;
-/// Largest chunk, size and alignment of a huge page. An arena that holds as much gets only these.
+/// Bytes of the largest chunk: size and alignment of a huge page. An arena that has as many bytes
+/// gets only chunks of this size.
 const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Below that size, from here on, chunks are pages of their own. An allocator keeps part of the
-/// freed memory of a memtable, fragmented, which is much in a small budget.
+/// From this size on, chunks are pages mapped from the system. An allocator would keep fragmented
+/// parts of a memtable's freed memory, which matters in a small budget.
 const PAGES_BYTES: usize = 64 * 1024;
-/// Alignment of chunks, and the largest a piece may request: a cache line.
+/// Alignment of chunks, which is the maximum alignment of an allocation: a cache line.
 const CHUNK_ALIGN: usize = 64;
 
 /// Memory for one memtable's entries or nodes.
 pub(crate) struct BumpArena {
-    /// Every chunk with the layout it was allocated with.
+    /// Every chunk from the allocator, with the layout with which it was allocated.
     chunks: Vec<(NonNull<u8>, Layout)>,
-    /// Those that are pages of their own.
+    /// Chunks that are pages mapped from the system.
     pages: Vec<Chunk>,
     /// The free part of the newest bump chunk.
     next: NonNull<u8>,
@@ -46,7 +47,7 @@ impl Default for BumpArena {
 unsafe impl Send for BumpArena {}
 
 impl BumpArena {
-    /// An arena that holds nothing yet.
+    /// Creates an empty arena.
     pub(crate) fn new() -> BumpArena {
         BumpArena {
             chunks: Vec::new(),
@@ -58,7 +59,7 @@ impl BumpArena {
         }
     }
 
-    /// Bytes of all pieces, padding included.
+    /// Bytes of all allocations, padding included.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -69,7 +70,7 @@ impl BumpArena {
         self.reserved + lists + self.pages.capacity() * size_of::<Chunk>()
     }
 
-    /// Uninitialised memory of this layout, good until the arena is dropped.
+    /// Allocates uninitialized memory of this layout, which is valid until the arena is dropped.
     ///
     /// REQUIRES: the size is not zero, and the alignment is at most that of a cache line.
     #[inline]
@@ -89,8 +90,8 @@ impl BumpArena {
         piece
     }
 
-    /// A piece for which the current chunk has no space: from a new chunk or, where it is large,
-    /// from one of its own, so that little of the current chunk is wasted.
+    /// Allocates memory for which the current chunk has no space, from a new chunk. A large
+    /// allocation gets a chunk of its own, so that little of the current chunk is wasted.
     #[cold]
     fn allocate_in_new_chunk(&mut self, layout: Layout) -> NonNull<u8> {
         let chunk_bytes = match self.reserved {
@@ -133,17 +134,17 @@ impl BumpArena {
     }
 }
 
-/// Advises Linux to back a chunk by one page. Whether it does only makes a difference in speed.
+/// Advises Linux to back a chunk by one huge page, which only affects speed.
 ///
-/// REQUIRES: the chunk is aligned to a huge page and as large.
+/// REQUIRES: the chunk has the size and alignment of a huge page.
 fn advise_huge_page(chunk: NonNull<u8>) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
         use std::ffi::{c_int, c_void};
-        /// `MADV_HUGEPAGE`, the same on every architecture.
+        /// Value of `MADV_HUGEPAGE`, which is the same on every architecture.
         const HUGE_PAGE: c_int = 14;
         unsafe extern "C" {
-            /// The C library's, which the standard library links anyway.
+            /// Function of the C library, which the standard library links anyway.
             fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
         }
         // SAFETY: the advice changes neither contents nor validity of memory, and the range is a

@@ -1,4 +1,4 @@
-//! Entries: one header, key and value in one piece of an arena, written once and then only read.
+//! Entries: header, key and value in one allocation of an arena, written once and then only read.
 
 use crate::bump_arena::BumpArena;
 use std::alloc::Layout;
@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX, VALUE_BYTES_MAX};
 use umbel_base::{SequenceNumber, ValueKind};
 
-/// Prefetches the line of this address, which need not be valid.
+/// Prefetches the cache line of this address, which need not be valid.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -27,7 +27,8 @@ pub(crate) fn prefetch(address: *const u8) {
 pub(crate) struct EntryHeader {
     sequence: SequenceNumber,
     value_len: u32,
-    /// At most 64 Ki, which is one more than 16 bits hold: 24 bits of length, 8 bits of kind.
+    /// Length of the key in 24 bits, and the kind in 8 bits. The length is at most 64 Ki, which
+    /// does not fit into 16 bits.
     key_len_and_kind: u32,
 }
 
@@ -37,8 +38,8 @@ const HEADER_BYTES: usize = size_of::<EntryHeader>();
 /// Writes an entry into the arena.
 ///
 /// # Panics
-/// Where key, value or sequence number are over the limits of `umbel_base::limits`. Callers
-/// check them; a length that does not fit its field would make reading the entry unsound.
+/// If key, value or sequence number are over the limits of `umbel_base::limits`. Callers check the
+/// limits; a length that does not fit into its field would make reading the entry unsound.
 pub(crate) fn write_entry(
     arena: &mut BumpArena,
     key: &[u8],
@@ -71,12 +72,12 @@ pub(crate) fn write_entry(
     header
 }
 
-/// A position in internal order that is looked for.
+/// A position in internal order for which a search looks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SeekKey<'k> {
     /// The key.
     pub(crate) key: &'k [u8],
-    /// The sequence number; of one key the greater comes first.
+    /// The sequence number; for one key, greater sequence numbers come first.
     pub(crate) sequence: SequenceNumber,
 }
 
@@ -94,17 +95,17 @@ unsafe impl Send for Entry<'_> {}
 unsafe impl Sync for Entry<'_> {}
 
 impl<'a> Entry<'a> {
-    /// The entry behind a pointer.
+    /// Returns the entry behind a pointer.
     ///
     /// # Safety
-    /// `header` came from [`write_entry`], its writing happened before this call, and the arena
+    /// `header` came from a call of [`write_entry`] that happened before this call, and the arena
     /// is not dropped during `'a`.
     #[inline]
     pub(crate) unsafe fn from_raw(header: NonNull<EntryHeader>) -> Entry<'a> {
         Entry { header, arena: PhantomData }
     }
 
-    /// The pointer that [`Entry::from_raw`] takes.
+    /// Returns the pointer that [`Entry::from_raw`] takes.
     #[inline]
     pub(crate) fn as_raw(self) -> NonNull<EntryHeader> {
         self.header
@@ -117,20 +118,20 @@ impl<'a> Entry<'a> {
         unsafe { self.header.as_ref() }
     }
 
-    /// The sequence number.
+    /// Sequence number of the entry.
     #[inline]
     pub(crate) fn sequence(self) -> SequenceNumber {
         self.header().sequence
     }
 
-    /// The kind.
+    /// Kind of the entry.
     #[inline]
     pub(crate) fn kind(self) -> ValueKind {
         ValueKind::from_u8(self.header().key_len_and_kind as u8)
             .expect("the byte was made from a kind")
     }
 
-    /// The key.
+    /// Key of the entry.
     #[inline]
     pub(crate) fn key(self) -> &'a [u8] {
         let len = (self.header().key_len_and_kind >> 8) as usize;
@@ -139,7 +140,7 @@ impl<'a> Entry<'a> {
         unsafe { NonNull::slice_from_raw_parts(self.header.cast().add(HEADER_BYTES), len).as_ref() }
     }
 
-    /// The value.
+    /// Value of the entry.
     #[inline]
     pub(crate) fn value(self) -> &'a [u8] {
         let key_len = (self.header().key_len_and_kind >> 8) as usize;
@@ -155,7 +156,7 @@ impl<'a> Entry<'a> {
         self.prefetch_at(64 - HEADER_BYTES);
     }
 
-    /// Prefetches the header and the line of the key's byte `at`.
+    /// Prefetches the header, and the cache line of byte `at` of the key.
     #[inline]
     pub(crate) fn prefetch_at(self, at: usize) {
         let start = self.header.as_ptr().cast::<u8>().cast_const();
@@ -163,14 +164,14 @@ impl<'a> Entry<'a> {
         prefetch(start.wrapping_add(HEADER_BYTES + at));
     }
 
-    /// This entry's own position.
+    /// Returns the position of this entry.
     #[inline]
     pub(crate) fn seek_key(self) -> SeekKey<'a> {
         SeekKey { key: self.key(), sequence: self.sequence() }
     }
 
-    /// Order of this entry relative to `seek_key`. REQUIRES: the first `shared` bytes of both keys
-    /// are equal. Otherwise the result is meaningless, but safe.
+    /// Order of this entry relative to `target`. REQUIRES: the first `shared` bytes of both keys
+    /// are equal. Otherwise the result is wrong, but the call is safe.
     #[inline]
     pub(crate) fn cmp_suffix(self, shared: usize, target: SeekKey<'_>) -> Ordering {
         let mine = self.key().get(shared..).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The filter in front of the tree. It grows with the keys: it starts with a line or two. Whenever
-//! it is full, it is rebuilt at a multiple of its size from its hashes. It soon
-//! reaches the size that was planned for the memtable.
+//! The memtable's filter, which grows with the keys. It starts with a few cache lines. A full
+//! filter is rebuilt from its hashes at a multiple of its size, and so soon reaches the size
+//! planned for the memtable.
 //!
-//! INVARIANT: a filter that readers were once given stays until the memtable is dropped; each one
-//! has the hashes of all before it.
+//! INVARIANT: a filter that readers could ever see stays until the memtable is dropped. Each filter
+//! has the hashes of all filters before it.
 
 use crate::loom_atomics::{AtomicPtr, Ordering};
 use std::array;
@@ -11,26 +11,26 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr as OwnedPtr, AtomicUsize};
 use umbel_filter::ConcurrentBloom;
 
-/// Space for this many keys is taken with the first.
+/// Number of keys for which the first filter has space.
 const KEYS_FIRST: u64 = 64;
-/// Number of times as many the next filter has space for.
+/// Factor by which the next filter has space for more keys.
 const GROWTH: u64 = 4;
-/// A full filter may skip steps to the planned size over this factor: the hashes
-/// for another step would take as much memory as it would save.
+/// A full filter grows to the planned size in one step if that is at most this factor larger. The
+/// hashes for another step would take as much memory as the step would save.
 const LAST_STEP: u64 = 32;
 
-/// Most filters one after the other: sixteen million keys are planned for with nine.
+/// Maximum number of filters, one after the other. Nine suffice for sixteen million keys.
 const FILTERS_MAX: usize = 16;
 
-/// A filter that grows. Readers probe it during inserts of the only writer.
+/// A filter that grows. Readers probe the filter concurrently with inserts of the only writer.
 pub(crate) struct GrowingFilter {
-    /// Newest filter; null before the first.
+    /// Newest filter; null before the first filter.
     current: AtomicPtr<ConcurrentBloom>,
-    /// None of a memtable without a filter.
+    /// Bits per key; zero or less in a memtable without a filter.
     bits_per_key: i32,
-    /// Number of keys the last filter has space for.
+    /// Number of keys for which the last filter has space.
     keys_planned: u64,
-    /// Every filter, which readers may still be probing. INVARIANT: each pointer came from
+    /// All filters, since readers possibly still probe old ones. INVARIANT: each pointer came from
     /// `Box::into_raw`, is written once and freed only in `drop`.
     all: [OwnedPtr<ConcurrentBloom>; FILTERS_MAX],
     /// Bytes of the filters and of the list of hashes.
@@ -40,18 +40,18 @@ pub(crate) struct GrowingFilter {
 /// State of the only writer of a filter.
 #[derive(Default)]
 pub(crate) struct FilterGrowth {
-    /// Hashes of the current filter, until it is the last.
+    /// Hashes of the current filter, unless it is the last filter.
     hashes: Vec<u64>,
-    /// Number of hashes the current filter has space for; `u64::MAX` once it is the last.
+    /// Number of hashes for which the current filter has space; `u64::MAX` for the last filter.
     capacity: u64,
     /// Number of filters.
     filters: usize,
-    /// The bytes of all of them.
+    /// Bytes of all filters.
     filter_bytes: usize,
 }
 
 impl GrowingFilter {
-    /// A filter without keys. With no bits it keeps nothing.
+    /// Creates a filter without keys. With zero bits per key or less it stores no hashes.
     pub(crate) fn new(keys_planned: u64, bits_per_key: i32) -> GrowingFilter {
         GrowingFilter {
             current: AtomicPtr::new(null_mut()),
@@ -62,12 +62,12 @@ impl GrowingFilter {
         }
     }
 
-    /// Memory taken for keys, in bytes.
+    /// Bytes of memory that the filters and the list of hashes take.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// The newest filter.
+    /// Returns the newest filter.
     #[inline]
     pub(crate) fn current(&self) -> Option<&ConcurrentBloom> {
         // SAFETY: null, or a filter that was stored with release after it was written and is freed
@@ -75,8 +75,9 @@ impl GrowingFilter {
         unsafe { self.current.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether a key with this hash may have been inserted. Not inlined: callers probe several
-    /// filters in a loop, and the compiler would compute every position before the first probe.
+    /// Whether a key with this hash was possibly inserted. The function is not inlined: callers
+    /// probe several filters in a loop, and the compiler would compute all positions before the
+    /// first probe.
     #[inline(never)]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
         match self.current() {
@@ -85,7 +86,7 @@ impl GrowingFilter {
         }
     }
 
-    /// Prefetches the line that an insert of `hash` will change.
+    /// Prefetches the cache line that an insert of `hash` will change.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
         if let Some(filter) = self.current() {
@@ -93,7 +94,8 @@ impl GrowingFilter {
         }
     }
 
-    /// Adds a hash. REQUIRES: `growth` is always the same; its lock makes this the one writer.
+    /// Adds a hash. REQUIRES: `growth` is always that of this filter, and its lock makes the caller
+    /// the only writer.
     #[inline]
     pub(crate) fn insert(&self, hash: u64, growth: &mut FilterGrowth) {
         if self.bits_per_key <= 0 {
@@ -106,7 +108,7 @@ impl GrowingFilter {
         }
     }
 
-    /// As `insert`, while the filter is not the last yet.
+    /// Adds a hash to a filter that is not the last one.
     fn insert_growing(&self, hash: u64, growth: &mut FilterGrowth) {
         if growth.hashes.len() as u64 == growth.capacity {
             self.grow(growth);
@@ -121,7 +123,7 @@ impl GrowingFilter {
         }
     }
 
-    /// Puts a larger filter with the same hashes in place of the current one.
+    /// Replaces the current filter by a larger one with the same hashes.
     #[cold]
     fn grow(&self, growth: &mut FilterGrowth) {
         let wanted = (growth.capacity * GROWTH).max(KEYS_FIRST);

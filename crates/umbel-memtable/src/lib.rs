@@ -1,13 +1,13 @@
 //! The memtable: an ordered map from (key ascending, sequence number descending) to a kind and a
-//! value, with the filter in front of it. It has one writer at a time, and readers take no lock.
+//! value, with a filter. The memtable has one writer at a time, and readers take no lock.
 //!
-//! Nothing is ever removed. Keys, values and nodes are in arenas that are freed with the memtable.
-//! So references of a reader are valid as long as it holds the memtable.
+//! No entry is ever removed. Keys, values and nodes are in arenas that are freed with the memtable.
+//! So a reader's references are valid as long as the reader keeps the memtable.
 //!
 //! The map is a B+tree over eight-byte key heads. `docs/decisions/0003-memtable.md` has the reasons
-//! and costs, and the `node` module the protocol of concurrent readers.
-//! Unsafe code lives here, in `bump_arena`, `entry`, `growing_filter`, `node`, `tree` and
-//! `memtable_cursor`, so that the engine above can forbid it.
+//! and costs, and the `node` module describes the protocol of concurrent readers. Unsafe code is
+//! only in this crate's modules `bump_arena`, `entry`, `growing_filter`, `node`, `tree` and
+//! `memtable_cursor`, so that the engine can forbid it.
 //!
 //! ```
 //! use std::sync::Arc;

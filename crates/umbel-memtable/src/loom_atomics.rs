@@ -1,20 +1,22 @@
 //! The atomics of the node protocol: the standard library's, or loom's during a search of
-//! interleavings. Also the number of slots of a node in either case.
+//! interleavings. Also the number of slots of a node, with and without loom.
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 #[cfg(not(all(test, loom)))]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
 
-/// Slots of a node. INVARIANT: a power of two, so that a mask keeps any index inside.
+/// Number of slots of a node. INVARIANT: the number is a power of two, so that a mask keeps any
+/// index in range.
 #[cfg(not(all(test, loom)))]
 pub(crate) const WIDTH: usize = 64;
-/// Few slots, so that a handful of inserts splits nodes.
+/// Number of slots of a node with loom: few, so that a handful of inserts splits nodes.
 #[cfg(all(test, loom))]
 pub(crate) const WIDTH: usize = 2;
 
-/// Waits a moment for the writer to finish with a node. The writer needs some fifty nanoseconds;
-/// where it takes longer it has lost its processor, and gets ours.
+/// Waits a moment until the writer has finished changing a node, which takes some fifty
+/// nanoseconds. If it takes longer, the writer has lost its processor, and this thread yields its
+/// own.
 #[cfg(not(all(test, loom)))]
 pub(crate) fn pause(tries: u32) {
     if tries < 100 {
@@ -24,7 +26,7 @@ pub(crate) fn pause(tries: u32) {
     }
 }
 
-/// Informs loom that this thread waits for another.
+/// Informs loom that this thread waits for another thread.
 #[cfg(all(test, loom))]
 pub(crate) fn pause(_tries: u32) {
     loom::thread::yield_now();

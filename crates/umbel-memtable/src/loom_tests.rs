@@ -1,10 +1,11 @@
-//! Searches the interleavings of the writer and a reader with loom, and the effects of weak memory
-//! in each, on the real tree with nodes of two slots.
+//! Tests with loom all interleavings of the writer and a reader, and the effects of weak memory
+//! order, on the real tree with nodes of two slots.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p umbel-memtable --lib --release`
 //!
-//! Every test follows one pattern: entries are inserted, one more comes while a reader reads. What
-//! was there before must be found in every interleaving, and the newcomer too once it is published.
+//! In every test some entries are inserted first, and another entry while a reader reads. In every
+//! interleaving the reader must find the first entries, and also the other entry after it is
+//! published.
 
 use crate::entry::{Entry, SeekKey};
 use crate::growing_filter::{FilterGrowth, GrowingFilter};
@@ -14,9 +15,9 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use umbel_base::ValueKind;
 
-/// The key of a letter: small ones share a prefix that nodes omit, capitals do not have it.
-/// The keys of digits differ only after the eight bytes of a head, so that their heads tie where
-/// a letter is beside them.
+/// Returns the key for a letter. Keys of small letters share a prefix that nodes omit, and keys of
+/// capital letters do not have this prefix. Keys of digits differ only after the eight bytes of a
+/// head, so that their heads are equal in a node that also has a letter's key.
 fn key(letter: u8) -> Vec<u8> {
     if letter.is_ascii_digit() {
         return [&b"0123456789"[..], &[letter]].concat();
@@ -35,7 +36,7 @@ fn letter(entry: Entry<'_>) -> u8 {
     letter
 }
 
-/// The place of the first entry at or after a letter.
+/// Returns the position of the first entry at or after the key of a letter.
 fn seek(tree: &Tree, letter: u8) -> Option<TreePosition<'_>> {
     tree.seek(SeekKey { key: &key(letter), sequence: u64::MAX }, Bound::Before)
 }
@@ -106,7 +107,7 @@ fn backwards(tree: &Tree, before: &'static [u8]) {
     check(&met, before);
 }
 
-/// All old entries were met, in order, none twice.
+/// Checks that the reader met all old entries, in order and without duplicates.
 fn check(met: &[u8], before: &[u8]) {
     assert!(met.is_sorted_by(|a, b| a < b), "in order: {met:?}");
     assert!(before.iter().all(|letter| met.contains(letter)), "all met: {met:?}");

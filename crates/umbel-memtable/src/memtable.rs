@@ -1,4 +1,4 @@
-//! The memtable: the tree, the filter in front of it and the range tombstones.
+//! The memtable: a tree, a filter and range tombstones.
 
 use crate::entry::SeekKey;
 use crate::growing_filter::GrowingFilter;
@@ -13,22 +13,23 @@ use umbel_filter::ConcurrentBloom;
 /// Estimated bytes of an entry, header and share of its node included, for the size of the
 /// filter.
 const ENTRY_BYTES_ESTIMATE: usize = 128;
-/// Most keys a filter is sized for: 20 MiB at ten bits a key.
+/// Maximum number of keys for which a filter is sized, which takes 20 MiB at ten bits per key.
 const FILTER_KEYS_MAX: u64 = 16 << 20;
 
 /// Options of a memtable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemtableOptions {
-    /// Number of bytes it will hold, roughly. Sizes the filter; is not a limit.
+    /// Approximate bytes of entries that the memtable will have, by which the filter is sized. It
+    /// is not a limit.
     pub capacity_bytes: usize,
-    /// Bits per key of the filter; none where it is zero or less.
+    /// Bits per key of the filter; zero or less for no filter.
     pub bloom_bits: i32,
 }
 
 /// Result of [`Memtable::get`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemtableHit<'a> {
-    /// The version's sequence number.
+    /// Sequence number of the version.
     pub sequence: SequenceNumber,
     /// Whether the key was put or deleted.
     pub kind: ValueKind,
@@ -36,23 +37,24 @@ pub struct MemtableHit<'a> {
     pub value: &'a [u8],
 }
 
-/// An ordered map of versions, written by one thread at a time and read without locks.
+/// An ordered map of versions of keys, which one thread at a time writes and others read without
+/// locks.
 ///
-/// A call sees every entry inserted before it began. "Before" means happens-before, for example
-/// because the reader took its sequence number from the writer.
+/// A read sees every entry whose insertion happened before the read, for example because the reader
+/// took its sequence number from the writer.
 pub struct Memtable {
-    /// Whether anything was inserted. Readers first read this, the filter and the tree's root,
-    /// which all change rarely.
+    /// Whether any entry was inserted. Readers first read this field, the filter and the tree's
+    /// root, which all change rarely.
     filled: AtomicBool,
     filter: GrowingFilter,
-    /// Made with the first range tombstone.
+    /// The range tombstones; created with the first one.
     tombstones: OnceLock<Box<RangeTombstones>>,
     tombstone_bytes: AtomicUsize,
     tree: Tree,
 }
 
 impl Memtable {
-    /// An empty memtable. It takes no memory but its own few hundred bytes.
+    /// Creates an empty memtable, which takes only its own few hundred bytes of memory.
     pub fn new(options: &MemtableOptions) -> Memtable {
         let keys = (options.capacity_bytes / ENTRY_BYTES_ESTIMATE) as u64;
         let keys = keys.clamp(1, FILTER_KEYS_MAX);
@@ -65,20 +67,20 @@ impl Memtable {
         }
     }
 
-    /// Prefetches the filter's line that an insert of a
-    /// key with this hash changes. In a large memtable it is rarely in a cache.
+    /// Prefetches the cache line of the filter that an insert of a key with this hash changes. In a
+    /// large memtable this line is rarely in a CPU cache.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         self.filter.prefetch(hash);
     }
 
-    /// Inserts a version. `hash` is the key's, as the filter is probed later. Writers wait for one
-    /// another.
+    /// Inserts a version of `key`. `hash` is the key's hash, with which readers probe the filter.
+    /// Concurrent writers wait for each other.
     ///
     /// REQUIRES: (`key`, `sequence`) was not inserted before; the limits of `umbel_base::limits`.
     ///
     /// # Panics
-    /// Where key, value or sequence number are over their limits; nothing is changed then.
+    /// If key, value or sequence number are over their limits; the memtable is then unchanged.
     pub fn insert(
         &self,
         key: &[u8],
@@ -94,8 +96,8 @@ impl Memtable {
         self.note_filled();
     }
 
-    /// Adds a range tombstone: versions of keys in `start..end` older than `sequence` are deleted.
-    /// An empty range changes nothing.
+    /// Adds a range tombstone, which deletes versions of keys in `start..end` that are older than
+    /// `sequence`. An empty range changes nothing.
     pub fn delete_range(&self, start: &[u8], end: &[u8], sequence: SequenceNumber) {
         if start < end {
             let tombstones = self.tombstones.get_or_init(|| Box::new(RangeTombstones::new()));
@@ -105,7 +107,8 @@ impl Memtable {
         }
     }
 
-    /// Writes only the first time, so that readers keep the line.
+    /// Notes that the memtable is not empty. Writes only the first time, so that readers keep the
+    /// cache line.
     #[inline]
     fn note_filled(&self) {
         if !self.filled.load(Ordering::Relaxed) {
@@ -113,7 +116,8 @@ impl Memtable {
         }
     }
 
-    /// The newest version of `key` not newer than `sequence`. Range tombstones are not applied.
+    /// Returns the newest version of `key` that is not newer than `sequence`. Range tombstones are
+    /// not applied.
     #[inline]
     pub fn get(&self, key: &[u8], sequence: SequenceNumber) -> Option<MemtableHit<'_>> {
         let entry = self.tree.find(SeekKey { key, sequence })?;
@@ -124,15 +128,16 @@ impl Memtable {
         })
     }
 
-    /// Whether a key with this hash may have been inserted; always, where there is no filter.
-    /// Range tombstones are not in the filter.
+    /// Whether a key with this hash was possibly inserted; always `true` without a filter. Range
+    /// tombstones are not in the filter.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
         self.filter.may_contain(hash)
     }
 
-    /// The current filter, to be folded into that of the table made from this memtable. `None`
-    /// without a filter or before the first insert; later calls may return a larger one.
+    /// Returns the current filter, from which the filter of the flushed table can be made by
+    /// folding. `None` without a filter or before the first insert; later calls can return a larger
+    /// filter.
     pub fn filter(&self) -> Option<&ConcurrentBloom> {
         self.filter.current()
     }
@@ -152,51 +157,52 @@ impl Memtable {
         }
     }
 
-    /// The range tombstones in the order of their deletes.
+    /// Returns the range tombstones in the order in which they were added.
     pub fn range_tombstones(&self) -> impl Iterator<Item = RangeTombstoneRef<'_>> + Clone {
         self.tombstones.get().into_iter().flat_map(|tombstones| tombstones.iter())
     }
 
-    /// The sequence number of the newest range tombstone over `key` that a reader at `sequence`
-    /// sees. Costs one load without range tombstones, and stays cheap while they are being added.
+    /// Returns the sequence number of the newest range tombstone over `key` that a reader at
+    /// `sequence` sees. The call costs one load without range tombstones, and stays cheap while
+    /// tombstones are added.
     #[inline]
     pub fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
         self.tombstones.get()?.covering(key, sequence)
     }
 
-    /// Whether there are range tombstones: one load.
+    /// Whether the memtable has range tombstones, at the cost of one load.
     #[inline]
     pub fn has_tombstones(&self) -> bool {
         self.tombstones.get().is_some()
     }
 
-    /// Memory that entries, nodes and range tombstones fill, in bytes. It grows with each insert,
-    /// is 0 without entries, and decides when a memtable is full.
+    /// Bytes that entries, nodes and range tombstones take. The number grows with each insert, is 0
+    /// without entries, and decides when a memtable is full.
     pub fn bytes(&self) -> usize {
         self.tree.bytes() + self.tombstone_bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory taken, in bytes: the arenas with their space for the next entries, the filter with
-    /// its memory for growth, range tombstones, and the memtable itself. A memory budget
-    /// counts it. The allocator's own overhead is not included.
+    /// Bytes of memory that the memtable takes, for a memory budget. They include free space of the
+    /// arenas, the filter's memory for growth, range tombstones and the memtable itself, but no
+    /// overhead of the allocator.
     pub fn memory_bytes(&self) -> usize {
         let tombstones = self.tombstones.get().map_or(0, |tombstones| tombstones.memory_bytes());
         size_of::<Memtable>() + self.tree.memory_bytes() + self.filter.memory_bytes() + tombstones
     }
 
-    /// Number of versions inserted. Range tombstones do not count.
+    /// Number of versions inserted, without range tombstones.
     pub fn entries(&self) -> u64 {
         self.tree.entries() as u64
     }
 
-    /// Whether nothing was inserted, no range tombstone either: one relaxed load of a line that an
-    /// insert changes only once.
+    /// Whether neither an entry nor a range tombstone was inserted. The call is one relaxed load of
+    /// a cache line that inserts change only once.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.filled.load(Ordering::Relaxed)
     }
 
-    /// The tree, for the cursor.
+    /// Returns the tree, for the cursor.
     pub(crate) fn tree(&self) -> &Tree {
         &self.tree
     }

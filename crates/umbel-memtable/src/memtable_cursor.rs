@@ -1,4 +1,4 @@
-//! The memtable's cursor.
+//! The cursor over a memtable.
 
 use crate::entry::{Entry, SeekKey};
 use crate::memtable::Memtable;
@@ -7,18 +7,18 @@ use crate::tree::TreePosition;
 use std::sync::Arc;
 use umbel_base::{Cursor, Result, SequenceNumber, ValueKind};
 
-/// Cursor over a memtable in internal order, concurrent with the writer. It sees entries inserted
-/// before its creation, and later ones between its entry and the next. A reader ignores the
-/// sequence numbers after its own. Its methods never fail.
+/// Cursor over a memtable in internal order, concurrent with the writer. The cursor sees entries
+/// inserted before its creation, and possibly later ones, whose sequence numbers a reader ignores.
+/// The cursor's methods never fail.
 pub struct MemtableCursor {
-    /// INVARIANT: it belongs to `memtable`. Its lifetime is the memtable's, which this cursor keeps
-    /// alive, and not really `'static`.
+    /// INVARIANT: the position is in `memtable`, and its lifetime is not really `'static`, but that
+    /// of the memtable, which this cursor keeps alive.
     position: Option<TreePosition<'static>>,
     memtable: Arc<Memtable>,
 }
 
 impl Memtable {
-    /// A cursor, which keeps the memtable alive. It is not valid before its first `seek*`.
+    /// Creates a cursor, which keeps the memtable alive and is not valid before its first `seek*`.
     pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
         MemtableCursor { position: None, memtable: Arc::clone(self) }
     }
@@ -38,7 +38,7 @@ impl MemtableCursor {
         Ok(())
     }
 
-    /// The current entry, lent no longer than the cursor.
+    /// Returns the current entry, which is lent no longer than the cursor exists.
     #[inline]
     fn entry(&self) -> Entry<'_> {
         self.position.as_ref().expect("the caller reads a valid cursor only").entry()

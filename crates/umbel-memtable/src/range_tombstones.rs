@@ -1,10 +1,10 @@
 //! The memtable's range tombstones: a list that only grows, read without a lock, and fragments cut
 //! from its beginning.
 //!
-//! Fragments are in runs of consecutive tombstones. A run is joined with the one before it where
-//! that has at most [`RUN_RATIO`] times as many, so `n` tombstones are in `O(log n)` runs, and each
-//! is cut `O(log n)` times (the logarithmic method of Bentley and Saxe, 1980). The last tombstones
-//! are in no run: a point read searches them one by one.
+//! Fragments are in runs of consecutive tombstones. A run is joined with the run before it if that
+//! has at most [`RUN_RATIO`] times as many tombstones. So `n` tombstones are in `O(log n)` runs,
+//! and each is cut `O(log n)` times (the logarithmic method of Bentley and Saxe, 1980). The newest
+//! tombstones are in no run, and a point read searches them one by one.
 
 use arc_swap::ArcSwap;
 use std::array;
@@ -13,25 +13,25 @@ use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{FragmentedTombstones, RangeTombstoneRef, SequenceNumber};
 
-/// Tombstones in the first chunk; each further one has twice as many as the one before.
+/// Number of tombstones in the first chunk; each further chunk has twice as many as the one before.
 const CHUNK_FIRST: usize = 4;
-/// Chunks for as many tombstones as 32 bits count.
+/// Number of chunks, which suffices for as many tombstones as 32 bits can count.
 const CHUNKS: usize = 30;
 /// Up to this number of tombstones that are not cut yet, a point read searches them one by one.
 const UNFRAGMENTED_MAX: usize = 8;
-/// A run stays apart where it has more than this many times the tombstones that come after it.
+/// A run is not joined with later tombstones if it has more than this multiple of their number.
 const RUN_RATIO: usize = 2;
 
 /// A tombstone with both keys in one allocation.
 struct StoredTombstone {
-    /// The start, then the end.
+    /// The start key, followed by the end key.
     keys: Box<[u8]>,
     start_bytes: u32,
     sequence: SequenceNumber,
 }
 
 impl StoredTombstone {
-    /// REQUIRES: the start is shorter than 4 GiB.
+    /// Copies a tombstone. REQUIRES: the start key is shorter than 4 GiB.
     fn new(tombstone: RangeTombstoneRef<'_>) -> StoredTombstone {
         let RangeTombstoneRef { start, end, sequence } = tombstone;
         let keys = [start, end].concat().into_boxed_slice();
@@ -62,25 +62,25 @@ struct RangeTombstoneRuns {
 /// A growing set of range tombstones.
 pub(crate) struct RangeTombstones {
     chunks: [OnceLock<Box<[OnceLock<StoredTombstone>]>>; CHUNKS],
-    /// Number of tombstones. INVARIANT: those numbered below it are in the chunks.
+    /// Number of tombstones. INVARIANT: all tombstones with lower numbers are in the chunks.
     count: AtomicUsize,
     memory_bytes: AtomicUsize,
     writer: Mutex<()>,
-    /// The thread that holds it cuts.
+    /// Lock of the thread that cuts tombstones into fragments.
     fragmenting: Mutex<()>,
     fragmented: ArcSwap<RangeTombstoneRuns>,
     /// Memory of all runs.
     fragment_bytes: AtomicUsize,
 }
 
-/// The chunk of a tombstone and its place there.
+/// Returns the number of a tombstone's chunk, and its index in the chunk.
 fn locate(number: usize) -> (usize, usize) {
     let chunk = (number / CHUNK_FIRST + 1).ilog2() as usize;
     (chunk, number - CHUNK_FIRST * ((1 << chunk) - 1))
 }
 
 impl RangeTombstones {
-    /// A set without tombstones.
+    /// Creates a set without tombstones.
     pub(crate) fn new() -> RangeTombstones {
         RangeTombstones {
             chunks: array::from_fn(|_| OnceLock::new()),
@@ -93,7 +93,8 @@ impl RangeTombstones {
         }
     }
 
-    /// Adds one and returns the bytes that hold it. REQUIRES: the limits of `umbel_base::limits`.
+    /// Adds a tombstone, and returns the bytes that it takes. REQUIRES: the tombstone is within the
+    /// limits of `umbel_base::limits`.
     pub(crate) fn push(&self, tombstone: RangeTombstoneRef<'_>) -> usize {
         let key_bytes = tombstone.start.len() + tombstone.end.len();
         let _writer = self.writer.lock().ignore_poison();
@@ -112,25 +113,26 @@ impl RangeTombstones {
         size_of::<StoredTombstone>() + key_bytes
     }
 
-    /// Memory taken, in bytes.
+    /// Bytes of memory that the tombstones and fragments take.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory_bytes.load(Ordering::Relaxed) + self.fragment_bytes.load(Ordering::Relaxed)
     }
 
-    /// The tombstones, oldest first, of at least those whose `push` happened before this call.
+    /// Returns the tombstones, oldest first, including at least those whose `push` happened before
+    /// this call.
     pub(crate) fn iter(&self) -> impl Iterator<Item = RangeTombstoneRef<'_>> + Clone {
         (0..self.count.load(Ordering::Acquire)).map(|number| self.at(number))
     }
 
-    /// The tombstone of this number. REQUIRES: `number < count`.
+    /// Returns the tombstone with this number. REQUIRES: `number < count`.
     fn at(&self, number: usize) -> RangeTombstoneRef<'_> {
         let (chunk, at) = locate(number);
         let slot = self.chunks[chunk].get().and_then(|slots| slots[at].get());
         slot.expect("every number below the count was given").get()
     }
 
-    /// The newest tombstone over `key` that a reader at `sequence` sees, of at least those whose
-    /// `push` happened before this call.
+    /// Returns the newest tombstone over `key` that a reader at `sequence` sees. The search
+    /// includes at least the tombstones whose `push` happened before this call.
     pub(crate) fn covering(&self, key: &[u8], sequence: SequenceNumber) -> Option<SequenceNumber> {
         let count = self.count.load(Ordering::Acquire);
         let mut fragmented = self.fragmented.load();
@@ -178,7 +180,8 @@ impl RangeTombstones {
         }
     }
 
-    /// Cuts the first `count` tombstones or more. The writer does not wait meanwhile.
+    /// Cuts at least the first `count` tombstones into fragments, during which the writer does not
+    /// wait.
     /// REQUIRES: the caller holds `fragmenting`.
     fn fragment(&self, count: usize) {
         let fragmented = self.fragmented.load();

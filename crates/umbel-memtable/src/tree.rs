@@ -1,8 +1,8 @@
-//! The tree: the path from the root to a leaf, for concurrent readers and for the writer.
+//! The tree: searches from the root to a leaf, by concurrent readers and by the writer.
 //!
-//! The node module has the protocol. The root pointer acts as the parent of the root node: a new
-//! root is published before the old one is split. A reader that has read the root node's
-//! version checks that it still is the root.
+//! The node module describes the protocol. The root pointer acts as the parent of the root node: a
+//! new root is published before the old root is split. A reader that has read the root node's
+//! version checks that the node is still the root.
 
 use crate::bump_arena::BumpArena;
 use crate::entry::{Entry, SeekKey, write_entry};
@@ -15,25 +15,27 @@ use std::sync::{Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{SequenceNumber, ValueKind};
 
-/// Number of entries ahead of a cursor that are fetched: about a memory latency's worth of steps.
+/// Number of entries that are prefetched ahead of a cursor: about as many steps as fit into one
+/// memory latency.
 const PREFETCH_DISTANCE: usize = 8;
 
-/// An ordered map of entries. Whatever it lends lives as long as the borrow of the tree.
+/// An ordered map of entries. Entries that it lends are valid as long as the borrow of the tree.
 pub(crate) struct Tree {
-    /// Null until the first insert; leads into `side`'s node arena.
+    /// The root node, in the writer's node arena; null until the first insert.
     root: AtomicPtr<Node>,
     side: WriterSide,
 }
 
-/// State that the writer changes with each insert. On lines of its own, because the hardware
-/// fetches them in pairs: otherwise each insert would invalidate the readers' copy of the root.
+/// State that the writer changes with each insert. It is in cache lines of its own: otherwise each
+/// insert would invalidate the readers' copy of the root, since the hardware fetches lines in
+/// pairs.
 #[repr(align(128))]
 struct WriterSide {
-    /// The thread that holds it is the one writer.
+    /// Lock of the one writer.
     state: Mutex<WriterState>,
     /// Bytes of the arenas in use.
     bytes: AtomicUsize,
-    /// Bytes the arenas have taken.
+    /// Bytes of memory that the arenas have taken.
     memory_bytes: AtomicUsize,
     /// Number of entries.
     entries: AtomicUsize,
@@ -46,21 +48,21 @@ struct WriterState {
     growth: FilterGrowth,
 }
 
-/// Arenas of entries and nodes. Separate, so that the nodes, which are visited more often, share
-/// few pages.
+/// Arenas of entries and nodes. They are separate, so that the nodes, which are visited more often,
+/// share few pages.
 #[derive(Default)]
 struct Arenas {
     entries: BumpArena,
     nodes: BumpArena,
 }
 
-/// The right to write, while it lives.
+/// The right to write to the tree, as long as this value exists.
 pub(crate) struct TreeWriter<'a> {
     tree: &'a Tree,
     state: MutexGuard<'a, WriterState>,
 }
 
-/// An entry, and where in the tree it was when last seen.
+/// An entry, and its position in the tree when it was last read.
 #[derive(Clone, Copy)]
 pub(crate) struct TreePosition<'a> {
     leaf: NodeReader<'a>,
@@ -69,7 +71,7 @@ pub(crate) struct TreePosition<'a> {
 }
 
 impl<'a> TreePosition<'a> {
-    /// The entry.
+    /// Returns the entry.
     #[inline]
     pub(crate) fn entry(&self) -> Entry<'a> {
         self.entry
@@ -77,7 +79,7 @@ impl<'a> TreePosition<'a> {
 }
 
 impl Tree {
-    /// A tree without entries, which takes no memory but its own.
+    /// Creates a tree without entries, which takes no memory besides the value itself.
     pub(crate) fn new() -> Tree {
         let side = WriterSide {
             state: Mutex::default(),
@@ -93,24 +95,24 @@ impl Tree {
         self.side.entries.load(Ordering::Acquire)
     }
 
-    /// Bytes that entries and nodes take; none while there are no entries.
+    /// Bytes that entries and nodes take; 0 without entries.
     pub(crate) fn bytes(&self) -> usize {
         self.side.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the arenas have taken, with their space for the next entries.
+    /// Bytes that the arenas have taken, their free space included.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.side.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until no other thread writes.
+    /// Waits until no other thread writes, and returns the right to write.
     pub(crate) fn writer(&self) -> TreeWriter<'_> {
         // A writer that panicked did so over a limit, before it had touched the tree.
         let state = self.side.state.lock().ignore_poison();
         TreeWriter { tree: self, state }
     }
 
-    /// The root; none before the first insert.
+    /// Returns the root node; `None` before the first insert.
     #[inline]
     fn root(&self) -> Option<&Node> {
         // SAFETY: null, or stored with release after the node was written; the arena that it leads
@@ -118,8 +120,8 @@ impl Tree {
         unsafe { self.root.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The leaf that `child_of` leads to, which chooses a child in each inner node. None before
-    /// the first insert.
+    /// Returns the leaf to which `child_of` leads, which chooses a child in each inner node. `None`
+    /// before the first insert.
     #[inline]
     fn leaf(&self, child_of: impl Fn(&NodeReader<'_>) -> Option<usize>) -> Option<NodeReader<'_>> {
         loop {
@@ -130,7 +132,8 @@ impl Tree {
         }
     }
 
-    /// As `leaf`, from the root on; `None` where the writer got in between.
+    /// Searches the leaf once, from the root on; returns `None` if a change by the writer
+    /// interfered.
     #[inline]
     fn try_leaf<'a>(
         &'a self,
@@ -153,7 +156,7 @@ impl Tree {
         Some(reading)
     }
 
-    /// The first entry at or after `target`.
+    /// Returns the first entry at or after `target`.
     #[inline]
     pub(crate) fn find(&self, target: SeekKey<'_>) -> Option<Entry<'_>> {
         loop {
@@ -168,8 +171,8 @@ impl Tree {
         }
     }
 
-    /// The place of the first entry after `target`, or also at it with [`Bound::Before`]: of the
-    /// first that `bound` does not count.
+    /// Returns the position of the first entry that `bound` does not count: after `target`, or with
+    /// [`Bound::Before`] at or after `target`.
     pub(crate) fn seek(&self, target: SeekKey<'_>, bound: Bound) -> Option<TreePosition<'_>> {
         let (mut target, mut bound) = (target, bound);
         loop {
@@ -189,7 +192,7 @@ impl Tree {
         }
     }
 
-    /// The place of the last entry before `target`.
+    /// Returns the position of the last entry before `target`.
     pub(crate) fn seek_before(&self, target: SeekKey<'_>) -> Option<TreePosition<'_>> {
         loop {
             let leaf = self.leaf(|node| node.rank(target, Bound::Before))?;
@@ -201,7 +204,7 @@ impl Tree {
         }
     }
 
-    /// The place of the last entry.
+    /// Returns the position of the last entry.
     pub(crate) fn last(&self) -> Option<TreePosition<'_>> {
         loop {
             let leaf = self.leaf(|node| Some(node.count()))?;
@@ -212,8 +215,9 @@ impl Tree {
         }
     }
 
-    /// The place before `rank` in a leaf, which is missing only in the first leaf: every other leaf
-    /// begins with its low fence. The outer `None` requests to try again.
+    /// Returns the position before `rank` in a leaf. The inner `None` means that there is none,
+    /// which is possible only in the first leaf, since every other leaf begins with its low fence.
+    /// The outer `None` means that the caller must try again.
     fn position_before(leaf: NodeReader<'_>, rank: usize) -> Option<Option<TreePosition<'_>>> {
         let index = rank.checked_sub(1);
         let entry = index.and_then(|index| leaf.entry(index));
@@ -223,7 +227,7 @@ impl Tree {
         Some(index.zip(entry).map(|(index, entry)| TreePosition { leaf, index, entry }))
     }
 
-    /// The place after `place`.
+    /// Returns the position after `place`.
     #[inline]
     pub(crate) fn next<'a>(&'a self, place: TreePosition<'a>) -> Option<TreePosition<'a>> {
         let TreePosition { leaf, index, .. } = place;
@@ -242,7 +246,7 @@ impl Tree {
         Some(place)
     }
 
-    /// The place before `place`.
+    /// Returns the position before `place`.
     #[inline]
     pub(crate) fn prev<'a>(&'a self, place: TreePosition<'a>) -> Option<TreePosition<'a>> {
         let TreePosition { leaf, index, .. } = place;
@@ -257,7 +261,7 @@ impl Tree {
 }
 
 impl<'a> TreeWriter<'a> {
-    /// Writer state of the memtable's filter.
+    /// Returns the writer's state of the memtable's filter.
     pub(crate) fn growth(&mut self) -> &mut FilterGrowth {
         &mut self.state.growth
     }
@@ -288,8 +292,9 @@ impl<'a> TreeWriter<'a> {
 }
 
 impl Tree {
-    /// The leaf of `target`. Every full node on the path is split, so that a parent always
-    /// has space for the entry of a split child. REQUIRES: the caller is the writer.
+    /// Returns the leaf for `target`, with space for an entry. Every full node on the path is
+    /// split, so that a parent always has space for the entry of a split child. REQUIRES: the
+    /// caller is the writer.
     fn leaf_with_space(&self, target: SeekKey<'_>, nodes: &mut BumpArena) -> &Node {
         let mut node = match self.root() {
             Some(root) if !root.is_full() => root,
@@ -324,7 +329,7 @@ impl Tree {
         }
     }
 
-    /// A node without fences that no other thread knows yet.
+    /// Creates a node without fences, which no other thread can reach yet.
     fn new_root(&self, nodes: &mut BumpArena, level: u64) -> &Node {
         // SAFETY: just written; the arena lives as long as the tree.
         unsafe { Node::allocate(nodes, None, None, level).as_ref() }

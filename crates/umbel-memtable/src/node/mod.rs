@@ -1,32 +1,33 @@
-//! A node of the tree, and how readers read it while the writer may be changing it.
+//! A node of the tree, and the protocol by which readers read a node while the writer changes it.
 //!
-//! A node holds up to [`WIDTH`] entries in internal order, as pointers into the arena. Beside
-//! each is the **head** of its key: the eight bytes after the node's prefix, big-endian, so that
-//! heads compare as keys do. An inner node has one child more than it has entries; entry `i` is the
+//! A node has up to [`WIDTH`] entries in internal order, as pointers into the arena. With each
+//! entry is the **head** of its key: the eight bytes after the node's prefix, big-endian, so that
+//! heads sort like keys. An inner node has one child more than it has entries; entry `i` is the
 //! first entry of the subtree under child `i + 1`. Every node covers the entries from its low fence
-//! (included) to its high fence (not included). Fences are entries themselves. Entries are never
-//! removed, so the entry after a leaf's last one **is** its high fence.
+//! (inclusive) to its high fence (exclusive). Fences are entries themselves. Entries are never
+//! removed, so the entry after a leaf's last entry **is** the leaf's high fence.
 //!
-//! Heads omit the common bytes of all keys of a node, see [`NodePrefix`]: the common prefix of both
-//! fences costs nothing, and some more bytes are compared to a copy in the node.
+//! Heads omit the common bytes of all keys of a node, see [`NodePrefix`]. The common prefix of both
+//! fences need not be compared; a few more common bytes are compared with a copy in the node.
 //!
 //! Protocol. One writer at a time; every field that can change is an atomic.
 //! - The writer makes `version` odd, then a release fence, then its stores, then makes `version`
 //!   even again with a release store ([`node_writer::NodeWriteGuard`]).
 //! - A reader loads an even `version` with acquire, then the data, then an acquire fence, then
-//!   `version` again. If it is the same, all data is consistent. Had one load seen a store
+//!   `version` again. If the version is the same, all data is consistent. Had one load seen a store
 //!   of a later change, the fences would make that change's odd version visible to the last load.
-//!   If not, the data is discarded. So a torn read is a retry and never undefined behaviour.
-//! - Pointers are stored with release and loaded with acquire, because readers follow them before
-//!   they have validated. A torn read still finds pointers that were stored whole. Their
-//!   targets were written before and live as long as the tree.
-//! - From parent to child: the child's version is read first, then the parent is validated. A
-//!   split first enters the right half in the parent, then cuts the left one; in between both
-//!   ways lead to the same entries. A reader that sees the child without its right half therefore
-//!   finds the parent changed, and starts again.
+//!   If the version differs, the data is discarded. So a torn read is a retry and never undefined
+//!   behavior.
+//! - Pointers are stored with release and loaded with acquire, because readers follow pointers
+//!   before they validate the version. A torn read still finds pointers that were stored whole. The
+//!   pointers' targets were written before and exist as long as the tree.
+//! - From parent to child: the child's version is read first, then the parent is validated. A split
+//!   first adds the right half to the parent, then truncates the left half; in between both paths
+//!   lead to the same entries. A reader that sees the child without its right half therefore finds
+//!   the parent changed, and starts again.
 //!
-//! INVARIANT: whatever is stored in a node (entries, fences, children) lives in arenas that are
-//! dropped only together with the node itself.
+//! INVARIANT: entries, fences and children of a node are in arenas that are dropped only together
+//! with the node itself.
 
 mod node_writer;
 
@@ -41,22 +42,23 @@ use std::ptr::{NonNull, null_mut};
 /// The children of an inner node.
 type Children = [AtomicPtr<Node>; WIDTH + 1];
 
-/// One node; inner where it has children.
+/// A node of the tree, which is an inner node if it has children.
 #[repr(C, align(64))]
 pub(crate) struct Node {
-    /// Odd while the writer changes the node; never the same twice.
+    /// Version, which is odd while the writer changes the node, and never repeats.
     version: AtomicU64,
     /// A packed [`Shape`].
     layout: AtomicU64,
-    /// The entry before which no entry of this node stands; never changes. None: leftmost.
+    /// The low fence: no entry of this node is before it. Never changes; `None` for the leftmost
+    /// nodes.
     low: Option<NonNull<EntryHeader>>,
-    /// The entry before which all entries of this node stand. Null: rightmost.
+    /// The high fence: all entries of this node are before it. Null for the rightmost nodes.
     high: AtomicPtr<EntryHeader>,
-    /// Never changes. None: a leaf.
+    /// The children; `None` for a leaf. Never changes.
     children: Option<NonNull<Children>>,
     /// The bridged bytes of the prefix, the upper half first.
     bridge: [AtomicU64; 2],
-    /// Number of nodes that lie below on the way to an entry; zero for a leaf. Never changes.
+    /// Number of nodes below this one on the path to an entry; zero for a leaf. Never changes.
     level: u64,
     heads: [AtomicU64; WIDTH],
     entries: [AtomicPtr<EntryHeader>; WIDTH],
@@ -71,30 +73,30 @@ unsafe impl Sync for Node {}
 /// Common prefix of the keys in a node, from which its heads follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NodePrefix {
-    /// Bytes that all keys in the node share, and after which heads begin.
+    /// Number of bytes that all keys in the node share, after which heads begin.
     len: usize,
     /// Number of these bytes that the node stores, to be compared with a searched key.
     bridged: usize,
     kind: PrefixKind,
 }
 
-/// Guarantor of the prefix.
+/// Which keys are known to have the node's prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrefixKind {
-    /// Both fences have it up to the bridged bytes, and so does every key that is looked for in
-    /// this node. The entries have the bridged bytes too, a key that is looked for need not.
+    /// Both fences, and so all keys searched in this node, have the prefix up to the bridged bytes.
+    /// The entries also have the bridged bytes, which a searched key need not have.
     Fences = 0,
-    /// The entries have it, a key that is looked for need not: it is compared to the first one.
+    /// Only the entries have the prefix; a searched key is compared with the first entry.
     Entries = 1,
-    /// All entries are versions of one key, `len` bytes long; heads are their sequence numbers,
-    /// inverted. A key that is looked for is compared to the first one.
+    /// All entries are versions of one key, which is `len` bytes long; heads are their inverted
+    /// sequence numbers. A searched key is compared with the first entry.
     OneKey = 2,
 }
 
 /// Maximum number of bytes kept in the node between the common prefix of the fences and the heads.
 const BRIDGE_BYTES: usize = 16;
 
-/// This number of entries with equal heads are fetched before they are compared.
+/// Up to this number of entries with equal heads are prefetched before they are compared.
 const FETCHED_MAX: usize = 16;
 
 /// Number of entries and prefix of a node.
@@ -124,7 +126,8 @@ impl NodeLayout {
     }
 }
 
-/// The first `N` bytes of `bytes` as a big-endian number's bytes, filled up with zeros.
+/// Returns the first `N` bytes of `bytes`, filled up with zeros, as the bytes of a big-endian
+/// number.
 #[inline]
 fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     if let Some(first) = bytes.first_chunk() {
@@ -138,7 +141,7 @@ fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
 impl NodePrefix {
     const NONE: NodePrefix = NodePrefix { len: 0, bridged: 0, kind: PrefixKind::Fences };
 
-    /// The head of a position whose key has this prefix.
+    /// Returns the head of a position whose key has this prefix.
     #[inline]
     fn head(self, target: SeekKey<'_>) -> u64 {
         if self.kind == PrefixKind::OneKey {
@@ -147,7 +150,7 @@ impl NodePrefix {
         u64::from_be_bytes(padded(target.key.get(self.len..).unwrap_or_default()))
     }
 
-    /// The bridged bytes of a key, in the upper bytes of a number.
+    /// Returns the bridged bytes of a key, in the upper bytes of a number.
     #[inline]
     fn bridge(self, key: &[u8]) -> u128 {
         let start = self.len.saturating_sub(self.bridged);
@@ -156,8 +159,8 @@ impl NodePrefix {
         all & u128::MAX.checked_shl(8 * below).unwrap_or(0)
     }
 
-    /// Order of `key` relative to the entries, whose bridged bytes are `bridge`: `Equal` if it has
-    /// the prefix too.
+    /// Order of `key` relative to the entries, whose bridged bytes are `bridge`; `Equal` if `key`
+    /// has the prefix, too.
     #[inline]
     fn cmp_bridge(self, key: &[u8], bridge: u128) -> cmp::Ordering {
         // A key that ends inside the bridge was filled up with zeros, and is less all the same.
@@ -165,8 +168,8 @@ impl NodePrefix {
         self.bridge(key).cmp(&bridge).then(at_end)
     }
 
-    /// Order of `key` relative to the entries, of which `sample` is one; `Equal` if it has the
-    /// prefix too. `None` where `sample` is too short, which only a torn read can see.
+    /// Order of `key` relative to the entries, of which `sample` is the key of one; `Equal` if
+    /// `key` has the prefix, too. `None` if `sample` is too short, which only a torn read can see.
     #[inline]
     fn cmp_sample(self, key: &[u8], sample: &[u8]) -> Option<cmp::Ordering> {
         let prefix = sample.get(..self.len)?;
@@ -179,17 +182,17 @@ impl NodePrefix {
     }
 }
 
-/// Entries that [`NodeReader::rank`] counts.
+/// Which entries [`NodeReader::rank`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// Those before the target.
+    /// The entries before the target.
     Before,
-    /// Those before the target and the target itself.
+    /// The entries before the target, and the target itself.
     UpTo,
 }
 
-/// A view of a node in one version. Results of its methods are valid only if
-/// [`NodeReader::is_valid`] says so afterwards.
+/// A view of one version of a node. Results of its methods are valid only if
+/// [`NodeReader::is_valid`] returns `true` afterwards.
 #[derive(Clone, Copy)]
 pub(crate) struct NodeReader<'a> {
     node: &'a Node,
@@ -198,7 +201,7 @@ pub(crate) struct NodeReader<'a> {
 }
 
 impl Node {
-    /// Puts an empty node into the arena.
+    /// Allocates an empty node in the arena.
     pub(crate) fn allocate(
         arena: &mut BumpArena,
         low: Option<Entry<'_>>,
@@ -228,9 +231,8 @@ impl Node {
         piece
     }
 
-    /// Prefetches the memory that a search of this child reads, all at once: the
-    /// header and every line of heads. For a leaf, which is seldom cached, also the slots of
-    /// the entries.
+    /// Prefetches the memory that a search of `child` reads, all at once: the header and every
+    /// cache line of heads. For a leaf, which is seldom cached, also the pointers to the entries.
     #[inline]
     pub(crate) fn prefetch_child(&self, child: &Node) {
         let heads = 1 + WIDTH / 8;
@@ -239,12 +241,12 @@ impl Node {
         (0..lines).for_each(|line| prefetch(start.wrapping_add(64 * line)));
     }
 
-    /// The level, zero for a leaf.
+    /// Returns the level of the node; zero for a leaf.
     pub(crate) fn level(&self) -> u64 {
         self.level
     }
 
-    /// Begins to read, once the writer is not changing this node.
+    /// Waits until the writer is not changing this node, and begins to read it.
     #[inline]
     pub(crate) fn read(&self) -> NodeReader<'_> {
         let mut tries = 0;
@@ -266,7 +268,7 @@ impl Node {
     }
 }
 
-/// The entry behind a pointer out of a node.
+/// Returns the entry behind a pointer in a node.
 #[inline]
 fn entry_in<'a>(slot: &'a AtomicPtr<EntryHeader>) -> Option<Entry<'a>> {
     let header = NonNull::new(slot.load(Ordering::Acquire))?;
@@ -276,8 +278,8 @@ fn entry_in<'a>(slot: &'a AtomicPtr<EntryHeader>) -> Option<Entry<'a>> {
 }
 
 impl<'a> NodeReader<'a> {
-    /// Whether the node is still as it was when this reading began, so that all that was read
-    /// since then belongs together.
+    /// Whether the node is unchanged since this reader began, so that all data read since then is
+    /// consistent.
     #[inline]
     pub(crate) fn is_valid(&self) -> bool {
         fence(Ordering::Acquire);
@@ -290,19 +292,19 @@ impl<'a> NodeReader<'a> {
         self.node.children.is_none()
     }
 
-    /// As [`Node::prefetch_child`].
+    /// Calls [`Node::prefetch_child`].
     #[inline]
     pub(crate) fn prefetch_child(&self, child: &Node) {
         self.node.prefetch_child(child);
     }
 
-    /// Number of entries the node has.
+    /// Number of entries of the node.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.shape.count
     }
 
-    /// The entry at `index`; none after the last, or where the read is torn.
+    /// Returns the entry at `index`; `None` after the last entry, or if the read is torn.
     #[inline]
     pub(crate) fn entry(&self, index: usize) -> Option<Entry<'a>> {
         if index >= self.shape.count {
@@ -311,13 +313,14 @@ impl<'a> NodeReader<'a> {
         entry_in(&self.node.entries[index % WIDTH])
     }
 
-    /// The entry at `index`, or, after the last, the high fence: the entry that follows.
+    /// Returns the entry at `index`; after the last entry the high fence, which is the following
+    /// entry.
     #[inline]
     pub(crate) fn entry_or_high(&self, index: usize) -> Option<Entry<'a>> {
         if index < self.shape.count { self.entry(index) } else { entry_in(&self.node.high) }
     }
 
-    /// The child at `index`; none in a leaf, or where the read is torn.
+    /// Returns the child at `index`; `None` in a leaf, or if the read is torn.
     #[inline]
     pub(crate) fn child(&self, index: usize) -> Option<&'a Node> {
         let child = self.node.children()?.get(index)?.load(Ordering::Acquire);
@@ -326,9 +329,10 @@ impl<'a> NodeReader<'a> {
         unsafe { child.as_ref() }
     }
 
-    /// Number of entries that stand before `target` (or at it). `None` only where the read is torn.
+    /// Number of entries before `target`, or also at `target`, depending on `bound`. `None` only if
+    /// the read is torn.
     ///
-    /// REQUIRES: the target lies between the fences, ends included.
+    /// REQUIRES: the target is between the fences, ends included.
     #[inline]
     pub(crate) fn rank(&self, target: SeekKey<'_>, bound: Bound) -> Option<usize> {
         let NodeLayout { count, prefix } = self.shape;
@@ -363,8 +367,8 @@ impl<'a> NodeReader<'a> {
         Some(low)
     }
 
-    /// Order of `key` relative to all entries by the node's prefix: `Equal` if it has it too.
-    /// `None` only where the read is torn.
+    /// Order of `key` relative to all entries by the node's prefix; `Equal` if `key` has the
+    /// prefix, too. `None` only if the read is torn.
     #[inline]
     fn cmp_prefix(&self, key: &[u8]) -> Option<cmp::Ordering> {
         let prefix = self.shape.prefix;
@@ -385,7 +389,8 @@ impl<'a> NodeReader<'a> {
         self.node.heads[index % WIDTH].load(Ordering::Relaxed)
     }
 
-    /// Number of heads that are less than `head`: a binary search without a branch to mispredict.
+    /// Number of heads that are less than `head`, by a binary search without branches that can be
+    /// mispredicted.
     #[inline]
     fn heads_below(&self, head: u64) -> usize {
         let mut size = self.shape.count;

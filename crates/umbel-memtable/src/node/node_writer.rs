@@ -1,6 +1,7 @@
 //! Changes of nodes by the writer: inserting a slot, splitting a full child.
 //!
-//! REQUIRES, for everything here: one thread at a time, which the tree's mutex ensures.
+//! REQUIRES, for all functions of this module: one thread at a time calls them, which the tree's
+//! mutex ensures.
 
 use super::{BRIDGE_BYTES, Node, NodeLayout, NodePrefix, NodeReader, PrefixKind, entry_in};
 use crate::bump_arena::BumpArena;
@@ -9,11 +10,11 @@ use crate::loom_atomics::{Ordering, WIDTH, fence};
 use std::cmp;
 use std::ptr::NonNull;
 
-/// A prefix of the entries replaces a shorter one of the fences, and heads are rebuilt
-/// for a longer prefix, where this many bytes are saved: half a head.
+/// Number of saved bytes, half a head, for which heads are rebuilt for a longer prefix, or a prefix
+/// of the entries replaces the shorter one of the fences.
 const PREFIX_GAIN: usize = 4;
 
-/// While it lives, readers of the node wait or retry.
+/// Guard of a change of a node: while it exists, readers of the node wait or retry.
 struct NodeWriteGuard<'a> {
     node: &'a Node,
     version: u64,
@@ -25,15 +26,15 @@ impl Drop for NodeWriteGuard<'_> {
     }
 }
 
-/// Number of bytes two keys have in common at the start.
+/// Length of the common prefix of two keys.
 fn shared_bytes(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Prefix of a node that holds the entries from `first` to `last`. The old length is kept
-/// where it is still valid and little would be saved, since its heads need not be rebuilt then.
-/// Bytes that fit into a head are left out of a prefix of the entries, so that ascending numbers do
-/// not break it repeatedly.
+/// Returns the prefix for a node with the entries from `first` to `last`. The old prefix is kept if
+/// it is still valid and a new one would save little, since heads then need not be rebuilt. A
+/// prefix of the entries is shortened by some bytes that fit into a head, so that ascending numbers
+/// do not make it invalid repeatedly.
 fn plan_prefix(fences: usize, first: Entry<'_>, last: Entry<'_>, old: NodePrefix) -> NodePrefix {
     if first.key() == last.key() && first.sequence() != last.sequence() {
         return NodePrefix { len: first.key().len(), bridged: 0, kind: PrefixKind::OneKey };
@@ -54,8 +55,8 @@ fn plan_prefix(fences: usize, first: Entry<'_>, last: Entry<'_>, old: NodePrefix
     }
 }
 
-/// Split point of a full node: in the middle, or near it at the border of a group where heads tie
-/// because keys come in groups. The next nodes can then omit the common prefix of a group.
+/// Returns the split point of a full node: the middle, or a border near it between groups of keys
+/// with equal heads. The new nodes can then omit the common prefix of a group.
 fn middle_of(heads: &[u64; WIDTH]) -> usize {
     let ties = heads.windows(2).filter(|pair| pair[0] == pair[1]).count();
     let middle = WIDTH / 2;
@@ -69,7 +70,7 @@ fn middle_of(heads: &[u64; WIDTH]) -> usize {
 }
 
 impl NodePrefix {
-    /// Whether heads are the same after either prefix.
+    /// Whether heads are the same with both prefixes.
     fn has_heads_of(self, other: NodePrefix) -> bool {
         let one_key = |prefix: NodePrefix| prefix.kind == PrefixKind::OneKey;
         self.len == other.len && one_key(self) == one_key(other)
@@ -77,23 +78,23 @@ impl NodePrefix {
 }
 
 impl<'a> NodeReader<'a> {
-    /// The entry at `index`. REQUIRES: the reader is the writer, and `index < count`.
+    /// Returns the entry at `index`. REQUIRES: the caller is the writer, and `index < count`.
     fn own_entry(&self, index: usize) -> Entry<'a> {
         self.entry(index).expect("the writer never sees a torn node")
     }
 
-    /// The rank of `target`. REQUIRES: the reader is the writer.
+    /// Returns the rank of `target`. REQUIRES: the caller is the writer.
     pub(crate) fn own_rank(&self, target: SeekKey<'_>, bound: super::Bound) -> usize {
         self.rank(target, bound).expect("the writer never sees a torn node")
     }
 
-    /// The child at `index`. REQUIRES: the reader is the writer, the node is inner and
+    /// Returns the child at `index`. REQUIRES: the caller is the writer, the node is inner and
     /// `index <= count`.
     pub(crate) fn own_child(&self, index: usize) -> &'a Node {
         self.child(index).expect("an inner node has one child more than entries")
     }
 
-    /// The heads of the entries in `range` after `prefix`, in the first places of the array.
+    /// Returns the heads of the entries in `range` after `prefix`, in the first items of the array.
     fn heads_after(&self, prefix: NodePrefix, range: std::ops::Range<usize>) -> [u64; WIDTH] {
         let mut heads = [0; WIDTH];
         for (head, index) in heads.iter_mut().zip(range) {
@@ -106,8 +107,8 @@ impl<'a> NodeReader<'a> {
         heads
     }
 
-    /// The prefix of the node once `entry` stands at `at`. It is thought over when an entry
-    /// without it comes, and now and then while the node fills.
+    /// Returns the prefix of the node with `entry` inserted at `at`. The prefix is planned again
+    /// for an entry without the present prefix, and occasionally while the node fills.
     fn prefix_with(&self, at: usize, entry: Entry<'_>) -> NodePrefix {
         let NodeLayout { count, prefix } = self.shape;
         let fits = self.cmp_prefix(entry.key()) == Some(cmp::Ordering::Equal);
@@ -121,7 +122,7 @@ impl<'a> NodeReader<'a> {
 }
 
 impl Node {
-    /// Whether the next insert must split.
+    /// Whether the node is full, so that the next insert must split it.
     pub(crate) fn is_full(&self) -> bool {
         self.read().count() == WIDTH
     }
@@ -133,7 +134,7 @@ impl Node {
         NodeWriteGuard { node: self, version }
     }
 
-    /// Number of bytes every key between the fences must share.
+    /// Number of bytes that every key between the fences shares.
     fn shared_by_fences(&self) -> usize {
         // SAFETY: the low fence was written before this node was, and lives as long as it.
         let low = self.low.map(|low| unsafe { Entry::from_raw(low) });
@@ -151,7 +152,7 @@ impl Node {
         self.entries[index].store(entry.as_raw().as_ptr(), Ordering::Release);
     }
 
-    /// Sets the number of entries and their prefix, which the entry `sample` has.
+    /// Sets the number of entries and their prefix, which the key of entry `sample` has.
     fn set_shape(&self, count: usize, prefix: NodePrefix, sample: Entry<'_>) {
         if prefix.bridged > 0 {
             let bridge = prefix.bridge(sample.key());
@@ -169,11 +170,11 @@ impl Node {
         }
     }
 
-    /// Inserts `entry` before the entry at `at`, with the subtree that starts with it in an inner
-    /// node.
+    /// Inserts `entry` before the entry at `at`; in an inner node, with the subtree `right` that
+    /// starts with `entry`.
     ///
-    /// REQUIRES: the node is not full; `at` is the rank of `entry`. The entry lies between the
-    /// fences and lives as long as the node. `right` is given in inner nodes and only there.
+    /// REQUIRES: the node is not full, `at` is the rank of `entry`, and the entry is between the
+    /// fences and exists as long as the node. `right` is given exactly in inner nodes.
     pub(crate) fn insert(&self, at: usize, entry: Entry<'_>, right: Option<NonNull<Node>>) {
         let reading = self.read();
         let NodeLayout { count, prefix: old } = reading.shape;
@@ -201,9 +202,9 @@ impl Node {
         self.set_shape(count + 1, prefix, entry);
     }
 
-    /// Splits the full child at `index` of this node in two and returns the first entry of the
-    /// right one. `at` is the position of the next entry. At an end of the child, as with
-    /// ascending keys, the split leaves the child nearly full.
+    /// Splits the full child at `index` of this node in two, and returns the first entry of the
+    /// right half. `at` is the position in the child of the next insert. If it is at an end of the
+    /// child, as with ascending keys, the split leaves one half nearly full.
     ///
     /// REQUIRES: this node is inner and not full, its child at `index` is full.
     pub(crate) fn split_child(&self, index: usize, at: usize, arena: &mut BumpArena) -> Entry<'_> {
@@ -238,8 +239,8 @@ impl Node {
         separator
     }
 
-    /// The right half of a split: a node that no other thread knows yet, with the entries from
-    /// `first` on.
+    /// Builds the right half of a split: a node with the entries from `first` on, which no other
+    /// thread can reach yet.
     fn build_right(
         &self,
         left: NodeReader<'_>,

@@ -1,4 +1,5 @@
-//! Readers and cursors concurrent with one writer: every published entry is found in order.
+//! Tests of readers and cursors concurrent with one writer: every published entry is found, in
+//! order.
 
 use umbel_sim::Random;
 
@@ -10,7 +11,7 @@ use umbel_memtable::{Memtable, MemtableOptions};
 
 const ENTRIES: u64 = 30_000;
 
-/// The key of a sequence number: some keys come again.
+/// Returns the key for a sequence number; some keys repeat.
 fn key_of(shape: Shape, sequence: u64) -> Vec<u8> {
     match shape {
         Shape::Ascending => key(shape, sequence),
@@ -45,8 +46,8 @@ fn read(memtable: &Memtable, published: &AtomicU64, shape: Shape, seed: u64) {
     }
 }
 
-/// Walks forwards or backwards; in a walk over everything, all that was published when it began
-/// must be met.
+/// Scans all entries forward or backward, and checks that the scan meets all entries that were
+/// published when it began.
 fn walk(memtable: &Arc<Memtable>, published: &AtomicU64, forwards: bool) {
     let mut cursor = memtable.cursor();
     loop {
@@ -72,7 +73,7 @@ fn walk(memtable: &Arc<Memtable>, published: &AtomicU64, forwards: bool) {
     }
 }
 
-/// Goes to and fro around published entries.
+/// Moves a cursor forward and backward around published entries.
 fn dither(memtable: &Arc<Memtable>, published: &AtomicU64, shape: Shape) {
     let mut random = Random::new(99);
     let mut cursor = memtable.cursor();

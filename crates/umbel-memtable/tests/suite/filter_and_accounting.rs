@@ -1,4 +1,4 @@
-//! Components around the tree: filter, range tombstones, accounting, large entries.
+//! Tests of the parts around the tree: filter, range tombstones, memory accounting, large entries.
 
 use std::sync::Arc;
 use umbel_base::ValueKind;
@@ -21,7 +21,7 @@ fn a_filter_says_no_and_its_absence_maybe() {
     assert!(filtered.filter().is_some_and(|filter| filter.keys() == 1));
 }
 
-/// The newest tombstone over `key` at `sequence`, by the fragments.
+/// Returns the newest tombstone over `key` at `sequence`, found in the fragments.
 pub fn newest_over(memtable: &Memtable, key: &[u8], sequence: u64) -> Option<u64> {
     let mut runs = Vec::new();
     memtable.add_fragmented_tombstones(&mut runs, true);

@@ -1,4 +1,4 @@
-//! Tests of the memtable from outside: model, concurrent writer, filter and tombstones.
+//! Tests of the memtable through its public API: model, concurrent writer, filter and tombstones.
 #![cfg(not(loom))]
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Memory of memtables: next to nothing while they are empty, and otherwise as they report.
+//! Tests of the memory of memtables: next to nothing while they are empty, and otherwise as much as
+//! they report.
 
 use umbel_sim::Random;
 

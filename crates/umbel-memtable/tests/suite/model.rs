@@ -1,4 +1,4 @@
-//! The memtable against `BTreeMap`, over every key shape, forwards and backwards.
+//! Compares the memtable with `BTreeMap`, for every key shape, forward and backward.
 
 use umbel_sim::Random;
 
@@ -19,7 +19,7 @@ struct Pair {
     sequence: u64,
 }
 
-/// The entry a cursor stands on.
+/// Returns the current entry of a cursor.
 fn at(cursor: &MemtableCursor) -> Option<(Version, (ValueKind, Vec<u8>))> {
     cursor.valid().then(|| {
         let version = (cursor.key().to_vec(), Reverse(cursor.sequence()));
@@ -59,7 +59,7 @@ impl Pair {
         assert_eq!(found, expected);
     }
 
-    /// Every entry, both ways.
+    /// Checks that forward and backward scans find every entry.
     fn check_scans(&self) {
         let mut cursor = self.memtable.cursor();
         assert!(!cursor.valid());
@@ -78,7 +78,8 @@ impl Pair {
         assert_eq!(self.memtable.entries(), self.model.len() as u64);
     }
 
-    /// One move of a cursor, checked; the cursor may have been moved before earlier inserts.
+    /// Moves a cursor once and checks the result; the cursor was possibly positioned before later
+    /// inserts.
     fn check_move(&self, cursor: &mut MemtableCursor, choice: u64, key: Vec<u8>, sequence: u64) {
         let here = at(cursor).map(|(version, _)| version);
         let expected = match (choice % 8, here) {
@@ -113,7 +114,7 @@ impl Pair {
     }
 }
 
-/// Inserts and reads by turns, with cursors that stay open across inserts.
+/// Inserts and reads alternately, with cursors that stay open across inserts.
 fn run(shape: Shape, seed: u64, steps: u64, numbers: u64) {
     let mut random = Random::new(seed);
     let mut pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Range tombstones single and cut, read while they are added.
+//! Tests of range tombstones, both whole and cut, which are read while others are added.
 
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};

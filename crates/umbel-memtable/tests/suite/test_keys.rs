@@ -1,4 +1,4 @@
-//! Keys as users have them, made from a number.
+//! Keys of realistic shapes, made from a number.
 
 use std::fmt::Write;
 
@@ -15,15 +15,15 @@ pub enum Shape {
     Descending,
     /// Paths of files.
     Path,
-    /// Addresses of pages.
+    /// Addresses of web pages.
     Url,
     /// A category, a dash and a number.
     CategoryId,
     /// Zero to four bytes of few values, so that keys are prefixes of others and end in zeros.
     Tiny,
-    /// A kilobyte in common, and more.
+    /// Keys with a common prefix of a kilobyte, and more bytes.
     Long,
-    /// Four keys only, hence thousands of versions.
+    /// Only four keys, each with thousands of versions.
     Hot,
 }
 
@@ -40,7 +40,7 @@ pub const SHAPES: [Shape; 9] = [
     Shape::Hot,
 ];
 
-/// The key number `n` of this shape; numbers that differ may give the same key.
+/// Returns key number `n` of this shape; different numbers can give the same key.
 pub fn key(shape: Shape, n: u64) -> Vec<u8> {
     let mixed = Random::new(n).next();
     let mut text = String::new();
