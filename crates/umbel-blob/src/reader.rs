@@ -86,7 +86,7 @@ impl BlobReader {
         if checksum.to_le_bytes() != sum {
             return Err(refuse(
                 0,
-                "the checksum of the header and of the chunks' checksums is off",
+                "the checksum of the header and of the chunks' checksums does not match",
             ));
         }
         if version > VERSION {

@@ -195,7 +195,7 @@ impl Table {
         if seen == *meta {
             return Ok(());
         }
-        let reason = "the entries do not add up to what the properties say";
+        let reason = "the counts of entries differ from those in the properties";
         Err(self.corruption(self.footer().properties.offset, reason))
     }
 }
@@ -231,7 +231,7 @@ impl VerifyState {
                 {
                     self.report.filter_keys += 1;
                     if filters.rejects(hasher.hash(&self.scratch), &self.scratch) {
-                        return Err(refuse("the filter denies a key that the table has"));
+                        return Err(refuse("the filter rejects a key that the table has"));
                     }
                 }
                 if entry.kind == ValueKind::BlobPointer {

@@ -45,8 +45,9 @@ impl MappingCount {
         // Each live mapping holds a clone.
         if Arc::strong_count(&self.0) > 1 && len < mapped {
             let path = path.display();
-            let message =
-                format!("{path} cannot be cut to {len} bytes while {mapped} of them are mapped");
+            let message = format!(
+                "{path} cannot be truncated to {len} bytes while {mapped} bytes are mapped"
+            );
             return Err(Error::invalid(message));
         }
         Ok(())

@@ -162,7 +162,7 @@ impl OpenDirectory {
             |rest: &&Path| rest.components().all(|part| matches!(part, Component::Normal(_)));
         rest.filter(is_plain).ok_or_else(|| {
             Error::invalid(format!(
-                "internal: {} is not in the directory {}, which this handle is held at",
+                "internal: {} is not in the directory {}, which this handle holds open",
                 path.display(),
                 self.path.display()
             ))

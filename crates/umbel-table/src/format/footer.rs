@@ -218,7 +218,7 @@ pub(crate) fn read_metadata_block(
     }
     let refuse = |reason: &str| Err(Error::corruption(file.path(), region.offset, reason));
     let Ok(len) = usize::try_from(region.len) else {
-        return refuse("a block is longer than an address space of this machine");
+        return refuse("a block is longer than the address space of this machine");
     };
     let mut sealed = vec![0; len];
     file.read_exact_at(&mut sealed, region.offset)?;

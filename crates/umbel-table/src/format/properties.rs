@@ -145,11 +145,11 @@ impl Properties {
             let mut decoder = Decoder::new(blobs);
             let mut list = TableMeta { blocks: 1, ..meta.clone() };
             let taken = list.decode_blobs(&mut decoder).filter(|()| decoder.is_done());
-            taken.ok_or("the list of blobs is not one that is ever written")?;
+            taken.ok_or("the list of blobs is one that no version writes")?;
             meta.blobs = list.blobs;
         }
         let mut filter_checksums = FilterChecksums::default();
-        let odd = "the properties of a filter have values that are never written";
+        let odd = "the properties of a filter have values that no version writes";
         if let Ok(second) = bytes("second_filter") {
             let mut decoder = Decoder::new(second);
             let (kind, bytes) = decoder.u8().zip(decoder.varint()).ok_or(odd)?;

@@ -48,7 +48,7 @@ impl<'a> IndexRegion<'a> {
     }
 
     fn read(&self, file: &dyn File, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let reason = "the index is longer than an address space of this machine";
+        let reason = "the index is longer than the address space of this machine";
         let len = usize::try_from(len).map_err(|_| self.refuse(offset, reason))?;
         let mut bytes = vec![0; len];
         file.read_exact_at(&mut bytes, offset)?;

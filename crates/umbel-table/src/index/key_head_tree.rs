@@ -16,8 +16,8 @@ use umbel_arena::{ArenaArray, prefetch, prefetch_lines};
 
 use crate::format::{INLINE_PREFIX, head64, strip_inline};
 
-/// Number of heads that are compared at once. So many heads with the largest number follow the
-/// heads of each node.
+/// Number of heads that are compared at once. The heads of each node are followed by as many heads
+/// with the largest number.
 pub(crate) const COMPARED_HEADS: usize = 8;
 /// A node with up to this number of heads has no bucket table. Its heads are prefetched together
 /// with the node, and a search takes fewer dependent steps than through a table.

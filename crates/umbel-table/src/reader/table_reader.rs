@@ -505,7 +505,7 @@ fn read_tombstones(file: &dyn File, footer: &Footer, count: u64) -> Result<Range
         false => RangeTombstoneBlock::parse(payload).map_err(damaged)?,
     };
     if tombstones.len() as u64 != count {
-        return Err(damaged("range tombstones are missing or too many"));
+        return Err(damaged("the table has more or fewer range tombstones than recorded"));
     }
     Ok(tombstones)
 }

@@ -223,7 +223,7 @@ impl TableBuilder {
     fn out_of_order(&self) -> Error {
         Error::invalid(format!(
             "an entry for table {} is not after the one before it in internal order; \
-             this is a bug in what writes the table",
+             this is a bug in the code that writes the table",
             self.meta.id
         ))
     }

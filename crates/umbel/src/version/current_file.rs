@@ -51,11 +51,11 @@ impl CurrentFile {
     fn decode(bytes: &[u8]) -> std::result::Result<CurrentFile, CurrentError> {
         let mut decoder = Decoder::new(bytes);
         if bytes.len() != BYTES || decoder.array() != Some(MAGIC) {
-            return Err(CurrentError::Damaged("it is not 64 bytes that begin with UMBELCUR"));
+            return Err(CurrentError::Damaged("CURRENT is not 64 bytes that begin with UMBELCUR"));
         }
         let (body, sum) = bytes.split_at(BYTES - 8);
         if checksum::checksum(CHECKSUM_ID, 0, body).to_le_bytes() != sum {
-            return Err(CurrentError::Damaged("its checksum does not fit its bytes"));
+            return Err(CurrentError::Damaged("the checksum of CURRENT does not match its bytes"));
         }
         let fields = (|| {
             let version = decoder.u32()?;
@@ -69,7 +69,9 @@ impl CurrentFile {
             // Each pointer has one encoding; anything else was not written by this version.
             Some((VERSION, current)) if current.encode() == bytes => Ok(current),
             Some((version, _)) if version > VERSION => Err(CurrentError::Newer(version)),
-            _ => Err(CurrentError::Damaged("its fields have values that no Umbel writes")),
+            _ => {
+                Err(CurrentError::Damaged("the fields of CURRENT have values that no Umbel writes"))
+            }
         }
     }
 

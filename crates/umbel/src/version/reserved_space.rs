@@ -22,7 +22,7 @@ const PAGES_EXTRA: u64 = 4;
 const EDITS_BYTES: u64 = 4096;
 /// Bytes reserved for a WAL segment of the smallest size, which takes deletes.
 const SEGMENT_BYTES: u64 = 16 << 10;
-/// Number of WAL segments for which space is reserved: one for each of so many opens on a disk that
+/// Number of WAL segments for which space is reserved, one for each successive open on a disk that
 /// stays full.
 const SEGMENTS: u64 = 4;
 /// A longer file is not examined, and counts as a file of another program.

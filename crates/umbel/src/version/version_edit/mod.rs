@@ -382,8 +382,9 @@ impl ManifestState {
             }
             Edit::RemoveTable { keyspace, level, id } => {
                 let tables = &mut self.keyspace(*keyspace)?.levels[*level];
-                let missing =
-                    || format!("table {id} is removed from level {level}, but is not there");
+                let missing = || {
+                    format!("table {id} is removed from level {level}, but is not in that level")
+                };
                 let at = tables.iter().position(|t| t.id == *id).ok_or_else(missing)?;
                 tables.remove(at);
             }
@@ -397,7 +398,7 @@ impl ManifestState {
             Edit::Log { id, state } => {
                 let before = self.logs.insert(*id, *state);
                 if before.is_some_and(|before| before != LogState::Open) {
-                    return Err(format!("log {id} changes, but had ended"));
+                    return Err(format!("log {id} changes, although it had ended"));
                 }
             }
             Edit::ReadStats(keyspace, evidence) => {
