@@ -6,7 +6,7 @@
 //! later one.
 //!
 //! INVARIANT: a reader that has found a pointer is in an epoch below the later stamp of the
-//! pointer's target, and the thread that frees the target sees this:
+//! pointer's target. The thread that frees the target sees this:
 //!
 //! - A reader that read an epoch at or above the stamp sees every write before the unlinking,
 //!   and so finds the pointer cleared.

@@ -17,8 +17,8 @@ pub trait Cursor: Send {
     fn seek_to_first(&mut self) -> Result<()>;
     /// Moves to the last entry.
     fn seek_to_last(&mut self) -> Result<()>;
-    /// Moves to the first entry at or after (`key`, `sequence`) in internal order: the newest
-    /// version of `key` that is not newer than `sequence`, or else the first entry of the next
+    /// Moves to the first entry at or after (`key`, `sequence`) in internal order. This is the
+    /// newest version of `key` not newer than `sequence`, or else the first entry of the next
     /// greater key.
     fn seek(&mut self, key: &[u8], sequence: SequenceNumber) -> Result<()>;
     /// Moves to the last entry whose key is strictly less than `key`.

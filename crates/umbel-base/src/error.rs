@@ -27,7 +27,7 @@ pub enum Error {
         file: PathBuf,
         /// Offset of the damage in the file, in bytes.
         offset: u64,
-        /// How the bytes differ from the expected ones.
+        /// Difference between the bytes and the expected ones.
         reason: String,
     },
     /// The operating system refused a call.
@@ -57,7 +57,7 @@ pub enum Error {
     Replaced {
         /// Directory or file that this handle did not write.
         path: PathBuf,
-        /// What the check found.
+        /// Change that the check found.
         reason: String,
     },
     /// A writer changed the store while a reader had it open, and no pin could keep the files: open

@@ -223,9 +223,9 @@ pub trait FileSystem: Send + Sync + Debug {
             Ok(false) | Err(_) => Ok(()),
         }
     }
-    /// Returns an error if a name is not that of the file which the directory's writer created or
-    /// listed: data in that file would be lost when the handle closes. Nothing is checked unless
-    /// the file system knows the writer's files: see [`OwnershipCheckedFiles`](crate::OwnershipCheckedFiles).
+    /// Returns an error if the file with this name is not the one that the directory's writer
+    /// created or listed: data in the writer's file would be lost. Nothing is checked unless the
+    /// file system knows the writer's files: see [`OwnershipCheckedFiles`](crate::OwnershipCheckedFiles).
     fn check_named(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())

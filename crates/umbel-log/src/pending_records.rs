@@ -53,7 +53,7 @@ pub(crate) struct PendingRecords {
     fill_limit: u64,
 }
 
-/// How records are written to the file.
+/// Way in which records are written to the file: directly or through the page cache.
 #[derive(Debug, Default)]
 struct OutputState {
     records: Vec<u8>,

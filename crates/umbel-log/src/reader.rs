@@ -16,7 +16,7 @@ use crate::format::{
 use crate::read_buffer::ReadBuffer;
 use crate::torn_tail::{Tail, examine};
 
-/// What is known about the end of a log before it is read.
+/// Knowledge about the end of a log before the log is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedEnd {
     /// Nothing is known: the log was possibly in use when the process or the machine died. Any
@@ -137,7 +137,7 @@ impl LogReader {
             ExpectedEnd::Sealed(sealed) => {
                 let reason = format!(
                     "the file ends here, but the log was sealed with {} bytes: the file is an \
-                     older copy or was cut",
+                     older copy or was truncated",
                     sealed.len
                 );
                 return Err(Error::corruption(path, len, reason));
@@ -371,7 +371,7 @@ impl LogReader {
         if let ExpectedEnd::Sealed(sealed) = self.expectation {
             let reason = format!(
                 "there is no valid record here, but the log was sealed with {} bytes: the file is \
-                 damaged, an older copy, or was cut",
+                 damaged, an older copy, or was truncated",
                 sealed.len
             );
             return Err(self.corruption(gap, reason));

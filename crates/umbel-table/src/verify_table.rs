@@ -58,7 +58,7 @@ impl VerifiedFilters {
     }
 }
 
-/// What the verification has seen so far.
+/// State of a verification: counts and positions of the data read so far.
 #[derive(Default)]
 struct VerifyState {
     report: VerifyReport,

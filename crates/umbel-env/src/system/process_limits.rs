@@ -1,7 +1,7 @@
 //! Limits of the process: memory and open files.
 //!
-//! The memory limit is the least of four: the machine's memory, the limit of the process's control
-//! group, those of the groups above it (versions 1 and 2), and the limit of the address space.
+//! The memory limit is the least of the machine's memory, the limits of the process's control group
+//! and of the groups above it (versions 1 and 2), and the limit of the address space.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ struct Scenario {
     lying_marks: bool,
 }
 
-/// What the caller knows about the log at the crash.
+/// Knowledge of the caller about the log at the crash.
 #[derive(Debug, Default)]
 struct UserState {
     /// Every record that the caller began to append.

@@ -80,7 +80,7 @@ struct NodePrefix {
     kind: PrefixKind,
 }
 
-/// Which keys are known to have the node's prefix.
+/// Kind of a node's prefix: says which keys are known to have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PrefixKind {
     /// Both fences, and so all keys searched in this node, have the prefix up to the bridged bytes.
@@ -182,7 +182,7 @@ impl NodePrefix {
     }
 }
 
-/// Which entries [`NodeReader::rank`] counts.
+/// Says which entries [`NodeReader::rank`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bound {
     /// The entries before the target.

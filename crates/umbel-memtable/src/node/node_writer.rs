@@ -10,8 +10,7 @@ use crate::loom_atomics::{Ordering, WIDTH, fence};
 use std::cmp;
 use std::ptr::NonNull;
 
-/// Number of saved bytes, half a head, for which heads are rebuilt for a longer prefix, or a prefix
-/// of the entries replaces the shorter one of the fences.
+/// Number of bytes that a longer prefix must save, so that heads are rebuilt for it: half a head.
 const PREFIX_GAIN: usize = 4;
 
 /// Guard of a change of a node: while it exists, readers of the node wait or retry.

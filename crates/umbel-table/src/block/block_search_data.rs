@@ -34,7 +34,7 @@ pub(crate) fn tag(hash: u64) -> u8 {
     (hash >> 24) as u8
 }
 
-/// Which search data is derived when a block is loaded.
+/// Kind of search data that is derived when a block is loaded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SearchDataKind<'a> {
     /// Only offsets, for a block that is scanned once.

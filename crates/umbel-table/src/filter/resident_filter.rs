@@ -3,7 +3,7 @@
 use umbel_arena::{Arena, ArenaArray, prefetch};
 use umbel_filter::{Bloom, BloomProbe, Filter, FilterError, FilterKind, designed_rate};
 
-/// Which filter of a table is kept in memory.
+/// Selects the filter of a table that is kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FilterResidency {
     /// No filter.

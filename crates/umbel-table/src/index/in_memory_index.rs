@@ -223,9 +223,9 @@ impl TableIndex {
         Some((start, (end - start) as usize))
     }
 
-    /// Returns the only block that can hold the first entry at or after (`key`, `sequence`) if it
-    /// is an entry of `key`; otherwise the block of that entry or of the entry before it. `None` if
-    /// the table ends before `key`, [`PAGED_INDEX`] if the index is paged.
+    /// Returns the block to search for the first entry at or after (`key`, `sequence`). If that is
+    /// an entry of `key`, it is in this block; otherwise it is in this block or first in the next.
+    /// `None` if the table ends before `key`, [`PAGED_INDEX`] if the index is paged.
     #[inline]
     pub(crate) fn find(&self, key: &[u8], sequence: SequenceNumber) -> Option<usize> {
         self.find_from(SearchState::default(), key, sequence, |_| ())

@@ -13,7 +13,7 @@ use umbel_env::{AlignedBuffer, File};
 /// Default number of bytes of a chunk.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// How chunks are written.
+/// Mode in which chunks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteMode {
     /// No chunk was written yet.

@@ -272,7 +272,7 @@ pub struct Iter {
     done: bool,
 }
 
-/// State to open the cursor of one end of the iterator at its first use.
+/// Data from which each end of the iterator opens its cursor at its first use.
 #[derive(Debug)]
 struct IterSource {
     handle: Arc<DbHandle>,

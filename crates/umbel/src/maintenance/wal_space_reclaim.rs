@@ -9,7 +9,7 @@ use crate::fs::filenames;
 use crate::maintenance::wal_recycling;
 use crate::state::store::Store;
 
-/// Part of the disk space prepared for the WAL that is reclaimed.
+/// Selects the disk space prepared for the WAL that is reclaimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReclaimScope {
     /// Only prepared segments to which no writer has written.

@@ -8,7 +8,7 @@ use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
 use crate::version::{LiveTable, OpenedTable};
 
-/// Content of the newest entry of the key.
+/// Result of a lookup, by the newest entry of the key.
 #[derive(Debug)]
 pub enum LookupResult<R> {
     /// The key has a value; the variant holds the closure's result for it.

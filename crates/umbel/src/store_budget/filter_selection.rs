@@ -5,7 +5,7 @@ use umbel_table::{FilterResidency, TableMeta};
 /// Fold factor that means that the filter is not kept in memory.
 pub const NO_FILTER: u64 = u64::MAX;
 
-/// Which filter of a table is kept in memory.
+/// Selects the filter of a table that is kept in memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FilterSelection {

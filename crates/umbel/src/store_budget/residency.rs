@@ -10,7 +10,7 @@ use umbel_table::TableMeta;
 
 use crate::store_budget::filter_selection::{FilterSelection, NO_FILTER};
 
-/// Which parts of an open table's index and filter stay in memory.
+/// Says which parts of an open table's index and filter stay in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Residency {
     /// Whether only the top of the index stays in memory.

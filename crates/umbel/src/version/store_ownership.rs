@@ -69,7 +69,7 @@ pub struct StoreOwnership {
     manifest: Mutex<AppendState>,
 }
 
-/// What is known about the end of the manifest.
+/// Knowledge about the end of the manifest.
 #[derive(Debug, Clone, Default)]
 struct AppendState {
     /// End of the manifest as written last; `None` until this handle has written a manifest.

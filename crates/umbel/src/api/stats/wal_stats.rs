@@ -5,7 +5,7 @@ use std::fmt;
 use super::MEBIBYTE;
 use crate::wal::Wal;
 
-/// Method by which the WAL is written, and counts of its segments since the store was opened.
+/// Write mode of the WAL, and counts of its segments since the store was opened.
 #[derive(Debug, Clone, Default)]
 pub struct LogStats {
     /// `true` if records are copied into a mapped file, without a system call; `false` if they are

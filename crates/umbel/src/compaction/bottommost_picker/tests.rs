@@ -76,8 +76,8 @@ fn garbage_of_newer_reader_is_dropped_before_the_oldest() {
     }
 }
 
-/// Several snapshots saw the same versions, and one of them was dropped. The table was rewritten
-/// then, and nothing was dropped from it.
+/// Story: after the drop of one of several snapshots that saw the same versions, the table was
+/// rewritten and nothing was dropped from it.
 #[test]
 fn shared_versions_are_dropped_with_their_last_reader() {
     let kept = TableInfo { retained_for: &[(3, 6)], ..table(1, 50, b"ac", (0, 9)) };

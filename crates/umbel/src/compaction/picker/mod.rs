@@ -347,8 +347,8 @@ impl<'a> PickerInput<'a> {
         Some(Pick { level: 0, target_level: 0, inputs, trivial_move: false, score })
     }
 
-    /// Picks the best table of `level` to compact into `target`: a table with many deletes, else
-    /// the one with the fewest bytes to rewrite in the target per own byte.
+    /// Picks the best table of `level` to compact into `target`. A table with many deletes comes
+    /// first, then the table with the fewest bytes to rewrite in the target per own byte.
     fn pick_table(&self, level: usize, target: usize) -> Option<Pick> {
         let tables = self.level(level);
         let cursor = self.cursors.get(level).copied().unwrap_or_default();
