@@ -1,8 +1,8 @@
 //! Huge pages for memory of another owner.
 
 /// Advises the system to use huge pages for `items`, so that random reads have fewer TLB misses.
-/// The call changes no byte, and works best before the memory is first used. It does nothing for
-/// memory of less than a few huge pages, or if the system has no huge pages.
+/// The call changes no byte, and works best before the memory is first used. The call does nothing
+/// for memory of less than a few huge pages, or if the system has no huge pages.
 pub fn advise_huge_pages<T>(items: &[T]) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {

@@ -1,10 +1,10 @@
 //! Memory for long-lived data: cached blocks, indexes, block slots.
 //!
 //! An [`Arena`] takes memory in chunks of 2 MiB on huge pages, which have fewer TLB misses than a
-//! page for each block. It makes [`Allocation`]s of any length in these chunks, frees whole chunks
-//! and counts every byte. Readers use allocations in a [`SlotArray`] without a lock and without a
-//! reference count while other threads clear slots. The [`epoch`] in which a reader entered
-//! protects it.
+//! page for each block. The arena makes [`Allocation`]s of any length in these chunks, frees whole
+//! chunks and counts every byte. Readers use allocations in a [`SlotArray`] without a lock and
+//! without a reference count while other threads clear slots. The [`epoch`] in which a reader
+//! entered protects it.
 //!
 //! All unsafe code that tables need is in this crate, so that the table crate can forbid unsafe
 //! code.

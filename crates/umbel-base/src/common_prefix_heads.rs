@@ -19,7 +19,7 @@ impl CommonPrefix {
     /// Returns the head of the part of `key` after the prefix.
     ///
     /// INVARIANT: if the heads of two keys differ, they have the same order as the keys, as with
-    /// [`key_head()`]. This also holds for keys without the prefix.
+    /// [`key_head()`]. The invariant also holds for keys without the prefix.
     #[inline]
     pub fn head(&self, key: &[u8]) -> u64 {
         if self.0.is_empty() { key_head(key) } else { self.head_after_prefix(key) }

@@ -186,10 +186,11 @@ pub trait Pin: Send + Sync + Debug {}
 /// A file system. Creating, renaming, linking or removing a file is durable only after
 /// [`FileSystem::sync_dir`] of the directory of its name.
 ///
-/// A file system that [`FileSystem::open_directory`] returned **holds** one directory open. Its
-/// paths all begin with the path of that directory at its open. They are resolved from the open
-/// directory, never from the root or the current directory. So the file system keeps its directory
-/// even if that is renamed, its path leads elsewhere, or the process changes its current directory.
+/// A file system that [`FileSystem::open_directory`] returned **holds** one directory open. All
+/// paths of such a file system begin with the path of that directory at its open. These paths are
+/// resolved from the open directory, never from the root or the current directory. So the file
+/// system keeps its directory even if that is renamed, its path leads elsewhere, or the process
+/// changes its current directory.
 pub trait FileSystem: Send + Sync + Debug {
     /// Returns the absolute path for `path`, with links unresolved; a relative path is joined to
     /// the current directory. Returns an error if the path is empty or there is no current

@@ -3,8 +3,8 @@
 //!
 //! Another program can put a file under a name of an open store, or another state of the store into
 //! its directory. The writer owns the files that it created or found when it opened the directory.
-//! It owns a file as long as the file's name leads to the same file and the directory holds the
-//! same state. The comparison and the change are two calls, since no system call removes a name
+//! The writer owns a file as long as the file's name leads to the same file and the directory holds
+//! the same state. The comparison and the change are two calls, since no system call removes a name
 //! only if it is that of a certain file.
 
 use std::collections::HashMap;

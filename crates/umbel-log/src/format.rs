@@ -224,8 +224,8 @@ pub(crate) fn parts_checksum(binding: RecordBinding, offset: u64, parts: &[&[u8]
 }
 
 /// FORMAT: content of the end record. The running checksum begins as the file header's checksum.
-/// Each record changes it to `checksum(file_id = running, offset, the record's checksum as 8
-/// bytes)`.
+/// Each record changes the running checksum to `checksum(file_id = running, offset, the record's
+/// checksum as 8 bytes)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunningChecksum {
     /// The number of records so far.

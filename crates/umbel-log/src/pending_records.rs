@@ -43,7 +43,7 @@ pub(crate) struct PendingRecords {
     recent: Mutex<RecentBytes>,
     /// Offset below which all bytes are in the file.
     written: AtomicU64,
-    /// Lock of the thread that writes zeros at `filled_end`. It guards the handle for direct
+    /// Lock of the thread that writes zeros at `filled_end`. The lock guards the handle for direct
     /// writes, if zeros are written past the page cache.
     fill_handle: Mutex<Option<Arc<dyn File>>>,
     /// Offset below which the file was filled: its blocks are allocated, with zeros after the

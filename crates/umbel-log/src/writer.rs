@@ -46,10 +46,10 @@ impl LogOptions {
     }
 }
 
-/// Writes the header of a new log over the header of an old one, whose records are obsolete. Then
-/// the caller syncs the file, renames it to the new log's name and syncs the directory, in this
-/// order. Otherwise a file with the old header could have the new name. Last the caller calls
-/// [`LogWriter::reuse`].
+/// Writes the header of a new log over the header of an old one, whose records are obsolete. After
+/// this call the caller syncs the file, renames it to the new log's name and syncs the directory,
+/// in this order. Otherwise a file with the old header could have the new name. Last the caller
+/// calls [`LogWriter::reuse`].
 ///
 /// # Errors
 /// Any failure of the write.
@@ -87,7 +87,7 @@ enum WriterState {
 
 impl LogWriter {
     /// Creates the file and writes its header. Syncs neither the file nor its directory; the caller
-    /// syncs both before it counts a record as durable. Then the caller can call
+    /// syncs both before it counts a record as durable. After both syncs the caller can call
     /// [`LogWriter::set_durable`] with [`HEADER_BYTES`], so that a lost header counts as damage.
     ///
     /// # Errors
@@ -212,8 +212,8 @@ impl LogWriter {
     }
 
     /// Appends one record whose payload is the concatenation of `payload`. The record survives the
-    /// death of the process at once, unless records [are deferred](LogWriter::create_deferred). It
-    /// survives power loss once [`LogWriter::file`] was synced.
+    /// death of the process at once, unless records [are deferred](LogWriter::create_deferred). The
+    /// record survives power loss once [`LogWriter::file`] was synced.
     ///
     /// # Errors
     /// [`Error::Invalid`], with nothing written, if the record does not [fit](LogWriter::fits), its

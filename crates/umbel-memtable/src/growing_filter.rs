@@ -1,5 +1,5 @@
-//! The memtable's filter, which grows with the keys. It starts with a few cache lines. A full
-//! filter is rebuilt from its hashes at a multiple of its size, and so soon reaches the size
+//! The memtable's filter, which grows with the keys. The filter starts with a few cache lines. A
+//! full filter is rebuilt from its hashes at a multiple of its size, and so soon reaches the size
 //! planned for the memtable.
 //!
 //! INVARIANT: a filter that readers could ever see stays until the memtable is dropped. Each filter

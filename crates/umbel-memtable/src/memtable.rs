@@ -182,9 +182,9 @@ impl Memtable {
         self.tree.bytes() + self.tombstone_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that the memtable takes, for a memory budget. They include free space of the
-    /// arenas, the filter's memory for growth, range tombstones and the memtable itself, but no
-    /// overhead of the allocator.
+    /// Bytes of memory that the memtable takes, for a memory budget. The bytes include free space
+    /// of the arenas, the filter's memory for growth, range tombstones and the memtable itself, but
+    /// no overhead of the allocator.
     pub fn memory_bytes(&self) -> usize {
         let tombstones = self.tombstones.get().map_or(0, |tombstones| tombstones.memory_bytes());
         size_of::<Memtable>() + self.tree.memory_bytes() + self.filter.memory_bytes() + tombstones

@@ -48,8 +48,8 @@ struct WriterState {
     growth: FilterGrowth,
 }
 
-/// Arenas of entries and nodes. They are separate, so that the nodes, which are visited more often,
-/// share few pages.
+/// Arenas of entries and nodes. The arenas are separate, so that the nodes, which are visited more
+/// often, share few pages.
 #[derive(Default)]
 struct Arenas {
     entries: BumpArena,

@@ -1,8 +1,8 @@
 //! Counters that cost a reader next to nothing: each thread adds to a stripe of its own.
 //!
 //! A thread changes its own stripe without a locked instruction, and frees the stripe when it ends.
-//! If there are more reading threads than stripes, the latest threads share one stripe. They add to
-//! the shared stripe with locked instructions, so that sums are exact for any number of threads.
+//! If there are more reading threads than stripes, the latest threads share one stripe. Threads add
+//! to the shared stripe with locked instructions, so that sums are exact for any number of threads.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -292,8 +292,8 @@ impl LevelCounters {
     }
 }
 
-/// Counters of a keyspace. They are in cache lines of their own, because each write changes some of
-/// them.
+/// Counters of a keyspace, in cache lines of their own, because each write changes some of these
+/// counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct KeyspaceCounters {
@@ -303,7 +303,7 @@ pub struct KeyspaceCounters {
     pub user_bytes: AtomicU64,
 }
 
-/// Counters of the store. They are in cache lines of their own, because writers change them.
+/// Counters of the store, in cache lines of their own, because writers change these counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct StoreCounters {

@@ -3,9 +3,9 @@
 //!
 //! A forked child has a copy of every handle and of every lock in its state, but only the thread
 //! that forked. The child must not write through a handle of its parent, since it would overwrite
-//! the parent's files. It must not wait for a lock or a thread, because the wait can last forever.
-//! It must not clean up state that the parent uses. [`ProcessMark`] distinguishes parent and child
-//! with one load and one compare.
+//! the parent's files. The child must not wait for a lock or a thread, because the wait can last
+//! forever. The child must not clean up state that the parent uses. [`ProcessMark`] distinguishes
+//! parent and child with one load and one compare.
 //!
 //! - [`ProcessMark`] is the mark of a process.
 //! - [`OpenMark`] says whether a handle is open, closed or a forked copy.

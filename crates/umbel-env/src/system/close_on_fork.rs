@@ -7,7 +7,7 @@
 //! descriptors until it ends or starts another program.
 //!
 //! The handler runs before `fork` returns in the child, where only calls are allowed that a signal
-//! handler may make. It reads atomics, and calls `fstat` and `close`.
+//! handler may make. The handler only reads atomics, and calls `fstat` and `close`.
 
 #![expect(unsafe_code, reason = "a fork handler, and a list that it walks without a lock")]
 

@@ -2,8 +2,8 @@
 //! lock.
 //!
 //! The store's block cache decides which blocks stay in memory. It is notified of every loaded
-//! block ([`BlockCache::admit`]), and calls [`BlockSlots::evict`] when it needs the memory. Its
-//! clock calls [`BlockSlots::take_touched`].
+//! block ([`BlockCache::admit`]), and calls [`BlockSlots::evict`] when it needs the memory. The
+//! clock of the block cache calls [`BlockSlots::take_touched`].
 
 use std::fmt::Debug;
 use std::sync::Arc;

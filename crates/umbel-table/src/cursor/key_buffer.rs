@@ -1,8 +1,8 @@
 //! The key on which a cursor is, composed of the group's prefix and the entry's suffix.
 //!
 //! A step within a group replaces only the suffix. Keys of usual length are in an array inside the
-//! cursor. Their suffixes are copied by a few moves of fixed length, without a call or an
-//! allocation. Longer keys are in a vector.
+//! cursor. The suffixes of such keys are copied by a few moves of fixed length, without a call or
+//! an allocation. Longer keys are in a vector.
 
 /// Number of bytes of the array.
 const INLINE: usize = 96;

@@ -2,8 +2,8 @@
 //!
 //! FORMAT: `payload := count varint, tombstone * count`, `tombstone := start, end, sequence
 //! varint`, keys as a varint length and bytes. Tombstones are sorted by start, end and sequence,
-//! without duplicates, and `start < end`. They are not cut where they overlap, since cutting can
-//! square their number.
+//! without duplicates, and `start < end`. Tombstones are not cut where they overlap, since cutting
+//! can square their number.
 
 use umbel_base::limits::{KEY_BYTES_MAX, SEQUENCE_MAX};
 use umbel_base::{Decoder, RangeTombstoneRef, varint};

@@ -169,7 +169,8 @@ impl TableMeta {
     /// Appends the metadata of the filters other than the plain one to `out`.
     ///
     /// FORMAT: the number of the second filter's kind as a byte and its bytes as a varint, both 0
-    /// without a second filter. Then the bytes of the prefix filter as a varint.
+    /// without a second filter. After these comes the number of bytes of the prefix filter as a
+    /// varint.
     pub fn encode_extra_filters(&self, out: &mut Vec<u8>) {
         out.push(self.second_filter.map_or(0, |filter| filter.kind));
         varint::put_u64(out, self.second_filter_bytes());

@@ -115,8 +115,8 @@ impl IndexData {
         IndexData { offsets: vec![data_start], ..IndexData::default() }
     }
 
-    /// Adds the next index block, of `count` blocks. Its separators were checked to ascend and to
-    /// end where the top of the index says.
+    /// Adds the next index block, of `count` blocks. REQUIRES: the separators of this index block
+    /// ascend and end where the top of the index says.
     pub(crate) fn add_block(&mut self, payload: &[u8], count: usize) -> Result<(), &'static str> {
         let mut items = IndexEntries::new(payload, count)?;
         let prefix = items.prefix;

@@ -1,10 +1,10 @@
 //! Search in sorted keys by eight bytes of each, which finds how many of them are before a key.
 //!
-//! A node represents neighbouring keys. It has their common prefix and, in one flat array, the
-//! distinct heads: the eight bytes after the prefix. Keys with long common parts can have equal
-//! heads. For such keys links give the first key of each head, and a child node with a longer
-//! prefix for a run of keys with one head. Short runs, and keys that another eight bytes do not
-//! distinguish, are compared in full. So a node with children has only as many heads as it has
+//! A node represents neighbouring keys. A node has the common prefix of its keys and, in one flat
+//! array, their distinct heads: the eight bytes after the prefix. Keys with long common parts can
+//! have equal heads. For such keys links give the first key of each head, and a child node with a
+//! longer prefix for a run of keys with one head. Short runs, and keys that another eight bytes do
+//! not distinguish, are compared in full. So a node with children has only as many heads as it has
 //! children, for any number of keys, and stays in the nearest CPU cache.
 //!
 //! Within a node a bucket table gives the first head of each bucket; the width of buckets is a

@@ -64,8 +64,8 @@ pub struct AdvisorState {
     pub read_stats: ReadStats,
     /// Number of gets at the last update of `read_stats`.
     gets_seen: u64,
-    /// Designed false-positive rates of each level's plain and second filters. They are cached
-    /// since computing a rate takes longer than the rest of the advisor's work.
+    /// Designed false-positive rates of each level's plain and second filters. The rates are
+    /// cached, since computing a rate takes longer than the rest of the advisor's work.
     rates: [[Option<RateMemo>; 2]; LEVELS],
     /// Current selection for the tables of each level.
     pub selections: [FilterSelection; LEVELS],

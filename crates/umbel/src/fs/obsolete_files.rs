@@ -2,7 +2,7 @@
 //! pins a version that names them.
 //!
 //! INVARIANT: a file is removed or reused only after two steps. First the edit that drops the file
-//! becomes durable. Then a search finds no pin on a version up to the present one. See
+//! becomes durable. After that, a search finds no pin on a version up to the present one. See
 //! [`PinnedFiles`]. A reader pins before it reads `CURRENT`.
 //!
 //! A version is identified by a manifest and a number of its records: see [`version_of`]. Each

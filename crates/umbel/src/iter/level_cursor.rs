@@ -20,8 +20,8 @@ pub trait SortedRun<Context: ?Sized>: Send {
     fn table<'a>(&'a self, context: &'a Context, index: usize) -> Result<&'a Self::Table>;
 }
 
-/// Cursor over all entries of a [`SortedRun`] in internal order. It reads one table at a time, and
-/// skips tables that hold only range tombstones.
+/// Cursor over all entries of a [`SortedRun`] in internal order. The cursor reads one table at a
+/// time, and skips tables that hold only range tombstones.
 #[derive(Debug)]
 pub struct LevelCursor<R, W> {
     run: R,

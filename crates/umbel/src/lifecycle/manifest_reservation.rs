@@ -6,8 +6,8 @@
 //! next open which tables are orphans.
 //!
 //! INVARIANT: the reservation is removed before `CURRENT` can name a manifest that names the open's
-//! tables. Its id is above all earlier ids. So while a reservation exists whose id the current
-//! manifest does not know, no manifest names tables with higher ids.
+//! tables. The id of the reservation is above all earlier ids. So while a reservation exists whose
+//! id the current manifest does not know, no manifest names tables with higher ids.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

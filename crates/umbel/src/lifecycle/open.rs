@@ -177,8 +177,8 @@ fn check_may_exist(folder: &Path, options: &Options, found: bool) -> Result<()> 
 }
 
 /// Writes a new manifest with the whole state, and makes it current. On a full disk it frees space
-/// and tries again. It truncates WAL segments after their valid records, removes manifests of
-/// earlier opens and releases the reserved space.
+/// and tries again. To free space, the open truncates WAL segments after their valid records,
+/// removes manifests of earlier opens and releases the reserved space.
 fn write_state(
     env: &Env,
     listing: &DirectoryListing,

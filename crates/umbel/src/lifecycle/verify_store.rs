@@ -40,8 +40,8 @@ impl VerifyReport {
 /// Verifies every live table and every long value; the manifest and the WAL were verified when the
 /// store was opened.
 ///
-/// The verification continues after damage, so that the report names all damage. It ends with an
-/// error if the system refuses a read.
+/// The verification continues after damage, so that the report names all damage. The verification
+/// ends with an error if the system refuses a read.
 pub fn verify(store: &Store) -> Result<VerifyReport> {
     store.check_open()?;
     let mut report = VerifyReport::default();

@@ -274,8 +274,8 @@ fn maintain_all(store: &Store) -> bool {
     is_more
 }
 
-/// Whether the maintenance continues at once. It does not after a preempted rebuild, since
-/// continuing would take the processor from the work that preempted the rebuild.
+/// Whether the maintenance continues at once. After a preempted rebuild it pauses, since continuing
+/// would take the processor from the work that preempted the rebuild.
 fn has_more(progress: StepProgress) -> bool {
     match progress {
         StepProgress::More | StepProgress::Ahead => true,
@@ -428,7 +428,8 @@ pub fn remove(store: &Store, core: &KeyspaceState) {
     remove_files(&store.options.env, &filenames::existence(&store.folder, core.id));
 }
 
-/// Removes the files of existence filters whose keyspace does not exist. Their directories stay.
+/// Removes the files of existence filters whose keyspace does not exist. The directories of these
+/// filters stay.
 pub fn remove_orphans<'a>(
     env: &Env,
     folder: &Path,

@@ -24,8 +24,8 @@ pub struct MemoryUsage {
     pub memtables_held: u64,
     /// Bytes of cached blocks.
     pub blocks: u64,
-    /// Bytes allocated for blocks and indexes that are free now. They are pieces of chunks, which
-    /// are freed only as a whole.
+    /// Bytes allocated for blocks and indexes that are free now. These bytes are pieces of chunks,
+    /// which are freed only as a whole.
     pub spare: u64,
     /// The part of `spare` that is in chunks for pinned data, which blocks cannot use.
     pinned_spare: u64,
@@ -237,9 +237,9 @@ struct CloseCandidate<'a> {
 }
 
 /// Sort key of the order in which table readers are closed. Readers that would take less memory if
-/// they were opened now come first. Then come tables of large levels before those of small levels.
-/// In each group tables with few cached blocks, which were rarely read recently, come first; among
-/// equals, the one opened first.
+/// they were opened now come first. Next in the order are tables of large levels, before those of
+/// small levels. In each group tables with few cached blocks, which were rarely read recently, come
+/// first; among equals, the one opened first.
 fn close_order(candidate: &CloseCandidate<'_>) -> (bool, bool, u64, u64) {
     let recently_read = candidate.cached_bytes / (64 << 10);
     let stays = !candidate.is_heavier_than_planned;

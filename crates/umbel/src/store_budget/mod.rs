@@ -2,8 +2,9 @@
 //! uses.
 //!
 //! The budget limits the sum of memtables, cached blocks, open tables' indexes and filters, the
-//! mapped WAL and buffers of compactions. Each use except the block cache stays within a share of
-//! the budget; the cache takes what the others leave. No memory is allocated before data needs it.
+//! mapped WAL and buffers of compactions. Each memory use except the block cache stays within a
+//! share of the budget; the cache takes the bytes that other uses leave. No memory is allocated
+//! before data needs it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -19,8 +19,8 @@ use crate::super_version::sorted_runs::{KeyBounds, first_reaching, last_before, 
 use crate::version::lsm_version::{LevelBounds, PointIndex, TableBounds};
 use crate::version::{LiveTable, PrefixProbe};
 
-/// A cursor over every version of every key of a super version. Its sources find their tables
-/// through the cursor's one reference to the super version.
+/// A cursor over every version of every key of a super version. The sources that the cursor merges
+/// find their tables through its one reference to the super version.
 pub struct SuperVersionCursor {
     merged: MergingCursor<EntrySource>,
     // Keeps memtables and tables alive; dropped after the cursors over them.

@@ -33,8 +33,8 @@ impl Wal {
         self.current.as_ref().is_some_and(|writer| writer.is_open() && writer.fits(payload_bytes))
     }
 
-    /// Whether the WAL accepts writes. It does after [`Error::DiskFull`] if the failed call was
-    /// undone.
+    /// Whether the WAL accepts writes. After [`Error::DiskFull`] the WAL accepts writes if the
+    /// failed call was undone.
     pub fn is_writable(&self) -> bool {
         !self.is_truncation_lost && self.current.as_ref().is_none_or(LogWriter::is_open)
     }

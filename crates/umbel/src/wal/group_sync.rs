@@ -6,7 +6,8 @@
 //!
 //! Writers that a sync served soon come back, and would find the next sync running: each sync would
 //! serve half of the writers. So a writer waits briefly before its sync, until as many writers have
-//! come as recently. It stops doing so while no writers come.
+//! come as recently. Writers do not wait before a sync while such waits have found no other
+//! writers.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -388,8 +388,8 @@ impl Wal {
     }
 }
 
-/// Number of bytes after offset `end` of the current segment that are populated. It grows with
-/// `end`.
+/// Number of bytes after offset `end` of the current segment that are populated. The number grows
+/// with `end`.
 fn ahead(end: u64) -> u64 {
     end.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1)
 }

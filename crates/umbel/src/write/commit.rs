@@ -1,8 +1,8 @@
 //! Commit: conditions, sequence numbers, WAL, memtables and publication, under the commit lock.
 //!
-//! The thread that gets the commit lock commits every waiting batch in arrival order. It copies the
-//! batches into the WAL, inserts them into the memtables and publishes them together. The other
-//! threads find the outcome of their batch when they get the lock.
+//! The thread that gets the commit lock commits every waiting batch in arrival order. This thread
+//! copies the batches into the WAL, inserts them into the memtables and publishes them together.
+//! The other threads find the outcome of their batch when they get the lock.
 //! [`post_commit`](crate::write::post_commit), which gets the lock as a value, does the sync and
 //! the work that became due.
 

@@ -55,7 +55,8 @@ fn bulk_load_warms_nothing() {
 }
 
 /// Story: a single scan of everything evicted blocks that were read repeatedly, and each compaction
-/// loaded its inputs. That took a fifth of the time of a bulk load with ten million streams.
+/// loaded its inputs. Loading these inputs took a fifth of the time of a bulk load with ten million
+/// streams.
 #[test]
 fn single_scan_leaves_the_cache_unchanged() {
     let sim = Sim::new(1);

@@ -164,9 +164,9 @@ fn concurrent_flushes_keep_needed_wal_segments() {
 }
 
 /// Story: a thread that picked a compaction read the tables just before another compaction was
-/// installed, and the busy marks just after. It picked tables that were gone, and the store became
-/// read-only with "table 45 is not in level 4". The window is so short that one run of this test
-/// rarely hits it.
+/// installed, and the busy marks just after. The thread picked tables that were gone, and the store
+/// became read-only with "table 45 is not in level 4". The window is so short that one run of this
+/// test rarely hits it.
 #[test]
 fn concurrent_picks_take_no_table_twice() {
     let sim = Sim::new(1);

@@ -2,8 +2,8 @@
 //! a process of its own.
 //!
 //! Story of all these tests: after `Db::open("data")` the current directory changed, or a rename, a
-//! link or a mount happened. Then flush, put and close returned `Ok` while they overwrote `CURRENT`
-//! of another store and removed its WAL.
+//! link or a mount happened. After that, flush, put and close returned `Ok` while they overwrote
+//! `CURRENT` of another store and removed its WAL.
 
 use std::collections::BTreeMap;
 use std::fs;

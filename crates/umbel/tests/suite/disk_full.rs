@@ -490,7 +490,8 @@ impl Script {
 
 /// Runs the script with a crash at one call after the other. After a power loss the store has the
 /// state after a prefix of the operations that includes every synced one. After a kill the prefix
-/// includes every acknowledged operation. Both also hold on a disk that is still full.
+/// includes every acknowledged operation. The same must hold if the disk is still full at the next
+/// open.
 #[test]
 fn crash_at_any_call_on_full_disk_loses_nothing() {
     for mapping in [true, false] {

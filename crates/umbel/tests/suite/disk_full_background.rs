@@ -93,8 +93,8 @@ fn garbage_on_full_disk_does_not_stop_writes() {
     }
 }
 
-/// Story: a failed flush without a waiting writer was fatal if a write had happened since. It was
-/// always fatal if the manifest had no space for its edit.
+/// Story: a failed flush without a waiting writer was fatal if a write had happened since. A failed
+/// flush was always fatal if the manifest had no space for its edit.
 #[test]
 fn flush_without_waiting_writer_is_postponed() {
     for site in ["create *.table", "write *.table", "write *.manifest"] {

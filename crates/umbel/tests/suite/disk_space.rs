@@ -195,9 +195,9 @@ fn open_reads_no_table() {
     assert_eq!(opened(), opens_before + 1);
 }
 
-/// Story: an idle store took a sixth more disk space than its data. It kept overwritten entries
-/// that were too few for a compaction, their WAL segments, and segments prepared for writes that
-/// did not come.
+/// Story: an idle store took a sixth more disk space than its data. The store kept overwritten
+/// entries that were too few for a compaction, their WAL segments, and segments prepared for writes
+/// that did not come.
 #[test]
 fn idle_store_takes_little_more_than_its_data() {
     const KEYS: usize = 120_000;

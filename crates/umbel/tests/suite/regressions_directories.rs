@@ -36,7 +36,7 @@ fn synced_write_into_removed_directory_fails() {
 }
 
 /// Story: a flush, or a sync, of a store whose directory was removed returned `Ok` if all writes
-/// were durable already. It had no work that would have checked the directory.
+/// were durable already. The flush or sync had no work that would have checked the directory.
 #[test]
 fn idle_flush_or_sync_reports_removed_directory() {
     for by_sync in [false, true] {

@@ -98,8 +98,8 @@ fn range_tombstone_next_to_table_is_dropped() {
 }
 
 /// Story: background compaction, too, ignored tables of the last level with versions for a dropped
-/// snapshot. It must rewrite them after the snapshot is dropped, without a write that would wake
-/// it.
+/// snapshot. Background compaction must rewrite such tables after the snapshot is dropped, without
+/// a write that would wake it.
 #[test]
 fn background_drops_versions_of_past_snapshot() {
     for threads in [0, 1, 2] {

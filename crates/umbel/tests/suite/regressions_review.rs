@@ -119,8 +119,8 @@ fn nested_range_deletes_stay_linear() {
     assert_eq!(queue.iter().count(), 1);
 }
 
-/// Story: a cursor that outlived `Db::close` opened its tables late. It reported corruption for a
-/// table that the next owner of the directory had rightly removed.
+/// Story: a cursor that outlived `Db::close` opened its tables late. The cursor reported corruption
+/// for a table that the next owner of the directory had rightly removed.
 #[test]
 fn cursor_after_close_reports_no_corruption() {
     let sim = Sim::new(1);

@@ -320,9 +320,9 @@ impl Db {
     }
 
     /// Waits until there is nothing to flush or compact. While writers continue, the call waits
-    /// only for the memtables that were full when it began. It also waits for as many compacted
-    /// bytes as the compaction debt was when it began. So the call returns even if a writer never
-    /// pauses.
+    /// only for the memtables that were full when it began. The call also waits until as many bytes
+    /// are compacted as the compaction debt had when it began. So the call returns even if a writer
+    /// never pauses.
     ///
     /// # Errors
     /// [`Error::DiskFull`] if flushes or compactions wait for disk space. The store continues and

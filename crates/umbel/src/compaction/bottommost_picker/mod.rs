@@ -10,11 +10,11 @@
 //!
 //! INVARIANT: a table is rewritten for its garbage in two cases only, so that it is not picked
 //! again for the same garbage.
-//! 1. Every entry is as old as the oldest reader. Then all garbage is dropped, and all sequence
-//!    numbers are zeroed (that of a key under a range tombstone one rewrite later).
+//! 1. Every reader sees every entry of the table. The rewrite then drops all garbage and zeroes all
+//!    sequence numbers (that of a key under a range tombstone one rewrite later).
 //! 2. The table holds many versions that only a few snapshots saw, and all these snapshots are
-//!    dropped while an older one is open. Then those versions are dropped. The store keeps the list
-//!    of snapshots for which it wrote a table until it is closed.
+//!    dropped while an older one is open. The rewrite then drops those versions. The store keeps
+//!    the list of snapshots for which it wrote a table until it is closed.
 //!
 //! Between tables that are rewritten together are gaps, into which another compaction could write.
 //! A rewrite does not start while a compaction writes into such a gap. While the rewrite runs,

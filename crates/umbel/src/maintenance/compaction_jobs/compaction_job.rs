@@ -32,7 +32,7 @@ use crate::super_version::flush_compaction_inputs::{self, CompactionInputs};
 use crate::thread_counters::add;
 use crate::version::{Edit, LiveTable, Version};
 
-/// A picked compaction. Its inputs are marked busy until the job is dropped.
+/// A picked compaction, whose inputs are marked busy until the job is dropped.
 #[derive(Debug)]
 pub struct CompactionJob {
     /// The keyspace that the job compacts.
