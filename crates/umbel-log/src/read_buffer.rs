@@ -12,7 +12,7 @@ pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 /// A part of a file in memory.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
-    /// The file.
+    /// The file on which the window is.
     pub file: Arc<dyn File>,
     /// Offset at or after which nothing is read.
     pub limit: u64,

@@ -75,7 +75,7 @@ pub(crate) fn write_entry(
 /// A position in internal order for which a search looks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SeekKey<'k> {
-    /// The key.
+    /// The key of the position.
     pub(crate) key: &'k [u8],
     /// The sequence number; for one key, greater sequence numbers come first.
     pub(crate) sequence: SequenceNumber,

@@ -75,7 +75,7 @@ unsafe impl Sync for Node {}
 struct NodePrefix {
     /// Number of bytes that all keys in the node share, after which heads begin.
     len: usize,
-    /// Number of these bytes that the node stores, to be compared with a searched key.
+    /// Number of the shared bytes that the node stores, to be compared with a searched key.
     bridged: usize,
     kind: PrefixKind,
 }

@@ -204,7 +204,7 @@ pub struct Store {
     pub wal_task_lock: Mutex<()>,
     /// The manifest lock; `None` if the store is open read-only.
     pub manifest: Option<Mutex<Manifest>>,
-    /// The keyspaces.
+    /// The keyspaces of the store.
     pub keyspaces: RwLock<Vec<Arc<KeyspaceState>>>,
     /// Lock that a thread holds while it runs the advisor.
     pub advisor_lock: Mutex<()>,

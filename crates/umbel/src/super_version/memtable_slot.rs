@@ -27,7 +27,7 @@ pub struct MemtableBytes {
 /// A memtable with the state that a flush needs.
 #[derive(Debug)]
 pub struct MemtableSlot {
-    /// The entries.
+    /// The memtable with the entries.
     pub memtable: Arc<Memtable>,
     /// Sequence number of the memtable's first write; `u64::MAX` if it is empty.
     first_sequence: AtomicU64,

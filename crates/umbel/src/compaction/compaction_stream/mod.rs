@@ -137,7 +137,7 @@ impl StreamCounts {
 /// A surviving entry, borrowed until the stream's next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamEntry<'a> {
-    /// The key.
+    /// The key of the entry.
     pub key: &'a [u8],
     /// Sequence number to write; zero if every reader sees the entry.
     pub sequence: SequenceNumber,

@@ -72,7 +72,7 @@ pub struct PickOptions {
     pub level0_tables: usize,
     /// Maximum bytes in the base level.
     pub level_bytes_base: u64,
-    /// Size ratio of each level to the one above.
+    /// Size ratio of each level to the level above it.
     pub level_ratio: u32,
     /// Bytes of a full table.
     pub table_bytes: u64,
