@@ -226,7 +226,8 @@ pub trait FileSystem: Send + Sync + Debug {
     }
     /// Returns an error if the file with this name is not the one that the directory's writer
     /// created or listed: data in the writer's file would be lost. Nothing is checked unless the
-    /// file system knows the writer's files: see [`OwnershipCheckedFiles`](crate::OwnershipCheckedFiles).
+    /// file system knows the writer's files: see
+    /// [`OwnershipCheckedFiles`](crate::OwnershipCheckedFiles).
     fn check_named(&self, path: &Path) -> Result<()> {
         let _ = path;
         Ok(())

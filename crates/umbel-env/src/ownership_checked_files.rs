@@ -1,5 +1,5 @@
-//! [`OwnershipCheckedFiles`]: the files of a directory that has one writer, through which the writer changes
-//! only files that it owns.
+//! [`OwnershipCheckedFiles`]: the files of a directory that has one writer, through which the
+//! writer changes only files that it owns.
 //!
 //! Another program can put a file under a name of an open store, or another state of the store into
 //! its directory. The writer owns the files that it created or found when it opened the directory.
