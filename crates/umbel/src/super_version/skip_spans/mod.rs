@@ -17,6 +17,7 @@
 //! Spans are kept in memory only, up to [`SPANS_MAX`] and [`KEY_BYTES_MAX`]. Beyond these limits
 //! the spans with the fewest hidden entries are dropped.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -266,13 +267,20 @@ impl SpanSet {
 
     /// Takes `key` out of the span that contains it.
     fn cut(&mut self, key: &[u8]) {
-        self.split_at(key);
-        if !self.spans.contains_key(key) {
+        if self.containing(key).is_none() {
             return;
         }
-        let after = [key, &[0]].concat();
-        self.split_at(&after);
-        self.remove(key);
+        let start = shortened_end(key);
+        self.split_at(start);
+        let end = shortened_start(&[key, &[0]].concat()).map(Cow::into_owned);
+        if let Some(end) = &end {
+            self.split_at(end);
+        }
+        let end = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let cut = self.spans.range::<[u8], _>((Bound::Included(start), end));
+        for start in cut.map(|(start, _)| start.clone()).collect::<Vec<_>>() {
+            self.remove(&start);
+        }
     }
 
     /// Returns the parts of a range that no span covers.
@@ -298,7 +306,9 @@ impl SpanSet {
     }
 
     fn record(&mut self, (start, end): (&[u8], &[u8]), sequence: SequenceNumber, hidden: u32) {
-        if start >= end || start.len().max(end.len()) > SPAN_KEY_BYTES_MAX {
+        let (Some(start), end) = (shortened_start(start), shortened_end(end)) else { return };
+        let start = &*start;
+        if start >= end {
             return;
         }
         self.split_at(start);
@@ -408,6 +418,25 @@ impl SpanSet {
         target.extend_from_slice(start);
         true
     }
+}
+
+/// Returns the least key of [`SPAN_KEY_BYTES_MAX`] bytes at most that is not below `start`. `None`
+/// if there is no such key.
+fn shortened_start(start: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let Some(prefix) = start.get(..SPAN_KEY_BYTES_MAX).filter(|prefix| prefix.len() < start.len())
+    else {
+        return Some(Cow::Borrowed(start));
+    };
+    let last = prefix.iter().rposition(|&byte| byte < u8::MAX)?;
+    let mut next = prefix[..=last].to_vec();
+    next[last] += 1;
+    Some(Cow::Owned(next))
+}
+
+/// Returns the greatest key of [`SPAN_KEY_BYTES_MAX`] bytes at most that is not above `end`, or a
+/// lesser one.
+fn shortened_end(end: &[u8]) -> &[u8] {
+    &end[..end.len().min(SPAN_KEY_BYTES_MAX)]
 }
 
 /// Returns the state of two adjacent spans joined into one; `None` if they stay apart.
