@@ -29,8 +29,8 @@ pub struct MemoryUsage {
     pub spare: u64,
     /// The part of `spare` that is in chunks for pinned data, which blocks cannot use.
     pinned_spare: u64,
-    /// Bytes of table readers (indexes, filters, block slots, range tombstones), of the metadata of
-    /// all tables, and of existence filters.
+    /// Bytes of open table readers (indexes, filters, block slots, range tombstones), of the
+    /// metadata of all tables, and of the keyspaces' existence filters.
     pub tables: u64,
     /// Bytes of the mapped WAL that are in memory.
     pub log: u64,

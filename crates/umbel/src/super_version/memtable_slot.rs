@@ -109,6 +109,11 @@ impl MemtableSlot {
         self.memtable.add_fragmented_tombstones(to, self.process.is_current());
     }
 
+    /// Bytes of the entries, and of the long values that they point at.
+    pub fn held_bytes(&self) -> u64 {
+        self.memtable.bytes() as u64 + self.write_state.blob_bytes.load(Ordering::Relaxed)
+    }
+
     /// Number of deletes in the memtable, without range tombstones.
     pub fn deletes(&self) -> u64 {
         self.write_state.deletes.load(Ordering::Relaxed)

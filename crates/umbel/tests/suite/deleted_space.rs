@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use umbel::{Db, Keyspace, KeyspaceOptions};
+use umbel::{Db, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::Sim;
 
 use crate::suite::fixture::{PATH, all, existing, key, threaded};
@@ -71,6 +71,44 @@ fn few_deletes_of_long_values_free_their_space() {
         keyspace.delete(key(index)).unwrap();
     }
     check_freed(&sim, db, keyspace);
+}
+
+/// Story: short values that overwrote long ones stayed in the memtable, and nothing was freed.
+#[test]
+fn short_values_over_long_ones_free_their_space() {
+    let sim = Sim::new(1);
+    let (db, keyspace) = filled(&sim);
+    for index in 0..KEYS - 100 {
+        keyspace.put(key(index), b"tiny").unwrap();
+    }
+    let live = (100 * VALUE) as u64;
+    wait_for(&sim, 20, || {}, || table_bytes(&keyspace) <= live + live * 3 / 10);
+    assert_eq!(all(&keyspace).len(), KEYS);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
+/// Story: deleted long values in files of their own stayed while their puts were in a memtable.
+#[test]
+fn deletes_of_unflushed_long_values_free_their_files() {
+    let sim = Sim::new(1);
+    let long_values = Options { inline_value_bytes_max: 1024, ..threaded(&sim.env(), 2) };
+    let db = Db::open(PATH, long_values).unwrap();
+    let keyspace = db.keyspace("a", options()).unwrap();
+    for index in 0..KEYS {
+        keyspace.put(key(index), vec![index as u8; VALUE]).unwrap();
+    }
+    for index in 0..KEYS - 100 {
+        keyspace.delete(key(index)).unwrap();
+    }
+    let live = 100 * VALUE;
+    let bytes = || sim.files().into_iter().map(|path| sim.read(&path).len()).sum::<usize>();
+    assert!(bytes() > 5 * live, "{} bytes", bytes());
+    // The WAL keeps up to 4 MiB prepared.
+    wait_for(&sim, 20, || {}, || bytes() <= live + live * 3 / 10 + (4 << 20));
+    assert_eq!(all(&keyspace).len(), 100);
+    drop(keyspace);
+    db.close().unwrap();
 }
 
 /// Story: one range delete over everything freed nothing, not even after the store was opened

@@ -55,9 +55,12 @@ const BESIDE_WRITES_INTERVAL: (Duration, u64) = (Duration::from_secs(5), 32 << 2
 /// tables' bytes, and at least the second number. The flush frees WAL segments, and lets a
 /// compaction drop the entries that the memtable overwrites.
 const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
+/// At rest a memtable is also flushed if its puts may hide more than this number of bytes in tables
+/// for each byte that they take.
+const HIDING_PUTS_MIN: u64 = 4;
 /// Time without writes until a store is at rest: at least the first value, and a second for each
 /// given number of table bytes. The wait keeps rewriting for little garbage rare.
-const REST: (Duration, u64) = (Duration::from_secs(20), 8 << 20);
+const REST: (Duration, u64) = (Duration::from_secs(8), 8 << 20);
 /// Smallest number of hidden entries for which a keyspace is compacted because cursors stepped
 /// through them.
 const HIDDEN_PASSED_MIN: u64 = 1 << 16;
@@ -190,8 +193,15 @@ fn rest_period(sizes: &VersionSizes) -> Duration {
 /// Whether the active memtable is large enough to be flushed in a store at rest.
 fn is_much_in_the_log(keyspace: &KeyspaceState, sizes: &VersionSizes) -> bool {
     let (share, least) = FLUSHED_AT_REST;
-    let held = keyspace.super_version.load().active.memtable.bytes() as u64;
-    keyspace.uses_wal() && held >= least.max(sizes.file_bytes / share)
+    let view = keyspace.super_version.load();
+    let held = view.active.held_bytes();
+    let is_large = held >= least.max(sizes.file_bytes / share);
+    // Short values hide many bytes where they overwrite long ones.
+    let hidden = view.active.memtable.entries().saturating_mul(sizes.entry_bytes_max);
+    let hides = hidden > HIDING_PUTS_MIN.saturating_mul(held)
+        && hidden >= FLUSHED_HIDING_BYTES_MIN
+        && hidden.saturating_mul(FLUSHED_HIDING.0) >= sizes.all.bytes;
+    keyspace.uses_wal() && (is_large || hides)
 }
 
 /// Returns for how long no write was observed.
