@@ -65,7 +65,7 @@ pub enum LabCommand {
     },
     /// Write the report from existing results in a directory
     Report {
-        /// The directory
+        /// Directory of the results, in which the command also writes the report
         #[arg(long, value_name = "DIR", default_value = "umbel-lab")]
         out: PathBuf,
         /// Also make results of stopped runs, from the rounds in which every subject was measured

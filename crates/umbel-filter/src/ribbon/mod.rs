@@ -7,7 +7,7 @@
 //! Dillinger, Hübschle-Schneider, Sanders and Walzer, "Fast Succinct Retrieval and Approximate
 //! Membership Using Ribbon" (2022).
 //!
-//! The band is divided into independent parts of some ten thousand keys. So a part is built within
+//! The band is divided into independent parts of about 16,000 keys. So a part is built within
 //! the cache, and with a seed under which no stretch is so crowded that every row would pass.
 //! Choosing seeds needs fewer slots than a band in which such stretches are rare.
 //!

@@ -79,7 +79,7 @@ fn serve(
     Ok(())
 }
 
-/// Serves until the operator stops it.
+/// Serves until a signal or a client's call `Shutdown` stops the server.
 fn serve_until_stopped(
     running: Running,
     config: &ServeConfig,

@@ -361,8 +361,8 @@ fn check_option_change(keyspace: &KeyspaceState, options: &KeyspaceOptions) -> R
     let hash = keyspace.hasher.kind();
     if hash != options.hash {
         return Err(Error::invalid(format!(
-            "keyspace '{name}' was created with the hash {hash}, which cannot change: use it, or \
-             create another keyspace with {}",
+            "keyspace '{name}' was created with the hash {hash}, which cannot change; open the \
+             keyspace with {hash}, or create another keyspace with {}",
             options.hash
         )));
     }
