@@ -17,7 +17,7 @@ pub struct TableCursor {
 
 impl Table {
     /// Creates a cursor that is not on an entry. `fill_cache` has the meaning of that in
-    /// [`BorrowingTableCursor::new`].
+    /// [`ContextTableCursor::new`].
     pub fn cursor(self: &Arc<Self>, fill_cache: bool) -> TableCursor {
         TableCursor { table: Arc::clone(self), cursor: ContextTableCursor::new(fill_cache) }
     }

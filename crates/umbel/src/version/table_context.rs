@@ -1,4 +1,4 @@
-//! [`SharedTableState`]: state that all tables of a store share.
+//! [`TableContext`]: state that all tables of a store share.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
