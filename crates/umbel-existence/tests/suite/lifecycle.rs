@@ -436,7 +436,7 @@ fn options_out_of_range_are_named() {
         (ExistenceSize::Fixed { bytes: 4095 }, 4096, "4095"),
         (ExistenceSize::Fixed { bytes: u64::MAX }, 4096, "must be 4096"),
         (ExistenceSize::Growing { first_keys: 0 }, 4096, "0 keys"),
-        (ExistenceSize::Growing { first_keys: u64::MAX }, 4096, "too many"),
+        (ExistenceSize::Growing { first_keys: u64::MAX }, 4096, "choose fewer keys"),
         (ExistenceSize::Fixed { bytes: 4096 }, 4095, "step_bytes is 4095"),
     ] {
         let refused = open(&sim, ExistenceOptions { size, step_bytes, ..small() });
