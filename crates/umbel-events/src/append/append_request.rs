@@ -95,10 +95,7 @@ impl<'a> AppendRequest<'a> {
                  the events in parts"
             )));
         }
-        if bytes > APPEND_BYTES_MAX {
-            let (bytes, max_bytes) = (bytes as u64, APPEND_BYTES_MAX as u64);
-            return Err(Error::TooLarge { event: None, bytes, max_bytes });
-        }
+        check_append_bytes(bytes)?;
         if self.appends.len() > 1 {
             self.validate_distinct()?;
         }
@@ -117,6 +114,15 @@ impl<'a> AppendRequest<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns an error if `bytes` of the log are more than one append may take.
+pub fn check_append_bytes(bytes: usize) -> Result<()> {
+    if bytes <= APPEND_BYTES_MAX {
+        return Ok(());
+    }
+    let (bytes, max_bytes) = (bytes as u64, APPEND_BYTES_MAX as u64);
+    Err(Error::TooLarge { event: None, bytes, max_bytes })
 }
 
 fn validate_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {

@@ -2,14 +2,14 @@
 //! the index.
 
 use crate::append::append_plan::{self, AppendPlan};
-use crate::append::append_request::WriteResult;
+use crate::append::append_request::{self, WriteResult};
 use crate::append::index_commit;
 use crate::append::index_queue::{QueuePosition, QueuedAppends};
 use crate::event_log::AppendStart;
 use crate::event_log::event_format;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::StreamChange;
-use crate::limits::{APPEND_BYTES_MAX, POSITION_MAX};
+use crate::limits::POSITION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
 
@@ -57,7 +57,8 @@ impl Appender {
             return Ok(None);
         }
         let payload_bytes = append_plan::payload_bytes(plans);
-        check_record_bytes(payload_bytes)?;
+        // Larger records, whatever they are for, need chunks that no open accepts.
+        append_request::check_append_bytes(payload_bytes)?;
         let frees_space = plans.iter().all(AppendPlan::frees_space);
         let is_full = self.chunk_writer.is_full(payload_bytes + self.chunk_writer.reserve_bytes())
             && (self.chunk_writer.is_full(payload_bytes) || !frees_space);
@@ -199,14 +200,4 @@ impl Appender {
         self.queue.reuse_groups(queue);
         Ok(())
     }
-}
-
-/// Returns an error where a record would have more bytes than an append may have. Every record of
-/// the log passes here: larger ones need chunks that no open accepts.
-fn check_record_bytes(payload_bytes: usize) -> Result<()> {
-    if payload_bytes <= APPEND_BYTES_MAX {
-        return Ok(());
-    }
-    let (bytes, max_bytes) = (payload_bytes as u64, APPEND_BYTES_MAX as u64);
-    Err(Error::TooLarge { event: None, bytes, max_bytes })
 }
