@@ -105,13 +105,13 @@ pub fn find_task(
     let last = state.garbage.last_keyspace;
     let first = keyspaces.iter().position(|keyspace| Some(keyspace.id) == last);
     let (before, after) = keyspaces.split_at(first.map_or(0, |first| first + 1));
-    let in_turn: Vec<_> = after.iter().chain(before).copied().collect();
+    let in_turn = after.iter().chain(before).copied();
     let known = &mut state.garbage.keyspaces;
     if known.len() > keyspaces.len() {
         let live: HashSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
         known.retain(|id, _| live.contains(id));
     }
-    let task = find_task_in_turn(store, &in_turn, state);
+    let task = find_task_in_turn(store, in_turn, state);
     state.garbage.last_keyspace = match &task {
         GarbageTask::Freeze(keyspace) | GarbageTask::Probe(GarbageProbe(keyspace)) => {
             Some(keyspace.id)
@@ -122,9 +122,9 @@ pub fn find_task(
     task
 }
 
-fn find_task_in_turn(
+fn find_task_in_turn<'a>(
     store: &Store,
-    keyspaces: &[&Arc<KeyspaceState>],
+    keyspaces: impl Iterator<Item = &'a Arc<KeyspaceState>>,
     state: &mut SchedulerState,
 ) -> GarbageTask {
     let is_wanted = state.garbage.drain_requests > 0;
@@ -162,7 +162,7 @@ fn find_task_in_turn(
         {
             return task;
         }
-        if !is_wanted && is_much_in_the_log(keyspace, &sizes) {
+        if !is_wanted && keyspace.uses_wal() && is_much_in_the_log(&view, &sizes) {
             match rest_period(&sizes) {
                 rest if quiet_for >= rest => return GarbageTask::Freeze(Arc::clone(keyspace)),
                 rest => wait_for(rest),
@@ -191,17 +191,20 @@ fn rest_period(sizes: &VersionSizes) -> Duration {
 }
 
 /// Whether the active memtable is large enough to be flushed in a store at rest.
-fn is_much_in_the_log(keyspace: &KeyspaceState, sizes: &VersionSizes) -> bool {
+fn is_much_in_the_log(view: &SuperVersion, sizes: &VersionSizes) -> bool {
     let (share, least) = FLUSHED_AT_REST;
-    let view = keyspace.super_version.load();
     let held = view.active.held_bytes();
     let is_large = held >= least.max(sizes.file_bytes / share);
     // Short values hide many bytes where they overwrite long ones.
     let hidden = view.active.memtable.entries().saturating_mul(sizes.entry_bytes_max);
     let hides = hidden > HIDING_PUTS_MIN.saturating_mul(held)
-        && hidden >= FLUSHED_HIDING_BYTES_MIN
-        && hidden.saturating_mul(FLUSHED_HIDING.0) >= sizes.all.bytes;
-    keyspace.uses_wal() && (is_large || hides)
+        && is_worth_flush(hidden, FLUSHED_HIDING.0, sizes);
+    is_large || hides
+}
+
+/// Whether a memtable that may hide `hidden` bytes in tables hides one part in `share` of all bytes.
+fn is_worth_flush(hidden: u64, share: u64, sizes: &VersionSizes) -> bool {
+    hidden >= FLUSHED_HIDING_BYTES_MIN && hidden.saturating_mul(share) >= sizes.all.bytes
 }
 
 /// Returns for how long no write was observed.
@@ -224,6 +227,16 @@ fn pick(keyspace: &Arc<KeyspaceState>) -> Option<CompactionJob> {
             JobPick::Done | JobPick::Blocked => None,
         }
     })
+}
+
+/// Returns a compaction of a keyspace for its estimated garbage. The estimate is used up: it does
+/// not hold for the result.
+fn compact(keyspace: &Arc<KeyspaceState>, garbage: &mut GarbageState) -> Option<GarbageTask> {
+    let job = pick(keyspace)?;
+    if let Some(known) = garbage.keyspaces.get_mut(&keyspace.id) {
+        known.estimate = None;
+    }
+    Some(GarbageTask::Compact(job.preemptible()))
 }
 
 /// Returns the tables above the last level.
@@ -297,7 +310,7 @@ fn task_after_writes(
     version: &Arc<Version>,
     sizes: &VersionSizes,
     (quiet_for, is_wanted): (Duration, bool),
-    garbage: &GarbageState,
+    garbage: &mut GarbageState,
     wait_for: &mut impl FnMut(Duration),
 ) -> Option<GarbageTask> {
     for (wait, worth) in
@@ -314,9 +327,9 @@ fn task_after_writes(
             return Some(GarbageTask::Probe(GarbageProbe(Arc::clone(keyspace))));
         };
         if found.is_share_of(sizes.all, worth)
-            && let Some(job) = pick(keyspace)
+            && let Some(task) = compact(keyspace, garbage)
         {
-            return Some(GarbageTask::Compact(job.preemptible()));
+            return Some(task);
         }
     }
     None
@@ -332,13 +345,11 @@ fn task_beside_writes(
     mut wait_longer: impl FnMut(Duration),
 ) -> Option<GarbageTask> {
     let is_current = known_estimate(keyspace, version, garbage).is_some();
-    let known = garbage.keyspaces.entry(keyspace.id).or_default();
     // Flushes since an estimate only add garbage, so they must not delay its compaction for ever.
-    let found = known.estimate.as_ref().map(|(_, found)| *found);
+    let estimate = garbage.keyspaces.get(&keyspace.id).and_then(|known| known.estimate.as_ref());
+    let found = estimate.map(|(_, found)| *found);
     if found.is_some_and(|it| it.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES)) {
-        let job = pick(keyspace)?;
-        known.estimate = None;
-        return Some(GarbageTask::Compact(job.preemptible()));
+        return compact(keyspace, garbage);
     }
     if is_current {
         return None;
@@ -370,12 +381,11 @@ fn hiding_flush_delay(
     beside_writes: Option<Duration>,
 ) -> Option<Duration> {
     let hidden = hidden_by_memtable_max(view, sizes).min(sizes.all.bytes);
-    let reaches = |share: u64| hidden.saturating_mul(share) >= sizes.all.bytes;
-    if hidden < FLUSHED_HIDING_BYTES_MIN || !reaches(FLUSHED_HIDING.0) {
+    if !is_worth_flush(hidden, FLUSHED_HIDING.0, sizes) {
         return None;
     }
     let quiet = QUIET_PERIOD.saturating_sub(quiet_for);
-    let beside_writes = beside_writes.filter(|_| reaches(FLUSHED_HIDING.1));
+    let beside_writes = beside_writes.filter(|_| is_worth_flush(hidden, FLUSHED_HIDING.1, sizes));
     Some(beside_writes.map_or(quiet, |delay| quiet.min(delay)))
 }
 
