@@ -5,6 +5,7 @@
 //! `build.rs` makes a C library of the folder `pebble`.
 
 pub mod deletions;
+pub mod engine_runs;
 pub mod kv;
 pub mod queues;
 pub mod whole_number;

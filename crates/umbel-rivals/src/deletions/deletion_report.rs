@@ -6,18 +6,11 @@ use umbel_lab::measure::machine::Machine;
 
 use crate::deletions::deletion_arguments::DeletionArguments;
 use crate::deletions::deletion_run::DeletionRow;
+use crate::engine_runs;
 
 /// Returns the report as a page of Markdown.
 pub fn markdown(arguments: &DeletionArguments, machine: &Machine, rows: &[DeletionRow]) -> String {
-    let mut page = format!(
-        "# Disk space after deletes, {}\n\n{}, {} threads, {}, {}, commit {}. Buffered writes.\n\n",
-        machine.date,
-        machine.processor,
-        machine.threads,
-        machine.kernel,
-        machine.file_system,
-        machine.commit,
-    );
+    let mut page = engine_runs::heading("Disk space after deletes", machine);
     let _ = writeln!(
         page,
         "Space is that of all files of the open store, logs included, for each byte of live keys \

@@ -8,7 +8,7 @@ use umbel_lab::measure::{disk_usage, now, pause, written_bytes};
 
 use crate::deletions::deletion_arguments::DeletionArguments;
 use crate::deletions::deletion_kind::{self, DeletionKind};
-use crate::engines;
+use crate::engine_runs::{self, RunSelection};
 
 /// Bytes of a memtable: small against the entries, as in a store that is in use for a while.
 const MEMTABLE_BYTES: u64 = 16 << 20;
@@ -42,26 +42,12 @@ pub struct DeletionRow {
 ///
 /// # Errors
 /// Unknown engines, errors of an engine, and wrong answers.
-pub fn run(
-    arguments: &DeletionArguments,
-    stores: &Path,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Vec<DeletionRow>> {
-    let engines = engines::find_engines(&arguments.engines)?;
-    let is_wanted = |kind: &DeletionKind| {
-        let wanted = &arguments.kinds;
-        wanted.is_empty() || wanted.iter().any(|part| kind.name.contains(part.as_str()))
-    };
-    let mut rows = Vec::new();
-    for kind in deletion_kind::ALL.into_iter().filter(is_wanted) {
-        for engine in &engines {
-            progress(&format!("{}, {}", kind.name, engine.name));
-            let folder = stores.join(format!("{}-{}", kind.name, engine.name));
-            rows.push(run_one(arguments, &kind, engine, &folder)?);
-            std::fs::remove_dir_all(&folder).ok();
-        }
-    }
-    Ok(rows)
+pub fn run(arguments: &DeletionArguments, stores: &Path) -> Result<Vec<DeletionRow>> {
+    let selection = RunSelection { engines: &arguments.engines, name_parts: &arguments.kinds };
+    let kinds = deletion_kind::ALL.map(|kind| (kind.name, kind));
+    engine_runs::run_each(selection, kinds, stores, |kind, engine, folder| {
+        run_one(arguments, kind, engine, folder)
+    })
 }
 
 fn run_one(

@@ -4,20 +4,13 @@ use std::fmt::Write as _;
 
 use umbel_lab::measure::machine::Machine;
 
+use crate::engine_runs;
 use crate::queues::queue_arguments::QueueArguments;
 use crate::queues::queue_run::QueueRow;
 
 /// Returns the report as a page of Markdown.
 pub fn markdown(arguments: &QueueArguments, machine: &Machine, rows: &[QueueRow]) -> String {
-    let mut page = format!(
-        "# Queues, {}\n\n{}, {} threads, {}, {}, commit {}. Buffered writes.\n\n",
-        machine.date,
-        machine.processor,
-        machine.threads,
-        machine.kernel,
-        machine.file_system,
-        machine.commit,
-    );
+    let mut page = engine_runs::heading("Queues", machine);
     let _ = writeln!(
         page,
         "A pop reads the oldest element, puts a new one and deletes the oldest; LMDB does both \

@@ -6,7 +6,7 @@ use std::time::Duration;
 use umbel_lab::engine::{Engine, EngineSettings, Result, Store, Write, WriteSource};
 use umbel_lab::measure::{disk_usage, now};
 
-use crate::engines;
+use crate::engine_runs::{self, RunSelection};
 use crate::queues::queue_arguments::QueueArguments;
 use crate::queues::workload::{self, Workload};
 
@@ -35,26 +35,12 @@ pub struct QueueRow {
 ///
 /// # Errors
 /// Unknown engines, errors of an engine, and wrong answers.
-pub fn run(
-    arguments: &QueueArguments,
-    stores: &Path,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Vec<QueueRow>> {
-    let engines = engines::find_engines(&arguments.engines)?;
-    let is_wanted = |workload: &Workload| {
-        let wanted = &arguments.workloads;
-        wanted.is_empty() || wanted.iter().any(|part| workload.name.contains(part.as_str()))
-    };
-    let mut rows = Vec::new();
-    for workload in workload::ALL.into_iter().filter(is_wanted) {
-        for engine in &engines {
-            progress(&format!("{}, {}", workload.name, engine.name));
-            let folder = stores.join(format!("{}-{}", workload.name, engine.name));
-            rows.push(run_one(arguments, &workload, engine, &folder)?);
-            std::fs::remove_dir_all(&folder).ok();
-        }
-    }
-    Ok(rows)
+pub fn run(arguments: &QueueArguments, stores: &Path) -> Result<Vec<QueueRow>> {
+    let selection = RunSelection { engines: &arguments.engines, name_parts: &arguments.workloads };
+    let workloads = workload::ALL.map(|workload| (workload.name, workload));
+    engine_runs::run_each(selection, workloads, stores, |workload, engine, folder| {
+        run_one(arguments, workload, engine, folder)
+    })
 }
 
 fn run_one(
