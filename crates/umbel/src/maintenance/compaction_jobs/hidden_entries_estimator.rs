@@ -202,7 +202,8 @@ fn is_much_in_the_log(view: &SuperVersion, sizes: &VersionSizes) -> bool {
     is_large || hides
 }
 
-/// Whether a memtable that may hide `hidden` bytes in tables hides one part in `share` of all bytes.
+/// Whether a memtable that may hide `hidden` bytes in tables hides one part in `share` of all
+/// bytes.
 fn is_worth_flush(hidden: u64, share: u64, sizes: &VersionSizes) -> bool {
     hidden >= FLUSHED_HIDING_BYTES_MIN && hidden.saturating_mul(share) >= sizes.all.bytes
 }
