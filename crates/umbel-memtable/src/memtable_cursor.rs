@@ -25,6 +25,12 @@ impl Memtable {
 }
 
 impl MemtableCursor {
+    /// Moves to a random entry, which `random`, a number with random bits, selects. The entries are
+    /// about equally probable.
+    pub fn seek_to_sample(&mut self, random: u64) {
+        let _ = self.move_to(|memtable| memtable.tree().sample(random));
+    }
+
     fn move_to(
         &mut self,
         seek: impl for<'a> FnOnce(&'a Memtable) -> Option<TreePosition<'a>>,

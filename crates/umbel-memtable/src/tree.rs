@@ -215,6 +215,23 @@ impl Tree {
         }
     }
 
+    /// Returns the position of a random entry, which `random` selects. The entries are about
+    /// equally probable, since nodes have about equally many.
+    pub(crate) fn sample(&self, random: u64) -> Option<TreePosition<'_>> {
+        let select = |level: u64, count: usize| {
+            let mixed = (random ^ level).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            ((u128::from(mixed) * count as u128) >> 64) as usize
+        };
+        loop {
+            let leaf = self.leaf(|node| Some(select(node.level(), node.count() + 1)))?;
+            let rank = select(0, leaf.count()) + 1;
+            if let Some(found) = Tree::position_before(leaf, rank) {
+                return found;
+            }
+            pause(0);
+        }
+    }
+
     /// Returns the position before `rank` in a leaf. The inner `None` means that there is none,
     /// which is possible only in the first leaf, since every other leaf begins with its low fence.
     /// The outer `None` means that the caller must try again.

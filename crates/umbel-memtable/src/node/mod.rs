@@ -292,6 +292,11 @@ impl<'a> NodeReader<'a> {
         self.node.children.is_none()
     }
 
+    /// Returns the level of the node; zero for a leaf.
+    pub(crate) fn level(&self) -> u64 {
+        self.node.level
+    }
+
     /// Calls [`Node::prefetch_child`].
     #[inline]
     pub(crate) fn prefetch_child(&self, child: &Node) {

@@ -1,8 +1,8 @@
 //! Tests of the parts around the tree: filter, range tombstones, memory accounting, large entries.
 
 use std::sync::Arc;
-use umbel_base::ValueKind;
 use umbel_base::limits::KEY_BYTES_MAX;
+use umbel_base::{Cursor, ValueKind};
 use umbel_memtable::{Memtable, MemtableOptions};
 
 fn memtable(bloom_bits: i32) -> Memtable {
@@ -19,6 +19,27 @@ fn a_filter_says_no_and_its_absence_maybe() {
     filtered.insert(b"key", 1, ValueKind::Put, b"value", 0x1234_5678_9abc_def0);
     assert!(filtered.may_contain(0x1234_5678_9abc_def0));
     assert!(filtered.filter().is_some_and(|filter| filter.keys() == 1));
+}
+
+#[test]
+fn sampled_entries_are_from_all_parts_of_the_memtable() {
+    let memtable = Arc::new(memtable(10));
+    let mut cursor = memtable.cursor();
+    cursor.seek_to_sample(1);
+    assert!(!cursor.valid());
+    let entries = 20_000u32;
+    for number in 0..entries {
+        memtable.insert(&number.to_be_bytes(), 1, ValueKind::Put, b"value", u64::from(number));
+    }
+    let (samples, mut tenths) = (4000, [0; 10]);
+    for sample in 0..samples {
+        cursor.seek_to_sample((sample as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        assert!(cursor.valid());
+        let number = u32::from_be_bytes(cursor.key().try_into().unwrap());
+        tenths[(number * 10 / entries) as usize] += 1;
+    }
+    let expected = samples / 10;
+    assert!(tenths.iter().all(|&count| count > expected / 2 && count < expected * 2), "{tenths:?}");
 }
 
 /// Returns the newest tombstone over `key` at `sequence`, found in the fragments.

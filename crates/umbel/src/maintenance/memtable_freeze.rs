@@ -48,3 +48,16 @@ pub fn freeze_all(
     jobs.retain(|job| !job.memtables.is_empty() || job.marker.is_some());
     jobs
 }
+
+/// Freezes memtables that are not full, and limits the size of WAL segments meanwhile: a segment is
+/// freed only as a whole.
+pub fn freeze_early(store: &Store, keyspaces: &[Arc<KeyspaceState>]) {
+    let table_bytes = store.keyspaces().iter().map(|keyspace| keyspace.table_file_bytes()).sum();
+    let mut state = store.commit_lock();
+    for keyspace in keyspaces {
+        if !keyspace.super_version.load().active.is_empty() {
+            keyspace.super_version.freeze(&keyspace.options());
+        }
+    }
+    state.wal.limit_segments(table_bytes);
+}

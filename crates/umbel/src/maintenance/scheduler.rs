@@ -14,8 +14,8 @@ use umbel_base::{Error, Result};
 use crate::compaction::write_throttle::{self, CompactionLoad, ThrottleLimits};
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob};
-use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
-    self, GarbageProbe, GarbageTask,
+use crate::maintenance::compaction_jobs::early_compaction::{
+    self, GarbageProbe, GarbageTask, TaskCharge,
 };
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption;
@@ -50,8 +50,8 @@ pub enum Job {
     Compact(Arc<CompactionJob>, JobSlot),
     /// Estimates whether garbage is worth a compaction.
     ProbeGarbage(GarbageProbe, JobSlot),
-    /// Freezes and flushes a memtable early, to free WAL space or hidden entries.
-    Freeze(Arc<KeyspaceState>),
+    /// Freezes and flushes memtables early, to free WAL space or hidden entries.
+    Freeze(Vec<Arc<KeyspaceState>>),
 }
 
 /// A claimed flush.
@@ -244,8 +244,8 @@ fn find_optional_job(
     all: &[Arc<KeyspaceState>],
     state: &mut SchedulerState,
 ) -> Option<Job> {
-    let mut job = match find_bottommost_rewrite(store, keyspaces) {
-        Some(job) => Job::Compact(Arc::new(job), JobSlot::default()),
+    let (mut job, charge) = match find_bottommost_rewrite(store, keyspaces) {
+        Some(job) => (Job::Compact(Arc::new(job), JobSlot::default()), TaskCharge::None),
         // A level over its target may wait for a compaction that a caller runs.
         None if preemption::keyspaces_with_debt(all).next().is_some() => return None,
         None => find_garbage(store, keyspaces, state)?,
@@ -254,6 +254,7 @@ fn find_optional_job(
     if let Job::Compact(_, turn) | Job::ProbeGarbage(_, turn) = &mut job {
         *turn = shared_memtable_limit::take_slot(store, state, JobKind::Compaction, false)?;
     }
+    charge.apply(&mut state.garbage);
     Some(job)
 }
 
@@ -273,15 +274,20 @@ fn find_garbage(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
     state: &mut SchedulerState,
-) -> Option<Job> {
+) -> Option<(Job, TaskCharge)> {
     // A single one, so that all threads stay free for later work.
     if state.compactions > 0 {
         return None;
     }
-    match hidden_entries_estimator::find_task(store, keyspaces, state) {
-        GarbageTask::Compact(job) => Some(Job::Compact(Arc::new(job), JobSlot::default())),
-        GarbageTask::Probe(look) => Some(Job::ProbeGarbage(look, JobSlot::default())),
-        GarbageTask::Freeze(keyspace) => Some(Job::Freeze(keyspace)),
+    match early_compaction::find_task(store, keyspaces, state) {
+        GarbageTask::Compact(job, charge) => {
+            Some((Job::Compact(Arc::new(job), JobSlot::default()), charge))
+        }
+        GarbageTask::Probe(probe) => {
+            let charge = probe.charge;
+            Some((Job::ProbeGarbage(probe, JobSlot::default()), charge))
+        }
+        GarbageTask::Freeze(keyspaces) => Some((Job::Freeze(keyspaces), TaskCharge::None)),
         GarbageTask::Wait(wait) => {
             state.recheck_after = Some(wait);
             None
@@ -397,12 +403,9 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
             look.run(store);
             Ok(())
         }
-        Job::Freeze(keyspace) => {
+        Job::Freeze(keyspaces) => {
             let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
-            let _commit = store.commit_lock();
-            if !keyspace.super_version.load().active.is_empty() {
-                keyspace.super_version.freeze(&keyspace.options());
-            }
+            memtable_freeze::freeze_early(store, &keyspaces);
             Ok(())
         }
     }

@@ -15,14 +15,12 @@
 //! A call into another store waits for no lock of that store except its work lock: see
 //! [`BudgetMember`].
 
-use std::sync::atomic::{Ordering, fence};
-use std::sync::{MutexGuard, TryLockError};
-
 use crate::maintenance::memory_enforcement;
 use crate::shared_budget::{
     BudgetMember, JobKind, JobSlot, Membership, MemoryUse, SLOT_RETRY_INTERVAL,
 };
-use crate::state::store::{CommitState, SchedulerState, Store};
+use crate::state::store::{SchedulerState, Store};
+use std::sync::atomic::{Ordering, fence};
 
 /// Multiple of its limit that a store's memtables reach before its writers wait.
 pub const MEMTABLES_HARD_FACTOR: u64 = 2;
@@ -129,18 +127,10 @@ pub fn leave(store: &Store) {
     membership.shared().resize_cache();
 }
 
-fn try_commit_lock(store: &Store) -> Option<MutexGuard<'_, CommitState>> {
-    match store.commit.try_lock() {
-        Ok(state) => Some(state),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 impl BudgetMember for Store {
     fn yield_memtables(&self) -> bool {
         let Some(membership) = self.budget.membership() else { return false };
-        let Some(state) = try_commit_lock(self) else { return false };
+        let Some(state) = self.try_commit_lock() else { return false };
         let fair = membership.shared().fair_memtable_bytes();
         let frozen =
             self.check_writable().is_ok() && memory_enforcement::freeze_fullest(self, fair / 2);
@@ -174,7 +164,7 @@ impl BudgetMember for Store {
     }
 
     fn publish(&self) {
-        let log = try_commit_lock(self).map(|state| state.wal.mapped_bytes());
+        let log = self.try_commit_lock().map(|state| state.wal.mapped_bytes());
         memory_enforcement::publish(self, log);
     }
 }

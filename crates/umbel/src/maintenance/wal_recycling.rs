@@ -58,6 +58,10 @@ fn thread_loop(store: &Arc<Store>) {
         let done = match store.wal_signal.wait(limit) {
             Wakeup::Shutdown => return,
             Wakeup::Tasks => {
+                if limit.is_none() {
+                    // The scheduler looks for early work while there are writes, and after them.
+                    store.signal();
+                }
                 limit = Some(QUIET_PERIOD);
                 catch_unwind(AssertUnwindSafe(|| run_tasks(store)))
             }
@@ -75,6 +79,9 @@ fn thread_loop(store: &Arc<Store>) {
                 let rested = catch_unwind(AssertUnwindSafe(rest));
                 pause = (pause * 2).min(PAUSE_MAX);
                 limit = matches!(rested, Ok(Ok(false))).then_some(pause);
+                if limit.is_none() && !store.commit_lock().wal.notify_at_append_after(seen) {
+                    limit = Some(QUIET_PERIOD);
+                }
                 rested.map(|rested| rested.map(drop))
             }
         };
@@ -255,11 +262,8 @@ fn run_remaining(store: &Store, is_released: bool) -> Result<()> {
 
 /// Maximum space prepared for the WAL, in bytes.
 fn spare_allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64 {
-    let live = |keyspace: &Arc<crate::state::keyspace_state::KeyspaceState>| {
-        let view = keyspace.super_version.load();
-        view.version.tables().map(|(_, table)| table.meta.file_bytes).sum::<u64>()
-    };
-    least.min(small).max(store.keyspaces().iter().map(live).sum::<u64>() / share)
+    let live: u64 = store.keyspaces().iter().map(|keyspace| keyspace.table_file_bytes()).sum();
+    least.min(small).max(live / share)
 }
 
 /// Frees surplus WAL space, because there are no writes at this moment.
@@ -357,7 +361,10 @@ fn take_surplus(
     let logged = keyspaces.iter().filter(|keyspace| keyspace.uses_wal());
     let first_needed = logged.filter_map(|keyspace| keyspace.first_unflushed()).min();
     let mut surplus = ReclaimableSegments::default();
-    if is_quiet || first_needed.is_none() {
+    if let Some(allowance) = state.wal.excess_allowance() {
+        let released = state.wal.release_idle(allowance, true);
+        surplus = released.map_err(|error| store.fatal_error.set(error))?;
+    } else if is_quiet || first_needed.is_none() {
         let sizes = if is_quiet { IDLE_ALLOWANCE } else { FLUSHED_ALLOWANCE };
         let allowance = spare_allowance(store, state.wal.small_bytes(), sizes);
         let released = state.wal.release_idle(allowance, first_needed.is_none());

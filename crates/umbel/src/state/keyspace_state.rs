@@ -239,6 +239,12 @@ impl KeyspaceState {
         (first != u64::MAX).then_some(first)
     }
 
+    /// Bytes of the keyspace's tables, without long values in files of their own.
+    pub fn table_file_bytes(&self) -> u64 {
+        let view = self.super_version.load();
+        view.version.tables().map(|(_, table)| table.meta.file_bytes).sum()
+    }
+
     /// Bytes of the keyspace's memtables.
     pub fn memtable_bytes(&self) -> u64 {
         let view = self.super_version.load();

@@ -97,8 +97,8 @@ pub struct GarbageState {
     /// Id of the keyspace that was last examined or worked on beside writes. The next search begins
     /// after that keyspace.
     pub last_keyspace: Option<u32>,
-    /// Earliest time of the next early flush, and of the next estimate for a compaction of garbage,
-    /// while writers write.
+    /// Earliest time of the next flush of a memtable that hides many bytes in tables, and of the
+    /// next estimate for a compaction of garbage, while writers write.
     pub beside_writes_from: [Duration; 2],
     /// Earliest time of the next compaction for hidden entries that cursors passed.
     pub for_readers_from: Duration,
@@ -116,6 +116,23 @@ pub struct KeyspaceGarbage {
     /// Number of hidden entries that cursors had passed when the keyspace was last compacted for
     /// them.
     pub hidden_passed: u64,
+    /// Estimate of what the entries of the active memtable hide.
+    pub memtable: Option<MemtableGarbage>,
+    /// Earliest time of the next flush of a memtable of much garbage while writers write.
+    pub flush_from: Duration,
+}
+
+/// Approximate garbage that the entries of an active memtable make.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemtableGarbage {
+    /// Sequence number of the memtable's first write, which identifies the memtable.
+    pub first_sequence: SequenceNumber,
+    /// Number of entries of the memtable at the time of the estimate.
+    pub entries: u64,
+    /// Bytes of entries in tables that the memtable's entries hide.
+    pub hidden_bytes: u64,
+    /// Bytes of entries of the memtable that its newer entries hide.
+    pub own_bytes: u64,
 }
 
 /// Sizes of a version that bound its garbage.
@@ -242,6 +259,15 @@ impl Store {
     /// Takes the commit lock.
     pub fn commit_lock(&self) -> MutexGuard<'_, CommitState> {
         self.commit.lock().ignore_poison()
+    }
+
+    /// Takes the commit lock; `None` if another thread has it.
+    pub fn try_commit_lock(&self) -> Option<MutexGuard<'_, CommitState>> {
+        match self.commit.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Arms recorded ranges of `spans`. If a writer holds the commit lock, the next writer arms

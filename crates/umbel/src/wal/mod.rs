@@ -45,6 +45,9 @@ use write_back::WriteBack;
 /// Maximum size of the first segment, and of the spare segment of an idle WAL. Each further segment
 /// is twice as long as the one before, up to the configured size.
 const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
+/// While memtables are flushed early, a segment has at most one part in this number of the tables'
+/// bytes.
+const EARLY_FLUSH_SEGMENT_SHARE: u64 = 16;
 /// Minimum and maximum of the bytes of the current segment whose pages are populated in advance.
 const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 
@@ -90,6 +93,10 @@ pub struct Wal {
     is_idle: bool,
     /// Bytes of the spare segment of an idle WAL.
     idle_segment_bytes: u64,
+    /// Limit of the size of new segments while memtables are flushed early.
+    early_flush_bytes_max: Option<u64>,
+    /// Whether the next append makes a task due, so that the worker notices that writes go on.
+    notifies_at_append: bool,
     /// Whether pages of the current segment must be populated.
     needs_populate: bool,
     /// Whether a WAL task became due.
@@ -130,6 +137,8 @@ impl Wal {
             spare_at: 0,
             is_idle: false,
             idle_segment_bytes: 0,
+            early_flush_bytes_max: None,
+            notifies_at_append: false,
             needs_populate: false,
             is_task_due: false,
             pending_releases: 0,
@@ -200,7 +209,8 @@ impl Wal {
         }
         self.is_idle &= end < self.spare_at;
         self.needs_populate |= populates;
-        self.is_task_due |= populates || end >= self.spare_at;
+        let notifies = std::mem::take(&mut self.notifies_at_append);
+        self.is_task_due |= populates || notifies || end >= self.spare_at;
     }
 
     /// Returns whether WAL tasks became due since the last call.
@@ -215,7 +225,37 @@ impl Wal {
         if self.is_idle && current == 0 {
             return self.idle_segment_bytes;
         }
-        self.small_bytes().max(current.saturating_mul(2).min(self.segment_bytes.next()))
+        let limit = self.early_flush_bytes_max.unwrap_or(u64::MAX).min(self.segment_bytes.next());
+        self.small_bytes().max(current.saturating_mul(2).min(limit))
+    }
+
+    /// Limits the size of new segments, because memtables are flushed before they are full. The
+    /// limit is one part in a number of `table_bytes`, the bytes of all tables.
+    pub fn limit_segments(&mut self, table_bytes: u64) {
+        let limit = FIRST_SEGMENT_BYTES_MAX.max(table_bytes / EARLY_FLUSH_SEGMENT_SHARE);
+        self.early_flush_bytes_max = Some(limit);
+    }
+
+    /// Ends the limit of the size of segments, because memtables are flushed when they are full.
+    pub fn lift_segment_limit(&mut self) {
+        self.early_flush_bytes_max = None;
+    }
+
+    /// Returns the limit of the prepared bytes if they exceed it by far, because the segments are
+    /// from a time when they could be larger.
+    pub fn excess_allowance(&self) -> Option<u64> {
+        let allowance = self.early_flush_bytes_max?.saturating_mul(4);
+        (self.spare_bytes() > allowance).then_some(allowance)
+    }
+
+    /// Makes a task due at the next append. Returns `false`, with nothing done, if there was an
+    /// append after the write with number `sequence`.
+    pub fn notify_at_append_after(&mut self, sequence: SequenceNumber) -> bool {
+        let is_newest = self.last_sequence == sequence;
+        if is_newest {
+            (self.notifies_at_append, self.task_at) = (true, 0);
+        }
+        is_newest
     }
 
     /// Returns the bytes of the first segment.

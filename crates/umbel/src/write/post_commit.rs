@@ -61,6 +61,9 @@ fn freeze_full(state: &mut CommitState) -> bool {
             frozen = true;
         }
     }
+    if frozen {
+        state.wal.lift_segment_limit();
+    }
     frozen
 }
 

@@ -1,7 +1,10 @@
-//! Compaction jobs: picker input, merge, preemption, cache warming and the garbage estimate.
+//! Compaction jobs: picker input, merge, preemption, cache warming, and early work for hidden
+//! entries.
 
 pub mod cache_warming;
 pub mod compaction_job;
+pub mod early_compaction;
+pub mod early_flush;
 pub mod hidden_entries_estimator;
 pub mod picker_input;
 pub mod preemption;

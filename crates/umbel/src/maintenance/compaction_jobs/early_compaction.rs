@@ -1,0 +1,444 @@
+//! Early work for hidden entries: finds memtables to flush, and keyspaces to compact, when no other
+//! work is due.
+//!
+//! Garbage is the entries of upper levels that overwrite or delete entries below them, and the
+//! entries that they hide. Level sizes do not reveal garbage, so it is
+//! [estimated](hidden_entries_estimator), in entries and in bytes.
+//!
+//! A keyspace is also compacted once cursors stepped through as many hidden entries as its tables
+//! have entries: the merge costs as much as these steps did.
+//!
+//! Little garbage is compacted after some time without writes; much garbage also while writers
+//! write.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::compaction::bottommost_picker::LAST_LEVEL;
+use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob, JobPick};
+use crate::maintenance::compaction_jobs::early_flush::{
+    self, EarlyFlush, FlushReason, Moment, QUIET_PERIOD, WalHolders, rest_period,
+};
+use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
+    self, size_of, tables_above_last_level,
+};
+use crate::maintenance::compaction_jobs::preemption::Preemption;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store, VersionSizes};
+use crate::super_version::SuperVersion;
+use crate::version::{LiveTable, Version};
+
+/// Smallest share of garbage in all entries that is worth a compaction after [`QUIET_PERIOD`]: one
+/// part in this number.
+const WORTHWHILE_SHARE: u64 = 12;
+/// Smallest share of garbage in all entries that is worth a compaction in a store at rest: one part
+/// in this number.
+const WORTHWHILE_SHARE_AT_REST: u64 = 32;
+/// Smallest share of garbage in all bytes that is worth a compaction while writers write: one part
+/// in this number.
+const WORTHWHILE_SHARE_BESIDE_WRITES: u64 = 3;
+/// Interval of early flushes for hidden bytes, and of estimates of garbage, while writers write: a
+/// minimum, plus a second for each given number of table bytes. The interval bounds the share of
+/// the disk's bandwidth that rewriting takes.
+const BESIDE_WRITES_INTERVAL: (Duration, u64) = (Duration::from_secs(5), 32 << 20);
+/// Smallest number of hidden entries for which a keyspace is compacted because cursors stepped
+/// through them.
+const HIDDEN_PASSED_MIN: u64 = 1 << 16;
+
+/// Result of [`find_task`].
+#[derive(Debug)]
+pub enum GarbageTask {
+    /// There is nothing to do before the next write.
+    Nothing,
+    /// There is possibly work after this further time without writes.
+    Wait(Duration),
+    /// Keyspaces whose memtables are flushed.
+    Freeze(Vec<Arc<KeyspaceState>>),
+    /// A keyspace whose garbage must be estimated first.
+    Probe(GarbageProbe),
+    /// A compaction of garbage to run, and the change of the state once it has a job slot.
+    Compact(CompactionJob, TaskCharge),
+}
+
+/// A keyspace whose garbage is to be estimated. The estimate reads files, so it runs without a
+/// lock.
+#[derive(Debug)]
+pub struct GarbageProbe {
+    keyspace: Arc<KeyspaceState>,
+    is_of_memtable: bool,
+    /// Change of the search's state once the estimate has a job slot.
+    pub charge: TaskCharge,
+}
+
+/// Change of the search's state by a task. It is applied only when the task has its job slot:
+/// otherwise the search would count work that was not done.
+#[derive(Debug, Clone, Copy)]
+pub enum TaskCharge {
+    /// No change.
+    None,
+    /// The next estimate beside writes begins at this time or later.
+    EstimateFrom(Duration),
+    /// The estimate of this keyspace's garbage is used up: it does not hold for the result.
+    Estimate(u32),
+    /// Hidden entries that cursors passed are used up.
+    HiddenPassed {
+        /// Id of the keyspace.
+        keyspace: u32,
+        /// Number of hidden entries that cursors have passed so far.
+        passed: u64,
+        /// Earliest time of the next compaction for hidden entries that cursors passed.
+        next_from: Duration,
+    },
+}
+
+impl TaskCharge {
+    /// Applies the change.
+    pub fn apply(self, garbage: &mut GarbageState) {
+        match self {
+            TaskCharge::None => {}
+            TaskCharge::EstimateFrom(from) => garbage.beside_writes_from[1] = from,
+            TaskCharge::Estimate(id) => {
+                garbage.keyspaces.entry(id).or_default().estimate = None;
+            }
+            TaskCharge::HiddenPassed { keyspace, passed, next_from } => {
+                garbage.keyspaces.entry(keyspace).or_default().hidden_passed = passed;
+                garbage.for_readers_from = next_from;
+            }
+        }
+    }
+}
+
+/// Finds a keyspace whose garbage is worth a compaction. REQUIRES: no other flush or compaction is
+/// due.
+pub fn find_task(
+    store: &Store,
+    keyspaces: &[&Arc<KeyspaceState>],
+    state: &mut SchedulerState,
+) -> GarbageTask {
+    let last = state.garbage.last_keyspace;
+    let first = keyspaces.iter().position(|keyspace| Some(keyspace.id) == last);
+    let (before, after) = keyspaces.split_at(first.map_or(0, |first| first + 1));
+    let in_turn = after.iter().chain(before).copied();
+    let known = &mut state.garbage.keyspaces;
+    if known.len() > keyspaces.len() {
+        let live: HashSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
+        known.retain(|id, _| live.contains(id));
+    }
+    let task = find_task_in_turn(store, keyspaces, in_turn, state);
+    state.garbage.last_keyspace = match &task {
+        GarbageTask::Freeze(frozen) => frozen.last().map(|keyspace| keyspace.id),
+        GarbageTask::Probe(probe) => Some(probe.keyspace.id),
+        GarbageTask::Compact(job, _) => Some(job.keyspace.id),
+        GarbageTask::Nothing | GarbageTask::Wait(_) => state.garbage.last_keyspace,
+    };
+    task
+}
+
+fn find_task_in_turn<'a>(
+    store: &Store,
+    all: &[&Arc<KeyspaceState>],
+    in_turn: impl Iterator<Item = &'a Arc<KeyspaceState>>,
+    state: &mut SchedulerState,
+) -> GarbageTask {
+    let is_wanted = state.garbage.drain_requests > 0;
+    if !is_wanted && store.options.background_threads == 0 {
+        return GarbageTask::Nothing;
+    }
+    let quiet_for = remaining_quiet_period(store, &mut state.garbage);
+    let mut later: Option<Duration> = None;
+    let mut wait_for = |wait: Duration| {
+        let left = wait.saturating_sub(quiet_for);
+        later = Some(later.map_or(left, |later| later.min(left)));
+    };
+    if quiet_for < QUIET_PERIOD {
+        wait_for(QUIET_PERIOD);
+    }
+    if !is_wanted {
+        match early_flush::wal_holders(store, all, quiet_for) {
+            WalHolders::Flush(holders) => return GarbageTask::Freeze(holders),
+            WalHolders::Later(wait) => wait_for(quiet_for + wait),
+            WalHolders::None => {}
+        }
+    }
+    let now = store.options.env.clock.now();
+    // It may keep what deletes hide, so that nothing would be freed beside writes.
+    let is_snapshot_held = store.snapshots.summary().0 > 0;
+    for keyspace in in_turn {
+        let view = keyspace.super_version.acquire();
+        let version = Arc::clone(&view.version);
+        let sizes = known_sizes(keyspace, &version, &mut state.garbage);
+        let garbage = &mut state.garbage;
+        let flush_from = (!is_snapshot_held).then_some(garbage.beside_writes_from[0]);
+        let moment = Moment { now, quiet_for, flush_from };
+        match task_of_memtable(keyspace, &view, &sizes, moment, garbage) {
+            GarbageTask::Wait(delay) => wait_for(quiet_for + delay),
+            GarbageTask::Nothing => {}
+            task => return task,
+        }
+        if !is_snapshot_held
+            && let Some(task) = task_for_readers(keyspace, &view, &sizes, now, garbage)
+        {
+            return task;
+        }
+        let wait_longer = |delay| wait_for(quiet_for + delay);
+        if !is_snapshot_held
+            && sizes.garbage_max.is_byte_share_of(sizes.all, WORTHWHILE_SHARE_BESIDE_WRITES)
+            && let Some(task) =
+                task_beside_writes(keyspace, &version, sizes.all, now, garbage, wait_longer)
+        {
+            return task;
+        }
+        let quiet = (quiet_for, is_wanted);
+        let task = task_after_writes(keyspace, &version, &sizes, quiet, garbage, &mut wait_for);
+        if let Some(task) = task {
+            return task;
+        }
+    }
+    later.map_or(GarbageTask::Nothing, GarbageTask::Wait)
+}
+
+/// Returns the early flush of a keyspace's active memtable, or the estimate that it needs first.
+fn task_of_memtable(
+    keyspace: &Arc<KeyspaceState>,
+    view: &SuperVersion,
+    sizes: &VersionSizes,
+    moment: Moment,
+    garbage: &mut GarbageState,
+) -> GarbageTask {
+    if !keyspace.uses_wal() || !view.frozen.is_empty() {
+        return GarbageTask::Nothing;
+    }
+    let known = garbage.keyspaces.entry(keyspace.id).or_default();
+    match early_flush::next_step(view, sizes, known, moment) {
+        EarlyFlush::No => GarbageTask::Nothing,
+        EarlyFlush::Later(delay) => GarbageTask::Wait(delay),
+        EarlyFlush::Estimate => GarbageTask::Probe(GarbageProbe {
+            keyspace: Arc::clone(keyspace),
+            is_of_memtable: true,
+            charge: TaskCharge::None,
+        }),
+        EarlyFlush::Now(reason) => {
+            match reason {
+                FlushReason::Idle => {}
+                FlushReason::HiddenBytes => {
+                    let wait = beside_writes_interval(sizes.all.bytes);
+                    garbage.beside_writes_from[0] = moment.now + wait;
+                }
+                FlushReason::OwnGarbage => {
+                    known.flush_from = moment.now + early_flush::BESIDE_WRITES_INTERVAL;
+                }
+            }
+            GarbageTask::Freeze(vec![Arc::clone(keyspace)])
+        }
+    }
+}
+
+/// Returns for how long no write was observed.
+fn remaining_quiet_period(store: &Store, garbage: &mut GarbageState) -> Duration {
+    let (now, visible) = (store.options.env.clock.now(), store.snapshots.visible());
+    match garbage.newest {
+        Some((newest, since)) if newest == visible => now.saturating_sub(since),
+        _ => {
+            garbage.newest = Some((visible, now));
+            Duration::ZERO
+        }
+    }
+}
+
+/// Picks a compaction of the first upper level that has tables.
+fn pick(keyspace: &Arc<KeyspaceState>) -> Option<CompactionJob> {
+    (0..LAST_LEVEL).find_map(|level| {
+        match compaction_job::pick_range(keyspace, level, None, None) {
+            JobPick::Run(job) => Some(job),
+            JobPick::Done | JobPick::Blocked => None,
+        }
+    })
+}
+
+/// Returns a compaction of a keyspace for its estimated garbage.
+fn compact(keyspace: &Arc<KeyspaceState>) -> Option<GarbageTask> {
+    let job = pick(keyspace)?;
+    Some(GarbageTask::Compact(job.preemptible(), TaskCharge::Estimate(keyspace.id)))
+}
+
+/// Returns the estimate of the garbage in a keyspace's tables, to be made first.
+fn probe(keyspace: &Arc<KeyspaceState>, charge: TaskCharge) -> GarbageTask {
+    let keyspace = Arc::clone(keyspace);
+    GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: false, charge })
+}
+
+/// Returns the sizes of a version, which are computed once.
+fn known_sizes(
+    keyspace: &KeyspaceState,
+    version: &Arc<Version>,
+    garbage: &mut GarbageState,
+) -> VersionSizes {
+    let known = garbage.keyspaces.entry(keyspace.id).or_default();
+    let content = version.content();
+    if !Weak::ptr_eq(&known.content, &content) {
+        known.content = content;
+        known.sizes = sizes_of(version);
+    }
+    known.sizes
+}
+
+fn sizes_of(version: &Version) -> VersionSizes {
+    let mut all = GarbageEstimate::default();
+    for (_, table) in version.tables() {
+        all.add(size_of(table));
+    }
+    let entry_bytes_max = version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0);
+    let garbage_max = garbage_max(version, entry_bytes_max);
+    let file_bytes = version.tables().map(|(_, table)| table.meta.file_bytes).sum();
+    VersionSizes { all, file_bytes, garbage_max, entry_bytes_max }
+}
+
+/// Average bytes of an entry of a table, its long value included.
+fn entry_bytes(table: &LiveTable) -> u64 {
+    size_of(table).bytes / table.meta.entries.max(1)
+}
+
+/// Returns a compaction of a keyspace if cursors stepped through many of its hidden entries.
+fn task_for_readers(
+    keyspace: &Arc<KeyspaceState>,
+    view: &SuperVersion,
+    sizes: &VersionSizes,
+    now: Duration,
+    garbage: &GarbageState,
+) -> Option<GarbageTask> {
+    let passed = view.skip_spans.hidden_passed();
+    let before = garbage.keyspaces.get(&keyspace.id).map_or(0, |known| known.hidden_passed);
+    let entries = sizes.all.entries + view.active.memtable.entries();
+    if now < garbage.for_readers_from
+        || passed.saturating_sub(before) < entries.max(HIDDEN_PASSED_MIN)
+    {
+        return None;
+    }
+    let job = pick(keyspace)?;
+    let next_from = now + rest_period(sizes);
+    let charge = TaskCharge::HiddenPassed { keyspace: keyspace.id, passed, next_from };
+    Some(GarbageTask::Compact(job.preemptible(), charge))
+}
+
+/// Returns a compaction of garbage for a time without writes, or the estimate that it needs first.
+/// `quiet_for` is the time without writes so far. `is_wanted` says that a caller requests the
+/// compaction without waiting for [`QUIET_PERIOD`].
+fn task_after_writes(
+    keyspace: &Arc<KeyspaceState>,
+    version: &Arc<Version>,
+    sizes: &VersionSizes,
+    (quiet_for, is_wanted): (Duration, bool),
+    garbage: &mut GarbageState,
+    wait_for: &mut impl FnMut(Duration),
+) -> Option<GarbageTask> {
+    for (wait, worth) in
+        [(QUIET_PERIOD, WORTHWHILE_SHARE), (rest_period(sizes), WORTHWHILE_SHARE_AT_REST)]
+    {
+        if sizes.garbage_max == GarbageEstimate::default() {
+            continue;
+        }
+        if quiet_for < wait && !(is_wanted && worth == WORTHWHILE_SHARE) {
+            wait_for(wait);
+            continue;
+        }
+        let Some(found) = known_estimate(keyspace, version, garbage) else {
+            return Some(probe(keyspace, TaskCharge::None));
+        };
+        if found.is_share_of(sizes.all, worth)
+            && let Some(task) = compact(keyspace)
+        {
+            return Some(task);
+        }
+    }
+    None
+}
+
+/// Returns a compaction of much garbage while writers write, or the estimate that it needs first.
+fn task_beside_writes(
+    keyspace: &Arc<KeyspaceState>,
+    version: &Arc<Version>,
+    all: GarbageEstimate,
+    now: Duration,
+    garbage: &mut GarbageState,
+    mut wait_longer: impl FnMut(Duration),
+) -> Option<GarbageTask> {
+    let is_current = known_estimate(keyspace, version, garbage).is_some();
+    // Flushes since an estimate only add garbage, so they must not delay its compaction for ever.
+    let estimate = garbage.keyspaces.get(&keyspace.id).and_then(|known| known.estimate.as_ref());
+    let found = estimate.map(|(_, found)| *found);
+    if found.is_some_and(|it| it.is_byte_share_of(all, WORTHWHILE_SHARE_BESIDE_WRITES)) {
+        return compact(keyspace);
+    }
+    if is_current {
+        return None;
+    }
+    match garbage.beside_writes_from[1].saturating_sub(now) {
+        Duration::ZERO => {
+            let from = now + beside_writes_interval(all.bytes);
+            Some(probe(keyspace, TaskCharge::EstimateFrom(from)))
+        }
+        delay => {
+            wait_longer(delay);
+            None
+        }
+    }
+}
+
+/// Time after an early flush, or after an estimate, of a keyspace with tables of these bytes until
+/// there may be another while writers write.
+fn beside_writes_interval(bytes: u64) -> Duration {
+    BESIDE_WRITES_INTERVAL.0 + Duration::from_secs(bytes / BESIDE_WRITES_INTERVAL.1)
+}
+
+/// Upper bound of the garbage, from the tables' metadata. It is unlimited with range tombstones,
+/// since the metadata does not say how many entries they hide.
+fn garbage_max(version: &Version, entry_bytes_max: u64) -> GarbageEstimate {
+    let mut sum = GarbageEstimate::default();
+    for (_, table) in tables_above_last_level(version) {
+        if table.meta.range_tombstones > 0 {
+            return GarbageEstimate::MAX;
+        }
+        sum.add(GarbageEstimate {
+            entries: table.meta.entries + table.meta.deletes,
+            bytes: table.meta.entries.saturating_mul(entry_bytes_max),
+        });
+    }
+    sum
+}
+
+/// Returns the estimated garbage of a version; `None` if there is no estimate for it.
+fn known_estimate(
+    keyspace: &KeyspaceState,
+    version: &Arc<Version>,
+    garbage: &GarbageState,
+) -> Option<GarbageEstimate> {
+    let (content, found) = garbage.keyspaces.get(&keyspace.id)?.estimate.as_ref()?;
+    Weak::ptr_eq(content, &version.content()).then_some(*found)
+}
+
+impl GarbageProbe {
+    /// Estimates the garbage and stores the result, unless required work preempts it.
+    pub fn run(&self, store: &Store) {
+        // Errors are left to the next reader to report.
+        if self.is_of_memtable {
+            let view = self.keyspace.super_version.acquire();
+            let empty = early_flush::nothing_hidden(&view);
+            let found = hidden_entries_estimator::estimate_memtable(store, &view);
+            let mut state = store.scheduler_lock();
+            if let Some(known) = state.garbage.keyspaces.get_mut(&self.keyspace.id) {
+                known.memtable = Some(found.unwrap_or(empty));
+            }
+            return;
+        }
+        let version = Arc::clone(&self.keyspace.super_version.load().version);
+        let preemption = Preemption::default();
+        let should_preempt = || preemption.should_preempt(store, &self.keyspace);
+        let found = hidden_entries_estimator::estimate(store, &version, should_preempt)
+            .unwrap_or(Some(GarbageEstimate::default()));
+        let Some(found) = found else { return };
+        let mut state = store.scheduler_lock();
+        let Some(known) = state.garbage.keyspaces.get_mut(&self.keyspace.id) else { return };
+        known.estimate = Some((version.content(), found));
+    }
+}

@@ -1,0 +1,283 @@
+//! Early flush: decides whether an active memtable is flushed before it is full.
+//!
+//! A flush lets a compaction drop the entries that the memtable hides, and frees WAL segments. What
+//! the memtable hides is estimated from samples. Reasons for an early flush:
+//! - The memtable hides many bytes in tables.
+//! - While writers write: the memtable is large beside the tables, and half of it is garbage or
+//!   hides as many bytes. So the WAL of a small store that is often overwritten stays small.
+//! - At rest: the memtable is large, or small memtables keep large WAL segments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::maintenance::compaction_jobs::hidden_entries_estimator::size_of;
+use crate::state::keyspace_state::KeyspaceState;
+use crate::state::store::{KeyspaceGarbage, MemtableGarbage, Store, VersionSizes};
+use crate::super_version::{MemtableSlot, SuperVersion};
+use crate::version::LiveTable;
+
+/// Time without writes before a memtable is examined and hidden entries are compacted.
+pub const QUIET_PERIOD: Duration = Duration::from_secs(2);
+/// A memtable is flushed early if it hides one part in this number of all bytes: the first number
+/// after [`QUIET_PERIOD`], the second while writers write.
+const HIDING_SHARE: (u64, u64) = (6, 2);
+/// A memtable that hides fewer bytes than this is not flushed for them.
+const HIDING_BYTES_MIN: u64 = 256 << 10;
+/// While writers write, a memtable of much garbage is flushed from this size on: one part in the
+/// first number of the tables' bytes, and at least the second number.
+const FLUSHED_BESIDE_WRITES: (u64, u64) = (16, 4 << 20);
+/// Interval of flushes of memtables of much garbage, for each keyspace.
+pub const BESIDE_WRITES_INTERVAL: Duration = Duration::from_secs(2);
+/// In a store at rest a memtable is flushed from this size on: one part in the first number of the
+/// tables' bytes, and at least the second number. The same limit applies to WAL space that only
+/// small memtables keep.
+const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
+/// While writers write, memtables that keep WAL space are flushed from this number of bytes on: one
+/// part in the first number of the tables' bytes, and at least the second number.
+const WAL_BESIDE_WRITES: (u64, u64) = (8, 8 << 20);
+/// Time without writes until a store is at rest: at least the first value, and a second for each
+/// given number of table bytes. The wait keeps rewriting for little garbage rare.
+const REST: (Duration, u64) = (Duration::from_secs(8), 8 << 20);
+/// If comparing a memtable's range tombstones with tables takes more comparisons than this, the
+/// tombstones count as hiding all bytes.
+const COMPARED_MAX: usize = 1 << 16;
+
+/// Moment of a decision.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Time of the store's clock.
+    pub now: Duration,
+    /// Time without writes so far.
+    pub quiet_for: Duration,
+    /// Earliest time of a flush beside writes for hidden bytes; `None` while an open snapshot can
+    /// see these bytes.
+    pub flush_from: Option<Duration>,
+}
+
+/// Result of [`next_step`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EarlyFlush {
+    /// There is nothing to do before the next write.
+    No,
+    /// The memtable is examined after this further time.
+    Later(Duration),
+    /// The estimate of what the memtable hides must be made first.
+    Estimate,
+    /// The memtable is flushed.
+    Now(FlushReason),
+}
+
+/// Reason of an early flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushReason {
+    /// No writer writes.
+    Idle,
+    /// The memtable hides many bytes in tables.
+    HiddenBytes,
+    /// Much of the memtable is garbage.
+    OwnGarbage,
+}
+
+/// Decides whether the active memtable of a keyspace is flushed.
+pub fn next_step(
+    view: &SuperVersion,
+    sizes: &VersionSizes,
+    known: &KeyspaceGarbage,
+    moment: Moment,
+) -> EarlyFlush {
+    let active = &*view.active;
+    if active.is_empty() {
+        return EarlyFlush::No;
+    }
+    let garbage = MemtableEstimate::of(active, known);
+    let ranges = hidden_by_ranges_max(view, sizes);
+    let hidden = garbage.hidden_bytes.saturating_add(ranges).min(sizes.all.bytes);
+    let rest = rest_period(sizes);
+    let is_large = active.held_bytes() >= part_of(sizes.file_bytes, FLUSHED_AT_REST);
+    if moment.quiet_for < QUIET_PERIOD {
+        return beside_writes(view, sizes, known, moment, (garbage, ranges));
+    }
+    if is_worth_flush(hidden, HIDING_SHARE.0, sizes) || is_large && moment.quiet_for >= rest {
+        return EarlyFlush::Now(FlushReason::Idle);
+    }
+    if garbage.is_stale && sizes.all.entries > 0 {
+        return EarlyFlush::Estimate;
+    }
+    match is_large {
+        true => EarlyFlush::Later(rest.saturating_sub(moment.quiet_for)),
+        false => EarlyFlush::No,
+    }
+}
+
+fn beside_writes(
+    view: &SuperVersion,
+    sizes: &VersionSizes,
+    known: &KeyspaceGarbage,
+    moment: Moment,
+    (garbage, ranges): (MemtableEstimate, u64),
+) -> EarlyFlush {
+    let (active, all) = (&*view.active, sizes.all.bytes);
+    let quiet = QUIET_PERIOD.saturating_sub(moment.quiet_for);
+    let Some(hiding_from) = moment.flush_from else { return EarlyFlush::Later(quiet) };
+    let mut wait = quiet;
+    // Without an estimate: as many bytes as the deletes can hide at most.
+    let deleted = active.deletes().saturating_mul(sizes.entry_bytes_max);
+    let hidden_point = if garbage.is_stale { deleted } else { garbage.hidden_bytes };
+    let hidden = hidden_point.saturating_add(ranges).min(all);
+    let held = active.held_bytes();
+    let has_garbage = garbage.hidden_bytes.saturating_add(garbage.own_bytes) >= held / 2;
+    let reasons = [
+        (
+            hiding_from,
+            is_worth_flush(hidden, HIDING_SHARE.1, sizes),
+            !garbage.is_stale || is_worth_flush(ranges, HIDING_SHARE.1, sizes),
+            FlushReason::HiddenBytes,
+        ),
+        (
+            known.flush_from,
+            held >= part_of(all, FLUSHED_BESIDE_WRITES) && (garbage.is_stale || has_garbage),
+            !garbage.is_stale,
+            FlushReason::OwnGarbage,
+        ),
+    ];
+    for (from, is_likely, is_known, reason) in reasons {
+        match from.saturating_sub(moment.now) {
+            _ if !is_likely => {}
+            Duration::ZERO if is_known => return EarlyFlush::Now(reason),
+            Duration::ZERO => return EarlyFlush::Estimate,
+            delay => wait = wait.min(delay),
+        }
+    }
+    EarlyFlush::Later(wait)
+}
+
+/// An estimate of what a memtable hides, for its present number of entries.
+#[derive(Debug, Clone, Copy)]
+struct MemtableEstimate {
+    hidden_bytes: u64,
+    own_bytes: u64,
+    /// Whether the memtable has many entries that the estimate does not cover.
+    is_stale: bool,
+}
+
+impl MemtableEstimate {
+    fn of(active: &MemtableSlot, known: &KeyspaceGarbage) -> MemtableEstimate {
+        let entries = active.memtable.entries();
+        let known = known.memtable.filter(|it| it.first_sequence == active.first_sequence());
+        let Some(known) = known else {
+            return MemtableEstimate { hidden_bytes: 0, own_bytes: 0, is_stale: entries > 0 };
+        };
+        let scaled = |part: u64| {
+            let scaled = u128::from(part) * u128::from(entries) / u128::from(known.entries.max(1));
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        };
+        MemtableEstimate {
+            hidden_bytes: scaled(known.hidden_bytes),
+            own_bytes: scaled(known.own_bytes),
+            is_stale: entries > known.entries + known.entries / 8,
+        }
+    }
+}
+
+/// Time without writes after which a store is at rest.
+pub fn rest_period(sizes: &VersionSizes) -> Duration {
+    REST.0.max(Duration::from_secs(sizes.file_bytes / REST.1))
+}
+
+fn part_of(bytes: u64, (share, least): (u64, u64)) -> u64 {
+    least.max(bytes / share)
+}
+
+/// Whether a memtable that hides `hidden` bytes in tables hides one part in `share` of all bytes.
+fn is_worth_flush(hidden: u64, share: u64, sizes: &VersionSizes) -> bool {
+    hidden >= HIDING_BYTES_MIN && hidden.saturating_mul(share) >= sizes.all.bytes
+}
+
+/// Upper bound of the bytes in tables that the active memtable's range tombstones hide.
+fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
+    let memtable = &view.active.memtable;
+    if !memtable.has_tombstones() {
+        return 0;
+    }
+    let tables = view.version.tables().count();
+    if memtable.range_tombstones().count().saturating_mul(tables) > COMPARED_MAX {
+        return sizes.all.bytes;
+    }
+    let is_met = |table: &LiveTable| {
+        memtable.range_tombstones().any(|range| {
+            range.start <= table.meta.largest.as_slice()
+                && table.meta.smallest.as_slice() < range.end
+        })
+    };
+    let met = view.version.tables().filter(|(_, table)| is_met(table));
+    met.fold(0u64, |sum, (_, table)| sum.saturating_add(size_of(table).bytes))
+}
+
+/// Returns the estimate of a memtable that hides nothing.
+pub fn nothing_hidden(view: &SuperVersion) -> MemtableGarbage {
+    MemtableGarbage {
+        first_sequence: view.active.first_sequence(),
+        entries: view.active.memtable.entries(),
+        ..MemtableGarbage::default()
+    }
+}
+
+/// Result of [`wal_holders`].
+#[derive(Debug)]
+pub enum WalHolders {
+    /// There is nothing to do before the next write.
+    None,
+    /// The WAL is examined after this further time.
+    Later(Duration),
+    /// Keyspaces to flush together.
+    Flush(Vec<Arc<KeyspaceState>>),
+}
+
+/// Finds keyspaces whose memtables keep much WAL space although they have little data.
+///
+/// At rest these are all keyspaces with unflushed writes. While writers write, they are the ones
+/// that need the oldest segment, if the flush writes at most half of what it frees.
+pub fn wal_holders(
+    store: &Store,
+    keyspaces: &[&Arc<KeyspaceState>],
+    quiet_for: Duration,
+) -> WalHolders {
+    // A writer that holds the lock writes: the next search is soon.
+    let Some(state) = store.try_commit_lock() else { return WalHolders::Later(QUIET_PERIOD) };
+    let ((_, _, oldest), live) = (state.wal.old_summary(), state.wal.live_bytes());
+    drop(state);
+    if live < FLUSHED_AT_REST.1 {
+        return WalHolders::None;
+    }
+    let (mut held, mut file_bytes, mut unflushed) = (0, 0, Vec::new());
+    for keyspace in keyspaces {
+        let view = keyspace.super_version.acquire();
+        file_bytes += view.version.tables().map(|(_, table)| table.meta.file_bytes).sum::<u64>();
+        if !keyspace.uses_wal() {
+            continue;
+        }
+        if !view.frozen.is_empty() {
+            return WalHolders::None;
+        }
+        let bytes = view.active.memtable.bytes() as u64;
+        held += bytes;
+        if !view.active.is_empty() {
+            unflushed.push((bytes, view.active.first_sequence(), Arc::clone(keyspace)));
+        }
+    }
+    let unneeded = live.saturating_sub(held);
+    if unneeded < part_of(file_bytes, FLUSHED_AT_REST) || unflushed.is_empty() {
+        return WalHolders::None;
+    }
+    if quiet_for < REST.0 {
+        unflushed.retain(|(_, first, _)| oldest.is_some_and(|oldest| *first <= oldest));
+        let flushed: u64 = unflushed.iter().map(|(bytes, ..)| bytes).sum();
+        if unneeded < part_of(file_bytes, WAL_BESIDE_WRITES)
+            || flushed > unneeded / 2
+            || unflushed.is_empty()
+        {
+            return WalHolders::Later(REST.0 - quiet_for);
+        }
+    }
+    WalHolders::Flush(unflushed.into_iter().map(|(.., keyspace)| keyspace).collect())
+}
