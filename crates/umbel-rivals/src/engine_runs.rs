@@ -3,22 +3,41 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use umbel_lab::engine::{Engine, Result};
 use umbel_lab::measure::machine::Machine;
 
 use crate::engines;
 
-/// Runs `compare` in a new directory below `stores`, which is removed at the end, and prints the
-/// page. With `out`, writes the page to NAME-DATE.md there. Prints an error.
+/// Options of a command that compares engines.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub struct EngineRunArguments {
+    /// Engines, as of `umbel-rivals`
+    #[arg(
+        long,
+        value_name = "A,B",
+        value_delimiter = ',',
+        default_value = "umbel,lmdb,rocksdb,leveldb,fjall"
+    )]
+    pub engines: Vec<String>,
+    /// Directory in which the stores are made
+    #[arg(long, value_name = "DIR")]
+    pub stores: Option<PathBuf>,
+    /// Directory of the report NAME-DATE.md
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Runs `compare` in a new directory, which is removed at the end, and prints the page. With an
+/// output directory, writes the page to NAME-DATE.md there. Prints an error.
 pub fn print_report(
     name: &str,
-    stores: Option<&Path>,
-    out: Option<&Path>,
+    arguments: &EngineRunArguments,
     compare: impl FnOnce(&Path, &Machine) -> Result<String>,
 ) -> ExitCode {
-    let stores = stores.map_or_else(std::env::temp_dir, Path::to_path_buf);
+    let stores = arguments.stores.clone().unwrap_or_else(std::env::temp_dir);
     let stores = stores.join(format!("umbel-{name}-{}", std::process::id()));
-    match write_report(name, &stores, out, compare) {
+    match write_report(name, &stores, arguments.out.as_deref(), compare) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");

@@ -10,8 +10,7 @@ use umbel_rivals::engine_runs;
 
 fn main() -> ExitCode {
     let arguments = DeletionArguments::parse();
-    let (stores, out) = (arguments.stores.as_deref(), arguments.out.as_deref());
-    engine_runs::print_report("deletions", stores, out, |stores, machine| {
+    engine_runs::print_report("deletions", &arguments.runs, |stores, machine| {
         let rows = deletion_run::run(&arguments, stores)?;
         Ok(deletion_report::markdown(&arguments, machine, &rows))
     })

@@ -10,8 +10,7 @@ use umbel_rivals::queues::{queue_report, queue_run};
 
 fn main() -> ExitCode {
     let arguments = QueueArguments::parse();
-    let (stores, out) = (arguments.stores.as_deref(), arguments.out.as_deref());
-    engine_runs::print_report("queues", stores, out, |stores, machine| {
+    engine_runs::print_report("queues", &arguments.runs, |stores, machine| {
         let rows = queue_run::run(&arguments, stores)?;
         Ok(queue_report::markdown(&arguments, machine, &rows))
     })

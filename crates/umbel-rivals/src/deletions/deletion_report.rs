@@ -18,8 +18,8 @@ pub fn markdown(arguments: &DeletionArguments, machine: &Machine, rows: &[Deleti
          steady writes, the maximum after the first third of {} seconds. Then the store is idle. \
          Write amplification is what the process wrote to files for each byte of keys and values. \
          The number of entries is checked at the end. An engine without range deletes deletes each \
-         key.\n",
-        arguments.steady_seconds
+         key. Memtables of {} MiB.\n",
+        arguments.steady_seconds, arguments.memtable_mib
     );
     let _ = writeln!(
         page,

@@ -10,8 +10,6 @@ use crate::deletions::deletion_arguments::DeletionArguments;
 use crate::deletions::deletion_kind::{self, DeletionKind};
 use crate::engine_runs::{self, RunSelection};
 
-/// Bytes of a memtable: small against the entries, as in a store that is in use for a while.
-const MEMTABLE_BYTES: u64 = 16 << 20;
 /// Seconds between two measurements of the space.
 const SAMPLE_SECONDS: u64 = 1;
 
@@ -43,7 +41,7 @@ pub struct DeletionRow {
 /// # Errors
 /// Unknown engines, errors of an engine, and wrong answers.
 pub fn run(arguments: &DeletionArguments, stores: &Path) -> Result<Vec<DeletionRow>> {
-    let selection = RunSelection { engines: &arguments.engines, name_parts: &arguments.kinds };
+    let selection = RunSelection { engines: &arguments.runs.engines, name_parts: &arguments.kinds };
     let kinds = deletion_kind::ALL.map(|kind| (kind.name, kind));
     engine_runs::run_each(selection, kinds, stores, |kind, engine, folder| {
         run_one(arguments, kind, engine, folder)
@@ -72,7 +70,8 @@ fn run_one(
         return Ok(row);
     }
     std::fs::create_dir_all(folder)?;
-    let settings = EngineSettings { memtable_bytes: MEMTABLE_BYTES, ..EngineSettings::default() };
+    let memtable_bytes = arguments.memtable_mib << 20;
+    let settings = EngineSettings { memtable_bytes, ..EngineSettings::default() };
     let written_before = written_bytes();
     let store = (engine.open)(folder, &settings)?;
     kind.write(&*store, (0..entries).map(|number| (number, Some(0))))?;

@@ -1,23 +1,17 @@
 //! Command line of `queues`.
 
-use std::path::PathBuf;
-
 use clap::Parser;
 
+use crate::engine_runs::EngineRunArguments;
 use crate::whole_number::whole_number;
 
 /// Compare engines as queues and time series: the same puts, pops and answers, in one run
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "queues", max_term_width = 100)]
 pub struct QueueArguments {
-    /// Engines, as of `umbel-rivals`
-    #[arg(
-        long,
-        value_name = "A,B",
-        value_delimiter = ',',
-        default_value = "umbel,lmdb,rocksdb,leveldb,fjall"
-    )]
-    pub engines: Vec<String>,
+    /// Options that each comparison of engines has
+    #[command(flatten)]
+    pub runs: EngineRunArguments,
     /// Only workloads whose names contain one of these
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     pub workloads: Vec<String>,
@@ -32,10 +26,4 @@ pub struct QueueArguments {
     #[arg(long, value_name = "N", default_value = "120",
         value_parser = whole_number::<u64>(1, 100_000))]
     pub seconds_limit: u64,
-    /// Directory in which the stores are made
-    #[arg(long, value_name = "DIR")]
-    pub stores: Option<PathBuf>,
-    /// Directory of the report queues-DATE.md
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
 }

@@ -36,7 +36,8 @@ pub struct QueueRow {
 /// # Errors
 /// Unknown engines, errors of an engine, and wrong answers.
 pub fn run(arguments: &QueueArguments, stores: &Path) -> Result<Vec<QueueRow>> {
-    let selection = RunSelection { engines: &arguments.engines, name_parts: &arguments.workloads };
+    let selection =
+        RunSelection { engines: &arguments.runs.engines, name_parts: &arguments.workloads };
     let workloads = workload::ALL.map(|workload| (workload.name, workload));
     engine_runs::run_each(selection, workloads, stores, |workload, engine, folder| {
         run_one(arguments, workload, engine, folder)
