@@ -48,6 +48,10 @@ pub trait Cursor: Send {
     }
     /// Moves to the previous entry. REQUIRES: `valid()`.
     fn prev(&mut self) -> Result<()>;
+    /// Number of entries that the cursor passed over because another source has the same entry.
+    fn skipped_copies(&self) -> u64 {
+        0
+    }
     /// Releases the memory that the cursor holds of its source, if any. REQUIRES: the next call is
     /// a seek.
     fn release(&mut self) {}

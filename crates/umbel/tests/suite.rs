@@ -7,6 +7,7 @@ mod suite {
     mod blobs;
     mod cache_warming;
     mod child_process;
+    mod compaction_steps;
     mod concurrency_races;
     mod deleted_space;
     mod directory_moves;

@@ -33,11 +33,15 @@ const SWAP_RESULTS: Failpoint =
     failpoint("batch-swap-results", "the results of two batches of a call are swapped");
 
 /// Faults in the key-value store.
-pub const ENGINE: [Failpoint; 10] = [
+pub const ENGINE: [Failpoint; 11] = [
     failpoint("checksum-constant", "every checksum is the same number"),
     failpoint(
         "compaction-drop-tombstones-early",
         "a compaction drops tombstones above the bottommost level",
+    ),
+    failpoint(
+        "compaction-replace-inputs-early",
+        "the first step of a compaction replaces the inputs of later steps",
     ),
     failpoint("recovery-reuse-sequence-numbers", "recovery reuses sequence numbers"),
     failpoint("recovery-reuse-file-ids", "recovery reuses file ids"),

@@ -91,6 +91,10 @@ pub trait ContextCursor<Context: ?Sized>: Send {
     fn try_prev(&mut self) -> bool {
         false
     }
+    /// Like [`Cursor::skipped_copies`].
+    fn skipped_copies(&self) -> u64 {
+        0
+    }
     /// Like [`Cursor::release`].
     fn release(&mut self) {}
     /// Like [`Cursor::valid`].
@@ -199,6 +203,10 @@ macro_rules! impl_cursor {
             #[inline]
             fn prev(&mut self) -> umbel_base::Result<()> {
                 ContextCursor::<()>::prev(self, &())
+            }
+
+            fn skipped_copies(&self) -> u64 {
+                ContextCursor::<()>::skipped_copies(self)
             }
 
             fn release(&mut self) {

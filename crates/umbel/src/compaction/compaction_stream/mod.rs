@@ -74,6 +74,9 @@ impl SnapshotStripes {
 pub struct StreamCounts {
     /// Number of entries read from the inputs.
     pub entries_in: u64,
+    /// Number of entries of the inputs that were not read, because a newer input has the same
+    /// entry: an earlier merge of both ended between two steps.
+    pub copies: u64,
     /// Number of entries emitted.
     pub entries_out: u64,
     /// Number of entries dropped because a newer version of the key hides them from every reader.
@@ -95,6 +98,7 @@ impl StreamCounts {
     /// Adds the counts of another part of the same compaction.
     pub fn add(&mut self, other: &StreamCounts) {
         self.entries_in += other.entries_in;
+        self.copies += other.copies;
         self.entries_out += other.entries_out;
         self.dropped_shadowed += other.dropped_shadowed;
         self.dropped_deleted_by_range += other.dropped_deleted_by_range;
@@ -116,10 +120,10 @@ impl StreamCounts {
     /// A sentence with the numbers that do not match. The caller must not use the outputs after an
     /// error.
     pub fn check(&self, entries_expected: u64) -> std::result::Result<(), String> {
-        if self.entries_in != entries_expected {
+        if self.entries_in + self.copies != entries_expected {
             return Err(format!(
                 "the inputs hold {entries_expected} entries by their properties, but {} were read",
-                self.entries_in
+                self.entries_in + self.copies
             ));
         }
         if self.entries_in != self.entries_out + self.dropped() {
@@ -254,7 +258,7 @@ impl<C: Cursor, B: FnMut(&[u8]) -> bool> CompactionStream<C, B> {
 
     /// Returns the counts of the entries read so far.
     pub fn counts(&self) -> StreamCounts {
-        self.counts
+        StreamCounts { copies: self.inner.skipped_copies(), ..self.counts }
     }
 
     #[inline]

@@ -45,6 +45,8 @@ pub struct MergingCursor<C = Box<dyn Cursor>> {
     shared_prefix: SharedPrefix,
     /// Key of the merge's entry, kept here while a reversal moves the children.
     reversal_key: Vec<u8>,
+    /// Number of entries passed over because an earlier child has the same entry.
+    skipped_copies: u64,
 }
 
 impl<C> MergingCursor<C> {
@@ -62,6 +64,7 @@ impl<C> MergingCursor<C> {
             is_limited: false,
             shared_prefix: shared,
             reversal_key: turning_key,
+            skipped_copies: 0,
         }
     }
 
@@ -346,6 +349,7 @@ impl<C> MergingCursor<C> {
             }
             self.order.swap(0, 1);
             self.step_front::<G, false>(context)?;
+            self.skipped_copies += 1;
         }
         Ok(())
     }
@@ -451,6 +455,10 @@ impl<G: ?Sized, C: ContextCursor<G>> ContextCursor<G> for MergingCursor<C> {
             return self.reverse(context);
         }
         self.step_all::<G, false>(context).map(|_| ())
+    }
+
+    fn skipped_copies(&self) -> u64 {
+        self.skipped_copies
     }
 
     fn release(&mut self) {

@@ -1,12 +1,18 @@
-//! Compaction job: merges the inputs into outputs, and replaces the inputs with the outputs in one
-//! edit.
+//! Compaction job: merges the inputs into outputs, and replaces the inputs with the outputs.
+//!
+//! A large merge is done in steps of ascending key ranges. Each step replaces the tables of the
+//! target level in its range, so that their space is free before the next step. The tables of upper
+//! levels stay until the last step. Meanwhile, in the ranges that are done, an entry of an upper
+//! level has a copy in the target level. Readers find the upper one first, and a merge drops the
+//! copy, so each state between two steps has the same content.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use umbel_base::fail_point;
-use umbel_base::{Error, Result, SequenceNumber};
+use umbel_base::ignore_poison::IgnorePoison;
+use umbel_base::{BlobPointer, Error, Result, SequenceNumber};
 use umbel_table::RangeTombstoneBlock;
 
 use crate::advisor;
@@ -32,6 +38,9 @@ use crate::super_version::flush_compaction_inputs::{self, CompactionInputs};
 use crate::thread_counters::add;
 use crate::version::{Edit, LiveTable, Version};
 
+/// Maximum number of steps of a merge, by the bytes of the target level's tables.
+const STEPS_MAX: u64 = 8;
+
 /// A picked compaction, whose inputs are marked busy until the job is dropped.
 #[derive(Debug)]
 pub struct CompactionJob {
@@ -39,9 +48,9 @@ pub struct CompactionJob {
     pub keyspace: Arc<KeyspaceState>,
     target: usize,
     is_trivial_move: bool,
-    inputs: Vec<(usize, Arc<LiveTable>)>,
-    /// Levels and tables of the inputs, to be read.
-    scan_inputs: Vec<(usize, Arc<LiveTable>)>,
+    inputs: Mutex<JobInputs>,
+    /// Bytes of all inputs.
+    input_bytes: u64,
     /// Tables with keys in the range of the inputs that can hold entries older than an input's.
     /// Each such table of level 0 has a list of its own; deeper levels have one sorted list each.
     /// Usually empty.
@@ -50,6 +59,31 @@ pub struct CompactionJob {
     preemption: Option<Preemption>,
     /// Whether writers would eventually stall without this job.
     is_required: bool,
+}
+
+/// Levels and tables of a job's inputs, without those that earlier steps replaced.
+#[derive(Debug, Clone, Default)]
+struct JobInputs {
+    /// The tables of the version.
+    tables: Vec<(usize, Arc<LiveTable>)>,
+    /// The same tables, to be read sequentially.
+    scanned: Vec<(usize, Arc<LiveTable>)>,
+}
+
+/// Step of a merge: a key range, and the tables of the target level in it.
+#[derive(Debug)]
+struct MergeStep {
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    targets: Vec<(usize, Arc<LiveTable>)>,
+}
+
+impl MergeStep {
+    /// Whether no other step follows, so that the result replaces all inputs that are left.
+    fn is_last(&self) -> bool {
+        fail_point!("compaction-replace-inputs-early", |_| true);
+        self.upper.is_none()
+    }
 }
 
 /// The range tombstones of a job's inputs.
@@ -64,7 +98,7 @@ struct InputTombstones {
 /// began with the earlier version could find the job's inputs idle.
 impl Drop for CompactionJob {
     fn drop(&mut self) {
-        for (_, table) in &self.inputs {
+        for (_, table) in &self.inputs().tables {
             table.set_busy(false);
         }
     }
@@ -184,8 +218,9 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
         table.set_busy(true);
     }
     let beneath = find_older_tables(version, &inputs);
-    let scan_inputs =
+    let scanned =
         inputs.iter().map(|(level, table)| (*level, table.for_sequential_read())).collect();
+    let input_bytes = inputs.iter().map(|(_, table)| table.meta.file_bytes).sum();
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
     let (preemption, is_needed) = (None, true);
@@ -193,8 +228,8 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
         keyspace,
         target,
         is_trivial_move: trivial,
-        inputs,
-        scan_inputs,
+        inputs: Mutex::new(JobInputs { tables: inputs, scanned }),
+        input_bytes,
         older_tables: beneath,
         preemption,
         is_required: is_needed,
@@ -269,33 +304,35 @@ impl CompactionJob {
 
     /// Returns references to the job's tables, which keep their files.
     pub fn files(&self) -> impl Sized + use<> {
-        (self.inputs.clone(), self.scan_inputs.clone(), self.older_tables.clone())
+        (self.inputs().clone(), self.older_tables.clone())
+    }
+
+    fn inputs(&self) -> MutexGuard<'_, JobInputs> {
+        self.inputs.lock().ignore_poison()
     }
 
     /// Returns the end of the inputs' keys, after which the next search starts.
     pub fn resume_key(&self) -> ResumeKey {
-        let (_, table) = self.inputs.last()?;
+        let inputs = self.inputs();
+        let (_, table) = inputs.tables.last()?;
         bottommost_picker::resume_key_of(&table.meta.largest, table.meta.largest_is_exclusive)
     }
 
     fn move_table(&self, store: &Store) -> Result<StreamCounts> {
-        let keyspace = self.keyspace.id;
-        let mut edits = self.removals();
+        let inputs = self.inputs().tables.clone();
         let mut added = Vec::new();
-        for (_, table) in &self.inputs {
-            let meta = table.meta.clone();
-            edits.push(Edit::AddTable { keyspace, level: self.target, meta });
+        for (_, table) in &inputs {
             added.push((self.target, Arc::clone(table)));
         }
-        match self.install(store, &edits, &added, || ())? {
+        match self.install(store, &inputs, &added, || ())? {
             InstallResult::Done => {
-                let bytes = self.input_bytes();
+                let bytes = self.input_bytes;
                 add(&self.keyspace.counters.levels[self.target].bytes_moved, bytes);
             }
             InstallResult::KeyspaceDropped => {}
             InstallResult::DiskFull(refused) => return Err(refused),
         }
-        add(&store.counters.bytes_compacted, self.input_bytes());
+        add(&store.counters.bytes_compacted, self.input_bytes);
         Ok(StreamCounts::default())
     }
 
@@ -305,85 +342,149 @@ impl CompactionJob {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
         let tombstones = self.tombstones()?;
-        let (parts, _turns) = self.split_ranges(store)?;
-        let mut outputs = self.merge_ranges(store, parts, &boundaries, &tombstones)?;
-        if outputs.iter().any(|output| output.is_abandoned) {
-            return Ok(None);
-        }
+        let expected = self.inputs().tables.iter().map(|(_, table)| table.meta.entries).sum();
         let mut counts = StreamCounts::default();
-        outputs.iter().for_each(|output| counts.add(&output.counts));
-        let expected = self.inputs.iter().map(|(_, table)| table.meta.entries).sum();
-        counts.check(expected).map_err(|reason| {
-            Error::invalid(format!("internal: wrong entry count of a compaction: {reason}"))
-        })?;
-        let mut edits = self.removals();
+        let mut blobs = Vec::new();
+        let steps = self.steps();
+        let last = steps.len() - 1;
+        for (number, step) in steps.into_iter().enumerate() {
+            let (cuts, _turns) = self.split_ranges(store, &step)?;
+            let outputs = self.merge_ranges(store, (&step, cuts), &boundaries, &tombstones)?;
+            if outputs.iter().any(|output| output.is_abandoned) {
+                return Ok(None);
+            }
+            outputs.iter().for_each(|output| counts.add(&output.counts));
+            if number == last {
+                counts.check(expected).map_err(|reason| {
+                    Error::invalid(format!("internal: wrong entry count of a compaction: {reason}"))
+                })?;
+            }
+            if !self.finish_step(store, step, outputs, &mut blobs)? {
+                break;
+            }
+        }
+        let work = &self.keyspace.counters.levels[self.target];
+        add(&work.bytes_read, self.input_bytes);
+        add(&store.counters.bytes_compacted, self.input_bytes);
+        Ok(Some(counts))
+    }
+
+    /// Returns the steps of the merge.
+    fn steps(&self) -> Vec<MergeStep> {
+        let inputs = self.inputs();
+        let is_of_target = |(level, _): &&(usize, Arc<LiveTable>)| *level == self.target;
+        let targets: Vec<_> = inputs.tables.iter().filter(is_of_target).cloned().collect();
+        let bytes: u64 = targets.iter().map(|(_, table)| table.meta.file_bytes).sum();
+        // Small tables are joined only inside a step.
+        let step_bytes_min = 2 * self.keyspace.options_of_level(self.target).table_bytes;
+        let step_bytes = step_bytes_min.max(bytes / STEPS_MAX);
+        let mut steps: Vec<MergeStep> = Vec::new();
+        let mut in_step = u64::MAX;
+        if self.target > 0 {
+            for (level, table) in targets {
+                if in_step >= step_bytes {
+                    let lower = table.meta.smallest.clone();
+                    let lower = steps.last_mut().map(|before| {
+                        before.upper = Some(lower.clone());
+                        lower
+                    });
+                    steps.push(MergeStep { lower, upper: None, targets: Vec::new() });
+                    in_step = 0;
+                }
+                in_step += table.meta.file_bytes;
+                let step = steps.last_mut().expect("the first table begins a step");
+                step.targets.push((level, table));
+            }
+        }
+        if steps.is_empty() {
+            steps.push(MergeStep { lower: None, upper: None, targets: Vec::new() });
+        }
+        steps
+    }
+
+    /// Installs the result of a step. `blobs` are the long values of the steps before, to which the
+    /// step's are added. Returns `false` if the keyspace was dropped meanwhile.
+    fn finish_step(
+        &self,
+        store: &Store,
+        step: MergeStep,
+        mut outputs: Vec<TableOutput>,
+        blobs: &mut Vec<BlobPointer>,
+    ) -> Result<bool> {
         let mut added = Vec::new();
         for output in &outputs {
-            for table in output.open_tables()? {
-                let (keyspace, meta) = (self.keyspace.id, table.meta.clone());
-                edits.push(Edit::AddTable { keyspace, level: self.target, meta });
-                added.push((self.target, table));
-            }
+            added.extend(output.open_tables()?.into_iter().map(|table| (self.target, table)));
         }
         let tables: Vec<_> = added.iter().map(|(_, table)| Arc::clone(table)).collect();
-        let inputs = self.inputs.iter().map(|(_, table)| table);
-        let carried = warm_outputs(inputs, &tables, || self.should_stop(store));
+        let inputs = self.inputs().tables.clone();
+        let (warm, replaced) = (inputs.clone(), if step.is_last() { inputs } else { step.targets });
+        let warm = warm.iter().map(|(_, table)| table);
+        let carried = warm_outputs(warm, &tables, || self.should_stop(store));
         add(&store.counters.blocks_warmed, carried);
         let adopt = || outputs.iter_mut().for_each(TableOutput::keep_files);
-        match self.install(store, &edits, &added, adopt)? {
-            InstallResult::Done => {
-                self.inputs.iter().for_each(|(_, table)| table.mark_obsolete());
-                let held = self.inputs.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
-                blob_files::mark_dropped(
-                    held,
-                    added.iter().flat_map(|(_, table)| &table.meta.blobs),
-                );
-            }
-            InstallResult::KeyspaceDropped => {}
+        match self.install(store, &replaced, &added, adopt)? {
+            InstallResult::Done => {}
+            InstallResult::KeyspaceDropped => return Ok(false),
             InstallResult::DiskFull(refused) => {
                 // No edit names them.
                 tables.iter().for_each(|table| table.mark_obsolete());
                 return Err(refused);
             }
         }
+        blobs.extend(tables.iter().flat_map(|table| table.meta.blobs.iter().copied()));
+        replaced.iter().for_each(|(_, table)| table.mark_obsolete());
+        let held = replaced.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
+        blob_files::mark_dropped(held, blobs.iter());
         let work = &self.keyspace.counters.levels[self.target];
-        add(&work.bytes_read, self.input_bytes());
-        add(&store.counters.bytes_compacted, self.input_bytes());
-        add(&work.bytes_written, added.iter().map(|(_, table)| table.meta.file_bytes).sum());
-        Ok(Some(counts))
+        add(&work.bytes_written, tables.iter().map(|table| table.meta.file_bytes).sum());
+        if step.upper.is_some() {
+            self.release(replaced);
+        }
+        Ok(true)
+    }
+
+    /// Forgets inputs that a step replaced, so that their files are removed.
+    fn release(&self, replaced: Vec<(usize, Arc<LiveTable>)>) {
+        let ids: HashSet<u64> = replaced.iter().map(|(_, table)| table.meta.id).collect();
+        let mut released = JobInputs::default();
+        {
+            let mut inputs = self.inputs();
+            let JobInputs { tables, scanned } = &mut *inputs;
+            for (from, to) in [(tables, &mut released.tables), (scanned, &mut released.scanned)] {
+                let is_replaced =
+                    |(_, table): &mut (usize, Arc<LiveTable>)| ids.contains(&table.meta.id);
+                to.extend(from.extract_if(.., is_replaced));
+            }
+        }
+        // Files are removed without a lock.
+        drop((released, replaced));
     }
 
     /// Maximum number of tables that the merge reads at the same time: all inputs of level 0, and
     /// one of each deeper level.
     fn sources(&self) -> usize {
-        let of_level0 = self.inputs.iter().filter(|(level, _)| *level == 0).count();
+        let of_level0 = self.inputs().tables.iter().filter(|(level, _)| *level == 0).count();
         of_level0 + 2
     }
 
-    fn input_bytes(&self) -> u64 {
-        self.inputs.iter().map(|(_, table)| table.meta.file_bytes).sum()
-    }
-
-    fn removals(&self) -> Vec<Edit> {
-        let keyspace = self.keyspace.id;
-        let remove = |(level, table): &(usize, Arc<LiveTable>)| Edit::RemoveTable {
-            keyspace,
-            level: *level,
-            id: table.meta.id,
-        };
-        self.inputs.iter().map(remove).collect()
-    }
-
-    /// Makes the result of the job durable and visible to readers.
+    /// Makes a result durable and visible to readers: `added` replaces `replaced`.
     fn install(
         &self,
         store: &Store,
-        edits: &[Edit],
+        replaced: &[(usize, Arc<LiveTable>)],
         added: &[(usize, Arc<LiveTable>)],
         adopt: impl FnOnce(),
     ) -> Result<InstallResult> {
+        let keyspace = self.keyspace.id;
         let removed: Vec<_> =
-            self.inputs.iter().map(|(level, table)| (*level, table.meta.id)).collect();
+            replaced.iter().map(|(level, table)| (*level, table.meta.id)).collect();
+        let remove = |&(level, id): &(usize, u64)| Edit::RemoveTable { keyspace, level, id };
+        let insert = |(level, table): &(usize, Arc<LiveTable>)| Edit::AddTable {
+            keyspace,
+            level: *level,
+            meta: table.meta.clone(),
+        };
+        let edits: Vec<Edit> = removed.iter().map(remove).chain(added.iter().map(insert)).collect();
         let mut manifest = store.manifest_lock()?;
         if self.keyspace.check_not_dropped().is_err() {
             return Ok(InstallResult::KeyspaceDropped);
@@ -391,7 +492,7 @@ impl CompactionJob {
         let version = self.keyspace.super_version.load().version.apply(&removed, added)?;
         // From here on a durable manifest may name the tables, whatever the commit returns.
         adopt();
-        if let Some(refused) = manifest.commit_unless_full(edits)? {
+        if let Some(refused) = manifest.commit_unless_full(&edits)? {
             return Ok(InstallResult::DiskFull(refused));
         }
         self.keyspace.super_version.install(version, &[]);
@@ -399,8 +500,9 @@ impl CompactionJob {
     }
 
     fn tombstones(&self) -> Result<Arc<InputTombstones>> {
-        let runs = flush_compaction_inputs::tombstones_of_tables(&self.scan_inputs)?;
-        let tables = self.scan_inputs.iter().map(|(_, table)| table);
+        let inputs = self.inputs().clone();
+        let runs = flush_compaction_inputs::tombstones_of_tables(&inputs.scanned)?;
+        let tables = inputs.scanned.iter().map(|(_, table)| table);
         let tables = tables.filter(|table| table.meta.range_tombstones > 0);
         let written =
             tables.map(|table| table.reader()?.read_tombstones()).collect::<Result<_>>()?;
@@ -411,7 +513,7 @@ impl CompactionJob {
     fn cursor(&self) -> CompactionInputs {
         let mut runs: Vec<Vec<Arc<LiveTable>>> = Vec::new();
         let mut before = 0;
-        for (level, table) in &self.scan_inputs {
+        for (level, table) in &self.inputs().scanned {
             match runs.last_mut() {
                 Some(run) if *level > 0 && *level == before => run.push(Arc::clone(table)),
                 _ => runs.push(vec![Arc::clone(table)]),
@@ -431,12 +533,18 @@ impl CompactionJob {
         })
     }
 
-    /// Returns the keys that split the merge into parts of about the same size, and a job slot for
-    /// each part except one.
-    fn split_ranges(&self, store: &Store) -> Result<(Vec<Vec<u8>>, Vec<JobSlot>)> {
+    /// Returns the keys that split a step into parts of about the same size, and a job slot for each
+    /// part except one.
+    fn split_ranges(
+        &self,
+        store: &Store,
+        step: &MergeStep,
+    ) -> Result<(Vec<Vec<u8>>, Vec<JobSlot>)> {
         let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
         let threads = threads.min(store.budget.sizes.compactions);
-        let tables = (self.input_bytes() / self.keyspace.options().table_bytes.max(1)) as usize;
+        let inputs = self.inputs().scanned.clone();
+        let bytes: u64 = inputs.iter().map(|(_, table)| table.meta.file_bytes).sum();
+        let tables = (bytes / self.keyspace.options().table_bytes.max(1)) as usize;
         let parts = if self.target == 0 { 1 } else { threads.min(tables / 2) };
         let turns: Vec<JobSlot> = (1..parts).map_while(|_| store.budget.try_take_slot()).collect();
         let parts = turns.len() + 1;
@@ -444,9 +552,13 @@ impl CompactionJob {
             return Ok((Vec::new(), turns));
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        for (_, table) in &self.scan_inputs {
-            let reader = table.reader()?;
-            keys.extend(reader.block_separators().map(|(key, _)| key.to_vec()));
+        let is_inside = |key: &[u8]| {
+            step.lower.as_deref().is_none_or(|lower| lower < key)
+                && step.upper.as_deref().is_none_or(|upper| key < upper)
+        };
+        for (_, table) in &inputs {
+            let separators = table.reader()?.block_separators().map(|(key, _)| key);
+            keys.extend(separators.filter(|key| is_inside(key)).map(<[u8]>::to_vec));
         }
         keys.sort_unstable();
         keys.dedup();
@@ -456,17 +568,17 @@ impl CompactionJob {
         Ok((cuts, turns))
     }
 
-    /// Merges each part of the key range; all parts except the last run on threads of their own.
+    /// Merges each part of a step; all parts except the last run on threads of their own.
     fn merge_ranges(
         self: &Arc<Self>,
         store: &Arc<Store>,
-        cuts: Vec<Vec<u8>>,
+        (step, cuts): (&MergeStep, Vec<Vec<u8>>),
         boundaries: &[u64],
         tombstones: &Arc<InputTombstones>,
     ) -> Result<Vec<TableOutput>> {
-        let mut bounds: Vec<Option<Vec<u8>>> = vec![None];
+        let mut bounds: Vec<Option<Vec<u8>>> = vec![step.lower.clone()];
         bounds.extend(cuts.into_iter().map(Some));
-        bounds.push(None);
+        bounds.push(step.upper.clone());
         let (sender, receiver) = mpsc::channel();
         let mut threads = Vec::new();
         let last = bounds.len() - 2;
@@ -520,12 +632,12 @@ impl CompactionJob {
             merging_bytes(self.sources(), store.budget.sizes.readahead, options.table_bytes);
         let _merging = store.budget.reserve(merging);
         let table_bytes_max = if split { options.table_bytes } else { u64::MAX };
-        let expected_bytes = table_bytes_max.min(self.input_bytes());
+        let expected_bytes = table_bytes_max.min(self.input_bytes);
         let entries = |(level, table): &(usize, Arc<LiveTable>)| (Some(*level), table.meta.entries);
-        let inputs: Vec<_> = self.inputs.iter().map(entries).collect();
+        let inputs: Vec<_> = self.inputs().tables.iter().map(entries).collect();
         let second_filter =
             advisor_job::choose_second_filter(store, &self.keyspace, level, &inputs);
-        let part = (expected_bytes, self.input_bytes());
+        let part = (expected_bytes, self.input_bytes);
         let _building = store.budget.reserve(advisor::building_bytes(second_filter, &inputs, part));
         let plan = TablePlan {
             level,

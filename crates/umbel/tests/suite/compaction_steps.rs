@@ -1,0 +1,155 @@
+//! Tests of compactions in steps: each step replaces the tables of the target level in its key
+//! range, and the tables of upper levels stay until the last step.
+
+use std::collections::BTreeMap;
+
+use umbel::{Db, Error, Keyspace, KeyspaceOptions};
+use umbel_sim::{CrashSide, Sim, Survival};
+
+use crate::suite::fixture::{PATH, again, all, existing, fill, inline, key, value};
+
+const KEYS: usize = 1500;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options() -> KeyspaceOptions {
+    KeyspaceOptions {
+        memtable_bytes: 64 << 10,
+        table_bytes: 8 << 10,
+        block_bytes: 512,
+        level_bytes_base: 1 << 20,
+        level0_tables: 8,
+        ..KeyspaceOptions::default()
+    }
+}
+
+/// A store with a full lower level, and with overwrites, deletes and a range delete above it.
+fn store(sim: &Sim) -> (Db, Keyspace, Map) {
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let keyspace = db.keyspace("a", options()).unwrap();
+    fill(&keyspace, 0..KEYS, 0);
+    keyspace.compact(None, None).unwrap();
+    let mut map: Map = (0..KEYS).map(|index| (key(index), value(index, 0))).collect();
+    for index in (0..KEYS).step_by(3) {
+        keyspace.put(key(index), value(index, 1)).unwrap();
+        map.insert(key(index), value(index, 1));
+    }
+    keyspace.flush().unwrap();
+    for index in (0..KEYS).step_by(5) {
+        keyspace.delete(key(index)).unwrap();
+        map.remove(&key(index));
+    }
+    keyspace.delete_range(key(700), key(900)).unwrap();
+    map.retain(|it, _| *it < key(700) || *it >= key(900));
+    for index in (710..890).step_by(7) {
+        keyspace.put(key(index), value(index, 2)).unwrap();
+        map.insert(key(index), value(index, 2));
+    }
+    keyspace.flush().unwrap();
+    (db, keyspace, map)
+}
+
+fn check(keyspace: &Keyspace, map: &Map, context: &str) {
+    assert_eq!(all(keyspace), map.clone().into_iter().collect::<Vec<_>>(), "{context}");
+    for index in 0..KEYS {
+        assert_eq!(keyspace.get(&key(index)).unwrap().as_ref(), map.get(&key(index)), "{context}");
+    }
+    let backwards: Vec<_> = keyspace.iter().rev().map(|entry| entry.unwrap()).collect();
+    assert!(backwards.iter().map(|(key, _)| key).eq(map.keys().rev()), "{context}");
+}
+
+fn disk_bytes(sim: &Sim) -> u64 {
+    sim.files().iter().map(|path| sim.read(path).len() as u64).sum()
+}
+
+/// Story: a merge of a whole level needed the space of its inputs and of its outputs together.
+#[test]
+fn replaced_tables_give_their_space_to_later_steps() {
+    let sim = Sim::new(1);
+    let (db, keyspace, map) = store(&sim);
+    let before = keyspace.stats().levels[1..].iter().map(|level| level.bytes).sum::<u64>();
+    let tables = keyspace.stats().levels.iter().map(|level| level.tables).sum::<u64>();
+    assert!(tables > 16, "{tables} tables");
+    // Four ninths of the lower level instead of all of it.
+    sim.set_capacity(disk_bytes(&sim) + before * 4 / 9);
+    keyspace.compact(None, None).unwrap();
+    check(&keyspace, &map, "after the compaction");
+    drop(keyspace);
+    db.close().unwrap();
+}
+
+/// A crash at any call leaves all entries, and a later compaction continues.
+#[test]
+fn crash_between_steps_loses_nothing() {
+    let calls = {
+        let sim = Sim::new(1);
+        let (_db, keyspace, _) = store(&sim);
+        let before = sim.calls();
+        keyspace.compact(None, None).unwrap();
+        sim.changing_calls().into_iter().filter(|&call| call > before).collect::<Vec<_>>()
+    };
+    assert!(calls.len() > 40, "{} calls", calls.len());
+    for (number, &call) in calls.iter().enumerate() {
+        for side in [CrashSide::Before, CrashSide::After] {
+            let sim = Sim::new(1);
+            let (db, keyspace, map) = store(&sim);
+            db.sync().unwrap();
+            let moved = sim.calls();
+            sim.crash_at(call.max(moved + 1), side);
+            let _ = keyspace.compact(None, None);
+            drop((keyspace, db));
+            let survival = Survival::any(number as u64, sim.pending_units());
+            let image = sim.crash_image(&survival, number as u64);
+            let context = format!("call {call}, {side:?}");
+            let db = again(&image);
+            let keyspace = existing(&db, "a");
+            check(&keyspace, &map, &context);
+            keyspace.compact(None, None).unwrap();
+            check(&keyspace, &map, &context);
+            db.verify().unwrap();
+        }
+    }
+}
+
+/// A compaction that ends between two steps leaves entries of upper levels with copies below.
+/// Reads, snapshots, later writes and later compactions give the same content.
+#[test]
+fn ended_compaction_leaves_the_content() {
+    for step in 1..8 {
+        let sim = Sim::new(1);
+        let (db, keyspace, mut map) = store(&sim);
+        let seen = map.clone();
+        let snapshot = db.snapshot();
+        let before = keyspace.stats();
+        let lower = before.levels[1..].iter().map(|level| level.bytes).sum::<u64>();
+        sim.set_capacity(disk_bytes(&sim) + lower * step / 24);
+        let ended = keyspace.compact(None, None);
+        assert!(ended.is_ok() || matches!(ended, Err(Error::DiskFull { .. })), "{ended:?}");
+        sim.clear_capacity();
+        let context = format!("step {step}");
+        check(&keyspace, &map, &context);
+        for index in (0..KEYS).step_by(4) {
+            keyspace.put(key(index), value(index, 3)).unwrap();
+            map.insert(key(index), value(index, 3));
+        }
+        for index in (0..KEYS).step_by(9) {
+            keyspace.delete(key(index)).unwrap();
+            map.remove(&key(index));
+        }
+        check(&keyspace, &map, &context);
+        let at_snapshot = || {
+            let entries = keyspace.iter_at(&snapshot).unwrap().map(|entry| entry.unwrap());
+            entries.collect::<Map>()
+        };
+        assert_eq!(at_snapshot(), seen, "{context}");
+        keyspace.compact(None, None).unwrap();
+        check(&keyspace, &map, &context);
+        assert_eq!(at_snapshot(), seen, "{context}");
+        drop(snapshot);
+        keyspace.compact(None, None).unwrap();
+        check(&keyspace, &map, &context);
+        drop(keyspace);
+        db.close().unwrap();
+        check(&existing(&again(&sim), "a"), &map, &context);
+    }
+}
