@@ -43,8 +43,11 @@ pub use worker_signal::{Wakeup, WorkerSignal};
 use write_back::WriteBack;
 
 /// Maximum size of the first segment, and of the spare segment of an idle WAL. Each further segment
-/// is twice as long as the one before, up to the configured size.
+/// is at most twice as long as the one before, up to the configured size.
 const FIRST_SEGMENT_BYTES_MAX: u64 = 4 << 20;
+/// A segment that is longer than the first one has at most one part in this number of the most
+/// bytes that the WAL has had, so that prepared space is a small share of the WAL.
+const GROWTH_SHARE: u64 = 4;
 /// While memtables are flushed early, a segment has at most one part in this number of the tables'
 /// bytes.
 const EARLY_FLUSH_SEGMENT_SHARE: u64 = 16;
@@ -93,6 +96,10 @@ pub struct Wal {
     is_idle: bool,
     /// Bytes of the spare segment of an idle WAL.
     idle_segment_bytes: u64,
+    /// Limit of the prepared bytes, until the next segment begins.
+    prepared_bytes_max: u64,
+    /// The most bytes that the WAL has had at the start of a segment.
+    bytes_max: u64,
     /// Limit of the size of new segments while memtables are flushed early.
     early_flush_bytes_max: Option<u64>,
     /// Whether the next append makes a task due, so that the worker notices that writes go on.
@@ -137,6 +144,8 @@ impl Wal {
             spare_at: 0,
             is_idle: false,
             idle_segment_bytes: 0,
+            prepared_bytes_max: u64::MAX,
+            bytes_max: 0,
             early_flush_bytes_max: None,
             notifies_at_append: false,
             needs_populate: false,
@@ -226,7 +235,9 @@ impl Wal {
             return self.idle_segment_bytes;
         }
         let limit = self.early_flush_bytes_max.unwrap_or(u64::MAX).min(self.segment_bytes.next());
-        self.small_bytes().max(current.saturating_mul(2).min(limit))
+        // A power of two, so that files of dropped segments can be reused.
+        let share = (self.bytes_max / GROWTH_SHARE).checked_ilog2().map_or(0, |bits| 1 << bits);
+        self.small_bytes().max(current.saturating_mul(2).min(share).min(limit))
     }
 
     /// Limits the size of new segments, because memtables are flushed before they are full. The
@@ -316,6 +327,7 @@ impl Wal {
         let wanted = self.reusable.is_none()
             && self.current.is_some()
             && segment.reusable_bytes > 0
+            && segment.reusable_bytes + self.spare_bytes() <= self.prepared_bytes_max
             && segment.reusable_bytes == self.next_bytes();
         if wanted {
             self.reusable =
@@ -340,6 +352,7 @@ impl Wal {
         allowance: u64,
         is_flushed: bool,
     ) -> Result<ReclaimableSegments> {
+        self.prepared_bytes_max = allowance.max(FIRST_SEGMENT_BYTES_MAX);
         let written = self.current.as_ref().map_or(0, LogWriter::end);
         let written = if is_flushed { written } else { 0 };
         if self.spare_bytes() + written <= allowance && self.released_spares.is_empty() {

@@ -120,6 +120,7 @@ impl Wal {
 
     /// Continues in the segment of `writer`. REQUIRES: the WAL has no current segment.
     pub(super) fn begin(&mut self, writer: LogWriter) {
+        self.bytes_max = self.bytes_max.max(self.live_bytes());
         self.reserve_bytes = disk_full::reserve_bytes(writer.capacity());
         self.newest_id = writer.log_id();
         self.tail.add(Arc::clone(writer.progress()));
@@ -128,6 +129,7 @@ impl Wal {
         self.spare_at = writer.capacity() / 4;
         self.task_at = 0;
         self.is_idle = false;
+        self.prepared_bytes_max = u64::MAX;
         self.is_task_due = true;
         self.current = Some(writer);
     }

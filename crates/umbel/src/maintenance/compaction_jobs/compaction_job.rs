@@ -533,8 +533,8 @@ impl CompactionJob {
         })
     }
 
-    /// Returns the keys that split a step into parts of about the same size, and a job slot for each
-    /// part except one.
+    /// Returns the keys that split a step into parts of about the same size, and a job slot for
+    /// each part except one.
     fn split_ranges(
         &self,
         store: &Store,
