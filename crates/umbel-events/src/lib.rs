@@ -70,6 +70,7 @@ pub use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEv
 pub use crate::types::expected_version::ExpectedVersion;
 pub use crate::types::imported_event::{ImportResult, ImportedEvent};
 pub use crate::types::store_options::StoreOptions;
+pub use crate::types::stream_metadata::MetadataUpdate;
 pub use crate::types::stream_names::metadata_stream;
 pub use crate::types::stream_state::StreamState;
 pub use crate::types::version_conflict::{RequestItem, VersionConflict};

@@ -88,8 +88,13 @@ impl LinkVisibility {
         }
         if self.may_have_metadata && !limits.is_hidden {
             stream_names::write_metadata_stream(stream, &mut self.metadata);
-            limits.retention = shared.head(&self.metadata)?.and_then(|head| head.retention);
-            limits.is_hidden = limits.retention.is_some_and(|settings| settings.is_deleted());
+            let metadata = shared.head(&self.metadata)?;
+            limits.retention = metadata.and_then(|metadata| metadata.retention);
+            if let Some(metadata) = metadata.filter(|_| is_deleted(limits.retention)) {
+                // A deletion before the stream's first event does not apply.
+                limits.retention = metadata.retention_of(shared.head_with_hash(stream, hash)?);
+            }
+            limits.is_hidden = is_deleted(limits.retention);
         }
         slot.hash = hash;
         slot.stream.clear();
@@ -97,6 +102,10 @@ impl LinkVisibility {
         slot.visibility = limits;
         Ok(limits)
     }
+}
+
+fn is_deleted(rules: Option<RetentionRules>) -> bool {
+    rules.is_some_and(|rules| rules.is_deleted())
 }
 
 /// Revision of the last readable event of a stream.

@@ -67,7 +67,7 @@ impl RetentionPolicy<'_> {
             return Ok(Some(stream));
         }
         let metadata = self.components.head(&stream_names::metadata_stream(name))?;
-        let settings = metadata.and_then(|metadata| metadata.retention);
+        let settings = metadata.and_then(|metadata| metadata.retention_of(Some(head)));
         let settings: RetentionRules = settings.unwrap_or_default();
         stream.first_revision = settings.first_revision(head.last_revision);
         let age = settings.max_age_seconds.map(|seconds| seconds.saturating_mul(TICKS_PER_SECOND));

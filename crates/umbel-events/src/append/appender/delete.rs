@@ -47,7 +47,8 @@ impl Appender {
         let first = metadata.map_or(0, |head| head.last_revision + 1);
         let hash = parts.existence.hash(&metadata_stream);
         let stream = Cow::Borrowed(&metadata_stream[..]);
-        let plan = AppendPlan { stream, hash, head: metadata, first, events: &events };
+        let head = metadata;
+        let plan = AppendPlan { stream, hash, head, follows: None, first, events: &events };
         let Some(positions) = self.commit(parts, &[plan])? else {
             return Ok(TaskOutcome::NeedsFlush);
         };
@@ -68,7 +69,8 @@ impl Appender {
         }
         let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
         let (first, head) = (TOMBSTONE_REVISION, known.head);
-        let plan = AppendPlan { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
+        let (stream, follows) = (Cow::Borrowed(stream), None);
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events };
         let Some(positions) = self.commit(parts, &[plan])? else {
             return Ok(TaskOutcome::NeedsFlush);
         };
