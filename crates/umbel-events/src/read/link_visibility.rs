@@ -1,7 +1,7 @@
 //! [`LinkVisibility`]: which targets of the links of a view can be read.
 
 use crate::event_log::event_format::Frame;
-use crate::read::stream_reader::retention_start;
+use crate::read::stream_reader::{retention_start, tombstone_of_subject};
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::stream_metadata::RetentionRules;
@@ -43,6 +43,9 @@ impl LinkVisibility {
     pub fn is_visible(&mut self, shared: &StoreInner, frame: &Frame<'_>) -> Result<bool> {
         let (stream, stamp) = (frame.stream, &frame.meta);
         if stream_names::metadata_subject(stream).is_some() {
+            if tombstone_of_subject(shared, stream)?.is_some() {
+                return Ok(false);
+            }
             // Only the last event of a metadata stream is visible, and every append changes it.
             return last_revision(shared, stream).map(|last| last == Some(stamp.revision));
         }

@@ -119,7 +119,8 @@ impl Store {
     ///
     /// # Errors
     /// `WrongExpectedVersion` if the stream does not match and the append is no idempotent retry.
-    /// `StreamDeleted` if the stream was tombstoned. `TooLarge` and `Invalid` if a limit is
+    /// `StreamDeleted` if the stream was tombstoned, or if it was deleted and the append expects that
+    /// it exists. `TooLarge` and `Invalid` if a limit is
     /// exceeded.
     pub fn append(
         &self,
@@ -192,6 +193,15 @@ impl Store {
         self.shared().try_submit(request)
     }
 
+    /// Reads the newest metadata of a stream, also of a tombstoned stream, whose metadata stream
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// Errors of reads.
+    pub fn metadata(&self, stream: &str) -> Result<Option<RecordedEvent>> {
+        StreamReader::newest_metadata(self.shared(), stream).next().transpose()
+    }
+
     /// Updates the metadata of a stream and keeps all other keys. Writes nothing where the metadata
     /// is as wanted.
     ///
@@ -203,7 +213,8 @@ impl Store {
         let mut attempts = 0;
         loop {
             let visible = self.visible_position();
-            let newest = self.read(&name, Revision::END, Direction::Backwards).next().transpose()?;
+            let newest =
+                self.read(&name, Revision::END, Direction::Backwards).next().transpose()?;
             let old = newest.as_ref().map(|newest| &*newest.data);
             let Some(data) = update.apply(old)? else { return Ok(()) };
             let expected =
@@ -225,7 +236,7 @@ impl Store {
     ///
     /// # Errors
     /// The errors of [`Store::append`]; `WrongExpectedVersion` also if the stream never had an
-    /// event.
+    /// event or metadata.
     pub fn delete(&self, stream: &str, expected: ExpectedVersion) -> Result<WriteResult> {
         self.delete_stream(stream, &WriteTask::Delete(stream, expected))
     }

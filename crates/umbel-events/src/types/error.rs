@@ -8,7 +8,7 @@ use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 use crate::types::event::EventId;
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_state::StreamState;
-use crate::types::version_conflict::VersionConflict;
+use crate::types::version_conflict::{PresentEvents, VersionConflict};
 
 /// Directory name of the index.
 const INDEX_DIRECTORY: &str = "index";
@@ -30,8 +30,11 @@ pub enum Error {
         expected: ExpectedVersion,
         /// Revision of the stream's last event; `None` without events.
         current: Option<u64>,
+        /// Events of the request that are in the stream already, where they are the cause.
+        present: Option<PresentEvents>,
     },
-    /// The stream was tombstoned and can never be read or written again.
+    /// The stream was tombstoned and can never be read or written again. Or the stream was deleted,
+    /// and the request expects that it exists.
     StreamDeleted {
         /// The stream.
         stream: String,
@@ -147,14 +150,16 @@ impl Error {
 impl From<VersionConflict> for Error {
     /// Creates the error that reports only this conflict.
     fn from(violation: VersionConflict) -> Error {
-        let VersionConflict { stream, expected, state, .. } = violation;
-        match state {
-            StreamState::Tombstoned => Error::StreamDeleted { stream },
-            StreamState::Missing => Error::WrongExpectedVersion { stream, expected, current: None },
-            StreamState::Live { last, .. } | StreamState::Deleted { last } => {
-                Error::WrongExpectedVersion { stream, expected, current: Some(last) }
+        let VersionConflict { stream, expected, state, present, .. } = violation;
+        let current = match state {
+            StreamState::Tombstoned => return Error::StreamDeleted { stream },
+            StreamState::Deleted { .. } if expected == ExpectedVersion::Exists => {
+                return Error::StreamDeleted { stream };
             }
-        }
+            StreamState::Missing => None,
+            StreamState::Live { last, .. } | StreamState::Deleted { last } => Some(last),
+        };
+        Error::WrongExpectedVersion { stream, expected, current, present }
     }
 }
 
@@ -175,10 +180,14 @@ impl fmt::Display for Error {
                 stream,
                 expected: ExpectedVersion::Any,
                 current: None,
+                ..
             } => {
                 write!(f, "there is no stream '{}'; check its name", stream.escape_debug())
             }
-            Error::WrongExpectedVersion { stream, expected, current } => {
+            Error::WrongExpectedVersion { stream, present: Some(present), .. } => {
+                write!(f, "stream '{}' refused the append: {present}", stream.escape_debug())
+            }
+            Error::WrongExpectedVersion { stream, expected, current, .. } => {
                 write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
                 match current {
                     Some(revision) => write!(f, "its last revision is {revision}")?,
@@ -188,7 +197,8 @@ impl fmt::Display for Error {
             }
             Error::StreamDeleted { stream } => write!(
                 f,
-                "the stream '{}' was tombstoned and accepts no events any more; use another name",
+                "the stream '{}' was tombstoned and accepts no events any more, or it was deleted \
+                 but expected to exist; use another name, or expect any state of a deleted stream",
                 stream.escape_debug()
             ),
             Error::TooLarge { event: Some(id), bytes, max_bytes } => write!(

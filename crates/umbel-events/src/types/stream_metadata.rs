@@ -181,6 +181,19 @@ pub fn truncated_if_unset(data: &[u8], truncate_before: u64) -> Result<Option<Ve
     set_number(keys, TRUNCATE_BEFORE, truncate_before).map(Some)
 }
 
+/// The metadata with `$tb` 0; `None` unless its `$tb` is that of a deleted stream.
+///
+/// # Errors
+/// None in practice: parsed metadata can be written.
+pub fn restored_if_deleted(data: &[u8]) -> Result<Option<Vec<u8>>> {
+    let keys: RawKeys = serde_json::from_slice(data).unwrap_or_default();
+    let is_deleted = |value: &RawValue| value.get().parse() == Ok(DELETED_TRUNCATE_BEFORE);
+    match keys.get(TRUNCATE_BEFORE).is_some_and(|value| is_deleted(value)) {
+        true => set_number(keys, TRUNCATE_BEFORE, 0).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// A change of one key in a stream's metadata that keeps all other keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetadataUpdate {

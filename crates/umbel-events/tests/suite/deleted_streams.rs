@@ -1,11 +1,14 @@
 //! Metadata of deleted streams: no change of it makes deleted events readable.
 
-use umbel_events::{
-    Direction, ExpectedVersion, MetadataUpdate, NewEvent, Position, Revision, Store, StreamAppend,
-    StreamState, metadata_stream,
-};
+use std::time::Duration;
 
-use super::support::{append, event, id, outline, store};
+use umbel_events::{
+    Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, Position, PresentEvents, Revision,
+    ScavengeOptions, Source, Store, StreamAppend, StreamState, SubscriptionStart, metadata_stream,
+};
+use umbel_sim::Sim;
+
+use super::support::{append, event, id, options, outline, store};
 
 const STREAM: &str = "cart-1";
 const DELETED: &str = r#"{"$tb":9223372036854775807}"#;
@@ -93,9 +96,8 @@ fn metadata_that_follows_is_part_of_the_same_append() {
 #[test]
 fn only_the_last_metadata_of_an_append_counts() {
     let store = deleted(2);
-    let event = |number: u64, json: &'static str| {
-        NewEvent::json(id(number), "$metadata", json.as_bytes())
-    };
+    let event =
+        |number: u64, json: &'static str| NewEvent::json(id(number), "$metadata", json.as_bytes());
     let events = [event(60, r#"{"$tb":1}"#), event(61, r#"{"x":1}"#)];
     store.append(&metadata_stream(STREAM), ExpectedVersion::Any, &events).expect("metadata");
     assert_eq!((read(&store), metadata(&store)), (vec![], r#"{"$tb":2,"x":1}"#.to_string()));
@@ -137,4 +139,161 @@ fn deletion_before_the_first_event_hides_nothing() {
     }
     store.scavenge(&super::scavenge::all()).expect("scavenged");
     assert_eq!((read(&store), visible()), (vec![0, 1, 2], 3));
+}
+
+/// A stream with only metadata could not be deleted at all.
+#[test]
+fn stream_with_metadata_only_can_be_deleted() {
+    for expected in [ExpectedVersion::Any, ExpectedVersion::NoStream, ExpectedVersion::Exists] {
+        let store = store();
+        set_metadata(&store, ExpectedVersion::Any, r#"{"$maxCount":9,"x":1}"#);
+        let done = store.delete(STREAM, expected).expect("deleted");
+        assert_eq!((done.last, done.first), (None, None));
+        let wanted = r#"{"$maxCount":9,"$tb":9223372036854775807,"x":1}"#;
+        assert_eq!(metadata(&store), wanted, "{expected:?}");
+        let again = store.delete(STREAM, ExpectedVersion::Any).expect("deleted already");
+        assert_eq!(again.position, done.position, "a second delete changes nothing");
+        assert_eq!(store.stream_state(STREAM).expect("known"), StreamState::Missing);
+        append(&store, STREAM, 0..2);
+        assert_eq!(read(&store), [0, 1], "later events are readable");
+        // A client reads the metadata, changes a key and writes it back.
+        set_metadata(&store, ExpectedVersion::Any, &wanted.replace(r#""x""#, r#""y""#));
+        assert_eq!(read(&store), [0, 1], "a copied deletion hides nothing");
+        assert_eq!(metadata(&store), r#"{"$maxCount":9,"$tb":0,"y":1}"#);
+        store.delete(STREAM, ExpectedVersion::Exact(1)).expect("deleted");
+        assert_eq!(read(&store), [0_u64; 0]);
+    }
+}
+
+#[test]
+fn metadata_of_a_tombstoned_stream_is_deleted() {
+    let is_deleted = |error: Error, name: &str| {
+        assert!(matches!(&error, Error::StreamDeleted { stream } if stream == name), "{error:?}");
+    };
+    for (has_events, has_metadata) in [(true, true), (true, false), (false, true), (false, false)] {
+        let store = store();
+        if has_events {
+            append(&store, STREAM, 0..2);
+        }
+        if has_metadata {
+            set_metadata(&store, ExpectedVersion::Any, r#"{"x":1}"#);
+        }
+        store.tombstone(STREAM, ExpectedVersion::Any).expect("tombstoned");
+        let name = metadata_stream(STREAM);
+        for (from, direction) in
+            [(Revision::START, Direction::Forwards), (Revision::END, Direction::Backwards)]
+        {
+            let first = store.read(&name, from, direction).next().expect("an error");
+            is_deleted(first.expect_err("deleted"), &name);
+        }
+        assert_eq!(store.stream_state(&name).expect("known"), StreamState::Tombstoned);
+        let listed = store.streams("$$cart", None, 9).expect("listed");
+        assert!(listed.iter().all(|(_, state)| *state == StreamState::Tombstoned), "{listed:?}");
+        let event = [NewEvent::json(id(90), "$metadata", b"{}")];
+        is_deleted(store.append(&name, ExpectedVersion::Any, &event).expect_err("refused"), &name);
+        let source = Source::named(&*name);
+        let mut follower = store.subscribe(source, SubscriptionStart::Start).expect("opened");
+        is_deleted(follower.next_batch(10, Duration::ZERO).map(drop).expect_err("deleted"), &name);
+        let view =
+            store.read_view("$et-$metadata", Revision::START, Direction::Forwards, Position::END);
+        assert_eq!(view.filter(|entry| entry.as_ref().expect("read").event.is_some()).count(), 0);
+        // Permissions are still decided by it.
+        let own = store.metadata(STREAM).expect("read").map(|event| event.data);
+        assert_eq!(own.as_deref(), has_metadata.then_some(&br#"{"x":1}"#[..]));
+    }
+}
+
+/// An acknowledged append after a deletion is readable, although an event with its id was there
+/// before the deletion.
+#[test]
+fn event_is_written_again_after_a_deletion() {
+    let sim = Sim::new(1);
+    let mut store = Store::open("/events", options(&sim)).expect("a new store");
+    let delete_by_metadata =
+        |store: &Store| drop(set_metadata(store, ExpectedVersion::Any, DELETED));
+    let delete = |store: &Store| drop(store.delete(STREAM, ExpectedVersion::Any).expect("deleted"));
+    let ways: [(&dyn Fn(&Store), bool); 4] =
+        [(&delete, false), (&delete_by_metadata, false), (&delete, true), (&delete, true)];
+    append(&store, STREAM, 0..1);
+    let mut next = 1;
+    for (number, (delete, reopens)) in ways.into_iter().enumerate() {
+        delete(&store);
+        if reopens {
+            store.close().expect("closed");
+            store = Store::open("/events", options(&sim)).expect("opened again");
+        }
+        let other = 100 + number as u64;
+        for numbers in [vec![0], vec![0, other], vec![0, other]] {
+            let events: Vec<_> = numbers.iter().copied().map(event).collect();
+            let is_retry = numbers.len() == 2 && read(&store).len() == 2;
+            let append = || store.append(STREAM, ExpectedVersion::Any, &events);
+            if numbers.len() == 2 && !is_retry {
+                // The first event alone is there already.
+                let error = append().expect_err("a part is present");
+                let Error::WrongExpectedVersion { present: Some(present), .. } = &error else {
+                    panic!("{error:?}");
+                };
+                let wanted = PresentEvents { first_revision: next - 1, count: 1, appended: 2 };
+                assert_eq!(*present, wanted);
+                let text = error.to_string();
+                assert!(text.contains("already has the first 1 of the 2 events"), "{text}");
+                store.delete(STREAM, ExpectedVersion::Any).expect("deleted");
+            }
+            let done = append().expect("appended");
+            assert_eq!((done.first, done.is_retry), (Some(next), false), "{numbers:?}");
+            let again = append().expect("a retry");
+            assert_eq!((again.first, again.is_retry), (Some(next), true), "{numbers:?}");
+            let wanted: Vec<u64> = (next..next + numbers.len() as u64).collect();
+            assert_eq!(read(&store), wanted, "{number} {numbers:?}");
+            next += numbers.len() as u64;
+            if numbers.len() == 2 {
+                break;
+            }
+        }
+    }
+}
+
+/// A scavenge keeps the event that deletes a stream as long as ids of the stream's events.
+#[test]
+fn scavenge_keeps_a_deletion_for_retries() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    append(&store, STREAM, 0..1);
+    store.delete(STREAM, ExpectedVersion::Any).expect("deleted");
+    append(&store, STREAM, 1..2);
+    for number in 0..40 {
+        super::support::append_large(&store, "filler", 1000 + number, 8 << 10);
+    }
+    let retries = ScavengeOptions { retry_bytes: 1 << 20, ..super::scavenge::all() };
+    store.scavenge(&retries).expect("scavenged");
+    store.close().expect("closed");
+    let store = Store::open("/events", options(&sim)).expect("opened again");
+    let done = store.append(STREAM, ExpectedVersion::Any, &[event(0)]).expect("appended");
+    assert_eq!((done.first, done.is_retry), (Some(2), false));
+    assert_eq!(read(&store), [1, 2]);
+}
+
+/// An append to several streams of which one has its events already is refused with the cause.
+#[test]
+fn append_written_in_part_names_the_stream_that_has_its_events() {
+    let store = store();
+    append(&store, "a", 0..2);
+    let (old, new) = ([event(0), event(1)], [event(9)]);
+    let appends = [
+        StreamAppend { stream: "b", expected: ExpectedVersion::Any, events: &new },
+        StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &old },
+    ];
+    let error = store.append_streams(&appends, &[]).expect_err("refused");
+    let wanted = PresentEvents { first_revision: 0, count: 2, appended: 2 };
+    let Error::WrongExpectedVersion { stream, present, .. } = &error else { panic!("{error:?}") };
+    assert_eq!((&**stream, *present), ("a", Some(wanted)));
+    assert!(error.to_string().contains("another stream of the append lacks"), "{error}");
+    for (expected, first) in [(ExpectedVersion::NoStream, 0), (ExpectedVersion::Exact(0), 1)] {
+        let events = [event(first), event(9)];
+        let error = store.append("a", expected, &events).expect_err("refused");
+        let wanted = PresentEvents { first_revision: first, count: 1, appended: 2 };
+        let found = matches!(&error, Error::WrongExpectedVersion { present: Some(present), .. }
+            if *present == wanted);
+        assert!(found, "{error:?}");
+    }
 }

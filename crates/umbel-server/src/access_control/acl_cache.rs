@@ -95,8 +95,9 @@ impl AclCache {
         }
         let stream = metadata_stream(wanted.governing_stream);
         let acl = self.acls.get_or_read(store, wanted.governing_stream, &[&*stream], |store| {
-            Ok(last_event_data(store, &stream)?
-                .map_or_else(Acl::default, |data| Acl::from_metadata(&data)))
+            // A tombstoned stream keeps its ACL: it governs events in views and of all streams.
+            let metadata = store.metadata(wanted.governing_stream)?;
+            Ok(metadata.map_or_else(Acl::default, |event| Acl::from_metadata(&event.data)))
         })?;
         Ok(wanted.is_permitted(user, &acl.value, &defaults.value))
     }
@@ -153,6 +154,19 @@ mod tests {
                 assert_eq!(is_permitted, bytes == 5);
             }
             assert_eq!(rules.reads(), round as u64 + 1, "once for each ACL");
+        }
+    }
+
+    /// A tombstoned stream's metadata cannot be read as a stream, but its ACL still applies.
+    #[test]
+    fn acl_of_a_tombstoned_stream_applies() {
+        let (fixture, rules) = (TestService::new(), AclCache::default());
+        append_acl(&fixture.store, "guarded", &["bob".to_string()]);
+        fixture.store.tombstone("guarded", ExpectedVersion::Any).unwrap();
+        for (login, wanted) in [("ada", false), ("bob", true)] {
+            let access = AccessRequest::new(StreamAction::Read, "guarded");
+            let user = User::with_login(login);
+            assert_eq!(rules.is_permitted(&fixture.store, &user, access).unwrap(), wanted);
         }
     }
 

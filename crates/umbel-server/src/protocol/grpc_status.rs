@@ -6,7 +6,7 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 use umbel_base::fail_point;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
-use umbel_events::{Error, ExpectedVersion};
+use umbel_events::{Error, ExpectedVersion, PresentEvents};
 
 use crate::limits::{
     APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
@@ -35,8 +35,8 @@ const TOMBSTONED: i64 = -6;
 /// Status of a failure of the store.
 pub fn status(error: &Error) -> Status {
     match error {
-        Error::WrongExpectedVersion { stream, expected, current } => {
-            wrong_expected("Append", stream, *expected, *current)
+        Error::WrongExpectedVersion { stream, expected, current, present } => {
+            wrong_expected(("Append", present.as_ref()), stream, *expected, *current)
         }
         Error::StreamDeleted { stream } => stream_deleted(stream),
         Error::TooLarge { event: Some(id), bytes, max_bytes: limit } => named_exception(
@@ -61,9 +61,10 @@ pub fn status(error: &Error) -> Status {
     }
 }
 
-/// Status of a version conflict. `what` names the refused request: an append or a delete.
+/// Status of a version conflict. `what` names the refused request, an append or a delete, and the
+/// events of the request that are in the stream already.
 pub fn wrong_expected(
-    what: &str,
+    what: (&str, Option<&PresentEvents>),
     stream: &str,
     expected: ExpectedVersion,
     current: Option<u64>,
@@ -80,10 +81,17 @@ pub fn wrong_expected(
     )
 }
 
-/// Message of a version conflict, which clients parse.
-pub fn wrong_expected_text(what: &str, stream: &str, expected: &str, actual: &str) -> String {
+/// Message of a version conflict, which clients parse. The cause, where there is one, stands before
+/// the part that clients parse.
+pub fn wrong_expected_text(
+    (what, present): (&str, Option<&PresentEvents>),
+    stream: &str,
+    expected: &str,
+    actual: &str,
+) -> String {
+    let cause = present.map_or_else(String::new, |present| format!(" ({present})"));
     format!(
-        "{what} failed due to WrongExpectedVersion. Stream: {stream}, Expected version: \
+        "{what} failed due to WrongExpectedVersion{cause}. Stream: {stream}, Expected version: \
          {expected}, Actual version: {actual}"
     )
 }
@@ -449,18 +457,39 @@ mod tests {
             stream: "cart".to_string(),
             expected: ExpectedVersion::NoStream,
             current: Some(4),
+            present: None,
         };
         let status = status(&error);
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert_eq!(fact(&status, "exception"), "wrong-expected-version");
         assert_eq!(fact(&status, "expected-version"), "-1");
         assert_eq!(fact(&status, "actual-version"), "4");
-        let conflict = wrong_expected("Delete", "cart", ExpectedVersion::Any, None);
+        let conflict = wrong_expected(("Delete", None), "cart", ExpectedVersion::Any, None);
         assert_eq!(
             conflict.message(),
             "Delete failed due to WrongExpectedVersion. Stream: cart, Expected version: -2, \
              Actual version: -1"
         );
+    }
+
+    /// Story: an append with a part of its events in the stream was refused without the cause, with
+    /// the message that no version was expected.
+    #[test]
+    fn partial_retry_names_the_cause_before_the_parsed_part() {
+        let present = PresentEvents { first_revision: 5, count: 2, appended: 3 };
+        let error = Error::WrongExpectedVersion {
+            stream: "cart".to_string(),
+            expected: ExpectedVersion::Any,
+            current: Some(7),
+            present: Some(present),
+        };
+        let status = status(&error);
+        assert_eq!(fact(&status, "exception"), "wrong-expected-version");
+        let message = status.message();
+        let parsed = "). Stream: cart, Expected version: -2, Actual version: 7";
+        assert!(message.starts_with("Append failed due to WrongExpectedVersion ("), "{message}");
+        assert!(message.contains("has the first 2 of the 3 events, from revision 5"), "{message}");
+        assert!(message.ends_with(parsed), "{message}");
     }
 
     #[test]

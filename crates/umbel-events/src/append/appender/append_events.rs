@@ -10,7 +10,7 @@ use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
-use crate::types::version_conflict::RequestItem;
+use crate::types::version_conflict::{PresentEvents, RequestItem};
 
 use super::undelete::MetadataWrites;
 use super::{Appender, TaskOutcome, write_result};
@@ -58,7 +58,9 @@ impl Appender {
                     results.push(write_result(first, last, false));
                 }
                 Decision::Retry { first, last, position } => {
-                    first_retry = first_retry.or(Some((part, append, known)));
+                    let count = append.events.len() as u64;
+                    let present = PresentEvents { first_revision: first, count, appended: count };
+                    first_retry = first_retry.or(Some((part, append, known, present)));
                     rests_on = rests_on.max(position);
                     let position = Some(position);
                     results.push(WriteResult { position, ..write_result(first, last, true) });
@@ -70,12 +72,12 @@ impl Appender {
                 }
             }
         }
-        if let Some((part, append, known)) = first_retry {
+        if let Some((part, append, known, present)) = first_retry {
             if plans.is_empty() && violations.is_empty() {
                 return Ok(TaskOutcome::Done(results, rests_on));
             }
             // An atomic request cannot have been written in part.
-            violations.add(part, append.stream, append.expected, &known);
+            violations.add(part, append.stream, append.expected, &known, Some(present));
         }
         rests_on = rests_on.max(self.check_streams(parts, request.checks, &mut violations)?);
         violations.finish()?;
@@ -101,7 +103,7 @@ impl Appender {
         for (index, StreamCheck { stream, expected }) in checks.iter().enumerate() {
             let (_, known) = self.snapshot(parts, stream, *expected)?;
             if !known.matches_check(*expected) {
-                violations.add(RequestItem::Check(index), stream, *expected, &known);
+                violations.add(RequestItem::Check(index), stream, *expected, &known, None);
             }
             rests_on = rests_on.max(known.depends_on);
         }
@@ -123,6 +125,7 @@ impl Appender {
             recent_ids: &self.recent_ids,
             queue: &self.queue,
             pending_heads: &self.pending_heads,
+            sees_deleted: false,
             cursor: &mut self.cursor,
         };
         decide(append.stream, known, append.expected, append.events, &mut written)

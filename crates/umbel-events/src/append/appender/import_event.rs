@@ -108,6 +108,7 @@ impl Appender {
             recent_ids: &self.recent_ids,
             queue: &self.queue,
             pending_heads: &self.pending_heads,
+            sees_deleted: true,
             cursor: &mut self.cursor,
         };
         let revision = match task.event.revision {

@@ -15,7 +15,9 @@ use crate::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
 use crate::types::event::{EventId, NewEvent};
-use crate::types::stream_metadata::{RetentionRules, truncated_if_unset, with_truncate_before};
+use crate::types::stream_metadata::{
+    RetentionRules, restored_if_deleted, truncated_if_unset, with_truncate_before,
+};
 use crate::types::stream_names::{self, METADATA_TYPE};
 
 use super::{Appender, TaskOutcome};
@@ -75,9 +77,12 @@ impl Appender {
         };
         let subject_head = self.head(parts, subject)?;
         let Some(last) = append.events.last() else { return Ok(()) };
-        if metadata.retention_of(subject_head).is_some_and(is_deleted)
-            && let Some(data) = truncated_if_unset(last.data, next(subject_head))?
-        {
+        let following = match metadata.retention_of(subject_head).is_some_and(is_deleted) {
+            true => truncated_if_unset(last.data, next(subject_head))?,
+            // A copy of the `$tb` of a deletion that did not apply to the stream's events.
+            false => restored_if_deleted(last.data)?,
+        };
+        if let Some(data) = following {
             check_metadata_bytes(append.stream, &data, last.data.len())?;
             writes.after.push((plan, data));
         }
