@@ -133,7 +133,16 @@ impl GroupRegistry {
             let of = key.clone();
             let forgetting =
                 service.store.blocking(move |store| checkpoint_store::delete_state(store, &of));
-            forgetting.await.map_err(|error| store_status(&error))?;
+            if let Err(error) = forgetting.await {
+                // The group is deleted. A group that is created under its name clears the rest.
+                let (stream, group) = (key.source(), &key.group);
+                tracing::warn!(
+                    stream,
+                    group,
+                    %error,
+                    "the state of a deleted consumer group could not be deleted"
+                );
+            }
         }
         Ok(())
     }
