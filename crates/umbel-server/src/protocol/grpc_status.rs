@@ -302,14 +302,14 @@ pub fn scavenge_not_found(id: &str) -> Status {
 /// Status: the consumer group does not exist.
 pub fn group_missing(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group '{group}' on stream '{stream}' does not exist.");
+    let message = format!("Subscription group {group} on stream {stream} does not exist.");
     group_status(Status::not_found(message), "persistent-subscription-does-not-exist", key)
 }
 
 /// Status: the consumer group exists already.
 pub fn group_exists(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group '{group}' on stream '{stream}' exists.");
+    let message = format!("Subscription group {group} on stream {stream} exists.");
     group_status(Status::already_exists(message), "persistent-subscription-exists", key)
 }
 
@@ -321,23 +321,22 @@ pub fn group_failed(key: &GroupKey, reason: &str) -> Status {
         (GROUP_NAME, group.clone()),
         ("reason", reason.to_string()),
     ];
-    let message = format!("Subscription group '{group}' on stream '{stream}' failed: '{reason}'");
+    let message = format!("Subscription group {group} on stream {stream} failed: '{reason}'");
     named_exception(Status::internal(message), "persistent-subscription-failed", &facts)
 }
 
 /// Status: a consumer group has its maximum number of consumers.
 pub fn group_full(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!(
-        "Maximum subscriptions reached for subscription group '{group}' on stream '{stream}'."
-    );
+    let message =
+        format!("Maximum subscriptions reached for subscription group {group} on stream {stream}.");
     group_status(Status::failed_precondition(message), "maximum-subscribers-reached", key)
 }
 
 /// Status: a consumer group was deleted or changed while consumers were connected.
 pub fn group_dropped(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group '{group}' on stream '{stream}' was dropped.");
+    let message = format!("Subscription group {group} on stream {stream} was dropped.");
     group_status(Status::cancelled(message), "persistent-subscription-dropped", key)
 }
 
@@ -470,6 +469,22 @@ mod tests {
             "Delete failed due to WrongExpectedVersion. Stream: cart, Expected version: -2, \
              Actual version: -1"
         );
+    }
+
+    /// Clients search for these texts, which have no quotes in EventStoreDB.
+    #[test]
+    fn texts_about_groups_are_those_of_the_original() {
+        let key = GroupKey { stream: Some("cart".to_string()), group: "billing".to_string() };
+        let on = "ubscription group billing on stream cart";
+        for (status, wanted) in [
+            (group_missing(&key), format!("S{on} does not exist.")),
+            (group_exists(&key), format!("S{on} exists.")),
+            (group_failed(&key, "why"), format!("S{on} failed: 'why'")),
+            (group_full(&key), format!("Maximum subscriptions reached for s{on}.")),
+            (group_dropped(&key), format!("S{on} was dropped.")),
+        ] {
+            assert_eq!(status.message(), wanted);
+        }
     }
 
     /// Story: an append with a part of its events in the stream was refused without the cause, with

@@ -1,12 +1,16 @@
 //! Tests of consumer groups whose own streams were deleted, tombstoned, truncated or written to by
 //! others: the group continues, and its state recovers.
 
+use tonic::{Code, Status};
 use umbel_events::{ExpectedVersion, NewEvent, Store, metadata_stream};
-use umbel_proto::persistent::{NackAction, StopAt};
+use umbel_proto::persistent::{
+    GroupOrigin, NackAction, ReplayParkedOptions, ReplayParkedReq, ReplayStreamOption, StopAt,
+};
+use umbel_proto::streams::read_req::RevisionOption;
 
-use super::client::{ANY, Client, events, id};
+use super::client::{ANY, Client, events, id, name};
 use super::persistent_subscriptions::{
-    Consumer, create, delete, info, of_stream, replay, settings, until,
+    Consumer, SERVICE, create, delete, info, of_stream, replay, settings, until,
 };
 use super::test_server::TestServer;
 
@@ -14,7 +18,7 @@ const CONFIG: &str = "$persistentSubscriptionConfig";
 const CHECKPOINT: &str = "$persistentsubscription-cart::group-checkpoint";
 const PARKED: &str = "$persistentsubscription-cart::group-parked";
 
-/// What another writer did to a stream of the server.
+/// Damage of a stream of the server by another writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     Deleted,
@@ -237,5 +241,90 @@ fn metadata_of_group_streams_keeps_the_keys_of_others() {
             let wanted = own.replace(r#""color""#, &format!(r#"{added}"color""#));
             assert_eq!(tb, wanted, "{stream}");
         }
+    });
+}
+
+async fn truncate(client: &Client, stream: &str, stop: StopAt) -> Result<(), Status> {
+    let options = ReplayParkedOptions {
+        group_name: "group".to_string(),
+        stream_option: Some(ReplayStreamOption::StreamIdentifier(name(stream))),
+        stop_at_option: Some(stop),
+    };
+    let request = ReplayParkedReq { options: Some(options) };
+    client.unary::<_, ()>(SERVICE, "TruncateParked", request).await
+}
+
+#[test]
+fn parked_events_are_truncated_without_a_replay() {
+    TestServer::new().run(async |client, server| {
+        client.append("cart", ANY, &events(0..5)).await.unwrap();
+        let missing = truncate(&client, "cart", StopAt::NoLimit(())).await.unwrap_err();
+        assert_eq!(missing.code(), Code::NotFound, "{missing:?}");
+        let text = "Subscription group group on stream cart does not exist.";
+        assert_eq!(missing.message(), text);
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        for number in 0..5 {
+            assert_eq!(consumer.number().await, (number, 0));
+            consumer.nack(number, NackAction::Park);
+        }
+        until(&client, "cart", |info| info.parked_message_count == 5).await;
+        let negative = truncate(&client, "cart", StopAt::StopAt(-1)).await.unwrap_err();
+        assert_eq!(negative.code(), Code::InvalidArgument);
+        truncate(&client, "cart", StopAt::StopAt(0)).await.unwrap();
+        assert_eq!(info(&client, "cart").await.parked_message_count, 5);
+        truncate(&client, "cart", StopAt::StopAt(2)).await.unwrap();
+        assert_eq!(info(&client, "cart").await.parked_message_count, 3);
+        // Of a replay in progress, one event is with the consumer and the others stay parked.
+        replay(&client, "cart", StopAt::StopAt(3)).await;
+        let next = consumer.next().await;
+        assert_eq!(next.event.unwrap().id, Some(id(2)));
+        truncate(&client, "cart", StopAt::NoLimit(())).await.unwrap();
+        assert_eq!(info(&client, "cart").await.parked_message_count, 0);
+        consumer.ack(vec![next.link.unwrap().id.unwrap()]);
+        replay(&client, "cart", StopAt::NoLimit(())).await;
+        consumer.is_quiet().await;
+        assert_eq!(info(&client, "cart").await.parked_message_count, 0);
+        client.append("cart", ANY, &events(5..6)).await.unwrap();
+        assert_eq!(consumer.number().await, (5, 0));
+        consumer.nack(5, NackAction::Park);
+        until(&client, "cart", |info| info.parked_message_count == 1).await;
+        server.stop().await.unwrap();
+        let client = server.serve_again().await;
+        assert_eq!(info(&client, "cart").await.parked_message_count, 1);
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        replay(&client, "cart", StopAt::NoLimit(())).await;
+        assert_eq!(consumer.next().await.event.unwrap().id, Some(id(5)));
+    });
+}
+
+/// Story: a group that starts at a revision reported the event before it as known.
+#[test]
+fn last_known_event_is_absent_before_an_event_is_seen() {
+    TestServer::new().run(async |client, server| {
+        client.append("cart", ANY, &events(0..5)).await.unwrap();
+        for start in
+            [RevisionOption::Start(()), RevisionOption::Revision(3), RevisionOption::End(())]
+        {
+            let mut request = of_stream("cart", settings());
+            let options = request.options.as_mut().unwrap();
+            let Some(GroupOrigin::Stream(origin)) = &mut options.stream_option else { panic!() };
+            origin.revision_option = Some(start.clone());
+            create(&client, request).await.unwrap();
+            let group_info = info(&client, "cart").await;
+            assert_eq!(group_info.last_known_event_position, "", "{start:?}");
+            assert_eq!(group_info.last_checkpointed_event_position, "", "{start:?}");
+            delete(&client, "cart").await.unwrap();
+        }
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        let mut consumer = Consumer::of(&client, "cart", 1).await;
+        consumer.number().await;
+        consumer.ack(vec![id(0)]);
+        until(&client, "cart", |info| info.last_checkpointed_event_position == "0").await;
+        drop(consumer);
+        server.stop().await.unwrap();
+        let client = server.serve_again().await;
+        let known = info(&client, "cart").await.last_known_event_position;
+        assert_eq!(known, "0", "that of the checkpoint");
     });
 }

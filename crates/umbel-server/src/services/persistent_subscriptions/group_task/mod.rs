@@ -48,7 +48,7 @@ pub struct GroupTask {
     dispatcher: Dispatcher,
     /// The stored checkpoint.
     checkpoint: Option<u64>,
-    /// Revision or position of the last event read.
+    /// Revision or position of the last event that the group has seen.
     last_read: Option<u64>,
     /// Name of the stream of parked events.
     parked_stream: String,
@@ -100,7 +100,8 @@ impl GroupTask {
         Ok(GroupTask {
             dispatcher: Dispatcher::new(&config, after),
             checkpoint: opened.checkpoint,
-            last_read: after,
+            // A start position of the settings was not seen.
+            last_read: opened.checkpoint,
             parked_stream: opened.parked_stream,
             parked_count: opened.parked.1 - opened.parked.0,
             connected: HashMap::new(),
@@ -344,12 +345,21 @@ impl GroupTask {
         limit
     }
 
+    /// Handles a command; those about parked events need the state of the parked stream.
     async fn receive(&mut self, message: GroupCommand) {
-        if matches!(message, GroupCommand::Info(_) | GroupCommand::Replay(..)) {
-            // Other writers may have deleted or truncated the parked stream.
-            let _ = self.refresh_parked().await;
+        match message {
+            GroupCommand::TruncateParked(before, answer) => {
+                let removed = self.remove_parked(before).await;
+                let _ = answer.send(removed.map_err(|error| grpc_status::status(&error)));
+            }
+            message => {
+                if matches!(message, GroupCommand::Info(_) | GroupCommand::Replay(..)) {
+                    // Other writers may have deleted or truncated the parked stream.
+                    let _ = self.refresh_parked().await;
+                }
+                self.handle(message);
+            }
         }
-        self.handle(message);
     }
 
     fn handle(&mut self, message: GroupCommand) {
@@ -391,6 +401,8 @@ impl GroupTask {
                 let _ = answer.send(Ok(()));
             }
             GroupCommand::End(ended) => self.end_reply = Some(ended),
+            // It needs the store.
+            GroupCommand::TruncateParked(..) => {}
         }
     }
 

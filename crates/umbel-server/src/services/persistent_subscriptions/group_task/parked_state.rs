@@ -27,6 +27,28 @@ impl GroupTask {
         self.refresh_parked().await
     }
 
+    /// Removes events parked before this revision, without sending them again. Replayed events in
+    /// flight stay with their consumers, which may acknowledge or park them.
+    pub(super) async fn remove_parked(&mut self, before: u64) -> Result<(), Error> {
+        self.refresh_parked().await?;
+        let first = before.min(self.first_parked + self.parked_count);
+        if first > self.first_parked {
+            let stream = self.parked_stream.clone();
+            let truncate =
+                move |store: &Store| parked_stream::truncate_parked(store, &stream, first);
+            match self.service.store.blocking(truncate).await {
+                Err(Error::StreamDeleted { .. }) => self.replace_parked_stream().await?,
+                truncated => truncated?,
+            }
+            self.refresh_parked().await?;
+            self.replay_range = self
+                .replay_range
+                .map(|(from, until)| (from.max(first), until))
+                .filter(|(from, until)| from < until);
+        }
+        Ok(())
+    }
+
     fn forget_parked(&mut self, stream: String) {
         let effect = "the parked events of the consumer group are lost";
         system_stream::report_replacement(&self.key.parked_stream(), &stream, effect);
