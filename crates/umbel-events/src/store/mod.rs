@@ -119,9 +119,8 @@ impl Store {
     ///
     /// # Errors
     /// `WrongExpectedVersion` if the stream does not match and the append is no idempotent retry.
-    /// `StreamDeleted` if the stream was tombstoned, or if it was deleted and the append expects that
-    /// it exists. `TooLarge` and `Invalid` if a limit is
-    /// exceeded.
+    /// `StreamDeleted` if the stream was tombstoned, or if it was deleted and the append expects
+    /// that it exists. `TooLarge` and `Invalid` if a limit is exceeded.
     pub fn append(
         &self,
         stream: &str,

@@ -175,25 +175,8 @@ impl From<umbel::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Only a delete requires that the stream exists.
-            Error::WrongExpectedVersion {
-                stream,
-                expected: ExpectedVersion::Any,
-                current: None,
-                ..
-            } => {
-                write!(f, "there is no stream '{}'; check its name", stream.escape_debug())
-            }
-            Error::WrongExpectedVersion { stream, present: Some(present), .. } => {
-                write!(f, "stream '{}' refused the append: {present}", stream.escape_debug())
-            }
-            Error::WrongExpectedVersion { stream, expected, current, .. } => {
-                write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
-                match current {
-                    Some(revision) => write!(f, "its last revision is {revision}")?,
-                    None => f.write_str("it has no events")?,
-                }
-                f.write_str("; read the stream and decide again")
+            Error::WrongExpectedVersion { stream, expected, current, present } => {
+                write_version_conflict(f, stream, (*expected, *current), present.as_ref())
             }
             Error::StreamDeleted { stream } => write!(
                 f,
@@ -245,6 +228,35 @@ impl fmt::Display for Error {
                 error.message_without_advice()
             ),
         }
+    }
+}
+
+/// Writes the message about a stream without the expected version.
+fn write_version_conflict(
+    f: &mut fmt::Formatter<'_>,
+    stream: &str,
+    (expected, current): (ExpectedVersion, Option<u64>),
+    present: Option<&PresentEvents>,
+) -> fmt::Result {
+    let stream = stream.escape_debug();
+    if let Some(present) = present {
+        return write!(f, "stream '{stream}' refused the append: {present}");
+    }
+    match (expected, current) {
+        // Only a delete requires that the stream exists.
+        (ExpectedVersion::Any, None) => {
+            write!(f, "there is no stream '{stream}'; check its name")
+        }
+        (_, Some(revision)) => write!(
+            f,
+            "{expected} of stream '{stream}', but its last revision is {revision}; read the \
+             stream and decide again"
+        ),
+        (_, None) => write!(
+            f,
+            "{expected} of stream '{stream}', but it has no events; read the stream and decide \
+             again"
+        ),
     }
 }
 
