@@ -209,10 +209,14 @@ fn metadata_of_a_tombstoned_stream_is_deleted() {
 fn event_is_written_again_after_a_deletion() {
     let sim = Sim::new(1);
     let mut store = Store::open("/events", options(&sim)).expect("a new store");
-    let delete_by_metadata =
-        |store: &Store| drop(set_metadata(store, ExpectedVersion::Any, DELETED));
-    let delete = |store: &Store| drop(store.delete(STREAM, ExpectedVersion::Any).expect("deleted"));
-    let ways: [(&dyn Fn(&Store), bool); 4] =
+    let delete_by_metadata = |store: &Store| {
+        set_metadata(store, ExpectedVersion::Any, DELETED);
+    };
+    let delete = |store: &Store| {
+        store.delete(STREAM, ExpectedVersion::Any).expect("deleted");
+    };
+    type Change<'a> = &'a dyn Fn(&Store);
+    let ways: [(Change<'_>, bool); 4] =
         [(&delete, false), (&delete_by_metadata, false), (&delete, true), (&delete, true)];
     append(&store, STREAM, 0..1);
     let mut next = 1;

@@ -60,6 +60,13 @@ pub fn read_configs(store: &Store) -> Result<(GroupConfigs, Option<u64>), Error>
     Ok((GroupConfigs::new(), last))
 }
 
+/// Like [`read_configs`]; `None` if the stream has no valid list.
+pub fn read_valid_configs(store: &Store) -> Result<Option<(GroupConfigs, Option<u64>)>, Error> {
+    let (stream, state) = system_stream::find_or_own(store, CONFIG)?;
+    let configs = newest_configs(store, &stream, None)?;
+    Ok(configs.map(|configs| (configs, system_stream::last_revision(state))))
+}
+
 /// The newest valid list of groups in this stream, if its revision is higher than `after`.
 fn newest_configs(
     store: &Store,

@@ -82,7 +82,7 @@ fn stream_with_metadata_only_is_deleted() {
     TestServer::new().run(async |client, _| {
         for (number, expected) in [ANY, NO_STREAM, EXISTS].into_iter().enumerate() {
             let stream = format!("cart-{number}");
-            let absent = client.delete("Delete", &stream, expected.clone()).await.unwrap_err();
+            let absent = client.delete("Delete", &stream, expected).await.unwrap_err();
             assert_eq!(fact(&absent, "exception"), "wrong-expected-version");
             let mut metadata = event(number as u64);
             metadata.data = b"{\"$maxCount\":9}".to_vec().into();

@@ -309,7 +309,7 @@ fn last_known_event_is_absent_before_an_event_is_seen() {
             let mut request = of_stream("cart", settings());
             let options = request.options.as_mut().unwrap();
             let Some(GroupOrigin::Stream(origin)) = &mut options.stream_option else { panic!() };
-            origin.revision_option = Some(start.clone());
+            origin.revision_option = Some(start);
             create(&client, request).await.unwrap();
             let group_info = info(&client, "cart").await;
             assert_eq!(group_info.last_known_event_position, "", "{start:?}");
