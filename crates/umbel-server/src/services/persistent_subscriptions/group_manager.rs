@@ -228,8 +228,8 @@ impl RegistryState {
         Ok(read)
     }
 
-    /// Loads the groups' settings again after a failed write, which may have taken effect. Where the
-    /// store has none that is valid, those in memory stay.
+    /// Loads the groups' settings again after a failed write, which may have taken effect. Where
+    /// the store has none that is valid, those in memory stay.
     async fn reload_configs(&mut self, service: &ServerContext) {
         let read = service.store.blocking(checkpoint_store::read_valid_configs).await;
         if let Ok(Some((configs, last))) = read {
