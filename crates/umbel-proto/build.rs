@@ -36,7 +36,7 @@ const fn shared(message: &'static str, twin: &'static str, rust_path: &'static s
 }
 
 /// Messages that share the type of another message.
-const SHARED: [SharedType; 15] = [
+const SHARED: [SharedType; 16] = [
     shared(
         "streams.ReadResp.FellBehind",
         "streams.ReadResp.CaughtUp",
@@ -48,6 +48,11 @@ const SHARED: [SharedType; 15] = [
         "persistent_subscriptions.UpdateReq",
         "persistent_subscriptions.CreateReq",
         "persistent::CreateReq",
+    ),
+    shared(
+        "persistent_subscriptions.TruncateParkedReq",
+        "persistent_subscriptions.ReplayParkedReq",
+        "persistent::ReplayParkedReq",
     ),
     shared("projections.UpdateReq", "projections.EnableReq", "projections::ProjectionReq"),
     shared("projections.DeleteReq", "projections.EnableReq", "projections::ProjectionReq"),

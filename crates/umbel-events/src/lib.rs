@@ -70,9 +70,10 @@ pub use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEv
 pub use crate::types::expected_version::ExpectedVersion;
 pub use crate::types::imported_event::{ImportResult, ImportedEvent};
 pub use crate::types::store_options::StoreOptions;
+pub use crate::types::stream_metadata::MetadataUpdate;
 pub use crate::types::stream_names::metadata_stream;
 pub use crate::types::stream_state::StreamState;
-pub use crate::types::version_conflict::{RequestItem, VersionConflict};
+pub use crate::types::version_conflict::{PresentEvents, RequestItem, VersionConflict};
 pub use crate::types::view_kind::{ViewKind, is_view};
 pub use crate::visibility::visible_position::Watch;
 pub use crate::write::import::{Import, ImportReport};

@@ -11,6 +11,7 @@ mod suite {
     pub mod concurrent_backups;
     pub mod crash_scripts;
     pub mod damage;
+    pub mod deleted_streams;
     pub mod disk_full_appends;
     pub mod disk_full_recovery;
     pub mod expected_revision;

@@ -40,6 +40,7 @@ mod resources;
 mod server;
 mod server_context;
 mod services;
+mod system_stream;
 mod telemetry;
 
 pub mod limits;

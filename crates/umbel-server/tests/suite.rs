@@ -11,9 +11,11 @@ mod suite {
     mod call_policy;
     mod client;
     mod console;
+    mod deleted_streams;
     mod event_filters;
     #[cfg(target_os = "linux")]
     mod fork;
+    mod group_streams;
     mod hostile_clients;
     mod http_endpoints;
     mod kv;

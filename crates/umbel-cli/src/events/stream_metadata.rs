@@ -186,7 +186,8 @@ impl MetadataChange {
         };
         let event = NewEvent::json(store.new_id()?, METADATA_TYPE, &data);
         match store.append(&metadata_stream(stream), expected, &[event]) {
-            Ok(_) => Ok(changed),
+            // The store adds `$tb` where the change ends the deletion of the stream.
+            Ok(_) => keys(stream, newest_metadata(store, stream)?.as_ref()),
             Err(umbel_events::Error::WrongExpectedVersion { .. }) => {
                 Err(CommandError::usage(format!(
                     "another client changed the metadata of stream '{}' at the same time; this \

@@ -37,6 +37,20 @@ fn metadata_changes_apply_per_key() {
     assert_eq!(ahead, "{\"$maxCount\":1}\n", "of a stream that has no events yet");
 }
 
+/// A change that ends the deletion of a stream shows none of its old events.
+#[test]
+fn deleted_events_stay_hidden_without_tb() {
+    let fixture = with_events();
+    fixture.run(&["delete", "--stream", "a"]).succeeds();
+    let metadata = |flags: &[&str]| {
+        fixture.run(&[&["metadata", "--stream", "a"], flags].concat()).succeeds().text()
+    };
+    assert_eq!(metadata(&["--max-age=60"]), "{\"$maxAge\":60,\"$tb\":9223372036854775807}\n");
+    assert_eq!(metadata(&["--clear=$tb"]), "{\"$maxAge\":60,\"$tb\":5}\n", "as the store has it");
+    assert_eq!(metadata(&["--clear=max-age", "--truncate-before=3"]), "{\"$tb\":3}\n");
+    fixture.run(&["streams"]).writes("a\t3 to 4\n");
+}
+
 #[test]
 fn invalid_and_conflicting_metadata_is_rejected() {
     let fixture = with_events();

@@ -20,8 +20,11 @@ pub struct AppendPlan<'a> {
     pub stream: Cow<'a, str>,
     /// Hash of the stream's name.
     pub hash: u64,
-    /// Head of the stream before the append.
+    /// Head of the stream before the append; unused where the plan follows another.
     pub head: Option<StreamHead>,
+    /// Index of the earlier plan of the same append that this plan continues: both are for the
+    /// same stream.
+    pub follows: Option<usize>,
     /// Revision of the first event.
     pub first: u64,
     /// The events, at least one.
@@ -58,8 +61,12 @@ pub fn encode_plans(
     let mut offset = place.offset;
     let mut left: usize = plans.iter().map(|plan| plan.events.len()).sum();
     positions.clear();
+    // Plans that follow others are the last ones.
+    let keeps_heads = plans.last().is_some_and(|plan| plan.follows.is_some());
+    let mut heads = Vec::new();
     for plan in plans {
-        let mut change = AppendedChange::new(changes, &plan.stream, plan.hash, plan.head);
+        let before = plan.follows.map_or(plan.head, |index| heads.get(index).copied().flatten());
+        let mut change = AppendedChange::new(changes, &plan.stream, plan.hash, before);
         for (revision, event) in (plan.first..).zip(plan.events) {
             left -= 1;
             let back = if last_event == 0 { 0 } else { (offset - last_event) as u32 };
@@ -74,6 +81,9 @@ pub fn encode_plans(
             positions.push(position);
             last_event = offset;
             offset += (out.len() - before) as u64;
+        }
+        if keeps_heads {
+            heads.push(change.head);
         }
         change.finish();
     }

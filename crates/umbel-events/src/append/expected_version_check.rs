@@ -11,7 +11,7 @@ use crate::types::event::{EventId, NewEvent};
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_state::StreamState;
-use crate::types::version_conflict::{RequestItem, VersionConflict};
+use crate::types::version_conflict::{PresentEvents, RequestItem, VersionConflict};
 
 /// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,13 +70,26 @@ impl StreamSnapshot {
         }
     }
 
-    /// Returns the error for an expected version that is not met.
+    /// Returns the error for an expected version that is not met. A deleted stream that is expected
+    /// to exist is reported as deleted.
     pub fn conflict_error(&self, stream: &str, expected: ExpectedVersion) -> Error {
-        Error::WrongExpectedVersion {
-            stream: stream.to_string(),
-            expected,
-            current: self.last_revision(),
+        let stream = stream.to_string();
+        let (current, present) = (self.last_revision(), None);
+        if expected == ExpectedVersion::Exists && self.is_deleted() && current.is_some() {
+            return Error::StreamDeleted { stream };
         }
+        Error::WrongExpectedVersion { stream, expected, current, present }
+    }
+
+    /// Returns the error for an append of which some events are in the stream already.
+    fn partial_retry_error(
+        &self,
+        stream: &str,
+        expected: ExpectedVersion,
+        present: PresentEvents,
+    ) -> Error {
+        let (stream, current) = (stream.to_string(), self.last_revision());
+        Error::WrongExpectedVersion { stream, expected, current, present: Some(present) }
     }
 }
 
@@ -128,7 +141,8 @@ pub enum Decision {
 pub trait StreamHistory {
     /// Id and position of the stream's event with this revision; `None` where it does not exist.
     fn event(&mut self, revision: u64) -> Result<Option<(EventId, u64)>>;
-    /// Revision of the stream's event with this id, if it is among the newest of the store.
+    /// Revision of the stream's event with this id, if it is among the newest of the store and the
+    /// stream was not deleted after it.
     fn recent_revision(&mut self, id: EventId) -> Result<Option<u64>>;
 }
 
@@ -136,8 +150,8 @@ pub trait StreamHistory {
 enum RetryMatch {
     /// All events exist; the value is the position of the last event.
     All(u64),
-    /// The first new event exists, but a later new event does not.
-    Partial,
+    /// The first new events exist, this many, but the next new event does not.
+    Partial(u64),
     /// The first event does not exist.
     None,
 }
@@ -153,7 +167,7 @@ fn compare(
         match written.event(revision)? {
             Some((there, at)) if there == event.id => position = at,
             _ if revision == first => return Ok(RetryMatch::None),
-            _ => return Ok(RetryMatch::Partial),
+            _ => return Ok(RetryMatch::Partial(revision - first)),
         }
     }
     Ok(RetryMatch::All(position))
@@ -181,13 +195,21 @@ pub fn decide(
         let last = first + events.len() as u64 - 1;
         Decision::Retry { first, last, position }
     };
+    let present = |first_revision: u64, count: u64| PresentEvents {
+        first_revision,
+        count,
+        appended: events.len() as u64,
+    };
     if matches!(expected, ExpectedVersion::Any | ExpectedVersion::Exists)
         && (expected == ExpectedVersion::Any || known.matches(expected))
         && let Some(first) = written.recent_revision(first_event.id)?
     {
         return match compare(events, first, written)? {
             RetryMatch::All(position) => Ok(already(first, position)),
-            RetryMatch::Partial | RetryMatch::None => Err(wrong()),
+            RetryMatch::Partial(count) => {
+                Err(known.partial_retry_error(stream, expected, present(first, count)))
+            }
+            RetryMatch::None => Err(wrong()),
         };
     }
     if known.matches(expected) {
@@ -203,12 +225,18 @@ pub fn decide(
         ExpectedVersion::Exact(revision) if revision < last => [Some(revision + 1), None],
         _ => [None, None],
     };
+    let mut partial = None;
     for first in places.into_iter().flatten() {
-        if let RetryMatch::All(position) = compare(events, first, written)? {
-            return Ok(already(first, position));
+        match compare(events, first, written)? {
+            RetryMatch::All(position) => return Ok(already(first, position)),
+            RetryMatch::Partial(count) => partial = partial.or(Some(present(first, count))),
+            RetryMatch::None => {}
         }
     }
-    Err(wrong())
+    Err(match partial {
+        Some(present) => known.partial_retry_error(stream, expected, present),
+        None => wrong(),
+    })
 }
 
 /// Version conflicts of a request.
@@ -221,34 +249,36 @@ impl ConflictCollector {
         self.0.is_empty()
     }
 
-    /// Adds a conflict.
+    /// Adds a conflict. `present` are events of the item that are in the stream already, where they
+    /// are the cause.
     pub fn add(
         &mut self,
-        part: RequestItem,
+        item: RequestItem,
         stream: &str,
         expected: ExpectedVersion,
         known: &StreamSnapshot,
+        present: Option<PresentEvents>,
     ) {
         let (stream, state) = (stream.to_string(), StreamState::from_snapshot(known));
-        self.0.push(VersionConflict { item: part, stream, expected, state });
+        self.0.push(VersionConflict { item, stream, expected, state, present });
     }
 
     /// Returns the decision; for a version conflict, adds the conflict and returns `None`.
     pub fn collect<T>(
         &mut self,
         decided: Result<T>,
-        part: RequestItem,
+        item: RequestItem,
         expected: ExpectedVersion,
         known: &StreamSnapshot,
     ) -> Result<Option<T>> {
-        match decided {
-            Ok(decision) => Ok(Some(decision)),
-            Err(Error::WrongExpectedVersion { stream, .. } | Error::StreamDeleted { stream }) => {
-                self.add(part, &stream, expected, known);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        let (stream, present) = match decided {
+            Ok(decision) => return Ok(Some(decision)),
+            Err(Error::WrongExpectedVersion { stream, present, .. }) => (stream, present),
+            Err(Error::StreamDeleted { stream }) => (stream, None),
+            Err(error) => return Err(error),
+        };
+        self.add(item, &stream, expected, known, present);
+        Ok(None)
     }
 
     /// Returns an error if a conflict was added.

@@ -1,5 +1,5 @@
 //! [`RecentEventIds`]: ids of the newest events, which recognise a retry of an append with an
-//! unspecific expected version.
+//! unspecific expected version; and the newest deletions of streams, after which they do not.
 
 use umbel_filter::{HashSecret, hash_key};
 
@@ -72,6 +72,25 @@ impl RecentEventIds {
         if is_first {
             self.newer.positions.insert(hash, position);
         }
+    }
+
+    /// Adds a deletion of a stream whose name has the hash `stream`; the event that deletes the
+    /// stream is at `position`, in the append that was begun.
+    pub fn insert_deletion(&mut self, stream: u64, position: u64) {
+        let hash = self.deletion_hash(stream);
+        self.newer.positions.insert(hash, position);
+    }
+
+    /// Position at which the newest deletion of the stream may be. It is known at least as long as
+    /// the ids before it.
+    pub fn find_deletion(&self, stream: u64) -> Option<u64> {
+        let hash = self.deletion_hash(stream);
+        self.newer.positions.get(hash).or_else(|| self.older.positions.get(hash))
+    }
+
+    /// Hash of a deletion. Its key is shorter than the key of any event id.
+    fn deletion_hash(&self, stream: u64) -> u64 {
+        hash_key(&self.secret, &stream.to_le_bytes())
     }
 
     /// Prefetches the slot where an event will be inserted. If a lookup will precede the insertion,

@@ -9,6 +9,7 @@ use crate::index::stream_head::StreamHead;
 use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::event::EventId;
+use crate::types::stream_names;
 
 /// Reads written events of a stream, whether they are indexed or not.
 pub struct StreamHistoryReader<'a> {
@@ -26,11 +27,24 @@ pub struct StreamHistoryReader<'a> {
     pub queue: &'a IndexQueue,
     /// Streams with such changes.
     pub pending_heads: &'a PendingHeads,
+    /// Whether events are recognized although their stream was deleted after them.
+    pub sees_deleted: bool,
     /// Cursor over the log.
     pub cursor: &'a mut LogCursor,
 }
 
 impl StreamHistoryReader<'_> {
+    /// Whether the stream was deleted after the event at this position.
+    fn is_deleted_after(&mut self, position: u64) -> Result<bool> {
+        let deletion = self.recent_ids.find_deletion(self.hash);
+        let Some(deletion) = deletion.filter(|deletion| *deletion > position) else {
+            return Ok(false);
+        };
+        // A scavenge may have removed the event that deleted the stream.
+        let Some(frame) = self.cursor.find_event(deletion)? else { return Ok(true) };
+        Ok(stream_names::metadata_subject(frame.stream) == Some(self.stream))
+    }
+
     fn position(&self, head: &StreamHead, revision: u64) -> Result<Option<u64>> {
         if revision == head.last_revision && !head.is_tombstoned {
             return Ok(Some(head.last_position));
@@ -57,6 +71,8 @@ impl StreamHistory for StreamHistoryReader<'_> {
         let Some(position) = self.recent_ids.find(self.hash, id) else { return Ok(None) };
         let Some(frame) = self.cursor.find_event(position)? else { return Ok(None) };
         let is_it = frame.stream == self.stream && frame.event.id == id;
-        Ok(is_it.then_some(frame.meta.revision))
+        let revision = frame.meta.revision;
+        let is_hidden = is_it && !self.sees_deleted && self.is_deleted_after(position)?;
+        Ok((is_it && !is_hidden).then_some(revision))
     }
 }

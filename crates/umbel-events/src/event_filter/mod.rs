@@ -15,7 +15,8 @@ pub mod regex_complexity;
 /// events write for themselves. If a filter passed such streams, consumers of filtered events would
 /// be woken by their own progress.
 const EPOCH_STREAM: &str = "$epoch-information";
-const ALL_GROUP_PREFIX: &str = "$persistentsubscription-$all::";
+const GROUP_PREFIX: &str = "$persistentsubscription";
+const ALL_SOURCE_PART: &str = "-$all::";
 const ALL_GROUP_SUFFIXES: [&str; 2] = ["-checkpoint", "-parked"];
 
 /// Selects events whose stream's name, or whose type, begins with a prefix or matches a regular
@@ -187,9 +188,16 @@ pub enum ContainingViews<'a> {
 pub fn is_hidden(stream: &str) -> bool {
     stream.starts_with('$')
         && (stream == EPOCH_STREAM
-            || stream
-                .strip_prefix(ALL_GROUP_PREFIX)
+            || all_group_rest(stream)
                 .is_some_and(|rest| ALL_GROUP_SUFFIXES.iter().any(|ending| rest.ends_with(ending))))
+}
+
+/// The name of a stream of a group on all events, after the source; `None` for other streams. A
+/// stream that replaces a tombstoned one has a number after the first prefix.
+fn all_group_rest(stream: &str) -> Option<&str> {
+    let rest = stream.strip_prefix(GROUP_PREFIX)?;
+    let rest = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    rest.strip_prefix(ALL_SOURCE_PART)
 }
 
 /// Set of name prefixes.
@@ -272,6 +280,7 @@ mod tests {
             ("$epoch-information", false),
             ("$persistentsubscription-$all::billing-checkpoint", false),
             ("$persistentsubscription-$all::billing-parked", false),
+            ("$persistentsubscription.2-$all::billing-parked", false),
             ("$persistentsubscription-$all::billing", true),
             ("$persistentsubscription-cart::billing-parked", true),
             ("$epoch-information-2", true),

@@ -22,6 +22,7 @@ use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path, open_error,
 };
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
+use crate::event_log::event_format::Frame;
 use crate::index::Index;
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
@@ -38,6 +39,8 @@ use crate::store_components::{StoreComponents, sync_log};
 use crate::types::error::{Error, Result};
 use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;
+use crate::types::stream_metadata::RetentionRules;
+use crate::types::stream_names;
 use crate::visibility::visible_position::VisiblePosition;
 
 pub mod background_thread;
@@ -566,17 +569,29 @@ fn load_recent_ids(parts: &StoreComponents, secret: HashSecret) -> Result<Recent
         bytes += frame.bytes as u64;
         let place = (position, frame.bytes as u64);
         let ends_append = frame.meta.ends_append;
-        newest.push((parts.existence.hash(frame.stream), frame.event.id, place, ends_append));
+        let deleted = deleted_stream(&frame).map(|stream| parts.existence.hash(stream));
+        let stream = parts.existence.hash(frame.stream);
+        newest.push((stream, frame.event.id, place, ends_append, deleted));
         let back = frame.meta.back;
         next = cursor.previous_position(position, back)?;
     }
     let mut begins = true;
-    for (stream, id, place, ends_append) in newest.into_iter().rev() {
+    for (stream, id, place, ends_append, deleted) in newest.into_iter().rev() {
         if begins {
             window.begin_append(place.0);
         }
         window.insert(stream, id, place);
+        if let Some(stream) = deleted {
+            window.insert_deletion(stream, place.0);
+        }
         begins = ends_append;
     }
     Ok(window)
+}
+
+/// The stream that this event of its metadata stream deletes.
+fn deleted_stream<'a>(frame: &Frame<'a>) -> Option<&'a str> {
+    let subject = stream_names::metadata_subject(frame.stream)?;
+    let rules = RetentionRules::parse(subject, frame.event.data).ok()?;
+    rules.is_deleted().then_some(subject)
 }

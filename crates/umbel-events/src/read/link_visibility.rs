@@ -1,7 +1,7 @@
 //! [`LinkVisibility`]: which targets of the links of a view can be read.
 
 use crate::event_log::event_format::Frame;
-use crate::read::stream_reader::retention_start;
+use crate::read::stream_reader::{retention_start, tombstone_of_subject};
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::stream_metadata::RetentionRules;
@@ -43,6 +43,9 @@ impl LinkVisibility {
     pub fn is_visible(&mut self, shared: &StoreInner, frame: &Frame<'_>) -> Result<bool> {
         let (stream, stamp) = (frame.stream, &frame.meta);
         if stream_names::metadata_subject(stream).is_some() {
+            if tombstone_of_subject(shared, stream)?.is_some() {
+                return Ok(false);
+            }
             // Only the last event of a metadata stream is visible, and every append changes it.
             return last_revision(shared, stream).map(|last| last == Some(stamp.revision));
         }
@@ -88,8 +91,13 @@ impl LinkVisibility {
         }
         if self.may_have_metadata && !limits.is_hidden {
             stream_names::write_metadata_stream(stream, &mut self.metadata);
-            limits.retention = shared.head(&self.metadata)?.and_then(|head| head.retention);
-            limits.is_hidden = limits.retention.is_some_and(|settings| settings.is_deleted());
+            let metadata = shared.head(&self.metadata)?;
+            limits.retention = metadata.and_then(|metadata| metadata.retention);
+            if let Some(metadata) = metadata.filter(|_| is_deleted(limits.retention)) {
+                // A deletion before the stream's first event does not apply.
+                limits.retention = metadata.retention_of(shared.head_with_hash(stream, hash)?);
+            }
+            limits.is_hidden = is_deleted(limits.retention);
         }
         slot.hash = hash;
         slot.stream.clear();
@@ -97,6 +105,10 @@ impl LinkVisibility {
         slot.visibility = limits;
         Ok(limits)
     }
+}
+
+fn is_deleted(rules: Option<RetentionRules>) -> bool {
+    rules.is_some_and(|rules| rules.is_deleted())
 }
 
 /// Revision of the last readable event of a stream.

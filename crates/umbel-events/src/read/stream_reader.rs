@@ -21,8 +21,25 @@ const TICKS_PER_SECOND: u64 = 10_000_000;
 
 /// Returns the snapshot of a stream for readers.
 pub fn stream_snapshot(shared: &StoreInner, stream: &str) -> Result<StreamSnapshot> {
-    let head = shared.head(stream)?;
+    snapshot_of(shared, stream, shared.head(stream)?)
+}
+
+/// Returns the snapshot of a stream with this head. The metadata stream of a tombstoned stream
+/// counts as tombstoned.
+fn snapshot_of(
+    shared: &StoreInner,
+    stream: &str,
+    head: Option<StreamHead>,
+) -> Result<StreamSnapshot> {
+    let head = tombstone_of_subject(shared, stream)?.or(head);
     Ok(StreamSnapshot { head, retention: stream_retention(shared, stream, head)?, depends_on: 0 })
+}
+
+/// Returns the head of the tombstoned stream whose metadata this stream holds; `None` for any other
+/// stream.
+pub fn tombstone_of_subject(shared: &StoreInner, stream: &str) -> Result<Option<StreamHead>> {
+    let Some(subject) = stream_names::metadata_subject(stream) else { return Ok(None) };
+    Ok(shared.head(subject)?.filter(|head| head.is_tombstoned))
 }
 
 /// Returns the retention rules in the metadata of a stream with this head; `None` if it never had
@@ -55,8 +72,7 @@ pub fn list_streams(
 ) -> Result<Vec<(String, StreamState)>> {
     let mut found = Vec::new();
     for (name, head) in shared.index.stream_names(prefix, after, limit)? {
-        let settings = stream_retention(shared, &name, Some(head))?;
-        let known = StreamSnapshot { head: Some(head), retention: settings, depends_on: 0 };
+        let known = snapshot_of(shared, &name, Some(head))?;
         found.push((name, StreamState::from_snapshot(&known)));
     }
     Ok(found)
@@ -107,23 +123,41 @@ impl StreamReader {
         from: Revision,
         direction: Direction,
     ) -> StreamReader {
+        let known = shared.check_open().and_then(|()| stream_snapshot(shared, stream));
+        StreamReader::with_snapshot(shared, stream, known, from, direction)
+    }
+
+    /// Creates a reader of the newest metadata of a stream, which may be tombstoned.
+    pub(crate) fn newest_metadata(shared: &Arc<StoreInner>, stream: &str) -> StreamReader {
+        let name = stream_names::metadata_stream(stream);
+        let head = shared.check_open().and_then(|()| Ok(shared.head(&name)?));
+        let retention = Some(RetentionRules::METADATA_STREAM);
+        let known = head.map(|head| StreamSnapshot { head, retention, depends_on: 0 });
+        StreamReader::with_snapshot(shared, &name, known, Revision::END, Direction::Backwards)
+    }
+
+    fn with_snapshot(
+        shared: &Arc<StoreInner>,
+        stream: &str,
+        known: Result<StreamSnapshot>,
+        from: Revision,
+        direction: Direction,
+    ) -> StreamReader {
         let stream = stream.to_string();
         let mut reader = StreamReader { stream, state: None, stream_cursor: None, failed: None };
-        if let Err(error) = reader.begin(shared, from, direction) {
-            reader.failed = Some(error);
-        }
+        let begun = known.and_then(|known| reader.begin(shared, &known, from, direction));
+        reader.failed = begun.err();
         reader
     }
 
     fn begin(
         &mut self,
         shared: &Arc<StoreInner>,
+        known: &StreamSnapshot,
         from: Revision,
         direction: Direction,
     ) -> Result<()> {
-        shared.check_open()?;
-        let known = stream_snapshot(shared, &self.stream)?;
-        let state = StreamState::from_snapshot(&known);
+        let state = StreamState::from_snapshot(known);
         self.state = Some(state);
         known.check_not_tombstoned(&self.stream)?;
         let (StreamState::Live { first, last }, Some(head)) = (state, known.head) else {

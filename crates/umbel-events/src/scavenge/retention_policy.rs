@@ -67,7 +67,7 @@ impl RetentionPolicy<'_> {
             return Ok(Some(stream));
         }
         let metadata = self.components.head(&stream_names::metadata_stream(name))?;
-        let settings = metadata.and_then(|metadata| metadata.retention);
+        let settings = metadata.and_then(|metadata| metadata.retention_of(Some(head)));
         let settings: RetentionRules = settings.unwrap_or_default();
         stream.first_revision = settings.first_revision(head.last_revision);
         let age = settings.max_age_seconds.map(|seconds| seconds.saturating_mul(TICKS_PER_SECOND));
@@ -100,8 +100,16 @@ impl RetentionPolicy<'_> {
         }
         let is_last = revision == head.last_revision;
         Ok(match is_last || position >= self.stubs_from {
+            // Retries are not recognized beyond a deletion, so it stays as long as their ids.
+            true if !is_last && is_deletion(frame) => Verdict::Keep,
             true => Verdict::Stub,
             false => Verdict::Drop,
         })
     }
+}
+
+/// Whether the event is metadata that deletes a stream.
+fn is_deletion(frame: &Frame<'_>) -> bool {
+    let Some(subject) = stream_names::metadata_subject(frame.stream) else { return false };
+    RetentionRules::parse(subject, frame.event.data).is_ok_and(|rules| rules.is_deleted())
 }

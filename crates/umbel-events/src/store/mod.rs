@@ -29,12 +29,19 @@ use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::store_options::StoreOptions;
+use crate::types::stream_metadata::MetadataUpdate;
+use crate::types::stream_names::{METADATA_TYPE, metadata_stream};
 use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;
 use crate::verify::{self, VerifyReport};
 use crate::visibility::visible_position::Watch;
 use crate::write::import::Import;
 use crate::write::pending_append::PendingAppend;
+
+/// Attempts at a change of metadata that other writers change, too.
+const METADATA_ATTEMPTS_MAX: usize = 100;
+/// Wait before each further attempt.
+const METADATA_WAIT: Duration = Duration::from_millis(10);
 
 /// Open event store. Clones share the open store; dropping the last handle closes it.
 #[derive(Debug, Clone)]
@@ -112,8 +119,8 @@ impl Store {
     ///
     /// # Errors
     /// `WrongExpectedVersion` if the stream does not match and the append is no idempotent retry.
-    /// `StreamDeleted` if the stream was tombstoned. `TooLarge` and `Invalid` if a limit is
-    /// exceeded.
+    /// `StreamDeleted` if the stream was tombstoned, or if it was deleted and the append expects
+    /// that it exists. `TooLarge` and `Invalid` if a limit is exceeded.
     pub fn append(
         &self,
         stream: &str,
@@ -185,12 +192,50 @@ impl Store {
         self.shared().try_submit(request)
     }
 
+    /// Reads the newest metadata of a stream, also of a tombstoned stream, whose metadata stream
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// Errors of reads.
+    pub fn metadata(&self, stream: &str) -> Result<Option<RecordedEvent>> {
+        StreamReader::newest_metadata(self.shared(), stream).next().transpose()
+    }
+
+    /// Updates the metadata of a stream and keeps all other keys. Writes nothing where the metadata
+    /// is as wanted.
+    ///
+    /// # Errors
+    /// The errors of [`Store::append`]; `WrongExpectedVersion` if other writers change the metadata
+    /// all the time.
+    pub fn update_metadata(&self, stream: &str, update: MetadataUpdate) -> Result<()> {
+        let name = metadata_stream(stream);
+        let mut attempts = 0;
+        loop {
+            let visible = self.visible_position();
+            let newest =
+                self.read(&name, Revision::END, Direction::Backwards).next().transpose()?;
+            let old = newest.as_ref().map(|newest| &*newest.data);
+            let Some(data) = update.apply(old)? else { return Ok(()) };
+            let expected =
+                newest.map_or(ExpectedVersion::NoStream, |it| ExpectedVersion::Exact(it.revision));
+            let event = NewEvent::json(self.new_id()?, METADATA_TYPE, &data);
+            match self.append(&name, expected, &[event]) {
+                Err(Error::WrongExpectedVersion { .. }) if attempts < METADATA_ATTEMPTS_MAX => {
+                    // The other writer's metadata may not be visible yet.
+                    attempts += 1;
+                    self.wait_past(visible, METADATA_WAIT);
+                }
+                done => return done.map(drop),
+            }
+        }
+    }
+
     /// Deletes a stream: its events can no longer be read from the stream, and the next append
     /// continues with the next revision. Deleting a deleted stream changes nothing.
     ///
     /// # Errors
     /// The errors of [`Store::append`]; `WrongExpectedVersion` also if the stream never had an
-    /// event.
+    /// event or metadata.
     pub fn delete(&self, stream: &str, expected: ExpectedVersion) -> Result<WriteResult> {
         self.delete_stream(stream, &WriteTask::Delete(stream, expected))
     }

@@ -8,7 +8,7 @@ use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 use crate::types::event::EventId;
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::stream_state::StreamState;
-use crate::types::version_conflict::VersionConflict;
+use crate::types::version_conflict::{PresentEvents, VersionConflict};
 
 /// Directory name of the index.
 const INDEX_DIRECTORY: &str = "index";
@@ -30,8 +30,11 @@ pub enum Error {
         expected: ExpectedVersion,
         /// Revision of the stream's last event; `None` without events.
         current: Option<u64>,
+        /// Events of the request that are in the stream already, where they are the cause.
+        present: Option<PresentEvents>,
     },
-    /// The stream was tombstoned and can never be read or written again.
+    /// The stream was tombstoned and can never be read or written again. Or the stream was deleted,
+    /// and the request expects that it exists.
     StreamDeleted {
         /// The stream.
         stream: String,
@@ -147,14 +150,16 @@ impl Error {
 impl From<VersionConflict> for Error {
     /// Creates the error that reports only this conflict.
     fn from(violation: VersionConflict) -> Error {
-        let VersionConflict { stream, expected, state, .. } = violation;
-        match state {
-            StreamState::Tombstoned => Error::StreamDeleted { stream },
-            StreamState::Missing => Error::WrongExpectedVersion { stream, expected, current: None },
-            StreamState::Live { last, .. } | StreamState::Deleted { last } => {
-                Error::WrongExpectedVersion { stream, expected, current: Some(last) }
+        let VersionConflict { stream, expected, state, present, .. } = violation;
+        let current = match state {
+            StreamState::Tombstoned => return Error::StreamDeleted { stream },
+            StreamState::Deleted { .. } if expected == ExpectedVersion::Exists => {
+                return Error::StreamDeleted { stream };
             }
-        }
+            StreamState::Missing => None,
+            StreamState::Live { last, .. } | StreamState::Deleted { last } => Some(last),
+        };
+        Error::WrongExpectedVersion { stream, expected, current, present }
     }
 }
 
@@ -170,25 +175,13 @@ impl From<umbel::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Only a delete requires that the stream exists.
-            Error::WrongExpectedVersion {
-                stream,
-                expected: ExpectedVersion::Any,
-                current: None,
-            } => {
-                write!(f, "there is no stream '{}'; check its name", stream.escape_debug())
-            }
-            Error::WrongExpectedVersion { stream, expected, current } => {
-                write!(f, "{expected} of stream '{}', but ", stream.escape_debug())?;
-                match current {
-                    Some(revision) => write!(f, "its last revision is {revision}")?,
-                    None => f.write_str("it has no events")?,
-                }
-                f.write_str("; read the stream and decide again")
+            Error::WrongExpectedVersion { stream, expected, current, present } => {
+                write_version_conflict(f, stream, (*expected, *current), present.as_ref())
             }
             Error::StreamDeleted { stream } => write!(
                 f,
-                "the stream '{}' was tombstoned and accepts no events any more; use another name",
+                "the stream '{}' was tombstoned and accepts no events any more, or it was deleted \
+                 but expected to exist; use another name, or expect any state of a deleted stream",
                 stream.escape_debug()
             ),
             Error::TooLarge { event: Some(id), bytes, max_bytes } => write!(
@@ -235,6 +228,35 @@ impl fmt::Display for Error {
                 error.message_without_advice()
             ),
         }
+    }
+}
+
+/// Writes the message about a stream without the expected version.
+fn write_version_conflict(
+    f: &mut fmt::Formatter<'_>,
+    stream: &str,
+    (expected, current): (ExpectedVersion, Option<u64>),
+    present: Option<&PresentEvents>,
+) -> fmt::Result {
+    let stream = stream.escape_debug();
+    if let Some(present) = present {
+        return write!(f, "stream '{stream}' refused the append: {present}");
+    }
+    match (expected, current) {
+        // Only a delete requires that the stream exists.
+        (ExpectedVersion::Any, None) => {
+            write!(f, "there is no stream '{stream}'; check its name")
+        }
+        (_, Some(revision)) => write!(
+            f,
+            "{expected} of stream '{stream}', but its last revision is {revision}; read the \
+             stream and decide again"
+        ),
+        (_, None) => write!(
+            f,
+            "{expected} of stream '{stream}', but it has no events; read the stream and decide \
+             again"
+        ),
     }
 }
 

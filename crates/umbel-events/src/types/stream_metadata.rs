@@ -14,6 +14,9 @@ const SHOWN_CHARS_MAX: usize = 100;
 /// `$tb` of a deleted stream, which hides every event.
 pub const DELETED_TRUNCATE_BEFORE: u64 = i64::MAX as u64;
 
+const TRUNCATE_BEFORE: &str = "$tb";
+const MAX_COUNT: &str = "$maxCount";
+
 /// Strings that may stand for an ACL in a stream's metadata: they name the default ACLs.
 const DEFAULT_ACL_NAMES: [&str; 2] = ["$userStreamAcl", "$systemStreamAcl"];
 
@@ -162,12 +165,70 @@ fn parse_object(subject: &str, data: &[u8]) -> Result<Map<String, Value>> {
 /// # Errors
 /// None in practice: parsed metadata can be written.
 pub fn with_truncate_before(old: Option<&[u8]>, truncate_before: u64) -> Result<Vec<u8>> {
-    let old: Option<BTreeMap<String, Box<RawValue>>> =
-        old.and_then(|data| serde_json::from_slice(data).ok());
+    let old = old.and_then(|data| serde_json::from_slice(data).ok());
+    set_number(old.unwrap_or_default(), TRUNCATE_BEFORE, truncate_before)
+}
+
+/// Like [`with_truncate_before`], for metadata without `$tb`; `None` if it has one.
+///
+/// # Errors
+/// None in practice: parsed metadata can be written.
+pub fn truncated_if_unset(data: &[u8], truncate_before: u64) -> Result<Option<Vec<u8>>> {
+    let keys: RawKeys = serde_json::from_slice(data).unwrap_or_default();
+    if keys.contains_key(TRUNCATE_BEFORE) {
+        return Ok(None);
+    }
+    set_number(keys, TRUNCATE_BEFORE, truncate_before).map(Some)
+}
+
+/// The metadata with `$tb` 0; `None` unless its `$tb` is that of a deleted stream.
+///
+/// # Errors
+/// None in practice: parsed metadata can be written.
+pub fn restored_if_deleted(data: &[u8]) -> Result<Option<Vec<u8>>> {
+    let keys: RawKeys = serde_json::from_slice(data).unwrap_or_default();
+    let is_deleted = |value: &RawValue| value.get().parse() == Ok(DELETED_TRUNCATE_BEFORE);
+    match keys.get(TRUNCATE_BEFORE).is_some_and(|value| is_deleted(value)) {
+        true => set_number(keys, TRUNCATE_BEFORE, 0).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// A change of one key in a stream's metadata that keeps all other keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataUpdate {
+    /// Sets `$tb`, unless it is higher. So no deleted or truncated event becomes readable.
+    RaiseTruncateBefore(u64),
+    /// Sets `$maxCount`, unless the metadata has it.
+    DefaultMaxCount(u64),
+}
+
+impl MetadataUpdate {
+    /// Returns the updated metadata; `None` if nothing changes. Metadata that is no JSON object
+    /// counts as empty.
+    pub(crate) fn apply(self, old: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        let old = old.and_then(|data| serde_json::from_slice(data).ok());
+        let keys: RawKeys = old.unwrap_or_default();
+        let (key, value, is_done) = match self {
+            MetadataUpdate::RaiseTruncateBefore(first) => {
+                let old = keys.get(TRUNCATE_BEFORE).and_then(|old| old.get().parse::<u64>().ok());
+                (TRUNCATE_BEFORE, first, old.unwrap_or(0) >= first)
+            }
+            MetadataUpdate::DefaultMaxCount(count) => {
+                (MAX_COUNT, count, keys.contains_key(MAX_COUNT))
+            }
+        };
+        if is_done { Ok(None) } else { set_number(keys, key, value).map(Some) }
+    }
+}
+
+/// Metadata whose values are kept byte for byte.
+type RawKeys = BTreeMap<String, Box<RawValue>>;
+
+fn set_number(mut keys: RawKeys, key: &str, value: u64) -> Result<Vec<u8>> {
     let internal = |error| Error::invalid(format!("internal: metadata cannot be written: {error}"));
-    let mut object = old.unwrap_or_default();
-    object.insert("$tb".to_string(), to_raw_value(&truncate_before).map_err(internal)?);
-    serde_json::to_vec(&object).map_err(internal)
+    keys.insert(key.to_string(), to_raw_value(&value).map_err(internal)?);
+    serde_json::to_vec(&keys).map_err(internal)
 }
 
 #[cfg(test)]
@@ -250,6 +311,29 @@ mod tests {
         assert_eq!(new, format!(r#"{{"$tb":9,{rest}{deep},"z":"\u00e4 é"}}"#));
         for old in [None, Some(&b"no json"[..]), Some(b"[1]")] {
             assert_eq!(with_truncate_before(old, 9).expect("written"), br#"{"$tb":9}"#);
+        }
+    }
+
+    #[test]
+    fn metadata_update_changes_one_key_only() {
+        let old = br#"{"$acl":{"$r":["a"]}, "$maxAge": 1e1, "$tb":7}"#;
+        let apply = |update: MetadataUpdate, old: Option<&[u8]>| {
+            let new = update.apply(old).expect("written");
+            new.map(|new| String::from_utf8(new).expect("text"))
+        };
+        for (first, wanted) in [(0, None), (6, None), (7, None), (8, Some(8))] {
+            let wanted = wanted
+                .map(|tb: u64| format!(r#"{{"$acl":{{"$r":["a"]}},"$maxAge":1e1,"$tb":{tb}}}"#));
+            assert_eq!(apply(MetadataUpdate::RaiseTruncateBefore(first), Some(old)), wanted);
+        }
+        let deleted = with_truncate_before(None, DELETED_TRUNCATE_BEFORE).expect("written");
+        assert_eq!(apply(MetadataUpdate::RaiseTruncateBefore(9), Some(&deleted)), None);
+        let limited = apply(MetadataUpdate::DefaultMaxCount(5), Some(&deleted));
+        assert_eq!(limited.as_deref(), Some(r#"{"$maxCount":5,"$tb":9223372036854775807}"#));
+        assert_eq!(apply(MetadataUpdate::DefaultMaxCount(5), Some(br#"{"$maxCount":2}"#)), None);
+        for old in [None, Some(&b"no json"[..]), Some(b"[]")] {
+            let new = apply(MetadataUpdate::DefaultMaxCount(5), old);
+            assert_eq!(new.as_deref(), Some(r#"{"$maxCount":5}"#));
         }
     }
 

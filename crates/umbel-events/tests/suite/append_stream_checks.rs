@@ -75,6 +75,7 @@ fn failed_check_reports_the_actual_state() {
                 stream: stream.to_string(),
                 expected,
                 state,
+                present: None,
             };
             let wanted = (!streams.contains(&stream)).then(|| vec![violation]);
             assert_eq!(conflicts, wanted, "{stream}, {expected}");

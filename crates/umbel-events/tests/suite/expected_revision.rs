@@ -99,7 +99,7 @@ fn row(state: State) -> [ExpectedOutcome; 6] {
         State::Live | State::Truncated => {
             [A(3, 4), W(Some(2)), A(3, 4), A(3, 4), W(Some(2)), W(Some(2))]
         }
-        State::Deleted => [A(3, 4), A(3, 4), W(Some(2)), A(3, 4), W(Some(2)), W(Some(2))],
+        State::Deleted => [A(3, 4), A(3, 4), D, A(3, 4), W(Some(2)), W(Some(2))],
         State::Recreated => [A(5, 6), W(Some(4)), A(5, 6), A(5, 6), W(Some(4)), W(Some(4))],
         State::MetadataOnly => [A(0, 1), A(0, 1), A(0, 1), W(None), W(None), W(None)],
         State::Tombstoned => [D, D, D, D, D, D],
@@ -145,6 +145,11 @@ fn late_retry_is_recognized() {
         outcome(store.append(STREAM, expected, &events))
     };
     for state in [State::Live, State::Truncated, State::Recreated] {
+        let is_deleted = state == State::Recreated;
+        // Events before a deletion are not recognized where the append names no revision.
+        let at_end = |numbers: u64| ExpectedOutcome::Appended(5, 4 + numbers);
+        let unless_deleted =
+            |numbers: u64, wanted| if is_deleted { at_end(numbers) } else { wanted };
         let wrong = || ExpectedOutcome::Conflict(Some(last(state)));
         assert_eq!(
             append(state, ExpectedVersion::NoStream, &[0, 1, 2]),
@@ -163,19 +168,24 @@ fn late_retry_is_recognized() {
         );
         assert_eq!(
             append(state, ExpectedVersion::Any, &[1, 2]),
-            ExpectedOutcome::Retry(1, 2),
+            unless_deleted(2, ExpectedOutcome::Retry(1, 2)),
             "{state:?}"
         );
         assert_eq!(
             append(state, ExpectedVersion::Exists, &[2]),
-            ExpectedOutcome::Retry(2, 2),
+            unless_deleted(1, ExpectedOutcome::Retry(2, 2)),
             "{state:?}"
         );
         // The first event exists, the second does not: neither a retry nor new.
         assert_eq!(append(state, ExpectedVersion::NoStream, &[0, 9]), wrong(), "{state:?}");
         assert_eq!(append(state, ExpectedVersion::Exact(0), &[1, 9]), wrong(), "{state:?}");
-        assert_eq!(append(state, ExpectedVersion::Any, &[1, 9]), wrong(), "{state:?}");
-        assert_eq!(append(state, ExpectedVersion::Exists, &[1, 9]), wrong(), "{state:?}");
+        for expected in [ExpectedVersion::Any, ExpectedVersion::Exists] {
+            assert_eq!(append(state, expected, &[1, 9]), unless_deleted(2, wrong()), "{state:?}");
+        }
+    }
+    for expected in [ExpectedVersion::Any, ExpectedVersion::Exists, ExpectedVersion::Exact(2)] {
+        let wanted = ExpectedOutcome::Retry(3, 4);
+        assert_eq!(append(State::Recreated, expected, &[3, 4]), wanted, "{expected:?}");
     }
     assert_eq!(
         append(State::Deleted, ExpectedVersion::NoStream, &[0]),
@@ -185,11 +195,15 @@ fn late_retry_is_recognized() {
         append(State::Deleted, ExpectedVersion::Exact(0), &[1, 2]),
         ExpectedOutcome::Retry(1, 2)
     );
-    assert_eq!(append(State::Deleted, ExpectedVersion::Any, &[1, 2]), ExpectedOutcome::Retry(1, 2));
     assert_eq!(
-        append(State::Deleted, ExpectedVersion::Exists, &[1, 2]),
-        ExpectedOutcome::Conflict(Some(2))
+        append(State::Deleted, ExpectedVersion::Any, &[1, 2]),
+        ExpectedOutcome::Appended(3, 4)
     );
+    assert_eq!(
+        append(State::Deleted, ExpectedVersion::Any, &[1, 9]),
+        ExpectedOutcome::Appended(3, 4)
+    );
+    assert_eq!(append(State::Deleted, ExpectedVersion::Exists, &[1, 2]), ExpectedOutcome::Deleted);
 }
 
 #[test]
@@ -219,20 +233,28 @@ fn delete_and_tombstone_change_the_stream_state() {
         }
         failed => outcome(failed),
     };
-    for state in [State::Never, State::MetadataOnly] {
-        assert_eq!(
-            delete(state, ExpectedVersion::Any),
-            ExpectedOutcome::Conflict(None),
-            "{state:?}"
-        );
+    let all = [
+        ExpectedVersion::Any,
+        ExpectedVersion::NoStream,
+        ExpectedVersion::Exists,
+        ExpectedVersion::Exact(2),
+    ];
+    for expected in all {
+        let wanted = ExpectedOutcome::Conflict(None);
+        assert_eq!(delete(State::Never, expected), wanted, "{expected:?}");
+        let wanted = match expected {
+            ExpectedVersion::Exact(_) => wanted,
+            _ => ExpectedOutcome::NoEvents(None),
+        };
+        assert_eq!(delete(State::MetadataOnly, expected), wanted, "{expected:?}");
     }
     for state in [State::Live, State::Truncated, State::Deleted] {
         for expected in [ExpectedVersion::Any, ExpectedVersion::Exists, ExpectedVersion::Exact(2)] {
-            assert_eq!(
-                delete(state, expected),
-                ExpectedOutcome::NoEvents(Some(2)),
-                "{state:?} {expected:?}"
-            );
+            let wanted = match (state, expected) {
+                (State::Deleted, ExpectedVersion::Exists) => ExpectedOutcome::Deleted,
+                _ => ExpectedOutcome::NoEvents(Some(2)),
+            };
+            assert_eq!(delete(state, expected), wanted, "{state:?} {expected:?}");
         }
         assert_eq!(
             delete(state, ExpectedVersion::Exact(1)),
@@ -261,6 +283,7 @@ fn delete_and_tombstone_change_the_stream_state() {
     assert_eq!(end(State::Live, ExpectedVersion::Exact(2)), ExpectedOutcome::NoEvents(Some(2)));
     assert_eq!(end(State::Live, ExpectedVersion::Exact(1)), ExpectedOutcome::Conflict(Some(2)));
     assert_eq!(end(State::Never, ExpectedVersion::Exists), ExpectedOutcome::Conflict(None));
+    assert_eq!(end(State::Deleted, ExpectedVersion::Exists), ExpectedOutcome::Deleted);
     assert_eq!(end(State::Tombstoned, ExpectedVersion::Any), ExpectedOutcome::Deleted);
 }
 

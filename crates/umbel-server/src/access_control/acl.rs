@@ -83,6 +83,12 @@ pub struct AccessRequest<'a> {
 }
 
 impl<'a> AccessRequest<'a> {
+    /// Whether only administrators have access.
+    #[cfg(test)]
+    pub fn is_admin_only(&self) -> bool {
+        self.is_admin_only
+    }
+
     /// Returns the stream and the right that this action needs.
     pub fn new(action: StreamAction, stream: &'a str) -> AccessRequest<'a> {
         let of_metadata = stream.strip_prefix(METADATA_PREFIX);
@@ -131,7 +137,10 @@ fn holds_credentials(stream: &str) -> bool {
 
 /// Whether the stream controls access to other streams.
 fn holds_permissions(stream: &str) -> bool {
-    stream == SETTINGS || stream == "$all" || stream.starts_with("$umbel-")
+    // Also of streams that replace it.
+    let is_settings =
+        stream.strip_prefix(SETTINGS).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    is_settings || stream == "$all" || stream.starts_with("$umbel-")
 }
 
 impl Acl {

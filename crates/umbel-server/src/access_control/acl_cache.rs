@@ -11,6 +11,7 @@ use crate::limits::{
     CACHED_ACL_BYTES_MAX, CACHED_ACLS_BYTES_MAX, CACHED_ACLS_MAX, CACHED_USERS_MAX,
 };
 use crate::protocol::proto_convert;
+use crate::system_stream;
 
 /// A cached user; `None` if no user has the name.
 pub type CachedUser = Arc<CacheEntry<Option<User>>>;
@@ -43,7 +44,8 @@ impl AclCache {
         if let Some(subject) = rest.strip_prefix('$') {
             self.acls.invalidate(subject);
         }
-        if stream == SETTINGS {
+        // Also where its metadata changes, and where a stream replaces it.
+        if rest.trim_start_matches('$').starts_with(&SETTINGS[1..]) {
             self.defaults.invalidate(SETTINGS);
         }
         if let Some(login) = rest.trim_start_matches('$').strip_prefix("user-") {
@@ -85,20 +87,41 @@ impl AclCache {
         if let Some(known) = self.is_permitted_if_cached(user, wanted) {
             return Ok(known);
         }
-        let defaults = self.defaults.get_or_read(store, SETTINGS, &[SETTINGS], |store| {
-            let settings = last_event_data(store, SETTINGS)?;
-            Ok(settings.map_or_else(DefaultAcls::default, |data| DefaultAcls::from_settings(&data)))
-        })?;
+        let defaults = match self.defaults.get(SETTINGS) {
+            Some(defaults) => defaults,
+            None => self.read_defaults(store)?,
+        };
         // No stream has such a name, and nothing is cached under it.
         if proto_convert::is_name_too_long(wanted.governing_stream.as_bytes()) {
             return Ok(wanted.is_permitted(user, &Acl::default(), &defaults.value));
         }
         let stream = metadata_stream(wanted.governing_stream);
         let acl = self.acls.get_or_read(store, wanted.governing_stream, &[&*stream], |store| {
-            Ok(last_event_data(store, &stream)?
-                .map_or_else(Acl::default, |data| Acl::from_metadata(&data)))
+            // A tombstoned stream keeps its ACL: it governs events in views and of all streams.
+            let metadata = store.metadata(wanted.governing_stream)?;
+            Ok(metadata.map_or_else(Acl::default, |event| Acl::from_metadata(&event.data)))
         })?;
         Ok(wanted.is_permitted(user, &acl.value, &defaults.value))
+    }
+}
+
+impl AclCache {
+    /// Reads the default ACLs from `$settings`, or from the stream that replaces it.
+    fn read_defaults(&self, store: &Store) -> Result<Arc<CacheEntry<DefaultAcls>>, Error> {
+        let (stream, _) = system_stream::find_or_own(store, SETTINGS)?;
+        if stream != SETTINGS {
+            tracing::warn!(
+                stream,
+                "the stream $settings was tombstoned; the server reads the default ACLs from the \
+                 stream that replaces it, to which an administrator can append them"
+            );
+        }
+        // A delete is written to the stream's metadata.
+        let streams = [SETTINGS, &*stream, &*metadata_stream(&stream)];
+        self.defaults.get_or_read(store, SETTINGS, &streams, |store| {
+            let settings = last_event_data(store, &stream)?;
+            Ok(settings.map_or_else(DefaultAcls::default, |data| DefaultAcls::from_settings(&data)))
+        })
     }
 }
 
@@ -153,6 +176,56 @@ mod tests {
                 assert_eq!(is_permitted, bytes == 5);
             }
             assert_eq!(rules.reads(), round as u64 + 1, "once for each ACL");
+        }
+    }
+
+    /// Story: a delete of `$settings` took effect at the next start only, and a tombstone of it was
+    /// final.
+    #[test]
+    fn default_acls_follow_every_state_of_their_stream() {
+        let (fixture, rules) = (TestService::new(), AclCache::default());
+        let (store, user) = (&fixture.store, User::with_login("ada"));
+        let is_open = || {
+            let access = AccessRequest::new(StreamAction::Read, "cart");
+            rules.is_permitted(store, &user, access).unwrap()
+        };
+        let put = |stream: &str, data: &str| {
+            let event = NewEvent::json(store.new_id().unwrap(), "update", data.as_bytes());
+            store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+        };
+        let closed = r#"{"$userStreamAcl":{"$r":["bob"]}}"#;
+        assert!(is_open());
+        put(SETTINGS, closed);
+        assert!(!is_open());
+        store.delete(SETTINGS, ExpectedVersion::Any).unwrap();
+        assert!(is_open(), "deleted");
+        put(SETTINGS, closed);
+        assert!(!is_open(), "recreated");
+        put("$$$settings", r#"{"$tb":99}"#);
+        assert!(is_open(), "truncated");
+        put("$$$settings", r#"{"$tb":0}"#);
+        put(SETTINGS, "junk");
+        assert!(!is_open(), "only administrators have access until valid settings follow");
+        put(SETTINGS, "{}");
+        assert!(is_open());
+        put(SETTINGS, closed);
+        store.tombstone(SETTINGS, ExpectedVersion::Any).unwrap();
+        assert!(is_open(), "tombstoned");
+        put("$settings.2", closed);
+        assert!(!is_open(), "replaced");
+        assert!(AccessRequest::new(StreamAction::Write, "$settings.2").is_admin_only());
+    }
+
+    /// A tombstoned stream's metadata cannot be read as a stream, but its ACL still applies.
+    #[test]
+    fn acl_of_a_tombstoned_stream_applies() {
+        let (fixture, rules) = (TestService::new(), AclCache::default());
+        append_acl(&fixture.store, "guarded", &["bob".to_string()]);
+        fixture.store.tombstone("guarded", ExpectedVersion::Any).unwrap();
+        for (login, wanted) in [("ada", false), ("bob", true)] {
+            let access = AccessRequest::new(StreamAction::Read, "guarded");
+            let user = User::with_login(login);
+            assert_eq!(rules.is_permitted(&fixture.store, &user, access).unwrap(), wanted);
         }
     }
 

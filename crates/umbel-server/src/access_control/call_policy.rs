@@ -40,6 +40,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("Update", RequiredRole::Operator),
             ("Delete", RequiredRole::Operator),
             ("ReplayParked", RequiredRole::Operator),
+            ("TruncateParked", RequiredRole::Operator),
             ("RestartSubsystem", RequiredRole::Operator),
             ("GetInfo", RequiredRole::User),
             ("List", RequiredRole::User),

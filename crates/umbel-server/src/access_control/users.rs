@@ -214,7 +214,18 @@ pub fn create(store: &Store, user: &User) -> Result<(), Error> {
         StreamAppend { stream: &name, expected: ExpectedVersion::NoStream, events: &[created] },
         StreamAppend { stream: USERS_STREAM, expected: ExpectedVersion::Any, events: &[named] },
     ];
-    store.append_streams(&appends, &[]).map(drop)
+    match store.append_streams(&appends, &[]) {
+        // The server finds users by the names of their streams.
+        Err(Error::StreamDeleted { stream }) if stream == USERS_STREAM => {
+            tracing::warn!(
+                stream,
+                login = user.login,
+                "the list of all users was tombstoned; the server creates users without it"
+            );
+            store.append_streams(&appends[..1], &[]).map(drop)
+        }
+        done => done.map(drop),
+    }
 }
 
 /// Writes a changed user, unless the user changed since it was read.
@@ -366,6 +377,44 @@ mod tests {
         delete(&fixture.store, &read_back).unwrap();
         assert_eq!(list(&fixture.store, None).unwrap().0.len(), 1);
         create(&fixture.store, &ada).unwrap();
+    }
+
+    /// Story: after a tombstone of `$users` no user could be created, for ever.
+    #[test]
+    fn users_are_created_in_every_state_of_their_list() {
+        type Change = fn(&Store);
+        let metadata = |store: &Store, json: &str| {
+            let event = NewEvent::json(store.new_id().unwrap(), "$metadata", json.as_bytes());
+            store.append("$$$users", ExpectedVersion::Any, &[event]).unwrap();
+        };
+        let changes: [Change; 5] = [
+            |store| _ = store.delete(USERS_STREAM, ExpectedVersion::Any).unwrap(),
+            |store| _ = store.tombstone(USERS_STREAM, ExpectedVersion::Any).unwrap(),
+            |_| (),
+            |store| {
+                let junk = NewEvent::binary(store.new_id().unwrap(), "Other", b"\xff");
+                store.append(USERS_STREAM, ExpectedVersion::Any, &[junk]).unwrap();
+            },
+            |store| {
+                store.delete(USERS_STREAM, ExpectedVersion::Any).unwrap();
+                create(store, &User::with_login("eve")).unwrap();
+            },
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let store = &TestService::new().store;
+            create(store, &User::with_login("ada")).unwrap();
+            match number {
+                2 => metadata(store, r#"{"$tb":9}"#),
+                _ => change(store),
+            }
+            create(store, &User::with_login("bob")).unwrap();
+            let again = create(store, &User::with_login("bob"));
+            assert!(matches!(again, Err(Error::WrongExpectedVersion { .. })), "{number}");
+            let bob = read(store, "bob").unwrap().unwrap();
+            delete(store, &bob).unwrap();
+            create(store, &User::with_login("bob")).unwrap();
+            assert!(list(store, None).unwrap().0.len() >= 2, "{number}");
+        }
     }
 
     #[test]

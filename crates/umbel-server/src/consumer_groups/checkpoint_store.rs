@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use umbel_events::{
-    Direction, Error, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision, Store,
-    StreamState, metadata_stream,
+    Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, Position, RecordedEvent, Revision,
+    Store, StreamState,
 };
 
 use crate::consumer_groups::group_config::{GroupConfig, format_position, parse_position};
 use crate::protocol::group_key::GroupKey;
+use crate::system_stream;
 
 /// The stream that lists all groups; only its last event is valid.
 const CONFIG: &str = "$persistentSubscriptionConfig";
@@ -22,6 +23,8 @@ const VERSION: &str = "2";
 const EVENTS_RETAINED: u64 = 5;
 /// Maximum number of events that are examined, in case other writers wrote the last ones.
 const EVENTS_EXAMINED_MAX: usize = 1000;
+/// Attempts at a write of the list of groups while other writers append to its stream.
+const WRITE_ATTEMPTS: usize = 10;
 
 /// Every group with its settings.
 pub type GroupConfigs = BTreeMap<GroupKey, GroupConfig>;
@@ -29,22 +32,61 @@ pub type GroupConfigs = BTreeMap<GroupKey, GroupConfig>;
 /// Whether the stream is a checkpoint stream or parked stream of a group on all events. Groups on
 /// all events skip the events of these streams.
 pub fn is_group_stream(stream: &str) -> bool {
-    let name = stream.trim_start_matches("$$$").trim_start_matches('$');
-    name.strip_prefix("persistentsubscription-$all::")
+    let name = stream.strip_prefix("$$").unwrap_or(stream);
+    let Some(rest) = name.strip_prefix(system_stream::GROUP_PREFIX) else { return false };
+    // A replacement has a number.
+    let rest = rest.trim_start_matches(|c: char| c == '.' || c.is_ascii_digit());
+    rest.strip_prefix("-$all::")
         .is_some_and(|name| name.ends_with("-checkpoint") || name.ends_with("-parked"))
 }
 
-/// The stored groups, and the revision of the event that lists them.
+/// The stored groups, and the revision of the last event of the stream that lists them.
 pub fn read_configs(store: &Store) -> Result<(GroupConfigs, Option<u64>), Error> {
-    let mut last = None;
-    for event in store.read(CONFIG, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX) {
-        let event = event?;
-        last = last.or(Some(event.revision));
-        if let Some(configs) = parse_configs(&event) {
-            return Ok((configs, last));
-        }
+    let (stream, state) = system_stream::find_or_own(store, CONFIG)?;
+    let last = system_stream::last_revision(state);
+    if let Some(configs) = newest_configs(store, &stream, None)? {
+        return Ok((configs, last));
+    }
+    if stream != CONFIG && last.is_none() {
+        let effect = "the consumer groups are lost; create them again";
+        system_stream::report_replacement(CONFIG, &stream, effect);
+    } else if last.is_some() {
+        tracing::warn!(
+            stream,
+            "no readable event of the stream is a valid list of consumer groups; the server has no \
+             groups until they are created again"
+        );
     }
     Ok((GroupConfigs::new(), last))
+}
+
+/// Like [`read_configs`]; `None` if the stream has no valid list.
+pub fn read_valid_configs(store: &Store) -> Result<Option<(GroupConfigs, Option<u64>)>, Error> {
+    let (stream, state) = system_stream::find_or_own(store, CONFIG)?;
+    let configs = newest_configs(store, &stream, None)?;
+    Ok(configs.map(|configs| (configs, system_stream::last_revision(state))))
+}
+
+/// The newest valid list of groups in this stream, if its revision is higher than `after`.
+fn newest_configs(
+    store: &Store,
+    stream: &str,
+    after: Option<u64>,
+) -> Result<Option<GroupConfigs>, Error> {
+    for event in store.read(stream, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX) {
+        let event = match event {
+            // It was tombstoned meanwhile.
+            Err(Error::StreamDeleted { .. }) => return Ok(None),
+            event => event?,
+        };
+        if Some(event.revision) <= after {
+            return Ok(None);
+        }
+        if let Some(configs) = parse_configs(&event) {
+            return Ok(Some(configs));
+        }
+    }
+    Ok(None)
 }
 
 /// The groups that an event lists; `None` if the event is no valid list.
@@ -57,28 +99,55 @@ pub fn parse_configs(event: &RecordedEvent) -> Option<GroupConfigs> {
     entries.iter().map(GroupConfig::parse).collect()
 }
 
-/// Writes the list of groups after revision `last`. Returns the new revision.
+/// Writes the list of groups after revision `last`, or after later events that are no lists.
+/// Returns the new revision.
+///
+/// # Errors
+/// `WrongExpectedVersion` if another writer wrote a list after `last`; errors of appends.
 pub fn write_configs(
     store: &Store,
     configs: &GroupConfigs,
     last: Option<u64>,
     updated: u64,
 ) -> Result<Option<u64>, Error> {
-    if last.is_none() {
-        limit_retention(store, CONFIG)?;
-    }
     let entries: Vec<Value> = configs.iter().map(|(key, config)| config.to_json(key)).collect();
     let data = json!({ "version": VERSION, "updated": updated, "entries": entries }).to_string();
-    let event = NewEvent::json(store.new_id()?, CONFIG_TYPE, data.as_bytes());
-    let expected = last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
-    Ok(store.append(CONFIG, expected, &[event])?.last)
+    let event = [NewEvent::json(store.new_id()?, CONFIG_TYPE, data.as_bytes())];
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let (stream, state) = system_stream::find(store, CONFIG)?;
+        let current = system_stream::last_revision(state);
+        if current > last && newest_configs(store, &stream, last)?.is_some() {
+            let expected = last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
+            return Err(Error::WrongExpectedVersion { stream, expected, current, present: None });
+        }
+        let expected = current.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
+        match store.append(&stream, expected, &event) {
+            Ok(done) => {
+                if done.first == Some(0) {
+                    limit_retention(store, &stream);
+                    if stream != CONFIG {
+                        let effect = "keeps the consumer groups that it has in memory";
+                        system_stream::report_replacement(CONFIG, &stream, effect);
+                    }
+                }
+                return Ok(done.last);
+            }
+            Err(Error::WrongExpectedVersion { .. } | Error::StreamDeleted { .. })
+                if attempts < WRITE_ATTEMPTS => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
-/// Sets a stream's retention to [`EVENTS_RETAINED`] events.
-fn limit_retention(store: &Store, stream: &str) -> Result<(), Error> {
-    let data = json!({ "$maxCount": EVENTS_RETAINED }).to_string();
-    let event = NewEvent::json(store.new_id()?, "$metadata", data.as_bytes());
-    store.append(&metadata_stream(stream), ExpectedVersion::Any, &[event]).map(drop)
+/// Sets a new stream's retention to [`EVENTS_RETAINED`] events, unless its metadata has one. The
+/// stream is complete without it, so a failure is only reported.
+fn limit_retention(store: &Store, stream: &str) {
+    let limit = MetadataUpdate::DefaultMaxCount(EVENTS_RETAINED);
+    if let Err(error) = store.update_metadata(stream, limit) {
+        tracing::warn!(stream, %error, "the retention of a stream of the server could not be set");
+    }
 }
 
 /// The reason why a group cannot continue for now.
@@ -95,11 +164,15 @@ pub enum GroupError {
 /// source comes from another writer. The group would skip all new events with such a checkpoint, so
 /// an earlier one is used.
 pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error> {
-    let stream = key.checkpoint_stream();
+    let own = key.checkpoint_stream();
+    let (stream, state) = system_stream::find_or_own(store, &own)?;
     let mut last = None;
     for event in store.read(&stream, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX)
     {
-        let event = event?;
+        let event = match event {
+            Err(Error::StreamDeleted { .. }) => break,
+            event => event?,
+        };
         let value = || serde_json::from_slice::<String>(&event.data).ok();
         if event.kind == CHECKPOINT_TYPE
             && let Some(position) = value().and_then(|value| parse_position(&value))
@@ -118,6 +191,14 @@ pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Err
                  ignores the checkpoint"
             );
         }
+    }
+    // A deleted stream is what a deleted group of the same name left.
+    if matches!(state, StreamState::Live { .. } | StreamState::Tombstoned) || stream != own {
+        tracing::warn!(
+            stream,
+            "a consumer group has a checkpoint stream without a valid checkpoint; the group starts \
+             where its settings say"
+        );
     }
     Ok(None)
 }
@@ -139,24 +220,55 @@ fn last_source_position(store: &Store, key: &GroupKey) -> Result<Option<u64>, Er
 
 /// Writes the checkpoint of a group.
 pub fn write_checkpoint(store: &Store, key: &GroupKey, floor: u64) -> Result<(), Error> {
-    let stream = key.checkpoint_stream();
+    let own = key.checkpoint_stream();
+    let (stream, _) = system_stream::find(store, &own)?;
     let data = json!(format_position(key, floor)).to_string();
     let event = NewEvent::json(store.new_id()?, CHECKPOINT_TYPE, data.as_bytes());
     let done = store.append(&stream, ExpectedVersion::Any, &[event])?;
     if done.first == Some(0) {
-        limit_retention(store, &stream)?;
+        limit_retention(store, &stream);
+        if stream != own {
+            system_stream::report_replacement(
+                &own,
+                &stream,
+                "stores the group's checkpoints there",
+            );
+        }
     }
     Ok(())
 }
 
-/// Deletes the stored state of a group, except its settings.
+/// Deletes the stored state of a group, except its settings. What is tombstoned needs no deletion.
 pub fn delete_state(store: &Store, key: &GroupKey) -> Result<(), Error> {
-    for stream in [key.checkpoint_stream(), key.parked_stream()] {
+    for own in [key.checkpoint_stream(), key.parked_stream()] {
+        let stream = match system_stream::find(store, &own) {
+            Ok((_, StreamState::Missing)) | Err(Error::StreamDeleted { .. }) => continue,
+            found => found?.0,
+        };
         match store.delete(&stream, ExpectedVersion::Any) {
-            // The stream did not exist.
-            Ok(_) | Err(Error::WrongExpectedVersion { .. }) => {}
+            Ok(_) | Err(Error::WrongExpectedVersion { .. } | Error::StreamDeleted { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_of_groups_on_all_events_are_recognized() {
+        for (stream, wanted) in [
+            ("$persistentsubscription-$all::billing-checkpoint", true),
+            ("$persistentsubscription.2-$all::billing-parked", true),
+            ("$$$persistentsubscription-$all::billing-parked", true),
+            ("$$$persistentsubscription.9-$all::billing-checkpoint", true),
+            ("$persistentsubscription-cart::billing-checkpoint", false),
+            ("$persistentsubscription-$all::billing", false),
+            ("$persistentsubscriptions-$all::billing-parked", false),
+        ] {
+            assert_eq!(is_group_stream(stream), wanted, "{stream}");
+        }
+    }
 }

@@ -35,6 +35,8 @@ pub enum GroupCommand {
     Info(oneshot::Sender<SubscriptionInfo>),
     /// Replays events parked before this revision of the parked stream.
     Replay(u64, oneshot::Sender<Result<(), Status>>),
+    /// Removes events parked before this revision of the parked stream.
+    TruncateParked(u64, oneshot::Sender<Result<(), Status>>),
     /// Ends the group; its consumers get the status that the group was dropped.
     End(oneshot::Sender<()>),
 }

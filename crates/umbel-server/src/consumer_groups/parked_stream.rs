@@ -3,13 +3,14 @@
 use serde_json::json;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{
-    Direction, Error, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent, Revision, Store,
-    metadata_stream,
+    Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, RecordedEvent, ResolvedEvent,
+    Revision, Store, StreamState,
 };
 
 use crate::consumer_groups::dispatcher::ParkRequest;
 use crate::event_store::event_resolution::resolved_bytes;
 use crate::limits::{PAGE_BYTES, PARK_BATCH_EVENTS_MAX};
+use crate::system_stream;
 
 const LINK_TYPE: &str = "$>";
 /// Most bytes of a link's data: the largest revision, and the name of a metadata stream whose
@@ -76,16 +77,28 @@ pub fn read_parked(
     Ok(found)
 }
 
-/// Removes parked events before a revision.
+/// Removes parked events before a revision. The stream keeps its other metadata.
 pub fn truncate_parked(store: &Store, stream: &str, first: u64) -> Result<(), Error> {
-    let data = json!({ "$tb": first }).to_string();
-    let event = NewEvent::json(store.new_id()?, "$metadata", data.as_bytes());
-    store.append(&metadata_stream(stream), ExpectedVersion::Any, &[event]).map(drop)
+    store.update_metadata(stream, MetadataUpdate::RaiseTruncateBefore(first))
+}
+
+/// Name of the stream with a group's parked events, its first parked revision and its next
+/// revision.
+pub fn parked_range(store: &Store, own: &str) -> Result<(String, (u64, u64)), Error> {
+    let (stream, state) = system_stream::find_or_own(store, own)?;
+    let range = match state {
+        StreamState::Live { first, last } => (first.min(last + 1), last + 1),
+        StreamState::Deleted { last } => (last + 1, last + 1),
+        StreamState::Missing | StreamState::Tombstoned => (0, 0),
+    };
+    Ok((stream, range))
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use umbel_events::metadata_stream;
 
     use super::*;
     use crate::consumer_groups::group_command::park_reason;

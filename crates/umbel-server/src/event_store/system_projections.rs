@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use umbel_events::{
     Direction, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-    Source, Store,
+    Source, Store, StreamState,
 };
 
 use crate::event_store::EventStore;
+use crate::system_stream;
 
 /// The stream that records which views are stopped. Only the stream's last event is valid.
 const STREAM: &str = "$umbel-views";
@@ -144,8 +145,11 @@ impl SystemProjections {
                     self.set(view, new);
                     return Ok(());
                 }
-                Err(error @ Error::WrongExpectedVersion { .. }) => {
-                    *kept = store.blocking(StoredStates::read).await?;
+                // Another writer wrote to the stream, or tombstoned it.
+                Err(error @ (Error::WrongExpectedVersion { .. } | Error::StreamDeleted { .. })) => {
+                    let before = *kept;
+                    self.set(view, old);
+                    *kept = store.blocking(move |store| before.refresh(store)).await?;
                     for (view, _) in PROJECTION_NAMES {
                         self.set(view, kept.states[view as usize]);
                     }
@@ -198,31 +202,60 @@ impl ProjectionState {
 
 impl StoredStates {
     fn read(store: &Store) -> Result<StoredStates, Error> {
-        let mut last = None;
-        let events = store.read(STREAM, Revision::END, Direction::Backwards);
-        for event in events.take(EVENTS_EXAMINED_MAX) {
-            let event = match event {
-                Ok(event) => event,
-                // Another writer deleted the stream: every view is enabled, and none can be
-                // stopped.
-                Err(Error::StreamDeleted { .. }) => break,
-                Err(error) => return Err(error),
-            };
-            last = last.or(Some(event.revision));
-            if let Some(projection_states) = parse(&event) {
-                return Ok(StoredStates { states: projection_states, last });
-            }
+        // Where every name is tombstoned, every view is enabled, and none can be stopped.
+        let (stream, state) = system_stream::find_or_own(store, STREAM)?;
+        let last = system_stream::last_revision(state);
+        if let Some(states) = newest_states(store, &stream)? {
+            return Ok(StoredStates { states, last });
+        }
+        if matches!(state, StreamState::Live { .. } | StreamState::Deleted { .. })
+            || stream != STREAM
+        {
+            tracing::warn!(
+                stream,
+                "the stream has no readable record of stopped views; every view is enabled"
+            );
         }
         Ok(StoredStates { last, ..StoredStates::default() })
     }
 
+    /// Reads the states again after another writer wrote to the stream. Where the stream has no
+    /// states any more, these states stay.
+    fn refresh(self, store: &Store) -> Result<StoredStates, Error> {
+        let (stream, state) = system_stream::find(store, STREAM)?;
+        let states = newest_states(store, &stream)?.unwrap_or(self.states);
+        Ok(StoredStates { states, last: system_stream::last_revision(state) })
+    }
+
     /// Writes the states after the last event. Returns the revision of the new event.
     fn write(&self, store: &Store, id: EventId) -> Result<u64, Error> {
+        let (stream, _) = system_stream::find(store, STREAM)?;
         let data = encode(&self.states);
         let expected = self.last.map_or(ExpectedVersion::NoStream, ExpectedVersion::Exact);
-        let done = store.append(STREAM, expected, &[NewEvent::json(id, CHANGED_TYPE, &data)])?;
+        let done = store.append(&stream, expected, &[NewEvent::json(id, CHANGED_TYPE, &data)])?;
+        if done.first == Some(0) && stream != STREAM {
+            let effect = "records the stopped views there";
+            system_stream::report_replacement(STREAM, &stream, effect);
+        }
         Ok(done.last.unwrap_or(0))
     }
+}
+
+/// The states in the newest valid event of this stream.
+fn newest_states(store: &Store, stream: &str) -> Result<Option<[ProjectionState; COUNT]>, Error> {
+    let events = store.read(stream, Revision::END, Direction::Backwards);
+    for event in events.take(EVENTS_EXAMINED_MAX) {
+        match event {
+            // It was tombstoned meanwhile.
+            Err(Error::StreamDeleted { .. }) => return Ok(None),
+            event => {
+                if let Some(states) = parse(&event?) {
+                    return Ok(Some(states));
+                }
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The data of an event that records these states.
@@ -348,11 +381,71 @@ mod tests {
         assert_eq!(NAMES.map(|name| read.visible_through(name)), [Position(position); 3], "{all}");
     }
 
+    /// Story: a tombstoned or truncated stream of views could not be written any more, so that no
+    /// view could be stopped or started again.
+    #[test]
+    fn views_are_stopped_and_started_in_every_state_of_their_stream() {
+        type Change = fn(&TestService);
+        fn metadata(fixture: &TestService, json: &str) {
+            append(fixture, "$$$umbel-views", "$metadata", json.as_bytes());
+        }
+        let changes: [(&str, Change, bool); 6] = [
+            ("deleted", |it| _ = it.store.delete(STREAM, ExpectedVersion::Any).unwrap(), false),
+            (
+                "tombstoned",
+                |it| _ = it.store.tombstone(STREAM, ExpectedVersion::Any).unwrap(),
+                false,
+            ),
+            ("truncated", |it| metadata(it, r#"{"$tb":1}"#), false),
+            ("limited", |it| metadata(it, r#"{"$maxCount":1}"#), true),
+            ("junk", |it| _ = append(it, STREAM, "Other", b"junk"), true),
+            (
+                "recreated",
+                |it| {
+                    it.store.delete(STREAM, ExpectedVersion::Any).unwrap();
+                    append(it, STREAM, "Other", b"junk");
+                },
+                false,
+            ),
+        ];
+        let (category, streams) = (SystemProjection::ByCategory, SystemProjection::Streams);
+        for (name, harm, is_kept) in changes {
+            for reads_again in [false, true] {
+                let fixture = TestService::new();
+                let seen = Position(append(&fixture, "cart-1", "Opened", b"{}"));
+                change(&fixture, category, ProjectionCommand::Disable).unwrap();
+                harm(&fixture);
+                let again = SystemProjections::read(&fixture.store).unwrap();
+                let wanted = if is_kept { seen } else { Position::END };
+                assert_eq!(again.visible_through("$ce-cart"), wanted, "{name}");
+                let (own, store) = (&fixture.service.system_projections, &fixture.service.store);
+                let projections = if reads_again { &again } else { own };
+                let apply = |view, command| {
+                    wait(projections.apply(store, view, command, ids(&fixture))).unwrap();
+                };
+                apply(streams, ProjectionCommand::Disable);
+                let stopped = projections.visible_through("$streams");
+                assert!(stopped < Position::END, "{name}");
+                let kept = projections.visible_through("$ce-cart");
+                assert_eq!(kept, if reads_again { wanted } else { seen }, "{name}");
+                let later = SystemProjections::read(&fixture.store).unwrap();
+                let all = ["$ce-cart", "$streams"].map(|view| later.visible_through(view));
+                assert_eq!(all, [kept, stopped], "{name}");
+                apply(category, ProjectionCommand::Enable);
+                apply(streams, ProjectionCommand::Enable);
+                let last = SystemProjections::read(&fixture.store).unwrap();
+                assert_eq!(NAMES.map(|view| last.visible_through(view)), [Position::END; 3]);
+            }
+        }
+    }
+
     #[test]
     fn failed_write_leaves_the_view_unchanged() {
         let fixture = TestService::new();
         append(&fixture, STREAM, "Other", b"{}");
-        fixture.store.tombstone(STREAM, ExpectedVersion::Any).unwrap();
+        for stream in system_stream::names(STREAM) {
+            fixture.store.tombstone(&stream, ExpectedVersion::Any).unwrap();
+        }
         for (view, name) in
             [SystemProjection::ByCategory, SystemProjection::ByEventType, SystemProjection::Streams]
                 .iter()

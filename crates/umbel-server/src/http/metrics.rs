@@ -12,6 +12,7 @@ use umbel_events::{ExistenceStats, Stats};
 
 use crate::kv_store::KvStats;
 use crate::server_context::ServerContext;
+use crate::system_stream;
 use crate::telemetry::call_metrics::Labels;
 
 /// The content type of the text.
@@ -34,6 +35,12 @@ pub fn render(
     let mut registry = Registry::with_prefix(PREFIX);
     service.call_metrics.register(&mut registry);
     add_memory(&mut registry, service);
+    counter(
+        &mut registry,
+        "system_streams_replaced",
+        "Tombstoned streams of the server's own state that it replaced by other streams",
+        system_stream::replacements(),
+    );
     add_log(&mut registry, stats);
     add_existence(&mut registry, &stats.existence);
     add_index(&mut registry, &stats.index);

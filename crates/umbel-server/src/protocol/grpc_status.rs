@@ -6,7 +6,7 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 use umbel_base::fail_point;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
-use umbel_events::{Error, ExpectedVersion};
+use umbel_events::{Error, ExpectedVersion, PresentEvents};
 
 use crate::limits::{
     APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
@@ -35,8 +35,8 @@ const TOMBSTONED: i64 = -6;
 /// Status of a failure of the store.
 pub fn status(error: &Error) -> Status {
     match error {
-        Error::WrongExpectedVersion { stream, expected, current } => {
-            wrong_expected("Append", stream, *expected, *current)
+        Error::WrongExpectedVersion { stream, expected, current, present } => {
+            wrong_expected(("Append", present.as_ref()), stream, *expected, *current)
         }
         Error::StreamDeleted { stream } => stream_deleted(stream),
         Error::TooLarge { event: Some(id), bytes, max_bytes: limit } => named_exception(
@@ -61,9 +61,10 @@ pub fn status(error: &Error) -> Status {
     }
 }
 
-/// Status of a version conflict. `what` names the refused request: an append or a delete.
+/// Status of a version conflict. `what` names the refused request, an append or a delete, and the
+/// events of the request that are in the stream already.
 pub fn wrong_expected(
-    what: &str,
+    what: (&str, Option<&PresentEvents>),
     stream: &str,
     expected: ExpectedVersion,
     current: Option<u64>,
@@ -80,10 +81,17 @@ pub fn wrong_expected(
     )
 }
 
-/// Message of a version conflict, which clients parse.
-pub fn wrong_expected_text(what: &str, stream: &str, expected: &str, actual: &str) -> String {
+/// Message of a version conflict, which clients parse. The cause, where there is one, stands before
+/// the part that clients parse.
+pub fn wrong_expected_text(
+    (what, present): (&str, Option<&PresentEvents>),
+    stream: &str,
+    expected: &str,
+    actual: &str,
+) -> String {
+    let cause = present.map_or_else(String::new, |present| format!(" ({present})"));
     format!(
-        "{what} failed due to WrongExpectedVersion. Stream: {stream}, Expected version: \
+        "{what} failed due to WrongExpectedVersion{cause}. Stream: {stream}, Expected version: \
          {expected}, Actual version: {actual}"
     )
 }
@@ -294,14 +302,14 @@ pub fn scavenge_not_found(id: &str) -> Status {
 /// Status: the consumer group does not exist.
 pub fn group_missing(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group '{group}' on stream '{stream}' does not exist.");
+    let message = format!("Subscription group {group} on stream {stream} does not exist.");
     group_status(Status::not_found(message), "persistent-subscription-does-not-exist", key)
 }
 
 /// Status: the consumer group exists already.
 pub fn group_exists(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group '{group}' on stream '{stream}' exists.");
+    let message = format!("Subscription group {group} on stream {stream} exists.");
     group_status(Status::already_exists(message), "persistent-subscription-exists", key)
 }
 
@@ -313,23 +321,22 @@ pub fn group_failed(key: &GroupKey, reason: &str) -> Status {
         (GROUP_NAME, group.clone()),
         ("reason", reason.to_string()),
     ];
-    let message = format!("Subscription group '{group}' on stream '{stream}' failed: '{reason}'");
+    let message = format!("Subscription group {group} on stream {stream} failed: '{reason}'");
     named_exception(Status::internal(message), "persistent-subscription-failed", &facts)
 }
 
 /// Status: a consumer group has its maximum number of consumers.
 pub fn group_full(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!(
-        "Maximum subscriptions reached for subscription group '{group}' on stream '{stream}'."
-    );
+    let message =
+        format!("Maximum subscriptions reached for subscription group {group} on stream {stream}.");
     group_status(Status::failed_precondition(message), "maximum-subscribers-reached", key)
 }
 
 /// Status: a consumer group was deleted or changed while consumers were connected.
 pub fn group_dropped(key: &GroupKey) -> Status {
     let (stream, group) = (key.source(), &key.group);
-    let message = format!("Subscription group '{group}' on stream '{stream}' was dropped.");
+    let message = format!("Subscription group {group} on stream {stream} was dropped.");
     group_status(Status::cancelled(message), "persistent-subscription-dropped", key)
 }
 
@@ -449,18 +456,55 @@ mod tests {
             stream: "cart".to_string(),
             expected: ExpectedVersion::NoStream,
             current: Some(4),
+            present: None,
         };
         let status = status(&error);
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert_eq!(fact(&status, "exception"), "wrong-expected-version");
         assert_eq!(fact(&status, "expected-version"), "-1");
         assert_eq!(fact(&status, "actual-version"), "4");
-        let conflict = wrong_expected("Delete", "cart", ExpectedVersion::Any, None);
+        let conflict = wrong_expected(("Delete", None), "cart", ExpectedVersion::Any, None);
         assert_eq!(
             conflict.message(),
             "Delete failed due to WrongExpectedVersion. Stream: cart, Expected version: -2, \
              Actual version: -1"
         );
+    }
+
+    /// Clients search for these texts, which have no quotes in EventStoreDB.
+    #[test]
+    fn texts_about_groups_are_those_of_the_original() {
+        let key = GroupKey { stream: Some("cart".to_string()), group: "billing".to_string() };
+        let on = "ubscription group billing on stream cart";
+        for (status, wanted) in [
+            (group_missing(&key), format!("S{on} does not exist.")),
+            (group_exists(&key), format!("S{on} exists.")),
+            (group_failed(&key, "why"), format!("S{on} failed: 'why'")),
+            (group_full(&key), format!("Maximum subscriptions reached for s{on}.")),
+            (group_dropped(&key), format!("S{on} was dropped.")),
+        ] {
+            assert_eq!(status.message(), wanted);
+        }
+    }
+
+    /// Story: an append with a part of its events in the stream was refused without the cause, with
+    /// the message that no version was expected.
+    #[test]
+    fn partial_retry_names_the_cause_before_the_parsed_part() {
+        let present = PresentEvents { first_revision: 5, count: 2, appended: 3 };
+        let error = Error::WrongExpectedVersion {
+            stream: "cart".to_string(),
+            expected: ExpectedVersion::Any,
+            current: Some(7),
+            present: Some(present),
+        };
+        let status = status(&error);
+        assert_eq!(fact(&status, "exception"), "wrong-expected-version");
+        let message = status.message();
+        let parsed = "). Stream: cart, Expected version: -2, Actual version: 7";
+        assert!(message.starts_with("Append failed due to WrongExpectedVersion ("), "{message}");
+        assert!(message.contains("has the first 2 of the 3 events, from revision 5"), "{message}");
+        assert!(message.ends_with(parsed), "{message}");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use prost::Message;
 use prost::bytes::Bytes;
 use tonic::{Code, Status};
-use umbel_events::Error;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
+use umbel_events::{Error, PresentEvents};
 use umbel_proto::status::{self, ErrorInfo, detail};
 use umbel_proto::v2::errors::{
     AccessDeniedErrorDetails, AppendConsistencyViolationErrorDetails,
@@ -20,11 +20,18 @@ use crate::protocol::grpc_status;
 /// Domain of the error kinds that any call can return.
 const COMMON_DOMAIN: &str = "kurrent.rpc";
 
-/// Status of a version conflict.
-pub fn revision_conflict(stream: &str, expected: i64, actual: i64) -> Status {
+/// Status of a version conflict. `present` are events of the append that are in the stream already,
+/// where they are the cause.
+pub fn revision_conflict(
+    stream: &str,
+    expected: i64,
+    actual: i64,
+    present: Option<&PresentEvents>,
+) -> Status {
+    let cause = present.map_or_else(String::new, |present| format!(" Cause: {present}."));
     let message = format!(
         "Append failed due to a revision conflict on stream '{stream}'. Expected revision: \
-         {expected}. Actual revision: {actual}."
+         {expected}. Actual revision: {actual}.{cause}"
     );
     let facts = StreamRevisionConflictErrorDetails {
         stream: stream.to_string(),
@@ -95,7 +102,11 @@ pub fn empty_session() -> Status {
 }
 
 /// Status: checks of a request failed; lists as many violations as fit into a trailer.
-pub fn consistency_violations(all: Vec<ConsistencyViolation>) -> Status {
+/// `present` are events of the request that are in their stream already, where they are a cause.
+pub fn consistency_violations(
+    all: Vec<ConsistencyViolation>,
+    present: Option<&PresentEvents>,
+) -> Status {
     let count = all.len();
     let mut facts = AppendConsistencyViolationErrorDetails::default();
     let mut bytes = 0;
@@ -113,6 +124,10 @@ pub fn consistency_violations(all: Vec<ConsistencyViolation>) -> Status {
             "Append failed: {count} consistency checks do not hold; the details list the first \
              {listed}."
         ),
+    };
+    let message = match present {
+        Some(present) => format!("{message} Cause: {present}."),
+        None => message,
     };
     let name = "AppendConsistencyViolationErrorDetails";
     streams_status(Code::FailedPrecondition, "APPEND_CONSISTENCY_VIOLATION", message, name, &facts)
@@ -212,13 +227,17 @@ mod tests {
     fn error_kind_is_first_and_details_are_last() {
         let stream = || "cart".to_string();
         let cases = [
-            (revision_conflict("cart", -1, 3), Code::FailedPrecondition, "StreamRevisionConflict"),
+            (
+                revision_conflict("cart", -1, 3, None),
+                Code::FailedPrecondition,
+                "StreamRevisionConflict",
+            ),
             (tombstoned("cart"), Code::FailedPrecondition, "StreamTombstoned"),
             (record_too_large("cart", stream(), 9), Code::InvalidArgument, "AppendRecordSize"),
             (transaction_too_large(u64::MAX), Code::Aborted, "AppendTransactionSizeExceeded"),
             (duplicate_stream("cart"), Code::Aborted, "StreamAlreadyInAppendSession"),
             (
-                consistency_violations(Vec::new()),
+                consistency_violations(Vec::new(), None),
                 Code::FailedPrecondition,
                 "AppendConsistencyViolation",
             ),
@@ -257,7 +276,7 @@ mod tests {
         };
         for (count, name) in [(1, "n".repeat(1024)), (5, "cart".into()), (10_000, "cart".into())] {
             let status =
-                consistency_violations((0..count).map(|index| one(index, &name)).collect());
+                consistency_violations((0..count).map(|index| one(index, &name)).collect(), None);
             let last = details(&status).details.pop().unwrap().value;
             let listed = AppendConsistencyViolationErrorDetails::decode(&last[..]).unwrap();
             assert_eq!(listed.violations[0], one(0, &name));

@@ -11,7 +11,7 @@ pub const VERSION: &str = "26.1.0";
 const GROUP_SOURCES: &[&str] = &["stream", "all"];
 
 /// Every method, with its features beyond the first version.
-const METHOD_FEATURES: [(&str, &str, &[&str]); 43] = [
+const METHOD_FEATURES: [(&str, &str, &[&str]); 44] = [
     (streams::SERVICE, "append", &[]),
     (streams::SERVICE, "batchappend", &["deadline_duration"]),
     (streams::SERVICE, "delete", &[]),
@@ -38,6 +38,7 @@ const METHOD_FEATURES: [(&str, &str, &[&str]); 43] = [
     (persistent::SERVICE, "read", GROUP_SOURCES),
     (persistent::SERVICE, "getinfo", GROUP_SOURCES),
     (persistent::SERVICE, "replayparked", GROUP_SOURCES),
+    (persistent::SERVICE, "truncateparked", GROUP_SOURCES),
     (persistent::SERVICE, "list", GROUP_SOURCES),
     (persistent::SERVICE, "restartsubsystem", GROUP_SOURCES),
     (users::SERVICE, "create", &[]),

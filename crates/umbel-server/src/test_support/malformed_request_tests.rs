@@ -40,7 +40,16 @@ const NAMES: [&str; 3] = ["cart-1", "cart-2", "käse"];
 const OTHERS: [(&str, &[&str]); 5] = [
     (
         persistent::SERVICE,
-        &["Create", "Update", "Delete", "GetInfo", "List", "ReplayParked", "RestartSubsystem"],
+        &[
+            "Create",
+            "Update",
+            "Delete",
+            "GetInfo",
+            "List",
+            "ReplayParked",
+            "TruncateParked",
+            "RestartSubsystem",
+        ],
     ),
     (
         users::SERVICE,

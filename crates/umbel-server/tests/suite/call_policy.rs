@@ -48,6 +48,7 @@ const CALLS: &[(&str, &[(&str, Least)])] = &[
             ("Read", User),
             ("GetInfo", User),
             ("ReplayParked", Operator),
+            ("TruncateParked", Operator),
             ("List", User),
             ("RestartSubsystem", Operator),
         ],

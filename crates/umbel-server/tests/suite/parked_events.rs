@@ -109,7 +109,10 @@ fn failed_park_is_a_server_error_and_retried() {
         let checkpoint_after = Some(CheckpointAfter::CheckpointAfterMs(100));
         let rare = Settings { checkpoint_after, max_checkpoint_count: 0, ..settings() };
         create(&client, of_stream("cart", rare)).await.unwrap();
-        server.store.tombstone(PARKED, ExpectedVersion::Any).unwrap();
+        let replacements = (2..10).map(|number| PARKED.replacen('-', &format!(".{number}-"), 1));
+        for stream in std::iter::once(PARKED.to_string()).chain(replacements) {
+            server.store.tombstone(&stream, ExpectedVersion::Any).unwrap();
+        }
         let mut consumer = Consumer::of(&client, "cart", 10).await;
         consumer.number().await;
         consumer.number().await;

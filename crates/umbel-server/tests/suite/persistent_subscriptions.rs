@@ -74,7 +74,7 @@ pub async fn create(client: &Client, request: CreateReq) -> Result<(), Status> {
     client.unary(SERVICE, "Create", request).await
 }
 
-async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
+pub async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
     let stream_option = Some(DeleteStreamOption::StreamIdentifier(name(stream)));
     let options = Some(DeleteOptions { stream_option, group_name: "group".to_string() });
     client.unary(SERVICE, "Delete", DeleteReq { options }).await
@@ -88,7 +88,7 @@ pub async fn info(client: &Client, stream: &str) -> SubscriptionInfo {
     answer.subscription_info.unwrap()
 }
 
-async fn replay(client: &Client, stream: &str, stop: StopAt) {
+pub async fn replay(client: &Client, stream: &str, stop: StopAt) {
     let options = ReplayParkedOptions {
         group_name: "group".to_string(),
         stream_option: Some(ReplayStreamOption::StreamIdentifier(name(stream))),
@@ -156,14 +156,14 @@ impl Consumer {
         self.sender.send(ReadReq { content: Some(ReadReqContent::Ack(ack)) }).unwrap();
     }
 
-    fn nack(&self, number: u64, action: NackAction) {
+    pub fn nack(&self, number: u64, action: NackAction) {
         let reason = "because".to_string();
         let nack = Nack { id: Vec::new(), ids: vec![id(number)], action: action.into(), reason };
         self.sender.send(ReadReq { content: Some(ReadReqContent::Nack(nack)) }).unwrap();
     }
 
     /// Checks that no event arrives for a while.
-    async fn is_quiet(&mut self) {
+    pub async fn is_quiet(&mut self) {
         let next = tokio::time::timeout(Duration::from_millis(200), self.answers.message()).await;
         assert!(next.is_err(), "{next:?}");
     }

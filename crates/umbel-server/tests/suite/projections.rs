@@ -185,6 +185,13 @@ fn stopping_a_view_with_a_tombstoned_stream_is_an_error() {
         server.store.append("$umbel-views", ExpectedVersion::Any, &[event]).unwrap();
         call(&client, "Disable", "$streams").await.unwrap();
         server.store.tombstone("$umbel-views", ExpectedVersion::Any).unwrap();
+        // Another stream replaces it.
+        call(&client, "Enable", "$streams").await.unwrap();
+        call(&client, "Disable", "$streams").await.unwrap();
+        for number in 2..10 {
+            let replacement = format!("$umbel-views.{number}");
+            server.store.tombstone(&replacement, ExpectedVersion::Any).unwrap();
+        }
         let status = call(&client, "Enable", "$streams").await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
         assert_eq!(of(&client, server.address(), "$streams").await.status, "Stopped");

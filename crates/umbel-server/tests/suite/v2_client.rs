@@ -32,6 +32,21 @@ where
     Q: Message + 'static,
     A: Message + Default + 'static,
 {
+    let response = client_streaming_response(client, address, path, parts).await?;
+    Ok(response.into_inner())
+}
+
+/// Makes a client-streaming call; returns the response with its headers.
+pub async fn client_streaming_response<Q, A>(
+    client: &Client,
+    address: SocketAddr,
+    path: String,
+    parts: Vec<Q>,
+) -> Result<Response<A>, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
     let origin: Uri = format!("http://{address}").parse().unwrap();
     let mut grpc = Grpc::with_origin(client.0.clone(), origin)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -40,7 +55,7 @@ where
     let path: PathAndQuery = path.parse().unwrap();
     let codec = ProstCodec::<Q, A>::default();
     let request = client.request(stream::iter(parts));
-    grpc.client_streaming(request, path, codec).await.map(Response::into_inner)
+    grpc.client_streaming(request, path, codec).await
 }
 
 /// Appends a session.

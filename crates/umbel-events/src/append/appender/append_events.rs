@@ -2,7 +2,6 @@
 //! none.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
@@ -11,9 +10,9 @@ use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
-use crate::types::stream_names;
-use crate::types::version_conflict::RequestItem;
+use crate::types::version_conflict::{PresentEvents, RequestItem};
 
+use super::undelete::MetadataWrites;
 use super::{Appender, TaskOutcome, write_result};
 
 /// Result of an append without events to a stream that does not exist.
@@ -30,7 +29,7 @@ impl Appender {
         let created = self.created_now(parts);
         let mut results = Vec::with_capacity(request.appends.len());
         let mut plans: Vec<AppendPlan<'_>> = Vec::with_capacity(request.appends.len());
-        let mut undeleted = Vec::new();
+        let mut metadata = MetadataWrites::default();
         let mut rests_on = 0;
         let mut first_retry = None;
         let mut violations = ConflictCollector::default();
@@ -52,16 +51,16 @@ impl Appender {
                     if last > REVISION_MAX {
                         return Err(Error::invalid("the stream has the maximum number of events"));
                     }
-                    if known.is_deleted() && known.head.is_some() {
-                        undeleted.push((stream_names::metadata_stream(stream), first));
-                    }
+                    self.note_metadata(parts, append, &known, plans.len(), &mut metadata)?;
                     let (head, events) = (known.head, append.events);
-                    let stream = Cow::Borrowed(stream);
-                    plans.push(AppendPlan { stream, hash, head, first, events });
+                    let (stream, follows) = (Cow::Borrowed(stream), None);
+                    plans.push(AppendPlan { stream, hash, head, follows, first, events });
                     results.push(write_result(first, last, false));
                 }
                 Decision::Retry { first, last, position } => {
-                    first_retry = first_retry.or(Some((part, append, known)));
+                    let count = append.events.len() as u64;
+                    let present = PresentEvents { first_revision: first, count, appended: count };
+                    first_retry = first_retry.or(Some((part, append, known, present)));
                     rests_on = rests_on.max(position);
                     let position = Some(position);
                     results.push(WriteResult { position, ..write_result(first, last, true) });
@@ -73,22 +72,22 @@ impl Appender {
                 }
             }
         }
-        if let Some((part, append, known)) = first_retry {
+        if let Some((part, append, known, present)) = first_retry {
             if plans.is_empty() && violations.is_empty() {
                 return Ok(TaskOutcome::Done(results, rests_on));
             }
             // An atomic request cannot have been written in part.
-            violations.add(part, append.stream, append.expected, &known);
+            violations.add(part, append.stream, append.expected, &known, Some(present));
         }
         rests_on = rests_on.max(self.check_streams(parts, request.checks, &mut violations)?);
         violations.finish()?;
         if plans.is_empty() {
             return Ok(TaskOutcome::Done(results, rests_on));
         }
-        remove_written(&mut undeleted, &plans);
-        match undeleted.is_empty() {
+        metadata.remove_written(&plans);
+        match metadata.is_empty() {
             true => self.commit_append(parts, created, &plans, 0, results),
-            false => self.undelete_and_append(parts, created, plans, undeleted, results),
+            false => self.append_with_metadata(parts, created, plans, metadata, results),
         }
     }
 
@@ -104,7 +103,7 @@ impl Appender {
         for (index, StreamCheck { stream, expected }) in checks.iter().enumerate() {
             let (_, known) = self.snapshot(parts, stream, *expected)?;
             if !known.matches_check(*expected) {
-                violations.add(RequestItem::Check(index), stream, *expected, &known);
+                violations.add(RequestItem::Check(index), stream, *expected, &known, None);
             }
             rests_on = rests_on.max(known.depends_on);
         }
@@ -126,41 +125,9 @@ impl Appender {
             recent_ids: &self.recent_ids,
             queue: &self.queue,
             pending_heads: &self.pending_heads,
+            sees_deleted: false,
             cursor: &mut self.cursor,
         };
         decide(append.stream, known, append.expected, append.events, &mut written)
-    }
-}
-
-/// Removes the metadata streams that the client itself writes.
-fn remove_written(undeleted: &mut Vec<(String, u64)>, plans: &[AppendPlan<'_>]) {
-    if undeleted.is_empty() {
-        return;
-    }
-    let written: HashSet<&str> = plans.iter().map(|plan| &*plan.stream).collect();
-    undeleted.retain(|(stream, _)| !written.contains(&**stream));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Regression: each recreated stream was compared with each stream of the append, up to 10,000
-    /// times 10,000.
-    #[test]
-    fn metadata_that_the_client_writes_is_not_copied() {
-        let plan = |stream: String| AppendPlan {
-            stream: Cow::Owned(stream),
-            hash: 0,
-            head: None,
-            first: 0,
-            events: &[],
-        };
-        let plans: Vec<_> = (0..10_000).map(|number| plan(format!("$$s{number}"))).collect();
-        let mut undeleted: Vec<_> =
-            (5000..15_000).map(|number| (format!("$$s{number}"), number)).collect();
-        remove_written(&mut undeleted, &plans);
-        assert_eq!(undeleted.len(), 5000);
-        assert!(undeleted.iter().all(|(_, first)| *first >= 10_000));
     }
 }

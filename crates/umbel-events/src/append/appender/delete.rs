@@ -21,19 +21,25 @@ impl Appender {
         stream: &str,
         expected: ExpectedVersion,
     ) -> Result<TaskOutcome> {
-        let (_, known) = self.snapshot(parts, stream, expected)?;
+        let (_, mut known) = self.snapshot(parts, stream, expected)?;
         known.check_not_tombstoned(stream)?;
         let metadata_stream = stream_names::metadata_stream(stream);
         let metadata = self.head(parts, &metadata_stream)?;
-        let Some(last) = known.last_revision() else {
+        // Also of a stream with metadata but without events.
+        known.retention = metadata.and_then(|metadata| metadata.retention_of(known.head));
+        let last = known.last_revision();
+        if last.is_none() && metadata.is_none() {
             return Err(known.conflict_error(stream, expected));
-        };
+        }
         let done = |position| {
-            let first = None;
-            vec![WriteResult { first, last: Some(last), position: Some(position), is_retry: false }]
+            vec![WriteResult { first: None, last, position: Some(position), is_retry: false }]
         };
         if let Some(metadata) = metadata.filter(|_| known.is_deleted()) {
-            if matches!(expected, ExpectedVersion::Exact(revision) if revision != last) {
+            let is_other = match expected {
+                ExpectedVersion::Exact(revision) => Some(revision) != last,
+                expected => expected == ExpectedVersion::Exists,
+            };
+            if is_other {
                 return Err(known.conflict_error(stream, expected));
             }
             let position = metadata.last_position;
@@ -47,7 +53,8 @@ impl Appender {
         let first = metadata.map_or(0, |head| head.last_revision + 1);
         let hash = parts.existence.hash(&metadata_stream);
         let stream = Cow::Borrowed(&metadata_stream[..]);
-        let plan = AppendPlan { stream, hash, head: metadata, first, events: &events };
+        let head = metadata;
+        let plan = AppendPlan { stream, hash, head, follows: None, first, events: &events };
         let Some(positions) = self.commit(parts, &[plan])? else {
             return Ok(TaskOutcome::NeedsFlush);
         };
@@ -68,7 +75,8 @@ impl Appender {
         }
         let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
         let (first, head) = (TOMBSTONE_REVISION, known.head);
-        let plan = AppendPlan { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
+        let (stream, follows) = (Cow::Borrowed(stream), None);
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events };
         let Some(positions) = self.commit(parts, &[plan])? else {
             return Ok(TaskOutcome::NeedsFlush);
         };

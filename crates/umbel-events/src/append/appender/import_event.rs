@@ -63,7 +63,8 @@ impl Appender {
         let wanted = task.event.created.unwrap_or(now);
         let created = wanted.max(self.last_created);
         let events = [event];
-        let plan = AppendPlan { stream: Cow::Borrowed(stream), hash, head, first, events: &events };
+        let (stream, follows) = (Cow::Borrowed(stream), None);
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events };
         let Some(positions) = self.commit_with_time(parts, &[plan], created)? else {
             return Ok(TaskOutcome::NeedsFlush);
         };
@@ -107,6 +108,7 @@ impl Appender {
             recent_ids: &self.recent_ids,
             queue: &self.queue,
             pending_heads: &self.pending_heads,
+            sees_deleted: true,
             cursor: &mut self.cursor,
         };
         let revision = match task.event.revision {

@@ -12,6 +12,7 @@ use crate::index::index_changes::StreamChange;
 use crate::limits::POSITION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
+use crate::types::stream_names;
 
 use super::{Appender, TaskOutcome};
 
@@ -103,7 +104,7 @@ impl Appender {
         let at_once = !parts.sync_before_ack && !self.defers_indexing && self.queue.is_empty();
         let first = self.queue.next_position();
         let changes = if at_once { &mut self.changes } else { &mut self.queue.open_group.changes };
-        let before = changes.savepoint();
+        let (before, earlier) = (changes.savepoint(), changes.len());
         self.buffer.clear();
         let made = (&mut *changes, &mut self.positions);
         let last_event =
@@ -116,6 +117,9 @@ impl Appender {
         appended?;
         self.last_created = created;
         self.recent_ids.begin_append(position);
+        for (stream, position) in deletions(parts, changes.changes_from(earlier)) {
+            self.recent_ids.insert_deletion(stream, position);
+        }
         let mut written = self.positions.iter().copied();
         let mut lasts = Vec::with_capacity(plans.len());
         for plan in plans {
@@ -200,4 +204,17 @@ impl Appender {
         self.queue.reuse_groups(queue);
         Ok(())
     }
+}
+
+/// Hashes of the streams that these changes delete, and the positions of the events that delete
+/// them.
+fn deletions<'a>(
+    parts: &StoreComponents,
+    changes: impl Iterator<Item = StreamChange<'a>>,
+) -> impl Iterator<Item = (u64, u64)> {
+    changes.filter_map(|change| {
+        let subject = stream_names::metadata_subject(change.stream)?;
+        change.head.retention.filter(|rules| rules.is_deleted())?;
+        Some((parts.existence.hash(subject), change.head.last_position))
+    })
 }

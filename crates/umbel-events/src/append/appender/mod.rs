@@ -6,7 +6,7 @@
 //!
 //! 1. `append_events`, `delete` or `import_event`: the kind of the task;
 //! 2. `stream_lookup`: states of the streams, then the decision;
-//! 3. `undelete`, only where the append creates a deleted stream again: the stream's metadata;
+//! 3. `undelete`, only where the append ends the deletion of a stream: the stream's metadata;
 //! 4. `log_commit`: the log, then the index or the queue of appends for the index.
 
 use umbel_arena::PREFETCHES;

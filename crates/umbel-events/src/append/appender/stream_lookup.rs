@@ -68,7 +68,7 @@ impl Appender {
         let known = StreamSnapshot { head, retention: None, depends_on: rests_on };
         if let Some(subject) = stream_names::metadata_subject(stream) {
             if let Some(other) = self.head(parts, subject)? {
-                StreamSnapshot { head: Some(other), ..known }.check_not_tombstoned(subject)?;
+                StreamSnapshot { head: Some(other), ..known }.check_not_tombstoned(stream)?;
             }
             return Ok(known);
         }

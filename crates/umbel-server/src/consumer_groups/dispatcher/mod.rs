@@ -388,6 +388,16 @@ impl Dispatcher {
         }
     }
 
+    /// Completes every replayed event: the parked stream was tombstoned. Another one replaces it,
+    /// whose revisions begin at 0.
+    pub fn forget_parked(&mut self) {
+        while let Some((&key @ EventKey::Parked(_), _)) = self.events.first_key_value() {
+            self.release(key);
+            self.finish(key);
+        }
+        self.last_parked_offered = None;
+    }
+
     /// The last source position through which all events are complete; `None` before the first
     /// complete event.
     pub fn completed_through(&self) -> Option<u64> {

@@ -124,7 +124,7 @@ impl GroupRegistry {
         match write.await {
             Ok(last) => kept.configs = Some((configs, last)),
             Err(error) => {
-                kept.configs = None;
+                kept.reload_configs(service).await;
                 return Err(store_status(&error));
             }
         }
@@ -133,7 +133,16 @@ impl GroupRegistry {
             let of = key.clone();
             let forgetting =
                 service.store.blocking(move |store| checkpoint_store::delete_state(store, &of));
-            forgetting.await.map_err(|error| store_status(&error))?;
+            if let Err(error) = forgetting.await {
+                // The group is deleted. A group that is created under its name clears the rest.
+                let (stream, group) = (key.source(), &key.group);
+                tracing::warn!(
+                    stream,
+                    group,
+                    %error,
+                    "the state of a deleted consumer group could not be deleted"
+                );
+            }
         }
         Ok(())
     }
@@ -217,6 +226,15 @@ impl RegistryState {
         let read = (Arc::new(configs), last);
         self.configs = Some(read.clone());
         Ok(read)
+    }
+
+    /// Loads the groups' settings again after a failed write, which may have taken effect. Where
+    /// the store has none that is valid, those in memory stay.
+    async fn reload_configs(&mut self, service: &ServerContext) {
+        let read = service.store.blocking(checkpoint_store::read_valid_configs).await;
+        if let Ok(Some((configs, last))) = read {
+            self.configs = Some((Arc::new(configs), last));
+        }
     }
 
     /// Ends a running group and drops its consumers.

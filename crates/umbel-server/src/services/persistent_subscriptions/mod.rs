@@ -76,6 +76,10 @@ pub async fn call(
             let replay = Handler::new(move |request| replay(service, request));
             grpc_dispatch().unary(replay, request).await
         }
+        Some("TruncateParked") => {
+            let truncate = Handler::new(move |request| truncate_parked(service, request));
+            grpc_dispatch().unary(truncate, request).await
+        }
         Some("List") => {
             let list = Handler::new(move |request| list(service, request));
             grpc_dispatch().unary(list, request).await
@@ -133,7 +137,26 @@ async fn replay(
     service: Arc<ServerContext>,
     request: Request<ReplayParkedReq>,
 ) -> Result<Response<()>, Status> {
-    let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let (key, before) = parse_parked_range(request.into_inner())?;
+    replay_before(&service, &key, before).await.map(Response::new)
+}
+
+async fn truncate_parked(
+    service: Arc<ServerContext>,
+    request: Request<ReplayParkedReq>,
+) -> Result<Response<()>, Status> {
+    let (key, before) = parse_parked_range(request.into_inner())?;
+    let group = service.group_registry.command_sender(&service, &key).await?;
+    let (answer, done) = oneshot::channel();
+    // If the group ended meanwhile, the reply sender is dropped.
+    let _ = group.send(GroupCommand::TruncateParked(before, answer)).await;
+    done.await.map_err(|_| grpc_status::group_missing(&key))?.map(Response::new)
+}
+
+/// The group of a request about parked events, and the revision of the parked stream before which
+/// the request applies.
+fn parse_parked_range(request: ReplayParkedReq) -> Result<(GroupKey, u64), Status> {
+    let options = request.options.ok_or_else(missing_options)?;
     let stream = match options.stream_option.ok_or_else(missing_stream)? {
         ReplayStreamOption::StreamIdentifier(stream) => Some(stream),
         ReplayStreamOption::All(()) => None,
@@ -145,7 +168,7 @@ async fn replay(
         })?,
         Some(StopAt::NoLimit(())) | None => u64::MAX,
     };
-    replay_before(&service, &key, before).await.map(Response::new)
+    Ok((key, before))
 }
 
 /// Replays the parked events before this revision of the parked stream.

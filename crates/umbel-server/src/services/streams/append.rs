@@ -23,6 +23,9 @@ use crate::protocol::proto_convert::{self, ProposedEvent};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
 
+/// Header of a response with a version conflict: its cause, where the numbers do not say it.
+const CONFLICT_REASON: &str = "reason";
+
 /// Appends the client's events once all of them are received.
 pub async fn append(
     service: Arc<ServerContext>,
@@ -34,14 +37,19 @@ pub async fn append(
     let gathered = tokio::time::timeout(service.partial_append_time, gather);
     let append = gathered.await.unwrap_or_else(|_| Err(grpc_status::append_timed_out()))?;
     let result = service.store.appends().submit(append).await;
-    let result = match result.map_err(Error::into_first_conflict) {
-        Ok(streams) => Outcome::Success(success_response(&streams[0])),
-        Err(Error::WrongExpectedVersion { expected, current, .. }) => {
-            Outcome::WrongExpectedVersion(wrong_expected_version(expected, current))
+    let (result, present) = match result.map_err(Error::into_first_conflict) {
+        Ok(streams) => (Outcome::Success(success_response(&streams[0])), None),
+        Err(Error::WrongExpectedVersion { expected, current, present, .. }) => {
+            (Outcome::WrongExpectedVersion(wrong_expected_version(expected, current)), present)
         }
         Err(error) => return Err(grpc_status::status(&error)),
     };
-    Ok(Response::new(AppendResp { result: Some(result) }))
+    let mut response = Response::new(AppendResp { result: Some(result) });
+    // The message has no field for the cause.
+    if let Some(cause) = present.and_then(|present| present.to_string().parse().ok()) {
+        response.metadata_mut().insert(CONFLICT_REASON, cause);
+    }
+    Ok(response)
 }
 
 /// Reads all parts of an append.

@@ -113,6 +113,7 @@ impl CheckOrigins {
             error => return rich_status::store_error(&error),
         };
         let mut reported = Vec::with_capacity(violations.len());
+        let present = violations.iter().find_map(|violation| violation.present);
         for violation in violations {
             let index = match violation.item {
                 RequestItem::Append(item) => self.appends.get(&item),
@@ -125,7 +126,7 @@ impl CheckOrigins {
             }
         }
         reported.sort_by_key(|violation| violation.check_index);
-        rich_status::consistency_violations(reported)
+        rich_status::consistency_violations(reported, present.as_ref())
     }
 }
 

@@ -129,7 +129,8 @@ pub fn revision_conflict_status(violation: &VersionConflict) -> Status {
         StreamState::Deleted { last } => last as i64,
         state => multi_stream_append::actual_number(state),
     };
-    rich_status::revision_conflict(stream, multi_stream_append::expected_number(*expected), actual)
+    let expected = multi_stream_append::expected_number(*expected);
+    rich_status::revision_conflict(stream, expected, actual, violation.present.as_ref())
 }
 
 #[cfg(test)]

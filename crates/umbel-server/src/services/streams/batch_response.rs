@@ -90,10 +90,15 @@ impl BatchResponseBuilder {
 
     fn error_status(&self, error: &Error) -> status::Status {
         match error {
-            Error::WrongExpectedVersion { stream, expected, current } => {
+            Error::WrongExpectedVersion { stream, expected, current, present } => {
                 let number = grpc_status::expected_number(*expected);
                 let actual = grpc_status::current_number(*current);
-                let text = grpc_status::wrong_expected_text("Append", stream, &number, &actual);
+                let text = grpc_status::wrong_expected_text(
+                    ("Append", present.as_ref()),
+                    stream,
+                    &number,
+                    &actual,
+                );
                 fail_point!("conflict-omit-detail", |_| {
                     detailed_status(Code::AlreadyExists, &text, "Unknown", &())
                 });
@@ -205,6 +210,7 @@ mod tests {
             stream: stream(),
             expected: ExpectedVersion::Any,
             current: Some(3),
+            present: None,
         };
         let large = Error::TooLarge { event: None, bytes: 2, max_bytes: 1 };
         let recreated = Error::UndeleteTooLarge { stream: stream(), bytes: 2, max_bytes: 1 };

@@ -28,8 +28,8 @@ pub async fn delete(
     let position = match service.store.delete(deletion, stream, expected).await {
         Ok(Some(position)) => DeleteResult::Position(proto_convert::all_position(position)),
         Ok(None) => DeleteResult::NoPosition(()),
-        Err(Error::WrongExpectedVersion { stream, expected, current }) => {
-            return Err(grpc_status::wrong_expected("Delete", &stream, expected, current));
+        Err(Error::WrongExpectedVersion { stream, expected, current, .. }) => {
+            return Err(grpc_status::wrong_expected(("Delete", None), &stream, expected, current));
         }
         Err(error) => return Err(grpc_status::status(&error)),
     };

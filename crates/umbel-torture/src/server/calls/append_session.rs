@@ -210,7 +210,9 @@ fn check_answer(
     answer: Result<AppendSessionResponse, Status>,
 ) -> Result<(), String> {
     let fates: Vec<AppendFate> = parts.iter().map(|part| fate(run, part)).collect();
-    let is_wrong = |fate: &AppendFate| matches!(fate, AppendFate::Wrong(_) | AppendFate::Ended);
+    let is_wrong = |fate: &AppendFate| {
+        matches!(fate, AppendFate::Wrong(_) | AppendFate::Deleted(_) | AppendFate::Ended)
+    };
     let known = fates.iter().filter(|fate| matches!(fate, AppendFate::There(_))).count();
     if known > 0 && known < fates.len() {
         // No part of a refused session may exist; any of its streams may be named.
@@ -231,7 +233,10 @@ fn check_answer(
             }
         }
         Some((part, fate)) => {
-            let at = if let AppendFate::Wrong(at) = fate { *at } else { None };
+            let at = match fate {
+                AppendFate::Wrong(at) | AppendFate::Deleted(at) => *at,
+                _ => None,
+            };
             let facts = refusal_info(answer, Code::FailedPrecondition, "STREAM_REVISION_CONFLICT")?;
             let decoded = StreamRevisionConflictErrorDetails::decode(&facts[..]);
             let wanted = StreamRevisionConflictErrorDetails {

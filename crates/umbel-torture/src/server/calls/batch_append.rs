@@ -285,7 +285,7 @@ fn expected_answer(run: &mut CallRun<'_>, batch: &TestBatch) -> ExpectedAnswer {
         }
         AppendFate::Nothing(at) => ExpectedAnswer::Nothing(at),
         AppendFate::Wrong(at) => ExpectedAnswer::Wrong(at),
-        AppendFate::Ended => ExpectedAnswer::Ended,
+        AppendFate::Deleted(_) | AppendFate::Ended => ExpectedAnswer::Ended,
     }
 }
 

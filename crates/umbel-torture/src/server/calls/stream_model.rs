@@ -29,6 +29,8 @@ pub enum AppendFate {
     Nothing(Option<u64>),
     /// The stream is not at the expected revision; the value is its actual revision.
     Wrong(Option<u64>),
+    /// The stream is expected to exist but was deleted; the value is its last revision.
+    Deleted(Option<u64>),
     /// The stream was tombstoned.
     Ended,
 }
@@ -76,12 +78,19 @@ impl StreamState {
         if self.is_tombstoned {
             return AppendFate::Ended;
         }
+        if self.is_deleted && wants == StreamExpectation::Exists {
+            return AppendFate::Deleted(self.last());
+        }
         let (is_at, wrong) = (self.is_at(wants), AppendFate::Wrong(self.last()));
         let Some(first) = ids.first() else {
             return if is_at { AppendFate::Nothing(self.last()) } else { wrong };
         };
         let is_loose = matches!(wants, StreamExpectation::Any | StreamExpectation::Exists) && is_at;
-        if is_loose && let Some(place) = self.events.iter().rposition(|event| event.id == *first) {
+        // Events before a deletion are not recognized.
+        let first_place = if self.is_deleted { self.events.len() } else { self.visible_from };
+        let live = &self.events[first_place..];
+        if is_loose && let Some(place) = live.iter().rposition(|event| event.id == *first) {
+            let place = first_place + place;
             return if self.has_at(place, ids) { AppendFate::There(place as u64) } else { wrong };
         }
         if is_at {
@@ -186,11 +195,14 @@ mod tests {
         let mut stream = stream(&[1, 2]);
         stream.is_deleted = true;
         assert_eq!(stream.visible_events(), []);
-        assert_eq!(stream.fate(StreamExpectation::Exists, &[3]), AppendFate::Wrong(Some(1)));
+        assert_eq!(stream.fate(StreamExpectation::Exists, &[3]), AppendFate::Deleted(Some(1)));
+        assert_eq!(stream.fate(StreamExpectation::Any, &[2]), AppendFate::Written(2));
         assert_eq!(stream.fate(StreamExpectation::NoStream, &[3]), AppendFate::Written(2));
         stream.append(&[3], 5);
         assert_eq!(stream.visible_events(), [(2, 3)]);
         assert_eq!(stream.fate(StreamExpectation::NoStream, &[3]), AppendFate::There(2));
+        assert_eq!(stream.fate(StreamExpectation::Any, &[3]), AppendFate::There(2));
+        assert_eq!(stream.fate(StreamExpectation::Any, &[2]), AppendFate::Written(3));
         stream.is_tombstoned = true;
         assert_eq!(stream.fate(StreamExpectation::Any, &[4]), AppendFate::Ended);
     }

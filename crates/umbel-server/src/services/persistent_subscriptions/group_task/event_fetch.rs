@@ -130,10 +130,16 @@ impl GroupTask {
             if !self.quota_share.try_reserve_page() {
                 return Ok(());
             }
-            let stream = self.key.parked_stream();
+            let stream = self.parked_stream.clone();
             let read =
                 move |store: &Store| parked_stream::read_parked(store, &stream, from, before);
-            let mut events = self.service.store.blocking(read).await?;
+            let mut events = match self.service.store.blocking(read).await {
+                Err(Error::StreamDeleted { .. }) => {
+                    self.replace_parked_stream().await?;
+                    continue;
+                }
+                events => events?,
+            };
             let last = events.last().map_or(before - 1, |(revision, _)| *revision);
             for (revision, event) in take_parked(&mut events) {
                 self.dispatcher.offer(EventKey::Parked(revision), event);

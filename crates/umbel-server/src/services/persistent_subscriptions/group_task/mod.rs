@@ -13,8 +13,7 @@ use tokio::time::Instant;
 use tonic::Status;
 use umbel_base::fail_point;
 use umbel_events::{
-    Direction, Error, Position, Revision, Source, Store, StreamState, Subscription,
-    SubscriptionStart, Wakeup,
+    Direction, Error, Position, Revision, Source, Store, Subscription, SubscriptionStart, Wakeup,
 };
 use umbel_proto::persistent::{
     DeliveryPosition, ReadResp, ReadRespContent, ReadRespEvent, RetryCount,
@@ -49,8 +48,10 @@ pub struct GroupTask {
     dispatcher: Dispatcher,
     /// The stored checkpoint.
     checkpoint: Option<u64>,
-    /// Revision or position of the last event read.
+    /// Revision or position of the last event that the group has seen.
     last_read: Option<u64>,
+    /// Name of the stream of parked events.
+    parked_stream: String,
     /// Number of parked events.
     parked_count: u64,
     connected: HashMap<ConsumerId, ConnectedConsumer>,
@@ -99,7 +100,9 @@ impl GroupTask {
         Ok(GroupTask {
             dispatcher: Dispatcher::new(&config, after),
             checkpoint: opened.checkpoint,
-            last_read: after,
+            // A start position of the settings was not seen.
+            last_read: opened.checkpoint,
+            parked_stream: opened.parked_stream,
             parked_count: opened.parked.1 - opened.parked.0,
             connected: HashMap::new(),
             rate: RateMeter::new(Instant::now()),
@@ -146,7 +149,7 @@ impl GroupTask {
             tokio::select! {
                 biased;
                 message = messages.recv() => match message {
-                    Some(message) => self.handle(message),
+                    Some(message) => self.receive(message).await,
                     None => return,
                 },
                 () = service.wait_stopping() => {
@@ -233,7 +236,14 @@ impl GroupTask {
                 return self.truncate_parked().await;
             }
             let keys: Vec<EventKey> = parking.iter().map(|(key, ..)| *key).collect();
-            write_parked(&self.service, &self.key, parking).await?;
+            let stream = self.parked_stream.clone();
+            match write_parked(&self.service, &self.key, stream, parking).await {
+                Err(Error::StreamDeleted { .. }) => {
+                    self.replace_parked_stream().await?;
+                    continue;
+                }
+                written => written?,
+            }
             self.parked_count += keys.len() as u64;
             for key in keys {
                 self.dispatcher.finish(key);
@@ -246,11 +256,13 @@ impl GroupTask {
         let Some(replayed) = self.replayed else { return Ok(()) };
         let first = self.first_unfinished_replay().unwrap_or(replayed);
         if first > self.first_parked {
-            let stream = self.key.parked_stream();
-            self.service
-                .store
-                .blocking(move |store| parked_stream::truncate_parked(store, &stream, first))
-                .await?;
+            let stream = self.parked_stream.clone();
+            let truncate =
+                move |store: &Store| parked_stream::truncate_parked(store, &stream, first);
+            match self.service.store.blocking(truncate).await {
+                Err(Error::StreamDeleted { .. }) => return self.replace_parked_stream().await,
+                truncated => truncated?,
+            }
             self.parked_count = self.parked_count.saturating_sub(first - self.first_parked);
             self.first_parked = first;
         }
@@ -333,6 +345,23 @@ impl GroupTask {
         limit
     }
 
+    /// Handles a command; those about parked events need the state of the parked stream.
+    async fn receive(&mut self, message: GroupCommand) {
+        match message {
+            GroupCommand::TruncateParked(before, answer) => {
+                let removed = self.remove_parked(before).await;
+                let _ = answer.send(removed.map_err(|error| grpc_status::status(&error)));
+            }
+            message => {
+                if matches!(message, GroupCommand::Info(_) | GroupCommand::Replay(..)) {
+                    // Other writers may have deleted or truncated the parked stream.
+                    let _ = self.refresh_parked().await;
+                }
+                self.handle(message);
+            }
+        }
+    }
+
     fn handle(&mut self, message: GroupCommand) {
         match message {
             GroupCommand::Connect(joining, answer) => {
@@ -372,6 +401,8 @@ impl GroupTask {
                 let _ = answer.send(Ok(()));
             }
             GroupCommand::End(ended) => self.end_reply = Some(ended),
+            // It needs the store.
+            GroupCommand::TruncateParked(..) => {}
         }
     }
 
@@ -435,6 +466,8 @@ fn source_pager(
 struct StoredGroup {
     checkpoint: Option<u64>,
     subscription: Subscription,
+    /// Name of the stream of parked events.
+    parked_stream: String,
     /// First parked revision, and the next free revision of the parked stream.
     parked: (u64, u64),
 }
@@ -444,12 +477,8 @@ impl StoredGroup {
         let checkpoint = checkpoint_store::read_checkpoint(store, key)?;
         let after = checkpoint.or(config.start_after);
         let subscription = subscribe(store, key, config, after)?;
-        let parked = match store.stream_state(&key.parked_stream())? {
-            StreamState::Live { first, last } => (first.min(last + 1), last + 1),
-            StreamState::Deleted { last } => (last + 1, last + 1),
-            StreamState::Missing | StreamState::Tombstoned => (0, 0),
-        };
-        Ok(StoredGroup { checkpoint, subscription, parked })
+        let (parked_stream, parked) = parked_stream::parked_range(store, &key.parked_stream())?;
+        Ok(StoredGroup { checkpoint, subscription, parked_stream, parked })
     }
 }
 
@@ -481,6 +510,7 @@ pub fn last_position(store: &Store, key: &GroupKey) -> Result<Option<u64>, Error
 }
 
 mod event_fetch;
+mod parked_state;
 
 #[cfg(test)]
 mod quota_tests;
@@ -489,11 +519,12 @@ mod quota_tests;
 async fn write_parked(
     service: &ServerContext,
     key: &GroupKey,
+    stream: String,
     parking: Vec<ParkRequest>,
 ) -> Result<(), Error> {
     fail_point!("group-park-without-write", |_| Ok(()));
     let added = service.env.clock.wall_micros();
-    let (stream, is_of_view) = (key.parked_stream(), key.is_of_view());
+    let is_of_view = key.is_of_view();
     let write = move |store: &Store| {
         parked_stream::append_parked(store, &stream, &parking, is_of_view, added)
     };

@@ -172,7 +172,7 @@ impl GroupModel<'_> {
         }
         self.checkpoint = kept;
         let first = match store.stream_state(&self.key.parked_stream()).map_err(error_text)? {
-            StreamState::Live { first, last } => first.min(last + 1),
+            umbel_events::StreamState::Live { first, last } => first.min(last + 1),
             _ => 0,
         };
         let lost = (0..first).find(|revision| !self.links_done.contains(revision));
