@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,6 +29,12 @@ impl Serving {
         let mut command = fixture.command();
         command.arg("--db").arg(fixture.store()).envs(variables.iter().copied());
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
+        Serving::of(command)
+    }
+
+    /// Starts a server with this command.
+    fn of(mut command: Command) -> Serving {
+        command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
@@ -467,6 +473,42 @@ fn caught_up_subscription_equals_read() {
         assert_eq!(lines(&behind), wanted[2..], "{filter:?} {from}");
     }
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Story: idle connections took every descriptor of the process, and appends failed that needed a
+/// file.
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_connections_leave_descriptors_to_the_store() {
+    let fixture = Fixture::new();
+    let script = "ulimit -n 96 && exec \"$0\" \"$@\"";
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(script).arg(fixture.command().get_program());
+    command.env_remove("UMBEL_DB").arg("--db").arg(fixture.store());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--insecure"]);
+    let serving = Serving::of(command);
+    let connect = |_| {
+        let mut stream = TcpStream::connect(serving.address()).unwrap();
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+        stream
+    };
+    let idle: Vec<TcpStream> = (0..120).map(connect).collect();
+    let event = r#"{"stream":"cart-1","type":"Added","data":"{}"}"#;
+    for _ in 0..3 {
+        let answer = post(serving.address(), "console/api/append", event);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+    let files = std::fs::read_dir(format!("/proc/{}/fd", serving.process.id())).unwrap();
+    let is_socket = |path: std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("socket"))
+    };
+    let sockets = files.filter(|file| is_socket(file.as_ref().unwrap().path())).count();
+    // Connections, one that waits for a slot, and the listener and the runtime's own.
+    assert!(sockets <= 32 + 6, "{sockets} sockets");
+    drop(idle);
+    let (code, _, notes) = serving.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{notes}");
+    assert!(notes.contains("connections_max=32"), "{notes}");
 }
 
 #[test]
