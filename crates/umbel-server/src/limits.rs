@@ -216,3 +216,9 @@ pub const ACCESS_LOG_LINES_MAX: u32 = 100;
 
 /// Time limit of running calls after the server begins to stop.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);
+/// Maximum number of log lines about refused calls without valid credentials per
+/// [`ANONYMOUS_LOG_TIME`]; further lines are only counted.
+pub const ANONYMOUS_LOG_LINES_MAX: u32 = 60;
+/// Period of the limit of log lines about refused calls without valid credentials.
+pub const ANONYMOUS_LOG_TIME: Duration = Duration::from_secs(60);
+
