@@ -163,6 +163,8 @@ pub const KV_OPERATIONS_MAX: usize = 100_000;
 pub const KV_CONDITIONS_MAX: usize = 1000;
 /// Maximum bytes of all keys and values of one batch.
 pub const KV_BATCH_BYTES_MAX: usize = 16 << 20;
+/// Number of keyspaces up to which users outside `$admins` may create further ones.
+pub const OPERATOR_KEYSPACES_MAX: usize = 512;
 /// Maximum number of writes in one group sync.
 pub const GROUP_SYNC_WRITES_MAX: usize = 1024;
 /// Maximum number of keys that a scan takes from the store at once; see also [`PAGE_BYTES`].
