@@ -54,8 +54,7 @@ fn keyspaces_can_be_dropped_and_operators_cannot_create_all() {
         assert_eq!(ops.create("further").await.unwrap_err().code(), Code::ResourceExhausted);
         let more = ops.of("more");
         more.put(b"key", b"value").await.unwrap();
-        let request = WatchRequest { keyspace: "more".to_string(), ..WatchRequest::default() };
-        let mut watch = ops.watch(request).await.unwrap();
+        let mut watch = more.watch(WatchRequest::default()).await.unwrap();
         assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Started(_)));
         assert!(ops.drop("more").await.unwrap() && ops.drop("last").await.unwrap());
         assert!(!ops.drop("more").await.unwrap(), "it is dropped");
