@@ -74,7 +74,7 @@ pub async fn create(client: &Client, request: CreateReq) -> Result<(), Status> {
     client.unary(SERVICE, "Create", request).await
 }
 
-async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
+pub async fn delete(client: &Client, stream: &str) -> Result<(), Status> {
     let stream_option = Some(DeleteStreamOption::StreamIdentifier(name(stream)));
     let options = Some(DeleteOptions { stream_option, group_name: "group".to_string() });
     client.unary(SERVICE, "Delete", DeleteReq { options }).await
