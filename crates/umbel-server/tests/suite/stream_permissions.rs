@@ -390,3 +390,39 @@ fn wrong_passwords_do_not_lock_out_valid_users() {
         }
     });
 }
+
+/// Story: one connection with 400 calls of wrong passwords kept every user from logging in who had
+/// not logged in before.
+#[test]
+fn guesses_of_one_connection_do_not_keep_new_users_from_logging_in() {
+    TestServer::with_users().run(async |client, server| {
+        let admin = client.with_user("admin", "first");
+        let logins: Vec<String> = (0..10).map(|number| format!("user-{number}")).collect();
+        for login in &logins {
+            create(&admin, login, "secret", &[]).await.unwrap();
+        }
+        let attacker = Client::connect(server.address()).await;
+        let guesses: Vec<_> = (0..400)
+            .map(|number| {
+                let attacker = attacker.clone();
+                tokio::spawn(async move {
+                    for round in 0.. {
+                        let guess = attacker.with_user("admin", &format!("{number} {round}"));
+                        let refused = guess.append("mine", ANY, &events(1..2)).await.unwrap_err();
+                        if refused.code() == Code::Unavailable {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for login in &logins {
+            let honest = Client::connect(server.address()).await.with_user(login, "secret");
+            let begun = tokio::time::Instant::now();
+            honest.append(login, ANY, &events(0..1)).await.unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(5), "{login}: {:?}", begun.elapsed());
+        }
+        guesses.iter().for_each(tokio::task::JoinHandle::abort);
+    });
+}
