@@ -36,7 +36,7 @@ fn kv_calls_require_an_operator() {
     });
 }
 
-/// Story: a user in `$ops` could create all keyspaces that a store can have, and no call dropped one.
+/// Story: a user in `$ops` could create all keyspaces of a store, and no call dropped one.
 #[test]
 fn keyspaces_can_be_dropped_and_operators_cannot_create_all() {
     TestServer::with_kv_and(with_users()).run(async |client, server| {

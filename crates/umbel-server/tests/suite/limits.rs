@@ -57,8 +57,8 @@ fn oversized_events_report_the_limit() {
     });
 }
 
-/// Story: the schema that the server adds to the metadata of the second protocol counted, so its two
-/// calls refused events that the others accepted.
+/// Story: the schema that the server adds to metadata of the second protocol counted, so the two
+/// calls of that protocol refused events that the others accepted.
 #[test]
 fn all_append_calls_have_one_limit_of_an_event() {
     TestServer::new().run(async |client, server| {
@@ -79,7 +79,8 @@ fn all_append_calls_have_one_limit_of_an_event() {
                     ..v2_client::blob(number, bytes)
                 };
                 let of = |call: &str| format!("{call}-{with_metadata}-{number}");
-                let first = client.append(&of("append"), ANY, &[proposed.clone()]).await;
+                let first =
+                    client.append(&of("append"), ANY, std::slice::from_ref(&proposed)).await;
                 assert_eq!(first.is_ok(), is_taken, "append of {size}: {first:?}");
                 let batch = BatchAppendReq {
                     correlation_id: Some(id(number)),

@@ -74,7 +74,7 @@ pub struct OptionSources {
     /// Names and aliases of all options, each with the option's name.
     names: BTreeMap<String, String>,
     values: Layer,
-    /// What the operator should know about given options: earlier names, options without effect.
+    /// Notices about given options: earlier names, options without effect.
     notices: Vec<String>,
 }
 

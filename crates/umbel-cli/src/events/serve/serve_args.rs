@@ -64,8 +64,8 @@ pub struct ServeOptions {
     /// backup of this store
     #[arg(long, value_name = "DIR", value_parser = parse_path)]
     pub backup_dir: Option<PathBuf>,
-    /// When appends and writes are acknowledged: synced (after fsync; they survive power loss), or
-    /// buffered (before; they survive only the death of the process)
+    /// Acknowledge appends and writes after fsync (synced: they survive power loss) or before it
+    /// (buffered: they survive only the death of the process)
     #[arg(long, value_name = "LEVEL", default_value = "synced", value_parser = parse_durability)]
     pub durability: Durability,
     /// Earlier name of `--durability synced`.
