@@ -236,9 +236,11 @@ fn appends_are_synced_by_default() {
 fn options_of_kurrentdb_are_accepted_and_their_effect_is_logged() {
     let fixture = Fixture::new();
     let flags = [
-        "--insecure",
+        "--insecure=true",
+        "--disable-tls=false",
+        "--mem-db=False",
         "--run-projections=All",
-        "--start-standard-projections",
+        "--start-standard-projections=true",
         "--enable-atom-pub-over-http",
         "--cluster-size",
         "1",

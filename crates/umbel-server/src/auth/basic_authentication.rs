@@ -161,11 +161,11 @@ impl Authenticator {
             None => None,
         };
         let name = self.hash_name(&basic.login, peer.and_then(|peer| peer.address));
-        let _unknown_slot = match self.is_known_name(&name) {
+        let unknown_slot = match self.is_known_name(&name) {
             true => None,
             false => Some(acquire(&self.unknown_name_slot).await?),
         };
-        let outcome = self.verify_uncached(rules, store, basic).await?;
+        let outcome = self.verify_uncached(rules, store, basic, unknown_slot).await?;
         self.insert(mark, name, outcome.clone());
         outcome.into_result()
     }
@@ -175,12 +175,13 @@ impl Authenticator {
         rules: &Arc<AclCache>,
         store: &EventStore,
         basic: BasicCredentials,
+        unknown_slot: Option<OwnedSemaphorePermit>,
     ) -> Result<Verification, Status> {
         let slot = acquire(&self.worker_slots).await?;
         let (rules, fallback_hash) = (Arc::clone(rules), Arc::clone(&self.dummy_hash));
-        // The caller may disconnect: the slot stays taken until the hash is done.
+        // The caller may disconnect: the slots stay taken until the hash is done.
         let verification = store.blocking(move |store| {
-            let _slot = slot;
+            let _slots = (slot, unknown_slot);
             let user = rules.user(store, &basic.login)?;
             let kept = user.value.as_ref().map_or(&*fallback_hash, |user| &*user.password_hash);
             let is_right = passwords::verify(basic.password.reveal(), kept);

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::TypedValueParser;
+use clap::{ArgAction, Args};
 use tracing::Level;
 use umbel::Durability;
 use umbel_events::{ExistenceSize, StoreOptions};
@@ -37,7 +37,9 @@ pub struct ServeArgs {
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ServeOptions {
     /// Serve without TLS and without users: every client that reaches the port can read and write
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub insecure: bool,
     /// PEM file with the server certificate and its intermediate certificates
     #[arg(long, value_name = "FILE", value_parser = parse_path)]
@@ -50,7 +52,9 @@ pub struct ServeOptions {
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     pub trusted_root_certificates_path: Option<PathBuf>,
     /// Authenticate users but serve without TLS, for use behind a TLS proxy
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub disable_tls: bool,
     /// IP address and port to listen on; port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2113",
@@ -74,10 +78,14 @@ pub struct ServeOptions {
     pub sync: Option<bool>,
     /// Use a temporary directory, which is removed when the process ends, in place of --db; the
     /// durability is buffered unless named
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub mem_db: bool,
     /// Also serve a key-value store, in the subdirectory `kv` of the store
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub kv: bool,
     /// Memory budget of the key-value store, like 64MiB
     #[arg(long, value_name = "BYTES", default_value = "256MiB",

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::ContextKind;
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use serde_json::{Map, Value, json};
 use umbel::{Durability, Options};
 use umbel_events::{ExistenceSize, StoreOptions};
@@ -16,7 +16,6 @@ use crate::events::serve::option_sources::{OptionSources, OptionValue};
 use crate::events::serve::serve_args::{ServeOptions, durability_name, parse_password, parse_path};
 use crate::global_options::{StoreLimits, with_memory_flag};
 use crate::io::output::Output;
-use crate::text::numbers::parse_switch;
 
 /// Configuration of a server.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -53,13 +52,7 @@ impl ServeConfig {
         variables: impl Iterator<Item = (OsString, OsString)>,
         flags: Option<&ArgMatches>,
     ) -> CommandResult<(ServeConfig, OptionSources)> {
-        let command = Self::command().mut_args(|argument| match argument.get_action() {
-            // Other sources turn switches off as well.
-            ArgAction::SetTrue => {
-                argument.action(ArgAction::Set).default_value("false").value_parser(parse_switch)
-            }
-            _ => argument,
-        });
+        let command = Self::command();
         let sources = OptionSources::merge(&command, file, variables, flags)?;
         let parsed = command.try_get_matches_from(sources.to_flags());
         let config = parsed.and_then(|matches| Self::from_arg_matches(&matches));
