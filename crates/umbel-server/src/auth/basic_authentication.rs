@@ -286,3 +286,57 @@ impl fmt::Debug for Authenticator {
         f.debug_struct("Verifier").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::access_control::append_invalidated_cache::CacheEntry;
+    use crate::access_control::users::User;
+
+    /// A clock that a test sets, in seconds.
+    #[derive(Debug, Default)]
+    struct FixedClock(AtomicU64);
+
+    impl Clock for FixedClock {
+        fn now(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Story: a user whose password was known for 300 s had to wait among guesses of passwords, and
+    /// guesses evicted known passwords.
+    #[test]
+    fn known_credentials_stay_known_while_used_and_beside_wrong_ones() {
+        let clock = Arc::new(FixedClock::default());
+        let env = Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Env::system() };
+        let authenticator = Authenticator::new(&env).unwrap();
+        let user = Arc::new(CacheEntry::fresh(Some(User::with_login("ada"))));
+        let outcome = |is_correct, seconds| Verification {
+            user: Arc::clone(&user),
+            is_correct,
+            expires_at: Duration::from_secs(seconds),
+        };
+        let time = CREDENTIALS_TIME.as_secs();
+        authenticator.insert([1; 32], [1; 32], outcome(true, time));
+        for number in 0..5 * CACHED_CREDENTIALS_MAX as u64 {
+            let mut hash = [2; 32];
+            hash[..8].copy_from_slice(&number.to_le_bytes());
+            authenticator.insert(hash, hash, outcome(false, u64::MAX));
+        }
+        let is_known = |seconds| {
+            clock.0.store(seconds, Ordering::Relaxed);
+            authenticator.cached(&[1; 32]).is_some()
+        };
+        for uses in 1..=5 {
+            assert!(is_known(uses * (time - 1)), "use {uses}");
+        }
+        assert!(authenticator.is_known_name(&[1; 32]) && !authenticator.is_known_name(&[2; 32]));
+        assert!(!is_known(6 * time), "it was not used for too long");
+    }
+}
