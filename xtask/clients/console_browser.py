@@ -94,6 +94,12 @@ def append_an_event_and_browse_it(browser):
 
 
 @case
+def names_that_are_no_pages_show_the_streams(browser):
+    for name in ("__proto__", "constructor", "toString", "nothing"):
+        open_page(browser, name, "Streams")
+
+
+@case
 def see_the_error_of_an_append(browser):
     open_page(browser, "stream/till-1", "till-1")
     find(browser, "Append an event").click()

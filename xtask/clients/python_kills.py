@@ -28,7 +28,7 @@ TIMEOUT_SECONDS = 60
 
 class Server:
     def __init__(self):
-        command = [PROGRAM, "--db", str(FOLDER / "events"), "serve", "--insecure", "--listen", "127.0.0.1:0"]
+        command = [PROGRAM, "--db", str(FOLDER / "events"), "serve", "--insecure", "--listen", "127.0.0.1:0", "--durability", "buffered"]
         began = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.connection = self.process.stdout.readline().strip()

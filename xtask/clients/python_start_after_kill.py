@@ -65,7 +65,7 @@ def empty_page_cache():
 def start(number):
     cache = empty_page_cache()
     began = time.monotonic()
-    command = [PROGRAM, "--db", STORE, "serve", "--insecure", "--listen", "127.0.0.1:0"]
+    command = [PROGRAM, "--db", STORE, "serve", "--insecure", "--listen", "127.0.0.1:0", "--durability", "buffered"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     connection = process.stdout.readline().strip()
     listening = time.monotonic() - began

@@ -198,7 +198,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Completions { shell } => completions_man::completions(&mut help_parser(), *shell),
         Command::Man { output } => completions_man::man(help_parser(), output.as_deref()),
         Command::RemoveBenchFolder { name } => {
-            bench::store_directory::remove_after_parent_exit(name)
+            io::temporary_directory::remove_after_parent_exit(name)
         }
     }
 }

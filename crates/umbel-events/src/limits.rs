@@ -7,6 +7,9 @@ pub const STREAM_NAME_BYTES_MAX: usize = 1024;
 pub const EVENT_TYPE_BYTES_MAX: usize = 1024;
 /// Most bytes of data and metadata together of one event.
 pub const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most bytes of the `$schema` members at the beginning of an event's metadata that the limit of
+/// an event leaves out.
+pub const EVENT_SCHEMA_BYTES_MAX: usize = 8 * 1024;
 /// Most bytes that all events of one append together may take in the log.
 pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most events of one append.

@@ -7,9 +7,10 @@ pub use package::operation::Kind as OperationKind;
 pub use package::watch_response::Event as WatchEvent;
 pub use package::{
     BatchRequest, BatchResponse, Change, Changes, Condition, CreateKeyspaceRequest,
-    CreateKeyspaceResponse, DeleteRequest, DeleteResponse, Entries, Entry, FoundValue, GetRequest,
-    GetResponse, KeyRange, ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, Operation,
-    PutRequest, PutResponse, ScanRequest, ScanResponse, Started, WatchRequest, WatchResponse,
+    CreateKeyspaceResponse, DeleteRequest, DeleteResponse, DropKeyspaceRequest,
+    DropKeyspaceResponse, Entries, Entry, FoundValue, GetRequest, GetResponse, KeyRange,
+    ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, Operation, PutRequest, PutResponse,
+    ScanRequest, ScanResponse, Started, WatchRequest, WatchResponse,
 };
 
 /// Package of the service.

@@ -568,7 +568,8 @@ async function route() {
   timers = [];
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
-  const page = PAGES[name] ?? streams;
+  // Names such as __proto__ are inherited and no pages.
+  const page = Object.hasOwn(PAGES, name) ? PAGES[name] : streams;
   for (const anchor of document.querySelectorAll("nav a")) {
     const isHere = anchor.getAttribute("href") === `#/${name === "stream" ? "streams" : name || "streams"}`;
     if (isHere) anchor.setAttribute("aria-current", "page");

@@ -163,6 +163,8 @@ pub const KV_OPERATIONS_MAX: usize = 100_000;
 pub const KV_CONDITIONS_MAX: usize = 1000;
 /// Maximum bytes of all keys and values of one batch.
 pub const KV_BATCH_BYTES_MAX: usize = 16 << 20;
+/// Number of keyspaces up to which users outside `$admins` may create further ones.
+pub const OPERATOR_KEYSPACES_MAX: usize = 512;
 /// Maximum number of writes in one group sync.
 pub const GROUP_SYNC_WRITES_MAX: usize = 1024;
 /// Maximum number of keys that a scan takes from the store at once; see also [`PAGE_BYTES`].
@@ -199,20 +201,30 @@ pub const CACHED_ACL_BYTES_MAX: usize = 1 << 20;
 pub const CACHED_ACLS_BYTES_MAX: usize = 32 << 20;
 /// Number of users in each of the two generations of the user cache.
 pub const CACHED_USERS_MAX: usize = 1024;
-/// Time for which a correct password is cached by its keyed hash.
+/// Time for which an unused correct password is cached by its keyed hash.
 pub const CREDENTIALS_TIME: Duration = Duration::from_secs(300);
 /// Time for which a wrong password is cached.
 pub const WRONG_CREDENTIALS_TIME: Duration = Duration::from_secs(1);
 /// Number of passwords in each of the two generations of the cache of verified passwords.
 pub const CACHED_CREDENTIALS_MAX: usize = 1024;
 /// Maximum number of different passwords that wait for verification.
-pub const PENDING_CREDENTIALS_MAX: usize = 256;
+pub const PENDING_CREDENTIALS_MAX: usize = 512;
+/// Maximum number of different passwords from one address that wait for verification.
+pub const ADDRESS_PENDING_CREDENTIALS_MAX: usize = 256;
+/// Maximum number of different passwords of one connection that wait for verification.
+pub const CONNECTION_PENDING_CREDENTIALS_MAX: usize = 4;
 
 /// A call whose first response takes longer than this counts as slow and is logged.
 pub const SLOW_CALL_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of log lines about failed or slow calls per second; further lines are only
 /// counted.
 pub const ACCESS_LOG_LINES_MAX: u32 = 100;
+
+/// Maximum number of log lines about refused calls without valid credentials per
+/// [`ANONYMOUS_LOG_TIME`]; further lines are only counted.
+pub const ANONYMOUS_LOG_LINES_MAX: u32 = 60;
+/// Period of the limit of log lines about refused calls without valid credentials.
+pub const ANONYMOUS_LOG_TIME: Duration = Duration::from_secs(60);
 
 /// Time limit of running calls after the server begins to stop.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);

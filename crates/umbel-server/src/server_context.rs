@@ -54,6 +54,8 @@ pub struct ServerContext {
     pub advertise: Option<(String, u16)>,
     /// Port that the server listens on.
     pub port: u16,
+    /// Whether the server encrypts connections. Otherwise a proxy may do so.
+    pub is_encrypted: bool,
     /// Time limit of an append or a batch from its first part to its last.
     pub partial_append_time: Duration,
     /// State of the built-in projections, including their frozen positions.
@@ -96,6 +98,7 @@ impl ServerContext {
             slow_call_time: slow_time,
             ..
         } = config;
+        let is_encrypted = config.tls.is_some();
         let group_quota = Arc::new(GroupQuota::new(config.groups_bytes_max));
         let access = Authorizer::new(Arc::clone(store.acl_cache()), &env, users.is_some())?;
         let (unread, connections) =
@@ -116,6 +119,7 @@ impl ServerContext {
             instance_id: instance,
             advertise,
             port,
+            is_encrypted,
             partial_append_time: parts_time,
             system_projections: projections,
             group_registry: GroupRegistry::default(),

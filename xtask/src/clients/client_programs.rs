@@ -62,6 +62,8 @@ impl Server {
     ) -> Result<Server, String> {
         let mut command = Command::new(built_programs::umbel_program());
         command.arg("--db").arg(folder).args(["serve", "--listen", "127.0.0.1:0"]);
+        // Flags of `say` override the variable. Kills of the process need no fsync.
+        command.env("UMBEL_DURABILITY", "buffered");
         let mut process = say(&mut command)
             .env_remove("UMBEL_DB")
             .stdout(Stdio::piped())

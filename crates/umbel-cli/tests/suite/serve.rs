@@ -2,13 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::test_binary::Fixture;
+use super::test_binary::{Fixture, wait_until};
 
 /// Running server on the store of a fixture.
 pub struct Serving {
@@ -27,8 +27,16 @@ impl Serving {
     /// Starts a server with these flags and environment variables.
     pub fn with(fixture: &Fixture, flags: &[&str], variables: &[(&str, &str)]) -> Serving {
         let mut command = fixture.command();
+        // Most tests kill the process at most, so they need no fsync; flags override the variable.
+        command.env("UMBEL_DURABILITY", "buffered");
         command.arg("--db").arg(fixture.store()).envs(variables.iter().copied());
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
+        Serving::of(command)
+    }
+
+    /// Starts a server with this command.
+    fn of(mut command: Command) -> Serving {
+        command.stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
@@ -195,6 +203,80 @@ fn default_store_is_in_current_directory() {
     let notes = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success() && notes.contains("the store is in umbel-data"), "{notes}");
     assert!(fixture.path("umbel-data").join("CHUNKS").exists());
+}
+
+/// Story: the server acknowledged appends that power loss could take, unless it had `--sync`.
+#[test]
+fn appends_are_synced_by_default() {
+    let fixture = Fixture::new();
+    let messages = |flags: &[&str], variables: &[(&str, &str)]| {
+        let mut command = fixture.command();
+        command.arg("--db").arg(fixture.store()).envs(variables.iter().copied());
+        command.args(["serve", "--insecure", "--listen", "127.0.0.1:0"]).args(flags);
+        let (code, _, notes) = Serving::of(command).stop(Signal::TERM);
+        assert_eq!(code, Some(0), "{notes}");
+        notes
+    };
+    let notes = messages(&[], &[]);
+    assert!(notes.contains("survive power loss (--durability synced)"), "{notes}");
+    assert!(!notes.contains("WARN"), "{notes}");
+    let notes = messages(&["--durability=buffered"], &[]);
+    assert!(notes.contains("not power loss (--durability buffered)"), "{notes}");
+    for (flags, variables) in [(&["--sync"][..], &[][..]), (&[], &[("UMBEL_SYNC", "true")])] {
+        let notes = messages(flags, variables);
+        assert!(notes.contains("survive power loss (--durability synced)"), "{notes}");
+        assert!(notes.contains("WARN"), "{notes}");
+        assert!(notes.contains("is an earlier name: use durability"), "{notes}");
+    }
+}
+
+/// Story: flags and variables of common compose files kept the server from starting, or were
+/// ignored silently.
+#[test]
+fn options_of_kurrentdb_are_accepted_and_their_effect_is_logged() {
+    let fixture = Fixture::new();
+    let flags = [
+        "--insecure=true",
+        "--disable-tls=false",
+        "--mem-db=False",
+        "--run-projections=All",
+        "--start-standard-projections=true",
+        "--enable-atom-pub-over-http",
+        "--cluster-size",
+        "1",
+    ];
+    let variables = [("EVENTSTORE_EXT_TCP_PORT", "1113"), ("KURRENTDB_LOG_LEVEL", "Information")];
+    let serving = Serving::with(&fixture, &flags, &variables);
+    assert_eq!(get(serving.address(), "/health/live"), "HTTP/1.1 204 No Content");
+    let (code, _, notes) = serving.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{notes}");
+    let parts = [
+        "--run-projections has no effect: the built-in projections",
+        "--start-standard-projections has no effect: the built-in projections",
+        "--enable-atom-pub-over-http has no effect: the port serves gRPC",
+        "--cluster-size has no effect: the server is a single node",
+        "EVENTSTORE_EXT_TCP_PORT has no effect: clients connect by gRPC",
+    ];
+    for part in parts {
+        assert_eq!(notes.matches(part).count(), 1, "{part}: {notes}");
+    }
+    assert!(!notes.contains("LOG_LEVEL"), "{notes}");
+}
+
+#[test]
+fn temporary_store_ends_with_the_process() {
+    let fixture = Fixture::new();
+    for signal in [Signal::TERM, Signal::KILL] {
+        let serving = Serving::start(&fixture, &["--mem-db", "--kv"]);
+        let event = r#"{"stream":"cart-1","type":"Added","data":"{}"}"#;
+        let answer = post(serving.address(), "console/api/append", event);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        assert_eq!(fixture.temporary().len(), 1);
+        assert!(!fixture.store().exists(), "the directory of --db is not used");
+        let (_, _, notes) = serving.stop(signal);
+        assert!(notes.contains("is temporary (--mem-db)"), "{notes}");
+        wait_until("the directory is removed", || fixture.temporary().is_empty());
+    }
 }
 
 #[test]
@@ -467,6 +549,42 @@ fn caught_up_subscription_equals_read() {
         assert_eq!(lines(&behind), wanted[2..], "{filter:?} {from}");
     }
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Story: idle connections took every descriptor of the process, and appends failed that needed a
+/// file.
+#[cfg(target_os = "linux")]
+#[test]
+fn idle_connections_leave_descriptors_to_the_store() {
+    let fixture = Fixture::new();
+    let script = "ulimit -n 96 && exec \"$0\" \"$@\"";
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(script).arg(fixture.command().get_program());
+    command.env_remove("UMBEL_DB").arg("--db").arg(fixture.store());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--insecure"]);
+    let serving = Serving::of(command);
+    let connect = |_| {
+        let mut stream = TcpStream::connect(serving.address()).unwrap();
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+        stream
+    };
+    let idle: Vec<TcpStream> = (0..120).map(connect).collect();
+    let event = r#"{"stream":"cart-1","type":"Added","data":"{}"}"#;
+    for _ in 0..3 {
+        let answer = post(serving.address(), "console/api/append", event);
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    }
+    let files = std::fs::read_dir(format!("/proc/{}/fd", serving.process.id())).unwrap();
+    let is_socket = |path: std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("socket"))
+    };
+    let sockets = files.filter(|file| is_socket(file.as_ref().unwrap().path())).count();
+    // Connections, one that waits for a slot, and the listener and the runtime's own.
+    assert!(sockets <= 32 + 6, "{sockets} sockets");
+    drop(idle);
+    let (code, _, notes) = serving.stop(Signal::TERM);
+    assert_eq!(code, Some(0), "{notes}");
+    assert!(notes.contains("connections_max=32"), "{notes}");
 }
 
 #[test]

@@ -161,6 +161,6 @@ fn kill(fixture: &Fixture, flags: &[&str], sync: bool, writes_min: usize) {
 #[test]
 fn acknowledged_writes_survive_kill() {
     kill(&Fixture::new(), &[], false, 50);
-    kill(&Fixture::new(), &["--sync"], false, 10);
+    kill(&Fixture::new(), &["--durability=synced"], false, 10);
     kill(&Fixture::new(), &[], true, 10);
 }

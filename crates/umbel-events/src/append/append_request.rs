@@ -125,13 +125,19 @@ pub fn check_append_bytes(bytes: usize) -> Result<()> {
     Err(Error::TooLarge { event: None, bytes, max_bytes })
 }
 
+/// Returns an error if the event's data and metadata have too many bytes.
+pub fn check_event_bytes(event: &NewEvent<'_>) -> Result<()> {
+    let bytes = event.limited_bytes();
+    if bytes <= EVENT_BYTES_MAX {
+        return Ok(());
+    }
+    let (bytes, max_bytes) = (bytes as u64, EVENT_BYTES_MAX as u64);
+    Err(Error::TooLarge { event: Some(event.id), bytes, max_bytes })
+}
+
 fn validate_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
     stream_names::check_event_type(event.kind)?;
-    let bytes = (event.data.len() + event.metadata.len()) as u64;
-    if bytes > EVENT_BYTES_MAX as u64 {
-        let max_bytes = EVENT_BYTES_MAX as u64;
-        return Err(Error::TooLarge { event: Some(event.id), bytes, max_bytes });
-    }
+    check_event_bytes(event)?;
     if let Some(subject) = stream_names::metadata_subject(stream) {
         RetentionRules::validate(subject, event.data)?;
     }

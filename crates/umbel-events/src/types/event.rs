@@ -4,6 +4,9 @@ use std::fmt;
 
 use uuid::{Builder, Uuid};
 
+use crate::limits::{EVENT_BYTES_MAX, EVENT_SCHEMA_BYTES_MAX};
+use crate::types::event_schema;
+
 /// Id of an event, a UUID. The client chooses the id; another append with the same id is recognized
 /// as a retry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,6 +97,16 @@ impl<'a> NewEvent<'a> {
     /// Returns the same event with this metadata.
     pub fn with_metadata(self, metadata: &'a [u8]) -> NewEvent<'a> {
         NewEvent { metadata, ..self }
+    }
+
+    /// Bytes of data and metadata that the limit of an event counts. The `$schema` members that the
+    /// server writes first into metadata are left out, so that every protocol has the same limit.
+    pub fn limited_bytes(&self) -> usize {
+        let bytes = self.data.len() + self.metadata.len();
+        if bytes <= EVENT_BYTES_MAX {
+            return bytes;
+        }
+        bytes - event_schema::member_bytes(self.metadata).min(EVENT_SCHEMA_BYTES_MAX)
     }
 }
 

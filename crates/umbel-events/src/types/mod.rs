@@ -2,6 +2,7 @@
 
 pub mod error;
 pub mod event;
+pub mod event_schema;
 pub mod expected_version;
 pub mod imported_event;
 pub mod nested_store_check;

@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use crate::append::append_request;
 use crate::append::appender::WriteTask;
-use crate::limits::EVENT_BYTES_MAX;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
@@ -110,11 +110,7 @@ impl Import {
     fn validate(&self, event: &ImportedEvent<'_>) -> Result<()> {
         stream_names::check_stream(event.stream)?;
         stream_names::check_event_type(event.event.kind)?;
-        let bytes = (event.event.data.len() + event.event.metadata.len()) as u64;
-        if bytes > EVENT_BYTES_MAX as u64 {
-            let max_bytes = EVENT_BYTES_MAX as u64;
-            return Err(Error::TooLarge { event: Some(event.event.id), bytes, max_bytes });
-        }
+        append_request::check_event_bytes(&event.event)?;
         let now = self.shared.env.clock.wall_micros().saturating_mul(10);
         if event.created.is_some_and(|created| created > now.saturating_add(DAY)) {
             return Err(Error::invalid(

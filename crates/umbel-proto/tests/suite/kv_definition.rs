@@ -141,6 +141,8 @@ fn recorded() -> MessageFields {
     recorded.record("ListKeyspacesResponse", &[ListKeyspacesResponse { names: vec![keyspace()] }]);
     recorded.record("CreateKeyspaceRequest", &[CreateKeyspaceRequest { name: keyspace() }]);
     recorded.record("CreateKeyspaceResponse", &[CreateKeyspaceResponse { created: true }]);
+    recorded.record("DropKeyspaceRequest", &[DropKeyspaceRequest { name: keyspace() }]);
+    recorded.record("DropKeyspaceResponse", &[DropKeyspaceResponse { dropped: true }]);
     recorded
 }
 

@@ -88,8 +88,9 @@ fn failures() {
         ConsistencyViolation { check_index: 2, violation: Some(ViolationType::StreamState(state)) };
     check(one.clone(), &[1, 2]);
     check(AppendConsistencyViolationErrorDetails { violations: vec![one] }, &[1]);
-    let info = ErrorInfo { reason: name(), domain: name() };
+    let info = ErrorInfo { reason: name(), domain: name(), ..ErrorInfo::default() };
     check(info.clone(), &[1, 2]);
+    check(ErrorInfo { metadata: [(name(), name())].into(), ..info.clone() }, &[1, 2, 3]);
     let details = vec![detail("google.rpc.ErrorInfo", &info)];
     check(Status { code: 9, message: name(), details }, &[1, 2, 3]);
 }

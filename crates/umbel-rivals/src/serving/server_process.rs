@@ -64,9 +64,7 @@ impl ServerProcess {
                 let mut command = Command::new(umbel);
                 command.args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--db"]);
                 command.arg(folder.join("db"));
-                if synced {
-                    command.arg("--sync");
-                }
+                command.args(["--durability", if synced { "synced" } else { "buffered" }]);
                 command
             }
             ServerKind::Bare => {

@@ -25,7 +25,8 @@ pub struct ServingHeading<'a> {
 
 const WHAT_COUNTS: &str = "\
 `umbel serve --insecure` beside a bare tonic server: the same messages over the same calls, \
-answers of the same sizes, nothing stored. Synced, its appends are written to a file whose bytes \
+answers of the same sizes, nothing stored. The durability is buffered where a row does not say \
+synced. Synced, its appends are written to a file whose bytes \
 are allocated, with one sync for all waiting calls. Servers and clients are processes on the same \
 machine, the clients one program, each client with a connection of its own; a hundred subscribers \
 share a connection. Events have 100 bytes of data. Batches: 256 in flight for each client. Rates \

@@ -24,6 +24,8 @@ pub const SETTINGS: &str = "$settings";
 /// can name these keys instead of an ACL.
 const USERS_ACL: &str = "$userStreamAcl";
 const SYSTEM_ACL: &str = "$systemStreamAcl";
+/// Name prefix of the views of events whose type begins with `$`.
+const SYSTEM_TYPE_VIEW_PREFIX: &str = "$et-$";
 /// Name prefix of a metadata stream.
 const METADATA_PREFIX: &str = "$$";
 
@@ -121,13 +123,19 @@ impl<'a> AccessRequest<'a> {
         match acl.grants_for(self.right) {
             Some(names) => user.matches_any(names),
             // A view shows events of streams whose own ACLs control reads.
-            None if is_view(self.governing_stream) && reads => true,
+            None if is_open_view(self.governing_stream) && reads => true,
             None => match general.grants_for(self.right) {
                 Some(names) => user.matches_any(names),
                 None => !is_system,
             },
         }
     }
+}
+
+/// Whether the stream is a view of events of any streams. Events of a type that begins with `$` are
+/// in streams of the system, so their views have the default of such streams.
+fn is_open_view(stream: &str) -> bool {
+    is_view(stream) && !stream.starts_with(SYSTEM_TYPE_VIEW_PREFIX)
 }
 
 /// Whether the stream holds users with their passwords.

@@ -102,6 +102,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("Watch", RequiredRole::Operator),
             ("ListKeyspaces", RequiredRole::Operator),
             ("CreateKeyspace", RequiredRole::Operator),
+            ("DropKeyspace", RequiredRole::Operator),
         ],
     ),
     // The descriptors are public, but each call costs the server a task.

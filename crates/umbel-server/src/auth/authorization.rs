@@ -12,6 +12,7 @@ use crate::access_control::users::User;
 use crate::auth::basic_authentication::{Authenticator, BasicCredentials};
 use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::LoginPeer;
 
 /// The caller of a request.
 #[derive(Debug, Clone)]
@@ -107,9 +108,10 @@ impl Authorizer {
         &self,
         store: &EventStore,
         basic: BasicCredentials,
+        peer: Option<LoginPeer>,
     ) -> Result<CachedUser, Status> {
         match &self.authenticator {
-            Some(verifier) => verifier.verify(&self.acl_cache, store, basic).await,
+            Some(verifier) => verifier.verify(&self.acl_cache, store, basic, peer).await,
             None => Err(grpc_status::unauthenticated()),
         }
     }

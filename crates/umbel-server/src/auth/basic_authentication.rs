@@ -1,12 +1,16 @@
 //! [`BasicCredentials`] and [`Authenticator`]: the credentials of a request and their verification.
 //!
 //! A verification deliberately costs some milliseconds and 19 MiB. At most two verifications run at
-//! a time, and a bounded number of requests wait. Results are cached for a while under a keyed hash
-//! of the credentials, never under the credentials. A cached result is invalid once the user
-//! changes. Verifying an unknown name takes as long as verifying a wrong password.
+//! a time, one of them of a name that has not logged in lately from the same address. The requests
+//! that wait are bounded, and one for each connection is in the queue ([`LoginQueue`]). Results are
+//! cached for a while under a keyed hash of the credentials, never under the credentials. A cached
+//! result is invalid once the user changes; a correct one stays cached while it is used, and wrong
+//! ones have a cache of their own. Verifying an unknown name takes as long as verifying a wrong
+//! password.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
@@ -16,18 +20,18 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use ring::hmac;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use umbel_env::{Clock, Env};
 
 use crate::access_control::acl_cache::{AclCache, CachedUser};
 use crate::access_control::passwords::{self, CONCURRENT_HASHES_MAX, PASSWORD_BYTES_MAX, Secret};
 use crate::access_control::users::NAME_BYTES_MAX;
+use crate::auth::login_queue::{CredentialHash, LoginQueue};
 use crate::event_store::EventStore;
-use crate::limits::{
-    CACHED_CREDENTIALS_MAX, CREDENTIALS_TIME, PENDING_CREDENTIALS_MAX, WRONG_CREDENTIALS_TIME,
-};
+use crate::limits::{CACHED_CREDENTIALS_MAX, CREDENTIALS_TIME, WRONG_CREDENTIALS_TIME};
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::LoginPeer;
 
 /// A name and a password from a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,8 +77,8 @@ impl BasicCredentials {
     }
 }
 
-/// A keyed hash of a name and a password.
-type CredentialHash = [u8; 32];
+/// A keyed hash of a name and the address of its client.
+type NameHash = [u8; 32];
 
 /// The result of a verification of credentials.
 #[derive(Clone)]
@@ -88,19 +92,28 @@ struct Verification {
 pub struct Authenticator {
     env: Env,
     key: hmac::Key,
-    cache: Mutex<VerificationCache>,
-    /// Running verifications; requests with the same credentials wait for the same result.
-    pending: Mutex<HashMap<CredentialHash, Arc<tokio::sync::Mutex<()>>>>,
+    correct: Mutex<GenerationCache<Verification>>,
+    wrong: Mutex<GenerationCache<Verification>>,
+    /// Names that have logged in, each from an address.
+    known_names: Mutex<GenerationCache<()>>,
+    queue: Arc<LoginQueue>,
     worker_slots: Arc<Semaphore>,
+    /// The one slot of names that have not logged in lately.
+    unknown_name_slot: Arc<Semaphore>,
     /// The hash of a random password that no user has.
     dummy_hash: Arc<str>,
 }
 
-/// Results of recent verifications, in two generations.
-#[derive(Default)]
-struct VerificationCache {
-    recent: HashMap<CredentialHash, Verification>,
-    previous: HashMap<CredentialHash, Verification>,
+/// Recent values by the hash of their credentials or name, in two generations.
+struct GenerationCache<T> {
+    recent: HashMap<[u8; 32], T>,
+    previous: HashMap<[u8; 32], T>,
+}
+
+impl<T> Default for GenerationCache<T> {
+    fn default() -> GenerationCache<T> {
+        GenerationCache { recent: HashMap::new(), previous: HashMap::new() }
+    }
 }
 
 impl Authenticator {
@@ -115,9 +128,12 @@ impl Authenticator {
         Ok(Authenticator {
             env: env.clone(),
             key: hmac::Key::new(hmac::HMAC_SHA256, &key),
-            cache: Mutex::default(),
-            pending: Mutex::default(),
+            correct: Mutex::default(),
+            wrong: Mutex::default(),
+            known_names: Mutex::default(),
+            queue: Arc::default(),
             worker_slots: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX)),
+            unknown_name_slot: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX - 1)),
             dummy_hash: fallback_hash.into(),
         })
     }
@@ -128,19 +144,29 @@ impl Authenticator {
         rules: &Arc<AclCache>,
         store: &EventStore,
         basic: BasicCredentials,
+        peer: Option<LoginPeer>,
     ) -> Result<CachedUser, Status> {
         let mark = self.hash_credentials(&basic);
         if let Some(outcome) = self.cached(&mark) {
             return outcome.into_result();
         }
-        let pending = PendingVerification::join(self, mark)?;
-        let turn = Arc::clone(&pending.turn);
-        let _turn = turn.lock().await;
+        let place = LoginQueue::join(&self.queue, mark, peer)?;
+        let _turn = place.credentials_turn.lock().await;
         if let Some(outcome) = self.cached(&mark) {
             return outcome.into_result();
         }
-        let outcome = self.verify_uncached(rules, store, basic).await?;
-        self.insert(mark, outcome.clone());
+        // Of each connection one request waits for a slot, so that all connections have a share.
+        let _connection_turn = match &place.connection_turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        let name = self.hash_name(&basic.login, peer.and_then(|peer| peer.address));
+        let unknown_slot = match self.is_known_name(&name) {
+            true => None,
+            false => Some(acquire(&self.unknown_name_slot).await?),
+        };
+        let outcome = self.verify_uncached(rules, store, basic, unknown_slot).await?;
+        self.insert(mark, name, outcome.clone());
         outcome.into_result()
     }
 
@@ -149,13 +175,13 @@ impl Authenticator {
         rules: &Arc<AclCache>,
         store: &EventStore,
         basic: BasicCredentials,
+        unknown_slot: Option<OwnedSemaphorePermit>,
     ) -> Result<Verification, Status> {
-        let slot = Arc::clone(&self.worker_slots).acquire_owned().await;
-        let slot = slot.map_err(|_| grpc_status::shutting_down())?;
+        let slot = acquire(&self.worker_slots).await?;
         let (rules, fallback_hash) = (Arc::clone(rules), Arc::clone(&self.dummy_hash));
-        // The caller may disconnect: the slot stays taken until the hash is done.
+        // The caller may disconnect: the slots stay taken until the hash is done.
         let verification = store.blocking(move |store| {
-            let _slot = slot;
+            let _slots = (slot, unknown_slot);
             let user = rules.user(store, &basic.login)?;
             let kept = user.value.as_ref().map_or(&*fallback_hash, |user| &*user.password_hash);
             let is_right = passwords::verify(basic.password.reveal(), kept);
@@ -182,31 +208,70 @@ impl Authenticator {
         mark
     }
 
-    fn cached(&self, mark: &CredentialHash) -> Option<Verification> {
-        let now = self.clock().now();
-        let mut outcomes = self.cache.lock().ignore_poison();
-        let outcome = match outcomes.recent.get(mark) {
-            Some(outcome) => outcome.clone(),
-            None => {
-                let outcome = outcomes.previous.remove(mark)?;
-                outcomes.insert(*mark, outcome.clone());
-                outcome
-            }
-        };
-        (outcome.user.is_fresh() && now < outcome.expires_at).then_some(outcome)
+    fn hash_name(&self, login: &str, address: Option<IpAddr>) -> NameHash {
+        let mut context = hmac::Context::with_key(&self.key);
+        context.update(&[u8::from(address.is_some())]);
+        match address {
+            Some(IpAddr::V4(address)) => context.update(&address.octets()),
+            Some(IpAddr::V6(address)) => context.update(&address.octets()),
+            None => {}
+        }
+        context.update(login.as_bytes());
+        let mut hash = [0; 32];
+        hash.copy_from_slice(context.sign().as_ref());
+        hash
     }
 
-    fn insert(&self, mark: CredentialHash, outcome: Verification) {
-        self.cache.lock().ignore_poison().insert(mark, outcome);
+    /// Whether the name has logged in lately from the same address.
+    fn is_known_name(&self, name: &NameHash) -> bool {
+        self.known_names.lock().ignore_poison().get(name).is_some()
+    }
+
+    /// The cached result of these credentials. A correct one stays cached while it is used: a
+    /// change of the user invalidates it.
+    fn cached(&self, mark: &CredentialHash) -> Option<Verification> {
+        let now = self.clock().now();
+        let is_valid = |outcome: &Verification| outcome.user.is_fresh() && now < outcome.expires_at;
+        if let Some(outcome) = self.correct.lock().ignore_poison().get(mark)
+            && is_valid(outcome)
+        {
+            outcome.expires_at = now.saturating_add(CREDENTIALS_TIME);
+            return Some(outcome.clone());
+        }
+        let mut wrong = self.wrong.lock().ignore_poison();
+        wrong.get(mark).filter(|outcome| is_valid(outcome)).map(|outcome| outcome.clone())
+    }
+
+    fn insert(&self, mark: CredentialHash, name: NameHash, outcome: Verification) {
+        if outcome.is_correct {
+            self.known_names.lock().ignore_poison().insert(name, ());
+            self.correct.lock().ignore_poison().insert(mark, outcome);
+        } else {
+            self.wrong.lock().ignore_poison().insert(mark, outcome);
+        }
     }
 }
 
-impl VerificationCache {
-    fn insert(&mut self, mark: CredentialHash, outcome: Verification) {
+async fn acquire(slots: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
+    let slot = Arc::clone(slots).acquire_owned().await;
+    slot.map_err(|_| grpc_status::shutting_down())
+}
+
+impl<T> GenerationCache<T> {
+    /// The value under this hash, which is then a recent one.
+    fn get(&mut self, hash: &[u8; 32]) -> Option<&mut T> {
+        if !self.recent.contains_key(hash) {
+            let value = self.previous.remove(hash)?;
+            self.insert(*hash, value);
+        }
+        self.recent.get_mut(hash)
+    }
+
+    fn insert(&mut self, hash: [u8; 32], value: T) {
         if self.recent.len() >= CACHED_CREDENTIALS_MAX {
             self.previous = std::mem::take(&mut self.recent);
         }
-        self.recent.insert(mark, outcome);
+        self.recent.insert(hash, value);
     }
 }
 
@@ -216,40 +281,62 @@ impl Verification {
     }
 }
 
-/// A request that waits for a verification; dropped together with the request.
-struct PendingVerification<'a> {
-    verifier: &'a Authenticator,
-    hash: CredentialHash,
-    turn: Arc<tokio::sync::Mutex<()>>,
-}
-
-impl<'a> PendingVerification<'a> {
-    fn join(
-        verifier: &'a Authenticator,
-        mark: CredentialHash,
-    ) -> Result<PendingVerification<'a>, Status> {
-        let mut pending = verifier.pending.lock().ignore_poison();
-        if !pending.contains_key(&mark) && pending.len() >= PENDING_CREDENTIALS_MAX {
-            return Err(grpc_status::authentication_overloaded());
-        }
-        let turn = Arc::clone(pending.entry(mark).or_default());
-        Ok(PendingVerification { verifier, hash: mark, turn })
-    }
-}
-
-impl Drop for PendingVerification<'_> {
-    fn drop(&mut self) {
-        let mut pending = self.verifier.pending.lock().ignore_poison();
-        // The map's reference and this one.
-        let is_last = pending.get(&self.hash).is_some_and(|turn| Arc::strong_count(turn) <= 2);
-        if is_last {
-            pending.remove(&self.hash);
-        }
-    }
-}
-
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+    use crate::access_control::append_invalidated_cache::CacheEntry;
+    use crate::access_control::users::User;
+
+    /// A clock that a test sets, in seconds.
+    #[derive(Debug, Default)]
+    struct FixedClock(AtomicU64);
+
+    impl Clock for FixedClock {
+        fn now(&self) -> Duration {
+            Duration::from_secs(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall_micros(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Story: a user whose password was known for 300 s had to wait among guesses of passwords, and
+    /// guesses evicted known passwords.
+    #[test]
+    fn known_credentials_stay_known_while_used_and_beside_wrong_ones() {
+        let clock = Arc::new(FixedClock::default());
+        let env = Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Env::system() };
+        let authenticator = Authenticator::new(&env).unwrap();
+        let user = Arc::new(CacheEntry::fresh(Some(User::with_login("ada"))));
+        let outcome = |is_correct, seconds| Verification {
+            user: Arc::clone(&user),
+            is_correct,
+            expires_at: Duration::from_secs(seconds),
+        };
+        let time = CREDENTIALS_TIME.as_secs();
+        authenticator.insert([1; 32], [1; 32], outcome(true, time));
+        for number in 0..5 * CACHED_CREDENTIALS_MAX as u64 {
+            let mut hash = [2; 32];
+            hash[..8].copy_from_slice(&number.to_le_bytes());
+            authenticator.insert(hash, hash, outcome(false, u64::MAX));
+        }
+        let is_known = |seconds| {
+            clock.0.store(seconds, Ordering::Relaxed);
+            authenticator.cached(&[1; 32]).is_some()
+        };
+        for uses in 1..=5 {
+            assert!(is_known(uses * (time - 1)), "use {uses}");
+        }
+        assert!(authenticator.is_known_name(&[1; 32]) && !authenticator.is_known_name(&[2; 32]));
+        assert!(!is_known(6 * time), "it was not used for too long");
     }
 }

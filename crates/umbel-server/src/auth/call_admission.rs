@@ -10,6 +10,7 @@ use crate::auth::authorization::{Authorizer, Caller, CertificateUser, active_use
 use crate::auth::basic_authentication::BasicCredentials;
 use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::LoginPeer;
 
 impl Authorizer {
     /// The caller of a request; an error if its credentials are invalid.
@@ -17,11 +18,11 @@ impl Authorizer {
         &self,
         store: &EventStore,
         headers: &HeaderMap,
-        certificate: Option<&CertificateUser>,
+        (certificate, peer): (Option<&CertificateUser>, Option<LoginPeer>),
     ) -> Result<Caller, Status> {
         let Some(verifier) = &self.authenticator else { return Ok(Caller::Trusted) };
         let user = match (BasicCredentials::from_headers(headers)?, certificate) {
-            (Some(basic), _) => verifier.verify(&self.acl_cache, store, basic).await?,
+            (Some(basic), _) => verifier.verify(&self.acl_cache, store, basic, peer).await?,
             (None, Some(CertificateUser(name))) => self.user(store, name).await?,
             (None, None) => return Ok(Caller::Anonymous),
         };
@@ -35,12 +36,12 @@ impl Authorizer {
         store: &EventStore,
         path: &str,
         headers: &HeaderMap,
-        certificate: Option<&CertificateUser>,
+        client: (Option<&CertificateUser>, Option<LoginPeer>),
     ) -> Result<Caller, Status> {
         match required_role(path) {
             RequiredRole::Public if self.has_users() => Ok(Caller::Anonymous),
             RequiredRole::Public => Ok(Caller::Trusted),
-            _ => self.authenticate(store, headers, certificate).await,
+            _ => self.authenticate(store, headers, client).await,
         }
     }
 

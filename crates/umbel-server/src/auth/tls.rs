@@ -14,6 +14,7 @@ use rustls::RootCertStore;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -22,6 +23,7 @@ use tokio_rustls::server::TlsStream;
 use umbel_env::Clock;
 
 use crate::auth::authorization::CertificateUser;
+use crate::auth::client_certificate_verifier::ClientCertificateVerifier;
 use crate::auth::x509_certificate::{certificate_user, parse_pem, validity_problem};
 use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
 
@@ -205,7 +207,7 @@ fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
     let key = PrivateKeyDer::from_pem_slice(&pem.key)
         .map_err(|error| format!("the private key is not a key in PEM format: {error}"))?;
     let provider = Arc::new(default_provider());
-    let verifier = if pem.authorities.is_empty() {
+    let verifier: Arc<dyn ClientCertVerifier> = if pem.authorities.is_empty() {
         WebPkiClientVerifier::no_client_auth()
     } else {
         let mut roots = RootCertStore::empty();
@@ -217,7 +219,9 @@ fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         // Clients without a certificate may still send a password.
         let verifier = verifier.allow_unauthenticated().build();
-        verifier.map_err(|error| format!("the CA certificates cannot be used: {error}"))?
+        let verifier =
+            verifier.map_err(|error| format!("the CA certificates cannot be used: {error}"))?;
+        Arc::new(ClientCertificateVerifier(verifier))
     };
     let builder = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -7,7 +7,9 @@ use umbel_env::Clock;
 use x509_cert::Certificate;
 use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
+use x509_cert::der::oid::db::rfc5280::ID_KP_CLIENT_AUTH;
 use x509_cert::der::{Decode, Tag, Tagged};
+use x509_cert::ext::pkix::ExtendedKeyUsage;
 use x509_cert::time::Validity;
 
 use crate::auth::authorization::CertificateUser;
@@ -16,6 +18,13 @@ use crate::auth::authorization::CertificateUser;
 pub fn certificate_user(connection: &CommonState) -> Option<CertificateUser> {
     let certificate = Certificate::from_der(connection.peer_certificates()?.first()?).ok()?;
     common_name(&certificate).map(|name| CertificateUser(name.into()))
+}
+
+/// Whether a certificate has the extended key usage `clientAuth`.
+pub fn is_for_clients(certificate: &CertificateDer<'_>) -> bool {
+    let Ok(certificate) = Certificate::from_der(certificate) else { return false };
+    let usages = certificate.tbs_certificate.get::<ExtendedKeyUsage>();
+    matches!(usages, Ok(Some((_, usages))) if usages.0.contains(&ID_KP_CLIENT_AUTH))
 }
 
 /// The user name in a certificate; `None` without one, or with two.

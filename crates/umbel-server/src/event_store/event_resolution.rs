@@ -1,6 +1,6 @@
 //! [`EventResolution`]: turns an event into what its reader may see.
 
-use umbel_events::{Error, RecordedEvent, ResolvedEvent, Store};
+use umbel_events::{Error, RecordedEvent, ResolvedEvent, Store, is_view};
 
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::limits::RESPONSE_OVERHEAD_BYTES;
@@ -27,6 +27,9 @@ impl EventResolution {
         if self.hides_streams && !self.allows(store, &event)? {
             return Ok(None);
         }
+        if self.is_hidden_link(store, &event)? {
+            return Ok(None);
+        }
         if !self.resolve_links {
             return Ok(Some(ResolvedEvent { event: Some(event), link: None }));
         }
@@ -40,10 +43,26 @@ impl EventResolution {
         Ok(Some(resolved))
     }
 
+    /// Whether the event is a view's link into a stream of the system that the reader may not read.
+    /// The link itself would show the stream's name, such as the name of a user.
+    fn is_hidden_link(&self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
+        let Some(scope) = &self.readable_streams else { return Ok(false) };
+        match view_system_target(&event.stream, &event.data) {
+            Some(target) => Ok(!scope.allows(store, target)?),
+            None => Ok(false),
+        }
+    }
+
     /// Whether the reader may read the stream of this event.
     fn allows(&self, store: &Store, event: &RecordedEvent) -> Result<bool, Error> {
         self.readable_streams.as_ref().map_or(Ok(true), |scope| scope.allows(store, &event.stream))
     }
+}
+
+/// The stream of the system to which a view's link with this data leads; `None` for other events.
+pub fn view_system_target<'a>(stream: &str, data: &'a [u8]) -> Option<&'a str> {
+    let (_, target) = str::from_utf8(data).ok().filter(|_| is_view(stream))?.split_once('@')?;
+    target.starts_with('$').then_some(target)
 }
 
 /// The bytes of a resolved event in a response.

@@ -37,10 +37,11 @@ pub trait Scavenger: Debug + Send + Sync {
     /// The scavenge cannot be started.
     fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status>;
 
-    /// Stops the scavenge with this id. Disk space that the scavenge has freed stays free.
+    /// Stops the scavenge with this id, unless it has ended. Disk space that the scavenge has freed
+    /// stays free.
     ///
     /// # Errors
-    /// No scavenge with this id is running.
+    /// The last scavenge has another id, or there was none.
     fn stop(&self, id: &str) -> Result<(), Status>;
 
     /// Progress of the last scavenge, for display; null if there was none.
@@ -87,7 +88,7 @@ impl Scavenger for StoreScavenger {
 
     fn stop(&self, id: &str) -> Result<(), Status> {
         match self.last().as_ref() {
-            Some((known, scavenge)) if known == id && !scavenge.is_done() => {
+            Some((known, scavenge)) if known == id => {
                 scavenge.stop();
                 Ok(())
             }

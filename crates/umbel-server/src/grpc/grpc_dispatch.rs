@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::future::{Future, Ready, ready};
 
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt, stream};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Version};
@@ -75,7 +75,8 @@ impl GrpcDispatch {
         respond(async { answer(one(request).await?).await }.await.map(single_response))
     }
 
-    /// Serves a call with one request message and many response messages.
+    /// Serves a call with one request message and many response messages. The headers follow the
+    /// first message, so an error that precedes it is a response of trailers only.
     pub async fn server_streaming<F, T, Q, A, S>(
         self,
         Handler(answer): Handler<F>,
@@ -88,7 +89,7 @@ impl GrpcDispatch {
         A: Message + 'static,
         S: Stream<Item = Result<A, Status>> + Unpin + Send + 'static,
     {
-        respond(async { answer(one(request).await?).await }.await)
+        respond(async { with_first(answer(one(request).await?).await?).await }.await)
     }
 
     /// Serves a call with many request messages and one response message.
@@ -106,7 +107,8 @@ impl GrpcDispatch {
         respond(async { answer(request_stream(request)?).await }.await.map(single_response))
     }
 
-    /// Serves a call with many request messages and many response messages.
+    /// Serves a call with many request messages and many response messages. The headers precede the
+    /// first message, because clients wait for them before they send.
     pub async fn streaming<F, T, Q, A, S>(
         self,
         Handler(answer): Handler<F>,
@@ -166,6 +168,21 @@ fn single_response<A>(
     response: Response<A>,
 ) -> Response<impl Stream<Item = Result<A, Status>> + Unpin> {
     response.map(|answer| stream::iter([Ok(answer)]))
+}
+
+/// Waits for the first message of a response. An error in its place fails the call.
+async fn with_first<A, S>(
+    response: Response<S>,
+) -> Result<Response<impl Stream<Item = Result<A, Status>> + Unpin>, Status>
+where
+    S: Stream<Item = Result<A, Status>> + Unpin,
+{
+    let (metadata, mut answers, extensions) = response.into_parts();
+    let first = answers.next().await.transpose()?;
+    // A stream is not polled after its end.
+    let rest = stream::iter(first.is_some().then_some(answers)).flatten();
+    let answers = stream::iter(first.map(Ok)).chain(rest);
+    Ok(Response::from_parts(metadata, answers, extensions))
 }
 
 fn respond<A, S>(answered: Result<Response<S>, Status>) -> hyper::Response<Body>

@@ -8,8 +8,8 @@ use prost::Message;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use prost_types::Value;
 use umbel_proto::kv::{
-    BatchRequest, Condition, CreateKeyspaceRequest, DeleteRequest, GetRequest, MultiGetRequest,
-    Operation, PutRequest, ScanRequest, WatchRequest,
+    BatchRequest, Condition, CreateKeyspaceRequest, DeleteRequest, DropKeyspaceRequest, GetRequest,
+    MultiGetRequest, Operation, PutRequest, ScanRequest, WatchRequest,
 };
 use umbel_proto::shared::Uuid;
 use umbel_proto::streams::append_req::ProposedMessage;
@@ -139,6 +139,7 @@ request_messages! {
     CreateKeyspaceRequest,
     DeleteReq,
     DeleteRequest,
+    DropKeyspaceRequest,
     GetRequest,
     MultiGetRequest: &KEYS,
     PutRequest: &[],

@@ -18,6 +18,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
+use umbel::limits::KEYSPACES_MAX;
 use umbel::{Db, DirectoryStats, Error, Keyspace, KeyspaceOptions, Snapshot};
 use umbel_env::{Env, JoinHandle};
 use umbel_proto::kv::DEFAULT_KEYSPACE;
@@ -124,17 +125,34 @@ impl KvStore {
         self.db.keyspaces()
     }
 
-    /// Creates a keyspace. Returns whether the name was free.
-    pub async fn create_keyspace(&self, name: String) -> umbel::Result<bool> {
+    /// Creates a keyspace. Returns whether the name was free; `None` if it was, and the store has
+    /// `keyspaces_max` keyspaces or more.
+    pub async fn create_keyspace(
+        &self,
+        name: String,
+        keyspaces_max: usize,
+    ) -> umbel::Result<Option<bool>> {
         let (db, creating) = (self.db.clone(), Arc::clone(&self.create_lock));
         blocking(move || {
             // Of several concurrent calls one creates it.
             let _one = creating.lock().ignore_poison();
             let is_new = db.existing_keyspace(&name)?.is_none();
+            // The engine has a limit of its own, and an error for it.
+            if is_new && keyspaces_max < KEYSPACES_MAX && db.keyspaces().len() >= keyspaces_max {
+                return Ok(None);
+            }
             db.keyspace(&name, None::<KeyspaceOptions>)?;
-            Ok::<_, Error>(is_new)
+            Ok::<_, Error>(Some(is_new))
         })
         .await
+    }
+
+    /// Drops a keyspace between two writes, and ends its watches. The reply is whether the keyspace
+    /// existed. The channel fails if the server stops before.
+    pub fn drop_keyspace(&self, name: String) -> Reply<umbel::Result<bool>> {
+        let (sender, answer) = oneshot::channel();
+        let _ = self.jobs.send(WriterJob::DropKeyspace(name, sender));
+        answer
     }
 
     /// Sends a write to the writer thread. The reply is the write's sequence number, once the write

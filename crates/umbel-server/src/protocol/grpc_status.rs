@@ -390,6 +390,7 @@ pub fn engine_status(error: &umbel::Error) -> Status {
             error.message_without_advice()
         )),
         umbel::Error::DiskFull { .. } => Status::resource_exhausted(text),
+        error if error.is_out_of_descriptors() => Status::resource_exhausted(text),
         umbel::Error::ReadOnly(_) | umbel::Error::Closed | umbel::Error::Forked(_) => {
             Status::unavailable(format!("Server Is Not Ready: {text}"))
         }
@@ -532,6 +533,10 @@ mod tests {
             (io(std::io::ErrorKind::QuotaExceeded), Code::ResourceExhausted),
             (io(std::io::ErrorKind::FileTooLarge), Code::ResourceExhausted),
             (io(std::io::ErrorKind::PermissionDenied), Code::Internal),
+            (
+                umbel::Error::io("open", path, std::io::Error::from_raw_os_error(24)),
+                Code::ResourceExhausted,
+            ),
             (umbel::Error::corruption(path, 3, "bad"), Code::DataLoss),
             (umbel::Error::Closed, Code::Unavailable),
             (umbel::Error::Forked(path.to_path_buf()), Code::Unavailable),

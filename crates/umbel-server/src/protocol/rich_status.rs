@@ -200,7 +200,8 @@ fn detailed_status(
     message: String,
     facts: Option<(&str, Vec<u8>)>,
 ) -> Status {
-    let info = ErrorInfo { reason: reason.to_string(), domain: domain.to_string() };
+    let (reason, domain) = (reason.to_string(), domain.to_string());
+    let info = ErrorInfo { reason, domain: domain.clone(), ..ErrorInfo::default() };
     let mut details = vec![detail("google.rpc.ErrorInfo", &info)];
     details.extend(facts.map(|(name, value)| prost_types::Any {
         type_url: format!("type.googleapis.com/{domain}.{name}"),

@@ -6,7 +6,7 @@
 //! has been idle longest, whose client reconnects when needed.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{self, Arc};
 use std::time::Duration;
@@ -43,6 +43,15 @@ pub struct Connection {
     /// Lock of the one call that waits for read quota.
     quota_turn: Mutex<()>,
     closing: watch::Sender<bool>,
+}
+
+/// A connection as the source of credentials.
+#[derive(Debug, Clone, Copy)]
+pub struct LoginPeer {
+    /// Number of the connection.
+    pub connection: u64,
+    /// Address of the client, if known.
+    pub address: Option<IpAddr>,
 }
 
 /// Slot of a page within its connection, held until the whole page is written.
@@ -138,6 +147,12 @@ impl Connection {
     /// Address of the client, if known.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
+    }
+
+    /// The connection as the queue of logins identifies it.
+    pub fn login_peer(&self) -> LoginPeer {
+        let address = self.address.map(|address| address.ip().to_canonical());
+        LoginPeer { connection: self.number, address }
     }
 
     /// Waits for a page slot.

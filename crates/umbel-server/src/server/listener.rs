@@ -36,6 +36,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// a moment.
 const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(5);
 
+/// File descriptors that neither connections nor tables use: those of logs, locks and the program.
+const FILES_KEPT: u64 = 32;
+
 /// An accepted socket and its peer address.
 type AcceptedStream = (TcpStream, SocketAddr);
 
@@ -61,6 +64,21 @@ pub struct ListenerLimits {
 }
 
 impl ListenerLimits {
+    /// Reads the limits from a configuration. `open_files_max` is the number of files that the
+    /// process can open; connections get half of it, so that stores find a descriptor.
+    pub fn new(config: &Config, open_files_max: Option<u64>) -> ListenerLimits {
+        let limits = ListenerLimits::from_config(config);
+        let share = open_files_max.map_or(u64::MAX, |files| files.saturating_sub(FILES_KEPT) / 2);
+        let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
+        if share < limits.connections_max {
+            tracing::warn!(
+                connections_max = share,
+                "the limit of open files reduces the number of connections; raise `ulimit -n`"
+            );
+        }
+        ListenerLimits { connections_max: limits.connections_max.min(share), ..limits }
+    }
+
     /// Reads the limits from a configuration.
     pub fn from_config(config: &Config) -> ListenerLimits {
         let Config {
@@ -308,6 +326,14 @@ mod tests {
             assert!(early.is_err(), "an HTTP/2 connection was closed");
             serving.abort();
         });
+    }
+
+    #[test]
+    fn connections_leave_half_of_the_descriptors_to_stores() {
+        let config = Config::default();
+        let limits = |files| ListenerLimits::new(&config, files).connections_max;
+        assert_eq!([limits(None), limits(Some(1 << 20))], [config.connections_max; 2]);
+        assert_eq!([1024, 100, 32, 0].map(|files| limits(Some(files))), [496, 34, 1, 1]);
     }
 
     /// Story: when idle connections took all slots, the server ended only four of them per second.

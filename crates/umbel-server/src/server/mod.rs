@@ -179,7 +179,7 @@ impl Prepared {
         let work = (projections, scavenging as Arc<dyn Scavenger>, backups);
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
-        let limits = ListenerLimits::from_config(&config);
+        let limits = ListenerLimits::new(&config, env.resources.open_files_max());
         let (kv, kv_writer) = start_kv(config.kv.clone(), &env)?.unzip();
         let mut service =
             ServerContext::new(store, work, env, config, address.port(), stopped.clone()).map_err(

@@ -152,10 +152,11 @@ async fn admit_caller(
     line: &mut Option<AccessLogLine>,
 ) -> Result<(), Status> {
     let certificate = request.extensions().get::<CertificateUser>();
+    let peer = request.extensions().get::<Arc<Connection>>().map(|peer| peer.login_peer());
     let (path, headers) = (request.uri().path(), request.headers());
     let caller = service
         .authorizer
-        .authenticate_for_path(&service.store, path, headers, certificate)
+        .authenticate_for_path(&service.store, path, headers, (certificate, peer))
         .await?;
     if let Some(line) = line {
         line.set_caller(&caller);

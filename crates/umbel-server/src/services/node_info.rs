@@ -4,6 +4,7 @@ use hyper::http::uri::Authority;
 use serde_json::{Value, json};
 use umbel_events::Stats;
 
+use crate::protocol::proto_convert;
 use crate::server_context::ServerContext;
 use crate::services::gossip;
 use crate::services::server_features::VERSION;
@@ -23,16 +24,36 @@ pub fn info(service: &ServerContext) -> Value {
     })
 }
 
-/// Describes the single node.
+/// Describes the single node in KurrentDB's form, of which clients decode every field. A port of 0
+/// means that the protocol is not served.
 pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
     let (host, port) = gossip::node_address(service, reached);
+    let now = proto_convert::to_timestamp(service.env.clock.wall_micros());
+    let (position, id) = (service.store.visible_position(), service.instance_id.to_string());
     let member = json!({
-        "instanceId": service.instance_id.to_string(),
-        "timeStamp": service.env.clock.wall_micros() / 1_000_000,
+        "instanceId": id,
+        "timeStamp": now.to_string(),
         "state": "Leader",
         "isAlive": true,
+        "internalTcpIp": host,
+        "internalTcpPort": 0,
+        "internalSecureTcpPort": 0,
+        "externalTcpIp": host,
+        "externalTcpPort": 0,
+        "externalSecureTcpPort": 0,
+        "internalHttpEndPointIp": host,
+        "internalHttpEndPointPort": port,
         "httpEndPointIp": host,
         "httpEndPointPort": port,
+        "lastCommitPosition": position,
+        "writerCheckpoint": position,
+        "chaserCheckpoint": position,
+        "epochPosition": 0,
+        "epochNumber": 0,
+        "epochId": id,
+        "nodePriority": 0,
+        "isReadOnlyReplica": false,
+        "esVersion": VERSION,
     });
     json!({ "members": [member], "serverIp": host, "serverPort": port })
 }

@@ -47,9 +47,8 @@ pub async fn call(
                 Handler::new(move |_: Request<()>| persistent_subscriptions::restart(service));
             grpc_dispatch().unary(restart, request).await
         }
-        Some("ResignNode") => {
-            Status::unimplemented("the server is a single node: no other node can lead").into_http()
-        }
+        // The single node is elected again at once.
+        Some("ResignNode") => grpc_dispatch().unary(Handler::constant::<(), _>(()), request).await,
         _ => grpc_status::unknown_method(path).into_http(),
     }
 }

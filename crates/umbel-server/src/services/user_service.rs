@@ -22,6 +22,7 @@ use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::{Connection, LoginPeer};
 use crate::server_context::ServerContext;
 
 type DetailsStream = Pin<Box<dyn Stream<Item = Result<DetailsResp, Status>> + Send>>;
@@ -174,13 +175,14 @@ async fn change_password(
     request: Request<ChangePasswordReq>,
 ) -> Result<Response<()>, Status> {
     let caller = Caller::from_extensions(request.extensions());
+    let peer = request.extensions().get::<Arc<Connection>>().map(|peer| peer.login_peer());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     if !is_self_or_admin(&caller, &options.login_name) {
         return Err(grpc_status::access_denied());
     }
     let login = options.login_name;
     let basic = BasicCredentials::new(&login, &options.current_password);
-    check_current_password(&service, basic).await?;
+    check_current_password(&service, basic, peer).await?;
     set_password(&service, login, options.new_password).await
 }
 
@@ -188,10 +190,11 @@ async fn change_password(
 async fn check_current_password(
     service: &ServerContext,
     basic: BasicCredentials,
+    peer: Option<LoginPeer>,
 ) -> Result<(), Status> {
     fail_point!("server-change-password-unverified", |_| Ok(()));
     if service.authorizer.has_users()
-        && let Err(status) = service.authorizer.verify_password(&service.store, basic).await
+        && let Err(status) = service.authorizer.verify_password(&service.store, basic, peer).await
     {
         let is_wrong = status.code() == tonic::Code::Unauthenticated;
         return Err(if is_wrong { grpc_status::access_denied() } else { status });

@@ -19,7 +19,7 @@ use tracing::level_filters::LevelFilter;
 use umbel_env::Env;
 
 use crate::auth::authorization::Caller;
-use crate::limits::ACCESS_LOG_LINES_MAX;
+use crate::limits::{ACCESS_LOG_LINES_MAX, ANONYMOUS_LOG_LINES_MAX, ANONYMOUS_LOG_TIME};
 use crate::protocol::grpc_status::{EXCEPTION, PATH_CHARS_MAX};
 use crate::telemetry::trace_context::{self, TraceId};
 
@@ -34,12 +34,14 @@ pub struct AccessLog {
     env: Env,
     slow_threshold: Duration,
     limiter: Mutex<LineLimiter>,
+    /// Limiter of lines about refused calls without valid credentials.
+    anonymous_limiter: Mutex<LineLimiter>,
 }
 
-/// Lines logged and suppressed in the current second.
+/// Lines logged and suppressed in the current period: a second, or longer.
 #[derive(Debug, Default)]
 struct LineLimiter {
-    second: u64,
+    period: u64,
     logged: u32,
     suppressed: u64,
 }
@@ -69,7 +71,28 @@ struct LogRecord<'a> {
 impl AccessLog {
     /// Creates a log that counts a call as slow if its response begins later than this.
     pub fn new(env: &Env, slow: Duration) -> AccessLog {
-        AccessLog { env: env.clone(), slow_threshold: slow, limiter: Mutex::default() }
+        AccessLog {
+            env: env.clone(),
+            slow_threshold: slow,
+            limiter: Mutex::default(),
+            anonymous_limiter: Mutex::default(),
+        }
+    }
+
+    /// Returns whether one more line about a refused call without valid credentials may be logged.
+    /// Such calls cost their client nothing, and fill a log if there are many.
+    fn admit_anonymous_line(&self, now: Duration) -> bool {
+        let mut limiter = self.anonymous_limiter.lock().ignore_poison();
+        let period = now.as_secs() / ANONYMOUS_LOG_TIME.as_secs();
+        let (may, suppressed) = limiter.count_in(period, ANONYMOUS_LOG_LINES_MAX);
+        drop(limiter);
+        if suppressed > 0 {
+            tracing::warn!(
+                calls = suppressed,
+                "log lines of refused calls without valid credentials were left out"
+            );
+        }
+        may
     }
 
     /// Returns whether one more line may be logged at this time.
@@ -88,12 +111,17 @@ impl LineLimiter {
     /// Counts a line. Returns whether the line may be logged, and the number of lines suppressed in
     /// an earlier second.
     fn count(&mut self, second: u64) -> (bool, u64) {
+        self.count_in(second, ACCESS_LOG_LINES_MAX)
+    }
+
+    /// Like [`LineLimiter::count`], in a period with another limit.
+    fn count_in(&mut self, period: u64, lines_max: u32) -> (bool, u64) {
         let mut suppressed = 0;
-        if second != self.second {
+        if period != self.period {
             suppressed = self.suppressed;
-            *self = LineLimiter { second, ..LineLimiter::default() };
+            *self = LineLimiter { period, ..LineLimiter::default() };
         }
-        let may = self.logged < ACCESS_LOG_LINES_MAX;
+        let may = self.logged < lines_max;
         if may {
             self.logged += 1;
         } else {
@@ -229,7 +257,13 @@ impl AccessLogLine {
             return;
         }
         let now = self.log.env.clock.now();
-        if record.level != Level::DEBUG && !self.log.admit_line(now) {
+        let is_anonymous = matches!(self.caller, None | Some(Caller::Anonymous));
+        let is_admitted = match record.level {
+            Level::DEBUG => true,
+            Level::INFO | Level::WARN if is_anonymous => self.log.admit_anonymous_line(now),
+            _ => self.log.admit_line(now),
+        };
+        if !is_admitted {
             return;
         }
         let path = self.uri.path();
@@ -300,6 +334,16 @@ mod tests {
         assert_eq!(logged, ACCESS_LOG_LINES_MAX as usize);
         assert_eq!(limiter.count(4), (true, 7));
         assert_eq!(limiter.count(4), (true, 0));
+    }
+
+    /// Story: refused calls without credentials wrote 24 kB of log per second.
+    #[test]
+    fn refused_anonymous_calls_log_one_line_a_second_on_average() {
+        let log = AccessLog::new(&Env::system(), Duration::MAX);
+        let calls = (0..3000).map(|tenth| Duration::from_millis(100 * tenth));
+        let logged = calls.filter(|now| log.admit_anonymous_line(*now)).count();
+        assert_eq!(logged, 300);
+        assert!(log.admit_line(Duration::ZERO), "other lines have a limit of their own");
     }
 
     #[test]

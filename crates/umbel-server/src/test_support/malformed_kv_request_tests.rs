@@ -410,12 +410,17 @@ impl KvScript {
                 (framed(0, &entry.encode_to_vec()), BodyEnd::Half)
             }
             4 => (framed(0, &message), BodyEnd::Reset),
-            _ if !matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace") => {
+            _ if !matches!(
+                method,
+                "Put" | "Delete" | "Batch" | "CreateKeyspace" | "DropKeyspace"
+            ) =>
+            {
                 (framed(0, &message), BodyEnd::Whole)
             }
             _ => return Ok(()),
         };
-        if end == BodyEnd::Reset && matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace")
+        if end == BodyEnd::Reset
+            && matches!(method, "Put" | "Delete" | "Batch" | "CreateKeyspace" | "DropKeyspace")
         {
             return Ok(());
         }

@@ -254,6 +254,38 @@ fn clients_may_request_stream_bounds() {
     });
 }
 
+/// Story: a read of a tombstoned stream sent its headers before the error, so clients that wait for
+/// the headers returned a reader instead of the error.
+#[test]
+fn error_before_the_first_message_precedes_the_headers() {
+    TestServer::new().run(async |client, _| {
+        client.append("gone", ANY, &events(0..3)).await.unwrap();
+        client.delete("Tombstone", "gone", ANY).await.unwrap();
+        let revision = |number| of_stream("gone", RevisionOption::Revision(number));
+        let reads = [
+            of_stream("gone", START),
+            of_stream("gone", END),
+            revision(1),
+            backwards(of_stream("gone", START)),
+            backwards(of_stream("gone", END)),
+            backwards(revision(1)),
+            at_most(1, of_stream("gone", START)),
+        ];
+        for options in reads {
+            let status = client.subscribe(options.clone()).await.expect_err("no headers yet");
+            assert_eq!(status.code(), Code::FailedPrecondition, "{options:?}");
+            assert_eq!(fact(&status, "exception"), "stream-deleted");
+            assert_eq!(fact(&status, "stream-name"), "gone");
+        }
+        // An empty response has headers, and so has one with events.
+        let none = client.read(of_stream("cart", START)).await.unwrap();
+        assert!(matches!(none[..], [Content::StreamNotFound(_)]), "{none:?}");
+        client.append("cart", ANY, &events(0..3)).await.unwrap();
+        let read = client.read(of_stream("cart", START)).await.unwrap();
+        assert_eq!(numbers(read), [0, 1, 2]);
+    });
+}
+
 #[test]
 fn invalid_requests_are_rejected() {
     TestServer::new().run(async |client, _| {

@@ -108,6 +108,7 @@ const CALLS: &[(&str, &[(&str, Least)])] = &[
             ("Watch", Operator),
             ("ListKeyspaces", Operator),
             ("CreateKeyspace", Operator),
+            ("DropKeyspace", Operator),
             ("NoSuchCall", Admin),
         ],
     ),

@@ -112,6 +112,7 @@ fn cross_origin_changes_are_rejected() {
         &["content-type: application/json-patch+json", "x-umbel-console: 1"],
         &[OURS[0], OURS[1], "origin: http://evil.example"],
         &[OURS[0], OURS[1], "origin: null"],
+        &[OURS[0], OURS[1], &format!("origin: ftp://{address}")],
         &[OURS[0], OURS[1], "sec-fetch-site: cross-site"],
         &[OURS[0], OURS[1], "sec-fetch-site: same-site"],
     ] {

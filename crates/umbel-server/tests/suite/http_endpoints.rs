@@ -86,6 +86,41 @@ fn gossip_shows_one_leader_at_the_client_address() {
     });
 }
 
+/// Story: the Rust client decodes every field of a member, and failed with a missing field.
+#[test]
+fn gossip_page_has_every_field_that_clients_decode() {
+    let server = TestServer::new();
+    let (status, body) = http(&server, &get("/gossip"));
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    let page: serde_json::Value = serde_json::from_str(&body).unwrap();
+    let member = &page["members"][0];
+    for name in ["internalTcpIp", "externalTcpIp", "httpEndPointIp", "state"] {
+        assert!(member[name].is_string(), "{name}: {member}");
+    }
+    let numbers = [
+        "internalTcpPort",
+        "internalSecureTcpPort",
+        "externalSecureTcpPort",
+        "httpEndPointPort",
+        "lastCommitPosition",
+        "writerCheckpoint",
+        "chaserCheckpoint",
+        "epochPosition",
+        "epochNumber",
+        "nodePriority",
+    ];
+    for name in numbers {
+        assert!(member[name].is_u64(), "{name}: {member}");
+    }
+    for name in ["instanceId", "epochId"] {
+        let id = member[name].as_str().unwrap();
+        id.parse::<umbel_events::EventId>().expect("an identifier");
+    }
+    let time = member["timeStamp"].as_str().unwrap();
+    assert!(time.starts_with("20") && time.ends_with('Z') && &time[10..11] == "T", "{time}");
+    assert_eq!(page["serverPort"], u64::from(server.address().port()));
+}
+
 #[test]
 fn unserved_calls_are_unimplemented() {
     TestServer::new().run(async |client, _| {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tonic::Code;
 use umbel_proto::kv::*;
+use umbel_server::limits::OPERATOR_KEYSPACES_MAX;
 use umbel_server::{Config, KvConfig};
 
 use super::client::Client;
@@ -32,6 +33,45 @@ fn kv_calls_require_an_operator() {
         }
         let wrong = Kv::new(&client.with_user("ops", "third"));
         assert_eq!(wrong.get(b"key").await.unwrap_err().code(), Code::Unauthenticated);
+    });
+}
+
+/// Story: a user in `$ops` could create all keyspaces of a store, and no call dropped one.
+#[test]
+fn keyspaces_can_be_dropped_and_operators_cannot_create_all() {
+    TestServer::with_kv_and(with_users()).run(async |client, server| {
+        let admin = Kv::new(&client.with_user("admin", "first"));
+        let ops = Kv::new(&client.with_user("ops", "second"));
+        let db = server.kv.clone().unwrap();
+        for number in db.keyspaces().len()..OPERATOR_KEYSPACES_MAX - 1 {
+            db.keyspace(&format!("k{number}"), None).unwrap();
+        }
+        assert!(ops.create("last").await.unwrap());
+        let refused = ops.create("more").await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
+        assert!(!ops.create("last").await.unwrap(), "it exists");
+        assert!(admin.create("more").await.unwrap());
+        assert_eq!(ops.create("further").await.unwrap_err().code(), Code::ResourceExhausted);
+        let more = ops.of("more");
+        more.put(b"key", b"value").await.unwrap();
+        let mut watch = more.watch(WatchRequest::default()).await.unwrap();
+        assert!(matches!(event(&mut watch).await.unwrap(), WatchEvent::Started(_)));
+        assert!(ops.drop("more").await.unwrap() && ops.drop("last").await.unwrap());
+        assert!(!ops.drop("more").await.unwrap(), "it is dropped");
+        let ended = event(&mut watch).await.unwrap_err();
+        assert!(ended.code() == Code::NotFound && ended.message().contains("dropped"), "{ended:?}");
+        for refused in [more.get(b"key").await.err(), more.put(b"key", b"v").await.err()] {
+            assert_eq!(refused.unwrap().code(), Code::NotFound);
+        }
+        assert!(ops.create("more").await.unwrap());
+        assert_eq!(more.get(b"key").await.unwrap(), None, "the new keyspace is empty");
+        for name in ["", "default"] {
+            let status = admin.drop(name).await.unwrap_err();
+            assert_eq!(status.code(), Code::FailedPrecondition, "{status:?}");
+        }
+        create(&client.with_user("admin", "first"), "ada", "third", &[]).await.unwrap();
+        let ada = Kv::new(&client.with_user("ada", "third"));
+        assert_eq!(ada.drop("k1").await.unwrap_err().code(), Code::PermissionDenied);
     });
 }
 

@@ -57,6 +57,12 @@ impl Kv {
         Ok(answer.created)
     }
 
+    pub async fn drop(&self, name: &str) -> Result<bool, Status> {
+        let request = DropKeyspaceRequest { name: name.to_string() };
+        let answer: DropKeyspaceResponse = self.call("DropKeyspace", request).await?;
+        Ok(answer.dropped)
+    }
+
     pub async fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Status> {
         let request = GetRequest { keyspace: self.keyspace.clone(), key: key.to_vec() };
         let answer: GetResponse = self.call("Get", request).await?;

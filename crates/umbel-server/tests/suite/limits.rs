@@ -10,12 +10,14 @@ use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::streams::batch_append_resp::Outcome;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
 use umbel_proto::streams::{BatchAppendReq, ReadReq, append_req, batch_append_req};
+use umbel_proto::v2::streams::{AppendRecord, SchemaInfo};
 use umbel_server::limits::CONCURRENT_CALLS_MAX;
 
 use super::client::{
     ANY, Client, event, fact, id, name, numbers, of_all, of_stream, recorded, subscription,
 };
 use super::test_server::TestServer;
+use super::v2_client;
 
 fn blob(number: u64, bytes: usize) -> append_req::ProposedMessage {
     append_req::ProposedMessage { data: vec![b'1'; bytes].into(), ..event(number) }
@@ -53,6 +55,61 @@ fn oversized_events_report_the_limit() {
         let options = of_stream("cart", RevisionOption::Start(()));
         assert_eq!(numbers(client.read(options).await.unwrap()), [7]);
     });
+}
+
+/// Story: the schema that the server adds to metadata of the second protocol counted, so the two
+/// calls of that protocol refused events that the others accepted.
+#[test]
+fn all_append_calls_have_one_limit_of_an_event() {
+    TestServer::new().run(async |client, server| {
+        let properties = [("k".to_string(), prost_types::Value::from("v".to_string()))];
+        let metadata = br#"{"k":"v"}"#;
+        for with_metadata in [false, true] {
+            let metadata = if with_metadata { &metadata[..] } else { b"" };
+            for (number, size) in (EVENT_BYTES_MAX - 1..=EVENT_BYTES_MAX + 1).enumerate() {
+                let number = number as u64;
+                let (bytes, is_taken) = (size - metadata.len(), size <= EVENT_BYTES_MAX);
+                let proposed = append_req::ProposedMessage {
+                    custom_metadata: metadata.to_vec().into(),
+                    ..blob(number, bytes)
+                };
+                let record = AppendRecord {
+                    properties: properties.iter().take(metadata.len()).cloned().collect(),
+                    schema: Some(SchemaInfo { format: 3, id: Some("i".repeat(99)), ..schema() }),
+                    ..v2_client::blob(number, bytes)
+                };
+                let of = |call: &str| format!("{call}-{with_metadata}-{number}");
+                let first =
+                    client.append(&of("append"), ANY, std::slice::from_ref(&proposed)).await;
+                assert_eq!(first.is_ok(), is_taken, "append of {size}: {first:?}");
+                let batch = BatchAppendReq {
+                    correlation_id: Some(id(number)),
+                    options: Some(batch_append_req::Options {
+                        stream_identifier: Some(name(&of("batch"))),
+                        expected_stream_position: Some(ANY.into()),
+                        deadline_option: None,
+                    }),
+                    proposed_messages: vec![proposed],
+                    is_final: true,
+                };
+                let mut answers = client.batches(stream::iter([batch])).await.unwrap();
+                let outcome = answers.message().await.unwrap().unwrap().result.unwrap();
+                assert_eq!(matches!(outcome, Outcome::Success(_)), is_taken, "batch of {size}");
+                let parts = vec![v2_client::part(&of("session"), None, vec![record.clone()])];
+                let third = v2_client::session(&client, server.address(), parts).await;
+                assert_eq!(third.is_ok(), is_taken, "session of {size}: {third:?}");
+                let record = AppendRecord { stream: of("records"), ..record };
+                let fourth = v2_client::records(&client, vec![record], &[]).await;
+                assert_eq!(fourth.is_ok(), is_taken, "records of {size}: {fourth:?}");
+                let status = fourth.err().or(third.err());
+                assert!(status.is_none_or(|status| status.message().contains(&size.to_string())));
+            }
+        }
+    });
+}
+
+fn schema() -> SchemaInfo {
+    v2_client::record(0).schema.unwrap()
 }
 
 #[test]

@@ -26,7 +26,9 @@ fn cluster_operations_are_accepted_or_unimplemented() {
         let restarted: Result<(), _> =
             client.unary(SERVICE, "RestartPersistentSubscriptions", ()).await;
         restarted.unwrap();
-        for method in ["ResignNode", "Shutdown", "Other"] {
+        let resigned: Result<(), _> = client.unary(SERVICE, "ResignNode", ()).await;
+        resigned.unwrap();
+        for method in ["Shutdown", "Other"] {
             let status = client.unary::<(), ()>(SERVICE, method, ()).await.unwrap_err();
             assert_eq!(status.code(), Code::Unimplemented, "{method}");
             assert!(status.message().len() > 20, "{status:?}");
@@ -76,6 +78,34 @@ fn scavenge_starts_and_completes() {
         while store.stats().unwrap().scavenged_chunks == 0 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
+    });
+}
+
+/// Story: a client that stopped its scavenge just after the end got `NOT_FOUND`.
+#[test]
+fn stop_of_a_scavenge_that_ended_is_answered() {
+    TestServer::new().run(async |client, _| {
+        let options = Some(StartScavengeOptions { thread_count: 1, start_from_chunk: 0 });
+        let start = StartScavengeReq { options };
+        let stop = |scavenge_id: &str| {
+            let options = Some(StopScavengeOptions { scavenge_id: scavenge_id.to_string() });
+            client.unary::<_, ScavengeResp>(SERVICE, "StopScavenge", StopScavengeReq { options })
+        };
+        let first: ScavengeResp = client.unary(SERVICE, "StartScavenge", start).await.unwrap();
+        let second = loop {
+            let begun: ScavengeResp = client.unary(SERVICE, "StartScavenge", start).await.unwrap();
+            if begun.scavenge_id != first.scavenge_id {
+                break begun.scavenge_id;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        for _ in 0..20 {
+            let stopped = stop(&second).await.unwrap();
+            assert_eq!(stopped.scavenge_result(), ScavengeResult::Stopped);
+            assert_eq!(stopped.scavenge_id, second);
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(stop(&first.scavenge_id).await.unwrap_err().code(), Code::NotFound);
     });
 }
 

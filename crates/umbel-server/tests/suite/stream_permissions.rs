@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::stream;
 use tonic::{Code, Status, Streaming};
 use umbel_events::{ExpectedVersion, NewEvent, Store};
+use umbel_proto::persistent::Settings;
 use umbel_proto::streams::batch_append_req::Options as BatchOptions;
 use umbel_proto::streams::batch_append_resp::Outcome;
 use umbel_proto::streams::read_req::{AllOption, RevisionOption};
@@ -12,6 +13,7 @@ use umbel_proto::streams::read_resp::{Content, ReadEvent};
 use umbel_proto::streams::{BatchAppendReq, ReadResp};
 
 use super::client::{ANY, Client, events, id, name, of_all, of_stream, recorded, subscription};
+use super::persistent_subscriptions::{self as group, Consumer, settings};
 use super::test_server::TestServer;
 use super::users::{change, create};
 use super::v2_client::{of, part, record, records, session};
@@ -212,6 +214,56 @@ fn views_and_links_obey_the_acl_of_their_targets() {
     });
 }
 
+/// Story: every user could read the names of all users in `$et-$UserCreated`.
+#[test]
+fn views_show_no_names_of_system_streams_that_the_reader_may_not_read() {
+    TestServer::with_users().run(async |client, server| {
+        create_users_and_streams(&client, server, &[]).await;
+        append(&server.store, "cart-2", "Said", "0");
+        append(&server.store, "$secret-name", "Said", "0");
+        append(&server.store, "$open-name", "Said", "0");
+        rule(&server.store, "$open-name", r#"{"$r":"$all"}"#);
+        let (admin, eve) = (client.with_user("admin", "first"), client.with_user("eve", "secret"));
+        for view in ["$et-$UserCreated", "$et-$metadata"] {
+            assert!(is_refused(eve.read(of_stream(view, START)).await), "{view}");
+            assert!(!is_refused(admin.read(of_stream(view, START)).await), "{view}");
+        }
+        for resolve_links in [false, true] {
+            let mut view = of_stream("$et-Said", START);
+            view.resolve_links = resolve_links;
+            let count = async |client: &Client| client.read(view.clone()).await.unwrap().len();
+            assert_eq!((count(&admin).await, count(&eve).await), (3, 2));
+            let mut answers = eve.subscribe(subscription(view.clone())).await.unwrap();
+            let mut seen = Vec::new();
+            loop {
+                match next(&mut answers).await {
+                    Content::Event(event) => {
+                        let link = event.link.or(event.event).unwrap();
+                        seen.push(text(&link.data));
+                    }
+                    Content::CaughtUp(_) => break,
+                    _ => {}
+                }
+            }
+            assert_eq!(seen, ["0@cart-2", "0@$open-name"]);
+        }
+        for resolve_links in [false, true] {
+            let settings = Settings { resolve_links, ..settings() };
+            let stream = "$et-Said";
+            group::create(&admin, group::of_stream(stream, settings)).await.unwrap();
+            let mut consumer = Consumer::of(&eve, stream, 10).await;
+            for target in ["0@cart-2", "", "0@$open-name"] {
+                let next = consumer.next().await;
+                let original = next.link.or(next.event).unwrap();
+                assert_eq!(text(&original.data), target, "{resolve_links}");
+            }
+            group::delete(&admin, stream).await.unwrap();
+        }
+        rule(&server.store, "$et-$UserCreated", r#"{"$r":"eve"}"#);
+        assert!(!is_refused(eve.read(of_stream("$et-$UserCreated", START)).await));
+    });
+}
+
 async fn next(answers: &mut Streaming<ReadResp>) -> Content {
     answers.message().await.unwrap().unwrap().content.unwrap()
 }
@@ -336,5 +388,41 @@ fn wrong_passwords_do_not_lock_out_valid_users() {
             let code = guess.await.unwrap().unwrap_err().code();
             assert!(matches!(code, Code::Unauthenticated | Code::Unavailable), "{code:?}");
         }
+    });
+}
+
+/// Story: one connection with 400 calls of wrong passwords kept every user from logging in who had
+/// not logged in before.
+#[test]
+fn guesses_of_one_connection_do_not_keep_new_users_from_logging_in() {
+    TestServer::with_users().run(async |client, server| {
+        let admin = client.with_user("admin", "first");
+        let logins: Vec<String> = (0..10).map(|number| format!("user-{number}")).collect();
+        for login in &logins {
+            create(&admin, login, "secret", &[]).await.unwrap();
+        }
+        let attacker = Client::connect(server.address()).await;
+        let guesses: Vec<_> = (0..400)
+            .map(|number| {
+                let attacker = attacker.clone();
+                tokio::spawn(async move {
+                    for round in 0.. {
+                        let guess = attacker.with_user("admin", &format!("{number} {round}"));
+                        let refused = guess.append("mine", ANY, &events(1..2)).await.unwrap_err();
+                        if refused.code() == Code::Unavailable {
+                            tokio::time::sleep(Duration::from_millis(20)).await;
+                        }
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for login in &logins {
+            let honest = Client::connect(server.address()).await.with_user(login, "secret");
+            let begun = tokio::time::Instant::now();
+            honest.append(login, ANY, &events(0..1)).await.unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(5), "{login}: {:?}", begun.elapsed());
+        }
+        guesses.iter().for_each(tokio::task::JoinHandle::abort);
     });
 }

@@ -37,17 +37,17 @@ fn authority(name: &str) -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// Creates a certificate with this name and use, valid until `year`, and its key.
+/// Creates a certificate with this name and extended key usage, valid until `year`, and its key.
 fn generate_certificate(
     by: &Authority,
     name: &str,
-    usage: ExtendedKeyUsagePurpose,
+    usage: impl Into<Option<ExtendedKeyUsagePurpose>>,
     until: i32,
 ) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.extended_key_usages = vec![usage];
+    params.extended_key_usages = usage.into().into_iter().collect();
     params.not_after = date_time_ymd(until, 1, 1);
     (params.signed_by(&key, by).unwrap().pem(), key.serialize_pem())
 }
@@ -209,6 +209,9 @@ fn client_certificate_names_the_user() {
             of_user(&foreign, "admin"),
             generate_certificate(&of_users, "admin", usage, 2001),
             generate_certificate(&of_users, "admin", server_purpose, 4000),
+            // Story: a certificate without an extended key usage was accepted, such as a server's.
+            generate_certificate(&of_users, "admin", None, 4000),
+            generate_certificate(&of_users, "admin", ExtendedKeyUsagePurpose::Any, 4000),
             of_user(&by, "admin"),
         ] {
             let result = handshake(address, &by, Some(&refused), b"h2").await;

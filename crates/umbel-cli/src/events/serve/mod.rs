@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use serde_json::json;
-use umbel::Db;
+use umbel::{Db, Durability};
 use umbel_env::Env;
 use umbel_events::check_backup_target;
 use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError};
@@ -18,9 +18,11 @@ use crate::events::serve::serve_config::ServeConfig;
 use crate::events::serve::server_log::{LogFormat, ServerLog};
 use crate::events::serve::server_security::ServerSecurity;
 use crate::io::output::{Output, note};
+use crate::io::temporary_directory::{MEM_DB_PREFIX, TemporaryDirectory};
 use crate::open_kv_store::refuse_file;
 use crate::store_kind::KV_DIRECTORY;
 
+pub mod kurrent_options;
 pub mod option_sources;
 pub mod serve_args;
 pub mod serve_config;
@@ -34,13 +36,25 @@ pub mod server_security;
 pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()> {
     let text = args.config.as_deref().map(read_options_file).transpose()?;
     let file = args.config.as_deref().zip(text.as_deref());
-    let (config, sources) = ServeConfig::read(file, std::env::vars_os(), Some(flags))?;
+    let (mut config, sources) = ServeConfig::read(file, std::env::vars_os(), Some(flags))?;
     if args.print_config {
         return config.print(&sources, json);
     }
     let security = ServerSecurity::from_config(&config)?;
     let log = ServerLog::start(config.options.log_format, config.options.log_level)?;
+    for notice in sources.notices() {
+        tracing::warn!("{notice}");
+    }
+    // Dropped, and thereby removed, after the store is closed.
+    let temporary = match config.options.mem_db {
+        true => Some(TemporaryDirectory::create(MEM_DB_PREFIX, Env::system().clock.wall_micros())?),
+        false => None,
+    };
+    if let Some(temporary) = &temporary {
+        config.db = temporary.path().join("events");
+    }
     let outcome = serve(&config, &security, &log, json);
+    drop(temporary);
     log.report_exit(outcome.map_err(|failure| config.limits.with_lock_wait(failure)))
 }
 
@@ -75,7 +89,10 @@ fn serve(
     served?;
     closed.0?;
     closed.1?;
-    log.print("stopped; all acknowledged writes are on disk");
+    log.print(match config.options.mem_db {
+        true => "stopped; the store is removed",
+        false => "stopped; all acknowledged writes are on disk",
+    });
     Ok(())
 }
 
@@ -103,7 +120,8 @@ fn serve_until_stopped(
 /// Opens the key-value store of the server.
 fn open_kv_store(config: &ServeConfig) -> CommandResult<KvConfig> {
     let db = Db::open(config.db.join(KV_DIRECTORY), config.kv_options())?;
-    Ok(KvConfig { sync: config.options.sync, ..KvConfig::new(db) })
+    let sync = config.options.durability == Durability::Synced;
+    Ok(KvConfig { sync, ..KvConfig::new(db) })
 }
 
 /// Returns the options of the server, without the key-value store.
@@ -175,6 +193,10 @@ fn announce(
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
     log.print(&format!("the store is in {}", config.db.display()));
+    if config.options.mem_db {
+        log.print("this directory is temporary (--mem-db): it is removed when the process ends");
+    }
+    log.print(durability_message(config.options.durability));
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
@@ -187,6 +209,19 @@ fn announce(
     ));
     log.print(&listening_message(address, security));
     Ok(())
+}
+
+/// The log line with the durability of acknowledged writes.
+fn durability_message(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Synced => {
+            "acknowledged writes are on disk and survive power loss (--durability synced)"
+        }
+        Durability::Buffered => {
+            "acknowledged writes survive the death of the process, not power loss (--durability \
+             buffered)"
+        }
+    }
 }
 
 /// The log line with the address and the protection of the server.

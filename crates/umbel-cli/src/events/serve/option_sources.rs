@@ -12,17 +12,20 @@ use clap::{ArgMatches, Command};
 use toml::{Table, Value};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::serve::kurrent_options;
 use crate::text::suggestion::nearest;
 
 /// Maximum length of a config file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Prefix of Umbel's environment variables.
 const ENV_PREFIX: &str = "UMBEL_";
-/// Prefix of KurrentDB's environment variables.
-const KURRENT_ENV_PREFIX: &str = "KURRENTDB_";
+/// Prefixes of KurrentDB's environment variables; the earlier prefix yields to the later one.
+const KURRENT_ENV_PREFIXES: [&str; 2] = ["EVENTSTORE_", "KURRENTDB_"];
 /// Options that have the same meaning in KurrentDB.
-const KURRENT_OPTIONS: [&str; 13] = [
+const KURRENT_OPTIONS: [&str; 15] = [
     "db",
+    "mem-db",
+    "log-level",
     "insecure",
     "certificate-file",
     "certificate-private-key-file",
@@ -36,10 +39,11 @@ const KURRENT_OPTIONS: [&str; 13] = [
     "advertise-node-port-to-client-as",
     "stream-existence-filter-size",
 ];
-/// Options that can be set in parts, with the names of their parts.
-const PARTS: [(&str, [&str; 2]); 2] = [
-    ("listen", ["node-ip", "node-port"]),
-    ("advertise", ["advertise-host-to-client-as", "advertise-node-port-to-client-as"]),
+/// Options that can be set in parts or by an earlier name, with these names.
+const PARTS: [(&str, &[&str]); 3] = [
+    ("listen", &["node-ip", "node-port"]),
+    ("advertise", &["advertise-host-to-client-as", "advertise-node-port-to-client-as"]),
+    ("durability", &["sync"]),
 ];
 
 /// A value that a source gives to an option.
@@ -70,6 +74,8 @@ pub struct OptionSources {
     /// Names and aliases of all options, each with the option's name.
     names: BTreeMap<String, String>,
     values: Layer,
+    /// Notices about given options: earlier names, options without effect.
+    notices: Vec<String>,
 }
 
 impl OptionSources {
@@ -86,12 +92,55 @@ impl OptionSources {
     ) -> CommandResult<OptionSources> {
         let mut sources = OptionSources::with_names(command);
         let file = file.map(|(path, text)| sources.parse_file(path, text)).transpose()?;
-        let (kurrent, ours) = sources.parse_environment(variables)?;
+        let variables: Vec<_> = variables.collect();
+        sources.notice_variables(&variables);
+        let (kurrent, ours) = sources.parse_environment(variables.into_iter())?;
         let flags = flags.map(|flags| sources.parse_flags(flags)).transpose()?;
         for layer in [file, Some(kurrent), Some(ours), flags].into_iter().flatten() {
             sources.push_layer(layer);
         }
+        sources.notice_values();
         Ok(sources)
+    }
+
+    /// Notices about the given options, one line each, for the log.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Adds a notice for each of KurrentDB's variables that has no effect. Values are not shown:
+    /// they may be passwords.
+    fn notice_variables(&mut self, variables: &[(OsString, OsString)]) {
+        for variable in variables.iter().filter_map(|(name, _)| name.to_str()) {
+            let prefixes = KURRENT_ENV_PREFIXES.iter();
+            let Some(written) = prefixes.filter_map(|p| variable.strip_prefix(p)).next() else {
+                continue;
+            };
+            let name = kebab(written);
+            if !KURRENT_OPTIONS.contains(&&*name) {
+                let effect = kurrent_options::effect(&name).unwrap_or(kurrent_options::UNKNOWN);
+                self.notices.push(format!("{variable} has no effect: {effect}"));
+            }
+        }
+    }
+
+    /// Removes the options without effect from the values, and adds a notice for each of them and
+    /// for each earlier name.
+    fn notice_values(&mut self) {
+        let notices = &mut self.notices;
+        self.values.retain(|name, value| match kurrent_options::effect(name) {
+            Some(effect) => {
+                notices.push(format!("{} has no effect: {effect}", value.place));
+                false
+            }
+            None => true,
+        });
+        if let Some(value) = self.values.get("sync") {
+            notices.push(format!(
+                "{} is an earlier name: use durability, which is synced by default, or buffered",
+                value.place
+            ));
+        }
     }
 
     fn with_names(command: &Command) -> OptionSources {
@@ -102,7 +151,7 @@ impl OptionSources {
             let all = aliases.into_iter().chain([name]);
             names.extend(all.map(|written| (written.to_string(), name.to_string())));
         }
-        OptionSources { names, values: Layer::new() }
+        OptionSources { names, values: Layer::new(), notices: Vec::new() }
     }
 
     fn push_layer(&mut self, layer: Layer) {
@@ -177,11 +226,16 @@ impl OptionSources {
         &self,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> CommandResult<(Layer, Layer)> {
-        let (mut kurrent, mut ours) = (Layer::new(), Layer::new());
+        let [mut older, mut kurrent, mut ours] = [Layer::new(), Layer::new(), Layer::new()];
         for (variable, value) in variables {
             let Some(variable) = variable.to_str() else { continue };
             let is_ours = variable.starts_with(ENV_PREFIX);
-            let prefix = if is_ours { ENV_PREFIX } else { KURRENT_ENV_PREFIX };
+            let is_older = variable.starts_with(KURRENT_ENV_PREFIXES[0]);
+            let (prefix, layer) = match (is_ours, is_older) {
+                (true, _) => (ENV_PREFIX, &mut ours),
+                (false, true) => (KURRENT_ENV_PREFIXES[0], &mut older),
+                (false, false) => (KURRENT_ENV_PREFIXES[1], &mut kurrent),
+            };
             // The command line has the directory of the store, of all commands.
             let Some(written) = variable.strip_prefix(prefix).filter(|_| variable != "UMBEL_DB")
             else {
@@ -198,10 +252,11 @@ impl OptionSources {
             let Some(text) = value.to_str().map(str::to_string) else {
                 return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
             };
-            let layer = if is_ours { &mut ours } else { &mut kurrent };
             let (source, place) = (variable.to_string(), variable.to_string());
             insert(layer, name, OptionValue { text, source, place })?;
         }
+        older.retain(|name, _| !kurrent.keys().any(|other| overlap(name, other)));
+        kurrent.append(&mut older);
         Ok((kurrent, ours))
     }
 
@@ -228,15 +283,17 @@ impl OptionSources {
 
 /// Names of the parts of an option.
 fn parts_of(name: &str) -> &'static [&'static str] {
-    PARTS.iter().find(|(whole, _)| *whole == name).map_or(&[], |(_, parts)| &parts[..])
+    PARTS.iter().find(|(whole, _)| *whole == name).map_or(&[], |(_, parts)| parts)
+}
+
+/// Whether two options are the same, or one is a part of the other.
+fn overlap(one: &str, other: &str) -> bool {
+    one == other || parts_of(one).contains(&other) || parts_of(other).contains(&one)
 }
 
 /// Adds a value to a source; an error if the source already sets the option or a part of it.
 fn insert(layer: &mut Layer, name: &str, value: OptionValue) -> CommandResult<()> {
-    let overlaps = |other: &str| {
-        other == name || parts_of(other).contains(&name) || parts_of(name).contains(&other)
-    };
-    if let Some((_, other)) = layer.iter().find(|(other, _)| overlaps(other)) {
+    if let Some((_, other)) = layer.iter().find(|(other, _)| overlap(other, name)) {
         return Err(CommandError::usage(format!(
             "{} and {} set the same option; keep one of them",
             other.place, value.place
@@ -383,6 +440,39 @@ mod tests {
         assert_eq!(names_and_values(&ours), [("listen", "0.0.0.0:1")]);
         let refused = parsed(&[("UMBEL_LISTN", "x")]).expect_err("nearly an option").to_string();
         assert!(refused.contains("UMBEL_LISTN") && refused.contains("`listen`"), "{refused}");
+    }
+
+    #[test]
+    fn options_of_kurrentdb_without_effect_become_notices() {
+        let command = ServeConfig::command();
+        let variables = [
+            ("KURRENTDB_CLUSTER_SIZE", "1"),
+            ("EVENTSTORE_RUN_PROJECTIONS", "All"),
+            ("EVENTSTORE_NODE_PORT", "7"),
+            ("KURRENTDB_NODE_PORT", "8"),
+            ("KURRENTDB_CERTIFICATE_PASSWORD", "kept"),
+            ("KURRENTDB_SOMETHING_ELSE", "x"),
+        ];
+        let owned = variables.map(|(name, value)| (name.into(), value.into())).into_iter();
+        let text = "StartStandardProjections = true\nsync = false\n";
+        let file = Some((Path::new("a.toml"), text));
+        let merged = OptionSources::merge(&command, file, owned, None).unwrap();
+        let values: Vec<String> = merged.to_flags().collect();
+        assert_eq!(values, ["--node-port=8", "--sync=false"]);
+        let notices = merged.notices();
+        let parts = [
+            "KURRENTDB_CLUSTER_SIZE has no effect: ",
+            "EVENTSTORE_RUN_PROJECTIONS has no effect: the built-in projections",
+            "KURRENTDB_CERTIFICATE_PASSWORD has no effect: ",
+            "KURRENTDB_SOMETHING_ELSE has no effect: Umbel has no such option",
+            "`StartStandardProjections` in a.toml has no effect: the built-in",
+            "`sync` in a.toml is an earlier name",
+        ];
+        assert_eq!(notices.len(), parts.len(), "{notices:?}");
+        for (notice, part) in notices.iter().zip(parts) {
+            assert!(notice.starts_with(part), "{notice}");
+        }
+        assert!(!notices.concat().contains("kept"), "a password is not shown");
     }
 
     #[test]

@@ -4,14 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
 use clap::builder::TypedValueParser;
+use clap::{ArgAction, Args};
 use tracing::Level;
+use umbel::Durability;
 use umbel_events::{ExistenceSize, StoreOptions};
 use umbel_server::{PASSWORD_BYTES_MAX, Secret};
 
+use crate::events::serve::kurrent_options::IgnoredOptions;
 use crate::events::serve::server_log::{self, LogFormat};
-use crate::text::numbers::integer_parser;
+use crate::text::numbers::{integer_parser, parse_switch};
 
 /// Maximum size of an existence filter of fixed size.
 const FILTER_BYTES_MAX: u64 = 1 << 40;
@@ -35,7 +37,9 @@ pub struct ServeArgs {
 #[derive(Debug, Clone, PartialEq, Args)]
 pub struct ServeOptions {
     /// Serve without TLS and without users: every client that reaches the port can read and write
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub insecure: bool,
     /// PEM file with the server certificate and its intermediate certificates
     #[arg(long, value_name = "FILE", value_parser = parse_path)]
@@ -48,7 +52,9 @@ pub struct ServeOptions {
     #[arg(long, value_name = "PATH", value_parser = parse_path)]
     pub trusted_root_certificates_path: Option<PathBuf>,
     /// Authenticate users but serve without TLS, for use behind a TLS proxy
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub disable_tls: bool,
     /// IP address and port to listen on; port 0 is any free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2113",
@@ -62,11 +68,24 @@ pub struct ServeOptions {
     /// backup of this store
     #[arg(long, value_name = "DIR", value_parser = parse_path)]
     pub backup_dir: Option<PathBuf>,
-    /// Acknowledge appends and writes only after fsync
-    #[arg(long)]
-    pub sync: bool,
+    /// Acknowledge appends and writes after fsync (synced: they survive power loss) or before it
+    /// (buffered: they survive only the death of the process)
+    #[arg(long, value_name = "LEVEL", default_value = "synced", value_parser = parse_durability)]
+    pub durability: Durability,
+    /// Earlier name of `--durability synced`.
+    #[arg(long, hide = true, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", value_parser = parse_switch)]
+    pub sync: Option<bool>,
+    /// Use a temporary directory, which is removed when the process ends, in place of --db; the
+    /// durability is buffered unless named
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
+    pub mem_db: bool,
     /// Also serve a key-value store, in the subdirectory `kv` of the store
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
     pub kv: bool,
     /// Memory budget of the key-value store, like 64MiB
     #[arg(long, value_name = "BYTES", default_value = "256MiB",
@@ -103,14 +122,21 @@ pub struct ServeOptions {
     /// KurrentDB name for the port of --advertise.
     #[arg(long, hide = true, value_parser = parse_port)]
     pub advertise_node_port_to_client_as: Option<u16>,
+    /// Options of KurrentDB without effect.
+    #[command(flatten)]
+    pub ignored: IgnoredOptions,
 }
 
 impl ServeOptions {
-    /// Combines options in parts, such as `node_ip`, into the options that they belong to.
+    /// Combines options in parts, such as `node_ip`, into the options that they belong to, and
+    /// replaces earlier names.
     ///
     /// # Errors
     /// The advertised address has a port and no host.
     pub fn join_parts(&mut self) -> Result<(), String> {
+        if let Some(is_synced) = self.sync.take() {
+            self.durability = if is_synced { Durability::Synced } else { Durability::Buffered };
+        }
         let ip = self.node_ip.take().unwrap_or(self.listen.ip());
         self.listen = SocketAddr::new(ip, self.node_port.take().unwrap_or(self.listen.port()));
         let (host, port) = self.advertise.take().unzip();
@@ -127,6 +153,21 @@ impl ServeOptions {
         };
         Ok(())
     }
+}
+
+/// Name of a durability.
+pub fn durability_name(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Synced => "synced",
+        Durability::Buffered => "buffered",
+    }
+}
+
+fn parse_durability(text: &str) -> Result<Durability, String> {
+    [Durability::Synced, Durability::Buffered]
+        .into_iter()
+        .find(|level| text.eq_ignore_ascii_case(durability_name(*level)))
+        .ok_or_else(|| "must be synced or buffered".to_string())
 }
 
 /// Parses a path that is not empty.

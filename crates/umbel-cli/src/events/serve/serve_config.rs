@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::ContextKind;
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use serde_json::{Map, Value, json};
 use umbel::{Durability, Options};
 use umbel_events::{ExistenceSize, StoreOptions};
@@ -13,10 +13,9 @@ use umbel_server::Secret;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::serve::option_sources::{OptionSources, OptionValue};
-use crate::events::serve::serve_args::{ServeOptions, parse_password, parse_path};
+use crate::events::serve::serve_args::{ServeOptions, durability_name, parse_password, parse_path};
 use crate::global_options::{StoreLimits, with_memory_flag};
 use crate::io::output::Output;
-use crate::text::numbers::parse_switch;
 
 /// Configuration of a server.
 #[derive(Debug, Clone, PartialEq, Parser)]
@@ -53,27 +52,24 @@ impl ServeConfig {
         variables: impl Iterator<Item = (OsString, OsString)>,
         flags: Option<&ArgMatches>,
     ) -> CommandResult<(ServeConfig, OptionSources)> {
-        let command = Self::command().mut_args(|argument| match argument.get_action() {
-            // Other sources turn switches off as well.
-            ArgAction::SetTrue => {
-                argument.action(ArgAction::Set).default_value("false").value_parser(parse_switch)
-            }
-            _ => argument,
-        });
+        let command = Self::command();
         let sources = OptionSources::merge(&command, file, variables, flags)?;
         let parsed = command.try_get_matches_from(sources.to_flags());
         let config = parsed.and_then(|matches| Self::from_arg_matches(&matches));
         let mut config = config.map_err(|error| value_error(&sources, &error))?;
         config.options.join_parts().map_err(CommandError::Usage)?;
+        if config.options.mem_db && sources.source("durability") == "default" {
+            // Nothing survives the process, so nothing is worth an fsync.
+            config.options.durability = Durability::Buffered;
+        }
         config.check_memory(&sources)?;
         Ok((config, sources))
     }
 
     /// Returns the options of the event store.
     pub fn store_options(&self) -> StoreOptions {
-        let is_synced = self.options.sync;
         StoreOptions {
-            durability: if is_synced { Durability::Synced } else { Durability::Buffered },
+            durability: self.options.durability,
             existence: self.options.stream_existence_filter_size,
             ..self.limits.to_event_store()
         }
@@ -155,7 +151,8 @@ impl ServeConfig {
             ("listen", json!(options.listen)),
             ("advertise", json!(advertise)),
             ("backup-dir", json!(options.backup_dir)),
-            ("sync", json!(options.sync)),
+            ("durability", json!(durability_name(options.durability))),
+            ("mem-db", json!(options.mem_db)),
             ("memory", json!(limits.memory)),
             ("open-tables", json!(limits.open_tables)),
             ("wait", json!(limits.wait)),
@@ -220,12 +217,34 @@ mod tests {
         assert_eq!(config.options.listen, SocketAddr::from(([127, 0, 0, 1], 2113)));
         assert_eq!(config.db, PathBuf::from("umbel-data"));
         assert!(
-            !config.options.insecure && !config.options.sync && config.options.advertise.is_none()
+            !config.options.insecure
+                && config.options.durability == Durability::Synced
+                && config.options.advertise.is_none()
         );
         assert!(!config.options.kv && config.options.kv_memory == 256 << 20);
         assert_eq!(config.options.append_time, Config::default().partial_append_time);
         assert_eq!(config.options.stream_existence_filter_size, StoreOptions::default().existence);
         assert_eq!(config.options.log_slow_milliseconds, Config::default().slow_call_time);
+    }
+
+    #[test]
+    fn earlier_name_of_durability_works_in_every_source() {
+        let level = |flags: &[&str], variables: &[(&str, &str)]| {
+            read(flags, variables).map(|config| config.options.durability)
+        };
+        let (synced, buffered) = (Ok(Durability::Synced), Ok(Durability::Buffered));
+        assert_eq!(level(&["--sync"], &[]), synced);
+        assert_eq!(level(&["--durability", "Buffered"], &[]), buffered);
+        assert_eq!(level(&[], &[("UMBEL_SYNC", "false")]), buffered);
+        assert_eq!(level(&["--durability=synced"], &[("UMBEL_SYNC", "0")]), synced);
+        assert_eq!(level(&["--sync"], &[("UMBEL_DURABILITY", "buffered")]), synced);
+        assert_eq!(level(&["--mem-db"], &[]), buffered);
+        assert_eq!(level(&[], &[("EVENTSTORE_MEM_DB", "True")]), buffered);
+        assert_eq!(level(&["--mem-db", "--durability=synced"], &[]), synced);
+        let both = level(&["--sync", "--durability=buffered"], &[]).expect_err("contradiction");
+        assert!(both.contains("keep one"), "{both}");
+        let wrong = level(&[], &[("UMBEL_DURABILITY", "now")]).expect_err("no level");
+        assert!(wrong.contains("must be synced or buffered"), "{wrong}");
     }
 
     #[test]

@@ -56,13 +56,13 @@ impl LogFormat {
     }
 }
 
-/// Parses a log level.
+/// Parses a log level, also by KurrentDB's names.
 pub fn parse_level(text: &str) -> Result<Level, String> {
     match text.to_ascii_lowercase().as_str() {
-        "error" => Ok(Level::ERROR),
-        "warn" => Ok(Level::WARN),
-        "info" => Ok(Level::INFO),
-        "debug" => Ok(Level::DEBUG),
+        "error" | "fatal" => Ok(Level::ERROR),
+        "warn" | "warning" => Ok(Level::WARN),
+        "info" | "information" | "default" => Ok(Level::INFO),
+        "debug" | "verbose" => Ok(Level::DEBUG),
         _ => Err("must be error, warn, info or debug".to_string()),
     }
 }

@@ -107,7 +107,8 @@ pub fn run(
     say(&format!("{minutes} min: about {events} events and {gigabytes:.1} GB of disk"));
     let folder =
         TemporaryDirectory(arguments.dir.join(format!("umbel-soak-{}", std::process::id())));
-    let serve = || ServerProcess::serve(&arguments.umbel, &folder.0, &["--memory", MEMORY_BUDGET]);
+    let flags = ["--durability", "buffered", "--memory", MEMORY_BUDGET];
+    let serve = || ServerProcess::serve(&arguments.umbel, &folder.0, &flags);
     let mut running = serve()?;
     let runtime = tokio::runtime::Runtime::new()?;
     let context = Arc::new(SoakContext::new(running.address, arguments.rate));

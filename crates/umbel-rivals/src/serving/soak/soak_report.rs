@@ -15,9 +15,10 @@ use crate::serving::soak::soak_plan::ALL;
 const MIB: f64 = (1 << 20) as f64;
 
 const WHAT_IS_DONE: &str = "\
-Clients of one program call one `umbel serve --insecure`, each worker over a connection of its \
-own and at the rates in the second table: appends to new and to existing streams, with every kind \
-of expected revision; batches; reads of streams, of all, and of missing streams; subscriptions and \
+Clients of one program call one `umbel serve --insecure --durability buffered`, each worker over a \
+connection of its own and at the rates in the second table: appends to new and to existing \
+streams, with every kind of expected revision; batches; reads of streams, of all, and of missing \
+streams; subscriptions and \
 groups that are opened and left; connections; users; metadata; deletes. Two subscribers to all, \
 one to every eighth stream, and two consumers of each of three groups stay from the first event \
 to the last. Of the groups' events a hundredth is parked and replayed half a minute later, and a \

@@ -106,7 +106,8 @@ pub async fn handle(
         if request.method() != Method::POST {
             return not_allowed("POST");
         }
-        if let Err(why) = check_same_origin(request.headers(), reached.as_ref()) {
+        let is_encrypted = service.is_encrypted;
+        if let Err(why) = check_same_origin(request.headers(), reached.as_ref(), is_encrypted) {
             return text_response(StatusCode::FORBIDDEN, why);
         }
         let fields = match read_json_body(request).await {
@@ -139,14 +140,22 @@ fn check_host(service: &ServerContext, reached: Option<&Authority>) -> Result<()
         with --advertise\n")
 }
 
-/// Checks that the console's own pages sent the request.
-fn check_same_origin(headers: &HeaderMap, reached: Option<&Authority>) -> Result<(), &'static str> {
+/// Checks that the console's own pages sent the request. Without encryption a proxy may encrypt, so
+/// the pages may have either scheme.
+fn check_same_origin(
+    headers: &HeaderMap,
+    reached: Option<&Authority>,
+    is_encrypted: bool,
+) -> Result<(), &'static str> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let is_json = http::media_type(headers).is_some_and(|kind| kind == "application/json");
     let is_from_here = text(&FETCH_SITE).is_none_or(|site| site == "same-origin");
     let host = reached.map_or("", Authority::as_str);
     let is_origin = text(&ORIGIN).is_none_or(|origin| {
-        origin.split_once("://").is_some_and(|(_, authority)| authority == host)
+        origin.split_once("://").is_some_and(|(scheme, authority)| {
+            let is_own_scheme = scheme == "https" || (scheme == "http" && !is_encrypted);
+            is_own_scheme && authority == host
+        })
     });
     if headers.contains_key(CSRF_HEADER) && is_json && is_from_here && is_origin {
         return Ok(());
@@ -256,6 +265,31 @@ fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Story: a page with another scheme under the server's name could make changes.
+    #[test]
+    fn origin_must_have_a_scheme_of_the_server() {
+        let host: Authority = "store.example:2113".parse().unwrap();
+        let is_own = |scheme: &str, is_encrypted: bool| {
+            let origin = format!("{scheme}://store.example:2113");
+            let headers =
+                [(CONTENT_TYPE, "application/json"), (CSRF_HEADER, "1"), (ORIGIN, origin.as_str())];
+            let headers: HeaderMap = headers
+                .into_iter()
+                .map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()))
+                .collect();
+            check_same_origin(&headers, Some(&host), is_encrypted).is_ok()
+        };
+        for (scheme, plain, encrypted) in [
+            ("https", true, true),
+            ("http", true, false),
+            ("ftp", false, false),
+            ("chrome-extension", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!((is_own(scheme, false), is_own(scheme, true)), (plain, encrypted));
+        }
+    }
 
     #[test]
     fn console_pages_are_small() {

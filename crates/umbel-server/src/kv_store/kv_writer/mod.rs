@@ -18,6 +18,8 @@ pub enum WriterJob {
     Write(Box<WriteRequest>, oneshot::Sender<Result<u64>>),
     /// Begin a watch.
     Watch(WatchFilter, oneshot::Sender<std::result::Result<(Watcher, Snapshot), Status>>),
+    /// Drop the keyspace of this name.
+    DropKeyspace(String, oneshot::Sender<Result<bool>>),
 }
 
 /// Commits writes and publishes them to the watches.
@@ -75,7 +77,22 @@ impl KvWriter {
                 let begun = self.watch_hub.subscribe(watched).map(|watcher| (watcher, snapshot));
                 let _ = sender.send(begun);
             }
+            WriterJob::DropKeyspace(name, sender) => {
+                // Publishes earlier writes to the watches before these end.
+                self.sync_group();
+                let _ = sender.send(self.drop_keyspace(&name));
+            }
         }
+    }
+
+    /// Drops a keyspace and ends its watches. Returns whether the keyspace existed.
+    fn drop_keyspace(&mut self, name: &str) -> Result<bool> {
+        if self.db.existing_keyspace(name)?.is_none() {
+            return Ok(false);
+        }
+        self.db.drop_keyspace(name)?;
+        self.watch_hub.end_keyspace(name);
+        Ok(true)
     }
 
     /// Commits without waiting for the disk. Returns the store's sequence number after the commit;

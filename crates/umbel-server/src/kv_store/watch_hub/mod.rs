@@ -179,6 +179,17 @@ impl WatchHub {
         self.counts.watches.store(0, Ordering::Relaxed);
     }
 
+    /// Ends the watches of a keyspace that was dropped.
+    pub fn end_keyspace(&mut self, name: &str) {
+        let removed: Vec<(WatchNumber, Arc<WatchQueue>)> =
+            self.queues.extract_if(.., |_, queue| queue.filter.keyspace == name).collect();
+        for (_, queue) in &removed {
+            queue.end(Status::not_found(format!("the keyspace '{name}' was dropped")));
+        }
+        self.index.remove_all(removed.iter().map(|(number, queue)| (&queue.filter, *number)));
+        self.counts.watches.store(self.queues.len(), Ordering::Relaxed);
+    }
+
     /// Removes watches that have ended or whose watcher is dropped.
     fn remove_ended(&mut self) {
         if !self.totals.has_ended.swap(false, Ordering::AcqRel) {

@@ -28,7 +28,7 @@ pub use request_checks::check_decoding;
 
 /// Names of the calls.
 #[cfg(test)]
-pub const CALLS: [&str; 9] = [
+pub const CALLS: [&str; 10] = [
     "Get",
     "MultiGet",
     "Put",
@@ -38,6 +38,7 @@ pub const CALLS: [&str; 9] = [
     "Watch",
     "ListKeyspaces",
     "CreateKeyspace",
+    "DropKeyspace",
 ];
 
 /// Serves a call.
@@ -96,6 +97,10 @@ async fn route(call: KvCallContext, request: hyper::Request<RequestBody>) -> hyp
         "/CreateKeyspace" => {
             let create = Handler::new(move |request| unary_calls::create_keyspace(call, request));
             grpc_dispatch().unary(create, request).await
+        }
+        "/DropKeyspace" => {
+            let drop = Handler::new(move |request| unary_calls::drop_keyspace(call, request));
+            grpc_dispatch().unary(drop, request).await
         }
         _ => grpc_status::unknown_method(request.uri().path()).into_http(),
     }

@@ -3,17 +3,21 @@
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 use umbel::Error;
+use umbel::limits::KEYSPACES_MAX;
 use umbel_proto::kv::{
-    BatchRequest, BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DeleteRequest,
-    DeleteResponse, Entry, FoundValue, GetRequest, GetResponse, ListKeyspacesResponse,
-    MultiGetRequest, MultiGetResponse, Operation, OperationKind, PutRequest, PutResponse,
+    BatchRequest, BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DEFAULT_KEYSPACE,
+    DeleteRequest, DeleteResponse, DropKeyspaceRequest, DropKeyspaceResponse, Entry, FoundValue,
+    GetRequest, GetResponse, ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, Operation,
+    OperationKind, PutRequest, PutResponse,
 };
 
+use crate::access_control::users::ADMINS_GROUP;
+use crate::auth::authorization::{Caller, active_user};
 use crate::grpc::response_stream::{
     ResponseStream, respond_within_quota, stream_steps, with_pending_page,
 };
 use crate::kv_store::{ReadError, check_value_size};
-use crate::limits::KV_VALUE_BYTES_MAX;
+use crate::limits::{KV_VALUE_BYTES_MAX, OPERATOR_KEYSPACES_MAX};
 use crate::protocol::grpc_status;
 use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call_context::KvCallContext;
@@ -157,8 +161,33 @@ pub async fn create_keyspace(
     call: KvCallContext,
     request: Request<CreateKeyspaceRequest>,
 ) -> Result<Response<CreateKeyspaceResponse>, Status> {
+    let keyspaces_max = match Caller::from_extensions(request.extensions()) {
+        Caller::User(user) if !active_user(&user)?.is_in(ADMINS_GROUP) => OPERATOR_KEYSPACES_MAX,
+        _ => KEYSPACES_MAX,
+    };
     let name = request_checks::keyspace_name(&request.into_inner().name).to_string();
-    let created = call.kv.create_keyspace(name).await;
-    let created = created.map_err(|error| grpc_status::engine_status(&error))?;
-    Ok(Response::new(CreateKeyspaceResponse { created }))
+    let created = call.kv.create_keyspace(name, keyspaces_max).await;
+    match created.map_err(|error| grpc_status::engine_status(&error))? {
+        Some(created) => Ok(Response::new(CreateKeyspaceResponse { created })),
+        None => Err(Status::resource_exhausted(format!(
+            "the store has {keyspaces_max} keyspaces or more, which is the limit for users \
+             outside $admins; drop keyspaces, or create this one as an administrator"
+        ))),
+    }
+}
+
+/// Drops a keyspace.
+pub async fn drop_keyspace(
+    call: KvCallContext,
+    request: Request<DropKeyspaceRequest>,
+) -> Result<Response<DropKeyspaceResponse>, Status> {
+    let name = request_checks::keyspace_name(&request.into_inner().name).to_string();
+    if name == DEFAULT_KEYSPACE {
+        return Err(Status::failed_precondition(format!(
+            "the keyspace '{DEFAULT_KEYSPACE}' always exists; delete its keys instead"
+        )));
+    }
+    let dropped = call.kv.drop_keyspace(name).await.unwrap_or(Err(Error::Closed));
+    let dropped = dropped.map_err(|error| grpc_status::engine_status(&error))?;
+    Ok(Response::new(DropKeyspaceResponse { dropped }))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
 use tonic::{Request, Response, Status};
@@ -20,6 +21,7 @@ use crate::consumer_groups::group_command::{
     ConsumerRequest, ConsumerResponse, GroupCommand, park_reason,
 };
 use crate::consumer_groups::group_config::{GroupConfig, group_name};
+use crate::event_store::event_resolution::view_system_target;
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
@@ -382,10 +384,22 @@ impl ConsumerStream {
     }
 
     /// Restricts a response to what the consumer may see: links to streams without read permission
-    /// stay unresolved.
+    /// stay unresolved, and those of a view into streams of the system have no data.
     async fn redact(&mut self, mut answer: ReadResp) -> ConsumerResponse {
         let sees_all =
             revalidate(&mut self.permission, &self.service, self.reads_all_streams).await?;
+        if !sees_all
+            && let Some(ReadRespContent::Event(ReadRespEvent { event, link, .. })) =
+                &mut answer.content
+            && let Some(original) = link.as_mut().or(event.as_mut())
+            && let Some(stream) = &original.stream_identifier
+            && let Some(target) = str::from_utf8(&stream.stream_name)
+                .ok()
+                .and_then(|stream| view_system_target(stream, &original.data))
+            && !self.permission.allows(&self.service, target).await?
+        {
+            original.data = Bytes::new();
+        }
         if !sees_all
             && let Some(ReadRespContent::Event(ReadRespEvent { event, link: Some(_), .. })) =
                 &mut answer.content

@@ -15,7 +15,7 @@ use umbel_proto::shared::{
     BadRequest, MaximumAppendSizeExceeded, StreamDeleted, StreamIdentifier, Uuid,
     WrongExpectedVersion, wrong_expected_version,
 };
-use umbel_proto::status::{self, detail};
+use umbel_proto::status::{self, ErrorInfo, detail};
 use umbel_proto::streams::BatchAppendResp;
 use umbel_proto::streams::batch_append_req::{self, Options};
 use umbel_proto::streams::batch_append_resp::{self, Outcome};
@@ -145,8 +145,13 @@ impl BatchResponseBuilder {
     }
 }
 
-/// Returns the status without details: of an invalid request, or of a failure that the client
-/// cannot avoid.
+/// Domain of the failures that no detail of the protocol describes.
+const DOMAIN: &str = "umbel";
+
+/// Returns the status of an invalid request, or of a failure that the client cannot avoid.
+///
+/// For the detail `Unknown`, clients (Python, Node) drop the text and raise an error without a
+/// reason. They show the text of a detail that they do not know.
 fn rejection_status(code: Code, message: String, failed: &Status) -> status::Status {
     let exception = failed.metadata().get("exception");
     if exception.is_some_and(|name| name == "maximum-append-size-exceeded") {
@@ -162,7 +167,10 @@ fn rejection_status(code: Code, message: String, failed: &Status) -> status::Sta
     if code == Code::InvalidArgument {
         return detailed_status(code, &message.clone(), "BadRequest", &BadRequest { message });
     }
-    detailed_status(code, &message, "Unknown", &())
+    let metadata = [("message".to_string(), message.clone())].into();
+    let info = ErrorInfo { reason: format!("{code:?}"), domain: DOMAIN.to_string(), metadata };
+    let details = vec![detail("google.rpc.ErrorInfo", &info)];
+    status::Status { code: code as i32, message, details }
 }
 
 fn detailed_status(code: Code, message: &str, name: &str, facts: &impl Message) -> status::Status {
@@ -220,7 +228,9 @@ mod tests {
             (Error::StreamDeleted { stream: stream() }, 5, "event_store.client.StreamDeleted"),
             (large, 3, "event_store.client.MaximumAppendSizeExceeded"),
             (Error::Invalid(stream()), 3, "event_store.client.BadRequest"),
-            (Error::Store(umbel::Error::Closed), 14, "event_store.client.Unknown"),
+            (Error::Store(umbel::Error::Closed), 14, "google.rpc.ErrorInfo"),
+            (out_of(28), 8, "google.rpc.ErrorInfo"),
+            (out_of(24), 8, "google.rpc.ErrorInfo"),
         ];
         for (error, code, name) in cases {
             let status = error_of(echo().complete(Err(error)));
@@ -233,6 +243,27 @@ mod tests {
         let large = error_of(echo().reject(&grpc_status::append_too_large(1, stream())));
         let name = &large.details[0].type_url;
         assert!(name.ends_with("MaximumAppendSizeExceeded"), "{name}");
+    }
+
+    /// An error of the system that a file of the store meets.
+    fn out_of(errno: i32) -> Error {
+        let source = std::io::Error::from_raw_os_error(errno);
+        Error::Store(umbel::Error::io("write", std::path::Path::new("/db/1.chunk"), source))
+    }
+
+    /// Story: on a full disk and without a file descriptor, a client in Python raised
+    /// `UnknownError('')`, because the detail had no text and the client drops that of the status.
+    #[test]
+    fn failure_of_the_server_names_its_reason_in_status_and_detail() {
+        for (errno, reason) in [(28, "No space left on device"), (24, "raise `ulimit -n`")] {
+            let status = error_of(echo().complete(Err(out_of(errno))));
+            assert!(status.message.contains(reason), "{status:?}");
+            let info = ErrorInfo::decode(&status.details[0].value[..]).unwrap();
+            assert_eq!(
+                (&*info.reason, &info.metadata["message"]),
+                ("ResourceExhausted", &status.message)
+            );
+        }
     }
 
     /// Story: for a single event over the limit, the response reported the limit of all events

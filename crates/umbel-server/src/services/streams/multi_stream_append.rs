@@ -65,9 +65,10 @@ impl Transaction {
     /// Adds a record to the stream at an index.
     pub fn add(&mut self, index: usize, record: NewRecord) -> Result<(), Status> {
         let StreamEvents { stream, events, .. } = &mut self.streams[index];
-        if record.event_bytes() > EVENT_BYTES_MAX {
+        let limited_bytes = record.limited_bytes();
+        if limited_bytes > EVENT_BYTES_MAX {
             let id = record.id().to_string();
-            return Err(rich_status::record_too_large(stream, id, record.event_bytes()));
+            return Err(rich_status::record_too_large(stream, id, limited_bytes));
         }
         self.bytes += record.bytes();
         if self.bytes > APPEND_BYTES_MAX {

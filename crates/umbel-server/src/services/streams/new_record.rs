@@ -7,7 +7,7 @@ use prost_types::Value;
 use prost_types::value::Kind;
 use serde_json::{Map, Number};
 use tonic::Status;
-use umbel_events::EventId;
+use umbel_events::{EventId, NewEvent};
 use umbel_proto::v2::streams::{AppendRecord, SchemaFormat, SchemaInfo};
 
 use crate::protocol::proto_convert::ProposedEvent;
@@ -80,14 +80,15 @@ impl NewRecord {
         self.id
     }
 
-    /// Bytes of the record's data and metadata, which have a limit.
-    pub fn event_bytes(&self) -> usize {
-        self.data.len() + self.metadata.len()
+    /// Bytes of the record's data and metadata that the limit of an event counts.
+    pub fn limited_bytes(&self) -> usize {
+        let event = NewEvent::binary(self.id, &self.kind, &self.data);
+        event.with_metadata(&self.metadata).limited_bytes()
     }
 
     /// Bytes that the record holds.
     pub fn bytes(&self) -> usize {
-        self.kind.len() + self.event_bytes()
+        self.kind.len() + self.data.len() + self.metadata.len()
     }
 
     /// Converts the record into an event without copying its data.
@@ -98,14 +99,33 @@ impl NewRecord {
     }
 }
 
-/// Builds the metadata of an event with these properties.
+/// Builds the metadata of an event with these properties. The schema comes first, because the limit
+/// of an event leaves it out there.
 fn build_metadata(
     properties: BTreeMap<String, Value>,
     schema: &SchemaInfo,
     format: SchemaFormat,
 ) -> Result<Vec<u8>, Status> {
+    let format = match format {
+        SchemaFormat::Json => "Json",
+        SchemaFormat::Protobuf => "Protobuf",
+        SchemaFormat::Avro => "Avro",
+        SchemaFormat::Bytes | SchemaFormat::Unspecified => "Bytes",
+    };
+    let id = schema.id.as_deref().filter(|id| !id.is_empty());
+    let members =
+        [(SCHEMA_FORMAT, Some(format)), (SCHEMA_ID, id), (SCHEMA_NAME, Some(&schema.name))];
+    let mut text = String::from("{");
+    for (key, value) in members {
+        if let Some(value) = value {
+            text.push_str(&format!("\"{key}\":{},", serde_json::Value::from(value)));
+        }
+    }
     let mut object = Map::new();
     for (key, value) in properties {
+        if key == SCHEMA_FORMAT || key == SCHEMA_NAME || (key == SCHEMA_ID && id.is_some()) {
+            continue;
+        }
         let value = to_json(value).ok_or_else(|| {
             let name = truncate_text(&key, PROPERTY_NAME_BYTES_MAX);
             let name = name.escape_debug();
@@ -113,18 +133,13 @@ fn build_metadata(
         })?;
         object.insert(key, value);
     }
-    let format = match format {
-        SchemaFormat::Json => "Json",
-        SchemaFormat::Protobuf => "Protobuf",
-        SchemaFormat::Avro => "Avro",
-        SchemaFormat::Bytes | SchemaFormat::Unspecified => "Bytes",
+    let properties = serde_json::Value::Object(object).to_string();
+    match properties.as_str() {
+        "{}" => text.pop(),
+        _ => None,
     };
-    object.insert(SCHEMA_NAME.to_string(), schema.name.as_str().into());
-    object.insert(SCHEMA_FORMAT.to_string(), format.into());
-    if let Some(id) = schema.id.as_deref().filter(|id| !id.is_empty()) {
-        object.insert(SCHEMA_ID.to_string(), id.into());
-    }
-    Ok(serde_json::Value::Object(object).to_string().into_bytes())
+    text.push_str(&properties[1..]);
+    Ok(text.into_bytes())
 }
 
 /// Converts a value to JSON; `None` if JSON cannot represent it. The limit on the depth of messages

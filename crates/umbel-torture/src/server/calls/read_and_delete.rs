@@ -141,6 +141,9 @@ fn id_of(event: &RecordedEvent) -> Option<CallEventId> {
 async fn read_events(run: &CallRun<'_>, options: Options) -> Result<ReadAnswer, String> {
     let mut answers = match run.admin().subscribe(options).await {
         Ok(answers) => answers,
+        Err(status) if exception(&status) == Some("stream-deleted") => {
+            return Ok(ReadAnswer::Ended);
+        }
         Err(status) => return Err(format!("{status:?}")),
     };
     let mut events = Vec::new();
