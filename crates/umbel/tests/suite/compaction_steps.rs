@@ -52,7 +52,7 @@ fn store(sim: &Sim) -> (Db, Keyspace, Map) {
 fn check(keyspace: &Keyspace, map: &Map, context: &str) {
     assert_eq!(all(keyspace), map.clone().into_iter().collect::<Vec<_>>(), "{context}");
     for index in 0..KEYS {
-        assert_eq!(keyspace.get(&key(index)).unwrap().as_ref(), map.get(&key(index)), "{context}");
+        assert_eq!(keyspace.get(key(index)).unwrap().as_ref(), map.get(&key(index)), "{context}");
     }
     let backwards: Vec<_> = keyspace.iter().rev().map(|entry| entry.unwrap()).collect();
     assert!(backwards.iter().map(|(key, _)| key).eq(map.keys().rev()), "{context}");
