@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use umbel::{Db, Error, Keyspace, KeyspaceOptions};
+use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_sim::{CrashSide, Sim, Survival};
 
 use crate::suite::fixture::{PATH, again, all, existing, fill, inline, key, value};
@@ -76,6 +76,44 @@ fn replaced_tables_give_their_space_to_later_steps() {
     check(&keyspace, &map, "after the compaction");
     drop(keyspace);
     db.close().unwrap();
+}
+
+/// Story: a merge that a crash ended between two steps left two references to the file of a long
+/// value, and the store did not open any more.
+#[test]
+fn long_values_have_one_reference_after_a_crash_between_steps() {
+    let run = |sim: &Sim, crash_at: Option<u64>| {
+        let long_values = Options { inline_value_bytes_max: 256, ..inline(&sim.env()) };
+        let db = Db::open(PATH, long_values).unwrap();
+        let keyspace = db.keyspace("a", options()).unwrap();
+        fill(&keyspace, 0..KEYS, 0);
+        keyspace.compact(None, None).unwrap();
+        for index in [3, 400, KEYS - 1] {
+            keyspace.put(key(index), vec![index as u8; 1000]).unwrap();
+        }
+        keyspace.flush().unwrap();
+        db.sync().unwrap();
+        let before = sim.calls();
+        if let Some(call) = crash_at {
+            sim.crash_at(call, CrashSide::After);
+        }
+        let _ = keyspace.compact(None, None);
+        before
+    };
+    let sim = Sim::new(1);
+    let before = run(&sim, None);
+    let calls = sim.changing_calls().into_iter().filter(|&call| call > before);
+    for call in calls.collect::<Vec<_>>() {
+        let sim = Sim::new(1);
+        run(&sim, Some(call));
+        let image = sim.crash_image(&Survival::any(call, sim.pending_units()), call);
+        let db = again(&image);
+        let keyspace = existing(&db, "a");
+        assert_eq!(keyspace.iter().count(), KEYS, "call {call}");
+        assert_eq!(keyspace.get(key(400)).unwrap(), Some(vec![400u16 as u8; 1000]));
+        keyspace.compact(None, None).unwrap();
+        db.verify().unwrap();
+    }
 }
 
 /// A crash at any call leaves all entries, and a later compaction continues.

@@ -380,7 +380,12 @@ impl CompactionJob {
         let step_bytes = step_bytes_min.max(bytes / STEPS_MAX);
         let mut steps: Vec<MergeStep> = Vec::new();
         let mut in_step = u64::MAX;
-        if self.target > 0 {
+        // A copy would be a second reference to the file of a long value.
+        let has_upper_blobs = inputs
+            .tables
+            .iter()
+            .any(|input| !is_of_target(&input) && !input.1.meta.blobs.is_empty());
+        if self.target > 0 && !has_upper_blobs {
             for (level, table) in targets {
                 if in_step >= step_bytes {
                     let lower = table.meta.smallest.clone();
