@@ -29,10 +29,11 @@ pub struct ClientBatch {
 }
 
 impl ClientBatch {
-    /// Whether a retry, even after a deletion, has the same effect.
+    /// Whether a retry, even after a deletion, has the same effect. With *any*, a deletion ends the
+    /// recognition of earlier events.
     pub fn is_idempotent_retry(&self) -> bool {
         !self.stream.starts_with(DELETED_PREFIX)
-            || matches!(self.expected, ExpectedVersion::Any | ExpectedVersion::Exact(_))
+            || matches!(self.expected, ExpectedVersion::Exact(_))
     }
 }
 
