@@ -191,3 +191,29 @@ fn ended_compaction_leaves_the_content() {
         check(&existing(&again(&sim), "a"), &map, &context);
     }
 }
+
+/// Story: a merge that found the disk full between two steps was run again after space prepared for
+/// the WAL was freed. It began with the first key again, and the store refused writes.
+#[test]
+fn merge_that_is_run_again_continues_after_its_last_step() {
+    for sixteenths in 1..24 {
+        let sim = Sim::new(1);
+        let (db, keyspace, map) = store(&sim);
+        let lower = keyspace.stats().levels[1..].iter().map(|level| level.bytes).sum::<u64>();
+        // The cursor keeps the replaced files, so that each step needs more space.
+        let mut cursor = keyspace.iter();
+        cursor.next();
+        sim.set_capacity(disk_bytes(&sim) + lower * sixteenths / 16);
+        let ended = keyspace.compact(None, None);
+        assert!(ended.is_ok() || matches!(ended, Err(Error::DiskFull { .. })), "{ended:?}");
+        sim.clear_capacity();
+        drop(cursor);
+        check(&keyspace, &map, "after the full disk");
+        keyspace.put("later", "write").unwrap();
+        keyspace.delete("later").unwrap();
+        keyspace.compact(None, None).unwrap();
+        check(&keyspace, &map, "after the second compaction");
+        drop(keyspace);
+        db.close().unwrap();
+    }
+}

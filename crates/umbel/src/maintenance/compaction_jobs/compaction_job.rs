@@ -68,6 +68,15 @@ struct JobInputs {
     tables: Vec<(usize, Arc<LiveTable>)>,
     /// The same tables, to be read sequentially.
     scanned: Vec<(usize, Arc<LiveTable>)>,
+    /// End of the key range of the steps that are done: a job that found the disk full is run again
+    /// from there.
+    done_to: Option<Vec<u8>>,
+    /// Counts of the steps that are done.
+    counts: StreamCounts,
+    /// Number of entries of the tables that these steps replaced.
+    entries_replaced: u64,
+    /// Long values that these steps kept.
+    blobs: Vec<BlobPointer>,
 }
 
 /// Step of a merge: a key range, and the tables of the target level in it.
@@ -228,7 +237,7 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
         keyspace,
         target,
         is_trivial_move: trivial,
-        inputs: Mutex::new(JobInputs { tables: inputs, scanned }),
+        inputs: Mutex::new(JobInputs { tables: inputs, scanned, ..JobInputs::default() }),
         input_bytes,
         older_tables: beneath,
         preemption,
@@ -342,9 +351,11 @@ impl CompactionJob {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
         let tombstones = self.tombstones()?;
-        let expected = self.inputs().tables.iter().map(|(_, table)| table.meta.entries).sum();
-        let mut counts = StreamCounts::default();
-        let mut blobs = Vec::new();
+        let (expected, mut counts) = {
+            let inputs = self.inputs();
+            let left: u64 = inputs.tables.iter().map(|(_, table)| table.meta.entries).sum();
+            (left + inputs.entries_replaced, inputs.counts)
+        };
         let steps = self.steps();
         let last = steps.len() - 1;
         for (number, step) in steps.into_iter().enumerate() {
@@ -359,7 +370,7 @@ impl CompactionJob {
                     Error::invalid(format!("internal: wrong entry count of a compaction: {reason}"))
                 })?;
             }
-            if !self.finish_step(store, step, outputs, &mut blobs)? {
+            if !self.finish_step(store, step, outputs, counts)? {
                 break;
             }
         }
@@ -389,10 +400,13 @@ impl CompactionJob {
             for (level, table) in targets {
                 if in_step >= step_bytes {
                     let lower = table.meta.smallest.clone();
-                    let lower = steps.last_mut().map(|before| {
-                        before.upper = Some(lower.clone());
-                        lower
-                    });
+                    let lower = match steps.last_mut() {
+                        Some(before) => {
+                            before.upper = Some(lower.clone());
+                            Some(lower)
+                        }
+                        None => inputs.done_to.clone(),
+                    };
                     steps.push(MergeStep { lower, upper: None, targets: Vec::new() });
                     in_step = 0;
                 }
@@ -402,19 +416,20 @@ impl CompactionJob {
             }
         }
         if steps.is_empty() {
-            steps.push(MergeStep { lower: None, upper: None, targets: Vec::new() });
+            let lower = inputs.done_to.clone();
+            steps.push(MergeStep { lower, upper: None, targets: Vec::new() });
         }
         steps
     }
 
-    /// Installs the result of a step. `blobs` are the long values of the steps before, to which the
-    /// step's are added. Returns `false` if the keyspace was dropped meanwhile.
+    /// Installs the result of a step. `counts` are those of all steps so far. Returns `false` if
+    /// the keyspace was dropped meanwhile.
     fn finish_step(
         &self,
         store: &Store,
         step: MergeStep,
         mut outputs: Vec<TableOutput>,
-        blobs: &mut Vec<BlobPointer>,
+        counts: StreamCounts,
     ) -> Result<bool> {
         let mut added = Vec::new();
         for output in &outputs {
@@ -436,25 +451,37 @@ impl CompactionJob {
                 return Err(refused);
             }
         }
-        blobs.extend(tables.iter().flat_map(|table| table.meta.blobs.iter().copied()));
+        let blobs = {
+            let mut inputs = self.inputs();
+            inputs.blobs.extend(tables.iter().flat_map(|table| table.meta.blobs.iter().copied()));
+            inputs.blobs.clone()
+        };
         replaced.iter().for_each(|(_, table)| table.mark_obsolete());
         let held = replaced.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
         blob_files::mark_dropped(held, blobs.iter());
         let work = &self.keyspace.counters.levels[self.target];
         add(&work.bytes_written, tables.iter().map(|table| table.meta.file_bytes).sum());
-        if step.upper.is_some() {
-            self.release(replaced);
+        if let Some(upper) = step.upper {
+            self.release(replaced, upper, counts);
         }
         Ok(true)
     }
 
-    /// Forgets inputs that a step replaced, so that their files are removed.
-    fn release(&self, replaced: Vec<(usize, Arc<LiveTable>)>) {
+    /// Forgets inputs that a step up to `done_to` replaced, so that their files are removed.
+    fn release(
+        &self,
+        replaced: Vec<(usize, Arc<LiveTable>)>,
+        done_to: Vec<u8>,
+        counts: StreamCounts,
+    ) {
         let ids: HashSet<u64> = replaced.iter().map(|(_, table)| table.meta.id).collect();
         let mut released = JobInputs::default();
         {
             let mut inputs = self.inputs();
-            let JobInputs { tables, scanned } = &mut *inputs;
+            (inputs.done_to, inputs.counts) = (Some(done_to), counts);
+            inputs.entries_replaced +=
+                replaced.iter().map(|(_, table)| table.meta.entries).sum::<u64>();
+            let JobInputs { tables, scanned, .. } = &mut *inputs;
             for (from, to) in [(tables, &mut released.tables), (scanned, &mut released.scanned)] {
                 let is_replaced =
                     |(_, table): &mut (usize, Arc<LiveTable>)| ids.contains(&table.meta.id);
