@@ -48,7 +48,7 @@ pub struct CompactionJob {
     pub keyspace: Arc<KeyspaceState>,
     target: usize,
     is_trivial_move: bool,
-    inputs: Mutex<JobInputs>,
+    inputs: Box<Mutex<JobInputs>>,
     /// Bytes of all inputs.
     input_bytes: u64,
     /// Tables with keys in the range of the inputs that can hold entries older than an input's.
@@ -233,11 +233,12 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
     let keyspace = Arc::clone(keyspace);
     let (target, trivial) = (picked.target_level, picked.trivial_move);
     let (preemption, is_needed) = (None, true);
+    let inputs = JobInputs { tables: inputs, scanned, ..JobInputs::default() };
     CompactionJob {
         keyspace,
         target,
         is_trivial_move: trivial,
-        inputs: Mutex::new(JobInputs { tables: inputs, scanned, ..JobInputs::default() }),
+        inputs: Box::new(Mutex::new(inputs)),
         input_bytes,
         older_tables: beneath,
         preemption,
