@@ -52,7 +52,7 @@ pub fn freeze_all(
 /// Freezes memtables that are not full, and limits the size of WAL segments meanwhile: a segment is
 /// freed only as a whole.
 pub fn freeze_early(store: &Store, keyspaces: &[Arc<KeyspaceState>]) {
-    let table_bytes = store.keyspaces().iter().map(|keyspace| keyspace.table_file_bytes()).sum();
+    let table_bytes = store.table_file_bytes();
     let mut state = store.commit_lock();
     for keyspace in keyspaces {
         if !keyspace.super_version.load().active.is_empty() {

@@ -11,7 +11,6 @@ use crate::compaction::retained_versions::RetainedVersions;
 use crate::compaction::surviving_tombstones::SurvivingTombstones;
 use crate::fs::filenames;
 use crate::options::{HashKind, KeyspaceOptions};
-use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::store_budget::filter_selection::FilterSelection;
 use crate::thread_counters::add;
@@ -173,11 +172,7 @@ fn uses_direct_writes(store: &Store) -> bool {
     store.options.direct_writes.unwrap_or_else(|| {
         let sizes = &store.budget.sizes;
         let cached = sizes.machine.unwrap_or(sizes.total.saturating_mul(4)) / 4;
-        let bytes = |keyspace: &Arc<KeyspaceState>| -> u64 {
-            let version = Arc::clone(&keyspace.super_version.load().version);
-            version.tables().map(|(_, table)| table.meta.file_bytes).sum()
-        };
-        store.keyspaces().iter().map(bytes).sum::<u64>() > cached
+        store.table_file_bytes() > cached
     })
 }
 

@@ -262,8 +262,7 @@ fn run_remaining(store: &Store, is_released: bool) -> Result<()> {
 
 /// Maximum space prepared for the WAL, in bytes.
 fn spare_allowance(store: &Store, small: u64, (share, least): (u64, u64)) -> u64 {
-    let live: u64 = store.keyspaces().iter().map(|keyspace| keyspace.table_file_bytes()).sum();
-    least.min(small).max(live / share)
+    least.min(small).max(store.table_file_bytes() / share)
 }
 
 /// Frees surplus WAL space, because there are no writes at this moment.

@@ -241,8 +241,7 @@ impl KeyspaceState {
 
     /// Bytes of the keyspace's tables, without long values in files of their own.
     pub fn table_file_bytes(&self) -> u64 {
-        let view = self.super_version.load();
-        view.version.tables().map(|(_, table)| table.meta.file_bytes).sum()
+        self.super_version.load().version.file_bytes()
     }
 
     /// Bytes of the keyspace's memtables.

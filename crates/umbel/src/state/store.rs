@@ -274,12 +274,9 @@ impl Store {
     /// them instead.
     #[cold]
     pub fn arm_skip_spans(&self, spans: &SkipSpans) {
-        let state = match self.commit.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        spans.arm(state.last_sequence);
+        if let Some(state) = self.try_commit_lock() {
+            spans.arm(state.last_sequence);
+        }
     }
 
     /// Takes the manifest lock. Returns an error if the store is open read-only.
@@ -319,6 +316,11 @@ impl Store {
     /// Returns all keyspaces of the store.
     pub fn keyspaces(&self) -> Vec<Arc<KeyspaceState>> {
         self.keyspaces.read().ignore_poison().clone()
+    }
+
+    /// Bytes of all tables, without long values in files of their own.
+    pub fn table_file_bytes(&self) -> u64 {
+        self.keyspaces().iter().map(|keyspace| keyspace.table_file_bytes()).sum()
     }
 
     /// Returns the keyspace called `name`.

@@ -311,6 +311,11 @@ impl Version {
         &self.range_tombstone_index
     }
 
+    /// Bytes of all tables, without long values in files of their own.
+    pub fn file_bytes(&self) -> u64 {
+        self.tables().map(|(_, table)| table.meta.file_bytes).sum()
+    }
+
     /// Returns every table with its level, level 0 first.
     pub fn tables(&self) -> impl Iterator<Item = (usize, &Arc<LiveTable>)> {
         self.levels.iter().enumerate().flat_map(|(level, t)| t.iter().map(move |t| (level, t)))

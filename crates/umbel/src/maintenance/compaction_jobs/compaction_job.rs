@@ -330,14 +330,12 @@ impl CompactionJob {
 
     fn move_table(&self, store: &Store) -> Result<StreamCounts> {
         let inputs = self.inputs().tables.clone();
-        let mut added = Vec::new();
-        for (_, table) in &inputs {
-            added.push((self.target, Arc::clone(table)));
-        }
+        let added: Vec<_> =
+            inputs.iter().map(|(_, table)| (self.target, Arc::clone(table))).collect();
         match self.install(store, &inputs, &added, || ())? {
             InstallResult::Done => {
-                let bytes = self.input_bytes;
-                add(&self.keyspace.counters.levels[self.target].bytes_moved, bytes);
+                let work = &self.keyspace.counters.levels[self.target];
+                add(&work.bytes_moved, self.input_bytes);
             }
             InstallResult::KeyspaceDropped => {}
             InstallResult::DiskFull(refused) => return Err(refused),
@@ -390,36 +388,26 @@ impl CompactionJob {
         // Small tables are joined only inside a step.
         let step_bytes_min = 2 * self.keyspace.options_of_level(self.target).table_bytes;
         let step_bytes = step_bytes_min.max(bytes / STEPS_MAX);
-        let mut steps: Vec<MergeStep> = Vec::new();
-        let mut in_step = u64::MAX;
         // A copy would be a second reference to the file of a long value.
         let has_upper_blobs = inputs
             .tables
             .iter()
             .any(|input| !is_of_target(&input) && !input.1.meta.blobs.is_empty());
+        let begin = |lower| MergeStep { lower, upper: None, targets: Vec::new() };
+        let (mut steps, mut step, mut in_step) = (Vec::new(), begin(inputs.done_to.clone()), 0);
         if self.target > 0 && !has_upper_blobs {
             for (level, table) in targets {
                 if in_step >= step_bytes {
-                    let lower = table.meta.smallest.clone();
-                    let lower = match steps.last_mut() {
-                        Some(before) => {
-                            before.upper = Some(lower.clone());
-                            Some(lower)
-                        }
-                        None => inputs.done_to.clone(),
-                    };
-                    steps.push(MergeStep { lower, upper: None, targets: Vec::new() });
+                    let bound = Some(table.meta.smallest.clone());
+                    step.upper.clone_from(&bound);
+                    steps.push(std::mem::replace(&mut step, begin(bound)));
                     in_step = 0;
                 }
                 in_step += table.meta.file_bytes;
-                let step = steps.last_mut().expect("the first table begins a step");
                 step.targets.push((level, table));
             }
         }
-        if steps.is_empty() {
-            let lower = inputs.done_to.clone();
-            steps.push(MergeStep { lower, upper: None, targets: Vec::new() });
-        }
+        steps.push(step);
         steps
     }
 

@@ -290,8 +290,7 @@ fn sizes_of(version: &Version) -> VersionSizes {
     }
     let entry_bytes_max = version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0);
     let garbage_max = garbage_max(version, entry_bytes_max);
-    let file_bytes = version.tables().map(|(_, table)| table.meta.file_bytes).sum();
-    VersionSizes { all, file_bytes, garbage_max, entry_bytes_max }
+    VersionSizes { all, file_bytes: version.file_bytes(), garbage_max, entry_bytes_max }
 }
 
 /// Average bytes of an entry of a table, its long value included.
@@ -423,7 +422,7 @@ impl GarbageProbe {
         // Errors are left to the next reader to report.
         if self.is_of_memtable {
             let view = self.keyspace.super_version.acquire();
-            let empty = early_flush::nothing_hidden(&view);
+            let empty = hidden_entries_estimator::nothing_hidden(&view);
             let found = hidden_entries_estimator::estimate_memtable(store, &view);
             let mut state = store.scheduler_lock();
             if let Some(known) = state.garbage.keyspaces.get_mut(&self.keyspace.id) {

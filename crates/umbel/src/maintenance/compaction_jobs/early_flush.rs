@@ -10,9 +10,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::maintenance::compaction_jobs::hidden_entries_estimator::size_of;
+use crate::maintenance::compaction_jobs::hidden_entries_estimator::{proportion, size_of};
 use crate::state::keyspace_state::KeyspaceState;
-use crate::state::store::{KeyspaceGarbage, MemtableGarbage, Store, VersionSizes};
+use crate::state::store::{KeyspaceGarbage, Store, VersionSizes};
 use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::version::LiveTable;
 
@@ -167,10 +167,7 @@ impl MemtableEstimate {
         let Some(known) = known else {
             return MemtableEstimate { hidden_bytes: 0, own_bytes: 0, is_stale: entries > 0 };
         };
-        let scaled = |part: u64| {
-            let scaled = u128::from(part) * u128::from(entries) / u128::from(known.entries.max(1));
-            u64::try_from(scaled).unwrap_or(u64::MAX)
-        };
+        let scaled = |part: u64| proportion(part, entries, known.entries);
         MemtableEstimate {
             hidden_bytes: scaled(known.hidden_bytes),
             own_bytes: scaled(known.own_bytes),
@@ -213,15 +210,6 @@ fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     met.fold(0u64, |sum, (_, table)| sum.saturating_add(size_of(table).bytes))
 }
 
-/// Returns the estimate of a memtable that hides nothing.
-pub fn nothing_hidden(view: &SuperVersion) -> MemtableGarbage {
-    MemtableGarbage {
-        first_sequence: view.active.first_sequence(),
-        entries: view.active.memtable.entries(),
-        ..MemtableGarbage::default()
-    }
-}
-
 /// Result of [`wal_holders`].
 #[derive(Debug)]
 pub enum WalHolders {
@@ -252,7 +240,7 @@ pub fn wal_holders(
     let (mut held, mut file_bytes, mut unflushed) = (0, 0, Vec::new());
     for keyspace in keyspaces {
         let view = keyspace.super_version.acquire();
-        file_bytes += view.version.tables().map(|(_, table)| table.meta.file_bytes).sum::<u64>();
+        file_bytes += view.version.file_bytes();
         if !keyspace.uses_wal() {
             continue;
         }

@@ -28,6 +28,12 @@ const RANGES_MAX: usize = 256;
 /// Maximum measured false-positive rate of a filter that the estimate uses.
 const RATE_MAX: f64 = 0.05;
 
+/// Returns `part * number / whole`, at most `u64::MAX`.
+pub fn proportion(part: u64, number: u64, whole: u64) -> u64 {
+    let scaled = u128::from(part) * u128::from(number) / u128::from(whole.max(1));
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
 /// Returns the tables above the last level.
 pub fn tables_above_last_level(
     version: &Version,
@@ -85,8 +91,8 @@ fn hidden_by_ranges(version: &Version, level: usize, table: &LiveTable) -> Resul
         }
         let size = size_of(other);
         let bytes = covered.saturating_mul(step as u64).min(size.bytes);
-        let entries = u128::from(size.entries) * u128::from(bytes) / u128::from(size.bytes.max(1));
-        garbage.add(GarbageEstimate { entries: entries as u64, bytes });
+        let entries = proportion(size.entries, bytes, size.bytes);
+        garbage.add(GarbageEstimate { entries, bytes });
     }
     Ok(garbage)
 }
@@ -113,8 +119,7 @@ fn covered_bytes(table: &LiveTable, start: &[u8], end: &[u8]) -> Result<u64> {
         }
         previous = Some(split);
     }
-    let covered = u128::from(to.saturating_sub(from)) * u128::from(size_of(table).bytes);
-    Ok((covered / u128::from(meta.file_bytes.max(1))) as u64)
+    Ok(proportion(to.saturating_sub(from), size_of(table).bytes, meta.file_bytes))
 }
 
 /// Tables that are older than `table` of `level`, or lie below that level.
@@ -169,16 +174,21 @@ fn sample(
     Ok(counts)
 }
 
+/// Returns the estimate of a memtable that hides nothing.
+pub fn nothing_hidden(view: &SuperVersion) -> MemtableGarbage {
+    MemtableGarbage {
+        first_sequence: view.active.first_sequence(),
+        entries: view.active.memtable.entries(),
+        ..MemtableGarbage::default()
+    }
+}
+
 /// Estimates what the entries of the active memtable hide, in the memtable itself and in tables.
 /// Its range tombstones do not count.
 pub fn estimate_memtable(store: &Store, view: &SuperVersion) -> Result<MemtableGarbage> {
     let slot = &view.active;
     let entries = slot.memtable.entries();
-    let mut garbage = MemtableGarbage {
-        first_sequence: slot.first_sequence(),
-        entries,
-        ..MemtableGarbage::default()
-    };
+    let mut garbage = nothing_hidden(view);
     let mut below = TablesBelow::new(store, &view.version);
     let mut run = slot.memtable.cursor();
     let mut samples = 0;
@@ -205,12 +215,8 @@ pub fn estimate_memtable(store: &Store, view: &SuperVersion) -> Result<MemtableG
             garbage.hidden_bytes += bytes;
         }
     }
-    let scaled = |part: u64| {
-        let scaled = u128::from(part) * u128::from(entries) / u128::from(samples.max(1));
-        u64::try_from(scaled).unwrap_or(u64::MAX)
-    };
-    garbage.own_bytes = scaled(garbage.own_bytes);
-    garbage.hidden_bytes = scaled(garbage.hidden_bytes);
+    garbage.own_bytes = proportion(garbage.own_bytes, entries, samples);
+    garbage.hidden_bytes = proportion(garbage.hidden_bytes, entries, samples);
     Ok(garbage)
 }
 
@@ -258,8 +264,7 @@ impl<'a> TablesBelow<'a> {
         if meta.file_bytes >= plain || self.reader.kind() == ValueKind::BlobPointer {
             return Ok(Some(bytes));
         }
-        let packed = u128::from(bytes) * u128::from(meta.file_bytes) / u128::from(plain);
-        Ok(Some(packed as u64))
+        Ok(Some(proportion(bytes, meta.file_bytes, plain)))
     }
 }
 
