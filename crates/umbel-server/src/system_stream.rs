@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbel_env::ProcessLocal;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
-use umbel_events::{Error, Store, StreamState};
+use umbel_events::{Direction, Error, RecordedEvent, Revision, Store, StreamState};
 
 /// Number of names that a stream can have: its own and those of its replacements.
 const NAMES_MAX: u64 = 9;
+/// Maximum number of events that are examined, in case other writers wrote the last ones.
+const EVENTS_EXAMINED_MAX: usize = 1000;
 /// Name prefix of the streams with the state of a consumer group. A replacement keeps the end of
 /// the name, by which filters recognize it.
 pub const GROUP_PREFIX: &str = "$persistentsubscription";
@@ -49,6 +51,32 @@ pub fn find_or_own(store: &Store, own: &str) -> Result<(String, StreamState), Er
         Err(Error::StreamDeleted { stream }) => Ok((stream, StreamState::Tombstoned)),
         found => found,
     }
+}
+
+/// The newest event of a stream, above revision `after`, from which `parse` gets a value. A stream
+/// that is tombstoned meanwhile has none.
+///
+/// # Errors
+/// Errors of reads and of `parse`.
+pub fn newest_valid<T>(
+    store: &Store,
+    stream: &str,
+    after: Option<u64>,
+    mut parse: impl FnMut(&RecordedEvent) -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    for event in store.read(stream, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX) {
+        let event = match event {
+            Err(Error::StreamDeleted { .. }) => return Ok(None),
+            event => event?,
+        };
+        if Some(event.revision) <= after {
+            return Ok(None);
+        }
+        if let Some(value) = parse(&event)? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
 }
 
 /// Reports that a replacement began: the tombstoned stream's content is lost to the server.

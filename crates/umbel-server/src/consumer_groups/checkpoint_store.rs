@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use umbel_events::{
-    Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, Position, RecordedEvent, Revision,
-    Store, StreamState,
+    Error, ExpectedVersion, MetadataUpdate, NewEvent, Position, RecordedEvent, Store, StreamState,
 };
 
 use crate::consumer_groups::group_config::{GroupConfig, format_position, parse_position};
@@ -21,8 +20,6 @@ const CHECKPOINT_TYPE: &str = "$SubscriptionCheckpoint";
 const VERSION: &str = "2";
 /// Number of events that a checkpoint stream or the stream of groups retains.
 const EVENTS_RETAINED: u64 = 5;
-/// Maximum number of events that are examined, in case other writers wrote the last ones.
-const EVENTS_EXAMINED_MAX: usize = 1000;
 /// Attempts at a write of the list of groups while other writers append to its stream.
 const WRITE_ATTEMPTS: usize = 10;
 
@@ -73,20 +70,7 @@ fn newest_configs(
     stream: &str,
     after: Option<u64>,
 ) -> Result<Option<GroupConfigs>, Error> {
-    for event in store.read(stream, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX) {
-        let event = match event {
-            // It was tombstoned meanwhile.
-            Err(Error::StreamDeleted { .. }) => return Ok(None),
-            event => event?,
-        };
-        if Some(event.revision) <= after {
-            return Ok(None);
-        }
-        if let Some(configs) = parse_configs(&event) {
-            return Ok(Some(configs));
-        }
-    }
-    Ok(None)
+    system_stream::newest_valid(store, stream, after, |event| Ok(parse_configs(event)))
 }
 
 /// The groups that an event lists; `None` if the event is no valid list.
@@ -167,12 +151,7 @@ pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Err
     let own = key.checkpoint_stream();
     let (stream, state) = system_stream::find_or_own(store, &own)?;
     let mut last = None;
-    for event in store.read(&stream, Revision::END, Direction::Backwards).take(EVENTS_EXAMINED_MAX)
-    {
-        let event = match event {
-            Err(Error::StreamDeleted { .. }) => break,
-            event => event?,
-        };
+    let found = system_stream::newest_valid(store, &stream, None, |event| {
         let value = || serde_json::from_slice::<String>(&event.data).ok();
         if event.kind == CHECKPOINT_TYPE
             && let Some(position) = value().and_then(|value| parse_position(&value))
@@ -191,6 +170,10 @@ pub fn read_checkpoint(store: &Store, key: &GroupKey) -> Result<Option<u64>, Err
                  ignores the checkpoint"
             );
         }
+        Ok(None)
+    })?;
+    if found.is_some() {
+        return Ok(found);
     }
     // A deleted stream is what a deleted group of the same name left.
     if matches!(state, StreamState::Live { .. } | StreamState::Tombstoned) || stream != own {

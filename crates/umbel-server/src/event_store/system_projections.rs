@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use umbel_events::{
-    Direction, Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Revision,
-    Source, Store, StreamState,
+    Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Source, Store, StreamState,
 };
 
 use crate::event_store::EventStore;
@@ -20,8 +19,6 @@ use crate::system_stream;
 const STREAM: &str = "$umbel-views";
 /// Type of the events that record stopped views.
 const CHANGED_TYPE: &str = "$viewsChanged";
-/// Maximum number of events that are examined, in case other writers wrote the last ones.
-const EVENTS_EXAMINED_MAX: usize = 1000;
 /// Number of attempts at a change while other writers append to the stream.
 const WRITE_ATTEMPTS: usize = 3;
 
@@ -243,19 +240,7 @@ impl StoredStates {
 
 /// The states in the newest valid event of this stream.
 fn newest_states(store: &Store, stream: &str) -> Result<Option<[ProjectionState; COUNT]>, Error> {
-    let events = store.read(stream, Revision::END, Direction::Backwards);
-    for event in events.take(EVENTS_EXAMINED_MAX) {
-        match event {
-            // It was tombstoned meanwhile.
-            Err(Error::StreamDeleted { .. }) => return Ok(None),
-            event => {
-                if let Some(states) = parse(&event?) {
-                    return Ok(Some(states));
-                }
-            }
-        }
-    }
-    Ok(None)
+    system_stream::newest_valid(store, stream, None, |event| Ok(parse(event)))
 }
 
 /// The data of an event that records these states.

@@ -64,6 +64,16 @@ async fn create_again(client: &Client, number_of_events: u64) {
     assert_eq!(info(client, "cart").await.parked_message_count, 0);
 }
 
+/// Restarts the server. The group delivers nothing again, and can be deleted and created again.
+async fn check_after_restart(server: &mut TestServer) {
+    server.stop().await.unwrap();
+    let client = server.serve_again().await;
+    let mut consumer = Consumer::of(&client, "cart", 10).await;
+    consumer.is_quiet().await;
+    drop(consumer);
+    create_again(&client, 2).await;
+}
+
 /// Story: a tombstoned parked stream cut off all consumers once a second, for ever, and kept the
 /// group's name from being created again; a deleted one kept its count.
 #[test]
@@ -98,12 +108,7 @@ fn group_continues_in_every_state_of_its_parked_stream() {
             until(&client, "cart", |info| info.parked_message_count == 0).await;
             until(&client, "cart", |info| info.last_checkpointed_event_position == "1").await;
             consumer.is_quiet().await;
-            server.stop().await.unwrap();
-            let client = server.serve_again().await;
-            let mut consumer = Consumer::of(&client, "cart", 10).await;
-            consumer.is_quiet().await;
-            drop(consumer);
-            create_again(&client, 2).await;
+            check_after_restart(server).await;
         });
     }
 }
@@ -158,12 +163,7 @@ fn group_continues_in_every_state_of_its_checkpoint_stream() {
             consumer.number().await;
             consumer.ack(vec![id(1)]);
             until(&client, "cart", |info| info.last_checkpointed_event_position == "1").await;
-            server.stop().await.unwrap();
-            let client = server.serve_again().await;
-            let mut consumer = Consumer::of(&client, "cart", 10).await;
-            consumer.is_quiet().await;
-            drop(consumer);
-            create_again(&client, 2).await;
+            check_after_restart(server).await;
         });
     }
 }
