@@ -101,7 +101,9 @@ pub fn drain(store: &Arc<Store>) -> Result<()> {
                     return postponed.map_or_else(|| wal_recycling::release_idle(store), Err);
                 }
                 // Leave it to the threads: undo the claim and wake one.
-                Some(Job::Flush(job, _)) => state.flushing.retain(|id| !job.claimed.contains(id)),
+                Some((Job::Flush(job, _), _)) => {
+                    state.flushing.retain(|id| !job.claimed.contains(id))
+                }
                 Some(_) => state.compactions -= 1,
             }
             state.ticks += 1;

@@ -105,7 +105,7 @@ pub fn run_all_inline(store: &Arc<Store>) -> Result<()> {
 /// is postponed, and the store continues.
 pub fn run_next_job(store: &Arc<Store>) -> Result<bool> {
     let keyspaces = store.keyspaces();
-    let job = find_job(store, &keyspaces, &mut store.scheduler_lock());
+    let job = claim_job(store, &keyspaces, &mut store.scheduler_lock());
     let Some(job) = job else { return Ok(false) };
     let need = job.priority();
     match run_job(store, job, false) {
@@ -136,7 +136,7 @@ fn worker_loop(store: &Arc<Store>) {
             existence_maintenance::start_thread(store);
             continue;
         }
-        let job = if idle { None } else { find_job(store, &keyspaces, &mut state) };
+        let job = if idle { None } else { claim_job(store, &keyspaces, &mut state) };
         let Some(job) = job else {
             state = wait_for_work(store, state, seen);
             if state.stop {
@@ -186,12 +186,24 @@ fn wait_for_work<'a>(
     state
 }
 
-/// Claims the most urgent work in `keyspaces`, a list that was read before the work lock was taken.
-pub fn find_job(
+/// Claims the most urgent work in `keyspaces` for the calling thread.
+fn claim_job(
     store: &Store,
     keyspaces: &[Arc<KeyspaceState>],
     state: &mut SchedulerState,
 ) -> Option<Job> {
+    let (job, charge) = find_job(store, keyspaces, state)?;
+    charge.apply(&mut state.garbage);
+    Some(job)
+}
+
+/// Claims the most urgent work in `keyspaces`, a list that was read before the work lock was taken.
+/// A caller that does the work applies the charge.
+pub fn find_job(
+    store: &Store,
+    keyspaces: &[Arc<KeyspaceState>],
+    state: &mut SchedulerState,
+) -> Option<(Job, TaskCharge)> {
     state.waits_for_slot = false;
     if state.stop || is_backing_off(store, state, Priority::Required) {
         return None;
@@ -216,7 +228,7 @@ pub fn find_job(
         let claimed: Vec<u32> = [keyspace.id].into_iter().chain(other).collect();
         state.flushing.extend(&claimed);
         let flush = FlushJob { keyspace, memtables: vec![buffer], marker: None };
-        return Some(Job::Flush(FlushClaim { flush, claimed }, turn));
+        return Some((Job::Flush(FlushClaim { flush, claimed }, turn), TaskCharge::None));
     }
     if !preemption::has_free_thread(store, state.compactions) {
         return None;
@@ -225,16 +237,17 @@ pub fn find_job(
         Some((compaction_job::urgency(keyspace)?, Arc::clone(*keyspace)))
     };
     let urgent = keyspaces.iter().filter_map(urgency).max_by(|a, b| a.0.total_cmp(&b.0));
-    let job = match urgent {
+    let (job, charge) = match urgent {
         Some((_, keyspace)) => {
             let turn = shared_memtable_limit::take_slot(store, state, JobKind::Compaction, true)?;
-            Job::Compact(Arc::new(compaction_job::pick_most_urgent(&keyspace)?), turn)
+            let job = Arc::new(compaction_job::pick_most_urgent(&keyspace)?);
+            (Job::Compact(job, turn), TaskCharge::None)
         }
         None if is_backing_off(store, state, Priority::Optional) => return None,
         None => find_optional_job(store, &keyspaces, all, state)?,
     };
     state.compactions += 1;
-    Some(job)
+    Some((job, charge))
 }
 
 /// Claims optional work. REQUIRES: no required work is due.
@@ -243,7 +256,7 @@ fn find_optional_job(
     keyspaces: &[&Arc<KeyspaceState>],
     all: &[Arc<KeyspaceState>],
     state: &mut SchedulerState,
-) -> Option<Job> {
+) -> Option<(Job, TaskCharge)> {
     let (mut job, charge) = match find_bottommost_rewrite(store, keyspaces) {
         Some(job) => (Job::Compact(Arc::new(job), JobSlot::default()), TaskCharge::None),
         // A level over its target may wait for a compaction that a caller runs.
@@ -254,8 +267,7 @@ fn find_optional_job(
     if let Job::Compact(_, turn) | Job::ProbeGarbage(_, turn) = &mut job {
         *turn = shared_memtable_limit::take_slot(store, state, JobKind::Compaction, false)?;
     }
-    charge.apply(&mut state.garbage);
-    Some(job)
+    Some((job, charge))
 }
 
 /// Whether work of priority `need` was postponed and must wait longer.
@@ -283,11 +295,10 @@ fn find_garbage(
         GarbageTask::Compact(job, charge) => {
             Some((Job::Compact(Arc::new(job), JobSlot::default()), charge))
         }
-        GarbageTask::Probe(probe) => {
-            let charge = probe.charge;
+        GarbageTask::Probe(probe, charge) => {
             Some((Job::ProbeGarbage(probe, JobSlot::default()), charge))
         }
-        GarbageTask::Freeze(keyspaces) => Some((Job::Freeze(keyspaces), TaskCharge::None)),
+        GarbageTask::Freeze(keyspaces, charge) => Some((Job::Freeze(keyspaces), charge)),
         GarbageTask::Wait(wait) => {
             state.recheck_after = Some(wait);
             None

@@ -327,8 +327,9 @@ fn remove_files(store: &Store, obsolete: &[OldSegment], surplus: ReclaimableSegm
     let mut useless = Vec::new();
     let reuses = !store.context.obsolete.is_pinned();
     for segment in obsolete {
-        if !reuses || !store.commit_lock().wal.offer_for_reuse(segment) {
-            useless.push(segment.id);
+        match reuses {
+            true => useless.extend(store.commit_lock().wal.offer_for_reuse(segment)),
+            false => useless.push(segment.id),
         }
     }
     remove(store, surplus);

@@ -1,8 +1,8 @@
 //! [`DiskFullBackoff`]: postpones background work that failed on a full disk.
 //!
-//! Work that failed on a full disk has changed nothing yet, so it can wait. A writer that begins to
-//! wait for such work makes it run at once, and fails if the disk is still full. Each attempt of
-//! such work fills the disk for a while, so the pauses between attempts grow.
+//! Work that failed on a full disk has left the content as it was, so it can wait. A writer that
+//! begins to wait for such work makes it run at once, and fails if the disk is still full. Each
+//! attempt of such work fills the disk for a while, so the pauses between attempts grow.
 
 use std::time::Duration;
 

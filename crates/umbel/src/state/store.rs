@@ -131,8 +131,8 @@ pub struct MemtableGarbage {
     pub entries: u64,
     /// Bytes of entries in tables that the memtable's entries hide.
     pub hidden_bytes: u64,
-    /// Bytes of entries of the memtable that its newer entries hide.
-    pub own_bytes: u64,
+    /// Whether half of the memtable is garbage or hides as much in tables.
+    pub is_half_garbage: bool,
 }
 
 /// Sizes of a version that bound its garbage.

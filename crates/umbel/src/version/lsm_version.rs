@@ -15,7 +15,8 @@ use crate::version::table_bound_heads::{BoundMatch, KeyHeadRange};
 /// The tables of a keyspace, by level. A version never changes; edits replace it.
 ///
 /// INVARIANT: level 0 is sorted newest first. Every deeper level is sorted by key, and its tables'
-/// bounds do not overlap. For any key, entries in level n are newer than entries in level n + 1.
+/// bounds do not overlap. For any key, entries in level n are newer than entries in level n + 1, or
+/// are copied there by a compaction that has not ended.
 #[derive(Debug, Default, Clone)]
 pub struct Version {
     /// The levels, level 0 first.
@@ -289,7 +290,8 @@ impl Version {
     }
 
     /// Returns the only table of source `number` that can hold `key`, whose head is `head`, and the
-    /// table's level. Entries of a source are newer than those of sources with higher numbers.
+    /// table's level. Entries of a source are newer than those of sources with higher numbers, or
+    /// have copies there.
     #[inline]
     fn source(&self, number: usize, key: &[u8], head: u64) -> Option<(usize, &LiveTable)> {
         if let Some(newest) = self.point_index.level0.get(number) {

@@ -241,10 +241,11 @@ impl Wal {
     }
 
     /// Limits the size of new segments, because memtables are flushed before they are full. The
-    /// limit is one part in a number of `table_bytes`, the bytes of all tables.
+    /// limit is about one part in a number of `table_bytes`, the bytes of all tables. It is a power
+    /// of two, so that files of dropped segments can be reused.
     pub fn limit_segments(&mut self, table_bytes: u64) {
         let limit = FIRST_SEGMENT_BYTES_MAX.max(table_bytes / EARLY_FLUSH_SEGMENT_SHARE);
-        self.early_flush_bytes_max = Some(limit);
+        self.early_flush_bytes_max = Some(1 << limit.ilog2());
     }
 
     /// Ends the limit of the size of segments, because memtables are flushed when they are full.
@@ -322,18 +323,19 @@ impl Wal {
         None
     }
 
-    /// Takes the file of a dropped segment for reuse; returns `false` if no file is needed.
-    pub fn offer_for_reuse(&mut self, segment: &OldSegment) -> bool {
-        let wanted = self.reusable.is_none()
-            && self.current.is_some()
-            && segment.reusable_bytes > 0
-            && segment.reusable_bytes + self.spare_bytes() <= self.prepared_bytes_max
-            && segment.reusable_bytes == self.next_bytes();
-        if wanted {
-            self.reusable =
-                Some(RecyclableSegment { id: segment.id, bytes: segment.reusable_bytes });
+    /// Takes the file of a dropped segment for reuse if one of its size is needed. Returns the id
+    /// of the file to remove: this one, or one of another size that it replaces.
+    pub fn offer_for_reuse(&mut self, segment: &OldSegment) -> Option<u64> {
+        let (bytes, held) = (segment.reusable_bytes, self.reusable.map_or(0, |file| file.bytes));
+        let is_needed = self.current.is_some()
+            && bytes > 0
+            && bytes == self.next_bytes()
+            && bytes != held
+            && bytes + self.spare_bytes() - held <= self.prepared_bytes_max;
+        if !is_needed {
+            return Some(segment.id);
         }
-        wanted
+        self.reusable.replace(RecyclableSegment { id: segment.id, bytes }).map(|file| file.id)
     }
 
     /// Prepared bytes of the WAL that hold no record.

@@ -113,3 +113,26 @@ fn ended_segment_is_written_back_in_order() {
     assert_eq!(next(&mut wal), Some((2 << 20, end)));
     assert_eq!(next(&mut wal), None);
 }
+
+/// Story: the limit of a store that flushes early was no power of two, so that files of no segment
+/// had its size. A kept file of another size stayed, and files that fitted were removed.
+#[test]
+fn files_of_the_next_size_are_reused() {
+    let mut wal = wal(&Sim::new(1));
+    wal.segment_bytes = SegmentSize::Fixed(64 << 20);
+    wal.bytes_max = u64::MAX;
+    for table_bytes in [0, 64 << 20, 100 << 20, 300 << 20, 1000 << 20] {
+        wal.limit_segments(table_bytes);
+        let limit = wal.early_flush_bytes_max.unwrap();
+        assert!(limit.is_power_of_two(), "{table_bytes}: {limit}");
+    }
+    let segment =
+        |id, bytes| OldSegment { reusable_bytes: bytes, ..OldSegment::recovered(id, 1, bytes) };
+    next_segment(&mut wal);
+    let bytes = wal.next_bytes();
+    wal.reusable = Some(RecyclableSegment { id: 7, bytes: 2 * bytes });
+    assert_eq!(wal.offer_for_reuse(&segment(8, 4 * bytes)), Some(8));
+    assert_eq!(wal.offer_for_reuse(&segment(9, bytes)), Some(7));
+    assert_eq!(wal.offer_for_reuse(&segment(10, bytes)), Some(10));
+    assert_eq!(wal.reusable, Some(RecyclableSegment { id: 9, bytes }));
+}

@@ -126,6 +126,22 @@ impl StreamCounts {
                 self.entries_in + self.copies
             ));
         }
+        self.check_part(0)
+    }
+
+    /// Checks the counts of a part of a compaction, whose inputs hold at least `entries_min`
+    /// entries by their properties.
+    ///
+    /// # Errors
+    /// As [`check`](StreamCounts::check).
+    pub fn check_part(&self, entries_min: u64) -> std::result::Result<(), String> {
+        if self.entries_in + self.copies < entries_min {
+            return Err(format!(
+                "the inputs hold at least {entries_min} entries by their properties, but {} were \
+                 read",
+                self.entries_in + self.copies
+            ));
+        }
         if self.entries_in != self.entries_out + self.dropped() {
             return Err(format!(
                 "{} entries were read, but {} written and {} dropped",

@@ -26,6 +26,7 @@ use crate::fs::blob_files;
 use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
+use crate::maintenance::compaction_jobs::hidden_entries_estimator::proportion;
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
@@ -92,6 +93,37 @@ impl MergeStep {
     fn is_last(&self) -> bool {
         fail_point!("compaction-replace-inputs-early", |_| true);
         self.upper.is_none()
+    }
+
+    /// Checks the outputs' counts. All entries of the step's targets are in the step.
+    fn check_counts(&self, outputs: &[TableOutput]) -> std::result::Result<(), String> {
+        let mut counts = StreamCounts::default();
+        outputs.iter().for_each(|output| counts.add(&output.counts));
+        counts.check_part(self.targets.iter().map(|(_, table)| table.meta.entries).sum())
+    }
+
+    /// Whether a table's bounds overlap the step.
+    fn is_reached_by(&self, table: &LiveTable) -> bool {
+        self.lower.as_deref().is_none_or(|lower| table.reaches(lower))
+            && self.upper.as_deref().is_none_or(|upper| table.meta.smallest.as_slice() < upper)
+    }
+
+    /// Adds the table's separators in the step to `keys`. Returns the table's approximate bytes in
+    /// the step.
+    fn add_separators(&self, table: &LiveTable, keys: &mut Vec<Vec<u8>>) -> Result<u64> {
+        if !self.is_reached_by(table) {
+            return Ok(0);
+        }
+        let (before, mut all) = (keys.len(), 0);
+        let is_inside = |key: &[u8]| {
+            self.lower.as_deref().is_none_or(|lower| lower < key)
+                && self.upper.as_deref().is_none_or(|upper| key < upper)
+        };
+        let separators = table.reader()?.block_separators().map(|(key, _)| key);
+        let separators = separators.inspect(|_| all += 1).filter(|key| is_inside(key));
+        keys.extend(separators.map(<[u8]>::to_vec));
+        // The separators are between blocks, so there is one more block.
+        Ok(proportion(table.meta.file_bytes, (keys.len() - before + 1) as u64, all + 1))
     }
 }
 
@@ -364,11 +396,14 @@ impl CompactionJob {
                 return Ok(None);
             }
             outputs.iter().for_each(|output| counts.add(&output.counts));
-            if number == last {
-                counts.check(expected).map_err(|reason| {
-                    Error::invalid(format!("internal: wrong entry count of a compaction: {reason}"))
-                })?;
-            }
+            // Before the first input is replaced.
+            let checked = match number == last {
+                true => counts.check(expected),
+                false => step.check_counts(&outputs),
+            };
+            checked.map_err(|reason| {
+                Error::invalid(format!("internal: wrong entry count of a compaction: {reason}"))
+            })?;
             if !self.finish_step(store, step, outputs, counts)? {
                 break;
             }
@@ -426,10 +461,10 @@ impl CompactionJob {
         }
         let tables: Vec<_> = added.iter().map(|(_, table)| Arc::clone(table)).collect();
         let inputs = self.inputs().tables.clone();
-        let (warm, replaced) = (inputs.clone(), if step.is_last() { inputs } else { step.targets });
-        let warm = warm.iter().map(|(_, table)| table);
+        let warm = inputs.iter().map(|(_, table)| table).filter(|table| step.is_reached_by(table));
         let carried = warm_outputs(warm, &tables, || self.should_stop(store));
         add(&store.counters.blocks_warmed, carried);
+        let replaced = if step.is_last() { inputs } else { step.targets };
         let adopt = || outputs.iter_mut().for_each(TableOutput::keep_files);
         match self.install(store, &replaced, &added, adopt)? {
             InstallResult::Done => {}
@@ -563,24 +598,16 @@ impl CompactionJob {
     ) -> Result<(Vec<Vec<u8>>, Vec<JobSlot>)> {
         let threads = store.options.background_threads.min(store.options.env.threads.parallelism());
         let threads = threads.min(store.budget.sizes.compactions);
-        let inputs = self.inputs().scanned.clone();
-        let bytes: u64 = inputs.iter().map(|(_, table)| table.meta.file_bytes).sum();
+        let (mut keys, mut bytes): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
+        if self.target > 0 && threads > 1 {
+            for (_, table) in &self.inputs().scanned.clone() {
+                bytes += step.add_separators(table, &mut keys)?;
+            }
+        }
         let tables = (bytes / self.keyspace.options().table_bytes.max(1)) as usize;
-        let parts = if self.target == 0 { 1 } else { threads.min(tables / 2) };
+        let parts = threads.min(tables / 2);
         let turns: Vec<JobSlot> = (1..parts).map_while(|_| store.budget.try_take_slot()).collect();
         let parts = turns.len() + 1;
-        if parts < 2 {
-            return Ok((Vec::new(), turns));
-        }
-        let mut keys: Vec<Vec<u8>> = Vec::new();
-        let is_inside = |key: &[u8]| {
-            step.lower.as_deref().is_none_or(|lower| lower < key)
-                && step.upper.as_deref().is_none_or(|upper| key < upper)
-        };
-        for (_, table) in &inputs {
-            let separators = table.reader()?.block_separators().map(|(key, _)| key);
-            keys.extend(separators.filter(|key| is_inside(key)).map(<[u8]>::to_vec));
-        }
         keys.sort_unstable();
         keys.dedup();
         let cut = |part: usize| keys.get(keys.len() * part / parts).cloned();

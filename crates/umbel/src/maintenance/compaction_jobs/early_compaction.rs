@@ -54,10 +54,10 @@ pub enum GarbageTask {
     /// There is possibly work after this further time without writes.
     Wait(Duration),
     /// Keyspaces whose memtables are flushed.
-    Freeze(Vec<Arc<KeyspaceState>>),
+    Freeze(Vec<Arc<KeyspaceState>>, TaskCharge),
     /// A keyspace whose garbage must be estimated first.
-    Probe(GarbageProbe),
-    /// A compaction of garbage to run, and the change of the state once it has a job slot.
+    Probe(GarbageProbe, TaskCharge),
+    /// A compaction of garbage to run.
     Compact(CompactionJob, TaskCharge),
 }
 
@@ -67,16 +67,18 @@ pub enum GarbageTask {
 pub struct GarbageProbe {
     keyspace: Arc<KeyspaceState>,
     is_of_memtable: bool,
-    /// Change of the search's state once the estimate has a job slot.
-    pub charge: TaskCharge,
 }
 
-/// Change of the search's state by a task. It is applied only when the task has its job slot:
-/// otherwise the search would count work that was not done.
+/// Change of the search's state by a task. It is applied only when a thread has claimed the task
+/// and its job slot: otherwise the search would count work that was not done.
 #[derive(Debug, Clone, Copy)]
 pub enum TaskCharge {
     /// No change.
     None,
+    /// The next flush beside writes for hidden bytes begins at this time or later.
+    HiddenBytesFrom(Duration),
+    /// The next flush beside writes for much garbage in this keyspace begins at this time or later.
+    OwnGarbageFrom(u32, Duration),
     /// The next estimate beside writes begins at this time or later.
     EstimateFrom(Duration),
     /// The estimate of this keyspace's garbage is used up: it does not hold for the result.
@@ -97,6 +99,10 @@ impl TaskCharge {
     pub fn apply(self, garbage: &mut GarbageState) {
         match self {
             TaskCharge::None => {}
+            TaskCharge::HiddenBytesFrom(from) => garbage.beside_writes_from[0] = from,
+            TaskCharge::OwnGarbageFrom(id, from) => {
+                garbage.keyspaces.entry(id).or_default().flush_from = from;
+            }
             TaskCharge::EstimateFrom(from) => garbage.beside_writes_from[1] = from,
             TaskCharge::Estimate(id) => {
                 garbage.keyspaces.entry(id).or_default().estimate = None;
@@ -127,8 +133,8 @@ pub fn find_task(
     }
     let task = find_task_in_turn(store, keyspaces, in_turn, state);
     state.garbage.last_keyspace = match &task {
-        GarbageTask::Freeze(frozen) => frozen.last().map(|keyspace| keyspace.id),
-        GarbageTask::Probe(probe) => Some(probe.keyspace.id),
+        GarbageTask::Freeze(frozen, _) => frozen.last().map(|keyspace| keyspace.id),
+        GarbageTask::Probe(probe, _) => Some(probe.keyspace.id),
         GarbageTask::Compact(job, _) => Some(job.keyspace.id),
         GarbageTask::Nothing | GarbageTask::Wait(_) => state.garbage.last_keyspace,
     };
@@ -155,8 +161,15 @@ fn find_task_in_turn<'a>(
         wait_for(QUIET_PERIOD);
     }
     if !is_wanted {
-        match early_flush::wal_holders(store, all, quiet_for) {
-            WalHolders::Flush(holders) => return GarbageTask::Freeze(holders),
+        let sizes_of = |keyspace: &&Arc<KeyspaceState>| {
+            let version = Arc::clone(&keyspace.super_version.load().version);
+            known_sizes(keyspace, &version, &mut state.garbage).file_bytes
+        };
+        let file_bytes = all.iter().map(sizes_of).sum();
+        match early_flush::wal_holders(store, all, file_bytes, quiet_for) {
+            WalHolders::Flush(holders) => {
+                return GarbageTask::Freeze(holders, TaskCharge::None);
+            }
             WalHolders::Later(wait) => wait_for(quiet_for + wait),
             WalHolders::None => {}
         }
@@ -213,23 +226,23 @@ fn task_of_memtable(
     match early_flush::next_step(view, sizes, known, moment) {
         EarlyFlush::No => GarbageTask::Nothing,
         EarlyFlush::Later(delay) => GarbageTask::Wait(delay),
-        EarlyFlush::Estimate => GarbageTask::Probe(GarbageProbe {
-            keyspace: Arc::clone(keyspace),
-            is_of_memtable: true,
-            charge: TaskCharge::None,
-        }),
+        EarlyFlush::Estimate => {
+            let keyspace = Arc::clone(keyspace);
+            GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: true }, TaskCharge::None)
+        }
         EarlyFlush::Now(reason) => {
-            match reason {
-                FlushReason::Idle => {}
+            let charge = match reason {
+                FlushReason::Idle => TaskCharge::None,
                 FlushReason::HiddenBytes => {
                     let wait = beside_writes_interval(sizes.all.bytes);
-                    garbage.beside_writes_from[0] = moment.now + wait;
+                    TaskCharge::HiddenBytesFrom(moment.now + wait)
                 }
                 FlushReason::OwnGarbage => {
-                    known.flush_from = moment.now + early_flush::BESIDE_WRITES_INTERVAL;
+                    let from = moment.now + early_flush::BESIDE_WRITES_INTERVAL;
+                    TaskCharge::OwnGarbageFrom(keyspace.id, from)
                 }
-            }
-            GarbageTask::Freeze(vec![Arc::clone(keyspace)])
+            };
+            GarbageTask::Freeze(vec![Arc::clone(keyspace)], charge)
         }
     }
 }
@@ -265,7 +278,7 @@ fn compact(keyspace: &Arc<KeyspaceState>) -> Option<GarbageTask> {
 /// Returns the estimate of the garbage in a keyspace's tables, to be made first.
 fn probe(keyspace: &Arc<KeyspaceState>, charge: TaskCharge) -> GarbageTask {
     let keyspace = Arc::clone(keyspace);
-    GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: false, charge })
+    GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: false }, charge)
 }
 
 /// Returns the sizes of a version, which are computed once.
@@ -420,19 +433,20 @@ impl GarbageProbe {
     /// Estimates the garbage and stores the result, unless required work preempts it.
     pub fn run(&self, store: &Store) {
         // Errors are left to the next reader to report.
+        let preemption = Preemption::default();
+        let should_preempt = || preemption.should_preempt(store, &self.keyspace);
         if self.is_of_memtable {
             let view = self.keyspace.super_version.acquire();
-            let empty = hidden_entries_estimator::nothing_hidden(&view);
-            let found = hidden_entries_estimator::estimate_memtable(store, &view);
+            let empty = hidden_entries_estimator::no_garbage(&view);
+            let found = hidden_entries_estimator::estimate_memtable(store, &view, should_preempt);
+            let Some(found) = found.unwrap_or(Some(empty)) else { return };
             let mut state = store.scheduler_lock();
             if let Some(known) = state.garbage.keyspaces.get_mut(&self.keyspace.id) {
-                known.memtable = Some(found.unwrap_or(empty));
+                known.memtable = Some(found);
             }
             return;
         }
         let version = Arc::clone(&self.keyspace.super_version.load().version);
-        let preemption = Preemption::default();
-        let should_preempt = || preemption.should_preempt(store, &self.keyspace);
         let found = hidden_entries_estimator::estimate(store, &version, should_preempt)
             .unwrap_or(Some(GarbageEstimate::default()));
         let Some(found) = found else { return };

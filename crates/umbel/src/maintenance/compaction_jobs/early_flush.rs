@@ -40,7 +40,9 @@ const WAL_BESIDE_WRITES: (u64, u64) = (8, 8 << 20);
 const REST: (Duration, u64) = (Duration::from_secs(8), 8 << 20);
 /// If comparing a memtable's range tombstones with tables takes more comparisons than this, the
 /// tombstones count as hiding all bytes.
-const COMPARED_MAX: usize = 1 << 16;
+const COMPARED_MAX: usize = 1 << 14;
+/// WAL space that is worth as much as the table of one keyspace that a flush writes, in bytes.
+const TABLE_COST: u64 = 64 << 10;
 
 /// Moment of a decision.
 #[derive(Debug, Clone, Copy)]
@@ -125,7 +127,6 @@ fn beside_writes(
     let hidden_point = if garbage.is_stale { deleted } else { garbage.hidden_bytes };
     let hidden = hidden_point.saturating_add(ranges).min(all);
     let held = active.held_bytes();
-    let has_garbage = garbage.hidden_bytes.saturating_add(garbage.own_bytes) >= held / 2;
     let reasons = [
         (
             hiding_from,
@@ -135,7 +136,8 @@ fn beside_writes(
         ),
         (
             known.flush_from,
-            held >= part_of(all, FLUSHED_BESIDE_WRITES) && (garbage.is_stale || has_garbage),
+            held >= part_of(all, FLUSHED_BESIDE_WRITES)
+                && (garbage.is_stale || garbage.is_half_garbage),
             !garbage.is_stale,
             FlushReason::OwnGarbage,
         ),
@@ -155,7 +157,7 @@ fn beside_writes(
 #[derive(Debug, Clone, Copy)]
 struct MemtableEstimate {
     hidden_bytes: u64,
-    own_bytes: u64,
+    is_half_garbage: bool,
     /// Whether the memtable has many entries that the estimate does not cover.
     is_stale: bool,
 }
@@ -165,12 +167,12 @@ impl MemtableEstimate {
         let entries = active.memtable.entries();
         let known = known.memtable.filter(|it| it.first_sequence == active.first_sequence());
         let Some(known) = known else {
-            return MemtableEstimate { hidden_bytes: 0, own_bytes: 0, is_stale: entries > 0 };
+            let is_stale = entries > 0;
+            return MemtableEstimate { hidden_bytes: 0, is_half_garbage: false, is_stale };
         };
-        let scaled = |part: u64| proportion(part, entries, known.entries);
         MemtableEstimate {
-            hidden_bytes: scaled(known.hidden_bytes),
-            own_bytes: scaled(known.own_bytes),
+            hidden_bytes: proportion(known.hidden_bytes, entries, known.entries),
+            is_half_garbage: known.is_half_garbage,
             is_stale: entries > known.entries + known.entries / 8,
         }
     }
@@ -196,8 +198,8 @@ fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     if !memtable.has_tombstones() {
         return 0;
     }
-    let tables = view.version.tables().count();
-    if memtable.range_tombstones().count().saturating_mul(tables) > COMPARED_MAX {
+    let tombstones_max = COMPARED_MAX / view.version.tables().count().max(1);
+    if memtable.range_tombstones().nth(tombstones_max).is_some() {
         return sizes.all.bytes;
     }
     let is_met = |table: &LiveTable| {
@@ -224,10 +226,12 @@ pub enum WalHolders {
 /// Finds keyspaces whose memtables keep much WAL space although they have little data.
 ///
 /// At rest these are all keyspaces with unflushed writes. While writers write, they are the ones
-/// that need the oldest segment, if the flush writes at most half of what it frees.
+/// that need the oldest segment, if the flush writes at most half of what it frees. `file_bytes`
+/// are the bytes of all tables.
 pub fn wal_holders(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
+    file_bytes: u64,
     quiet_for: Duration,
 ) -> WalHolders {
     // A writer that holds the lock writes: the next search is soon.
@@ -237,19 +241,15 @@ pub fn wal_holders(
     if live < FLUSHED_AT_REST.1 {
         return WalHolders::None;
     }
-    let (mut held, mut file_bytes, mut unflushed) = (0, 0, Vec::new());
-    for keyspace in keyspaces {
+    let (mut held, mut unflushed) = (0, Vec::new());
+    for keyspace in keyspaces.iter().filter(|keyspace| keyspace.uses_wal()) {
         let view = keyspace.super_version.acquire();
-        file_bytes += view.version.file_bytes();
-        if !keyspace.uses_wal() {
-            continue;
-        }
         if !view.frozen.is_empty() {
             return WalHolders::None;
         }
-        let bytes = view.active.memtable.bytes() as u64;
-        held += bytes;
         if !view.active.is_empty() {
+            let bytes = view.active.memtable.bytes() as u64 + TABLE_COST;
+            held += bytes;
             unflushed.push((bytes, view.active.first_sequence(), Arc::clone(keyspace)));
         }
     }

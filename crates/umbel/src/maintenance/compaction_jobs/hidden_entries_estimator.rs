@@ -1,8 +1,8 @@
 //! Estimates from samples which entries are hidden: garbage that a compaction, or a flush and then
 //! a compaction, would drop.
 //!
-//! Some keys of a table, or of a memtable, are looked up in the tables below. The filters find the
-//! tables that have the key, too, and the entry that is found there gives the hidden bytes. Range
+//! Some keys of a table, or of a memtable, are looked up in the tables below. Filters spare most
+//! reads of tables without the key. The entry that is found gives the hidden bytes. Range
 //! tombstones are compared with the bounds and indexes of the tables below.
 
 use std::collections::VecDeque;
@@ -25,8 +25,6 @@ const KEYS_PER_SAMPLE: usize = 32;
 const MEMTABLE_SAMPLES: u64 = 256;
 /// Maximum number of range tombstones of a table that are compared with the tables below.
 const RANGES_MAX: usize = 256;
-/// Maximum measured false-positive rate of a filter that the estimate uses.
-const RATE_MAX: f64 = 0.05;
 
 /// Returns `part * number / whole`, at most `u64::MAX`.
 pub fn proportion(part: u64, number: u64, whole: u64) -> u64 {
@@ -166,7 +164,7 @@ fn sample(
             counts.keys += 1;
             if let Some(bytes) = below.hidden_bytes((level, Some(table)), run.key())? {
                 counts.hiding += 1;
-                counts.hidden_bytes += bytes;
+                counts.hidden_bytes += bytes.stored;
             }
             run.next(reader)?;
         }
@@ -174,8 +172,8 @@ fn sample(
     Ok(counts)
 }
 
-/// Returns the estimate of a memtable that hides nothing.
-pub fn nothing_hidden(view: &SuperVersion) -> MemtableGarbage {
+/// Returns the estimate of a memtable without garbage.
+pub fn no_garbage(view: &SuperVersion) -> MemtableGarbage {
     MemtableGarbage {
         first_sequence: view.active.first_sequence(),
         entries: view.active.memtable.entries(),
@@ -183,41 +181,94 @@ pub fn nothing_hidden(view: &SuperVersion) -> MemtableGarbage {
     }
 }
 
+/// Counts of the sampled entries of a memtable, in bytes of keys and values.
+#[derive(Debug, Default)]
+struct MemtableSamples {
+    entries: u64,
+    bytes: u64,
+    /// Entries that newer entries of the memtable hide.
+    own_bytes: u64,
+    /// Entries in tables that the sampled entries hide.
+    hidden: EntryBytes,
+}
+
+impl MemtableSamples {
+    /// Whether half of the memtable is garbage or hides as much in tables.
+    fn is_half_garbage(&self) -> bool {
+        self.own_bytes.saturating_add(self.hidden.plain) >= self.bytes / 2
+    }
+}
+
+/// Size of an entry in a table, a long value in a file of its own included.
+#[derive(Debug, Clone, Copy, Default)]
+struct EntryBytes {
+    /// Bytes of the key and the value.
+    plain: u64,
+    /// Bytes that the entry takes in the files.
+    stored: u64,
+}
+
+impl EntryBytes {
+    fn add(&mut self, other: EntryBytes) {
+        self.plain = self.plain.saturating_add(other.plain);
+        self.stored = self.stored.saturating_add(other.stored);
+    }
+}
+
 /// Estimates what the entries of the active memtable hide, in the memtable itself and in tables.
-/// Its range tombstones do not count.
-pub fn estimate_memtable(store: &Store, view: &SuperVersion) -> Result<MemtableGarbage> {
+/// What its range tombstones hide in tables does not count. Returns `None` once `should_preempt`
+/// returns `true`.
+pub fn estimate_memtable(
+    store: &Store,
+    view: &SuperVersion,
+    should_preempt: impl Fn() -> bool,
+) -> Result<Option<MemtableGarbage>> {
     let slot = &view.active;
     let entries = slot.memtable.entries();
-    let mut garbage = nothing_hidden(view);
     let mut below = TablesBelow::new(store, &view.version);
     let mut run = slot.memtable.cursor();
-    let mut samples = 0;
+    let mut sampled = MemtableSamples::default();
     let is_small = entries <= MEMTABLE_SAMPLES;
     if is_small {
         run.seek_to_first()?;
     }
-    while samples < MEMTABLE_SAMPLES {
+    let is_covered = |key: &[u8], sequence| {
+        slot.memtable.covering(key, SequenceNumber::MAX).is_some_and(|it| it > sequence)
+    };
+    while sampled.entries < MEMTABLE_SAMPLES {
+        if sampled.entries % SAMPLES as u64 == 0 {
+            store.check_open()?;
+            if should_preempt() {
+                return Ok(None);
+            }
+        }
         if !is_small {
-            run.seek_to_sample(samples.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            run.seek_to_sample(sampled.entries.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         }
         if !run.valid() {
             break;
         }
-        samples += 1;
         let (key, sequence) = (run.key().to_vec(), run.sequence());
-        if slot.memtable.covering(&key, SequenceNumber::MAX).is_some_and(|it| it > sequence) {
-            garbage.own_bytes += entry_bytes(&key, run.kind(), run.value());
-        }
+        let bytes = entry_bytes(&key, run.kind(), run.value());
+        sampled.entries += 1;
+        sampled.bytes += bytes;
         run.next()?;
-        if run.valid() && run.key() == key {
-            garbage.own_bytes += entry_bytes(&key, run.kind(), run.value());
+        if is_covered(&key, sequence) {
+            sampled.own_bytes += bytes;
+        } else if run.valid() && run.key() == key {
+            // A covered one counts when it is sampled itself.
+            if !is_covered(&key, run.sequence()) {
+                sampled.own_bytes += entry_bytes(&key, run.kind(), run.value());
+            }
         } else if let Some(bytes) = below.hidden_bytes((0, None), &key)? {
-            garbage.hidden_bytes += bytes;
+            sampled.hidden.add(bytes);
         }
     }
-    garbage.own_bytes = proportion(garbage.own_bytes, entries, samples);
-    garbage.hidden_bytes = proportion(garbage.hidden_bytes, entries, samples);
-    Ok(garbage)
+    Ok(Some(MemtableGarbage {
+        is_half_garbage: sampled.is_half_garbage(),
+        hidden_bytes: proportion(sampled.hidden.stored, entries, sampled.entries),
+        ..no_garbage(view)
+    }))
 }
 
 /// Bytes of an entry, a long value in a file of its own included.
@@ -243,28 +294,37 @@ impl<'a> TablesBelow<'a> {
         TablesBelow { store, version, loader, reader }
     }
 
-    /// Returns the bytes of the newest entry with `key` in a table older than `above`, a table and
+    /// Returns the size of the newest entry with `key` in a table older than `above`, a table and
     /// its level; the table is `None` for a memtable. Returns `None` without such an entry.
     fn hidden_bytes(
         &mut self,
         above: (usize, Option<&LiveTable>),
         key: &[u8],
-    ) -> Result<Option<u64>> {
-        let found = find_below(self.store, self.version, above, key, &mut self.loader)?;
-        let Some(table) = found else { return Ok(None) };
-        self.reader.seek(table.reader()?, key, SequenceNumber::MAX)?;
-        let is_found = self.reader.valid() && self.reader.key() == key;
-        if !is_found {
-            return Ok(None);
+    ) -> Result<Option<EntryBytes>> {
+        let mut hash = None;
+        for table in tables_reaching(self.version, above, key) {
+            let hash = *hash.get_or_insert_with(|| table.hash(key));
+            if !self.loader.may_contain(self.store, table, hash)? {
+                continue;
+            }
+            self.reader.seek(table.reader()?, key, SequenceNumber::MAX)?;
+            if self.reader.valid() && self.reader.key() == key {
+                return Ok(Some(self.read_bytes(table)));
+            }
         }
-        let bytes = entry_bytes(key, self.reader.kind(), self.reader.value());
+        Ok(None)
+    }
+
+    /// Bytes of the reader's entry in its table.
+    fn read_bytes(&self, table: &LiveTable) -> EntryBytes {
+        let plain = entry_bytes(self.reader.key(), self.reader.kind(), self.reader.value());
         // Entries of compressed tables take fewer bytes in the file.
         let meta = &table.meta;
-        let plain = (meta.key_bytes + meta.value_bytes).max(1);
-        if meta.file_bytes >= plain || self.reader.kind() == ValueKind::BlobPointer {
-            return Ok(Some(bytes));
+        let of_table = (meta.key_bytes + meta.value_bytes).max(1);
+        if meta.file_bytes >= of_table || self.reader.kind() == ValueKind::BlobPointer {
+            return EntryBytes { plain, stored: plain };
         }
-        Ok(Some(proportion(bytes, meta.file_bytes, plain)))
+        EntryBytes { plain, stored: proportion(plain, meta.file_bytes, of_table) }
     }
 }
 
@@ -281,13 +341,11 @@ impl FilterLoader {
         FilterLoader { filters_max: version.sources(), filters: VecDeque::new() }
     }
 
-    /// Whether the table's filter passes a key with this hash. A filter with many false positives
-    /// is not used, since it would make all entries above its table look like garbage.
+    /// Whether a table possibly has a key with this hash: every key if the table has no filter.
     fn may_contain(&mut self, store: &Store, table: &LiveTable, hash: u64) -> Result<bool> {
         let open = table.open()?;
         if !open.is_filter_omitted() {
-            let can_tell = open.has_filter() && open.designed_rate() <= RATE_MAX;
-            return Ok(can_tell && open.may_contain(hash));
+            return Ok(open.may_contain(hash));
         }
         let id = table.meta.id;
         match self.filters.iter().position(|(known, ..)| *known == id) {
@@ -296,47 +354,28 @@ impl FilterLoader {
             None => {
                 self.filters.truncate(self.filters_max.saturating_sub(1));
                 let filter = open.table().read_filter(FilterResidency::default())?;
-                let filter = filter.filter(|filter| filter.designed_rate() <= RATE_MAX);
                 let claim = store.budget.reserve(table.meta.plain_filter_bytes());
                 self.filters.push_front((id, filter, claim));
             }
         }
         let cached = self.filters.front().and_then(|(_, filter, _)| filter.as_ref());
-        Ok(cached.is_some_and(|filter| filter.may_contain(hash)))
+        Ok(cached.is_none_or(|filter| filter.may_contain(hash)))
     }
 }
 
-/// Returns the newest table older than `above` that possibly has `key`. `above` is a table with the
-/// key and its level; the table is `None` for a memtable.
-fn find_below<'a>(
-    store: &Store,
+/// Tables older than `above` whose bounds include `key`, newest first. `above` is a level and a
+/// table of it with the key; the table is `None` for a memtable.
+fn tables_reaching<'a>(
     version: &'a Version,
-    (level, above): (usize, Option<&LiveTable>),
-    key: &[u8],
-    loader: &mut FilterLoader,
-) -> Result<Option<&'a LiveTable>> {
-    let Some(any) = above.or_else(|| version.tables().next().map(|(_, table)| &**table)) else {
-        return Ok(None);
-    };
-    let hash = any.hash(key);
-    if level == 0 {
-        let newer = above.map_or(0, |above| {
-            1 + version.levels[0].iter().take_while(|it| it.meta.id != above.meta.id).count()
-        });
-        let older = version.levels[0].iter().skip(newer);
-        for other in older.filter(|other| other.meta.smallest.as_slice() <= key) {
-            if other.reaches(key) && loader.may_contain(store, other, hash)? {
-                return Ok(Some(other));
-            }
-        }
-    }
-    for tables in version.levels.iter().skip(level + 1) {
-        if let Some(other) = tables.get(first_reaching(tables, key))
-            && other.meta.smallest.as_slice() <= key
-            && loader.may_contain(store, other, hash)?
-        {
-            return Ok(Some(other));
-        }
-    }
-    Ok(None)
+    (level, above): (usize, Option<&'a LiveTable>),
+    key: &'a [u8],
+) -> impl Iterator<Item = &'a LiveTable> {
+    let newer = above.map_or(0, |above| {
+        1 + version.levels[0].iter().take_while(|it| it.meta.id != above.meta.id).count()
+    });
+    let older = version.levels[0].iter().skip(newer).filter(move |_| level == 0);
+    let reaching = |tables: &'a Vec<Arc<LiveTable>>| tables.get(first_reaching(tables, key));
+    let below = version.levels.iter().skip(level + 1).filter_map(reaching);
+    let older = older.filter(|table| table.reaches(key));
+    older.chain(below).filter(|table| table.meta.smallest.as_slice() <= key).map(|table| &**table)
 }
