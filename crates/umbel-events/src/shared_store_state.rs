@@ -73,6 +73,24 @@ impl StoreInner {
 
     /// Makes the index durable with everything up to `position`. REQUIRES: the index has everything
     /// up to `position`, the log is durable up to there, and the caller holds `flush_lock`.
+    /// Continues the log in a new chunk, and flushes the index. So all events from before the call
+    /// are in chunks that have ended.
+    pub fn end_newest_chunk(&self) -> Result<()> {
+        loop {
+            self.check_writable()?;
+            // Without the appender's lock, since it takes long. A failure is reported below.
+            let _ = self.log.prepare_chunk(0, true);
+            let ended = match &mut *self.appender.lock().ignore_poison() {
+                Some(appender) => appender.end_chunk(&self.components)?,
+                None => return Err(umbel::Error::Closed.into()),
+            };
+            self.flush_index()?;
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
     fn flush_index_through(&self, position: u64) -> Result<()> {
         fail_point!(
             "events-index-claim-whole-log",

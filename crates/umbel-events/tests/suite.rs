@@ -31,6 +31,7 @@ mod suite {
     pub mod reads;
     mod regressions_copies;
     mod regressions_directories;
+    mod removal;
     pub mod repair;
     pub mod repair_crashes;
     pub mod repair_edge_cases;

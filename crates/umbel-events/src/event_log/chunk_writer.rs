@@ -52,6 +52,11 @@ impl ChunkWriter {
         self.active.as_ref().map_or(0, reserve) as usize
     }
 
+    /// Whether the current chunk has events.
+    pub fn has_events(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.last_event > 0)
+    }
+
     /// Whether an append of `payload_bytes` bytes does not fit into the current chunk.
     pub fn is_full(&self, payload_bytes: usize) -> bool {
         let is_full =

@@ -7,24 +7,29 @@
 //! replacement. After the replacement, the index deletes the entries of removed events, and the old
 //! file is removed.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_env::{JoinHandle, ProcessMark};
+use umbel_env::{Access, JoinHandle, ProcessMark};
 
 use crate::event_log::chunk::Chunk;
 use crate::event_log::chunk_manifest::ScavengedFile;
+use crate::event_log::event_format::Frame;
 use crate::event_log::scavenged_chunk::ScavengedChunkWriter;
 use crate::limits::WINDOW_BYTES;
 use crate::primitives::wakeup::Wakeup;
-use crate::scavenge::retention_policy::{RetentionPolicy, Verdict};
+use crate::scavenge::redaction::redaction_verdict;
+use crate::scavenge::retention_policy::{RetentionPolicy, Verdict, has_content};
 use crate::scavenge::scavenge_rate_limit::{SLICE_BYTES, ScavengeThrottle};
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
+use crate::types::event::NewEvent;
 
 pub mod index_cleanup;
+pub mod redaction;
 pub mod removed_view_entries;
 pub mod retention_policy;
 pub mod scavenge_rate_limit;
@@ -49,13 +54,17 @@ pub struct ScavengeOptions {
     /// Hidden events within this many newest bytes of the log leave a stub with their id, so that
     /// retries of their appends are recognized.
     pub retry_bytes: u64,
+    /// Ends the newest chunk first and begins with the oldest, so that the data of no hidden event
+    /// is left. Then reads the log once more, and counts hidden events that still have data.
+    pub removes_all: bool,
 }
 
 impl Default for ScavengeOptions {
     fn default() -> ScavengeOptions {
         let (bytes_per_second, from_start) = (None, false);
         let retry_bytes = WINDOW_BYTES;
-        ScavengeOptions { bytes_per_second, busy_percent: 25, from_start, retry_bytes }
+        let (busy_percent, removes_all) = (25, false);
+        ScavengeOptions { bytes_per_second, busy_percent, from_start, retry_bytes, removes_all }
     }
 }
 
@@ -75,7 +84,7 @@ impl ScavengeOptions {
 }
 
 /// Progress or result of a scavenge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ScavengeReport {
     /// Number of chunks to examine.
     pub chunks: u64,
@@ -96,6 +105,15 @@ pub struct ScavengeReport {
     pub resumed_from: Option<u64>,
     /// Whether all chunks were examined; `false` if the scavenge was stopped.
     pub is_complete: bool,
+    /// Number of hidden events that still have data, because they became hidden meanwhile; `None`
+    /// unless the scavenge [removes all](ScavengeOptions::removes_all).
+    pub hidden_events_left: Option<u64>,
+    /// Replaced files that still exist, because a reader in another process uses them. The store
+    /// removes them later, at the latest at its next open.
+    pub files_kept: Vec<PathBuf>,
+    /// Replaced files that have another name, in a copy of the store that was made of hard links.
+    /// The copy still has the data.
+    pub files_with_other_names: Vec<PathBuf>,
 }
 
 /// Handle of a scavenge on its own thread. Dropping the handle stops the scavenge.
@@ -133,7 +151,7 @@ impl Scavenge {
         if !self.process.is_current() {
             return ScavengeReport::default();
         }
-        *self.control.report.lock().ignore_poison()
+        self.control.report.lock().ignore_poison().clone()
     }
 
     /// Whether the scavenge has ended. In a forked child, which lacks the thread, the scavenge
@@ -197,8 +215,7 @@ impl<E: Into<Error>> From<E> for ScavengeHalt {
 
 /// Scavenges on the calling thread.
 pub fn run(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<ScavengeReport> {
-    let work = begin(shared, options)?;
-    work.run()
+    begin(shared, options)?.run()
 }
 
 /// Scavenges on its own thread.
@@ -229,6 +246,7 @@ fn begin(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scavenge
         shared: Arc::clone(shared),
         options: options.clone(),
         control: Arc::default(),
+        redacted: HashSet::new(),
         swapped: Vec::new(),
         next: 0,
         throttle,
@@ -240,6 +258,8 @@ struct ScavengeJob {
     shared: Arc<StoreInner>,
     options: ScavengeOptions,
     control: Arc<ScavengeControl>,
+    /// Positions of the events to redact; empty for a scavenge.
+    redacted: HashSet<u64>,
     /// Rewritten chunks whose old files still exist, each with its replacement.
     swapped: Vec<(Arc<Chunk>, Arc<Chunk>)>,
     /// Chunk at which another scavenge would resume.
@@ -269,7 +289,11 @@ impl ScavengeJob {
             Err(ScavengeHalt::Stopped) => {}
             Err(ScavengeHalt::Failed(error)) => return Err(error),
         }
-        Ok(*self.control.report.lock().ignore_poison())
+        Ok(self.report())
+    }
+
+    fn report(&self) -> ScavengeReport {
+        self.control.report.lock().ignore_poison().clone()
     }
 
     fn update_report(&self, change: impl FnOnce(&mut ScavengeReport)) {
@@ -278,14 +302,18 @@ impl ScavengeJob {
 
     fn examine_all(&mut self) -> core::result::Result<(), ScavengeHalt> {
         let shared = Arc::clone(&self.shared);
-        shared.flush_index()?;
+        match self.options.removes_all {
+            true => shared.end_newest_chunk()?,
+            false => shared.flush_index()?,
+        }
         {
             let _flusher = shared.flush_lock.lock().ignore_poison();
             index_cleanup::finish_interrupted(&shared.components)?;
         }
         let through = shared.index.durable_through()?;
         let resumed = shared.log.scavenge_from();
-        let from = if self.options.from_start { 0 } else { resumed };
+        let is_from_start = self.options.from_start || self.options.removes_all;
+        let from = if is_from_start { 0 } else { resumed };
         let chunks = shared.log.chunks.all();
         let is_due = |chunk: &Arc<Chunk>| {
             let last = chunk.last_event().map(|last| chunk.start + last);
@@ -308,7 +336,33 @@ impl ScavengeJob {
             }
         }
         self.finish_swapped()?;
-        Ok(shared.log.set_scavenge_from(0)?)
+        shared.log.set_scavenge_from(0)?;
+        if self.options.removes_all {
+            let left = self.count_hidden_events_with_data()?;
+            self.update_report(|report| report.hidden_events_left = Some(left));
+        }
+        Ok(())
+    }
+
+    /// Reads the log, and counts hidden events that still have data or metadata.
+    fn count_hidden_events_with_data(&mut self) -> core::result::Result<u64, ScavengeHalt> {
+        let shared = Arc::clone(&self.shared);
+        let mut left = 0;
+        for chunk in shared.log.chunks.all().iter() {
+            let mut policy = RetentionPolicy::new(&shared.components, 0);
+            let mut cursor = shared.log.cursor();
+            let mut offset = chunk.first_offset();
+            while let Some((frame, next)) = cursor.frame_and_next(chunk, offset)? {
+                left += u64::from(match policy.verdict(&frame)? {
+                    Verdict::Keep => false,
+                    Verdict::Stub | Verdict::Drop => has_content(&frame, &[]),
+                    Verdict::Replace(data) => has_content(&frame, data),
+                });
+                self.throttle(next - offset)?;
+                offset = next;
+            }
+        }
+        Ok(left)
     }
 
     /// Deletes the index entries of removed events, and removes the old files.
@@ -319,13 +373,30 @@ impl ScavengeJob {
         self.shared.flush_index()?;
         let _flusher = self.shared.flush_lock.lock().ignore_poison();
         let swapped = std::mem::take(&mut self.swapped);
-        index_cleanup::remove_swapped_files(&self.shared.components, &swapped)
+        let files = &self.shared.env.files;
+        let has_other_names = |path: &PathBuf| {
+            let opened = files.open(path, Access::Read);
+            opened.and_then(|file| file.has_other_names()).unwrap_or(false)
+        };
+        let old: Vec<PathBuf> = swapped.iter().map(|(old, _)| old.path.clone()).collect();
+        let linked = old.iter().filter(|path| has_other_names(path)).cloned().collect::<Vec<_>>();
+        index_cleanup::remove_swapped_files(&self.shared.components, &swapped)?;
+        let kept = old.into_iter().filter(|path| files.exists(path).unwrap_or(true));
+        self.update_report(|report| {
+            report.files_kept.extend(kept);
+            report.files_with_other_names.extend(linked);
+        });
+        Ok(())
     }
 
     /// Judges the events of a chunk, and rewrites the chunk if it removes some of them.
     fn examine(&mut self, chunk: &Arc<Chunk>) -> core::result::Result<(), ScavengeHalt> {
         let Some((bytes, scavenged, report)) = self.rewrite(chunk)? else { return Ok(()) };
         let shared = Arc::clone(&self.shared);
+        let next = match self.redacted.is_empty() {
+            true => chunk.start + chunk.capacity,
+            false => shared.log.scavenge_from(),
+        };
         let path = shared.log.path(chunk.id, scavenged.version);
         let written = match self.write_or_remove(&path, &bytes) {
             Err(halt) if halt.is_full() => {
@@ -339,7 +410,7 @@ impl ScavengeJob {
         written?;
         // The events that hide others must not be lost while the hidden ones are.
         shared.sync_log()?;
-        let new = shared.log.swap_chunk(chunk, scavenged, chunk.start + chunk.capacity)?;
+        let new = shared.log.swap_chunk(chunk, scavenged, next)?;
         let given_back = chunk.file_bytes().saturating_sub(new.file_bytes());
         self.swapped.push((Arc::clone(chunk), new));
         self.update_report(|all| {
@@ -376,11 +447,20 @@ impl ScavengeJob {
                 packer.copy_removed_run(&gaps, run);
             }
             report.events += 1;
-            match judge.verdict(&frame)? {
+            let verdict = match self.redacted.is_empty() {
+                true => judge.verdict(&frame)?,
+                false => redaction_verdict(&self.redacted, &frame),
+            };
+            match verdict {
                 Verdict::Keep => packer.keep_event(&frame, frame.is_stub),
                 Verdict::Stub => {
                     report.events_stubbed += u64::from(!frame.is_stub);
                     packer.keep_event(&frame, true);
+                }
+                Verdict::Replace(data) => {
+                    report.events_stubbed += 1;
+                    let event = NewEvent { data, metadata: &[], ..frame.event };
+                    packer.keep_event(&Frame { event, ..frame }, false);
                 }
                 Verdict::Drop => {
                     report.events_removed += 1;

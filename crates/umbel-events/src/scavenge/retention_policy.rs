@@ -10,6 +10,8 @@ use crate::types::error::Result;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
 
+/// Metadata that deletes a stream, without other keys.
+const BARE_DELETION: &[u8] = br#"{"$tb":9223372036854775807}"#;
 /// Units of 100 ns in a second.
 const TICKS_PER_SECOND: u64 = 10_000_000;
 
@@ -20,6 +22,8 @@ pub enum Verdict {
     Keep,
     /// The event's stream, type, id and revision stay; data and metadata are removed.
     Stub,
+    /// The event stays with this data, and without metadata.
+    Replace(&'static [u8]),
     /// The event is removed.
     Drop,
 }
@@ -101,11 +105,19 @@ impl RetentionPolicy<'_> {
         let is_last = revision == head.last_revision;
         Ok(match is_last || position >= self.stubs_from {
             // Retries are not recognized beyond a deletion, so it stays as long as their ids.
-            true if !is_last && is_deletion(frame) => Verdict::Keep,
+            true if !is_last && is_deletion(frame) => match has_content(frame, BARE_DELETION) {
+                true => Verdict::Replace(BARE_DELETION),
+                false => Verdict::Keep,
+            },
             true => Verdict::Stub,
             false => Verdict::Drop,
         })
     }
+}
+
+/// Whether an event has other data than `data`, or metadata.
+pub fn has_content(frame: &Frame<'_>, data: &[u8]) -> bool {
+    frame.event.data != data || !frame.event.metadata.is_empty()
 }
 
 /// Whether the event is metadata that deletes a stream.

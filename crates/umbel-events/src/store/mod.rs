@@ -21,6 +21,7 @@ use crate::read::filtered_reader::FilteredReader;
 use crate::read::link_resolution::{self, ResolvedEvent};
 use crate::read::stream_reader::{self, StreamReader};
 use crate::read::view_reader::{self, ViewReader, ViewState};
+use crate::scavenge::redaction::{self, Redaction, RedactionReport};
 use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::shared_store_state::StoreInner;
 use crate::store::store_stats::Stats;
@@ -466,6 +467,20 @@ impl Store {
     /// `Invalid` if another scavenge runs or the store is read-only.
     pub fn start_scavenge(&self, options: &ScavengeOptions) -> Result<Scavenge> {
         scavenge::start(self.shared(), options)
+    }
+
+    /// Redacts events: removes their data and metadata for good. Streams, ids, types, revisions and
+    /// positions stay, and readers see the events without data. Other calls continue meanwhile.
+    ///
+    /// For each event that had data, an audit event is in the stream `$redactions` before the data
+    /// is removed. Backups from before the redaction keep the data.
+    ///
+    /// # Errors
+    /// `Invalid` if there is no such event, if an event belongs to a system stream, if a limit is
+    /// exceeded, or if a scavenge runs; then nothing was changed. `Full` if the disk is full. After
+    /// an error the same redaction can be repeated.
+    pub fn redact(&self, request: &Redaction<'_>) -> Result<RedactionReport> {
+        redaction::run(self.shared(), request)
     }
 
     /// Backs up everything that was appended before the call, and possibly later events, while the

@@ -91,6 +91,21 @@ impl Appender {
         Ok(Some(lasts))
     }
 
+    /// Ends the chunk of the newest events, and continues the log in the next one. Returns `false`,
+    /// and changes nothing, where the index must first have earlier events.
+    pub fn end_chunk(&mut self, parts: &StoreComponents) -> Result<bool> {
+        if !self.chunk_writer.has_events() {
+            return Ok(true);
+        }
+        // A chunk without events may follow it: nothing would ever bring the index there.
+        if parts.index.durable_through()? < parts.log.last_chunk_start() {
+            return Ok(false);
+        }
+        let roll = || self.chunk_writer.roll(&parts.log, 0, true);
+        parts.index.db().with_reserved_segment(roll)?;
+        Ok(true)
+    }
+
     /// Writes the plans at the end of the log, and their changes to the index or to the queue.
     /// Returns the position of each plan's last event.
     fn write_plans(
