@@ -32,6 +32,8 @@ pub struct SequentialReader {
     readahead_offset: u64,
     /// Id of the table whose blocks are in `readahead`.
     table: u64,
+    /// Whether only the block of a seek is read.
+    reads_single_blocks: bool,
     /// The current block, decompressed, if it is compressed in the file.
     unpacked: Vec<u8>,
     is_unpacked: bool,
@@ -54,6 +56,11 @@ pub struct SequentialReader {
 }
 
 impl SequentialReader {
+    /// Creates a reader for lookups of single keys, which reads nothing ahead.
+    pub fn for_lookups() -> SequentialReader {
+        SequentialReader { reads_single_blocks: true, ..SequentialReader::default() }
+    }
+
     #[inline]
     fn bytes(&self) -> &[u8] {
         if self.is_unpacked { &self.unpacked } else { &self.readahead }
@@ -101,7 +108,8 @@ impl SequentialReader {
         }
         let data = table.footer().data;
         let left = (data.offset + data.len).saturating_sub(offset);
-        let wanted = left.min(table.readahead_bytes() as u64).max(len as u64) as usize;
+        let ahead = if self.reads_single_blocks { 0 } else { table.readahead_bytes() as u64 };
+        let wanted = left.min(ahead).max(len as u64) as usize;
         self.readahead.resize(wanted, 0);
         self.readahead_offset = offset;
         if let Err(error) = table.file().read_exact_at(&mut self.readahead, offset) {

@@ -423,6 +423,11 @@ impl Wal {
         (self.old.len(), bytes, self.old.first().map(|segment| segment.last_sequence))
     }
 
+    /// Returns the newest sequence number and the bytes of each old segment, oldest first.
+    pub fn old_sizes(&self) -> impl Iterator<Item = (SequenceNumber, u64)> + '_ {
+        self.old.iter().map(|segment| (segment.last_sequence, segment.bytes))
+    }
+
     /// Bytes of the segments that are still needed; of the current segment only the written part
     /// counts.
     pub fn live_bytes(&self) -> u64 {

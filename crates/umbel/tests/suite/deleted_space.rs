@@ -226,6 +226,30 @@ fn many_keyspaces_are_not_flushed_for_little_wal_space() {
     db.close().unwrap();
 }
 
+/// Story: the tables of many keyspaces with recent writes counted as the cost of a flush for WAL
+/// space, although one keyspace with an old write kept the space.
+#[test]
+fn wal_that_one_of_many_keyspaces_keeps_is_freed() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
+    let small: Vec<Keyspace> = (0..200)
+        .map(|number| db.keyspace(&format!("small-{number}"), options()).unwrap())
+        .collect();
+    small[0].put("key", "value").unwrap();
+    let keyspace = db.keyspace("a", options()).unwrap();
+    for index in 0..3 * KEYS / 2 {
+        keyspace.put(key(index % KEYS), vec![index as u8; VALUE]).unwrap();
+    }
+    for keyspace in &small[1..] {
+        keyspace.put("key", "value").unwrap();
+    }
+    keyspace.flush().unwrap();
+    wait_for(&sim, 20, || {}, || logs(&sim) <= 5 << 20);
+    assert!(small[1..].iter().all(|keyspace| table_bytes(keyspace) == 0));
+    drop((keyspace, small));
+    db.close().unwrap();
+}
+
 /// Story: a store with 8 MiB of live data that was overwritten all the time kept 128 MiB of
 /// memtable and as much WAL, and twice as much during a flush.
 #[test]

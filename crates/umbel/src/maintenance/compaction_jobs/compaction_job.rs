@@ -26,7 +26,6 @@ use crate::fs::blob_files;
 use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
-use crate::maintenance::compaction_jobs::hidden_entries_estimator::proportion;
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
@@ -95,7 +94,8 @@ impl MergeStep {
         self.upper.is_none()
     }
 
-    /// Checks the outputs' counts. All entries of the step's targets are in the step.
+    /// Checks the outputs' counts. All entries of the step's targets are in the step; how many
+    /// entries of upper tables are in it is not known.
     fn check_counts(&self, outputs: &[TableOutput]) -> std::result::Result<(), String> {
         let mut counts = StreamCounts::default();
         outputs.iter().for_each(|output| counts.add(&output.counts));
@@ -114,16 +114,19 @@ impl MergeStep {
         if !self.is_reached_by(table) {
             return Ok(0);
         }
-        let (before, mut all) = (keys.len(), 0);
-        let is_inside = |key: &[u8]| {
-            self.lower.as_deref().is_none_or(|lower| lower < key)
-                && self.upper.as_deref().is_none_or(|upper| key < upper)
-        };
-        let separators = table.reader()?.block_separators().map(|(key, _)| key);
-        let separators = separators.inspect(|_| all += 1).filter(|key| is_inside(key));
-        keys.extend(separators.map(<[u8]>::to_vec));
-        // The separators are between blocks, so there is one more block.
-        Ok(proportion(table.meta.file_bytes, (keys.len() - before + 1) as u64, all + 1))
+        let is_after = |key: &[u8]| self.lower.as_deref().is_none_or(|lower| lower < key);
+        let is_before = |key: &[u8]| self.upper.as_deref().is_none_or(|upper| key < upper);
+        // Each range of blocks that the step meets counts whole.
+        let (mut bytes, mut from, mut meets_next) = (0, 0, true);
+        for (key, to) in table.reader()?.block_separators() {
+            if is_after(key) {
+                bytes += if meets_next { to - from } else { 0 };
+                meets_next = is_before(key);
+                keys.extend(meets_next.then(|| key.to_vec()));
+            }
+            from = to;
+        }
+        Ok(bytes)
     }
 }
 
@@ -600,11 +603,13 @@ impl CompactionJob {
         let threads = threads.min(store.budget.sizes.compactions);
         let (mut keys, mut bytes): (Vec<Vec<u8>>, u64) = (Vec::new(), 0);
         if self.target > 0 && threads > 1 {
-            for (_, table) in &self.inputs().scanned.clone() {
+            let inputs = self.inputs().scanned.clone();
+            for (_, table) in &inputs {
                 bytes += step.add_separators(table, &mut keys)?;
             }
         }
-        let tables = (bytes / self.keyspace.options().table_bytes.max(1)) as usize;
+        let table_bytes = self.keyspace.options_of_level(self.target).table_bytes;
+        let tables = (bytes / table_bytes.max(1)) as usize;
         let parts = threads.min(tables / 2);
         let turns: Vec<JobSlot> = (1..parts).map_while(|_| store.budget.try_take_slot()).collect();
         let parts = turns.len() + 1;

@@ -173,7 +173,7 @@ impl MemtableEstimate {
         MemtableEstimate {
             hidden_bytes: proportion(known.hidden_bytes, entries, known.entries),
             is_half_garbage: known.is_half_garbage,
-            is_stale: entries > known.entries + known.entries / 8,
+            is_stale: entries > known.entries + known.entries / 2,
         }
     }
 }
@@ -225,9 +225,9 @@ pub enum WalHolders {
 
 /// Finds keyspaces whose memtables keep much WAL space although they have little data.
 ///
-/// At rest these are all keyspaces with unflushed writes. While writers write, they are the ones
-/// that need the oldest segment, if the flush writes at most half of what it frees. `file_bytes`
-/// are the bytes of all tables.
+/// These are the keyspaces with the oldest unflushed writes. Their number is chosen so that the
+/// flush frees the most, beside what it writes. While writers write, it writes at most half of what
+/// it frees. `file_bytes` are the bytes of all tables.
 pub fn wal_holders(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
@@ -236,36 +236,45 @@ pub fn wal_holders(
 ) -> WalHolders {
     // A writer that holds the lock writes: the next search is soon.
     let Some(state) = store.try_commit_lock() else { return WalHolders::Later(QUIET_PERIOD) };
-    let ((_, _, oldest), live) = (state.wal.old_summary(), state.wal.live_bytes());
+    let (old, live): (Vec<_>, u64) = (state.wal.old_sizes().collect(), state.wal.live_bytes());
     drop(state);
     if live < FLUSHED_AT_REST.1 {
         return WalHolders::None;
     }
-    let (mut held, mut unflushed) = (0, Vec::new());
+    let mut unflushed = Vec::new();
     for keyspace in keyspaces.iter().filter(|keyspace| keyspace.uses_wal()) {
         let view = keyspace.super_version.acquire();
         if !view.frozen.is_empty() {
             return WalHolders::None;
         }
         if !view.active.is_empty() {
-            let bytes = view.active.memtable.bytes() as u64 + TABLE_COST;
-            held += bytes;
-            unflushed.push((bytes, view.active.first_sequence(), Arc::clone(keyspace)));
+            let cost = view.active.memtable.bytes() as u64 + TABLE_COST;
+            unflushed.push((view.active.first_sequence(), cost, Arc::clone(keyspace)));
         }
     }
-    let unneeded = live.saturating_sub(held);
-    if unneeded < part_of(file_bytes, FLUSHED_AT_REST) || unflushed.is_empty() {
-        return WalHolders::None;
-    }
-    if quiet_for < REST.0 {
-        unflushed.retain(|(_, first, _)| oldest.is_some_and(|oldest| *first <= oldest));
-        let flushed: u64 = unflushed.iter().map(|(bytes, ..)| bytes).sum();
-        if unneeded < part_of(file_bytes, WAL_BESIDE_WRITES)
-            || flushed > unneeded / 2
-            || unflushed.is_empty()
+    let is_at_rest = quiet_for >= REST.0;
+    let gain_min =
+        part_of(file_bytes, if is_at_rest { FLUSHED_AT_REST } else { WAL_BESIDE_WRITES });
+    unflushed.sort_unstable_by_key(|(first, ..)| *first);
+    let mut segments = old.into_iter().peekable();
+    let (mut freed, mut cost, mut best) = (0, 0, (0, 0));
+    for (index, (_, bytes, _)) in unflushed.iter().enumerate() {
+        cost += bytes;
+        let next_needed = unflushed.get(index + 1).map(|(first, ..)| *first);
+        while let Some((_, bytes)) =
+            segments.next_if(|(last, _)| next_needed.is_none_or(|needed| *last < needed))
         {
-            return WalHolders::Later(REST.0 - quiet_for);
+            freed += bytes;
         }
+        // After a flush of all, the current segment is freed, too.
+        freed = if next_needed.is_none() { live } else { freed };
+        let is_cheap = is_at_rest || cost <= freed / 2;
+        let gain = if is_cheap { freed.saturating_sub(cost) } else { 0 };
+        best = best.max((gain, index + 1));
     }
+    if best.0 < gain_min {
+        return if is_at_rest { WalHolders::None } else { WalHolders::Later(REST.0 - quiet_for) };
+    }
+    unflushed.truncate(best.1);
     WalHolders::Flush(unflushed.into_iter().map(|(.., keyspace)| keyspace).collect())
 }

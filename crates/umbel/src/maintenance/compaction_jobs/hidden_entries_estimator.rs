@@ -54,11 +54,8 @@ pub fn estimate(
     let mut garbage = GarbageEstimate::default();
     let bytes_max = version.tables().map(|(_, table)| size_of(table).bytes).sum();
     for (level, table) in tables_above_last_level(version) {
-        store.check_open()?;
-        if should_preempt() {
-            return Ok(None);
-        }
-        let sampled = sample(store, version, level, table)?;
+        let sampled = sample(store, version, (level, table), &should_preempt)?;
+        let Some(sampled) = sampled else { return Ok(None) };
         let scaled = |part: u64| part.saturating_mul(table.meta.entries) / sampled.keys.max(1);
         // A few samples that meet long entries say little about their share.
         garbage.add(GarbageEstimate {
@@ -135,19 +132,20 @@ fn tables_below<'a>(
 #[derive(Debug, Default)]
 struct SampleCounts {
     keys: u64,
-    /// Number of sampled keys that tables below possibly have, too.
+    /// Number of sampled keys that tables below have, too.
     hiding: u64,
     /// Bytes of the entries that these keys hide: for each key, those in the next table below.
     hidden_bytes: u64,
 }
 
-/// Samples keys of a table, and counts the keys that tables below possibly have.
+/// Samples keys of a table, and counts the keys that tables below have. Returns `None` once
+/// `should_preempt` returns `true`.
 fn sample(
     store: &Store,
     version: &Version,
-    level: usize,
-    table: &Arc<LiveTable>,
-) -> Result<SampleCounts> {
+    (level, table): (usize, &Arc<LiveTable>),
+    should_preempt: impl Fn() -> bool,
+) -> Result<Option<SampleCounts>> {
     let reader = table.reader()?;
     let places: Vec<&[u8]> = reader.block_separators().map(|(key, _)| key).collect();
     let step = places.len().div_ceil(SAMPLES).max(1);
@@ -156,6 +154,10 @@ fn sample(
     let mut run = SequentialReader::default();
     let starts = [table.meta.smallest.as_slice()];
     for key in starts.into_iter().chain(places.into_iter().step_by(step)) {
+        store.check_open()?;
+        if should_preempt() {
+            return Ok(None);
+        }
         run.seek(reader, key, SequenceNumber::MAX)?;
         for _ in 0..KEYS_PER_SAMPLE {
             if !run.valid() {
@@ -169,7 +171,7 @@ fn sample(
             run.next(reader)?;
         }
     }
-    Ok(counts)
+    Ok(Some(counts))
 }
 
 /// Returns the estimate of a memtable without garbage.
@@ -195,7 +197,8 @@ struct MemtableSamples {
 impl MemtableSamples {
     /// Whether half of the memtable is garbage or hides as much in tables.
     fn is_half_garbage(&self) -> bool {
-        self.own_bytes.saturating_add(self.hidden.plain) >= self.bytes / 2
+        let garbage = self.own_bytes.saturating_add(self.hidden.plain);
+        garbage > 0 && garbage >= self.bytes / 2
     }
 }
 
@@ -224,7 +227,8 @@ pub fn estimate_memtable(
     should_preempt: impl Fn() -> bool,
 ) -> Result<Option<MemtableGarbage>> {
     let slot = &view.active;
-    let entries = slot.memtable.entries();
+    // For the number of entries before the first lookup, since writers go on meanwhile.
+    let (entries, empty) = (slot.memtable.entries(), no_garbage(view));
     let mut below = TablesBelow::new(store, &view.version);
     let mut run = slot.memtable.cursor();
     let mut sampled = MemtableSamples::default();
@@ -267,7 +271,7 @@ pub fn estimate_memtable(
     Ok(Some(MemtableGarbage {
         is_half_garbage: sampled.is_half_garbage(),
         hidden_bytes: proportion(sampled.hidden.stored, entries, sampled.entries),
-        ..no_garbage(view)
+        ..empty
     }))
 }
 
@@ -290,7 +294,7 @@ struct TablesBelow<'a> {
 
 impl<'a> TablesBelow<'a> {
     fn new(store: &'a Store, version: &'a Version) -> TablesBelow<'a> {
-        let (loader, reader) = (FilterLoader::new(version), SequentialReader::default());
+        let (loader, reader) = (FilterLoader::new(version), SequentialReader::for_lookups());
         TablesBelow { store, version, loader, reader }
     }
 
