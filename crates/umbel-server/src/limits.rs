@@ -187,6 +187,8 @@ pub const BLOCKING_THREADS_MAX: usize = 32;
 pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;
+/// Maximum number of pages without visible events that a page of the console reads.
+pub const CONSOLE_PAGES_MAX: usize = 64;
 /// Maximum number of names on a page of the console.
 pub const CONSOLE_NAMES_MAX: usize = 200;
 

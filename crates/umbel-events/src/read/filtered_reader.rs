@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::event_filter::{EventFilter, is_hidden};
 use crate::event_log::event_format::Frame;
 use crate::limits::FILTER_STEP_MILLIS;
-use crate::read::all_reader::AllReader;
+use crate::read::all_reader::{AllReader, AllStep};
 use crate::read::scan_planner::{FilterStrategy, ScanPlan, ScanPlanner};
 use crate::read::view_merge::ViewMerge;
 use crate::shared_store_state::StoreInner;
@@ -22,6 +22,8 @@ use crate::types::event::{Direction, Position, RecordedEvent};
 const CACHED_TYPES_MAX: usize = 1024;
 /// Bytes of events that are examined between two checks of the clock.
 const CLOCK_CHECK_BYTES: usize = 256 << 10;
+/// Maximum number of stubs that a scan skips at once.
+const STUBS_MAX: usize = 32;
 /// Minimum bytes that are read for a candidate of a view.
 const CANDIDATE_READ_BYTES: usize = 4096;
 /// Number of candidates of views after which the reader plans again.
@@ -77,7 +79,7 @@ enum FilteredSource {
 enum NextCandidate {
     /// The next event to examine.
     Event(ExaminedEvent),
-    /// Position of a scavenged event.
+    /// Position of a scavenged event, the last of those skipped.
     Scavenged(u64),
     /// The source has no more candidates.
     Exhausted,
@@ -159,8 +161,8 @@ impl FilteredReader {
         self.shared.check_process()?;
         let began = self.shared.env.clock.now();
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
-        let (until, mut bytes) = (self.examined.saturating_add(examined_max as u64), 0);
-        while self.examined < until {
+        let mut bytes = 0;
+        for _ in 0..examined_max {
             // Read before the next event is searched for, so that the examined range is never
             // overstated.
             let visible = self.shared.visible.position();
@@ -175,7 +177,10 @@ impl FilteredReader {
                     }
                     (bytes, has_thought) = (bytes + seen.bytes, seen.has_evaluated);
                 }
-                NextCandidate::Scavenged(position) => self.mark_examined(position),
+                NextCandidate::Scavenged(position) => {
+                    self.mark_examined(position);
+                    bytes += CANDIDATE_READ_BYTES;
+                }
                 NextCandidate::Exhausted => continue,
                 NextCandidate::End => return Ok(FilteredItem::End(self.end(visible))),
             }
@@ -242,9 +247,10 @@ impl FilteredReader {
         match &mut self.source {
             FilteredSource::Unplanned => Ok(NextCandidate::Exhausted),
             FilteredSource::Scan(all, _) => {
-                match all.next_with(|frame| cache.examine(filter, frame)) {
-                    Some(seen) => Ok(NextCandidate::Event(seen??)),
-                    None => Ok(NextCandidate::End),
+                match all.next_with(STUBS_MAX, |frame| cache.examine(filter, frame))? {
+                    AllStep::Event(seen) => Ok(NextCandidate::Event(seen?)),
+                    AllStep::Skipped(position) => Ok(NextCandidate::Scavenged(position)),
+                    AllStep::End => Ok(NextCandidate::End),
                 }
             }
             FilteredSource::Views(candidates, far) => {
