@@ -161,14 +161,16 @@ impl FilteredReader {
         self.shared.check_process()?;
         let began = self.shared.env.clock.now();
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
-        let mut bytes = 0;
-        for _ in 0..examined_max {
+        let (mut left, mut bytes) = (examined_max, 0);
+        while left > 0 {
             // Read before the next event is searched for, so that the examined range is never
             // overstated.
             let visible = self.shared.visible.position();
             self.plan_next(visible)?;
             let mut has_thought = false;
-            match self.find_next()? {
+            let candidate = self.find_next()?;
+            left -= usize::from(!matches!(candidate, NextCandidate::Exhausted));
+            match candidate {
                 NextCandidate::Event(seen) => {
                     self.mark_examined(seen.position);
                     self.examined += 1;
