@@ -19,6 +19,7 @@ mod suite {
     mod group_streams;
     mod hostile_clients;
     mod http_endpoints;
+    mod indexes;
     mod kv;
     mod kv_access;
     mod kv_client;

@@ -12,6 +12,7 @@ use crate::event_filter::{EventFilter, is_hidden};
 use crate::event_log::event_format::Frame;
 use crate::limits::FILTER_STEP_MILLIS;
 use crate::read::all_reader::{AllReader, AllStep};
+use crate::read::link_visibility::LinkVisibility;
 use crate::read::scan_planner::{FilterStrategy, ScanPlan, ScanPlanner};
 use crate::read::view_merge::ViewMerge;
 use crate::shared_store_state::StoreInner;
@@ -245,11 +246,11 @@ impl FilteredReader {
     }
 
     fn find_next(&mut self) -> Result<NextCandidate> {
-        let (filter, cache) = (&*self.filter, &mut self.match_cache);
+        let (filter, cache, shared) = (&*self.filter, &mut self.match_cache, &*self.shared);
         match &mut self.source {
             FilteredSource::Unplanned => Ok(NextCandidate::Exhausted),
             FilteredSource::Scan(all, _) => {
-                match all.next_with(STUBS_MAX, |frame| cache.examine(filter, frame))? {
+                match all.next_with(STUBS_MAX, |frame| cache.examine(shared, filter, frame))? {
                     AllStep::Event(seen) => Ok(NextCandidate::Event(seen?)),
                     AllStep::Skipped(position) => Ok(NextCandidate::Scavenged(position)),
                     AllStep::End => Ok(NextCandidate::End),
@@ -257,7 +258,7 @@ impl FilteredReader {
             }
             FilteredSource::Views(candidates, far) => {
                 let far = *far;
-                match candidates.next_with(|frame| cache.examine(filter, frame))? {
+                match candidates.next_with(|frame| cache.examine(shared, filter, frame))? {
                     Some((_, Some(seen))) => Ok(NextCandidate::Event(seen?)),
                     Some((position, None)) => Ok(NextCandidate::Scavenged(position)),
                     None => self.skip_to(far),
@@ -306,11 +307,21 @@ impl FilteredReader {
 struct MatchCache {
     last: Option<(String, bool)>,
     types: HashMap<Box<str>, bool>,
+    /// Visibility of events in their streams, for an index.
+    visibility: LinkVisibility,
 }
 
 impl MatchCache {
-    fn examine(&mut self, filter: &EventFilter, frame: Frame<'_>) -> Result<ExaminedEvent> {
-        let (passes, has_thought) = self.is_match(filter, frame.stream, frame.event.kind)?;
+    fn examine(
+        &mut self,
+        shared: &StoreInner,
+        filter: &EventFilter,
+        frame: Frame<'_>,
+    ) -> Result<ExaminedEvent> {
+        let (mut passes, has_thought) = self.is_match(filter, frame.stream, frame.event.kind)?;
+        if passes && filter.is_index() {
+            passes = self.visibility.is_visible(shared, &frame)?;
+        }
         Ok(ExaminedEvent {
             position: frame.meta.position,
             bytes: frame.bytes,

@@ -221,6 +221,7 @@ async fn events(
     query: &QueryString,
     reservation: PageReservation,
 ) -> Result<(Value, PageReservation), Status> {
+    grpc_status::check_not_index(stream)?;
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
     let mut permission = ReadPermission::new(service, caller.clone(), stream).await?;
