@@ -7,6 +7,8 @@ use umbel_sim::Sim;
 use crate::event_filter::EventFilter;
 use crate::event_log::FRAMES_READ;
 use crate::read::event_source::Source;
+use crate::read::filtered_reader::FilteredItem;
+use crate::read::scan_planner::FilterStrategy;
 use crate::read::stream_reader::StreamItem;
 use crate::scavenge::ScavengeOptions;
 use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
@@ -120,6 +122,8 @@ fn sources() -> Vec<Source> {
         EventFilter::type_prefixes(&["Shown"]),
         EventFilter::stream_prefixes(&["hidden-"]),
         EventFilter::type_regex("own$"),
+        EventFilter::stream_prefixes(&["$idx-ce-hidden"]),
+        EventFilter::stream_prefixes(&["$idx-et-Hidden"]),
     ];
     sources.extend(filters.map(|filter| Source::Filtered(filter.expect("good"))));
     sources.push(Source::All);
@@ -182,6 +186,37 @@ fn step_of_every_reader_is_bounded_whatever_events_are_hidden() {
                 assert_eq!(all, events, "{what}");
             }
             check_subscription(&store, &source, class);
+        }
+        store.close().expect("closed");
+    }
+}
+
+/// An index has the events to which the links of its view lead, by a scan and by the view.
+#[test]
+fn index_agrees_with_the_links_of_its_view() {
+    for (class, hide) in CLASSES {
+        let sim = Sim::new(8);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        hide(&sim, &store);
+        append(&store, "hidden-1000000", "Hidden", 2);
+        for (index, view) in [("$idx-ce-hidden", VIEWS[0]), ("$idx-et-Hidden", VIEWS[1])] {
+            let links = store.read_view(view, Revision(0), Direction::Forwards, Position::END);
+            let wanted: Vec<_> = links.filter_map(|link| link.expect("readable").event).collect();
+            assert!(wanted.len() >= 2, "{class}, {index}");
+            for strategy in [FilterStrategy::Scan, FilterStrategy::Views] {
+                let filter = EventFilter::stream_prefixes(&[index]).expect("an index");
+                let mut reader = store.read_filtered(Position(0), Direction::Forwards, filter);
+                reader.force_strategy(strategy);
+                let mut found = Vec::new();
+                loop {
+                    match reader.next_within(1 << 20).expect("readable") {
+                        FilteredItem::Event(event) => found.push(event),
+                        FilteredItem::Examined(_) => {}
+                        FilteredItem::End(_) => break,
+                    }
+                }
+                assert_eq!(found, wanted, "{class}, {index}, {strategy:?}");
+            }
         }
         store.close().expect("closed");
     }
