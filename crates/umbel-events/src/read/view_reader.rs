@@ -235,6 +235,7 @@ impl ViewCursor {
             self.examined += 1;
             let Some(frame) = self.cursor.find_event(position)? else {
                 // The event was scavenged; only its number remains.
+                self.skip_scavenged(position)?;
                 continue;
             };
             let (kind, stamp) = (self.name.kind, &frame.meta);
@@ -251,6 +252,41 @@ impl ViewCursor {
             return Ok(ViewItem::Event(ViewEvent { link, event }));
         }
         Ok(ViewItem::Skipped)
+    }
+
+    /// Skips the entries up to the next event that is in the log, in reading order, after the
+    /// scavenged event at this position.
+    fn skip_scavenged(&mut self, position: u64) -> Result<()> {
+        let (kind, name) = (self.name.kind, &*self.name.name);
+        let views = &self.shared.index.views;
+        let edge = match self.direction {
+            Direction::Forwards => self.cursor.seek(position)?,
+            Direction::Backwards => self.cursor.seek_before(position)?,
+        };
+        let is_scavenged = |at: u64| match self.direction {
+            Direction::Forwards => edge.is_none_or(|edge| at < edge),
+            Direction::Backwards => edge.is_none_or(|edge| at > edge),
+        };
+        while self.page.front().is_some_and(|(_, at)| is_scavenged(*at)) {
+            self.page.pop_front();
+        }
+        if !self.page.is_empty() {
+            return Ok(());
+        }
+        let (first, last) = self.remaining;
+        self.remaining = match (self.direction, edge) {
+            (Direction::Forwards, Some(edge)) => {
+                (first.max(views.count_through(kind, name, edge.saturating_sub(1))?), last)
+            }
+            (Direction::Backwards, Some(edge)) => {
+                match views.count_through(kind, name, edge)?.checked_sub(1) {
+                    Some(highest) => (first, last.min(highest)),
+                    None => (1, 0),
+                }
+            }
+            (_, None) => (1, 0),
+        };
+        Ok(())
     }
 
     /// Skips the expired entries after an expired one in reading order.
