@@ -71,7 +71,7 @@ enum FilteredSource {
     /// The source is not planned yet.
     Unplanned,
     /// The reader examines every event until the frontier reaches this position.
-    Scan(AllReader, Option<u64>),
+    Scan(Box<AllReader>, Option<u64>),
     /// The reader takes candidates from views, up to this position.
     Views(Box<ViewMerge>, u64),
 }
@@ -232,7 +232,10 @@ impl FilteredReader {
             (ScanPlan::Scan(bytes), strategy) => {
                 let all = match strategy {
                     FilteredSource::Scan(all, _) => all,
-                    _ => AllReader::new(&self.shared, Position(self.frontier), self.direction),
+                    _ => {
+                        let from = Position(self.frontier);
+                        Box::new(AllReader::new(&self.shared, from, self.direction))
+                    }
                 };
                 let edge = if backwards { range.1 } else { self.frontier };
                 let until = bytes.map(|bytes| match backwards {

@@ -198,8 +198,8 @@ impl StreamReader {
         reader
     }
 
-    /// Returns the next event, but skips at most `limit` scavenged events. With this limit, a server
-    /// can serve other clients in between. A binary search skips expired events.
+    /// Returns the next event, but skips at most `limit` scavenged events. With this limit, a
+    /// server can serve other clients in between. A binary search skips expired events.
     pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
         if let Some(error) = self.failed.take() {
             return Err(error);

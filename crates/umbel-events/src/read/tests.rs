@@ -306,21 +306,12 @@ fn search_for_unexpired_events_agrees_with_a_scan() {
                 let what = format!("seed {seed}, {name}, {seconds} s");
                 assert!(read.ends_with(&young), "{what}");
                 assert!(read.iter().all(|event| event.created + 1_000_000 >= since), "{what}");
-                let mut backwards = match name.starts_with('$') {
-                    true => {
-                        let read = store.read_view(
-                            name,
-                            Revision::END,
-                            Direction::Backwards,
-                            Position::END,
-                        );
-                        read.map(|event| event.expect("readable").link).collect()
-                    }
-                    false => {
-                        let read = store.read(name, Revision::END, Direction::Backwards);
-                        read.map(|event| event.expect("readable")).collect::<Vec<_>>()
-                    }
-                };
+                let (mut backwards, _) = read_in_steps(
+                    (&store, &Source::named(name)),
+                    Direction::Backwards,
+                    1 << 20,
+                    &what,
+                );
                 backwards.reverse();
                 assert_eq!(backwards, read, "{what}");
             }

@@ -15,7 +15,8 @@ use crate::resources::unsent_page::UnsentPage;
 pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
 /// Streams the messages of one step after another, until a step returns no next state. A step runs
-/// only while the stream is polled. After a step without messages, the stream yields to other tasks.
+/// only while the stream is polled. After a step without messages, the stream yields to other
+/// tasks.
 pub fn stream_steps<A, S, F, T>(state: S, step: F) -> ResponseStream<A>
 where
     A: Send + 'static,

@@ -207,8 +207,8 @@ impl GroupTask {
     }
 }
 
-/// Whether a link was resolved and leads to no event. Clients drop such a link without an ack, so it
-/// would occupy the consumer until it is parked.
+/// Whether a link was resolved and leads to no event. Clients drop such a link without an ack, so
+/// it would occupy the consumer until it is parked.
 fn is_dangling_link(event: &ResolvedEvent) -> bool {
     event.link.is_some() && event.event.is_none()
 }

@@ -309,7 +309,7 @@ impl GroupTask {
         has_completed || self.has_skipped_much()
     }
 
-    /// Whether a group on all events has passed so many bytes of the log since its checkpoint that
+    /// Whether a group on all events has passed enough bytes of the log since its checkpoint that
     /// it should not examine them again after a restart. A checkpoint is an event, too: the limit
     /// exceeds what the checkpoints of all groups take, so they cause no further checkpoints.
     fn has_skipped_much(&self) -> bool {
