@@ -63,7 +63,7 @@ pub use crate::read::link_resolution::ResolvedEvent;
 #[doc(hidden)]
 pub use crate::read::scan_planner::FilterStrategy;
 pub use crate::read::stream_reader::{StreamItem, StreamReader};
-pub use crate::read::view_reader::{ViewEvent, ViewReader, ViewState};
+pub use crate::read::view_reader::{ViewEvent, ViewItem, ViewReader, ViewState};
 pub use crate::store::store_stats::Stats;
 pub use crate::types::error::{Error, Result};
 pub use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
@@ -74,7 +74,7 @@ pub use crate::types::stream_metadata::MetadataUpdate;
 pub use crate::types::stream_names::metadata_stream;
 pub use crate::types::stream_state::StreamState;
 pub use crate::types::version_conflict::{PresentEvents, RequestItem, VersionConflict};
-pub use crate::types::view_kind::{ViewKind, is_view};
+pub use crate::types::view_kind::{ViewKind, is_index_name, is_view, parse_index};
 pub use crate::visibility::visible_position::Watch;
 pub use crate::write::import::{Import, ImportReport};
 pub use crate::write::pending_append::PendingAppend;

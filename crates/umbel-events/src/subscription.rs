@@ -24,6 +24,9 @@ use crate::types::event::{Direction, Position, RecordedEvent, Revision};
 use crate::types::stream_state::StreamState;
 use crate::visibility::visible_position::Watch;
 
+/// Maximum number of hidden events that a batch skips before the time limit is checked.
+const EXAMINED_MAX: usize = 8192;
+
 /// Place at which a subscription begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubscriptionStart {
@@ -157,9 +160,9 @@ impl Subscription {
         let mut batch = SubscriptionBatch::default();
         let place = match &self.source {
             Source::Stream(_) => self.read_stream(events_max, examined_max, &mut batch)?,
-            Source::All => self.read_all(events_max, &mut batch)?,
+            Source::All => self.read_all(events_max, examined_max, &mut batch)?,
             Source::Filtered(_) => self.read_filtered(events_max, examined_max, &mut batch)?,
-            Source::View(_) => self.read_view(events_max, &mut batch)?,
+            Source::View(_) => self.read_view(events_max, examined_max, &mut batch)?,
         };
         self.position = place;
         self.was_at_end = batch.is_caught_up;
@@ -184,7 +187,7 @@ impl Subscription {
         let clock = Arc::clone(&self.shared.env.clock);
         let until = clock.now().saturating_add(timeout);
         loop {
-            let batch = self.try_next_batch(events_max, usize::MAX)?;
+            let batch = self.try_next_batch(events_max, EXAMINED_MAX)?;
             let is_news = batch.is_caught_up && !self.has_reported_caught_up;
             let left = until.saturating_sub(clock.now());
             if !batch.events.is_empty() || is_news || left.is_zero() {
@@ -227,19 +230,16 @@ impl Subscription {
                     (Box::new(StreamReader::new(&self.shared, name, from, direction)), true)
                 }
             };
-            let mut is_long = false;
-            let mut events = std::iter::from_fn(|| match reader.next_within(examined_max) {
-                Ok(StreamItem::Event(event)) => Some(Ok(event)),
-                Ok(StreamItem::Skipped) => {
-                    is_long = true;
-                    None
-                }
-                Ok(StreamItem::End) => None,
-                Err(error) => Some(Err(error)),
-            });
-            let has_ended = fill_batch(batch, &mut events, events_max)? && !is_long;
-            batch.examined = batch.events.len() as u64;
+            let before = reader.examined();
+            let next = || match budget_left(before, reader.examined(), examined_max) {
+                0 => Ok(StreamItem::Skipped),
+                left => reader.next_within(left),
+            };
+            let has_ended = fill_batch(batch, next, events_max)?;
+            batch.examined += reader.examined() - before;
             let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
+            // A reader that begins later must not skip the same events again.
+            let place = place.max(reader.next_revision().and_then(|next| next.checked_sub(1)));
             if !has_ended {
                 self.reader = Some(SourceReader::Stream(reader));
                 return Ok(place);
@@ -254,6 +254,7 @@ impl Subscription {
     fn read_view(
         &mut self,
         events_max: usize,
+        examined_max: usize,
         batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
         let Source::View(view) = &self.source else { return Ok(self.position) };
@@ -267,10 +268,15 @@ impl Subscription {
                     (Box::new(reader), true)
                 }
             };
-            let mut links = std::iter::from_fn(|| Some(reader.next()?.map(|event| event.link)));
-            let has_ended = fill_batch(batch, &mut links, events_max)?;
-            batch.examined = batch.events.len() as u64;
+            let before = reader.examined();
+            let next = || match budget_left(before, reader.examined(), examined_max) {
+                0 => Ok(StreamItem::Skipped),
+                left => reader.next_link(left),
+            };
+            let has_ended = fill_batch(batch, next, events_max)?;
+            batch.examined += reader.examined() - before;
             let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
+            let place = place.max(reader.next_number().and_then(|next| next.checked_sub(1)));
             if !has_ended {
                 self.reader = Some(SourceReader::View(reader));
                 return Ok(place);
@@ -285,6 +291,7 @@ impl Subscription {
     fn read_all(
         &mut self,
         events_max: usize,
+        examined_max: usize,
         batch: &mut SubscriptionBatch,
     ) -> Result<Option<u64>> {
         let mut reader = match self.reader.take() {
@@ -294,8 +301,13 @@ impl Subscription {
                 Box::new(AllReader::new(&self.shared, from, Direction::Forwards))
             }
         };
-        batch.is_caught_up = fill_batch(batch, &mut reader, events_max)?;
-        batch.examined = batch.events.len() as u64;
+        let before = reader.examined();
+        let next = || match budget_left(before, reader.examined(), examined_max) {
+            0 => Ok(StreamItem::Skipped),
+            left => reader.next_within(left),
+        };
+        batch.is_caught_up = fill_batch(batch, next, events_max)?;
+        batch.examined = reader.examined() - before;
         fail_point!("subscription-skip-to-end", batch.is_caught_up, |_| {
             Ok(Some(self.shared.visible.position()))
         });
@@ -384,20 +396,30 @@ fn end_of_source(shared: &StoreInner, source: &Source) -> Result<Option<u64>> {
     }
 }
 
-/// Adds events to the batch; returns whether the last visible event was reached.
+/// Number of events that a batch may still examine.
+fn budget_left(before: u64, examined: u64, examined_max: usize) -> usize {
+    examined_max.saturating_sub(usize::try_from(examined - before).unwrap_or(usize::MAX))
+}
+
+/// Adds events to the batch until `next` has skipped its maximum; returns whether the last visible
+/// event was reached.
 fn fill_batch(
     batch: &mut SubscriptionBatch,
-    reader: &mut impl Iterator<Item = Result<RecordedEvent>>,
+    mut next: impl FnMut() -> Result<StreamItem>,
     events_max: usize,
 ) -> Result<bool> {
     let mut bytes = 0;
     while batch.events.len() < events_max && bytes < BATCH_BYTES {
-        let Some(event) = reader.next() else { return Ok(true) };
-        let event = event?;
-        bytes += event_bytes(&event);
-        batch.events.push(event);
+        match next()? {
+            StreamItem::Event(event) => {
+                bytes += event_bytes(&event);
+                batch.events.push(event);
+            }
+            StreamItem::Skipped => return Ok(false),
+            StreamItem::End => return Ok(true),
+        }
     }
-    fail_point!("subscription-skip-event", |_| Ok(reader.next().is_none()));
+    fail_point!("subscription-skip-event", |_| Ok(matches!(next()?, StreamItem::End)));
     Ok(false)
 }
 

@@ -145,6 +145,8 @@ pub const GROUP_IDLE_TIME: Duration = Duration::from_secs(5);
 pub const GROUP_STALLED_TIME: Duration = Duration::from_secs(30);
 /// Maximum number of commands queued for a group.
 pub const GROUP_MESSAGES_MAX: usize = 64;
+/// Bytes of the log that a group on all events skips before it stores a checkpoint.
+pub const GROUP_SKIPPED_BYTES_MAX: u64 = 4 << 20;
 /// Maximum number of events that one append parks.
 pub const PARK_BATCH_EVENTS_MAX: usize = 256;
 /// Delay before a group retries a failed operation of the store.
@@ -187,6 +189,8 @@ pub const BLOCKING_THREADS_MAX: usize = 32;
 pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;
+/// Maximum number of pages without visible events that a page of the console reads.
+pub const CONSOLE_PAGES_MAX: usize = 64;
 /// Maximum number of names on a page of the console.
 pub const CONSOLE_NAMES_MAX: usize = 200;
 

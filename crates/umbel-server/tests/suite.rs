@@ -15,9 +15,11 @@ mod suite {
     mod event_filters;
     #[cfg(target_os = "linux")]
     mod fork;
+    mod group_skipped_events;
     mod group_streams;
     mod hostile_clients;
     mod http_endpoints;
+    mod indexes;
     mod kv;
     mod kv_access;
     mod kv_client;

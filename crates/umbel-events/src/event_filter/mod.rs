@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event_filter::filter_regex::{ExpressionOrigin, FilterRegex};
 use crate::limits::{FILTER_PREFIXES_MAX, STREAM_NAME_BYTES_MAX};
 use crate::types::error::{Error, Result};
-use crate::types::view_kind::category;
+use crate::types::view_kind::{ViewKind, category, is_index_name, parse_index};
 
 pub mod dotnet_regex;
 pub mod filter_regex;
@@ -41,17 +41,50 @@ enum FilterSubject {
 #[derive(Debug)]
 enum FilterRule {
     Prefixes(PrefixSet),
+    /// The events of this view, as far as they can be read from their streams.
+    Index(ViewKind, Box<str>),
     Expression(FilterRegex),
 }
 
 impl EventFilter {
-    /// Passes events whose stream's name begins with one of these prefixes.
+    /// Passes events whose stream's name begins with one of these prefixes. The name of an index as
+    /// the only prefix passes the readable events of that index:
+    ///
+    /// | index | events |
+    /// |---|---|
+    /// | `$idx-ce-` and a category | those of all streams whose names begin with it and a hyphen |
+    /// | `$idx-et-` and a type | those of that type |
     ///
     /// # Errors
     /// `Invalid` if there are no prefixes or too many, or if a prefix is empty or longer than any
-    /// name can be.
+    /// name can be. `Invalid` if a prefix begins with `$idx-` and names no index, or is not alone.
     pub fn stream_prefixes(prefixes: &[impl AsRef<str>]) -> Result<Arc<EventFilter>> {
+        if let Some(name) = prefixes.iter().map(AsRef::as_ref).find(|name| is_index_name(name)) {
+            return EventFilter::index(name, prefixes.len());
+        }
         EventFilter::new(FilterSubject::Stream, FilterRule::Prefixes(PrefixSet::new(prefixes)?))
+    }
+
+    fn index(index: &str, prefix_count: usize) -> Result<Arc<EventFilter>> {
+        let name = || index.escape_debug();
+        if prefix_count > 1 {
+            return Err(Error::invalid(format!(
+                "the prefix '{}' of a filter is the name of an index, but the filter has other \
+                 prefixes; read each index alone",
+                name()
+            )));
+        }
+        let Some((kind, of)) = parse_index(index) else {
+            return Err(Error::invalid(format!(
+                "there is no index '{}'; the indexes are $idx-ce-CATEGORY and $idx-et-TYPE",
+                name()
+            )));
+        };
+        let by = match kind {
+            ViewKind::Type => FilterSubject::EventType,
+            ViewKind::Category | ViewKind::Streams => FilterSubject::Stream,
+        };
+        EventFilter::new(by, FilterRule::Index(kind, of.into()))
     }
 
     /// Passes events whose type begins with one of these prefixes.
@@ -102,7 +135,17 @@ impl EventFilter {
         expression: &str,
         origin: ExpressionOrigin,
     ) -> Result<Arc<EventFilter>> {
-        EventFilter::new(subject, FilterRule::Expression(FilterRegex::new(expression, origin)?))
+        let regex = FilterRegex::new(expression, origin)?;
+        if let (FilterSubject::Stream, ExpressionOrigin::Request, Some(name)) =
+            (subject, origin, regex.prefix().filter(|prefix| is_index_name(prefix)))
+        {
+            return Err(Error::invalid(format!(
+                "the expression of a filter names the index '{}', but no stream has such a name; \
+                 read an index as the only prefix of a filter by stream",
+                name.escape_debug()
+            )));
+        }
+        EventFilter::new(subject, FilterRule::Expression(regex))
     }
 
     fn new(by: FilterSubject, rule: FilterRule) -> Result<Arc<EventFilter>> {
@@ -132,6 +175,8 @@ impl EventFilter {
     pub(crate) fn matches(&self, name: &str) -> Result<bool> {
         match &self.rule {
             FilterRule::Prefixes(prefixes) => Ok(prefixes.matches(name)),
+            FilterRule::Index(ViewKind::Type, kind) => Ok(*name == **kind),
+            FilterRule::Index(_, of) => Ok(category(name) == Some(&**of)),
             FilterRule::Expression(expression) => expression.is_match(name),
         }
     }
@@ -141,10 +186,15 @@ impl EventFilter {
         self.subject == FilterSubject::EventType
     }
 
+    /// Whether the filter passes only events that can be read from their streams.
+    pub(crate) fn is_index(&self) -> bool {
+        matches!(self.rule, FilterRule::Index(..))
+    }
+
     /// Whether evaluating the filter is as fast as looking up a cached result.
     pub fn is_cheap(&self) -> bool {
         match &self.rule {
-            FilterRule::Prefixes(_) => true,
+            FilterRule::Prefixes(_) | FilterRule::Index(..) => true,
             FilterRule::Expression(expression) => expression.prefix().is_some(),
         }
     }
@@ -152,6 +202,7 @@ impl EventFilter {
     /// Views that hold every event that passes; `None` where no views do.
     pub(crate) fn containing_views(&self) -> Option<ContainingViews<'_>> {
         let prefixes: Vec<&str> = match &self.rule {
+            FilterRule::Index(kind, name) => return Some(ContainingViews::View(*kind, name)),
             FilterRule::Prefixes(prefixes) => prefixes.0.iter().map(|prefix| &**prefix).collect(),
             FilterRule::Expression(expression) => expression.prefix().into_iter().collect(),
         };
@@ -177,6 +228,8 @@ impl EventFilter {
 /// Views that hold all events that pass a filter.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ContainingViews<'a> {
+    /// This view.
+    View(ViewKind, &'a str),
     /// Views of these categories.
     Categories(Vec<&'a str>),
     /// Views of the types that begin with one of these prefixes and pass the filter. No prefix in
@@ -296,6 +349,7 @@ mod tests {
         let within = |filter: FilterResult| match filter.expect("good").containing_views() {
             Some(ContainingViews::Categories(names)) => format!("in {}", names.join(" ")),
             Some(ContainingViews::Types(prefixes)) => format!("of {}", prefixes.join(" ")),
+            Some(ContainingViews::View(kind, name)) => kind.view_name(name),
             None => "anywhere".to_string(),
         };
         let cases: [(&[&str], &str); 9] = [
@@ -312,12 +366,41 @@ mod tests {
         for (prefixes, wanted) in cases {
             assert_eq!(within(EventFilter::stream_prefixes(prefixes)), wanted, "{prefixes:?}");
         }
+        assert_eq!(within(EventFilter::stream_prefixes(&["$idx-ce-cart"])), "$ce-cart");
+        assert_eq!(within(EventFilter::stream_prefixes(&["$idx-et-Opened"])), "$et-Opened");
         assert_eq!(within(EventFilter::stream_regex("^cart-4")), "in cart");
         assert_eq!(within(EventFilter::stream_regex("cart-4")), "anywhere");
         assert_eq!(within(EventFilter::type_prefixes(&["Opened"])), "of Opened");
         assert_eq!(within(EventFilter::type_prefixes(&["Order", "Op", "Opened"])), "of Op Order");
         assert_eq!(within(EventFilter::type_regex("^Opened")), "of Opened");
         assert_eq!(within(EventFilter::type_regex("^(?!Opened)")), "of ");
+    }
+
+    #[test]
+    fn index_as_the_only_prefix_passes_the_events_of_its_view() {
+        for (index, passing) in [
+            ("$idx-ce-cart", [("cart-1", "Opened"), ("cart-1-a", "Closed")]),
+            ("$idx-et-Opened", [("cart-1", "Opened"), ("$x", "Opened")]),
+        ] {
+            let filter = EventFilter::stream_prefixes(&[index]).expect("an index");
+            for (stream, kind) in passing {
+                assert!(filter.passes(stream, kind).expect("in time"), "{index}, {stream}");
+            }
+            for (stream, kind) in [("carts-1", "OpenedAgain"), ("cart", "Open"), (index, "x")] {
+                assert!(!filter.passes(stream, kind).expect("in time"), "{index}, {stream}");
+            }
+        }
+        let refused = |filter: Result<Arc<EventFilter>>, name: &str| {
+            let error = filter.expect_err("refused").to_string();
+            assert!(error.contains(&format!("'{name}'")), "{error}");
+        };
+        for name in ["$idx-all", "$idx-", "$idx-ce-", "$idx-et-", "$idx-own"] {
+            refused(EventFilter::stream_prefixes(&[name]), name);
+        }
+        refused(EventFilter::stream_prefixes(&["cart-", "$idx-ce-cart"]), "$idx-ce-cart");
+        refused(EventFilter::stream_regex(r"^\$idx-ce-cart"), "$idx-ce-cart");
+        EventFilter::stored_stream_regex(r"^\$idx-ce-cart").expect("stored filters stay valid");
+        EventFilter::type_prefixes(&["$idx-ce-cart"]).expect("a type may have this name");
     }
 
     #[test]

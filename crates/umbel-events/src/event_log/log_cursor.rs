@@ -35,6 +35,12 @@ const SLOW_WEIGHT: u32 = 2;
 const SLOW_THRESHOLD: u32 = 8;
 const SLOW_MAX: u32 = 16;
 
+#[cfg(test)]
+thread_local! {
+    /// Number of frames that this thread has read, for tests of the work of a call.
+    pub static FRAMES_READ: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Reads events by position, and moves from event to event.
 #[derive(Debug)]
 pub struct LogCursor {
@@ -113,6 +119,18 @@ impl LogCursor {
         }
     }
 
+    /// Returns the time of the first event at or after `position`, where an event is or was; `None`
+    /// without such an event.
+    pub fn created_from(&mut self, mut position: u64) -> Result<Option<u64>> {
+        loop {
+            if let Some(frame) = self.find_event(position)? {
+                return Ok(Some(frame.meta.created));
+            }
+            let Some(next) = self.seek(position)? else { return Ok(None) };
+            position = next;
+        }
+    }
+
     /// Returns the state for a rewritten chunk.
     fn scavenged(&mut self, chunk: &Arc<Chunk>) -> Result<&mut ScavengedCursor> {
         let (id, version) = (chunk.id, chunk.version());
@@ -170,6 +188,8 @@ impl LogCursor {
 
     /// Returns the event at `offset` of a chunk's file.
     pub fn frame(&mut self, chunk: &Arc<Chunk>, offset: u64) -> Result<Frame<'_>> {
+        #[cfg(test)]
+        FRAMES_READ.set(FRAMES_READ.get() + 1);
         let (head, end) = self.frame_header(chunk, offset)?;
         let available = usize::try_from(end - offset).unwrap_or(usize::MAX);
         let bytes = head.padded_bytes().min(available);

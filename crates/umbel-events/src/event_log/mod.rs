@@ -36,6 +36,8 @@ pub mod read_buffer;
 pub mod scavenged_chunk;
 
 pub use chunk_writer::{AppendStart, ChunkWriter};
+#[cfg(test)]
+pub use log_cursor::FRAMES_READ;
 pub use log_cursor::LogCursor;
 
 /// Capacity of the first chunk; each later chunk has twice the capacity of the one before it, up to

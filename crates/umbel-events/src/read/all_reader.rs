@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
+use crate::read::stream_reader::StreamItem;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::types::event::{Direction, Position, RecordedEvent};
@@ -18,6 +19,19 @@ pub struct AllReader {
     cursor: LogCursor,
     direction: Direction,
     position: ReadPosition,
+    /// Number of events and stubs that were read.
+    examined: u64,
+}
+
+/// Result of one step of a read of all events.
+#[derive(Debug)]
+pub(crate) enum AllStep<T> {
+    /// Result for the next event.
+    Event(T),
+    /// The step skipped the maximum of scavenged events, up to this position.
+    Skipped(u64),
+    /// No more events are visible.
+    End,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,23 +50,33 @@ enum ReadPosition {
 impl AllReader {
     pub(crate) fn new(shared: &Arc<StoreInner>, from: Position, direction: Direction) -> AllReader {
         let (shared, cursor) = (Arc::clone(shared), shared.log.cursor());
-        AllReader { shared, cursor, direction, position: ReadPosition::Start(from.0) }
+        AllReader { shared, cursor, direction, position: ReadPosition::Start(from.0), examined: 0 }
     }
 
-    /// Returns the result of `visit` for the next event, which is not copied.
-    pub(crate) fn next_with<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Option<Result<T>> {
+    /// Returns the result of `visit` for the next event, which is not copied. Skips at most `limit`
+    /// scavenged events.
+    pub(crate) fn next_with<T>(
+        &mut self,
+        limit: usize,
+        visit: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<AllStep<T>> {
         let read = self.shared.check_open().and_then(|()| match self.direction {
-            Direction::Forwards => self.forwards(visit),
-            Direction::Backwards => self.backwards(visit),
+            Direction::Forwards => self.forwards(limit, visit),
+            Direction::Backwards => self.backwards(limit, visit),
         });
         if read.is_err() {
             self.position = ReadPosition::End;
         }
-        read.transpose()
+        read
     }
 
-    fn forwards<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
-        loop {
+    fn forwards<T>(
+        &mut self,
+        limit: usize,
+        visit: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<AllStep<T>> {
+        let mut last = 0;
+        for _ in 0..limit.max(1) {
             let visible = self.shared.visible.position();
             let next = match self.position {
                 ReadPosition::Start(position) => self.first_at_or_after(position)?,
@@ -61,7 +85,9 @@ impl AllReader {
                 ReadPosition::End => None,
             };
             let seen = next.filter(|position| *position <= visible);
-            let Some(position) = seen else { return Ok(None) };
+            let Some(position) = seen else { return Ok(AllStep::End) };
+            last = position;
+            self.examined += 1;
             let Some(frame) = self.cursor.find_event(position)? else {
                 // The event was scavenged just now.
                 self.position = ReadPosition::Start(position + 1);
@@ -69,9 +95,10 @@ impl AllReader {
             };
             self.position = ReadPosition::After(position, frame.next_distance());
             if !frame.is_stub {
-                return Ok(Some(visit(frame)));
+                return Ok(AllStep::Event(visit(frame)));
             }
         }
+        Ok(AllStep::Skipped(last))
     }
 
     /// Returns the position of the first event at or after `position`. A reader that continues
@@ -89,8 +116,13 @@ impl AllReader {
         Ok(self.cursor.seek(position)?)
     }
 
-    fn backwards<T>(&mut self, visit: impl FnOnce(Frame<'_>) -> T) -> Result<Option<T>> {
-        loop {
+    fn backwards<T>(
+        &mut self,
+        limit: usize,
+        visit: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<AllStep<T>> {
+        let mut last = 0;
+        for _ in 0..limit.max(1) {
             let visible = self.shared.visible.position();
             let next = match self.position {
                 ReadPosition::Start(position) => {
@@ -100,7 +132,9 @@ impl AllReader {
                 ReadPosition::After(..) | ReadPosition::End => None,
             };
             self.position = ReadPosition::End;
-            let Some(position) = next else { return Ok(None) };
+            let Some(position) = next else { return Ok(AllStep::End) };
+            last = position;
+            self.examined += 1;
             if position > visible {
                 // The search for the end of the log also finds events that were appended meanwhile.
                 self.position = ReadPosition::Start(position);
@@ -120,8 +154,23 @@ impl AllReader {
             let seen = visit(frame);
             let before = self.cursor.previous_position(position, back)?;
             self.position = before.map_or(ReadPosition::End, ReadPosition::Event);
-            return Ok(Some(seen));
+            return Ok(AllStep::Event(seen));
         }
+        Ok(AllStep::Skipped(last))
+    }
+
+    /// Number of events that were examined so far, scavenged ones included.
+    pub fn examined(&self) -> u64 {
+        self.examined
+    }
+
+    /// Returns the next event, but skips at most `limit` scavenged events.
+    pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
+        Ok(match self.next_with(limit, |frame| frame.to_recorded())? {
+            AllStep::Event(event) => StreamItem::Event(event),
+            AllStep::Skipped(_) => StreamItem::Skipped,
+            AllStep::End => StreamItem::End,
+        })
     }
 }
 
@@ -129,6 +178,13 @@ impl Iterator for AllReader {
     type Item = Result<RecordedEvent>;
 
     fn next(&mut self) -> Option<Result<RecordedEvent>> {
-        self.next_with(|frame| frame.to_recorded())
+        loop {
+            match self.next_within(usize::MAX) {
+                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
+                Ok(StreamItem::Skipped) => {}
+                Ok(StreamItem::End) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
     }
 }

@@ -106,25 +106,40 @@ impl SourceReader {
     }
 
     /// Returns the next event, or the next link if the source is a view. Skips at most
-    /// `examined_max` events that have expired or do not pass the filter.
+    /// `examined_max` events that were scavenged or do not pass the filter.
     ///
     /// # Errors
     /// Errors of reads. `StreamDeleted` if the stream was tombstoned, `RegexTooExpensive` if a
     /// filter takes too long.
     pub fn next_within(&mut self, examined_max: usize) -> Result<StreamItem> {
-        let event = match self {
-            SourceReader::Stream(reader) => return reader.next_within(examined_max),
-            SourceReader::Filtered(reader) => {
-                return Ok(match reader.next_within(examined_max)? {
-                    FilteredItem::Event(event) => StreamItem::Event(event),
-                    FilteredItem::Examined(_) => StreamItem::Skipped,
-                    FilteredItem::End(_) => StreamItem::End,
-                });
-            }
-            SourceReader::View(reader) => reader.next().transpose()?.map(|event| event.link),
-            SourceReader::All(reader) => reader.next().transpose()?,
-        };
-        Ok(event.map_or(StreamItem::End, StreamItem::Event))
+        match self {
+            SourceReader::Stream(reader) => reader.next_within(examined_max),
+            SourceReader::View(reader) => reader.next_link(examined_max),
+            SourceReader::All(reader) => reader.next_within(examined_max),
+            SourceReader::Filtered(reader) => Ok(match reader.next_within(examined_max)? {
+                FilteredItem::Event(event) => StreamItem::Event(event),
+                FilteredItem::Examined(_) => StreamItem::Skipped,
+                FilteredItem::End(_) => StreamItem::End,
+            }),
+        }
+    }
+
+    /// Number of events that were examined so far, whether or not they were returned.
+    pub fn examined(&self) -> u64 {
+        match self {
+            SourceReader::Stream(reader) => reader.examined(),
+            SourceReader::View(reader) => reader.examined(),
+            SourceReader::All(reader) => reader.examined(),
+            SourceReader::Filtered(reader) => reader.examined(),
+        }
+    }
+
+    /// Whether the next event may need a search instead of a read of the next entry.
+    pub fn may_search(&self) -> bool {
+        match self {
+            SourceReader::Stream(reader) => reader.may_search(),
+            SourceReader::View(_) | SourceReader::All(_) | SourceReader::Filtered(_) => true,
+        }
     }
 
     /// State of a stream when the read began; `None` for other sources, or if the lookup failed.

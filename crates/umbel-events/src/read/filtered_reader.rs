@@ -11,7 +11,8 @@ use std::time::Duration;
 use crate::event_filter::{EventFilter, is_hidden};
 use crate::event_log::event_format::Frame;
 use crate::limits::FILTER_STEP_MILLIS;
-use crate::read::all_reader::AllReader;
+use crate::read::all_reader::{AllReader, AllStep};
+use crate::read::link_visibility::LinkVisibility;
 use crate::read::scan_planner::{FilterStrategy, ScanPlan, ScanPlanner};
 use crate::read::view_merge::ViewMerge;
 use crate::shared_store_state::StoreInner;
@@ -22,6 +23,8 @@ use crate::types::event::{Direction, Position, RecordedEvent};
 const CACHED_TYPES_MAX: usize = 1024;
 /// Bytes of events that are examined between two checks of the clock.
 const CLOCK_CHECK_BYTES: usize = 256 << 10;
+/// Maximum number of stubs that a scan skips at once.
+const STUBS_MAX: usize = 32;
 /// Minimum bytes that are read for a candidate of a view.
 const CANDIDATE_READ_BYTES: usize = 4096;
 /// Number of candidates of views after which the reader plans again.
@@ -68,7 +71,7 @@ enum FilteredSource {
     /// The source is not planned yet.
     Unplanned,
     /// The reader examines every event until the frontier reaches this position.
-    Scan(AllReader, Option<u64>),
+    Scan(Box<AllReader>, Option<u64>),
     /// The reader takes candidates from views, up to this position.
     Views(Box<ViewMerge>, u64),
 }
@@ -77,7 +80,7 @@ enum FilteredSource {
 enum NextCandidate {
     /// The next event to examine.
     Event(ExaminedEvent),
-    /// Position of a scavenged event.
+    /// Position of a scavenged event, the last of those skipped.
     Scavenged(u64),
     /// The source has no more candidates.
     Exhausted,
@@ -159,14 +162,16 @@ impl FilteredReader {
         self.shared.check_process()?;
         let began = self.shared.env.clock.now();
         let limit = Duration::from_millis(FILTER_STEP_MILLIS);
-        let (until, mut bytes) = (self.examined.saturating_add(examined_max as u64), 0);
-        while self.examined < until {
+        let (mut left, mut bytes) = (examined_max, 0);
+        while left > 0 {
             // Read before the next event is searched for, so that the examined range is never
             // overstated.
             let visible = self.shared.visible.position();
             self.plan_next(visible)?;
             let mut has_thought = false;
-            match self.find_next()? {
+            let candidate = self.find_next()?;
+            left -= usize::from(!matches!(candidate, NextCandidate::Exhausted));
+            match candidate {
                 NextCandidate::Event(seen) => {
                     self.mark_examined(seen.position);
                     self.examined += 1;
@@ -175,7 +180,10 @@ impl FilteredReader {
                     }
                     (bytes, has_thought) = (bytes + seen.bytes, seen.has_evaluated);
                 }
-                NextCandidate::Scavenged(position) => self.mark_examined(position),
+                NextCandidate::Scavenged(position) => {
+                    self.mark_examined(position);
+                    bytes += CANDIDATE_READ_BYTES;
+                }
                 NextCandidate::Exhausted => continue,
                 NextCandidate::End => return Ok(FilteredItem::End(self.end(visible))),
             }
@@ -224,7 +232,10 @@ impl FilteredReader {
             (ScanPlan::Scan(bytes), strategy) => {
                 let all = match strategy {
                     FilteredSource::Scan(all, _) => all,
-                    _ => AllReader::new(&self.shared, Position(self.frontier), self.direction),
+                    _ => {
+                        let from = Position(self.frontier);
+                        Box::new(AllReader::new(&self.shared, from, self.direction))
+                    }
                 };
                 let edge = if backwards { range.1 } else { self.frontier };
                 let until = bytes.map(|bytes| match backwards {
@@ -238,18 +249,19 @@ impl FilteredReader {
     }
 
     fn find_next(&mut self) -> Result<NextCandidate> {
-        let (filter, cache) = (&*self.filter, &mut self.match_cache);
+        let (filter, cache, shared) = (&*self.filter, &mut self.match_cache, &*self.shared);
         match &mut self.source {
             FilteredSource::Unplanned => Ok(NextCandidate::Exhausted),
             FilteredSource::Scan(all, _) => {
-                match all.next_with(|frame| cache.examine(filter, frame)) {
-                    Some(seen) => Ok(NextCandidate::Event(seen??)),
-                    None => Ok(NextCandidate::End),
+                match all.next_with(STUBS_MAX, |frame| cache.examine(shared, filter, frame))? {
+                    AllStep::Event(seen) => Ok(NextCandidate::Event(seen?)),
+                    AllStep::Skipped(position) => Ok(NextCandidate::Scavenged(position)),
+                    AllStep::End => Ok(NextCandidate::End),
                 }
             }
             FilteredSource::Views(candidates, far) => {
                 let far = *far;
-                match candidates.next_with(|frame| cache.examine(filter, frame))? {
+                match candidates.next_with(|frame| cache.examine(shared, filter, frame))? {
                     Some((_, Some(seen))) => Ok(NextCandidate::Event(seen?)),
                     Some((position, None)) => Ok(NextCandidate::Scavenged(position)),
                     None => self.skip_to(far),
@@ -298,11 +310,21 @@ impl FilteredReader {
 struct MatchCache {
     last: Option<(String, bool)>,
     types: HashMap<Box<str>, bool>,
+    /// Visibility of events in their streams, for an index.
+    visibility: LinkVisibility,
 }
 
 impl MatchCache {
-    fn examine(&mut self, filter: &EventFilter, frame: Frame<'_>) -> Result<ExaminedEvent> {
-        let (passes, has_thought) = self.is_match(filter, frame.stream, frame.event.kind)?;
+    fn examine(
+        &mut self,
+        shared: &StoreInner,
+        filter: &EventFilter,
+        frame: Frame<'_>,
+    ) -> Result<ExaminedEvent> {
+        let (mut passes, has_thought) = self.is_match(filter, frame.stream, frame.event.kind)?;
+        if passes && filter.is_index() {
+            passes = self.visibility.is_visible(shared, &frame)?;
+        }
         Ok(ExaminedEvent {
             position: frame.meta.position,
             bytes: frame.bytes,

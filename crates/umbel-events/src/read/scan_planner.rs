@@ -111,6 +111,9 @@ impl ScanPlanner {
         within: &ContainingViews<'_>,
     ) -> Result<Option<Vec<(ViewKind, String)>>> {
         let prefixes = match within {
+            ContainingViews::View(kind, name) => {
+                return Ok(Some(vec![(*kind, name.to_string())]));
+            }
             ContainingViews::Types(prefixes) => prefixes,
             ContainingViews::Categories(names) if names.len() > FILTER_VIEWS_MAX => {
                 return Ok(None);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::append::expected_version_check::StreamSnapshot;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
+use crate::read::created_search::first_created_since;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, RecordedEvent, Revision};
@@ -98,6 +99,8 @@ pub struct StreamReader {
     stream: String,
     state: Option<StreamState>,
     stream_cursor: Option<StreamCursor>,
+    /// Number of entries that were read before the reader ended.
+    examined: u64,
     failed: Option<Error>,
 }
 
@@ -114,6 +117,8 @@ struct StreamCursor {
     page_size: usize,
     /// Events that were appended before this time are expired.
     retained_since: u64,
+    /// Number of entries that were read.
+    examined: u64,
 }
 
 impl StreamReader {
@@ -144,7 +149,8 @@ impl StreamReader {
         direction: Direction,
     ) -> StreamReader {
         let stream = stream.to_string();
-        let mut reader = StreamReader { stream, state: None, stream_cursor: None, failed: None };
+        let mut reader =
+            StreamReader { stream, state: None, stream_cursor: None, examined: 0, failed: None };
         let begun = known.and_then(|known| reader.begin(shared, &known, from, direction));
         reader.failed = begun.err();
         reader
@@ -177,6 +183,7 @@ impl StreamReader {
             page: VecDeque::new(),
             page_size: FIRST_PAGE_ENTRIES,
             retained_since: oldest,
+            examined: 0,
         });
         Ok(())
     }
@@ -191,19 +198,36 @@ impl StreamReader {
         reader
     }
 
-    /// Returns the next event, but skips at most `limit` expired events. Skipping the events of a
-    /// long expired stream takes long; with this limit, a server can serve other clients in
-    /// between.
+    /// Returns the next event, but skips at most `limit` scavenged events. With this limit, a
+    /// server can serve other clients in between. A binary search skips expired events.
     pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
         let Some(walk) = self.stream_cursor.as_mut() else { return Ok(StreamItem::End) };
         let next = walk.next(&self.stream, limit);
+        self.examined = walk.examined;
         if !matches!(next, Ok(StreamItem::Event(_) | StreamItem::Skipped)) {
             self.stream_cursor = None;
         }
         next
+    }
+
+    /// Number of events that were examined so far, probes of a search included.
+    pub fn examined(&self) -> u64 {
+        self.examined
+    }
+
+    /// Revision before which a forward read has examined every event; `None` at the end.
+    pub(crate) fn next_revision(&self) -> Option<u64> {
+        self.stream_cursor.as_ref().map(|walk| walk.remaining.0)
+    }
+
+    /// Whether the read may have to search for events that have not expired.
+    pub fn may_search(&self) -> bool {
+        self.stream_cursor
+            .as_ref()
+            .is_some_and(|walk| walk.retained_since > 0 && walk.direction == Direction::Forwards)
     }
 
     /// State of the stream when the read began; `None` if the lookup failed. After a failed lookup,
@@ -233,6 +257,7 @@ impl StreamCursor {
         self.shared.check_process()?;
         for _ in 0..limit.max(1) {
             let Some((revision, position)) = self.next_entry()? else { return Ok(StreamItem::End) };
+            self.examined += 1;
             // A scavenged event was hidden before.
             let frame = self.cursor.find_event(position)?.filter(|frame| !frame.is_stub);
             let Some(frame) = frame else { continue };
@@ -248,8 +273,32 @@ impl StreamCursor {
             if frame.meta.created >= self.retained_since {
                 return Ok(StreamItem::Event(frame.to_recorded()));
             }
+            self.skip_expired()?;
         }
         Ok(StreamItem::Skipped)
+    }
+
+    /// Skips the expired events after an expired one in reading order.
+    fn skip_expired(&mut self) -> Result<()> {
+        let (first, last) = self.remaining;
+        self.page.clear();
+        if self.direction == Direction::Backwards || first > last {
+            // All events before an expired one have expired.
+            self.remaining = (1, 0);
+            return Ok(());
+        }
+        let (index, id) = (&self.shared.index, self.head.id);
+        // The head has the position of the last event.
+        let until = last.min(self.head.last_revision - 1);
+        let examined = &mut self.examined;
+        let entry_at = |from| {
+            *examined += 1;
+            Ok(index.positions(id, (from, until), 1, false)?.first().copied())
+        };
+        let range = (first, until);
+        self.remaining.0 =
+            first_created_since(&mut self.cursor, range, self.retained_since, entry_at)?;
+        Ok(())
     }
 
     fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {

@@ -8,8 +8,9 @@ use umbel_filter::{HashKind, KeyHasher};
 
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
+use crate::read::created_search::first_created_since;
 use crate::read::link_visibility::LinkVisibility;
-use crate::read::stream_reader::{retention_start, stream_retention};
+use crate::read::stream_reader::{StreamItem, retention_start, stream_retention};
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, EventId, Position, RecordedEvent, Revision};
@@ -30,6 +31,21 @@ pub struct ViewEvent {
     /// The target event; `None` if its stream was deleted or tombstoned, or if the stream's
     /// metadata hides the event.
     pub event: Option<RecordedEvent>,
+}
+
+/// Next item of a read of a view.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every item is an event; a box would cost an allocation for each"
+)]
+pub enum ViewItem {
+    /// An entry.
+    Event(ViewEvent),
+    /// The requested maximum of entries was skipped: their events were scavenged.
+    Skipped,
+    /// No more entries can be read.
+    End,
 }
 
 /// Readable range of a view.
@@ -91,6 +107,8 @@ pub fn view_state(shared: &StoreInner, view: &str, through: Position) -> Result<
 #[derive(Debug)]
 pub struct ViewReader {
     view_cursor: Option<ViewCursor>,
+    /// Number of entries that were read before the reader ended.
+    examined: u64,
     failed: Option<Error>,
 }
 
@@ -109,6 +127,8 @@ struct ViewCursor {
     page_size: usize,
     /// Events that were appended before this time are not in the view any more.
     retained_since: u64,
+    /// Number of entries that were read.
+    examined: u64,
 }
 
 impl ViewReader {
@@ -120,9 +140,45 @@ impl ViewReader {
         through: Position,
     ) -> ViewReader {
         match ViewCursor::begin(shared, view, from, direction, through) {
-            Ok(walk) => ViewReader { view_cursor: walk, failed: None },
-            Err(error) => ViewReader { view_cursor: None, failed: Some(error) },
+            Ok(walk) => ViewReader { view_cursor: walk, examined: 0, failed: None },
+            Err(error) => ViewReader { view_cursor: None, examined: 0, failed: Some(error) },
         }
+    }
+}
+
+impl ViewReader {
+    /// Returns the next entry, but skips at most `limit` entries of scavenged events. With this
+    /// limit, a server can serve other clients in between. A binary search skips expired entries.
+    pub fn next_within(&mut self, limit: usize) -> Result<ViewItem> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let Some(walk) = self.view_cursor.as_mut() else { return Ok(ViewItem::End) };
+        let next = walk.next(limit);
+        self.examined = walk.examined;
+        if !matches!(next, Ok(ViewItem::Event(_) | ViewItem::Skipped)) {
+            self.view_cursor = None;
+        }
+        next
+    }
+
+    /// Number of entries that were examined so far, probes of a search included.
+    pub fn examined(&self) -> u64 {
+        self.examined
+    }
+
+    /// Number before which a forward read has examined every entry; `None` at the end.
+    pub(crate) fn next_number(&self) -> Option<u64> {
+        self.view_cursor.as_ref().map(|walk| walk.remaining.0)
+    }
+
+    /// Like [`ViewReader::next_within`], with the link alone.
+    pub(crate) fn next_link(&mut self, limit: usize) -> Result<StreamItem> {
+        Ok(match self.next_within(limit)? {
+            ViewItem::Event(event) => StreamItem::Event(event.link),
+            ViewItem::Skipped => StreamItem::Skipped,
+            ViewItem::End => StreamItem::End,
+        })
     }
 }
 
@@ -130,14 +186,14 @@ impl Iterator for ViewReader {
     type Item = Result<ViewEvent>;
 
     fn next(&mut self) -> Option<Result<ViewEvent>> {
-        if let Some(error) = self.failed.take() {
-            return Some(Err(error));
+        loop {
+            match self.next_within(usize::MAX) {
+                Ok(ViewItem::Event(event)) => return Some(Ok(event)),
+                Ok(ViewItem::Skipped) => {}
+                Ok(ViewItem::End) => return None,
+                Err(error) => return Some(Err(error)),
+            }
         }
-        let read = self.view_cursor.as_mut()?.next();
-        if !matches!(read, Ok(Some(_))) {
-            self.view_cursor = None;
-        }
-        read.transpose()
     }
 }
 
@@ -167,15 +223,19 @@ impl ViewCursor {
             remaining: left,
             page: VecDeque::new(),
             page_size: FIRST_PAGE_ENTRIES,
+            examined: 0,
         }))
     }
 
-    fn next(&mut self) -> Result<Option<ViewEvent>> {
+    fn next(&mut self, limit: usize) -> Result<ViewItem> {
         self.shared.check_process()?;
-        while let Some((number, position)) = self.next_entry()? {
+        for _ in 0..limit.max(1) {
+            let Some((number, position)) = self.next_entry()? else { return Ok(ViewItem::End) };
             self.shared.check_open()?;
+            self.examined += 1;
             let Some(frame) = self.cursor.find_event(position)? else {
                 // The event was scavenged; only its number remains.
+                self.skip_scavenged(position)?;
                 continue;
             };
             let (kind, stamp) = (self.name.kind, &frame.meta);
@@ -183,14 +243,71 @@ impl ViewCursor {
                 return Err(self.shared.index.views.corruption(kind, &self.name.name).into());
             }
             if stamp.created < self.retained_since {
+                self.skip_expired()?;
                 continue;
             }
             let is_shown = self.visibility.is_visible(&self.shared, &frame)?;
             let link = make_link(&self.name.view, &self.link_ids, number, &frame);
             let event = (is_shown && !frame.is_stub).then(|| frame.to_recorded());
-            return Ok(Some(ViewEvent { link, event }));
+            return Ok(ViewItem::Event(ViewEvent { link, event }));
         }
-        Ok(None)
+        Ok(ViewItem::Skipped)
+    }
+
+    /// Skips the entries up to the next event that is in the log, in reading order, after the
+    /// scavenged event at this position.
+    fn skip_scavenged(&mut self, position: u64) -> Result<()> {
+        let (kind, name) = (self.name.kind, &*self.name.name);
+        let views = &self.shared.index.views;
+        let edge = match self.direction {
+            Direction::Forwards => self.cursor.seek(position)?,
+            Direction::Backwards => self.cursor.seek_before(position)?,
+        };
+        let is_scavenged = |at: u64| match self.direction {
+            Direction::Forwards => edge.is_none_or(|edge| at < edge),
+            Direction::Backwards => edge.is_none_or(|edge| at > edge),
+        };
+        while self.page.front().is_some_and(|(_, at)| is_scavenged(*at)) {
+            self.page.pop_front();
+        }
+        if !self.page.is_empty() {
+            return Ok(());
+        }
+        let (first, last) = self.remaining;
+        self.remaining = match (self.direction, edge) {
+            (Direction::Forwards, Some(edge)) => {
+                (first.max(views.count_through(kind, name, edge.saturating_sub(1))?), last)
+            }
+            (Direction::Backwards, Some(edge)) => {
+                match views.count_through(kind, name, edge)?.checked_sub(1) {
+                    Some(highest) => (first, last.min(highest)),
+                    None => (1, 0),
+                }
+            }
+            (_, None) => (1, 0),
+        };
+        Ok(())
+    }
+
+    /// Skips the expired entries after an expired one in reading order.
+    fn skip_expired(&mut self) -> Result<()> {
+        let (first, last) = self.remaining;
+        self.page.clear();
+        if self.direction == Direction::Backwards || first > last {
+            // All entries before an expired one have expired.
+            self.remaining = (1, 0);
+            return Ok(());
+        }
+        let (views, name) = (&self.shared.index.views, &self.name);
+        let examined = &mut self.examined;
+        let entry_at = |from| {
+            *examined += 1;
+            let entries = views.positions(name.kind, &name.name, from, 1, false)?;
+            Ok(entries.first().copied().filter(|(number, _)| *number <= last))
+        };
+        self.remaining.0 =
+            first_created_since(&mut self.cursor, (first, last), self.retained_since, entry_at)?;
+        Ok(())
     }
 
     fn next_entry(&mut self) -> Result<Option<(u64, u64)>> {

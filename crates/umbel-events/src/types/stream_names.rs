@@ -3,7 +3,7 @@
 
 use crate::limits::{EVENT_TYPE_BYTES_MAX, STREAM_NAME_BYTES_MAX};
 use crate::types::error::{Error, Result};
-use crate::types::view_kind::is_view;
+use crate::types::view_kind::{is_index_name, is_view};
 
 /// Prefix of the name of a stream that holds another stream's metadata.
 const METADATA_PREFIX: &str = "$$";
@@ -56,6 +56,9 @@ pub fn check_stream(stream: &str) -> Result<()> {
     if is_view(stream) {
         return reserved("it is a view of other streams");
     }
+    if is_index_name(metadata_subject(stream).unwrap_or(stream)) {
+        return reserved("names that begin with $idx- are those of indexes");
+    }
     Ok(())
 }
 
@@ -86,6 +89,9 @@ mod tests {
             ("$streams", "a view"),
             ("$ce-cart", "a view"),
             ("$et-Opened", "a view"),
+            ("$idx-ce-cart", "of indexes"),
+            ("$idx-own", "of indexes"),
+            ("$$$idx-et-Opened", "of indexes"),
         ];
         for (name, why) in cases {
             let message = check_stream(name).expect_err("refused").to_string();

@@ -16,6 +16,8 @@ pub enum ViewKind {
 const CATEGORY_PREFIX: &str = "$ce-";
 const TYPE_PREFIX: &str = "$et-";
 const STREAMS: &str = "$streams";
+/// Prefix of the names of indexes.
+const INDEX_PREFIX: &str = "$idx-";
 
 impl ViewKind {
     /// FORMAT: the number of the kind in the index.
@@ -62,6 +64,20 @@ pub fn parse(view: &str) -> Option<(ViewKind, &str)> {
 /// refused.
 pub fn is_view(name: &str) -> bool {
     parse(name).is_some()
+}
+
+/// Whether the name is reserved for indexes, since it begins with `$idx-`.
+pub fn is_index_name(name: &str) -> bool {
+    name.starts_with(INDEX_PREFIX)
+}
+
+/// Parses the name of an index into the view that has its events: `$idx-ce-` and a category, or
+/// `$idx-et-` and a type. `None` if no index has this name.
+pub fn parse_index(name: &str) -> Option<(ViewKind, &str)> {
+    let rest = name.strip_prefix(INDEX_PREFIX)?;
+    let category = rest.strip_prefix("ce-").map(|category| (ViewKind::Category, category));
+    let index = category.or_else(|| Some((ViewKind::Type, rest.strip_prefix("et-")?)));
+    index.filter(|(_, name)| !name.is_empty())
 }
 
 /// Returns the category of a stream: the part of its name before the first hyphen. Streams whose
@@ -115,6 +131,18 @@ mod tests {
         assert_eq!(parse(&ViewKind::Streams.view_name("")), Some((ViewKind::Streams, "")));
         for name in ["$stream", "$streams2", "$ce", "cart-1", "$$ce-cart", "$all"] {
             assert!(!is_view(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn index_names_parse_to_the_views_of_their_events() {
+        assert_eq!(parse_index("$idx-ce-cart"), Some((ViewKind::Category, "cart")));
+        assert_eq!(parse_index("$idx-et-Item-Added"), Some((ViewKind::Type, "Item-Added")));
+        for name in ["$idx-", "$idx-all", "$idx-ce-", "$idx-et-", "$idx-ce", "$idx-user-a"] {
+            assert!(is_index_name(name) && parse_index(name).is_none(), "{name}");
+        }
+        for name in ["$idx", "$ce-cart", "idx-ce-cart", "$$idx-ce-cart"] {
+            assert!(!is_index_name(name) && parse_index(name).is_none(), "{name}");
         }
     }
 

@@ -122,6 +122,9 @@ impl GroupConfig {
         };
         // The stream name that older clients send for a group on all events is ignored.
         let key = GroupKey { stream: stream.filter(|name| name != ALL_SOURCE), group };
+        if let Some(name) = &key.stream {
+            grpc_status::check_not_index(name)?;
+        }
         if let Some(filter) = &filter {
             FilterRequest::from_options(filter.clone())?;
         }

@@ -7,7 +7,7 @@ use umbel_events::{
 
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::event_store::event_resolution::{EventResolution, resolved_bytes};
-use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES};
+use crate::limits::{INLINE_EVENTS_MAX, PAGE_BYTES, PAGE_EVENTS_MAX};
 
 /// An open read.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub struct EventPager {
     reader: Option<SourceReader>,
     /// State of a view when the read began.
     view_state: Option<StreamState>,
+    /// Whether the read has met hidden events, or may have to search for visible ones.
+    is_long: bool,
 }
 
 /// The range of events to read.
@@ -50,7 +52,7 @@ impl EventPager {
     pub fn new(range: ReadRange, resolve_links: bool) -> EventPager {
         let hides_streams = range.source.is_by_position();
         let resolution = EventResolution { resolve_links, hides_streams, readable_streams: None };
-        EventPager { range, resolution, reader: None, view_state: None }
+        EventPager { range, resolution, reader: None, view_state: None, is_long: false }
     }
 
     /// Sets which other streams are shown from now on.
@@ -58,14 +60,16 @@ impl EventPager {
         self.resolution.readable_streams = scope;
     }
 
-    /// Whether a page is quick to read from memory: the source is a stream, and links are not
-    /// resolved.
+    /// Whether a page is quick to read from memory: the source is a stream, links are not resolved,
+    /// and no hidden events were met.
     pub fn can_run_inline(&self) -> bool {
-        matches!(self.range.source, Source::Stream(_)) && !self.resolution.resolve_links
+        let is_stream = matches!(self.range.source, Source::Stream(_));
+        is_stream && !self.resolution.resolve_links && !self.is_long
     }
 
     /// Reads a page with a bounded number of events and bytes. A page also ends after a bounded
-    /// number of events that are expired or do not pass the filter.
+    /// number of hidden events. With an `examined_max` for inline reads, a read that may have to
+    /// search returns an empty page before the search.
     pub fn next_page(
         mut self,
         store: &Store,
@@ -79,10 +83,22 @@ impl EventPager {
         let state = reader.stream_state().or(self.view_state);
         let (mut events, mut bytes, mut hidden) = (Vec::new(), 0, 0);
         let mut is_last = false;
-        while events.len() < events_max && bytes < PAGE_BYTES && hidden < EXAMINED_EVENTS_MAX {
-            let event = match reader.next_within(examined_max)? {
+        if examined_max <= INLINE_EVENTS_MAX && reader.may_search() {
+            (self.is_long, self.reader) = (true, Some(reader));
+            return Ok(EventPage { events, pager: Some(self), state });
+        }
+        let begun = reader.examined();
+        while events.len() < events_max && bytes < PAGE_BYTES && hidden < PAGE_EVENTS_MAX {
+            let examined = usize::try_from(reader.examined() - begun).unwrap_or(usize::MAX);
+            if examined >= examined_max {
+                break;
+            }
+            let event = match reader.next_within(examined_max - examined)? {
                 StreamItem::Event(event) => event,
-                StreamItem::Skipped => break,
+                StreamItem::Skipped => {
+                    self.is_long = true;
+                    break;
+                }
                 StreamItem::End => {
                     is_last = true;
                     break;

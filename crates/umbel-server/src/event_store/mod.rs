@@ -146,6 +146,12 @@ impl EventStore {
         Ok((page?, reservation))
     }
 
+    /// Number of reads that ran inline.
+    #[cfg(test)]
+    pub fn inline_reads(&self) -> u64 {
+        self.inline_reads.runs.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// A handle of the store, for work that another thread runs.
     pub fn handle(&self) -> Store {
         self.store.clone()

@@ -15,7 +15,8 @@ use crate::resources::unsent_page::UnsentPage;
 pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send>>;
 
 /// Streams the messages of one step after another, until a step returns no next state. A step runs
-/// only while the stream is polled.
+/// only while the stream is polled. After a step without messages, the stream yields to other
+/// tasks.
 pub fn stream_steps<A, S, F, T>(state: S, step: F) -> ResponseStream<A>
 where
     A: Send + 'static,
@@ -26,10 +27,12 @@ where
     let pages = stream::unfold(Some(state), move |state| {
         let next = state.map(&step);
         async move {
-            match next {
-                Some(next) => Some(next.await),
-                None => None,
+            let (answers, state) = next?.await;
+            if answers.is_empty() && state.is_some() {
+                // The next step follows in the same poll, and may find nothing as quickly.
+                tokio::task::yield_now().await;
             }
+            Some((answers, state))
         }
     });
     Box::pin(pages.flat_map(stream::iter))

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use tonic::Status;
-use umbel_events::{Error, EventFilter};
+use umbel_events::{Error, EventFilter, is_index_name, parse_index};
 use umbel_proto::streams::read_req::{Expression, Filter, FilterOptions, Window};
 
 use crate::limits::FILTER_WINDOW_EVENTS;
+use crate::protocol::grpc_status;
 
 /// The filter that a read requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,13 @@ impl FilterRequest {
                 ));
             }
         };
+        if let (FilterSubject::Stream, FilterRule::Prefixes(prefixes)) = (by, &rule)
+            && let [index] = &prefixes[..]
+            && is_index_name(index)
+            && parse_index(index).is_none()
+        {
+            return Err(grpc_status::index_missing(index));
+        }
         let window = match options.window {
             Some(Window::Max(0)) => {
                 return Err(invalid("the filter's window must be at least 1 event"));

@@ -6,7 +6,7 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 use umbel_base::fail_point;
 use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
-use umbel_events::{Error, ExpectedVersion, PresentEvents};
+use umbel_events::{Error, ExpectedVersion, PresentEvents, is_index_name, parse_index};
 
 use crate::limits::{
     APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
@@ -120,6 +120,36 @@ pub fn stream_deleted(stream: &str) -> Status {
         "stream-deleted",
         &[(STREAM_NAME, stream.to_string())],
     )
+}
+
+/// Status: the server has no index with this name.
+pub fn index_missing(index: &str) -> Status {
+    let name = index.escape_debug();
+    let message = format!(
+        "there is no index '{name}'; the indexes are $idx-ce-CATEGORY and $idx-et-TYPE, each read \
+         as the only stream prefix of a filter on all events"
+    );
+    named_exception(
+        Status::not_found(message),
+        "index-not-found",
+        &[("index-name", index.to_string())],
+    )
+}
+
+/// Returns an error for a read of a stream whose name is reserved for indexes. No stream has such a
+/// name, so the read would find nothing.
+pub fn check_not_index(stream: &str) -> Result<(), Status> {
+    if !is_index_name(stream) {
+        return Ok(());
+    }
+    if parse_index(stream).is_none() {
+        return Err(index_missing(stream));
+    }
+    let name = stream.escape_debug();
+    Err(Status::invalid_argument(format!(
+        "'{name}' is an index and no stream; read it as the only stream prefix of a filter on all \
+         events"
+    )))
 }
 
 /// Message about a tombstoned stream, which clients search for.

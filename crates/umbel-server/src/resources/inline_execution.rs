@@ -23,12 +23,20 @@ pub struct InlinePolicy {
     env: Env,
     /// End of the pause of inline operations, in microseconds of the clock.
     paused_until: AtomicU64,
+    /// Number of inline operations.
+    #[cfg(test)]
+    pub runs: AtomicU64,
 }
 
 impl InlinePolicy {
     /// Creates a policy that allows inline operations.
     pub fn new(env: &Env) -> InlinePolicy {
-        InlinePolicy { env: env.clone(), paused_until: AtomicU64::new(0) }
+        InlinePolicy {
+            env: env.clone(),
+            paused_until: AtomicU64::new(0),
+            #[cfg(test)]
+            runs: AtomicU64::new(0),
+        }
     }
 
     /// Whether the next operation may run inline.
@@ -38,6 +46,8 @@ impl InlinePolicy {
 
     /// Runs an operation inline.
     pub fn run<T>(&self, operation: impl FnOnce() -> T) -> T {
+        #[cfg(test)]
+        self.runs.fetch_add(1, Ordering::Relaxed);
         let Env { clock, resources, .. } = &self.env;
         let (before, waits) = (clock.now(), resources.context_switches());
         let done = operation();

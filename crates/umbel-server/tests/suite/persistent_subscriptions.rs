@@ -48,7 +48,7 @@ pub fn of_stream(stream: &str, settings: Settings) -> CreateReq {
     }
 }
 
-fn of_all(filter: GroupFilter) -> CreateReq {
+pub fn of_all(filter: GroupFilter) -> CreateReq {
     let origin =
         GroupAllOptions { all_option: Some(GroupStart::Start(())), filter_option: Some(filter) };
     let mut request = of_stream("", settings());
@@ -59,7 +59,7 @@ fn of_all(filter: GroupFilter) -> CreateReq {
     request
 }
 
-fn by_stream(regex: &str, prefixes: &[&str]) -> GroupFilter {
+pub fn by_stream(regex: &str, prefixes: &[&str]) -> GroupFilter {
     let prefix = prefixes.iter().map(|prefix| prefix.to_string()).collect();
     let expression = Expression { regex: regex.to_string(), prefix };
     GroupFilter::Filter(FilterOptions {

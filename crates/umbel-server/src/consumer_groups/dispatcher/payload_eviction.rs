@@ -10,6 +10,13 @@ impl Dispatcher {
         self.mark_examined(position);
     }
 
+    /// Completes the event at this source position without a delivery: its link leads to no event.
+    pub fn skip(&mut self, position: u64) {
+        let is_new = self.is_new(EventKey::Source(position));
+        self.advance(position);
+        self.completed += u64::from(is_new);
+    }
+
     /// Completes evicted events between the read position and this one: the source no longer has
     /// them.
     pub(super) fn mark_examined(&mut self, position: u64) {

@@ -16,9 +16,9 @@ use crate::access_control::acl_cache::CachedUser;
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
-use crate::event_store::event_pager::{EventPager, ReadRange};
+use crate::event_store::event_pager::{EventPage, EventPager, ReadRange};
 use crate::http::console::query_string::QueryString;
-use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX};
+use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX, CONSOLE_PAGES_MAX};
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
@@ -221,6 +221,7 @@ async fn events(
     query: &QueryString,
     reservation: PageReservation,
 ) -> Result<(Value, PageReservation), Status> {
+    grpc_status::check_not_index(stream)?;
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
     let mut permission = ReadPermission::new(service, caller.clone(), stream).await?;
@@ -234,8 +235,7 @@ async fn events(
         query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
     let mut reader = EventPager::new(ReadRange { source, direction, from, through }, true);
     reader.set_readable_streams(permission.revalidate(service).await?);
-    let read = service.store.read_page(reader, max_events, reservation).await;
-    let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
+    let (page, reservation) = first_events(service, reader, max_events, reservation).await?;
     let state = page.state.map(|state| match state {
         StreamState::Missing => json!({ "is": "missing" }),
         StreamState::Live { first, last } => {
@@ -247,6 +247,30 @@ async fn events(
     let is_whole = page.pager.is_none();
     let events: Vec<Value> = page.events.iter().map(event).collect();
     Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation))
+}
+
+/// Reads the first page that has events, or one of a bounded number of pages without events.
+async fn first_events(
+    service: &ServerContext,
+    mut reader: EventPager,
+    max_events: u64,
+    mut reservation: PageReservation,
+) -> Result<(EventPage, PageReservation), Status> {
+    let mut pages = 0;
+    loop {
+        let read = service.store.read_page(reader, max_events, reservation).await;
+        let (page, left) = read.map_err(|error| grpc_status::status(&error))?;
+        pages += 1;
+        match page {
+            EventPage { events, pager: Some(next), .. }
+                if events.is_empty() && pages < CONSOLE_PAGES_MAX =>
+            {
+                (reader, reservation) = (next, left);
+                tokio::task::yield_now().await;
+            }
+            page => return Ok((page, left)),
+        }
+    }
 }
 
 fn event(resolved: &ResolvedEvent) -> Value {

@@ -160,3 +160,6 @@ impl ReadCall {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

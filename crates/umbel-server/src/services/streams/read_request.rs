@@ -9,7 +9,7 @@ use umbel_proto::streams::read_req::{
 };
 
 use crate::protocol::filter_request::FilterRequest;
-use crate::protocol::proto_convert;
+use crate::protocol::{grpc_status, proto_convert};
 
 /// Options of a read.
 #[derive(Debug, Clone)]
@@ -107,6 +107,7 @@ fn source_and_start(option: Option<StreamOption>) -> Result<(Source, ReadStart),
     match option {
         Some(StreamOption::Stream(stream)) => {
             let name = proto_convert::stream_name(stream.stream_identifier)?;
+            grpc_status::check_not_index(&name)?;
             let start = match stream.revision_option {
                 Some(RevisionOption::Revision(revision)) => ReadStart::At(revision),
                 Some(RevisionOption::Start(())) => ReadStart::First,

@@ -88,6 +88,11 @@ impl GroupTask {
                         Some(_) => original.revision,
                         None => original.position,
                     };
+                    if is_dangling_link(&event) {
+                        self.last_read = self.last_read.max(Some(position));
+                        self.dispatcher.skip(position);
+                        continue;
+                    }
                     if only_missing && self.dispatcher.is_new(EventKey::Source(position)) {
                         // This event does not fit yet: it is read again later.
                         self.is_caught_up = false;
@@ -142,6 +147,10 @@ impl GroupTask {
             };
             let last = events.last().map_or(before - 1, |(revision, _)| *revision);
             for (revision, event) in take_parked(&mut events) {
+                if is_dangling_link(&event) {
+                    // The source of the parked event is gone.
+                    continue;
+                }
                 self.dispatcher.offer(EventKey::Parked(revision), event);
             }
             self.dispatcher.advance_parked(last);
@@ -196,6 +205,12 @@ impl GroupTask {
         }
         all
     }
+}
+
+/// Whether a link was resolved and leads to no event. Clients drop such a link without an ack, so
+/// it would occupy the consumer until it is parked.
+fn is_dangling_link(event: &ResolvedEvent) -> bool {
+    event.link.is_some() && event.event.is_none()
 }
 
 /// Takes the items out of a page and keeps the page's pager.

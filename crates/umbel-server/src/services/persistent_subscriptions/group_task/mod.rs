@@ -30,7 +30,10 @@ use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::RateMeter;
 use crate::event_store::event_resolution::EventResolution;
 use crate::event_store::subscription_pager::{SubscriptionItem, SubscriptionPager};
-use crate::limits::{GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_TICK, PARK_BATCH_EVENTS_MAX};
+use crate::limits::{
+    GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_SKIPPED_BYTES_MAX, GROUP_TICK,
+    PARK_BATCH_EVENTS_MAX,
+};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::{grpc_status, proto_convert};
@@ -301,8 +304,18 @@ impl GroupTask {
     }
 
     fn has_progress(&self) -> bool {
-        self.dispatcher.completed > self.last_checkpoint.0
-            && self.dispatcher.completed_through() > self.checkpoint
+        let has_completed = self.dispatcher.completed > self.last_checkpoint.0
+            && self.dispatcher.completed_through() > self.checkpoint;
+        has_completed || self.has_skipped_much()
+    }
+
+    /// Whether a group on all events has passed enough bytes of the log since its checkpoint that
+    /// it should not examine them again after a restart. A checkpoint is an event, too: the limit
+    /// exceeds what the checkpoints of all groups take, so they cause no further checkpoints.
+    fn has_skipped_much(&self) -> bool {
+        let through = self.dispatcher.completed_through().unwrap_or(0);
+        let stored = self.checkpoint.or(self.config.start_after).unwrap_or(0);
+        self.key.stream.is_none() && through.saturating_sub(stored) >= GROUP_SKIPPED_BYTES_MAX
     }
 
     fn checkpoint_is_due(&self, now: Instant) -> bool {
@@ -314,10 +327,11 @@ impl GroupTask {
         self.has_progress() && (is_full || is_old)
     }
 
-    /// Whether enough events are completed for a checkpoint.
+    /// Whether enough events are completed or skipped for a checkpoint.
     fn has_enough_progress(&self) -> bool {
         let least = u64::try_from(self.config.settings.min_checkpoint_count).unwrap_or(0);
-        self.dispatcher.completed - self.last_checkpoint.0 >= least.max(1)
+        let completed = self.dispatcher.completed - self.last_checkpoint.0;
+        completed >= least.max(1) || self.has_skipped_much()
     }
 
     /// Writes the checkpoint: all events up to it are completed.
