@@ -16,6 +16,8 @@ pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const APPEND_EVENTS_MAX: usize = 100_000;
 /// Most streams that one append may write to or check.
 pub const APPEND_STREAMS_MAX: usize = 10_000;
+/// Most bytes of a stream's metadata that a client appends, and of the general ACLs.
+pub const METADATA_BYTES_MAX: usize = 256 * 1024;
 /// Most bytes of the ACL in a stream's metadata, written without blanks.
 pub const ACL_BYTES_MAX: usize = 64 * 1024;
 /// Highest revision of an event that a user writes.

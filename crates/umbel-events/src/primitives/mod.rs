@@ -2,6 +2,7 @@
 
 pub mod background_signal;
 pub mod exclusive_task;
+pub mod json_keys;
 pub mod lazy_flag;
 pub mod panic_guard;
 pub mod prehashed_map;

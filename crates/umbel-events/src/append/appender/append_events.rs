@@ -4,12 +4,15 @@
 use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
-use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+use crate::append::append_request::{
+    AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
+};
 use crate::append::expected_version_check::{ConflictCollector, Decision, StreamSnapshot, decide};
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
+use crate::types::stream_names;
 use crate::types::version_conflict::{PresentEvents, RequestItem};
 
 use super::undelete::MetadataWrites;
@@ -24,18 +27,21 @@ impl Appender {
         &mut self,
         parts: &StoreComponents,
         request: &AppendRequest<'_>,
+        checked: &CheckedMetadata,
     ) -> Result<TaskOutcome> {
         // Before the probe of the filter, whose cache line is still being fetched.
         let created = self.created_now(parts);
         let mut results = Vec::with_capacity(request.appends.len());
         let mut plans: Vec<AppendPlan<'_>> = Vec::with_capacity(request.appends.len());
         let mut metadata = MetadataWrites::default();
+        let mut rules = checked.rules();
         let mut rests_on = 0;
         let mut first_retry = None;
         let mut violations = ConflictCollector::default();
         for (index, append) in request.appends.iter().enumerate() {
             let (stream, expected) = (append.stream, append.expected);
             let hash = parts.existence.hash(stream);
+            let retention = stream_names::metadata_subject(stream).and_then(|_| rules.next());
             if !self.defers_indexing {
                 self.prefetch_id(append, || hash);
             }
@@ -51,10 +57,24 @@ impl Appender {
                     if last > REVISION_MAX {
                         return Err(Error::invalid("the stream has the maximum number of events"));
                     }
-                    self.note_metadata(parts, append, &known, plans.len(), &mut metadata)?;
+                    self.note_metadata(
+                        parts,
+                        append,
+                        &known,
+                        (plans.len(), retention),
+                        &mut metadata,
+                    )?;
                     let (head, events) = (known.head, append.events);
                     let (stream, follows) = (Cow::Borrowed(stream), None);
-                    plans.push(AppendPlan { stream, hash, head, follows, first, events });
+                    plans.push(AppendPlan {
+                        stream,
+                        hash,
+                        head,
+                        follows,
+                        first,
+                        events,
+                        retention,
+                    });
                     results.push(write_result(first, last, false));
                 }
                 Decision::Retry { first, last, position } => {

@@ -64,7 +64,8 @@ impl Appender {
         let created = wanted.max(self.last_created);
         let events = [event];
         let (stream, follows) = (Cow::Borrowed(stream), None);
-        let plan = AppendPlan { stream, hash, head, follows, first, events: &events };
+        let retention = task.retention;
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events, retention };
         let Some(positions) = self.commit_with_time(parts, &[plan], created)? else {
             return Ok(TaskOutcome::NeedsFlush);
         };

@@ -12,7 +12,7 @@
 use umbel_arena::PREFETCHES;
 use umbel_existence::ExistenceReader;
 
-use crate::append::append_request::{AppendRequest, StreamAppend, WriteResult};
+use crate::append::append_request::{AppendRequest, CheckedMetadata, StreamAppend, WriteResult};
 use crate::append::index_queue::IndexQueue;
 use crate::append::pending_heads::PendingHeads;
 use crate::append::recent_event_ids::RecentEventIds;
@@ -72,7 +72,7 @@ pub enum TaskOutcome {
 #[derive(Debug, Clone, Copy)]
 pub enum WriteTask<'a> {
     /// Appends events.
-    Append(AppendRequest<'a>),
+    Append(AppendRequest<'a>, &'a CheckedMetadata),
     /// Deletes a stream, which may be created again.
     Delete(&'a str, ExpectedVersion),
     /// Deletes a stream for good.
@@ -108,7 +108,7 @@ impl Appender {
         task: &WriteTask<'_>,
     ) -> Result<TaskOutcome> {
         match task {
-            WriteTask::Append(request) => self.append(parts, request),
+            WriteTask::Append(request, metadata) => self.append(parts, request, metadata),
             WriteTask::Delete(stream, expected) => self.delete(parts, stream, *expected),
             WriteTask::Tombstone(stream, expected) => self.tombstone(parts, stream, *expected),
             WriteTask::Import(task) => self.import(parts, task),
