@@ -6,4 +6,5 @@ pub mod json_keys;
 pub mod lazy_flag;
 pub mod panic_guard;
 pub mod prehashed_map;
+pub mod store_clock;
 pub mod wakeup;

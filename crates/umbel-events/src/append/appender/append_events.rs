@@ -30,7 +30,7 @@ impl Appender {
         checked: &CheckedMetadata,
     ) -> Result<TaskOutcome> {
         // Before the probe of the filter, whose cache line is still being fetched.
-        let created = self.created_now(parts);
+        let created = self.created_now(parts)?;
         let mut results = Vec::with_capacity(request.appends.len());
         let mut plans: Vec<AppendPlan<'_>> = Vec::with_capacity(request.appends.len());
         let mut metadata = MetadataWrites::default();

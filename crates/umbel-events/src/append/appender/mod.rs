@@ -19,8 +19,9 @@ use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::{ChunkWriter, LogCursor};
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
+use crate::primitives::store_clock::UnknownTime;
 use crate::store_components::StoreComponents;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::imported_event::ImportTask;
 
@@ -116,8 +117,11 @@ impl Appender {
     }
 
     /// Creation time of an event that is appended now, in ticks of 100 ns.
-    fn created_now(&self, parts: &StoreComponents) -> u64 {
-        parts.env.clock.wall_micros().saturating_mul(10).max(self.last_created)
+    fn created_now(&self, parts: &StoreComponents) -> Result<u64> {
+        match parts.clock().stamp() {
+            Ok(now) => Ok(now.max(self.last_created)),
+            Err(UnknownTime { days }) => Err(Error::ClockRejected { days }),
+        }
     }
 
     /// Prefetches the slots of the appends' ids in the window of recent ids.
