@@ -44,7 +44,7 @@ const MESSAGE_BYTES: usize = 64;
 
 /// A parser of bytes that clients send or store.
 pub struct ClientParser {
-    /// What the parser reads.
+    /// The content that the parser reads.
     pub name: &'static str,
     /// Most bytes that it gets.
     pub bytes_max: usize,

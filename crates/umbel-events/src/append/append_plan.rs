@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::append::append_request::StreamAppend;
 use crate::event_log::AppendStart;
 use crate::event_log::event_format::{self, Frame, FrameLocation, FrameMeta};
 use crate::index::index_changes::{ChangeBuilder, IndexChanges};
@@ -33,7 +34,18 @@ pub struct AppendPlan<'a> {
     pub retention: Option<RetentionRules>,
 }
 
-impl AppendPlan<'_> {
+impl<'a> AppendPlan<'a> {
+    /// A plan of all events of an append, for a stream with this hash and head.
+    pub fn of_append(
+        append: &StreamAppend<'a>,
+        (hash, head): (u64, Option<StreamHead>),
+        first: u64,
+        retention: Option<RetentionRules>,
+    ) -> AppendPlan<'a> {
+        let (stream, events) = (Cow::Borrowed(append.stream), append.events);
+        AppendPlan { stream, hash, head, follows: None, first, events, retention }
+    }
+
     /// Whether the append hides events, so that a scavenge can free disk space.
     pub fn frees_space(&self) -> bool {
         let ends = |event: &NewEvent<'_>| event.kind == stream_names::TOMBSTONE_TYPE;

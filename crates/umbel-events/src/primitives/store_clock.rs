@@ -1,8 +1,8 @@
 //! [`StoreClock`]: the wall clock as far as the store believes it.
 //!
-//! INVARIANT: a time that the clock gives is at most [`CLOCK_JUMP_SECONDS_MAX`] further from the previous
-//! one than the monotonic clock says. Times of events never decrease, so one reading years ahead
-//! would stamp every later event.
+//! INVARIANT: from one time to the next, the clock advances by at most [`CLOCK_JUMP_SECONDS_MAX`]
+//! more than the monotonic clock. Times of events never decrease, so one reading years ahead would
+//! stamp every later event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -59,8 +59,13 @@ impl StoreClock {
         let believed = self.offset.load(Ordering::Relaxed);
         let offset = difference(wall, monotonic);
         let ahead = offset.saturating_sub(believed);
+        // The believed time is that of the last event, which may be old.
+        let seconds_max = match self.is_unknown.load(Ordering::Relaxed) {
+            true => CLOCK_GAP_SECONDS_MAX,
+            false => CLOCK_JUMP_SECONDS_MAX,
+        };
         let time = match u64::try_from(ahead) {
-            Ok(ahead) if ahead > CLOCK_JUMP_SECONDS_MAX * MICROS_PER_SECOND => {
+            Ok(ahead) if ahead > seconds_max * MICROS_PER_SECOND => {
                 self.rejected.store(ahead, Ordering::Relaxed);
                 monotonic.saturating_add_signed(believed)
             }
@@ -95,7 +100,7 @@ impl StoreClock {
         self.clock.wall_micros().saturating_mul(TICKS_PER_MICRO)
     }
 
-    /// How far the wall clock is ahead of the believed time; zero unless it is rejected.
+    /// The time by which the wall clock is ahead of the believed time; zero unless it is rejected.
     pub fn rejected(&self) -> Duration {
         Duration::from_micros(self.rejected.load(Ordering::Relaxed))
     }
@@ -176,8 +181,8 @@ mod tests {
         let store = StoreClock::new(Arc::<ManualClock>::clone(&wall), last, false);
         assert_eq!(store.stamp(), Err(UnknownTime { days: 3650 }));
         assert_eq!(store.now(), last, "nothing expires");
-        advance(&wall, -(10 * YEAR as i64) + 60, 1);
-        assert_eq!(store.stamp(), Ok((50 * YEAR + 60) * SECOND), "the clock was corrected");
+        advance(&wall, -(10 * YEAR as i64) + 86_400, 1);
+        assert_eq!(store.stamp(), Ok((50 * YEAR + 86_400) * SECOND), "the clock was corrected");
         for (wall, last, is_confirmed) in
             [(60 * YEAR, last, true), (60 * YEAR, 0, false), (52 * YEAR, last, false)]
         {

@@ -28,8 +28,8 @@ pub struct Stats {
     pub pinned_files: u64,
     /// Bytes of the files that are kept for readers in other processes.
     pub pinned_file_bytes: u64,
-    /// How far the wall clock is ahead of the time that the store believes; zero unless a jump of
-    /// the clock is rejected.
+    /// The time by which the wall clock is ahead of the time that the store believes; zero unless a
+    /// jump of the clock is rejected.
     pub clock_rejected: Duration,
     /// Statistics of the existence filter.
     pub existence: ExistenceStats,

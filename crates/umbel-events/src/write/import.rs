@@ -117,7 +117,7 @@ impl Import {
         stream_names::check_stream(event.stream)?;
         stream_names::check_event_type(event.event.kind)?;
         append_request::check_event_bytes(&event.event)?;
-        // The events that are to come may say that a clock is right that the store does not believe.
+        // The imported events may show that a clock is right that the store does not believe.
         let clock = self.shared.clock();
         let now = clock.stamp().unwrap_or_else(|_| clock.wall());
         if event.created.is_some_and(|created| created > now.saturating_add(DAY)) {

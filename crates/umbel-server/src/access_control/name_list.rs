@@ -12,7 +12,7 @@ const LENGTH_BYTES: usize = 2;
 pub struct NameList {
     /// The names, each after its length.
     names: Box<[u8]>,
-    /// Where each name begins, in the names' order.
+    /// Start of each name, in the names' order.
     starts: Box<[u32]>,
 }
 

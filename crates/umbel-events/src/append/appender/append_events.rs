@@ -1,8 +1,6 @@
 //! Append of events to streams: decides about the append to each stream, then writes all of them or
 //! none.
 
-use std::borrow::Cow;
-
 use crate::append::append_plan::AppendPlan;
 use crate::append::append_request::{
     AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
@@ -21,6 +19,15 @@ use super::{Appender, TaskOutcome, write_result};
 /// Result of an append without events to a stream that does not exist.
 const NOTHING_WRITTEN: WriteResult =
     WriteResult { first: None, last: None, position: None, is_retry: false };
+
+/// Revision of the last event of an append, whose first gets this revision.
+fn last_revision(first: u64, append: &StreamAppend<'_>) -> Result<u64> {
+    let last = first + append.events.len() as u64 - 1;
+    if last <= REVISION_MAX {
+        return Ok(last);
+    }
+    Err(Error::invalid("the stream has the maximum number of events"))
+}
 
 impl Appender {
     pub(super) fn append(
@@ -53,28 +60,11 @@ impl Appender {
             };
             match decided {
                 Decision::Append { first } => {
-                    let last = first + append.events.len() as u64 - 1;
-                    if last > REVISION_MAX {
-                        return Err(Error::invalid("the stream has the maximum number of events"));
-                    }
-                    self.note_metadata(
-                        parts,
-                        append,
-                        &known,
-                        (plans.len(), retention),
-                        &mut metadata,
-                    )?;
-                    let (head, events) = (known.head, append.events);
-                    let (stream, follows) = (Cow::Borrowed(stream), None);
-                    plans.push(AppendPlan {
-                        stream,
-                        hash,
-                        head,
-                        follows,
-                        first,
-                        events,
-                        retention,
-                    });
+                    let last = last_revision(first, append)?;
+                    let plan = (plans.len(), retention);
+                    self.note_metadata(parts, append, &known, plan, &mut metadata)?;
+                    let state = (hash, known.head);
+                    plans.push(AppendPlan::of_append(append, state, first, retention));
                     results.push(write_result(first, last, false));
                 }
                 Decision::Retry { first, last, position } => {

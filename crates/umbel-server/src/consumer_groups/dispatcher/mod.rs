@@ -376,8 +376,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sends again events whose timeout had passed at a check. REQUIRES: the time never decreases from call to
-    /// call.
+    /// Sends again events whose timeout had passed at a check. REQUIRES: the time never decreases
+    /// from call to call.
     pub fn expire_timeouts(&mut self, now: Instant) {
         fail_point!("group-ignore-timeouts", |_| ());
         while let Some((due, key)) = self.timeouts.first().copied()

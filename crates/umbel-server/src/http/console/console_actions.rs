@@ -69,12 +69,15 @@ struct ActionFields<'a>([Option<&'a str>; FIELDS.len()]);
 
 impl<'a> ActionFields<'a> {
     fn parse(body: &'a [u8]) -> Result<ActionFields<'a>, Status> {
-        let fields = read_json_keys(body, FIELDS).map_err(|error| {
-            Status::invalid_argument(match error {
-                JsonKeysError::NotJson(error) => format!("the request is not valid JSON: {error}"),
-                JsonKeysError::NotAnObject => "the request is JSON, but not an object".to_string(),
-            })
-        })?;
+        let fields = match read_json_keys(body, FIELDS) {
+            Err(JsonKeysError::NotJson(error)) => {
+                let why = format!("the request is not valid JSON: {error}");
+                return Err(Status::invalid_argument(why));
+            }
+            // Other JSON has no fields.
+            Err(JsonKeysError::NotAnObject) => [None; FIELDS.len()],
+            Ok(fields) => fields,
+        };
         Ok(ActionFields(fields))
     }
 

@@ -148,7 +148,8 @@ fn main() {
     if std::env::var_os("UMBEL_BLESS").is_some() {
         let (head, rest) = PAGE.split_once(begin).expect("the page has the table");
         let (_, tail) = rest.split_once(end).expect("the table ends");
-        let header = "| parser | longest input | peak memory | peak / input | slowest |\n|---|--:|--:|--:|--:|\n";
+        let columns = "| parser | longest input | peak memory | peak / input | slowest |\n";
+        let header = format!("{columns}|---|--:|--:|--:|--:|\n");
         let page = format!("{head}{begin}{header}{table}{end}{tail}");
         std::fs::write(PAGE_PATH, page).expect("the page is written");
     }
