@@ -4,9 +4,10 @@
 //! `UMBEL_BLESS=1` the program writes the table in `docs/reference/parsers.md`.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use peak_alloc::PeakAlloc;
+use umbel_env::{Clock, Env};
 use umbel_server::fuzz_entry_points::{CLIENT_PARSERS, ClientParser};
 use umbel_server::limits::DECODED_OVERHEAD_BYTES_MAX;
 
@@ -103,16 +104,17 @@ struct Measured {
     time: Duration,
 }
 
-fn measure(parser: &ClientParser, input: &[u8]) -> Measured {
+fn measure(clock: &dyn Clock, parser: &ClientParser, input: &[u8]) -> Measured {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();
-    let started = Instant::now();
+    let started = clock.now();
     (parser.parse)(input);
-    let time = started.elapsed();
+    let time = clock.now().saturating_sub(started);
     Measured { bytes: input.len(), peak: ALLOCATOR.peak_usage().saturating_sub(before), time }
 }
 
 fn main() {
+    let clock = Env::system().clock;
     let mut table = String::new();
     for parser in &CLIENT_PARSERS {
         let is_message = parser.name.contains("message") || parser.name.contains("record");
@@ -120,7 +122,8 @@ fn main() {
             true => message_inputs(parser.bytes_max),
             false => json_inputs(parser.bytes_max),
         };
-        let measured: Vec<Measured> = inputs.iter().map(|input| measure(parser, input)).collect();
+        let measured: Vec<Measured> =
+            inputs.iter().map(|input| measure(&*clock, parser, input)).collect();
         let percent = |it: &Measured| it.peak * 100 / it.bytes.max(1);
         // A short input has the fixed memory of an error message.
         let long = || measured.iter().filter(|it| it.bytes >= 1 << 12);
