@@ -49,12 +49,15 @@ mod write;
 
 pub mod limits;
 
-pub use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+pub use crate::append::append_request::{
+    AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
+};
 pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_backup};
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::open::folder_kind::check_folder_kind;
+pub use crate::primitives::json_keys::{JsonKeysError, read_json_keys};
 pub use crate::primitives::wakeup::Wakeup;
 pub use crate::read::all_reader::AllReader;
 pub use crate::read::event_source::{Source, SourceReader};

@@ -16,6 +16,14 @@ pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const APPEND_EVENTS_MAX: usize = 100_000;
 /// Most streams that one append may write to or check.
 pub const APPEND_STREAMS_MAX: usize = 10_000;
+/// Largest jump ahead of the wall clock, against the monotonic clock, that an open store believes,
+/// in seconds.
+pub const CLOCK_JUMP_SECONDS_MAX: u64 = 300;
+/// Longest time from the last event to the wall clock that an open believes, in seconds: three
+/// years.
+pub const CLOCK_GAP_SECONDS_MAX: u64 = 94_608_000;
+/// Most bytes of a stream's metadata that a client appends, and of the general ACLs.
+pub const METADATA_BYTES_MAX: usize = 256 * 1024;
 /// Most bytes of the ACL in a stream's metadata, written without blanks.
 pub const ACL_BYTES_MAX: usize = 64 * 1024;
 /// Highest revision of an event that a user writes.

@@ -11,6 +11,7 @@ use crate::index::Index;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::primitives::background_signal::BackgroundSignal;
+use crate::primitives::store_clock::StoreClock;
 use crate::types::error::{Error, Result};
 use crate::types::event::EventId;
 use crate::visibility::visible_position::VisiblePosition;
@@ -43,6 +44,8 @@ pub struct StoreComponents {
     /// Whether the store is open in this process. A store is not open after a close or in a forked
     /// child, which must not wait for locks of the store.
     pub open_mark: OpenMark,
+    /// Wall clock, set once the last event is known.
+    pub clock: OnceLock<StoreClock>,
     /// Pin of the files that this process reads, where the store is open for reading only.
     pub pin: Mutex<Option<Box<dyn Pin>>>,
 }
@@ -55,6 +58,11 @@ impl Drop for StoreComponents {
 }
 
 impl StoreComponents {
+    /// The wall clock as far as the store believes it.
+    pub fn clock(&self) -> &StoreClock {
+        self.clock.get_or_init(|| StoreClock::new(Arc::clone(&self.env.clock), 0, true))
+    }
+
     /// Returns an error where the store allows no reads any more.
     pub fn check_open(&self) -> Result<()> {
         if self.open_mark.is_open() { Ok(()) } else { Err(self.not_open_error().into()) }

@@ -7,21 +7,27 @@ use hyper::header::AUTHORIZATION;
 use hyper::http::HeaderValue;
 use prost::Message;
 use prost_types::{Value, value::Kind};
-use umbel_events::{EventId, RecordedEvent};
+use umbel_events::limits::{EVENT_BYTES_MAX, METADATA_BYTES_MAX};
+use umbel_events::{
+    AppendRequest as StoreRequest, EventId, ExpectedVersion, NewEvent, RecordedEvent, StreamAppend,
+};
 use umbel_proto::kv::{BatchRequest, MultiGetRequest};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::persistent::{self, CreateOptions, CreateReq, ReadReqContent};
 use umbel_proto::streams::append_req::{Content, ProposedMessage};
 use umbel_proto::streams::{AppendReq, BatchAppendReq, ReadReq, read_req};
 use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest};
 
-use crate::access_control::acl::{self, Acl};
+use crate::access_control::acl::{self, Acl, DefaultAcls};
 use crate::access_control::users;
 use crate::auth::basic_authentication::BasicCredentials;
-use crate::consumer_groups::checkpoint_store;
 use crate::consumer_groups::group_config::{self, GroupConfig};
+use crate::consumer_groups::{checkpoint_store, dispatcher};
 use crate::event_store::system_projections;
-use crate::grpc::message_limits;
+use crate::grpc::message_limits::{self, RequestMessage};
+use crate::http::console::console_actions;
 use crate::http::console::query_string::QueryString;
+use crate::limits::{CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::group_key::GroupKey;
@@ -35,6 +41,128 @@ use crate::telemetry::trace_context::TraceId;
 /// Longest message stream that is filtered at once, and the limit of its messages.
 const FILTERED_BYTES_MAX: usize = 1 << 16;
 const MESSAGE_BYTES: usize = 64;
+
+/// A parser of bytes that clients send or store.
+pub struct ClientParser {
+    /// The content that the parser reads.
+    pub name: &'static str,
+    /// Most bytes that it gets.
+    pub bytes_max: usize,
+    /// Parses the bytes and drops the result.
+    pub parse: fn(&[u8]),
+}
+
+/// The parsers of client bytes, for measurements of their memory.
+pub const CLIENT_PARSERS: [ClientParser; 15] = [
+    ClientParser {
+        name: "stream metadata, on its append",
+        bytes_max: METADATA_BYTES_MAX,
+        parse: |data| check_metadata("$$s", data),
+    },
+    ClientParser {
+        name: "`$settings`, on its append",
+        bytes_max: METADATA_BYTES_MAX,
+        parse: |data| check_metadata("$settings", data),
+    },
+    ClientParser {
+        name: "ACL in stream metadata",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| drop(Acl::from_metadata(data)),
+    },
+    ClientParser {
+        name: "default ACLs in `$settings`",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| drop(DefaultAcls::from_settings(data)),
+    },
+    ClientParser {
+        name: "user in `$user-…`",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| measured("$UserUpdated", data, users::parse),
+    },
+    ClientParser {
+        name: "groups in `$persistentSubscriptionConfig`",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| {
+            measured("$PersistentConfig", data, |it| drop(checkpoint_store::parse_configs(it)));
+        },
+    },
+    ClientParser {
+        name: "checkpoint of a group",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| drop(serde_json::from_slice::<String>(data)),
+    },
+    ClientParser {
+        name: "projections in `$umbel-views`",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| {
+            measured("$viewsChanged", data, |it| {
+                let _ = system_projections::parse(it);
+            });
+        },
+    },
+    ClientParser {
+        name: "`$correlationId` in event metadata",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| {
+            let _ = dispatcher::correlation_hash(data, "s");
+        },
+    },
+    ClientParser {
+        name: "console, append",
+        bytes_max: CONSOLE_BYTES_MAX,
+        parse: console_actions::parse_append,
+    },
+    ClientParser {
+        name: "properties of a record (v2)",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: |data| {
+            if message_limits::check::<AppendRecordsRequest>(data)
+                && let Ok(request) = AppendRecordsRequest::decode(data)
+            {
+                for record in request.records {
+                    drop(NewRecord::from_message(record, || Ok(EventId([7; 16]))));
+                }
+            }
+        },
+    },
+    ClientParser {
+        name: "message `BatchAppendReq`",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: decode::<BatchAppendReq>,
+    },
+    ClientParser {
+        name: "message `AppendRecordsRequest`",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: decode::<AppendRecordsRequest>,
+    },
+    ClientParser {
+        name: "message `BatchRequest` (keys and values)",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: decode::<BatchRequest>,
+    },
+    ClientParser {
+        name: "other messages, such as `ReadReq`",
+        bytes_max: SMALL_MESSAGE_BYTES_MAX,
+        parse: decode::<ReadReq>,
+    },
+];
+
+fn check_metadata(stream: &str, data: &[u8]) {
+    let event = [NewEvent::json(EventId([7; 16]), "$metadata", data)];
+    let appends = [StreamAppend { stream, expected: ExpectedVersion::Any, events: &event }];
+    drop(StoreRequest { appends: &appends, checks: &[] }.check_metadata());
+}
+
+/// Parses an event with this data. The copy of the data is the reader's.
+fn measured(kind: &str, data: &[u8], parse: fn(&RecordedEvent)) {
+    parse(&event(kind, data));
+}
+
+fn decode<M: RequestMessage>(data: &[u8]) {
+    if message_limits::check::<M>(data) {
+        drop(M::decode(data));
+    }
+}
 
 /// Builds an event with this data, as if read from a stream.
 fn event(kind: &str, data: &[u8]) -> RecordedEvent {
@@ -124,8 +252,8 @@ pub fn stored_settings(input: &[u8]) {
 /// event, so unreadable settings of one group would make all groups unreadable.
 fn assert_round_trip(key: &GroupKey, config: &GroupConfig) {
     let written = config.to_json(key);
-    let read = serde_json::from_slice(written.to_string().as_bytes()).expect("it is JSON");
-    let (key_again, config_again) = GroupConfig::parse(&read).expect("it can be read again");
+    let again = GroupConfig::parse(&written.to_string());
+    let (key_again, config_again) = again.expect("it can be read again");
     assert_eq!((key, written), (&key_again, config_again.to_json(&key_again)));
 }
 

@@ -95,6 +95,9 @@ pub const PAGE_BYTES: usize = 1 << 20;
 pub const INLINE_EVENTS_MAX: usize = 16;
 /// Maximum bytes of an inline append.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of stream metadata that the thread of an append checks itself. Other threads check longer
+/// metadata before.
+pub const UNCHECKED_METADATA_BYTES_MAX: usize = 16 << 10;
 /// Duration after which an inline read counts as slow, since its events were in no cache.
 pub const INLINE_TIME_MAX: Duration = Duration::from_millis(1);
 /// Pause of inline reads after a slow inline read.
@@ -185,8 +188,18 @@ pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
-/// Maximum bytes of a console request that changes something.
+/// Maximum bytes of a console request that appends an event.
 pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
+/// Maximum bytes of another console request that changes something.
+pub const CONSOLE_ACTION_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of console requests with a body in memory.
+pub const CONSOLE_REQUESTS_MAX: usize = 32;
+/// Maximum number of times to acknowledgements that a group keeps for each consumer.
+pub const ACK_TIMES_MAX: usize = 1000;
+/// Interval of the checks of message timeouts, as in KurrentDB.
+pub const TIMEOUT_CHECK_TIME: Duration = Duration::from_secs(1);
+/// Maximum bytes of the name that a client gives its connection.
+pub const CONNECTION_NAME_BYTES_MAX: usize = 256;
 /// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;
 /// Maximum number of pages without visible events that a page of the console reads.
@@ -199,12 +212,12 @@ pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// Number of streams in each of the two generations of the ACL cache.
 pub const CACHED_ACLS_MAX: usize = 8192;
-/// Maximum bytes of the names in a cached ACL, with what each takes in memory.
-pub const CACHED_ACL_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of those ACLs in each of the two generations.
+/// Maximum bytes of the cached ACLs in each of the two generations. The longest ACL fits.
 pub const CACHED_ACLS_BYTES_MAX: usize = 32 << 20;
 /// Number of users in each of the two generations of the user cache.
 pub const CACHED_USERS_MAX: usize = 1024;
+/// Maximum bytes of those users in each of the two generations. The largest user fits.
+pub const CACHED_USERS_BYTES_MAX: usize = 16 << 20;
 /// Time for which an unused correct password is cached by its keyed hash.
 pub const CREDENTIALS_TIME: Duration = Duration::from_secs(300);
 /// Time for which a wrong password is cached.

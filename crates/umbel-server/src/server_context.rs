@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 use umbel_env::Env;
 use umbel_events::EventId;
@@ -16,7 +16,7 @@ use crate::event_store::backups::Backups;
 use crate::event_store::scavenging::Scavenger;
 use crate::event_store::system_projections::SystemProjections;
 use crate::kv_store::KvStore;
-use crate::limits::RECEIVE_BYTES_MAX;
+use crate::limits::{CONSOLE_REQUESTS_MAX, RECEIVE_BYTES_MAX};
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::ConnectionRegistry;
 use crate::resources::group_quota::GroupQuota;
@@ -70,6 +70,8 @@ pub struct ServerContext {
     pub kv: Option<Arc<KvStore>>,
     /// Starts and stops scavenges.
     pub scavenger: Arc<dyn Scavenger>,
+    /// Permits of console requests whose bodies are in memory.
+    pub console_requests: Semaphore,
     /// Becomes true when a client requests a shutdown.
     pub stop_request: watch::Sender<bool>,
     stopping: watch::Receiver<bool>,
@@ -127,6 +129,7 @@ impl ServerContext {
             backups,
             kv: None,
             scavenger: scavenging,
+            console_requests: Semaphore::new(CONSOLE_REQUESTS_MAX),
             stop_request,
             stopping: stop,
         })

@@ -388,6 +388,15 @@ fn store_state(stats: &Value) -> (FindingState, String) {
         return (FindingState::Wrong, format!("the store refuses appends: {reason}"));
     }
     let number = |value: &Value| value.as_u64().unwrap_or_default();
+    let rejected = number(&store["clockRejectedSeconds"]);
+    if rejected > 0 {
+        let message = format!(
+            "the server's clock is {rejected} s ahead of the time that the store believes, and \
+             events get the earlier time or are refused: correct the clock, or start the server \
+             once with --accept-clock"
+        );
+        return (FindingState::Doubtful, message);
+    }
     let message = format!(
         "event log {} in {} chunks; index memory {} of {}; {} write stalls",
         bytes(number(&store["logBytes"])),

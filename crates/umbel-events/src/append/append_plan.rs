@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use crate::append::append_request::StreamAppend;
 use crate::event_log::AppendStart;
 use crate::event_log::event_format::{self, Frame, FrameLocation, FrameMeta};
 use crate::index::index_changes::{ChangeBuilder, IndexChanges};
@@ -29,9 +30,22 @@ pub struct AppendPlan<'a> {
     pub first: u64,
     /// The events, at least one.
     pub events: &'a [NewEvent<'a>],
+    /// Rules in the last event, if the stream holds the metadata of another.
+    pub retention: Option<RetentionRules>,
 }
 
-impl AppendPlan<'_> {
+impl<'a> AppendPlan<'a> {
+    /// A plan of all events of an append, for a stream with this hash and head.
+    pub fn of_append(
+        append: &StreamAppend<'a>,
+        (hash, head): (u64, Option<StreamHead>),
+        first: u64,
+        retention: Option<RetentionRules>,
+    ) -> AppendPlan<'a> {
+        let (stream, events) = (Cow::Borrowed(append.stream), append.events);
+        AppendPlan { stream, hash, head, follows: None, first, events, retention }
+    }
+
     /// Whether the append hides events, so that a scavenge can free disk space.
     pub fn frees_space(&self) -> bool {
         let ends = |event: &NewEvent<'_>| event.kind == stream_names::TOMBSTONE_TYPE;
@@ -66,7 +80,8 @@ pub fn encode_plans(
     let mut heads = Vec::new();
     for plan in plans {
         let before = plan.follows.map_or(plan.head, |index| heads.get(index).copied().flatten());
-        let mut change = AppendedChange::new(changes, &plan.stream, plan.hash, before);
+        let mut change =
+            AppendedChange::new(changes, (&plan.stream, plan.hash), before, plan.retention);
         for (revision, event) in (plan.first..).zip(plan.events) {
             left -= 1;
             let back = if last_event == 0 { 0 } else { (offset - last_event) as u32 };
@@ -92,7 +107,7 @@ pub fn encode_plans(
 
 /// Change of a stream to which events are appended in order.
 struct AppendedChange<'a> {
-    stream: &'a str,
+    retention: Option<RetentionRules>,
     builder: ChangeBuilder<'a>,
     head: Option<StreamHead>,
     is_new: bool,
@@ -101,12 +116,12 @@ struct AppendedChange<'a> {
 impl<'a> AppendedChange<'a> {
     fn new(
         changes: &'a mut IndexChanges,
-        stream: &'a str,
-        hash: u64,
+        (stream, hash): (&'a str, u64),
         head: Option<StreamHead>,
+        retention: Option<RetentionRules>,
     ) -> AppendedChange<'a> {
         AppendedChange {
-            stream,
+            retention,
             builder: changes.begin(stream, hash),
             head,
             is_new: head.is_none(),
@@ -115,8 +130,6 @@ impl<'a> AppendedChange<'a> {
 
     fn add(&mut self, revision: u64, position: u64, event: &NewEvent<'_>) -> StreamHead {
         self.builder.add_event(&IndexedEvent { position, revision, kind: event.kind });
-        let settings = stream_names::metadata_subject(self.stream)
-            .map(|subject| RetentionRules::parse(subject, event.data).unwrap_or_default());
         // A stream that was tombstoned before any other event has only the tombstone event.
         let is_tombstoned = revision == TOMBSTONE_REVISION;
         if let Some(head) = self.head.filter(|head| !head.is_tombstoned) {
@@ -133,7 +146,7 @@ impl<'a> AppendedChange<'a> {
             last_revision,
             last_position: position,
             is_tombstoned,
-            retention: settings,
+            retention: self.retention,
         };
         self.head = Some(head);
         head
@@ -168,8 +181,10 @@ pub fn replay_event(
         growing.finish(head, is_new);
         return head;
     }
-    let mut change = AppendedChange::new(changes, frame.stream, hash, head);
+    let retention = stream_names::metadata_subject(frame.stream)
+        .map(|subject| RetentionRules::parse(subject, frame.event.data).unwrap_or_default());
     let settings = head.and_then(|head| head.retention);
+    let mut change = AppendedChange::new(changes, (frame.stream, hash), head, retention);
     let mut head = change.add(revision, position, &frame.event);
     if frame.is_stub && head.retention.is_some() {
         // A stub no longer has its metadata: the rules before it are the last that are known.

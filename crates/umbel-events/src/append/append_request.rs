@@ -9,7 +9,7 @@ use crate::limits::{
 use crate::types::error::{Error, Result};
 use crate::types::event::NewEvent;
 use crate::types::expected_version::ExpectedVersion;
-use crate::types::stream_metadata::{self, RetentionRules};
+use crate::types::stream_metadata::{RetentionRules, validate_settings};
 use crate::types::stream_names;
 
 /// Maximum number of appends of one request whose streams are prefetched.
@@ -59,7 +59,48 @@ pub struct WriteResult {
     pub is_retry: bool,
 }
 
+/// Retention rules in the metadata that a request appends. Reading them takes time, so the
+/// appender gets them with the request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CheckedMetadata {
+    /// The rules in the last event of each append to a metadata stream, in order.
+    rules: Vec<RetentionRules>,
+}
+
+impl CheckedMetadata {
+    /// Metadata with these rules, of a request with one append.
+    pub(crate) fn of_single_append(rules: RetentionRules) -> CheckedMetadata {
+        CheckedMetadata { rules: vec![rules] }
+    }
+
+    /// The rules, one for each append to a metadata stream.
+    pub(crate) fn rules(&self) -> impl Iterator<Item = RetentionRules> {
+        self.rules.iter().copied()
+    }
+}
+
 impl<'a> AppendRequest<'a> {
+    /// Checks the metadata that the request appends, and reads the retention rules.
+    ///
+    /// # Errors
+    /// `Invalid` for metadata that is too long, no JSON object, or has an invalid value.
+    pub fn check_metadata(&self) -> Result<CheckedMetadata> {
+        let mut checked = CheckedMetadata::default();
+        for append in self.appends.iter().filter(|append| append.stream.starts_with('$')) {
+            if let Some(subject) = stream_names::metadata_subject(append.stream) {
+                let mut last = RetentionRules::default();
+                for event in append.events {
+                    last = RetentionRules::validate(subject, event.data)?;
+                }
+                checked.rules.push(last);
+            }
+            if append.stream == stream_names::SETTINGS_STREAM {
+                append.events.iter().try_for_each(|it| validate_settings(it.data))?;
+            }
+        }
+        Ok(checked)
+    }
+
     /// Appends to prefetch before the request is checked. The number of these appends is small,
     /// since a processor supports few cache misses in flight. Appends with too long a stream name
     /// are left out.
@@ -68,7 +109,7 @@ impl<'a> AppendRequest<'a> {
         self.appends.iter().take(PREFETCHED_APPENDS_MAX).filter(is_sound)
     }
 
-    /// Returns an error that describes why the request is invalid.
+    /// Returns an error that describes why the request is invalid, apart from its metadata.
     pub(crate) fn validate(&self) -> Result<()> {
         let streams = self.appends.len() + self.checks.len();
         if streams > APPEND_STREAMS_MAX {
@@ -85,7 +126,8 @@ impl<'a> AppendRequest<'a> {
             stream_names::check_stream(append.stream)?;
             events += append.events.len();
             for event in append.events {
-                validate_event(append.stream, event)?;
+                stream_names::check_event_type(event.kind)?;
+                check_event_bytes(event)?;
                 bytes += event_format::frame_bytes(append.stream, event);
             }
         }
@@ -135,18 +177,6 @@ pub fn check_event_bytes(event: &NewEvent<'_>) -> Result<()> {
     Err(Error::TooLarge { event: Some(event.id), bytes, max_bytes })
 }
 
-fn validate_event(stream: &str, event: &NewEvent<'_>) -> Result<()> {
-    stream_names::check_event_type(event.kind)?;
-    check_event_bytes(event)?;
-    if let Some(subject) = stream_names::metadata_subject(stream) {
-        RetentionRules::validate(subject, event.data)?;
-    }
-    if stream == stream_names::SETTINGS_STREAM {
-        stream_metadata::validate_settings(event.data)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,6 +200,8 @@ mod tests {
         let twice = check(&[append("a", &[small]), append("a", &[small])]).expect_err("twice");
         assert!(twice.to_string().contains("names the stream 'a' twice"), "{twice}");
         assert!(check(&[]).is_err());
-        assert!(check(&[append("$$a", &[small])]).is_err(), "metadata is JSON");
+        let (events, checks) = ([small], &[]);
+        let metadata = AppendRequest { appends: &[append("$$a", &events)], checks };
+        assert!(metadata.check_metadata().is_err(), "metadata is JSON");
     }
 }

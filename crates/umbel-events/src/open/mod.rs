@@ -32,6 +32,7 @@ use crate::index::stream_head::StreamHead;
 use crate::open::folder_kind::check_folder_kind;
 use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::exclusive_task::ExclusiveTask;
+use crate::primitives::store_clock::StoreClock;
 use crate::scavenge::index_cleanup;
 use crate::scavenge::removed_view_entries::RemovedViewEntries;
 use crate::shared_store_state::StoreInner;
@@ -103,11 +104,13 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         background: BackgroundSignal::default(),
         fatal_error: failed,
         open_mark: OpenMark::new(),
+        clock: OnceLock::new(),
         pin: Mutex::default(),
         env,
         outer_env: options.env.clone(),
     };
     let last_created = catch_up(&parts)?;
+    start_clock(&parts, last_created, options.accept_clock);
     index_cleanup::remove_orphan_files(&parts)?;
     index_cleanup::finish_interrupted(&parts)?;
     let window = load_recent_ids(&parts, HashSecret::from_seed(seed))?;
@@ -135,6 +138,13 @@ fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
         env.files.read_dir(directory)?;
     }
     Ok(())
+}
+
+/// Starts the store's clock, whose last event has this time.
+pub fn start_clock(parts: &StoreComponents, last_created: u64, is_confirmed: bool) {
+    parts
+        .clock
+        .get_or_init(|| StoreClock::new(Arc::clone(&parts.env.clock), last_created, is_confirmed));
 }
 
 /// Builds the state that a store's handles share. `window` has the ids of the newest events;

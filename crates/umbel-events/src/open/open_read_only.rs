@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use umbel::{Durability, Options};
@@ -147,11 +147,13 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
         visible: VisiblePosition::default(),
         background: BackgroundSignal::default(),
         open_mark: OpenMark::new(),
+        clock: OnceLock::new(),
         pin: Mutex::default(),
         env,
         outer_env: outside.clone(),
     };
     let last_created = open::catch_up(&parts)?;
+    open::start_clock(&parts, last_created, true);
     parts.log = log;
     parts.pin = Mutex::new(pin_generation(&parts.env, &lock, pin, pinned));
     let window = RecentEventIds::new(HashSecret::from_seed(seed));

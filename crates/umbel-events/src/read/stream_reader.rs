@@ -60,7 +60,7 @@ pub fn stream_retention(
 /// Returns the time before which appended events are expired.
 pub fn retention_start(shared: &StoreInner, settings: Option<RetentionRules>) -> u64 {
     let Some(age) = settings.and_then(|settings| settings.max_age_seconds) else { return 0 };
-    let now = shared.env.clock.wall_micros().saturating_mul(10);
+    let now = shared.clock().now();
     now.saturating_sub(age.saturating_mul(TICKS_PER_SECOND))
 }
 

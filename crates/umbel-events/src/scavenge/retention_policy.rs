@@ -53,7 +53,7 @@ struct StreamRetention {
 impl RetentionPolicy<'_> {
     /// Creates the policy for the current state of the store.
     pub fn new(parts: &StoreComponents, stubs_from: u64) -> RetentionPolicy<'_> {
-        let now = parts.env.clock.wall_micros().saturating_mul(10);
+        let now = parts.clock().now();
         RetentionPolicy { components: parts, streams: HashMap::new(), now, stubs_from }
     }
 

@@ -6,7 +6,9 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use core::time::Duration;
 
-use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+use crate::append::append_request::{
+    AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
+};
 use crate::append::appender::WriteTask;
 use crate::backup::copy_rate_limit::CopyOptions;
 use crate::backup::{self, BackupReport};
@@ -30,7 +32,7 @@ use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::store_options::StoreOptions;
-use crate::types::stream_metadata::MetadataUpdate;
+use crate::types::stream_metadata::{MetadataUpdate, RetentionRules};
 use crate::types::stream_names::{METADATA_TYPE, metadata_stream};
 use crate::types::stream_state::StreamState;
 use crate::types::view_kind::ViewKind;
@@ -182,6 +184,16 @@ impl Store {
         &self,
         requests: &[AppendRequest<'_>],
     ) -> Vec<Result<PendingAppend>> {
+        let requests = requests.iter().map(|request| (*request, request.check_metadata()));
+        self.submit_each_checked(requests.collect())
+    }
+
+    /// Submits several appends like [`Store::submit_each_with_conflicts`], whose metadata another
+    /// thread has checked with [`AppendRequest::check_metadata`].
+    pub fn submit_each_checked(
+        &self,
+        requests: Vec<(AppendRequest<'_>, Result<CheckedMetadata>)>,
+    ) -> Vec<Result<PendingAppend>> {
         self.shared().submit_each(requests)
     }
 
@@ -216,11 +228,18 @@ impl Store {
             let newest =
                 self.read(&name, Revision::END, Direction::Backwards).next().transpose()?;
             let old = newest.as_ref().map(|newest| &*newest.data);
-            let Some(data) = update.apply(old)? else { return Ok(()) };
+            let Some(data) = update.apply(old) else { return Ok(()) };
             let expected =
                 newest.map_or(ExpectedVersion::NoStream, |it| ExpectedVersion::Exact(it.revision));
             let event = NewEvent::json(self.new_id()?, METADATA_TYPE, &data);
-            match self.append(&name, expected, &[event]) {
+            // The other keys may be longer than those of a client may be.
+            let rules = RetentionRules::parse(stream, &data);
+            let appends = [StreamAppend { stream: &name, expected, events: &[event] }];
+            let request = AppendRequest { appends: &appends, checks: &[] };
+            let checked = rules.map(CheckedMetadata::of_single_append);
+            let submitted = self.shared().submit_checked(&request, checked);
+            let done = submitted.map_err(Error::into_first_conflict).and_then(|it| it.wait());
+            match done {
                 Err(Error::WrongExpectedVersion { .. }) if attempts < METADATA_ATTEMPTS_MAX => {
                     // The other writer's metadata may not be visible yet.
                     attempts += 1;

@@ -1,5 +1,7 @@
 //! [`Stats`]: the statistics of a store.
 
+use std::time::Duration;
+
 use crate::index::stream_existence::ExistenceStats;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
@@ -26,6 +28,9 @@ pub struct Stats {
     pub pinned_files: u64,
     /// Bytes of the files that are kept for readers in other processes.
     pub pinned_file_bytes: u64,
+    /// The time by which the wall clock is ahead of the time that the store believes; zero unless a
+    /// jump of the clock is rejected.
+    pub clock_rejected: Duration,
     /// Statistics of the existence filter.
     pub existence: ExistenceStats,
     /// State of the store's directory.
@@ -50,6 +55,7 @@ pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
         unflushed_view_bytes: shared.index.views.bytes(),
         pinned_files,
         pinned_file_bytes,
+        clock_rejected: shared.clock().rejected(),
         existence: shared.existence.stats(),
         directory: shared.directory(),
         index: shared.index.db().stats(),

@@ -118,7 +118,9 @@ fn append_callback_may_drop_the_last_handle() {
             let stream =
                 StreamAppend { stream: "a", expected: ExpectedVersion::Any, events: &events };
             let request = AppendRequest { appends: &[stream], checks: &[] };
-            let pending = shared.submit(&WriteTask::Append(request)).expect("submitted");
+            let checked = request.check_metadata().expect("no metadata");
+            let task = WriteTask::Append(request, &checked);
+            let pending = shared.submit(&task).expect("submitted");
             let _ = pending.wait();
         };
         let thread = Env::system().threads.spawn("append", Box::new(work)).expect("a thread");

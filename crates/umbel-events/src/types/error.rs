@@ -58,6 +58,13 @@ pub enum Error {
         /// Maximum number of bytes.
         max_bytes: u64,
     },
+    /// The wall clock is years ahead of the last event, so that no event gets a time: correct the
+    /// clock, or confirm it with
+    /// [`StoreOptions::accept_clock`](crate::StoreOptions::accept_clock).
+    ClockRejected {
+        /// Days from the last event to the wall clock.
+        days: u64,
+    },
     /// Streams do not match the expected versions of a request: read the streams again, then decide
     /// again. Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports
     /// more than the first conflict.
@@ -200,6 +207,12 @@ impl fmt::Display for Error {
                  creates again, up to that of '{}', but may take {max_bytes}; append a small event \
                  to each of these streams first, in appends of their own",
                 stream.escape_debug()
+            ),
+            Error::ClockRejected { days } => write!(
+                f,
+                "this machine's clock is {days} days ahead of the store's last event, and every \
+                 later event would get such a time; correct the clock, or confirm it by opening \
+                 the store once with accept_clock (umbel serve --accept-clock)"
             ),
             Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));

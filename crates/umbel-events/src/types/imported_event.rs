@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use crate::types::event::NewEvent;
+use crate::types::stream_metadata::RetentionRules;
 
 /// An event of another store.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,8 @@ pub struct ImportResult {
 pub struct ImportTask<'a> {
     /// The event.
     pub event: ImportedEvent<'a>,
+    /// Retention rules in the event, if its stream holds the metadata of another.
+    pub retention: Option<RetentionRules>,
     /// Increase of the event's time, so that it is not earlier than the previous event's time.
     pub time_adjustment: Cell<u64>,
     /// Number of revisions before this event in its stream that the source lacks.

@@ -39,6 +39,9 @@ pub struct StoreOptions {
     /// which makes runs deterministic. With 0, submitted appends are acknowledged when a thread
     /// waits for them.
     pub background_threads: usize,
+    /// Accepts a wall clock that is years ahead of the store's last event. Without this, such a
+    /// store accepts no appends.
+    pub accept_clock: bool,
     /// Environment of the store.
     pub env: Env,
 }
@@ -56,6 +59,7 @@ impl Default for StoreOptions {
             chunk_bytes: CHUNK_BYTES_MAX,
             existence: ExistenceOptions::default().size,
             background_threads: 2,
+            accept_clock: false,
             env: Env::system(),
         }
     }

@@ -75,7 +75,16 @@ impl Import {
     pub fn add(&mut self, event: &ImportedEvent<'_>) -> Result<ImportResult> {
         self.validate(event)?;
         let (moved, missing) = (Cell::new(0), Cell::new(0));
-        let task = ImportTask { event: *event, time_adjustment: moved, missing_revisions: missing };
+        // Outside the appender's lock.
+        let rules = stream_names::metadata_subject(event.stream)
+            .map(|subject| RetentionRules::parse(subject, event.event.data));
+        let is_readable = !matches!(rules, Some(Err(_)));
+        let task = ImportTask {
+            event: *event,
+            retention: rules.map(Result::unwrap_or_default),
+            time_adjustment: moved,
+            missing_revisions: missing,
+        };
         let submitted = self.shared.submit(&WriteTask::Import(&task))?;
         let (result, position) = (submitted.results.first().copied(), submitted.position);
         match &mut self.pending {
@@ -94,10 +103,7 @@ impl Import {
             report.adjusted_times += u64::from(task.time_adjustment.get() > 0);
             report.largest_adjustment = report.largest_adjustment.max(task.time_adjustment.get());
             report.missing_revisions += task.missing_revisions.get();
-            let subject = stream_names::metadata_subject(event.stream);
-            let is_read =
-                subject.is_none_or(|s| RetentionRules::parse(s, event.event.data).is_ok());
-            report.unreadable_metadata += u64::from(!is_read);
+            report.unreadable_metadata += u64::from(!is_readable);
         }
         self.pending_events += 1;
         if self.pending_events >= EVENTS_PER_SYNC {
@@ -111,7 +117,9 @@ impl Import {
         stream_names::check_stream(event.stream)?;
         stream_names::check_event_type(event.event.kind)?;
         append_request::check_event_bytes(&event.event)?;
-        let now = self.shared.env.clock.wall_micros().saturating_mul(10);
+        // The imported events may show that a clock is right that the store does not believe.
+        let clock = self.shared.clock();
+        let now = clock.stamp().unwrap_or_else(|_| clock.wall());
         if event.created.is_some_and(|created| created > now.saturating_add(DAY)) {
             return Err(Error::invalid(
                 "the event's time is more than a day in the future, and no later event could have \

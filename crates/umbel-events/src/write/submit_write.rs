@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::append::append_request::{AppendRequest, WriteResult};
+use crate::append::append_request::{AppendRequest, CheckedMetadata, WriteResult};
 use crate::append::appender::{TaskOutcome, WriteTask};
 use crate::event_log::event_format;
 use crate::shared_store_state::StoreInner;
@@ -34,8 +34,17 @@ impl StoreInner {
     /// Executes an append up to the log write.
     pub fn submit_append(self: &Arc<Self>, request: &AppendRequest<'_>) -> Result<PendingAppend> {
         self.prefetch(request);
+        self.submit_checked(request, request.check_metadata())
+    }
+
+    /// Executes an append with checked metadata up to the log write.
+    pub fn submit_checked(
+        self: &Arc<Self>,
+        request: &AppendRequest<'_>,
+        metadata: Result<CheckedMetadata>,
+    ) -> Result<PendingAppend> {
         request.validate()?;
-        self.submit(&WriteTask::Append(*request))
+        self.submit(&WriteTask::Append(*request, &metadata?))
     }
 
     /// Executes a task up to the log write.
@@ -82,6 +91,7 @@ impl StoreInner {
         {
             return None;
         }
+        let metadata = request.check_metadata().ok()?;
         let mut guard = self.appender.try_lock().ok()?;
         let appender = guard.as_mut()?;
         let besides = UNDELETE_RESERVE_BYTES + appender.chunk_writer.reserve_bytes();
@@ -92,7 +102,8 @@ impl StoreInner {
         if appender.chunk_writer.is_full(frames.sum::<usize>() + besides) {
             return None;
         }
-        let tried = appender.try_execute(&self.components, &WriteTask::Append(*request));
+        let task = WriteTask::Append(*request, &metadata);
+        let tried = appender.try_execute(&self.components, &task);
         drop(guard);
         self.visible.notify();
         match tried {
@@ -105,19 +116,21 @@ impl StoreInner {
         }
     }
 
-    /// Executes requests up to the log write, in order, like [`StoreInner::submit`]. Requests that
-    /// need no sync are indexed together, since indexing each one separately would take the locks
-    /// each time. Returns one result for each request.
+    /// Executes requests with checked metadata up to the log write, in order, like
+    /// [`StoreInner::submit`]. Requests that need no sync are indexed together, since indexing each
+    /// one separately would take the locks each time. Returns one result for each request.
     pub fn submit_each(
         self: &Arc<Self>,
-        requests: &[AppendRequest<'_>],
+        mut requests: Vec<(AppendRequest<'_>, Result<CheckedMetadata>)>,
     ) -> Vec<Result<PendingAppend>> {
         let mut done = Vec::with_capacity(requests.len());
-        while let Some(next) = requests.get(done.len()) {
-            let rest = &requests[done.len()..];
+        while done.len() < requests.len() {
+            let rest = &mut requests[done.len()..];
             if rest.len() == 1 || !self.submit_group(rest, &mut done) {
                 // The last request, or one that is refused or does not fit, is executed by itself.
-                done.push(self.submit_append(next));
+                let Some((next, metadata)) = requests.get_mut(done.len()) else { break };
+                let metadata = std::mem::replace(metadata, Ok(CheckedMetadata::default()));
+                done.push(self.submit_checked(next, metadata));
             }
         }
         done
@@ -127,11 +140,11 @@ impl StoreInner {
     /// executed.
     fn submit_group(
         self: &Arc<Self>,
-        requests: &[AppendRequest<'_>],
+        requests: &[(AppendRequest<'_>, Result<CheckedMetadata>)],
         done: &mut Vec<Result<PendingAppend>>,
     ) -> bool {
         let before = done.len();
-        if let Some(first) = requests.first() {
+        if let Some((first, _)) = requests.first() {
             self.prefetch(first);
         }
         if self.check_writable().is_err() {
@@ -142,21 +155,23 @@ impl StoreInner {
             return false;
         };
         appender.defers_indexing = true;
-        if let Some(first) = requests.first() {
+        if let Some((first, _)) = requests.first() {
             appender.prefetch(&self.components, first);
         }
         let mut events = 0;
-        for (index, request) in requests.iter().enumerate() {
-            if let Some(next) = requests.get(index + 1) {
+        for (index, (request, metadata)) in requests.iter().enumerate() {
+            if let Some((next, _)) = requests.get(index + 1) {
                 self.prefetch(next);
                 appender.prefetch(&self.components, next);
             }
             events += request.appends.iter().map(|append| append.events.len()).sum::<usize>();
             let is_first = done.len() == before;
+            let Ok(metadata) = metadata else { break };
             if (events > GROUP_EVENTS_MAX && !is_first) || request.validate().is_err() {
                 break;
             }
-            match appender.try_execute(&self.components, &WriteTask::Append(*request)) {
+            let task = WriteTask::Append(*request, metadata);
+            match appender.try_execute(&self.components, &task) {
                 Ok(TaskOutcome::Done(results, position)) => {
                     done.push(Ok(self.pending_append(results, position)));
                 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
-    AppendRequest, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, Revision,
-    Source, Store, StoreOptions, StreamAppend, StreamCheck, limits, metadata_stream,
+    AppendRequest, Direction, Durability, Error, EventId, ExpectedVersion, ImportedEvent, NewEvent,
+    Position, Revision, Source, Store, StoreOptions, StreamAppend, StreamCheck, limits,
+    metadata_stream,
 };
 use umbel_sim::Sim;
 
@@ -322,12 +323,20 @@ fn invalid_input_error_names_the_cause() {
     assert_eq!(store.visible_position(), Position(0), "nothing was written");
 }
 
-/// Appends an event and metadata of this many bytes to a stream, and deletes it.
+/// Imports metadata of a stream, which may be longer than that of a client.
+fn import_metadata(store: &Store, stream: &str, id: EventId, metadata: &[u8]) {
+    let event = NewEvent::json(id, "$metadata", metadata);
+    let stream = &*metadata_stream(stream);
+    let mut import = store.import().expect("an import");
+    import.add(&ImportedEvent { stream, revision: None, created: None, event }).expect("added");
+    import.finish().expect("finished");
+}
+
+/// Appends an event to a stream, imports metadata of this many bytes, and deletes the stream.
 fn delete_with_metadata(store: &Store, stream: &str, bytes: usize) {
     append(store, stream, 0..1);
     let metadata = format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8));
-    let metadata = [NewEvent::json(id(1), "$metadata", metadata.as_bytes())];
-    store.append(&metadata_stream(stream), ExpectedVersion::Any, &metadata).expect("appended");
+    import_metadata(store, stream, id(1), metadata.as_bytes());
     store.delete(stream, ExpectedVersion::Any).expect("deleted");
 }
 
@@ -371,9 +380,7 @@ fn delete_keeps_metadata_within_the_limit_of_an_event() {
     append(&store, "a", 0..1);
     let metadata = |bytes: usize| format!(r#"{{"x":"{}"}}"#, "x".repeat(bytes - 8)).into_bytes();
     let write = |bytes: usize| {
-        let metadata = metadata(bytes);
-        let event = [NewEvent::json(store.new_id().expect("an id"), "$metadata", &metadata)];
-        store.append("$$a", ExpectedVersion::Any, &event).expect("appended");
+        import_metadata(&store, "a", store.new_id().expect("an id"), &metadata(bytes));
     };
     write(limits::EVENT_BYTES_MAX);
     let error = store.delete("a", ExpectedVersion::Any).expect_err("too large").to_string();

@@ -4,19 +4,12 @@
 //! A malformed ACL permits access only to administrators.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
-use umbel_base::ignore_poison::IgnorePoison;
 
 use serde_json::{Map, Value};
-use umbel_events::is_view;
-use umbel_events::limits::ACL_BYTES_MAX;
+use umbel_events::{is_view, read_json_keys};
 
+use crate::access_control::name_list::NameList;
 use crate::access_control::users::{ADMINS_GROUP, User};
-
-/// Bytes of memory that each name takes besides its text.
-const NAME_OVERHEAD_BYTES: usize = 2 * size_of::<Box<str>>();
-/// Metadata longer than this is parsed by one thread at a time.
-const LARGE_METADATA_BYTES: usize = 4 * ACL_BYTES_MAX;
 
 /// The stream whose last event holds the default ACLs of all streams.
 pub const SETTINGS: &str = "$settings";
@@ -61,8 +54,8 @@ const RIGHTS: [(AclRight, &str); 5] = [
 /// The users and groups that have each right.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
-    /// Users and groups with each right, sorted; `None` if the ACL does not mention the right.
-    grants: [Option<Box<[Box<str>]>>; RIGHTS.len()],
+    /// Users and groups with each right; `None` if the ACL does not mention the right.
+    grants: [Option<NameList>; RIGHTS.len()],
     /// Whether missing rights follow the defaults of system streams, whatever the stream's name.
     uses_system_default: Option<bool>,
 }
@@ -154,81 +147,73 @@ fn holds_permissions(stream: &str) -> bool {
 impl Acl {
     /// Parses the ACL in a stream's metadata.
     pub fn from_metadata(data: &[u8]) -> Acl {
-        match parse_object(data) {
-            Some(object) => object.get("$acl").map_or_else(Acl::default, Acl::parse),
-            None => Acl::admin_only(),
+        match read_json_keys(data, ["$acl"]) {
+            Ok([acl]) => acl.map_or_else(Acl::default, Acl::parse),
+            Err(_) => Acl::admin_only(),
         }
     }
 
-    fn parse(value: &Value) -> Acl {
-        match value {
-            Value::Null => Acl::default(),
-            Value::Object(object) => {
-                let named = RIGHTS.map(|(_, key)| object.get(key).and_then(parse_names));
-                Acl { grants: named, uses_system_default: None }
-            }
-            Value::String(general) => match &**general {
-                USERS_ACL => Acl { uses_system_default: Some(false), ..Acl::default() },
-                SYSTEM_ACL => Acl { uses_system_default: Some(true), ..Acl::default() },
-                _ => Acl::admin_only(),
-            },
+    /// Parses JSON that stands for an ACL.
+    fn parse(json: &str) -> Acl {
+        if json == "null" {
+            return Acl::default();
+        }
+        if json.starts_with('{') {
+            let Ok(names) = read_json_keys(json.as_bytes(), RIGHTS.map(|(_, key)| key)) else {
+                return Acl::admin_only();
+            };
+            let grants = names.map(|names| names.and_then(parse_names));
+            return Acl { grants, uses_system_default: None };
+        }
+        match serde_json::from_str::<String>(json).as_deref() {
+            Ok(USERS_ACL) => Acl { uses_system_default: Some(false), ..Acl::default() },
+            Ok(SYSTEM_ACL) => Acl { uses_system_default: Some(true), ..Acl::default() },
             _ => Acl::admin_only(),
         }
     }
 
-    /// The bytes that its names take in memory, about.
+    /// Bytes of memory that its names take.
     pub fn bytes(&self) -> usize {
-        let names = self.grants.iter().flatten().flatten();
-        names.map(|name| NAME_OVERHEAD_BYTES + name.len()).sum()
+        self.grants.iter().flatten().map(NameList::bytes).sum()
     }
 
     /// An ACL that permits access only to administrators.
     fn admin_only() -> Acl {
-        Acl { grants: RIGHTS.map(|_| Some(Box::default())), uses_system_default: None }
+        Acl { grants: RIGHTS.map(|_| Some(NameList::default())), uses_system_default: None }
     }
 
-    fn grants_for(&self, right: AclRight) -> Option<&[Box<str>]> {
-        self.grants[right as usize].as_deref()
+    fn grants_for(&self, right: AclRight) -> Option<&NameList> {
+        self.grants[right as usize].as_ref()
     }
 }
 
-/// Parses metadata or settings; `None` where they are no JSON object. Long ones take many times
-/// their size in memory, so only one thread at a time parses one.
-fn parse_object(data: &[u8]) -> Option<Map<String, Value>> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = (data.len() > LARGE_METADATA_BYTES).then(|| TURN.lock().ignore_poison());
-    serde_json::from_slice(data).ok()
-}
-
-/// Sorted users and groups from a string or a list of strings; no names for any other value.
-fn parse_names(value: &Value) -> Option<Box<[Box<str>]>> {
-    let text = |value: &Value| value.as_str().map(Box::from);
-    match value {
-        Value::Null => None,
-        Value::Array(values) => {
-            let names: Option<Vec<&str>> = values.iter().map(Value::as_str).collect();
-            let mut names = names.unwrap_or_default();
-            names.sort_unstable();
-            names.dedup();
-            Some(names.into_iter().map(Box::from).collect())
-        }
-        value => Some(text(value).into_iter().collect()),
+/// Users and groups from a JSON string or a list of strings; no names for any other value.
+fn parse_names(json: &str) -> Option<NameList> {
+    if json == "null" {
+        return None;
     }
+    if json.starts_with('[') {
+        return Some(NameList::from_json_list(json));
+    }
+    let name = serde_json::from_str::<String>(json);
+    Some(name.iter().map(String::as_str).collect())
 }
 
 impl DefaultAcls {
     /// Parses the last event of `$settings`.
     pub fn from_settings(data: &[u8]) -> DefaultAcls {
-        let acl_of = |object: &Map<String, Value>, key| {
-            object.get(key).map_or_else(Acl::default, Acl::parse)
-        };
-        match parse_object(data) {
-            Some(object) => DefaultAcls {
-                users: acl_of(&object, USERS_ACL),
-                system: acl_of(&object, SYSTEM_ACL),
-            },
-            None => DefaultAcls { users: Acl::admin_only(), system: Acl::admin_only() },
+        match read_json_keys(data, [USERS_ACL, SYSTEM_ACL]) {
+            Ok(acls) => {
+                let [users, system] = acls.map(|acl| acl.map_or_else(Acl::default, Acl::parse));
+                DefaultAcls { users, system }
+            }
+            Err(_) => DefaultAcls { users: Acl::admin_only(), system: Acl::admin_only() },
         }
+    }
+
+    /// Bytes of memory that the names take.
+    pub fn bytes(&self) -> usize {
+        self.users.bytes() + self.system.bytes()
     }
 }
 
@@ -253,7 +238,7 @@ pub fn check(acl: &Acl, data: &[u8]) {
             Some(_) => Some(Vec::new()),
         };
         let read: Option<Vec<String>> =
-            acl.grants_for(right).map(|names| names.iter().map(ToString::to_string).collect());
+            acl.grants_for(right).map(|names| names.iter().map(str::to_string).collect());
         assert_eq!(read, named, "{right:?}");
     }
     assert_guarded(acl, &DefaultAcls::default());

@@ -44,10 +44,8 @@ pub struct StreamCache<T> {
 pub struct CacheLimits {
     /// Most entries of each of the two generations, recent and previous.
     pub entries_max: usize,
-    /// Most bytes of each of the two generations.
+    /// Most bytes of each of the two generations. A larger value is a generation of its own.
     pub bytes_max: usize,
-    /// Most bytes of a cached value. A larger one is read for each request.
-    pub value_bytes_max: usize,
 }
 
 struct CacheEntries<T> {
@@ -72,9 +70,9 @@ impl<T> CacheEntry<T> {
 
 impl<T> StreamCache<T> {
     /// An empty cache of two generations with at most this many entries each.
+    #[cfg(test)]
     pub fn new(entries_max: usize) -> StreamCache<T> {
-        let (bytes_max, value_bytes_max) = (usize::MAX, usize::MAX);
-        StreamCache::with_limits(CacheLimits { entries_max, bytes_max, value_bytes_max }, |_| 0)
+        StreamCache::with_limits(CacheLimits { entries_max, bytes_max: usize::MAX }, |_| 0)
     }
 
     /// An empty cache with these limits, of values that this function weighs.
@@ -130,9 +128,6 @@ impl<T> StreamCache<T> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         let bytes = (self.weigh)(&value);
         let entry = Arc::new(CacheEntry { value, bytes, is_stale: is_old, _watches: watches });
-        if bytes > self.limits.value_bytes_max {
-            return Ok(entry);
-        }
         let mut entries = self.locked();
         if self.invalidations.load(Ordering::SeqCst) == before {
             entries.insert(name.into(), Arc::clone(&entry), self.limits);
@@ -214,15 +209,19 @@ mod tests {
         assert!(known.get("a").is_none());
     }
 
+    /// Story: a value over a limit was not kept, but read and parsed at each request.
     #[test]
-    fn large_value_is_not_cached_and_the_others_fit_the_limit_of_bytes() {
-        let limits = CacheLimits { entries_max: 10, bytes_max: 12, value_bytes_max: 5 };
+    fn large_value_is_cached_alone_and_the_others_fit_the_limit_of_bytes() {
+        let limits = CacheLimits { entries_max: 10, bytes_max: 12 };
         let (fixture, known) =
             (TestService::new(), StreamCache::with_limits(limits, |value: &usize| *value));
         let read =
             |name, value| known.get_or_read(&fixture.store, name, &[], |_| Ok(value)).unwrap();
         let read = |name, value| read(name, value).value;
-        assert_eq!((read("a", 7), read("a", 8), read("a", 3), read("a", 9)), (7, 8, 3, 3));
+        assert_eq!((read("a", 70), read("a", 8), read("b", 2), read("a", 9)), (70, 70, 2, 70));
+        assert_eq!((read("c", 3), read("d", 4), read("e", 12)), (3, 4, 12));
+        known.invalidate("a");
+        ["b", "c", "d", "e"].iter().for_each(|name| known.invalidate(name));
         for round in 0..30 {
             for name in ["a", "b", "c", "d"] {
                 read(name, 1 + round % 5);

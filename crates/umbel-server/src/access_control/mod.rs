@@ -4,6 +4,7 @@ pub mod acl;
 pub mod acl_cache;
 pub mod append_invalidated_cache;
 pub mod call_policy;
+pub mod name_list;
 pub mod passwords;
 pub mod readable_streams;
 pub mod users;

@@ -6,10 +6,12 @@ use umbel_base::fail_point;
 use umbel_env::Env;
 use umbel_events::{
     Direction, Error, EventId, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store,
-    StreamAppend, StreamState,
+    StreamAppend, StreamState, read_json_keys,
 };
 
+use crate::access_control::name_list::NameList;
 use crate::access_control::passwords::{self, Secret};
+use crate::protocol::bounded_list::BoundedList;
 
 /// The group of all users.
 pub const ALL_GROUP: &str = "$all";
@@ -35,6 +37,8 @@ pub const NAME_BYTES_MAX: usize = 256;
 const FULL_NAME_BYTES_MAX: usize = 1024;
 /// Most groups of one user.
 const GROUPS_MAX: usize = 100;
+/// Maximum number of groups of a stored user, which another server may have created.
+const STORED_GROUPS_MAX: usize = 1000;
 /// Number of stream names that a page of [`list`] examines.
 const LIST_PAGE_NAMES: usize = 256;
 
@@ -86,19 +90,23 @@ impl User {
         }
     }
 
+    /// Bytes of memory that the user's texts take, about.
+    pub fn bytes(&self) -> usize {
+        let groups = self.groups.iter().map(|group| size_of::<String>() + group.len());
+        let texts = [&self.login, &self.full_name, &self.password_hash];
+        texts.map(String::len).iter().sum::<usize>() + groups.sum::<usize>()
+    }
+
     /// Whether the user is in this group.
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
 
     /// Whether one of these names is that of the user, or of one of the user's groups.
-    ///
-    /// REQUIRES: the names are sorted.
-    pub fn matches_any(&self, names: &[Box<str>]) -> bool {
-        let contains = |name: &str| names.binary_search_by(|other| (**other).cmp(name)).is_ok();
-        contains(ALL_GROUP)
-            || (!self.login.starts_with('$') && contains(&self.login))
-            || self.groups.iter().any(|group| contains(group))
+    pub fn matches_any(&self, names: &NameList) -> bool {
+        names.contains(ALL_GROUP)
+            || (!self.login.starts_with('$') && names.contains(&self.login))
+            || self.groups.iter().any(|group| names.contains(group))
     }
 
     /// Whether the user is an operator.
@@ -131,21 +139,20 @@ impl User {
         if event.kind != USER_CREATED_TYPE && event.kind != USER_UPDATED_TYPE {
             return None;
         }
-        let value: Value = serde_json::from_slice(&event.data).ok()?;
-        let text = |key: &str| value.get(key)?.as_str().map(str::to_string);
-        let groups = match value.get("groups") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(groups) => {
-                let name = |group: &Value| group.as_str().map(str::to_string);
-                groups.as_array()?.iter().map(name).collect::<Option<_>>()?
-            }
+        let keys = ["loginName", "fullName", "groups", "disabled", "hash"];
+        let [name, full_name, groups, is_disabled, hash] =
+            read_json_keys(&event.data, keys).ok()?;
+        let text = |value: Option<&str>| serde_json::from_str::<String>(value?).ok();
+        let groups = match groups {
+            None | Some("null") => Vec::new(),
+            Some(groups) => serde_json::from_str::<BoundedList<STORED_GROUPS_MAX>>(groups).ok()?.0,
         };
         Some(User {
-            login: text("loginName").filter(|value| value == login)?,
-            full_name: text("fullName").unwrap_or_default(),
+            login: text(name).filter(|value| value == login)?,
+            full_name: text(full_name).unwrap_or_default(),
             groups,
-            is_disabled: value.get("disabled").map_or(Some(false), Value::as_bool)?,
-            password_hash: text("hash")?,
+            is_disabled: is_disabled.map_or(Ok(false), serde_json::from_str).ok()?,
+            password_hash: text(hash)?,
             changed_at: event.created,
             revision: event.revision,
         })
@@ -302,6 +309,11 @@ fn has_password(store: &Store, login: &str, password: &Secret) -> bool {
     user.is_some_and(|user| passwords::verify(password.reveal(), &user.password_hash))
 }
 
+/// Parses a stored user. For measurements only.
+pub fn parse(event: &RecordedEvent) {
+    drop(User::parse("ada", event));
+}
+
 /// Checks that a user is unchanged after being written and read. For fuzzing only.
 pub fn check(event: &RecordedEvent) {
     let value = serde_json::from_slice::<Value>(&event.data).ok();
@@ -454,8 +466,7 @@ mod tests {
         let ada = User::with_groups("ada@example.org", &["$admins", "käse"]);
         assert_eq!(ada.validation_error(), None);
         let matches = |names: &[&str]| {
-            let mut names: Vec<Box<str>> = names.iter().map(|name| (*name).into()).collect();
-            names.sort_unstable();
+            let names: NameList = names.iter().copied().collect();
             ada.matches_any(&names)
         };
         assert!(matches(&["käse"]) && matches(&["$all"]) && matches(&["ada@example.org", "b"]));

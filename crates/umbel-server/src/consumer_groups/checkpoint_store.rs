@@ -2,10 +2,14 @@
 //! EventStoreDB.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use umbel_events::{
     Error, ExpectedVersion, MetadataUpdate, NewEvent, Position, RecordedEvent, Store, StreamState,
+    read_json_keys,
 };
 
 use crate::consumer_groups::group_config::{GroupConfig, format_position, parse_position};
@@ -78,9 +82,30 @@ pub fn parse_configs(event: &RecordedEvent) -> Option<GroupConfigs> {
     if event.kind != CONFIG_TYPE {
         return None;
     }
-    let value: Value = serde_json::from_slice(&event.data).ok()?;
-    let entries = value.get("entries")?.as_array()?;
-    entries.iter().map(GroupConfig::parse).collect()
+    let [entries] = read_json_keys(&event.data, ["entries"]).ok()?;
+    let entries = serde_json::Deserializer::from_str(entries?).deserialize_seq(EntriesVisitor);
+    entries.ok()
+}
+
+/// Reads the list of groups entry by entry.
+struct EntriesVisitor;
+
+impl<'de> Visitor<'de> for EntriesVisitor {
+    type Value = GroupConfigs;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a list of groups")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<GroupConfigs, A::Error> {
+        let mut configs = GroupConfigs::new();
+        while let Some(entry) = entries.next_element::<&'de RawValue>()? {
+            let (key, config) = GroupConfig::parse(entry.get())
+                .ok_or_else(|| A::Error::custom("a group's settings are invalid"))?;
+            configs.insert(key, config);
+        }
+        Ok(configs)
+    }
 }
 
 /// Writes the list of groups after revision `last`, or after later events that are no lists.

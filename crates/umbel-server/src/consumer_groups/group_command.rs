@@ -55,6 +55,8 @@ pub struct ConsumerRequest {
     pub form: UuidForm,
     /// Name of the user; empty on a server without users.
     pub username: String,
+    /// Name that the client gave the connection; empty without one.
+    pub connection_name: String,
     /// Channel for responses, with capacity for two more messages than events may be in flight.
     pub responses: mpsc::Sender<ConsumerResponse>,
     /// The consumer's connection; `None` if the server cannot close it.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tonic::Status;
-use umbel_events::{Error, EventFilter};
+use umbel_events::limits::FILTER_PREFIXES_MAX;
+use umbel_events::{Error, EventFilter, read_json_keys};
 use umbel_proto::persistent::{
     CheckpointAfter, CreateOptions, GroupFilter, GroupOrigin, GroupStart, MessageTimeout,
     NamedStrategy, Settings,
@@ -13,6 +14,7 @@ use umbel_proto::persistent::{
 use umbel_proto::streams::read_req::{Expression, Filter, FilterOptions, RevisionOption, Window};
 
 use crate::limits::{GROUP_EVENTS_MAX, GROUP_NAME_BYTES_MAX};
+use crate::protocol::bounded_list::BoundedList;
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::{grpc_status, proto_convert};
@@ -32,6 +34,27 @@ pub enum Strategy {
     /// Events with the same correlation id go to the same consumer.
     PinnedByCorrelation,
 }
+
+/// Keys of a group's stored settings.
+const STORED_KEYS: [&str; 17] = [
+    "stream",
+    "group",
+    "resolveLinkTos",
+    "extraStatistics",
+    "startFrom",
+    "after",
+    "filter",
+    "messageTimeout",
+    "maxRetryCount",
+    "checkPointAfter",
+    "minCheckPointCount",
+    "maxCheckPointCount",
+    "maxSubscriberCount",
+    "liveBufferSize",
+    "readBatchSize",
+    "historyBufferSize",
+    "namedConsumerStrategy",
+];
 
 const STRATEGIES: [(Strategy, &str); 4] = [
     (Strategy::DispatchToSingle, "DispatchToSingle"),
@@ -250,24 +273,27 @@ impl GroupConfig {
     }
 
     /// Parses stored settings; `None` if they are invalid.
-    pub fn parse(value: &Value) -> Option<(GroupKey, GroupConfig)> {
-        let text = |key: &str| Some(value.get(key)?.as_str()?.to_string());
-        let number = |key: &str| i32::try_from(value.get(key)?.as_i64()?).ok();
+    pub fn parse(json: &str) -> Option<(GroupKey, GroupConfig)> {
+        let values = read_json_keys(json.as_bytes(), STORED_KEYS).ok()?;
+        let value = |key: &str| values[STORED_KEYS.iter().position(|known| *known == key)?];
+        let text = |key: &str| serde_json::from_str::<String>(value(key)?).ok();
+        let number = |key: &str| value(key)?.parse::<i32>().ok();
+        let is_set = |key: &str| value(key)?.parse::<bool>().ok();
         let stream = Some(text("stream")?).filter(|name| name != ALL_SOURCE);
         let key = GroupKey { stream, group: group_name(text("group")?).ok()? };
-        let begin = match value.get("startFrom")? {
-            number if number.as_i64() == Some(-1) => StartFrom::Last,
-            number if number.as_u64() == Some(0) => StartFrom::First,
-            number => StartFrom::At(number.as_u64()?),
+        let begin = match value("startFrom")? {
+            "-1" => StartFrom::Last,
+            "0" => StartFrom::First,
+            number => StartFrom::At(number.parse().ok()?),
         };
-        let filter = match value.get("filter")? {
-            Value::Null => None,
+        let filter = match value("filter")? {
+            "null" => None,
             filter => Some(parse_filter(filter)?),
         };
         let settings = Settings {
-            resolve_links: value.get("resolveLinkTos")?.as_bool()?,
+            resolve_links: is_set("resolveLinkTos")?,
             revision: 0,
-            extra_statistics: value.get("extraStatistics")?.as_bool()?,
+            extra_statistics: is_set("extraStatistics")?,
             message_timeout: Some(MessageTimeout::MessageTimeoutMs(number("messageTimeout")?)),
             max_retry_count: number("maxRetryCount")?,
             checkpoint_after: Some(CheckpointAfter::CheckpointAfterMs(number("checkPointAfter")?)),
@@ -281,7 +307,7 @@ impl GroupConfig {
             consumer_strategy: text("namedConsumerStrategy")?,
         };
         let config = GroupConfig::from_settings(&key, begin, filter, settings).ok()?;
-        Some((key, GroupConfig { start_after: value.get("after")?.as_u64(), ..config }))
+        Some((key, GroupConfig { start_after: value("after")?.parse().ok(), ..config }))
     }
 }
 
@@ -306,11 +332,13 @@ fn strategy(settings: &Settings, failed: impl Fn(String) -> Status) -> Result<St
 
 static EMPTY_EXPRESSION: Expression = Expression { regex: String::new(), prefix: Vec::new() };
 
-fn parse_filter(value: &Value) -> Option<FilterOptions> {
-    let prefix = value.get("prefixes")?.as_array()?.iter();
-    let prefix = prefix.map(|prefix| Some(prefix.as_str()?.to_string())).collect::<Option<_>>()?;
-    let expression = Expression { regex: value.get("regex")?.as_str()?.to_string(), prefix };
-    let filter = match value.get("by")?.as_str()? {
+fn parse_filter(json: &str) -> Option<FilterOptions> {
+    let [by, regex, prefixes] =
+        read_json_keys(json.as_bytes(), ["by", "regex", "prefixes"]).ok()?;
+    let text = |value: Option<&str>| serde_json::from_str::<String>(value?).ok();
+    let prefixes = serde_json::from_str::<BoundedList<FILTER_PREFIXES_MAX>>(prefixes?).ok()?;
+    let expression = Expression { regex: text(regex)?, prefix: prefixes.0 };
+    let filter = match &*text(by)? {
         "stream" => Filter::StreamIdentifier(expression),
         _ => Filter::EventType(expression),
     };
@@ -393,7 +421,7 @@ mod tests {
         config.start_after = Some(8);
         let value = config.to_json(&key);
         assert_eq!((&value["stream"], &value["messageTimeout"]), (&json!("$all"), &json!(30_000)));
-        let (same, read) = GroupConfig::parse(&value).unwrap();
+        let (same, read) = GroupConfig::parse(&value.to_string()).unwrap();
         assert_eq!((same, read.to_json(&key)), (key, value.clone()));
         assert_eq!(
             (read.start_from, read.start_after, read.strategy),
@@ -403,8 +431,8 @@ mod tests {
         for missing in ["group", "startFrom", "historyBufferSize", "after"] {
             let mut value = value.clone();
             value[missing] = json!({});
-            let is_read =
-                GroupConfig::parse(&value).is_some_and(|read| read.1.start_after == Some(8));
+            let is_read = GroupConfig::parse(&value.to_string())
+                .is_some_and(|read| read.1.start_after == Some(8));
             assert!(!is_read, "{missing}");
         }
     }
@@ -420,7 +448,10 @@ mod tests {
         (filter.window, filter.checkpoint_interval_multiplier) = (Some(Window::Max(0)), 0);
         let (key, config) = GroupConfig::from_request(Some(options.clone())).unwrap();
         assert!(config.compile().unwrap().unwrap().passes("s", "ab").unwrap());
-        assert_eq!(GroupConfig::parse(&config.to_json(&key)).unwrap().1.filter, config.filter);
+        assert_eq!(
+            GroupConfig::parse(&config.to_json(&key).to_string()).unwrap().1.filter,
+            config.filter
+        );
         let Some(GroupOrigin::All(all)) = &mut options.stream_option else { panic!("of all") };
         all.filter_option = Some(GroupFilter::Filter(FilterOptions::default()));
         let status = GroupConfig::from_request(Some(options)).unwrap_err();

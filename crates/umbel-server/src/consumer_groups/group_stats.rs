@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
 use crate::consumer_groups::dispatcher::{ConsumerId, Dispatcher};
-use crate::consumer_groups::group_command::ConnectedConsumer;
+use crate::consumer_groups::group_command::{ConnectedConsumer, ConsumerRequest};
 use crate::consumer_groups::group_config::{GroupConfig, StartFrom, format_position, to_millis};
 use crate::consumer_groups::rate_meter::SendRate;
 use crate::protocol::group_key::GroupKey;
@@ -33,17 +33,22 @@ pub struct GroupStats<'a> {
 }
 
 impl GroupStats<'_> {
+    fn request(&self, id: ConsumerId) -> Option<&ConsumerRequest> {
+        self.connected.get(&id).map(|it| &it.request)
+    }
+
     /// The statistics in the client protocol.
     pub fn to_info(&self) -> SubscriptionInfo {
         let GroupStats { key, dispatcher: consumers, sent, .. } = *self;
         let sent_to = |id| self.sent_by_consumer.get(id).copied().unwrap_or_default();
         let (waiting, again, on_the_way) = consumers.event_counts();
         let connections = consumers.consumers().iter().map(|(id, consumer)| ConnectionInfo {
-            username: self
-                .connected
-                .get(id)
-                .map(|it| it.request.username.clone())
+            username: self.request(*id).map(|it| it.username.clone()).unwrap_or_default(),
+            connection_name: self
+                .request(*id)
+                .map(|it| it.connection_name.clone())
                 .unwrap_or_default(),
+            observed_measurements: consumer.ack_times.measurements(),
             average_items_per_second: sent_to(id).per_second,
             total_items: to_i64(consumer.sent),
             count_since_last_measurement: sent_to(id).since_last_report,

@@ -1,5 +1,6 @@
 //! State of persistent subscriptions: settings, checkpoints, dispatch to consumers.
 
+pub mod ack_times;
 pub mod checkpoint_store;
 pub mod dispatcher;
 pub mod group_command;

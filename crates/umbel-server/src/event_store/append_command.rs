@@ -2,8 +2,11 @@
 
 use std::slice;
 
-use umbel_events::ExpectedVersion;
+use umbel_events::{
+    AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, StreamAppend,
+};
 
+use crate::limits::UNCHECKED_METADATA_BYTES_MAX;
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inbound_quota::QuotaShare;
 
@@ -24,6 +27,8 @@ pub struct AppendCommand {
     target: AppendTarget,
     /// Streams that are only checked, with their expected revisions.
     pub checks: Vec<(String, ExpectedVersion)>,
+    /// The metadata in the events, if it was checked before the append is submitted.
+    metadata: Option<Result<CheckedMetadata, Error>>,
     /// The share of the append quota that the events hold.
     #[expect(dead_code, reason = "the field is kept for its Drop, as long as the events")]
     share: QuotaShare,
@@ -39,7 +44,8 @@ enum AppendTarget {
 impl AppendCommand {
     /// Creates an append to one stream.
     pub fn to_stream(stream: StreamEvents, share: QuotaShare) -> AppendCommand {
-        AppendCommand { target: AppendTarget::Stream(stream), checks: Vec::new(), share }
+        let target = AppendTarget::Stream(stream);
+        AppendCommand { target, checks: Vec::new(), metadata: None, share }
     }
 
     /// Creates an append to several streams.
@@ -48,7 +54,7 @@ impl AppendCommand {
         checks: Vec<(String, ExpectedVersion)>,
         share: QuotaShare,
     ) -> AppendCommand {
-        AppendCommand { target: AppendTarget::Streams(streams), checks, share }
+        AppendCommand { target: AppendTarget::Streams(streams), checks, metadata: None, share }
     }
 
     /// The streams to which the events are appended.
@@ -57,6 +63,42 @@ impl AppendCommand {
             AppendTarget::Stream(stream) => slice::from_ref(stream),
             AppendTarget::Streams(streams) => streams,
         }
+    }
+
+    /// Whether the append has metadata of streams that takes long to check.
+    pub fn has_long_metadata(&self) -> bool {
+        let data = |stream: &StreamEvents| -> usize {
+            stream.events.iter().map(|event| event.as_new_event().data.len()).sum()
+        };
+        let system = self.streams().iter().filter(|stream| stream.stream.starts_with('$'));
+        self.metadata.is_none() && system.map(data).sum::<usize>() > UNCHECKED_METADATA_BYTES_MAX
+    }
+
+    /// Checks the metadata of streams, so that the appender need not.
+    pub fn check_metadata(&mut self) {
+        let events: Vec<NewEvent<'_>> = self.events().map(ProposedEvent::as_new_event).collect();
+        let mut rest = &events[..];
+        let appends: Vec<StreamAppend<'_>> = self
+            .streams()
+            .iter()
+            .map(|target| {
+                let (events, others) = rest.split_at(target.events.len());
+                rest = others;
+                StreamAppend { stream: &target.stream, expected: target.expected, events }
+            })
+            .collect();
+        let request = AppendRequest { appends: &appends, checks: &[] };
+        self.metadata = Some(request.check_metadata());
+    }
+
+    /// Whether the metadata was checked.
+    pub fn has_checked_metadata(&self) -> bool {
+        self.metadata.is_some()
+    }
+
+    /// Takes the result of the check of the metadata, if there was one.
+    pub fn take_checked_metadata(&mut self) -> Option<Result<CheckedMetadata, Error>> {
+        self.metadata.take()
     }
 
     /// The events of all streams.

@@ -65,19 +65,22 @@ impl AppendSubmitter {
         Ok((submitter, thread))
     }
 
-    /// Submits an append. The returned future resolves once the append has the store's durability.
-    /// The append continues if the future is dropped.
-    pub fn submit(&self, append: AppendCommand) -> impl Future<Output = AppendResult> + use<> {
+    /// Submits an append. The future resolves once the append has the store's durability. A
+    /// submitted append continues if the future is dropped.
+    pub async fn submit(&self, append: AppendCommand) -> AppendResult {
+        let [append] = check_metadata([append]).await?;
         let (completion, result) = AppendCompletion::single();
         match self.try_append_inline(&append) {
             Some(pending) => complete(&self.acl_cache, append, Ok(pending), completion),
             None => self.enqueue(AppendJob::Single(append, completion)),
         }
-        async move { result.await.unwrap_or(Err(Error::Store(umbel::Error::Closed))) }
+        result.await.unwrap_or(Err(Error::Store(umbel::Error::Closed)))
     }
 
     /// Submits the appends of one call, which receives the results in batches.
-    pub fn submit_all(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
+    pub async fn submit_all(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
+        // Where the runtime ended, the completions are dropped, which reports a closed store.
+        let Ok(appends) = check_metadata(appends).await else { return };
         self.enqueue(AppendJob::Many(appends));
     }
 
@@ -88,6 +91,7 @@ impl AppendSubmitter {
         let comes_first = self.queued_jobs.load(Ordering::Acquire) == 0;
         let [target] = append.streams() else { return None };
         if !comes_first
+            || append.has_checked_metadata()
             || target.events.len() > INLINE_EVENTS_MAX
             || !append.checks.is_empty()
             || !self.inline_appends.is_allowed()
@@ -110,6 +114,38 @@ impl AppendSubmitter {
         self.queued_jobs.fetch_add(1, Ordering::AcqRel);
         // Where the thread has ended, the completions are dropped, which reports a closed store.
         let _ = self.jobs.send(job);
+    }
+}
+
+/// Checks long metadata of the appends on a thread that may be busy.
+async fn check_metadata<A>(mut appends: A) -> Result<A, Error>
+where
+    A: AsCommands + Send + 'static,
+{
+    if !appends.commands().any(|append| append.has_long_metadata()) {
+        return Ok(appends);
+    }
+    let check = move || {
+        appends.commands().for_each(AppendCommand::check_metadata);
+        appends
+    };
+    tokio::task::spawn_blocking(check).await.map_err(|_| Error::Store(umbel::Error::Closed))
+}
+
+/// A collection of appends.
+trait AsCommands {
+    fn commands(&mut self) -> impl Iterator<Item = &mut AppendCommand>;
+}
+
+impl AsCommands for [AppendCommand; 1] {
+    fn commands(&mut self) -> impl Iterator<Item = &mut AppendCommand> {
+        self.iter_mut()
+    }
+}
+
+impl AsCommands for Vec<(AppendCommand, AppendCompletion)> {
+    fn commands(&mut self) -> impl Iterator<Item = &mut AppendCommand> {
+        self.iter_mut().map(|(append, _)| append)
     }
 }
 
@@ -142,7 +178,7 @@ fn run_appender(
             next = (appends.len() < APPENDS_PER_GROUP).then(|| jobs.try_recv().ok()).flatten();
         }
         let _deferred: Vec<_> = results.iter().map(|results| results.defer_wakeup()).collect();
-        let submitted = submit_each(store, &appends);
+        let submitted = submit_each(store, &mut appends);
         for ((append, pending), completion) in appends.into_iter().zip(submitted).zip(completions) {
             complete(acl_cache, append, pending, completion);
         }
@@ -151,7 +187,8 @@ fn run_appender(
 }
 
 /// Submits appends to the store in order.
-fn submit_each(store: &Store, commands: &[AppendCommand]) -> Vec<Result<PendingAppend, Error>> {
+fn submit_each(store: &Store, commands: &mut [AppendCommand]) -> Vec<Result<PendingAppend, Error>> {
+    let checked: Vec<_> = commands.iter_mut().map(AppendCommand::take_checked_metadata).collect();
     let events = commands.iter().flat_map(AppendCommand::events).map(ProposedEvent::as_new_event);
     let events: Vec<NewEvent<'_>> = events.collect();
     let mut rest = &events[..];
@@ -167,16 +204,18 @@ fn submit_each(store: &Store, commands: &[AppendCommand]) -> Vec<Result<PendingA
     let checks: Vec<StreamCheck<'_>> =
         checks.map(|(stream, expected)| StreamCheck { stream, expected: *expected }).collect();
     let (mut rest, mut rest_checks) = (&appends[..], &checks[..]);
-    let requests: Vec<AppendRequest<'_>> = commands
+    let requests = commands
         .iter()
-        .map(|command| {
+        .zip(checked)
+        .map(|(command, checked)| {
             let (appends, others) = rest.split_at(command.streams().len());
             let (checks, other_checks) = rest_checks.split_at(command.checks.len());
             (rest, rest_checks) = (others, other_checks);
-            AppendRequest { appends, checks }
+            let request = AppendRequest { appends, checks };
+            (request, checked.unwrap_or_else(|| request.check_metadata()))
         })
         .collect();
-    store.submit_each_with_conflicts(&requests)
+    store.submit_each_checked(requests)
 }
 
 /// Resolves the completion once the append is acknowledged. Releases the append's quota share

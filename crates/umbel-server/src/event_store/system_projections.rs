@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use umbel_events::{
     Error, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, Source, Store, StreamState,
+    read_json_keys,
 };
 
 use crate::event_store::EventStore;
@@ -256,16 +257,17 @@ pub fn parse(event: &RecordedEvent) -> Option<[ProjectionState; COUNT]> {
     if event.kind != CHANGED_TYPE {
         return None;
     }
-    let value: Value = serde_json::from_slice(&event.data).ok()?;
+    let states = read_json_keys(&event.data, PROJECTION_NAMES.map(|(_, name)| name)).ok()?;
     let mut projection_states = [ProjectionState::default(); COUNT];
-    for (state, (_, name)) in projection_states.iter_mut().zip(PROJECTION_NAMES) {
-        let value = value.get(name)?;
-        let through = match value.get("through")? {
-            Value::Null => None,
+    for (state, value) in projection_states.iter_mut().zip(states) {
+        let keys = read_json_keys(value?.as_bytes(), ["through", "version", "epoch"]).ok()?;
+        let [through, version, epoch] = keys;
+        let through = match through? {
+            "null" => None,
             // The event cannot know of later positions.
-            number => Some(number.as_u64()?.min(event.position)),
+            number => Some(number.parse::<u64>().ok()?.min(event.position)),
         };
-        let (version, epoch) = (value.get("version")?.as_u64()?, value.get("epoch")?.as_u64()?);
+        let (version, epoch) = (version?.parse().ok()?, epoch?.parse().ok()?);
         *state = ProjectionState { visible_through: through, version, epoch };
     }
     Some(projection_states)

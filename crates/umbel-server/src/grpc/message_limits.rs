@@ -165,6 +165,11 @@ request_messages! {
     users::UserReq,
 }
 
+/// Whether the limits of messages permit these bytes. For measurements only.
+pub fn check<M: RequestMessage>(message: &[u8]) -> bool {
+    M::check_length(message.len()).is_ok() && M::check_fields(message).is_ok()
+}
+
 /// The memory counted for a message, even if the message is short.
 pub fn decoded_bytes<Q: RequestMessage>(message: &[u8]) -> usize {
     let mut left = usize::MAX;

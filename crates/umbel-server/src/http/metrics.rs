@@ -100,6 +100,9 @@ fn add_log(registry: &mut Registry, stats: &Stats) {
     );
     let pinned = stats.pinned_file_bytes as f64;
     gauge(registry, "log_pinned_file_bytes", "Bytes of obsolete files that readers keep", pinned);
+    let rejected = stats.clock_rejected.as_secs_f64();
+    let help = "Seconds by which the wall clock is ahead of the time that the store believes";
+    gauge(registry, "clock_rejected_seconds", help, rejected);
     add_directory(registry, "", &stats.directory);
 }
 

@@ -53,6 +53,7 @@ pub fn status(error: &Error) -> Status {
             append_too_large(*limit, error.to_string())
         }
         Error::Invalid(message) => Status::invalid_argument(message),
+        Error::ClockRejected { .. } => Status::failed_precondition(error.to_string()),
         Error::RegexTooExpensive { .. } => Status::invalid_argument(error.to_string()),
         // The event store adds advice on damage, which the engine does not have.
         Error::Store(umbel::Error::Corruption { .. }) => Status::data_loss(error.to_string()),

@@ -1,5 +1,6 @@
 //! gRPC statuses, deadlines, ids and conversion between messages and store types.
 
+pub mod bounded_list;
 pub mod deadline;
 pub mod filter_request;
 pub mod group_key;

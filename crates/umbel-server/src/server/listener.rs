@@ -115,6 +115,11 @@ pub async fn serve(
             _ = stop.wait_for(|stop| *stop) => break,
         };
         if let Some(((stream, address), slot)) = taken {
+            // Every response has a date, for which hyper panics before 1970.
+            if service.env.clock.wall_micros() == 0 {
+                tracing::warn!("a connection is refused: this machine's clock is before 1970");
+                continue;
+            }
             let (builder, service) = (Arc::clone(&builder), Arc::clone(&service));
             let (tls, stop) = (tls.clone(), stop.clone());
             // Without it responses wait for more data to send; a failure to set it only delays

@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use umbel_env::{Env, ProcessOwned, check_path};
+use umbel_env::{Clock, Env, ProcessOwned, check_path};
 use umbel_events::Store;
 
 use crate::access_control::passwords::Secret;
@@ -83,6 +83,8 @@ struct RunningParts {
 pub enum StartError {
     /// Another process listens at the address.
     AddressInUse(SocketAddr),
+    /// The wall clock is before 1970, so that responses could have no date.
+    ClockBefore1970,
     /// The certificates cannot be used; the value is the reason, as a sentence.
     Certificates(String),
     /// The operating system refused an action.
@@ -112,11 +114,13 @@ impl Server {
     ///
     /// # Errors
     ///
+    /// - The wall clock is before 1970.
     /// - The path of the backup is empty.
     /// - Another process listens at the address.
     /// - The certificates cannot be used.
     /// - The operating system refuses threads or the address.
     pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
+        check_clock(&*Env::system().clock)?;
         if let Some(directory) = &config.backup_directory {
             check_path("the backup", directory).map_err(|error| {
                 StartError::system("use the backup directory", to_io_error(&error))
@@ -142,6 +146,24 @@ impl Server {
     }
 }
 
+/// Reports a wall clock that the store does not believe.
+fn warn_of_rejected_clock(store: &Store) {
+    let Ok(stats) = store.stats() else { return };
+    if !stats.clock_rejected.is_zero() {
+        tracing::warn!(
+            days = stats.clock_rejected.as_secs() / (24 * 60 * 60),
+            "this machine's clock is years ahead of the store's last event; the store refuses \
+             appends: correct the clock, or start the server once with --accept-clock"
+        );
+    }
+}
+
+/// Returns an error if the clock is before 1970: hyper panics where it writes the date of a
+/// response.
+fn check_clock(clock: &dyn Clock) -> Result<(), StartError> {
+    if clock.wall_micros() > 0 { Ok(()) } else { Err(StartError::ClockBefore1970) }
+}
+
 impl Prepared {
     /// Serves `store`, like [`Server::start`].
     ///
@@ -164,6 +186,7 @@ impl Prepared {
             .map_err(|source| StartError::system("read the listen address", source))?;
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
+        warn_of_rejected_clock(&store);
         let projections = SystemProjections::read(&store).map_err(|error| {
             let source = io::Error::other(error.to_string());
             StartError::system("read which views are stopped", source)
@@ -422,6 +445,10 @@ impl fmt::Display for StartError {
                 "another process listens at {address}; stop it, or choose another port with \
                  --listen"
             ),
+            StartError::ClockBefore1970 => f.write_str(
+                "this machine's clock is before 1970, so that no response could have a date; \
+                 set the clock, then start the server again",
+            ),
             StartError::Certificates(why) => write!(f, "no connection can be encrypted: {why}"),
             StartError::System { doing, source } => write!(f, "could not {doing}: {source}"),
         }
@@ -431,7 +458,9 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StartError::AddressInUse(_) | StartError::Certificates(_) => None,
+            StartError::AddressInUse(_)
+            | StartError::ClockBefore1970
+            | StartError::Certificates(_) => None,
             StartError::System { source, .. } => Some(source),
         }
     }
@@ -440,6 +469,24 @@ impl std::error::Error for StartError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Story: hyper panicked at the first response where the clock was before 1970.
+    #[test]
+    fn server_does_not_start_before_1970() {
+        #[derive(Debug)]
+        struct Unset(u64);
+        impl Clock for Unset {
+            fn now(&self) -> Duration {
+                Duration::ZERO
+            }
+            fn wall_micros(&self) -> u64 {
+                self.0
+            }
+        }
+        let refused = check_clock(&Unset(0)).unwrap_err();
+        assert!(refused.to_string().contains("set the clock"), "{refused}");
+        check_clock(&Unset(1)).unwrap();
+    }
 
     /// Story: hundreds of clients connected at once while the server was busy. The system queued
     /// 128 connections; all other clients retried after a second or more.

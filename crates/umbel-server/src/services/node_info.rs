@@ -66,6 +66,7 @@ pub fn stats(stats: &Stats) -> Value {
             "position": stats.position,
             "logBytes": stats.log_bytes,
             "logChunks": stats.chunks,
+            "clockRejectedSeconds": stats.clock_rejected.as_secs(),
             "indexedThrough": stats.indexed_through,
         },
         "existenceFilter": {

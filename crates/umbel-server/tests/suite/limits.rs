@@ -185,7 +185,6 @@ fn documentation_page_states_the_limits() {
             format!("{} MiB", limits::DECODED_OVERHEAD_BYTES_MAX >> 20),
         ),
         ("the text of a status", format!("{} KiB", limits::STATUS_BYTES_MAX >> 10)),
-        ("the ACL in", format!("{} MiB or less", limits::CACHED_ACL_BYTES_MAX >> 20)),
         ("the ACL in", written(limits::CACHED_ACLS_MAX)),
         ("the ACL in", format!("{} MiB in all", limits::CACHED_ACLS_BYTES_MAX >> 19)),
         ("events that one ack", written(limits::GROUP_EVENTS_MAX)),

@@ -120,7 +120,9 @@ impl Consumer {
         let (sender, mut requests) = mpsc::unbounded_channel();
         sender.send(ReadReq { content: Some(ReadReqContent::Options(options)) }).unwrap();
         let requests = stream::poll_fn(move |context| requests.poll_recv(context));
-        let answers = client.streaming(SERVICE, "Read", requests).await?;
+        let mut request = client.request(requests);
+        request.metadata_mut().insert("connection-name", "billing".parse().unwrap());
+        let answers = client.streaming_of(SERVICE, "Read", request).await?;
         let mut consumer = Consumer { sender, answers };
         match consumer.answers.message().await?.unwrap().content {
             Some(ReadRespContent::SubscriptionConfirmation(group_info)) => {
@@ -310,6 +312,32 @@ fn events_are_retried_parked_and_replayed() {
         assert_eq!(number(next.event.as_ref().unwrap()), 2);
         consumer.ack(vec![next.link.unwrap().id.unwrap()]);
         until(&client, "cart", |info| info.parked_message_count == 0).await;
+    });
+}
+
+#[test]
+fn info_names_connections_and_measures_acknowledgements() {
+    TestServer::new().run(async |client, _| {
+        client.append("cart", ANY, &events(0..5)).await.unwrap();
+        for extra_statistics in [false, true] {
+            let stream = if extra_statistics { "cart" } else { "other" };
+            client.append("other", ANY, &events(0..5)).await.unwrap();
+            let request = of_stream(stream, Settings { extra_statistics, ..settings() });
+            create(&client, request).await.unwrap();
+            let mut consumer = Consumer::of(&client, stream, 10).await;
+            let connection = info(&client, stream).await.connections.remove(0);
+            assert_eq!(connection.connection_name, "billing");
+            assert!(connection.observed_measurements.is_empty(), "nothing was acknowledged");
+            for wanted in 0..5 {
+                assert_eq!(consumer.number().await, (wanted, 0));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            consumer.ack((0..5).map(id).collect());
+            until(&client, stream, |info| info.total_in_flight_messages == 0).await;
+            let measured = info(&client, stream).await.connections.remove(0).observed_measurements;
+            assert_eq!(measured.len(), if extra_statistics { 14 } else { 0 });
+            assert!(measured.iter().all(|one| one.value >= 20), "{measured:?}");
+        }
     });
 }
 

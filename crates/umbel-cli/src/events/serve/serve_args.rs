@@ -82,6 +82,11 @@ pub struct ServeOptions {
         default_value = "false", default_missing_value = "true", hide_default_value = true,
         value_name = "BOOL", value_parser = parse_switch)]
     pub mem_db: bool,
+    /// Accept a wall clock that is years ahead of the store's last event
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
+    pub accept_clock: bool,
     /// Also serve a key-value store, in the subdirectory `kv` of the store
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_value = "false", default_missing_value = "true", hide_default_value = true,

@@ -71,6 +71,7 @@ impl ServeConfig {
         StoreOptions {
             durability: self.options.durability,
             existence: self.options.stream_existence_filter_size,
+            accept_clock: self.options.accept_clock,
             ..self.limits.to_event_store()
         }
     }
@@ -152,6 +153,7 @@ impl ServeConfig {
             ("advertise", json!(advertise)),
             ("backup-dir", json!(options.backup_dir)),
             ("durability", json!(durability_name(options.durability))),
+            ("accept-clock", json!(options.accept_clock)),
             ("mem-db", json!(options.mem_db)),
             ("memory", json!(limits.memory)),
             ("open-tables", json!(limits.open_tables)),

@@ -1,15 +1,16 @@
 //! Append of events to streams: decides about the append to each stream, then writes all of them or
 //! none.
 
-use std::borrow::Cow;
-
 use crate::append::append_plan::AppendPlan;
-use crate::append::append_request::{AppendRequest, StreamAppend, StreamCheck, WriteResult};
+use crate::append::append_request::{
+    AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
+};
 use crate::append::expected_version_check::{ConflictCollector, Decision, StreamSnapshot, decide};
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
+use crate::types::stream_names;
 use crate::types::version_conflict::{PresentEvents, RequestItem};
 
 use super::undelete::MetadataWrites;
@@ -19,23 +20,35 @@ use super::{Appender, TaskOutcome, write_result};
 const NOTHING_WRITTEN: WriteResult =
     WriteResult { first: None, last: None, position: None, is_retry: false };
 
+/// Revision of the last event of an append, whose first gets this revision.
+fn last_revision(first: u64, append: &StreamAppend<'_>) -> Result<u64> {
+    let last = first + append.events.len() as u64 - 1;
+    if last <= REVISION_MAX {
+        return Ok(last);
+    }
+    Err(Error::invalid("the stream has the maximum number of events"))
+}
+
 impl Appender {
     pub(super) fn append(
         &mut self,
         parts: &StoreComponents,
         request: &AppendRequest<'_>,
+        checked: &CheckedMetadata,
     ) -> Result<TaskOutcome> {
         // Before the probe of the filter, whose cache line is still being fetched.
-        let created = self.created_now(parts);
+        let created = self.created_now(parts)?;
         let mut results = Vec::with_capacity(request.appends.len());
         let mut plans: Vec<AppendPlan<'_>> = Vec::with_capacity(request.appends.len());
         let mut metadata = MetadataWrites::default();
+        let mut rules = checked.rules();
         let mut rests_on = 0;
         let mut first_retry = None;
         let mut violations = ConflictCollector::default();
         for (index, append) in request.appends.iter().enumerate() {
             let (stream, expected) = (append.stream, append.expected);
             let hash = parts.existence.hash(stream);
+            let retention = stream_names::metadata_subject(stream).and_then(|_| rules.next());
             if !self.defers_indexing {
                 self.prefetch_id(append, || hash);
             }
@@ -47,14 +60,11 @@ impl Appender {
             };
             match decided {
                 Decision::Append { first } => {
-                    let last = first + append.events.len() as u64 - 1;
-                    if last > REVISION_MAX {
-                        return Err(Error::invalid("the stream has the maximum number of events"));
-                    }
-                    self.note_metadata(parts, append, &known, plans.len(), &mut metadata)?;
-                    let (head, events) = (known.head, append.events);
-                    let (stream, follows) = (Cow::Borrowed(stream), None);
-                    plans.push(AppendPlan { stream, hash, head, follows, first, events });
+                    let last = last_revision(first, append)?;
+                    let plan = (plans.len(), retention);
+                    self.note_metadata(parts, append, &known, plan, &mut metadata)?;
+                    let state = (hash, known.head);
+                    plans.push(AppendPlan::of_append(append, state, first, retention));
                     results.push(write_result(first, last, false));
                 }
                 Decision::Retry { first, last, position } => {

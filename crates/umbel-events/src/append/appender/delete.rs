@@ -48,13 +48,16 @@ impl Appender {
         if !known.matches(expected) {
             return Err(known.conflict_error(stream, expected));
         }
-        let data = self.undelete_metadata(metadata, &metadata_stream, DELETED_TRUNCATE_BEFORE)?;
+        let (data, rules) =
+            self.undelete_metadata(metadata, &metadata_stream, DELETED_TRUNCATE_BEFORE)?;
         let events = [NewEvent::json(parts.new_id()?, METADATA_TYPE, &data)];
         let first = metadata.map_or(0, |head| head.last_revision + 1);
         let hash = parts.existence.hash(&metadata_stream);
         let stream = Cow::Borrowed(&metadata_stream[..]);
         let head = metadata;
-        let plan = AppendPlan { stream, hash, head, follows: None, first, events: &events };
+        let retention = Some(rules);
+        let follows = None;
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events, retention };
         let Some(positions) = self.commit(parts, &[plan])? else {
             return Ok(TaskOutcome::NeedsFlush);
         };
@@ -76,7 +79,9 @@ impl Appender {
         let events = [NewEvent::json(parts.new_id()?, TOMBSTONE_TYPE, b"{}")];
         let (first, head) = (TOMBSTONE_REVISION, known.head);
         let (stream, follows) = (Cow::Borrowed(stream), None);
-        let plan = AppendPlan { stream, hash, head, follows, first, events: &events };
+        // A metadata stream has no tombstone.
+        let retention = None;
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events, retention };
         let Some(positions) = self.commit(parts, &[plan])? else {
             return Ok(TaskOutcome::NeedsFlush);
         };

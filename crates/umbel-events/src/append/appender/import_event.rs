@@ -59,12 +59,15 @@ impl Appender {
                 event.kind.escape_debug()
             )));
         }
-        let now = parts.env.clock.wall_micros().saturating_mul(10);
-        let wanted = task.event.created.unwrap_or(now);
+        let wanted = match task.event.created {
+            Some(created) => created,
+            None => self.created_now(parts)?,
+        };
         let created = wanted.max(self.last_created);
         let events = [event];
         let (stream, follows) = (Cow::Borrowed(stream), None);
-        let plan = AppendPlan { stream, hash, head, follows, first, events: &events };
+        let retention = task.retention;
+        let plan = AppendPlan { stream, hash, head, follows, first, events: &events, retention };
         let Some(positions) = self.commit_with_time(parts, &[plan], created)? else {
             return Ok(TaskOutcome::NeedsFlush);
         };

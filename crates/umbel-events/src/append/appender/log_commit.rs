@@ -43,7 +43,7 @@ impl Appender {
         parts: &StoreComponents,
         plans: &[AppendPlan<'_>],
     ) -> Result<Option<Vec<u64>>> {
-        self.commit_with_time(parts, plans, self.created_now(parts))
+        self.commit_with_time(parts, plans, self.created_now(parts)?)
     }
 
     /// Like [`Appender::commit`], with `created` as the events' creation time. REQUIRES: no event

@@ -12,15 +12,16 @@
 use umbel_arena::PREFETCHES;
 use umbel_existence::ExistenceReader;
 
-use crate::append::append_request::{AppendRequest, StreamAppend, WriteResult};
+use crate::append::append_request::{AppendRequest, CheckedMetadata, StreamAppend, WriteResult};
 use crate::append::index_queue::IndexQueue;
 use crate::append::pending_heads::PendingHeads;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::{ChunkWriter, LogCursor};
 use crate::index::index_batch::IndexBatch;
 use crate::index::index_changes::IndexChanges;
+use crate::primitives::store_clock::UnknownTime;
 use crate::store_components::StoreComponents;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::types::expected_version::ExpectedVersion;
 use crate::types::imported_event::ImportTask;
 
@@ -72,7 +73,7 @@ pub enum TaskOutcome {
 #[derive(Debug, Clone, Copy)]
 pub enum WriteTask<'a> {
     /// Appends events.
-    Append(AppendRequest<'a>),
+    Append(AppendRequest<'a>, &'a CheckedMetadata),
     /// Deletes a stream, which may be created again.
     Delete(&'a str, ExpectedVersion),
     /// Deletes a stream for good.
@@ -108,7 +109,7 @@ impl Appender {
         task: &WriteTask<'_>,
     ) -> Result<TaskOutcome> {
         match task {
-            WriteTask::Append(request) => self.append(parts, request),
+            WriteTask::Append(request, metadata) => self.append(parts, request, metadata),
             WriteTask::Delete(stream, expected) => self.delete(parts, stream, *expected),
             WriteTask::Tombstone(stream, expected) => self.tombstone(parts, stream, *expected),
             WriteTask::Import(task) => self.import(parts, task),
@@ -116,8 +117,11 @@ impl Appender {
     }
 
     /// Creation time of an event that is appended now, in ticks of 100 ns.
-    fn created_now(&self, parts: &StoreComponents) -> u64 {
-        parts.env.clock.wall_micros().saturating_mul(10).max(self.last_created)
+    fn created_now(&self, parts: &StoreComponents) -> Result<u64> {
+        match parts.clock().stamp() {
+            Ok(now) => Ok(now.max(self.last_created)),
+            Err(UnknownTime { days }) => Err(Error::ClockRejected { days }),
+        }
     }
 
     /// Prefetches the slots of the appends' ids in the window of recent ids.

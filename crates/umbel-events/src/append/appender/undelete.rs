@@ -29,7 +29,7 @@ pub(super) struct MetadataWrites {
     /// gets before the events.
     before: Vec<(String, u64)>,
     /// Plans whose metadata ends a deletion without a `$tb`, and the metadata that follows each.
-    after: Vec<(usize, Vec<u8>)>,
+    after: Vec<(usize, Vec<u8>, RetentionRules)>,
 }
 
 impl MetadataWrites {
@@ -53,6 +53,7 @@ struct PrecedingMetadata {
     head: Option<StreamHead>,
     id: EventId,
     data: Vec<u8>,
+    rules: RetentionRules,
 }
 
 impl Appender {
@@ -62,7 +63,7 @@ impl Appender {
         parts: &StoreComponents,
         append: &StreamAppend<'_>,
         known: &StreamSnapshot,
-        plan: usize,
+        (plan, rules): (usize, Option<RetentionRules>),
         writes: &mut MetadataWrites,
     ) -> Result<()> {
         let next = |head: Option<StreamHead>| head.map_or(0, |head| head.last_revision + 1);
@@ -78,13 +79,17 @@ impl Appender {
         let subject_head = self.head(parts, subject)?;
         let Some(last) = append.events.last() else { return Ok(()) };
         let following = match metadata.retention_of(subject_head).is_some_and(is_deleted) {
-            true => truncated_if_unset(last.data, next(subject_head))?,
+            true => {
+                let first = next(subject_head);
+                truncated_if_unset(last.data, first).map(|data| (data, first))
+            }
             // A copy of the `$tb` of a deletion that did not apply to the stream's events.
-            false => restored_if_deleted(last.data)?,
+            false => restored_if_deleted(last.data).map(|data| (data, 0)),
         };
-        if let Some(data) = following {
+        if let Some((data, truncate_before)) = following {
             check_metadata_bytes(append.stream, &data, last.data.len())?;
-            writes.after.push((plan, data));
+            let rules = RetentionRules { truncate_before, ..rules.unwrap_or_default() };
+            writes.after.push((plan, data, rules));
         }
         Ok(())
     }
@@ -100,11 +105,11 @@ impl Appender {
     ) -> Result<TaskOutcome> {
         let mut bytes = append_plan::payload_bytes(&plans);
         let mut following = Vec::with_capacity(writes.after.len());
-        for (index, data) in &writes.after {
+        for (index, data, rules) in &writes.after {
             let event = NewEvent::json(parts.new_id()?, METADATA_TYPE, data);
             bytes += event_format::frame_bytes(&plans[*index].stream, &event);
             check_undelete_bytes(&plans[*index].stream, bytes)?;
-            following.push((*index, event));
+            following.push((*index, event, *rules));
         }
         let preceding = self.preceding_metadata(parts, writes.before, bytes)?;
         let events: Vec<_> = preceding
@@ -114,21 +119,22 @@ impl Appender {
         let before = preceding.len();
         let mut all: Vec<AppendPlan<'_>> =
             Vec::with_capacity(before + plans.len() + following.len());
-        for (PrecedingMetadata { stream, head, .. }, event) in preceding.iter().zip(&events) {
+        for (PrecedingMetadata { stream, head, rules, .. }, event) in preceding.iter().zip(&events)
+        {
             let first = head.map_or(0, |head| head.last_revision + 1);
             let (hash, head, follows) = (parts.existence.hash(stream), *head, None);
-            let stream = Cow::Borrowed(&stream[..]);
+            let (stream, retention) = (Cow::Borrowed(&stream[..]), Some(*rules));
             let events = std::slice::from_ref(event);
-            all.push(AppendPlan { stream, hash, head, follows, first, events });
+            all.push(AppendPlan { stream, hash, head, follows, first, events, retention });
         }
         all.extend(plans);
-        for (index, event) in &following {
+        for (index, event, rules) in &following {
             let followed = &all[before + index];
             let (stream, hash) = (followed.stream.clone(), followed.hash);
             let first = followed.first + followed.events.len() as u64;
-            let (head, follows) = (None, Some(before + index));
+            let (head, follows, retention) = (None, Some(before + index), Some(*rules));
             let events = std::slice::from_ref(event);
-            all.push(AppendPlan { stream, hash, head, follows, first, events });
+            all.push(AppendPlan { stream, hash, head, follows, first, events, retention });
         }
         self.commit_append(parts, created, &all, before, results)
     }
@@ -143,31 +149,34 @@ impl Appender {
         let mut metadata = Vec::with_capacity(streams.len());
         for (stream, truncate_before) in streams {
             let head = self.head(parts, &stream)?;
-            let data = self.undelete_metadata(head, &stream, truncate_before)?;
+            let (data, rules) = self.undelete_metadata(head, &stream, truncate_before)?;
             let id = parts.new_id()?;
             let event = NewEvent::json(id, METADATA_TYPE, &data);
             bytes += event_format::frame_bytes(&stream, &event);
             // Before the next metadata is read: each may have megabytes.
             check_undelete_bytes(&stream, bytes)?;
-            metadata.push(PrecedingMetadata { stream, head, id, data });
+            metadata.push(PrecedingMetadata { stream, head, id, data, rules });
         }
         Ok(metadata)
     }
 
-    /// Data of the next event of the metadata stream `stream`, whose head is `head`.
+    /// Data of the next event of the metadata stream `stream`, whose head is `head`, and the rules
+    /// in it.
     pub(super) fn undelete_metadata(
         &mut self,
         head: Option<StreamHead>,
         stream: &str,
         truncate_before: u64,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<(Vec<u8>, RetentionRules)> {
         let old = match head {
-            Some(head) => Some(self.cursor.event_at(head.last_position)?.event.data.to_vec()),
+            Some(head) => Some(self.cursor.event_at(head.last_position)?.event.data),
             None => None,
         };
-        let data = with_truncate_before(old.as_deref(), truncate_before)?;
-        check_metadata_bytes(stream, &data, old.map_or(0, |old| old.len()))?;
-        Ok(data)
+        let data = with_truncate_before(old, truncate_before);
+        check_metadata_bytes(stream, &data, old.map_or(0, <[u8]>::len))?;
+        // As a replay of the log reads them.
+        let rules = RetentionRules::parse(subject_of(stream), &data).unwrap_or_default();
+        Ok((data, rules))
     }
 }
 
@@ -214,6 +223,7 @@ mod tests {
             follows: None,
             first: 0,
             events: &[],
+            retention: None,
         };
         let plans: Vec<_> = (0..10_000).map(|number| plan(format!("$$s{number}"))).collect();
         let before = (5000..15_000).map(|number| (format!("$$s{number}"), number)).collect();

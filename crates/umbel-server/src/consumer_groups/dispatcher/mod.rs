@@ -10,13 +10,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use umbel_base::fail_point;
-use umbel_events::{EventId, RecordedEvent, ResolvedEvent};
+use umbel_events::{EventId, RecordedEvent, ResolvedEvent, read_json_keys};
 
+use crate::consumer_groups::ack_times::AckTimes;
 use crate::consumer_groups::group_config::{GroupConfig, Strategy};
 use crate::event_store::event_resolution::resolved_bytes;
+use crate::limits::TIMEOUT_CHECK_TIME;
 
 use pinned_events::PinnedEvents;
 
@@ -65,6 +68,8 @@ pub struct ConsumerState {
     pub capacity: usize,
     /// Number of events sent.
     pub sent: u64,
+    /// Times from deliveries to acknowledgements, if the group measures them.
+    pub ack_times: AckTimes,
     in_flight: HashMap<EventId, BTreeSet<EventKey>>,
     in_flight_count: usize,
 }
@@ -85,8 +90,10 @@ struct TrackedEvent {
     pin_hash: u64,
     retries: u32,
     state: DeliveryState,
-    /// Its timeout while it is in flight.
+    /// The check that resends it while it is in flight.
     due: Option<Instant>,
+    /// Time of the last delivery.
+    sent_at: Instant,
 }
 
 impl TrackedEvent {
@@ -108,7 +115,11 @@ enum DeliveryState {
 pub struct Dispatcher {
     strategy: Strategy,
     max_retries: u32,
-    message_timeout: Option<std::time::Duration>,
+    message_timeout: Option<Duration>,
+    /// The first delivery; timeouts are checked a multiple of [`TIMEOUT_CHECK_TIME`] later.
+    checks_from: Option<Instant>,
+    /// Whether the time to each acknowledgement is measured.
+    measures_acks: bool,
     consumers: BTreeMap<ConsumerId, ConsumerState>,
     /// The consumers with capacity.
     free: BTreeSet<ConsumerId>,
@@ -148,6 +159,8 @@ impl Dispatcher {
             strategy: config.strategy,
             max_retries: u32::try_from(config.settings.max_retry_count).unwrap_or(0),
             message_timeout: config.message_timeout,
+            checks_from: None,
+            measures_acks: config.settings.extra_statistics,
             consumers: BTreeMap::new(),
             free: BTreeSet::new(),
             next_consumer: 0,
@@ -215,9 +228,16 @@ impl Dispatcher {
         &self.consumers
     }
 
-    /// Adds an event. A complete event, or a tracked event with its payload, is ignored: it was
-    /// read again only because an evicted event was.
+    /// Adds an event.
+    #[cfg(test)]
     pub fn offer(&mut self, key: EventKey, event: ResolvedEvent) {
+        let pin = pin_hash(self.strategy, &event);
+        self.offer_pinned(key, event, pin);
+    }
+
+    /// Adds an event with its [`pin_hash`]. A complete event, or a tracked event with its payload,
+    /// is ignored: it was read again only because an evicted event was.
+    pub fn offer_pinned(&mut self, key: EventKey, event: ResolvedEvent, pin: u64) {
         let is_new = self.is_new(key);
         match key {
             EventKey::Source(position) => {
@@ -232,8 +252,7 @@ impl Dispatcher {
             }
         }
         if is_new {
-            let (pin, id, bytes) =
-                (pin_hash(self.strategy, &event), ack_id(&event), resolved_bytes(&event));
+            let (id, bytes) = (ack_id(&event), resolved_bytes(&event));
             let event = Some(Arc::new(event));
             self.events.insert(
                 key,
@@ -245,6 +264,7 @@ impl Dispatcher {
                     retries: 0,
                     state: DeliveryState::Waiting,
                     due: None,
+                    sent_at: Instant::now(),
                 },
             );
             self.bytes += bytes;
@@ -275,7 +295,10 @@ impl Dispatcher {
         let event = Arc::clone(held.payload.as_ref()?);
         let consumer = self.consumers.get_mut(&id)?;
         held.state = DeliveryState::InFlight(id);
-        held.due = self.message_timeout.and_then(|timeout| now.checked_add(timeout));
+        self.checks_from = self.checks_from.or(Some(now));
+        let timeout = self.message_timeout;
+        held.due = timeout.and_then(|timeout| next_check(self.checks_from?, now, timeout));
+        held.sent_at = now;
         self.timeouts.extend(held.due.map(|due| (due, key)));
         let (retries, pin) = (held.retries, held.pin_hash);
         consumer.in_flight.entry(held.id).or_default().insert(key);
@@ -317,8 +340,14 @@ impl Dispatcher {
 
     /// Completes events. Events that are not in flight to this consumer are ignored.
     pub fn ack(&mut self, consumer: ConsumerId, ids: &[EventId]) {
+        let now = self.measures_acks.then(Instant::now);
         for id in ids {
             if let Some(key) = self.take_back(consumer, id) {
+                if let (Some(now), Some(held)) = (now, self.events.get(&key))
+                    && let Some(consumer) = self.consumers.get_mut(&consumer)
+                {
+                    consumer.ack_times.record(now.saturating_duration_since(held.sent_at));
+                }
                 self.finish(key);
             }
         }
@@ -347,8 +376,8 @@ impl Dispatcher {
         }
     }
 
-    /// Sends again events whose timeout has passed. REQUIRES: the time never decreases from call to
-    /// call.
+    /// Sends again events whose timeout had passed at a check. REQUIRES: the time never decreases
+    /// from call to call.
     pub fn expire_timeouts(&mut self, now: Instant) {
         fail_point!("group-ignore-timeouts", |_| ());
         while let Some((due, key)) = self.timeouts.first().copied()
@@ -360,7 +389,13 @@ impl Dispatcher {
         }
     }
 
-    /// Earliest time of the next timeout.
+    /// The check at which the timeout of an event that was sent at this time has passed.
+    #[cfg(test)]
+    pub fn check_after(&self, sent_at: Instant, timeout: Duration) -> Option<Instant> {
+        next_check(self.checks_from?, sent_at, timeout)
+    }
+
+    /// Earliest check at which a timeout has passed.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timeouts.first().map(|(due, _)| *due)
     }
@@ -529,18 +564,30 @@ fn ack_id(event: &ResolvedEvent) -> EventId {
     link_or_event(event).map_or(EventId([0; 16]), |event| event.id)
 }
 
-/// The hash that pins events to one consumer.
-fn pin_hash(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
+/// The first check at which the timeout of an event that is sent now has passed. KurrentDB checks
+/// timeouts once a second, so clients acknowledge later than a timeout of less without effect.
+fn next_check(checks_from: Instant, now: Instant, timeout: Duration) -> Option<Instant> {
+    let passed = now.checked_add(timeout)?.saturating_duration_since(checks_from);
+    let checks = passed.as_nanos().div_ceil(TIMEOUT_CHECK_TIME.as_nanos());
+    checks_from.checked_add(TIMEOUT_CHECK_TIME.checked_mul(u32::try_from(checks).ok()?)?)
+}
+
+/// The hash that pins events to one consumer. Finding a correlation id reads all of the metadata,
+/// so no asynchronous worker calls this for such groups.
+pub fn pin_hash(strategy: Strategy, resolved: &ResolvedEvent) -> u64 {
     let Some(event) = resolved.event.as_ref().or(resolved.link.as_ref()) else { return 0 };
     match strategy {
         Strategy::Pinned => hash(&event.stream),
-        Strategy::PinnedByCorrelation => {
-            let metadata: Option<serde_json::Value> = serde_json::from_slice(&event.metadata).ok();
-            let id = metadata.as_ref().and_then(|all| all.get("$correlationId")?.as_str());
-            hash(id.unwrap_or(&event.stream))
-        }
+        Strategy::PinnedByCorrelation => correlation_hash(&event.metadata, &event.stream),
         Strategy::DispatchToSingle | Strategy::RoundRobin => 0,
     }
+}
+
+/// The hash of the correlation id in an event's metadata; of the stream without an id.
+pub fn correlation_hash(metadata: &[u8], stream: &str) -> u64 {
+    let id = read_json_keys(metadata, ["$correlationId"]).ok();
+    let id = id.and_then(|[id]| serde_json::from_str::<String>(id?).ok());
+    hash(id.as_deref().unwrap_or(stream))
 }
 
 /// Hash of a value that is the same in every process.

@@ -215,6 +215,24 @@ fn delivery_does_not_search_events_of_busy_consumers() {
     assert!(changed <= 3 * position as usize, "{changed} changes for {position} events");
 }
 
+/// Story: timeouts under a second resent events that a client acknowledged 0.2 s later.
+#[test]
+fn timeouts_are_checked_once_a_second() {
+    let now = Instant::now();
+    let mut group = with_events("RoundRobin", 3);
+    group.message_timeout = Some(Duration::from_millis(100));
+    let consumer = group.connect(2);
+    let at = |millis: u64| now + Duration::from_millis(millis);
+    assert_eq!(sent(&mut group, now), [(1, 0), (1, 1)]);
+    group.expire_timeouts(at(999));
+    group.ack(consumer, &[id(0)]);
+    assert_eq!(sent(&mut group, at(950)), [(1, 2)]);
+    assert_eq!(group.next_timeout(), Some(at(1000)));
+    group.expire_timeouts(at(1000));
+    assert_eq!(sent(&mut group, at(1000)), [(1, 1)], "the other event was sent 50 ms before");
+    assert_eq!(group.next_timeout(), Some(at(2000)));
+}
+
 /// Story: timeouts of acknowledged events stayed behind that of an event whose delivery took long.
 #[test]
 fn timeouts_are_those_of_events_in_flight() {

@@ -1,10 +1,13 @@
 //! Changes that the console's pages make.
 
+use std::fmt;
 use std::sync::Arc;
 
+use hyper::body::Bytes;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, Visitor};
 use serde_json::{Value, json};
 use tonic::{Request, Status};
-use umbel_events::{ExpectedVersion, NewEvent};
+use umbel_events::{ExpectedVersion, JsonKeysError, NewEvent, read_json_keys};
 use umbel_proto::users::{
     Login, LoginReq, ResetPasswordOptions, ResetPasswordReq, UserOptions, UserReq,
 };
@@ -26,10 +29,13 @@ pub async fn run_action(
     service: &Arc<ServerContext>,
     caller: &Caller,
     name: &str,
-    fields: &Value,
+    body: Bytes,
 ) -> Result<Value, Status> {
+    if name == "append" {
+        return append(service, caller, body).await;
+    }
+    let fields = &ActionFields::parse(&body)?;
     match name {
-        "append" => append(service, caller, fields).await,
         "replay" => replay(service, fields).await,
         "scavenge" => {
             let options = ScavengeOptions { threads: 1, first_chunk: 0 };
@@ -39,7 +45,7 @@ pub async fn run_action(
             })
         }
         "stop-scavenge" => {
-            service.scavenger.stop(text(fields, "id")?)?;
+            service.scavenger.stop(&fields.text("id")?)?;
             Ok(json!({}))
         }
         "backup" => service.backups.start().map(|()| json!({})),
@@ -47,59 +53,125 @@ pub async fn run_action(
     }
 }
 
-fn text<'a>(fields: &'a Value, name: &str) -> Result<&'a str, Status> {
-    let value = optional(fields, name, "a string", Value::as_str)?;
-    value.ok_or_else(|| Status::invalid_argument(format!("the request has no {name}")))
+/// Parses the request of an append. For measurements only.
+pub fn parse_append(body: &[u8]) {
+    drop(ConsoleAppend::parse(body));
 }
 
-/// The value of a JSON field; `None` if the field is missing. A value of the wrong type is an
-/// error.
-fn optional<'a, T>(
-    fields: &'a Value,
-    name: &str,
-    kind: &str,
-    read: impl FnOnce(&'a Value) -> Option<T>,
-) -> Result<Option<T>, Status> {
-    let value = fields.get(name).filter(|value| !value.is_null());
-    let wrong = || Status::invalid_argument(format!("{name} must be {kind}"));
-    value.map(|value| read(value).ok_or_else(wrong)).transpose()
-}
+/// Fields of the requests of all actions.
+const FIELDS: [&str; 14] = [
+    "stream", "expected", "type", "data", "metadata", "isJson", "source", "group", "id", "do",
+    "login", "password", "fullName", "groups",
+];
 
-fn expected(value: &Value) -> Option<ExpectedVersion> {
-    match value {
-        Value::String(text) => match &**text {
-            "any" => Some(ExpectedVersion::Any),
-            "none" => Some(ExpectedVersion::NoStream),
-            "exists" => Some(ExpectedVersion::Exists),
-            revision => revision.parse().ok().map(ExpectedVersion::Exact),
-        },
-        value => value.as_u64().map(ExpectedVersion::Exact),
+/// The known fields of a request, each as its JSON.
+struct ActionFields<'a>([Option<&'a str>; FIELDS.len()]);
+
+impl<'a> ActionFields<'a> {
+    fn parse(body: &'a [u8]) -> Result<ActionFields<'a>, Status> {
+        let fields = match read_json_keys(body, FIELDS) {
+            Err(JsonKeysError::NotJson(error)) => {
+                let why = format!("the request is not valid JSON: {error}");
+                return Err(Status::invalid_argument(why));
+            }
+            // Other JSON has no fields.
+            Err(JsonKeysError::NotAnObject) => [None; FIELDS.len()],
+            Ok(fields) => fields,
+        };
+        Ok(ActionFields(fields))
+    }
+
+    /// The value of a field; `None` if the field is missing. A value of the wrong type is an error.
+    fn optional<T: DeserializeOwned>(&self, name: &str, kind: &str) -> Result<Option<T>, Status> {
+        let index = FIELDS.iter().position(|known| *known == name);
+        let json = index.and_then(|index| self.0[index]).filter(|json| *json != "null");
+        let wrong = |_| Status::invalid_argument(format!("{name} must be {kind}"));
+        json.map(|json| serde_json::from_str(json).map_err(wrong)).transpose()
+    }
+
+    fn text(&self, name: &str) -> Result<String, Status> {
+        let missing = || Status::invalid_argument(format!("the request has no {name}"));
+        self.optional(name, "a string")?.ok_or_else(missing)
     }
 }
 
-fn string_list(value: &Value) -> Option<Vec<String>> {
-    value.as_array()?.iter().map(|one| one.as_str().map(str::to_string)).collect()
+/// An event that the console appends.
+struct ConsoleAppend {
+    stream: String,
+    expected: ExpectedVersion,
+    kind: String,
+    data: String,
+    metadata: String,
+    is_json: bool,
+}
+
+impl ConsoleAppend {
+    fn parse(body: &[u8]) -> Result<ConsoleAppend, Status> {
+        let fields = ActionFields::parse(body)?;
+        let kind = "any, none, exists or a revision";
+        let expected: Option<Expected> = fields.optional("expected", kind)?;
+        let append = ConsoleAppend {
+            stream: fields.text("stream")?,
+            expected: expected.map_or(ExpectedVersion::Any, |expected| expected.0),
+            kind: fields.text("type")?,
+            data: fields.text("data")?,
+            metadata: fields.optional("metadata", "a string")?.unwrap_or_default(),
+            is_json: fields.optional("isJson", "true or false")?.unwrap_or(true),
+        };
+        for (what, value) in [("data", &append.data), ("metadata", &append.metadata)] {
+            let is_checked = append.is_json && !(what == "metadata" && value.is_empty());
+            if is_checked && let Err(error) = serde_json::from_str::<IgnoredAny>(value) {
+                let why = format!("the {what} is not valid JSON: {error}");
+                return Err(Status::invalid_argument(why));
+            }
+        }
+        Ok(append)
+    }
+}
+
+/// An expected version: a word, or a revision as text or number.
+struct Expected(ExpectedVersion);
+
+impl<'de> Deserialize<'de> for Expected {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expected, D::Error> {
+        deserializer.deserialize_any(ExpectedVisitor).map(Expected)
+    }
+}
+
+struct ExpectedVisitor;
+
+impl Visitor<'_> for ExpectedVisitor {
+    type Value = ExpectedVersion;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("any, none, exists or a revision")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<ExpectedVersion, E> {
+        match text {
+            "any" => Ok(ExpectedVersion::Any),
+            "none" => Ok(ExpectedVersion::NoStream),
+            "exists" => Ok(ExpectedVersion::Exists),
+            revision => revision.parse().map(ExpectedVersion::Exact).map_err(E::custom),
+        }
+    }
+
+    fn visit_u64<E: Error>(self, revision: u64) -> Result<ExpectedVersion, E> {
+        Ok(ExpectedVersion::Exact(revision))
+    }
 }
 
 async fn append(
     service: &Arc<ServerContext>,
     caller: &Caller,
-    fields: &Value,
+    body: Bytes,
 ) -> Result<Value, Status> {
-    let stream = text(fields, "stream")?.to_string();
+    // Reading a long text takes time.
+    let parsing = tokio::task::spawn_blocking(move || ConsoleAppend::parse(&body)).await;
+    let stopped = |_| Status::unavailable("the server is stopping");
+    let ConsoleAppend { stream, expected, kind, data, metadata, is_json } =
+        parsing.map_err(stopped)??;
     service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
-    let expected = optional(fields, "expected", "any, none, exists or a revision", expected)?;
-    let expected = expected.unwrap_or(ExpectedVersion::Any);
-    let (kind, data) = (text(fields, "type")?.to_string(), text(fields, "data")?.to_string());
-    let metadata = optional(fields, "metadata", "a string", Value::as_str)?.unwrap_or_default();
-    let metadata = metadata.to_string();
-    let is_json = optional(fields, "isJson", "true or false", Value::as_bool)?.unwrap_or(true);
-    for (what, value) in [("data", &data), ("metadata", &metadata)] {
-        let is_checked = is_json && !(what == "metadata" && value.is_empty());
-        if is_checked && let Err(error) = serde_json::from_str::<Value>(value) {
-            return Err(Status::invalid_argument(format!("the {what} is not valid JSON: {error}")));
-        }
-    }
     let id = service.event_id()?;
     let rules = Arc::clone(service.authorizer.acl_cache());
     let written = service.store.blocking(move |store| {
@@ -114,35 +186,33 @@ async fn append(
     Ok(json!({ "revision": number(done.last), "position": number(done.position) }))
 }
 
-async fn replay(service: &Arc<ServerContext>, fields: &Value) -> Result<Value, Status> {
-    let source = text(fields, "source")?;
-    let stream = (source != ALL_SOURCE).then(|| source.to_string());
-    let key = GroupKey { stream, group: text(fields, "group")?.to_string() };
+async fn replay(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result<Value, Status> {
+    let stream = Some(fields.text("source")?).filter(|source| source != ALL_SOURCE);
+    let key = GroupKey { stream, group: fields.text("group")? };
     persistent_subscriptions::replay_before(service, &key, u64::MAX).await?;
     Ok(json!({}))
 }
 
 /// Creates, updates, disables, enables or deletes a user, or resets its password.
-async fn user(service: &Arc<ServerContext>, fields: &Value) -> Result<Value, Status> {
-    let (service, login) = (Arc::clone(service), text(fields, "login")?.to_string());
-    let options = |fields: &Value| -> Result<UserReq, Status> {
-        let value = |name| optional(fields, name, "a string", Value::as_str);
+async fn user(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result<Value, Status> {
+    let (service, login) = (Arc::clone(service), fields.text("login")?);
+    let options = |fields: &ActionFields<'_>| -> Result<UserReq, Status> {
+        let value = |name| fields.optional::<String>(name, "a string");
         Ok(UserReq {
             options: Some(UserOptions {
                 login_name: login.clone(),
-                password: value("password")?.unwrap_or_default().to_string(),
-                full_name: value("fullName")?.unwrap_or_default().to_string(),
-                groups: optional(fields, "groups", "a list of strings", string_list)?
-                    .unwrap_or_default(),
+                password: value("password")?.unwrap_or_default(),
+                full_name: value("fullName")?.unwrap_or_default(),
+                groups: fields.optional("groups", "a list of strings")?.unwrap_or_default(),
             }),
         })
     };
     let named = || Request::new(LoginReq { options: Some(Login { login_name: login.clone() }) });
-    let done = match text(fields, "do")? {
+    let done = match &*fields.text("do")? {
         "create" => user_service::create(service, Request::new(options(fields)?)).await,
         "update" => user_service::update(service, Request::new(options(fields)?)).await,
         "reset-password" => {
-            let new_password = text(fields, "password")?.to_string();
+            let new_password = fields.text("password")?;
             let options = Some(ResetPasswordOptions { login_name: login.clone(), new_password });
             user_service::reset_password(service, Request::new(ResetPasswordReq { options })).await
         }

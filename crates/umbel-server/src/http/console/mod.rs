@@ -19,6 +19,7 @@ use hyper::http::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::sync::SemaphorePermit;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -26,7 +27,9 @@ use crate::auth::authorization::Caller;
 use crate::grpc::request_body::RequestBody;
 use crate::http::console::console_data::PageData;
 use crate::http::console::query_string::QueryString;
-use crate::limits::{CONSOLE_BYTES_MAX, HEADERS_TIME};
+use crate::limits::{
+    CONSOLE_ACTION_BYTES_MAX, CONSOLE_BYTES_MAX, CONSOLE_REQUESTS_MAX, HEADERS_TIME,
+};
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 
@@ -110,13 +113,11 @@ pub async fn handle(
         if let Err(why) = check_same_origin(request.headers(), reached.as_ref(), is_encrypted) {
             return text_response(StatusCode::FORBIDDEN, why);
         }
-        let fields = match read_json_body(request).await {
-            Ok(fields) => fields,
+        let (body, _permit) = match read_body(&service, request, name).await {
+            Ok(read) => read,
             Err(status) => return action_response(Err(status)),
         };
-        return action_response(
-            console_actions::run_action(&service, &caller, name, &fields).await,
-        );
+        return action_response(console_actions::run_action(&service, &caller, name, body).await);
     }
     not_found(&path)
 }
@@ -164,20 +165,30 @@ fn check_same_origin(
          x-umbel-console\n")
 }
 
-/// The JSON body of an action.
-async fn read_json_body(request: HttpRequest) -> Result<Value, Status> {
-    let limited = Limited::new(request.into_body(), CONSOLE_BYTES_MAX).collect();
+/// The body of an action. The permit counts the bodies in memory.
+async fn read_body<'a>(
+    service: &'a ServerContext,
+    request: HttpRequest,
+    action: &str,
+) -> Result<(Bytes, SemaphorePermit<'a>), Status> {
+    let permit = tokio::time::timeout(HEADERS_TIME, service.console_requests.acquire()).await;
+    let Ok(Ok(permit)) = permit else {
+        return Err(Status::resource_exhausted(format!(
+            "{CONSOLE_REQUESTS_MAX} other requests of consoles are running; try again later"
+        )));
+    };
+    let bytes_max = match action {
+        "append" => CONSOLE_BYTES_MAX,
+        _ => CONSOLE_ACTION_BYTES_MAX,
+    };
+    let limited = Limited::new(request.into_body(), bytes_max).collect();
     let come = tokio::time::timeout(HEADERS_TIME, limited).await;
     let late = |_| Status::deadline_exceeded("the request did not arrive in time");
     let read = come.map_err(late)?.map_err(|error| match error.downcast::<Status>() {
         Ok(status) => grpc_status::as_client_error(*status),
-        Err(_) => Status::invalid_argument(format!(
-            "the request is longer than {CONSOLE_BYTES_MAX} bytes"
-        )),
+        Err(_) => Status::invalid_argument(format!("the request is longer than {bytes_max} bytes")),
     })?;
-    serde_json::from_slice(&read.to_bytes()).map_err(|error| {
-        Status::invalid_argument(format!("the request is not valid JSON: {error}"))
-    })
+    Ok((read.to_bytes(), permit))
 }
 
 /// Returns the response with a page's data, which holds its quota until it is written.

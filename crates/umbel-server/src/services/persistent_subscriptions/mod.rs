@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prost::bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 use umbel_events::EventId;
 use umbel_proto::persistent::{
@@ -26,9 +27,10 @@ use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::grpc::response_stream::{ResponseStream, respond_within_quota, stream_steps};
-use crate::limits::GROUP_EVENTS_MAX;
+use crate::limits::{CONNECTION_NAME_BYTES_MAX, GROUP_EVENTS_MAX};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
+use crate::protocol::truncate_text::truncate_text;
 use crate::protocol::{grpc_status, proto_convert};
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
@@ -218,6 +220,15 @@ pub async fn restart(service: Arc<ServerContext>) -> Result<Response<()>, Status
     restarting.await.map(Response::new).map_err(|_| grpc_status::shutting_down())
 }
 
+/// Header with the name that a client gives its connection.
+const CONNECTION_NAME: &str = "connection-name";
+
+/// The name that the client gave its connection, cut; empty without one.
+fn connection_name(headers: &MetadataMap) -> String {
+    let name = headers.get(CONNECTION_NAME).and_then(|name| name.to_str().ok());
+    truncate_text(name.unwrap_or_default(), CONNECTION_NAME_BYTES_MAX).to_string()
+}
+
 /// Joins a group: responds with events as long as the consumer stays.
 async fn read(
     service: Arc<ServerContext>,
@@ -226,6 +237,7 @@ async fn read(
 ) -> Result<Response<ResponseStream<ReadResp>>, Status> {
     let caller = Caller::from_extensions(request.extensions());
     let username = caller.user_name().unwrap_or_default().to_string();
+    let connection_name = connection_name(request.metadata());
     let peer = request.extensions().get::<Arc<Connection>>().cloned();
     let mut messages = request.into_inner();
     let options = match deadline.limit(messages.message()).await?? {
@@ -255,8 +267,14 @@ async fn read(
     revalidate(&mut permission, &service, is_of_all).await?;
     let group = service.group_registry.command_sender(&service, &key).await?;
     let (answers, events) = mpsc::channel(capacity + 2);
-    let joining =
-        ConsumerRequest { capacity, form, username, responses: answers.clone(), connection: peer };
+    let joining = ConsumerRequest {
+        capacity,
+        form,
+        username,
+        connection_name,
+        responses: answers.clone(),
+        connection: peer,
+    };
     let (answer, joined) = oneshot::channel();
     // If the group ended meanwhile, the reply sender is dropped.
     let _ = group.send(GroupCommand::Connect(joining, answer)).await;

@@ -86,9 +86,9 @@ impl InFlightBatches {
     }
 
     /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
-    pub fn submit(&mut self, store: &EventStore, may_wait: bool) {
+    pub async fn submit(&mut self, store: &EventStore, may_wait: bool) {
         if self.outgoing.len() >= if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
-            store.appends().submit_all(std::mem::take(&mut self.outgoing));
+            store.appends().submit_all(std::mem::take(&mut self.outgoing)).await;
         }
     }
 
@@ -223,9 +223,9 @@ mod tests {
             for number in 0..200 {
                 write(&fixture, &mut writing, number, Deadline::NEVER);
                 let waits = number % 7 != 0;
-                writing.submit(&fixture.service.store, waits);
+                writing.submit(&fixture.service.store, waits).await;
             }
-            writing.submit(&fixture.service.store, false);
+            writing.submit(&fixture.service.store, false).await;
             assert_eq!((writing.len(), writing.next_deadline()), (200, Deadline::NEVER));
             for number in 0..200 {
                 assert_eq!(outcome(writing.next().await.unwrap()), (number, 0));
@@ -253,7 +253,7 @@ mod tests {
             assert_eq!(outcome(writing.expire_next().unwrap()), (3, 4));
             assert!(writing.expire_next().is_none() && writing.next_deadline() != soon);
             assert_eq!(writing.len(), 2);
-            writing.submit(&fixture.service.store, false);
+            writing.submit(&fixture.service.store, false).await;
             // The result of the timed-out batch still arrives, and is ignored.
             assert_eq!(outcome(writing.next().await.unwrap()), (1, 0));
             assert_eq!(outcome(writing.next().await.unwrap()), (2, 0));

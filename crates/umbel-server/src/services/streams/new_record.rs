@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use prost_types::Value;
 use prost_types::value::Kind;
-use serde_json::{Map, Number};
+use serde_json::Number;
 use tonic::Status;
 use umbel_events::{EventId, NewEvent};
 use umbel_proto::v2::streams::{AppendRecord, SchemaFormat, SchemaInfo};
@@ -115,56 +115,76 @@ fn build_metadata(
     let id = schema.id.as_deref().filter(|id| !id.is_empty());
     let members =
         [(SCHEMA_FORMAT, Some(format)), (SCHEMA_ID, id), (SCHEMA_NAME, Some(&schema.name))];
-    let mut text = String::from("{");
+    let mut text = vec![b'{'];
     for (key, value) in members {
         if let Some(value) = value {
-            text.push_str(&format!("\"{key}\":{},", serde_json::Value::from(value)));
+            write_key(&mut text, key);
+            write_json(&mut text, &value);
         }
     }
-    let mut object = Map::new();
     for (key, value) in properties {
         if key == SCHEMA_FORMAT || key == SCHEMA_NAME || (key == SCHEMA_ID && id.is_some()) {
             continue;
         }
-        let value = to_json(value).ok_or_else(|| {
+        write_key(&mut text, &key);
+        write_value(&mut text, value).ok_or_else(|| {
             let name = truncate_text(&key, PROPERTY_NAME_BYTES_MAX);
             let name = name.escape_debug();
             invalid(format!("the property '{name}' has a number that is not finite"))
         })?;
-        object.insert(key, value);
     }
-    let properties = serde_json::Value::Object(object).to_string();
-    match properties.as_str() {
-        "{}" => text.pop(),
-        _ => None,
-    };
-    text.push_str(&properties[1..]);
-    Ok(text.into_bytes())
+    text.push(b'}');
+    Ok(text)
 }
 
-/// Converts a value to JSON; `None` if JSON cannot represent it. The limit on the depth of messages
+/// Writes a comma, unless the object begins, and a key.
+fn write_key(out: &mut Vec<u8>, key: &str) {
+    if out.last() != Some(&b'{') {
+        out.push(b',');
+    }
+    write_json(out, key);
+    out.push(b':');
+}
+
+/// Writes a text or number.
+fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
+    // Writing to memory does not fail.
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// Writes a value as JSON; `None` if JSON cannot represent it. The limit on the depth of messages
 /// also bounds the recursion of this function.
-fn to_json(value: Value) -> Option<serde_json::Value> {
-    Some(match value.kind {
-        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
-        Some(Kind::BoolValue(value)) => value.into(),
-        Some(Kind::StringValue(text)) => text.into(),
+fn write_value(out: &mut Vec<u8>, value: Value) -> Option<()> {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => out.extend_from_slice(b"null"),
+        Some(Kind::BoolValue(value)) => write_json(out, &value),
+        Some(Kind::StringValue(text)) => write_json(out, &text),
         Some(Kind::NumberValue(number))
             if number.fract() == 0.0 && number.abs() <= EXACT_INTEGER_MAX =>
         {
-            (number as i64).into()
+            write_json(out, &(number as i64));
         }
-        Some(Kind::NumberValue(number)) => Number::from_f64(number)?.into(),
+        Some(Kind::NumberValue(number)) => write_json(out, &Number::from_f64(number)?),
         Some(Kind::ListValue(list)) => {
-            list.values.into_iter().map(to_json).collect::<Option<Vec<_>>>()?.into()
+            out.push(b'[');
+            for (index, value) in list.values.into_iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                write_value(out, value)?;
+            }
+            out.push(b']');
         }
         Some(Kind::StructValue(fields)) => {
-            let fields = fields.fields.into_iter();
-            let object: Option<Map<_, _>> =
-                fields.map(|(key, value)| Some((key, to_json(value)?))).collect();
-            object?.into()
+            out.push(b'{');
+            for (key, value) in fields.fields {
+                write_key(out, &key);
+                write_value(out, value)?;
+            }
+            out.push(b'}');
         }
-    })
+    }
+    Some(())
 }
 
 #[cfg(test)]

@@ -5,8 +5,22 @@ use std::collections::HashSet;
 use umbel_events::ResolvedEvent;
 
 use super::*;
+use crate::consumer_groups::dispatcher::pin_hash;
+use crate::consumer_groups::group_config::Strategy;
 use crate::event_store::subscription_pager::SubscriptionPage;
 use crate::limits::{GROUP_BYTES, GROUP_IDLE_TIME, GROUP_STALLED_TIME};
+
+/// A parked event with its revision and its pin.
+type ParkedItem = (u64, u64, ResolvedEvent);
+
+/// The pins of the page's items; 0 for a checkpoint.
+fn pin_hashes(strategy: Strategy, page: &SubscriptionPage) -> Vec<u64> {
+    let pin = |item: &SubscriptionItem| match item {
+        SubscriptionItem::Event(event) => pin_hash(strategy, event),
+        SubscriptionItem::Checkpoint(_) => 0,
+    };
+    page.items.iter().map(pin).collect()
+}
 
 impl GroupTask {
     /// Whether the group may read any events now.
@@ -73,14 +87,21 @@ impl GroupTask {
         (self.wakeup, self.is_caught_up) = (Some(follower.wakeup()), false);
         let source = self.key.event_source();
         let through = self.service.system_projections.limit_of(&source);
-        let read = move |store: &Store| follower.next_page(store, through);
-        let mut page = self.service.store.blocking(read).await?;
+        let strategy = self.config.strategy;
+        let read = move |store: &Store| {
+            let page = follower.next_page(store, through)?;
+            let pins = pin_hashes(strategy, &page);
+            Ok((page, pins))
+        };
+        let (mut page, pins) = self.service.store.blocking(read).await?;
         // The page registers the wake-up after the limit was read. So it may not be used for events
         // that a higher limit shows.
         let is_current = through == self.service.system_projections.limit_of(&source);
         self.is_caught_up = page.is_caught_up && is_current;
         let only_missing = self.is_full();
-        for found in take_items(&mut page) {
+        let items = take_items(&mut page);
+        let skipped = pins.len() - items.len();
+        for (found, pin) in items.into_iter().zip(pins.into_iter().skip(skipped)) {
             match found {
                 SubscriptionItem::Event(event) => {
                     let Some(original) = link_or_event(&event) else { continue };
@@ -107,7 +128,7 @@ impl GroupTask {
                     {
                         self.dispatcher.advance(position);
                     } else {
-                        self.dispatcher.offer(EventKey::Source(position), event);
+                        self.dispatcher.offer_pinned(EventKey::Source(position), event, pin);
                     }
                 }
                 SubscriptionItem::Checkpoint(position) => self.dispatcher.advance(position),
@@ -136,22 +157,26 @@ impl GroupTask {
                 return Ok(());
             }
             let stream = self.parked_stream.clone();
-            let read =
-                move |store: &Store| parked_stream::read_parked(store, &stream, from, before);
-            let mut events = match self.service.store.blocking(read).await {
+            let strategy = self.config.strategy;
+            let read = move |store: &Store| {
+                let events = parked_stream::read_parked(store, &stream, from, before)?;
+                let pinned = |(revision, event)| (revision, pin_hash(strategy, &event), event);
+                Ok(events.into_iter().map(pinned).collect())
+            };
+            let mut events: Vec<ParkedItem> = match self.service.store.blocking(read).await {
                 Err(Error::StreamDeleted { .. }) => {
                     self.replace_parked_stream().await?;
                     continue;
                 }
                 events => events?,
             };
-            let last = events.last().map_or(before - 1, |(revision, _)| *revision);
-            for (revision, event) in take_parked(&mut events) {
+            let last = events.last().map_or(before - 1, |(revision, ..)| *revision);
+            for (revision, pin, event) in take_parked(&mut events) {
                 if is_dangling_link(&event) {
                     // The source of the parked event is gone.
                     continue;
                 }
-                self.dispatcher.offer(EventKey::Parked(revision), event);
+                self.dispatcher.offer_pinned(EventKey::Parked(revision), event, pin);
             }
             self.dispatcher.advance_parked(last);
             self.replay_range =
@@ -220,7 +245,7 @@ fn take_items(page: &mut SubscriptionPage) -> Vec<SubscriptionItem> {
 }
 
 /// Takes the events of a replay and offers them to consumers.
-fn take_parked(events: &mut Vec<(u64, ResolvedEvent)>) -> Vec<(u64, ResolvedEvent)> {
+fn take_parked(events: &mut Vec<ParkedItem>) -> Vec<ParkedItem> {
     fail_point!("group-skip-first-of-replay", !events.is_empty(), |_| events.split_off(1));
     std::mem::take(events)
 }

@@ -69,8 +69,14 @@ impl ServedGroup {
         let (answer, joined) = oneshot::channel();
         let (capacity, username) = (EVENTS as usize, String::new());
         let form = UuidForm::Structured(());
-        let joining =
-            ConsumerRequest { capacity, form, username, responses: sender, connection: peer };
+        let joining = ConsumerRequest {
+            capacity,
+            form,
+            username,
+            connection_name: String::new(),
+            responses: sender,
+            connection: peer,
+        };
         messages.send(GroupCommand::Connect(joining, answer)).await.unwrap();
         let id = joined.await.unwrap().unwrap();
         ServedGroup { messages, id, answers }

@@ -110,7 +110,7 @@ impl BatchAppendCall {
     async fn next_response(&mut self) -> Option<BatchAppendResp> {
         loop {
             self.take_ready_parts().await;
-            self.in_flight.submit(&self.service.store, false);
+            self.in_flight.submit(&self.service.store, false).await;
             if self.input_ended && self.in_flight.is_empty() {
                 return None;
             }
@@ -158,7 +158,7 @@ impl BatchAppendCall {
                 Some(part) => self.receive(part).await,
                 None => return,
             }
-            self.in_flight.submit(&self.service.store, true);
+            self.in_flight.submit(&self.service.store, true).await;
         }
     }
 

@@ -218,6 +218,7 @@ impl<'a> GroupModel<'a> {
             capacity,
             form: UuidForm::String(()),
             username: String::new(),
+            connection_name: String::new(),
             responses: sender,
             connection: None,
         };
@@ -301,9 +302,13 @@ impl<'a> GroupModel<'a> {
     async fn work(&mut self) -> CheckResult {
         let (now, timeout) =
             (Instant::now(), self.config.message_timeout.expect("the group has a timeout"));
+        let dispatcher = &self.group.as_ref().expect("the group is open").dispatcher;
+        let is_late = |since: Instant| {
+            dispatcher.check_after(since, timeout).is_some_and(|check| check <= now)
+        };
         let mut late = Vec::new();
         for seen in self.life.consumers.values_mut() {
-            let removed = seen.has.iter().filter(|(_, (_, since, _))| *since + timeout <= now);
+            let removed = seen.has.iter().filter(|(_, (_, since, _))| is_late(*since));
             let removed: Vec<EventKey> = removed.map(|(key, _)| *key).collect();
             removed.iter().for_each(|key| drop(seen.has.remove(key)));
             late.extend(removed);
