@@ -68,6 +68,11 @@ pub trait Resources: Send + Sync + Debug {
 pub trait Clock: Send + Sync + Debug {
     /// Time since some fixed moment, which never goes backward.
     fn now(&self) -> Duration;
+    /// Like [`Clock::now`], but also counts the time in which the machine is suspended, where the
+    /// system knows it.
+    fn now_with_suspends(&self) -> Duration {
+        self.now()
+    }
     /// Microseconds since 1970 by the wall clock, which can jump.
     fn wall_micros(&self) -> u64;
 }

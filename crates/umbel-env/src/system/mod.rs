@@ -61,6 +61,12 @@ impl Clock for SystemClock {
         monotonic_now().saturating_duration_since(self.start)
     }
 
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn now_with_suspends(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::try_from(time).unwrap_or_default()
+    }
+
     fn wall_micros(&self) -> u64 {
         let since_1970 = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)

@@ -1,8 +1,9 @@
 //! [`StoreClock`]: the wall clock as far as the store believes it.
 //!
-//! INVARIANT: from one time to the next, the clock advances by at most [`CLOCK_JUMP_SECONDS_MAX`]
-//! more than the monotonic clock. Times of events never decrease, so one reading years ahead would
-//! stamp every later event.
+//! INVARIANT: the clock advances by at most [`CLOCK_JUMP_SECONDS_MAX`] more than the monotonic
+//! clock, compared with the furthest time so far. Times of events never decrease, so one reading
+//! years ahead would stamp every later event. A wall clock that was set back and then corrected is
+//! believed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -20,7 +21,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 #[derive(Debug)]
 pub struct StoreClock {
     clock: Arc<dyn Clock>,
-    /// Microseconds from the monotonic clock to the believed wall clock.
+    /// The most microseconds from the monotonic clock to the believed wall clock.
     offset: AtomicI64,
     /// Microseconds by which the wall clock is ahead of the believed one, if it is rejected.
     rejected: AtomicU64,
@@ -70,8 +71,8 @@ impl StoreClock {
                 monotonic.saturating_add_signed(believed)
             }
             _ => {
-                if ahead != 0 {
-                    self.offset.store(offset, Ordering::Relaxed);
+                if ahead > 0 {
+                    self.offset.fetch_max(offset, Ordering::Relaxed);
                 }
                 if self.rejected.load(Ordering::Relaxed) > 0 {
                     self.rejected.store(0, Ordering::Relaxed);
@@ -109,7 +110,7 @@ impl StoreClock {
 /// The wall clock and the monotonic clock in microseconds.
 fn read(clock: &dyn Clock) -> (u64, u64) {
     let wall = clock.wall_micros();
-    (wall, micros(clock.now()))
+    (wall, micros(clock.now_with_suspends()))
 }
 
 fn micros(time: Duration) -> u64 {
@@ -170,6 +171,10 @@ mod tests {
         advance(&wall, -(10 * YEAR as i64), 0);
         assert_eq!(store.stamp(), Ok((50 * YEAR + 230) * SECOND), "the clock was corrected");
         assert_eq!(store.rejected(), Duration::ZERO);
+        advance(&wall, -(20 * YEAR as i64), 1);
+        assert_eq!(store.stamp(), Ok((30 * YEAR + 230) * SECOND), "the clock was set back");
+        advance(&wall, 20 * YEAR as i64, 1);
+        assert_eq!(store.stamp(), Ok((50 * YEAR + 230) * SECOND), "and corrected");
         advance(&wall, -60 * YEAR as i64, 1);
         assert_eq!(store.stamp(), Ok(0), "a clock before 1970 gives no time");
     }
