@@ -11,8 +11,8 @@ use crate::text::numbers;
 
 /// Copies of which the store knows nothing.
 const OTHER_COPIES: &str = "backups, checkpoints and other copies made earlier still have the \
-    removed data; the store does not record where they are: remove them, or restore and remove \
-    the data there too";
+    removed data, and the store does not record where they are: back up into the same directory \
+    again, which replaces the files of a backup, and remove other copies";
 /// Maximum number of files that are printed; `--json` has all.
 const PRINTED_FILES_MAX: usize = 20;
 
@@ -114,5 +114,24 @@ pub fn with_server_remedy(
             CommandError::Locked(format!("{text}; if the process is a server, {action}"))
         }
         failure => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_events_that_are_left_end_the_command_with_an_error() {
+        let check = |hidden| RemainingData::new(hidden, vec![], vec![]).check("umbel scavenge");
+        assert!(check(0).is_ok());
+        let failure = check(1234).expect_err("events are left");
+        assert_eq!(failure.exit_code(), 1);
+        let text = failure.to_string();
+        assert!(text.starts_with("1,234 hidden events still have data"), "{text}");
+        assert!(text.ends_with("run `umbel scavenge` again"), "{text}");
+        // A file that was removed after the report does not count.
+        let removed = RemainingData::new(0, vec![PathBuf::from("/no/such/file")], vec![]);
+        assert!(removed.check("umbel redact").is_ok());
     }
 }
