@@ -185,7 +185,9 @@ pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
-/// Maximum bytes of a console request that changes something.
+/// Maximum bytes of a console request to redact events.
+pub const REDACTION_BYTES_MAX: usize = 256 << 10;
+/// Maximum bytes of any other console request that changes something.
 pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;

@@ -12,13 +12,15 @@ use umbel_proto::users::{
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::http::console::redact::REDACT;
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::{persistent_subscriptions, user_service};
 
 /// The console's actions.
-pub const ACTIONS: [&str; 6] = ["append", "replay", "scavenge", "stop-scavenge", "backup", "user"];
+pub const ACTIONS: [&str; 7] =
+    ["append", "replay", "scavenge", "stop-scavenge", "backup", "user", REDACT];
 
 /// Runs an action. The caller's role was checked before; this function checks the caller's
 /// permissions on the stream.
@@ -32,7 +34,9 @@ pub async fn run_action(
         "append" => append(service, caller, fields).await,
         "replay" => replay(service, fields).await,
         "scavenge" => {
-            let options = ScavengeOptions { threads: 1, first_chunk: 0 };
+            let removes_all = optional(fields, "removeAll", "true or false", Value::as_bool)?;
+            let removes_all = removes_all.unwrap_or(false);
+            let options = ScavengeOptions { threads: 1, first_chunk: 0, removes_all };
             Ok(match service.scavenger.start(options)? {
                 ScavengeStart::Started(id) => json!({ "started": id }),
                 ScavengeStart::InProgress(id) => json!({ "inProgress": id }),

@@ -26,7 +26,7 @@ use crate::auth::authorization::Caller;
 use crate::grpc::request_body::RequestBody;
 use crate::http::console::console_data::PageData;
 use crate::http::console::query_string::QueryString;
-use crate::limits::{CONSOLE_BYTES_MAX, HEADERS_TIME};
+use crate::limits::{CONSOLE_BYTES_MAX, HEADERS_TIME, REDACTION_BYTES_MAX};
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 
@@ -36,6 +36,7 @@ use crate::protocol::grpc_status;
 pub mod console_actions;
 pub mod console_data;
 pub mod query_string;
+pub mod redact;
 
 type HttpRequest = hyper::Request<RequestBody>;
 type HttpResponse = Response<Body>;
@@ -110,6 +111,14 @@ pub async fn handle(
         if let Err(why) = check_same_origin(request.headers(), reached.as_ref(), is_encrypted) {
             return text_response(StatusCode::FORBIDDEN, why);
         }
+        if name == redact::REDACT {
+            let body = read_body(request, REDACTION_BYTES_MAX).await;
+            let body = match body {
+                Ok(body) => body,
+                Err(status) => return action_response(Err(status)),
+            };
+            return action_response(redact::redact(&service, &caller, body).await);
+        }
         let fields = match read_json_body(request).await {
             Ok(fields) => fields,
             Err(status) => return action_response(Err(status)),
@@ -166,18 +175,22 @@ fn check_same_origin(
 
 /// The JSON body of an action.
 async fn read_json_body(request: HttpRequest) -> Result<Value, Status> {
-    let limited = Limited::new(request.into_body(), CONSOLE_BYTES_MAX).collect();
+    let body = read_body(request, CONSOLE_BYTES_MAX).await?;
+    serde_json::from_slice(&body).map_err(|error| {
+        Status::invalid_argument(format!("the request is not valid JSON: {error}"))
+    })
+}
+
+/// The body of an action, of at most this many bytes.
+async fn read_body(request: HttpRequest, bytes_max: usize) -> Result<Bytes, Status> {
+    let limited = Limited::new(request.into_body(), bytes_max).collect();
     let come = tokio::time::timeout(HEADERS_TIME, limited).await;
     let late = |_| Status::deadline_exceeded("the request did not arrive in time");
     let read = come.map_err(late)?.map_err(|error| match error.downcast::<Status>() {
         Ok(status) => grpc_status::as_client_error(*status),
-        Err(_) => Status::invalid_argument(format!(
-            "the request is longer than {CONSOLE_BYTES_MAX} bytes"
-        )),
+        Err(_) => Status::invalid_argument(format!("the request is longer than {bytes_max} bytes")),
     })?;
-    serde_json::from_slice(&read.to_bytes()).map_err(|error| {
-        Status::invalid_argument(format!("the request is not valid JSON: {error}"))
-    })
+    Ok(read.to_bytes())
 }
 
 /// Returns the response with a page's data, which holds its quota until it is written.
