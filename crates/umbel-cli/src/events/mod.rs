@@ -1,6 +1,6 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
-//! `metadata`, `scavenge`, `redact`, `backup`, `restore`, `repair`, `import-events`, `serve`, `subscribe`,
-//! `doctor`.
+//! `metadata`, `scavenge`, `redact`, `backup`, `restore`, `repair`, `import-events`, `serve`,
+//! `subscribe`, `doctor`.
 
 pub mod append;
 pub mod backup;

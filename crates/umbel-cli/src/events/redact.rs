@@ -14,7 +14,7 @@ use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 use crate::text::numbers;
 
-/// How a server redacts.
+/// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "redact the events there: on the page Work of its console \
     (/console/#/work)";
 

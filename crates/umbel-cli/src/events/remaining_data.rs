@@ -1,4 +1,4 @@
-//! What still has data after `scavenge --now` or `redact` removed it from the event log.
+//! Data that is left after `scavenge --now` or `redact` removed it from the event log.
 
 use std::path::PathBuf;
 
@@ -59,8 +59,7 @@ impl RemainingData {
         )?;
         print_files(
             output,
-            "a copy made of hard links still has this replaced file; find it with `find / -samefile` \
-             or remove the copy",
+            "a copy made of hard links still has this replaced file; remove the copy",
             &self.linked,
         )?;
         output.line(OTHER_COPIES)

@@ -18,7 +18,7 @@ use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
 use crate::text::numbers;
 
-/// How a server scavenges.
+/// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "start the scavenge there: on the page Work of its console \
     (/console/#/work), or by StartScavenge of a client, whose option remove_all is --now";
 /// Interval between two updates of the shown progress.

@@ -79,8 +79,8 @@ pub async fn redact(
 fn run(store: &Store, user: &str, body: &[u8]) -> Result<RedactionReport, Status> {
     let request: RedactRequest = serde_json::from_slice(body).map_err(|error| {
         Status::invalid_argument(format!(
-            "the request is invalid: {error}; send {{\"events\": [\"STREAM@REVISION\"], \"reason\": \
-             \"TEXT\"}}"
+            "the request is invalid: {error}; send {{\"events\": [\"STREAM@REVISION\"], \
+             \"reason\": \"TEXT\"}}"
         ))
     })?;
     let events: Result<Vec<(&str, u64)>, _> =
