@@ -29,6 +29,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "streams",
             "metadata",
             "scavenge",
+            "redact",
             "backup",
             "restore",
             "repair",

@@ -12,8 +12,8 @@ use umbel_lab::command_line::LabCommand;
 use crate::bench::bench_flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::event_args::{
-    AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RepairArgs,
-    RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs,
+    AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RedactArgs,
+    RepairArgs, RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs,
 };
 use crate::events::serve::serve_args::ServeArgs;
 use crate::filter::FilterCommand;
@@ -78,6 +78,8 @@ pub enum Command {
     Checkpoint(CheckpointArgs),
     /// Free the space of deleted, truncated and expired events of an event store
     Scavenge(ScavengeArgs),
+    /// Remove data and metadata of single events; their ids, types and revisions stay
+    Redact(RedactArgs),
     /// Append events to an event store, from JSON lines; prints each acknowledged event
     Append(AppendArgs),
     /// Print the events of a stream, or of all streams, as JSON lines

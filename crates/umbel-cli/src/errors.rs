@@ -12,7 +12,7 @@ use crate::store_kind::{KV_DIRECTORY, is_event_store};
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0  success
-  1  the key is absent (get), the stream is absent (read), or no line was selected (filter check)
+  1  the key, stream or selected line is absent (get, read, filter check), or removed data is left
   2  refused: a flag, name, number or input line is invalid, or the store does not exist
   3  damage: bytes on disk differ from the bytes that were written
   4  refused by the operating system: I/O error, permissions, full disk
@@ -31,6 +31,8 @@ pub enum CommandError {
     NothingSelected,
     /// The request is invalid; the message says how to correct it.
     Usage(String),
+    /// The command removed data, but the store still has some; the message says how to go on.
+    DataLeft(String),
     /// Another process has the store open; the message says how long the command waited.
     Locked(String),
     /// The store refused the request or failed.
@@ -76,6 +78,7 @@ impl CommandError {
         match self {
             CommandError::NoSuchKey(text) => CommandError::NoSuchKey(join(text)),
             CommandError::Usage(text) => CommandError::Usage(join(text)),
+            CommandError::DataLeft(text) => CommandError::DataLeft(join(text)),
             CommandError::Locked(text) => CommandError::Locked(join(text)),
             CommandError::System(text) => CommandError::System(join(text)),
             CommandError::Damaged(text) => CommandError::Damaged(join(text)),
@@ -95,7 +98,7 @@ impl CommandError {
     /// Exit code of the process after this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CommandError::NoSuchKey(_) => 1,
+            CommandError::NoSuchKey(_) | CommandError::DataLeft(_) => 1,
             CommandError::Usage(_) => 2,
             CommandError::Damaged(_) => 3,
             CommandError::System(_) => 4,
@@ -124,6 +127,7 @@ impl fmt::Display for CommandError {
         match self {
             CommandError::NoSuchKey(text)
             | CommandError::Usage(text)
+            | CommandError::DataLeft(text)
             | CommandError::System(text)
             | CommandError::Locked(text)
             | CommandError::Stopped(text)
@@ -185,6 +189,7 @@ mod tests {
         let full = Error::io("write", path, io::Error::from(io::ErrorKind::StorageFull));
         let cases = [
             (CommandError::NoSuchKey(String::new()), 1),
+            (CommandError::DataLeft(String::new()), 1),
             (CommandError::from(Error::invalid("x")), 2),
             (CommandError::from(Error::corruption(path, 3, "x")), 3),
             (CommandError::from(full), 4),

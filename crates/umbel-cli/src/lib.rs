@@ -182,6 +182,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Read(args) => events::read_events::run(db, args, limits),
         Command::Streams(args) => events::list_streams::run(db, args, json, limits),
         Command::Scavenge(args) => events::scavenge::run(db, args, json, limits),
+        Command::Redact(args) => events::redact::run(db, args, json, limits),
         Command::Metadata(args) => events::stream_metadata::run(db, args, limits),
         Command::Backup(args) => events::backup::run(db, args, json, limits),
         Command::Restore(args) => events::backup::restore(db, args, json, limits),

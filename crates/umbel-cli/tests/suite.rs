@@ -16,6 +16,8 @@ mod suite {
     mod lab;
     mod lock_wait;
     mod metadata;
+    mod removal_kills;
+    mod removals;
     mod repairs;
     mod scavenge_kills;
     mod serve;

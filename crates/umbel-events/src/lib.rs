@@ -87,7 +87,7 @@ pub use repair::{
     ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport, UnplacedChunk,
     find_unrecovered, repair,
 };
-pub use scavenge::redaction::{Redaction, RedactionReport};
+pub use scavenge::redaction::{REDACTED_EVENTS_MAX, Redaction, RedactionReport, parse_event_place};
 pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};
 pub use store::Store;
 pub use subscription::{Subscription, SubscriptionBatch, SubscriptionStart};

@@ -188,6 +188,8 @@ pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
+/// Maximum bytes of a console request to redact events.
+pub const REDACTION_BYTES_MAX: usize = 256 << 10;
 /// Maximum bytes of a console request that appends an event.
 pub const CONSOLE_BYTES_MAX: usize = 1 << 20;
 /// Maximum bytes of another console request that changes something.

@@ -127,6 +127,22 @@ pub struct ScavengeArgs {
     /// Start with the oldest chunk instead of continuing an interrupted scavenge
     #[arg(long)]
     pub from_start: bool,
+    /// Remove the data of all events hidden so far, also of the newest ones, and report what still
+    /// has removed data; exit code 1 if the store does
+    #[arg(long)]
+    pub now: bool,
+}
+
+/// Arguments of `redact`.
+#[derive(Debug, Args)]
+pub struct RedactArgs {
+    /// Events whose data and metadata to remove, at most 1,000; the last `@` separates stream and
+    /// revision
+    #[arg(required = true, value_name = "STREAM@REVISION", value_parser = parse_place)]
+    pub events: Vec<(String, u64)>,
+    /// Reason for the audit events in the stream $redactions, at most 4,096 bytes
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub reason: String,
 }
 
 /// Arguments of `streams`.
@@ -226,6 +242,12 @@ pub struct MetadataArgs {
     /// Remove a key; can be given several times
     #[arg(long, value_name = "KEY")]
     pub clear: Vec<String>,
+}
+
+/// Parses `STREAM@REVISION`.
+fn parse_place(text: &str) -> Result<(String, u64), String> {
+    let place = umbel_events::parse_event_place(text).map_err(|error| error.to_string())?;
+    Ok((place.0.to_string(), place.1))
 }
 
 /// Parses the value of `--expected`.

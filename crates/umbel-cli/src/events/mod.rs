@@ -1,6 +1,6 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
-//! `metadata`, `scavenge`, `backup`, `restore`, `repair`, `import-events`, `serve`, `subscribe`,
-//! `doctor`.
+//! `metadata`, `scavenge`, `redact`, `backup`, `restore`, `repair`, `import-events`, `serve`,
+//! `subscribe`, `doctor`.
 
 pub mod append;
 pub mod backup;
@@ -14,6 +14,8 @@ pub mod import_events;
 pub mod list_streams;
 pub mod open_event_store;
 pub mod read_events;
+pub mod redact;
+pub mod remaining_data;
 pub mod repair;
 pub mod scavenge;
 pub mod serve;

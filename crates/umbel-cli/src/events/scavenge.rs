@@ -1,4 +1,5 @@
 //! `umbel scavenge`: frees the space of events that no reader can read from their streams any more.
+//! With `--now` it removes all their data, and reports what still has some.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +12,15 @@ use umbel_events::{ScavengeOptions, ScavengeReport};
 use crate::errors::CommandResult;
 use crate::events::event_args::ScavengeArgs;
 use crate::events::open_event_store;
+use crate::events::remaining_data::{RemainingData, with_server_remedy};
 use crate::global_options::StoreLimits;
 use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
 use crate::text::numbers;
 
+/// Remedy where a server has the store open.
+const AT_A_SERVER: &str = "start the scavenge there: on the page Work of its console \
+    (/console/#/work), or by StartScavenge of a client, whose option remove_all is --now";
 /// Interval between two updates of the shown progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -27,11 +32,13 @@ pub fn run(
     limits: StoreLimits,
 ) -> CommandResult<()> {
     let clock = Env::system().clock;
-    let store = open_event_store::open(directory, limits, Durability::Buffered)?;
+    let store = open_event_store::open(directory, limits, Durability::Buffered)
+        .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let options = ScavengeOptions {
         bytes_per_second: args.throttle.map(|mebibytes| mebibytes << 20),
         busy_percent: args.busy,
         from_start: args.from_start,
+        removes_all: args.now,
         ..ScavengeOptions::default()
     };
     let running = store.start_scavenge(&options)?;
@@ -48,17 +55,44 @@ pub fn run(
     if report.resumed_from.is_some() && !json {
         note("resumed an interrupted scavenge");
     }
+    let remaining = args.now.then(|| {
+        let hidden_events = report.hidden_events_left.unwrap_or_default();
+        let (kept, linked) = (report.files_kept.clone(), report.files_with_other_names.clone());
+        RemainingData::new(hidden_events, kept, linked)
+    });
+    print_report(&shown, &report, remaining.as_ref(), (json, seconds))?;
+    remaining.map_or(Ok(()), |remaining| remaining.check("umbel scavenge --now"))
+}
+
+fn print_report(
+    shown: &str,
+    report: &ScavengeReport,
+    remaining: Option<&RemainingData>,
+    (json, seconds): (bool, f64),
+) -> CommandResult<()> {
     let mut output = Output::new();
-    match json {
-        true => output.json(&to_json(&report, seconds))?,
-        false => output.line(&format!(
-            "scavenged the event store in {shown}: {} events removed, {} emptied, {} freed from {} \
-             in {seconds:.1} s",
-            numbers::grouped(report.events_removed),
-            numbers::grouped(report.events_stubbed),
-            numbers::bytes(report.bytes_freed),
-            chunks_text(report.chunks_rewritten),
-        ))?,
+    if json {
+        let mut value = to_json(report, seconds);
+        if let Some(remaining) = remaining {
+            value["hidden_events_left"] = json!(report.hidden_events_left);
+            remaining.add_to_json(&mut value);
+        }
+        output.json(&value)?;
+        return output.flush();
+    }
+    output.line(&format!(
+        "scavenged the event store in {shown}: {} events removed, {} emptied, {} freed from {} in \
+         {seconds:.1} s",
+        numbers::grouped(report.events_removed),
+        numbers::grouped(report.events_stubbed),
+        numbers::bytes(report.bytes_freed),
+        chunks_text(report.chunks_rewritten),
+    ))?;
+    if let Some(remaining) = remaining {
+        let left = report.hidden_events_left.unwrap_or_default();
+        let left = numbers::grouped(left);
+        output.line(&format!("read the whole log again: {left} hidden events have data"))?;
+        remaining.print(&mut output)?;
     }
     output.flush()
 }

@@ -82,12 +82,14 @@ fn every_command_waits_for_a_locked_event_store() {
     let fixture = Fixture::new();
     let mut holder_process = holder(&fixture, "append", "CHUNKS");
     let backup = fixture.path("backup");
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 10] = [
         &["append"],
         &["import-events"],
         &["metadata", "--stream", "cart", "--max-count=3"],
         &["delete", "--stream", "cart"],
         &["scavenge"],
+        &["scavenge", "--now"],
+        &["redact", "cart@0"],
         &["backup", "--to", backup.to_str().unwrap()],
         &["repair"],
         &["serve", "--insecure", "--listen", "127.0.0.1:0"],
@@ -104,6 +106,9 @@ fn every_command_waits_for_a_locked_event_store() {
         assert_eq!(refused.code, 5, "{arguments:?}: {refused:?}");
         let message = "still in use by another process after 1 s";
         assert!(refused.stderr.contains(message), "{arguments:?}: {}", refused.stderr);
+        let is_removal = ["scavenge", "redact"].contains(&arguments[0]);
+        let names_console = refused.stderr.contains("if the process is a server");
+        assert_eq!(names_console, is_removal, "{arguments:?}: {}", refused.stderr);
     }
     let mut waiting = fixture.command();
     waiting.arg("--db").arg(fixture.store()).args(["backup", "--wait", "--to"]).arg(&backup);

@@ -38,7 +38,7 @@ fn mostly_deleted() -> Fixture {
     fixture
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -52,7 +52,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// Returns the files of the event log with their lengths.
-fn log_of(store: &Path) -> Vec<(String, u64)> {
+pub fn log_of(store: &Path) -> Vec<(String, u64)> {
     let entries = std::fs::read_dir(store.join("log")).unwrap().map(Result::unwrap);
     let mut files: Vec<(String, u64)> = entries
         .map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().len()))

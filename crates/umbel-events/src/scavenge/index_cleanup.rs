@@ -5,6 +5,7 @@
 //! the old file shows which entries remain to be deleted.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use umbel_log::ExpectedEnd;
@@ -95,6 +96,22 @@ pub fn finish_interrupted(parts: &StoreComponents) -> Result<()> {
         true => Ok(()),
         false => remove_swapped_files(parts, &swapped),
     }
+}
+
+/// Returns the replaced files of chunks that still exist, of earlier scavenges too.
+pub fn replaced_files(parts: &StoreComponents) -> Result<Vec<PathBuf>> {
+    let chunks = parts.log.chunks.all();
+    let versions: HashMap<u64, u64> =
+        chunks.iter().map(|chunk| (chunk.id, chunk.version())).collect();
+    let mut files = Vec::new();
+    for entry in parts.env.files.read_dir(&chunk_directory(&parts.folder))? {
+        let Some((id, version)) = parse_chunk_name(&entry.name) else { continue };
+        if versions.get(&id).is_some_and(|current| *current != version) {
+            files.push(parts.log.path(id, version));
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Removes files of chunks that the manifest does not name. An orphan file was never published, or

@@ -109,7 +109,8 @@ pub struct ScavengeReport {
     /// unless the scavenge [removes all](ScavengeOptions::removes_all).
     pub hidden_events_left: Option<u64>,
     /// Replaced files that still exist, because a reader in another process uses them. The store
-    /// removes them later, at the latest at its next open.
+    /// removes them later, at the latest at its next open. A scavenge that
+    /// [removes all](ScavengeOptions::removes_all) includes files of earlier scavenges.
     pub files_kept: Vec<PathBuf>,
     /// Replaced files that have another name, in a copy of the store that was made of hard links.
     /// The copy still has the data.
@@ -339,7 +340,11 @@ impl ScavengeJob {
         shared.log.set_scavenge_from(0)?;
         if self.options.removes_all {
             let left = self.count_hidden_events_with_data()?;
-            self.update_report(|report| report.hidden_events_left = Some(left));
+            let kept = index_cleanup::replaced_files(&shared.components)?;
+            self.update_report(|report| {
+                report.hidden_events_left = Some(left);
+                report.files_kept = kept;
+            });
         }
         Ok(())
     }

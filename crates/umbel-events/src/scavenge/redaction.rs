@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::append::append_request::{AppendRequest, StreamAppend};
 use crate::event_log::chunk::Chunk;
 use crate::event_log::event_format::Frame;
+use crate::scavenge::index_cleanup;
 use crate::scavenge::retention_policy::{Verdict, has_content};
 use crate::scavenge::{self, ScavengeHalt, ScavengeOptions};
 use crate::shared_store_state::StoreInner;
@@ -25,7 +26,9 @@ pub const REDACTIONS_STREAM: &str = "$redactions";
 /// Type of the audit events of redactions.
 const AUDIT_TYPE: &str = "$event-redacted";
 /// Maximum number of events of one redaction.
-const EVENTS_MAX: usize = 1000;
+pub const REDACTED_EVENTS_MAX: usize = 1000;
+/// Number of characters of an invalid place that an error shows.
+const SHOWN_CHARS_MAX: usize = 100;
 /// Maximum length of a reason, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
 
@@ -40,6 +43,28 @@ pub struct Redaction<'a> {
     pub user: &'a str,
 }
 
+/// Parses an event's place, `STREAM@REVISION`. The last `@` separates.
+///
+/// # Errors
+/// [`Error::Invalid`] with the place and the remedy.
+pub fn parse_event_place(text: &str) -> Result<(&str, u64)> {
+    let invalid = |cause: &str| {
+        let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
+        Error::invalid(format!(
+            "{shown:?} {cause}; write STREAM@REVISION, such as cart-42@7, with the revision that \
+             reads of the stream show"
+        ))
+    };
+    let (stream, number) = text.rsplit_once('@').ok_or_else(|| invalid("has no @"))?;
+    if stream.is_empty() {
+        return Err(invalid("has no stream name before the last @"));
+    }
+    // `parse` also accepts a plus sign.
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    let revision = number.parse().ok().filter(|_| is_number);
+    Ok((stream, revision.ok_or_else(|| invalid("has no revision after the last @"))?))
+}
+
 /// Result of a redaction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RedactionReport {
@@ -49,8 +74,9 @@ pub struct RedactionReport {
     pub events_without_data: u64,
     /// Number of rewritten chunks.
     pub chunks_rewritten: u64,
-    /// Replaced files that still exist, because a reader in another process uses them. The store
-    /// removes them later, at the latest at its next open.
+    /// Replaced files of this and of earlier scavenges and redactions that still exist, because a
+    /// reader in another process uses them. The store removes them later, at the latest at its next
+    /// open.
     pub files_kept: Vec<PathBuf>,
     /// Replaced files that have another name, in a copy of the store that was made of hard links.
     /// The copy still has the data.
@@ -86,6 +112,7 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
     targets.sort_by_key(|target: &Target| target.position);
     targets.dedup_by_key(|target| target.position);
     if targets.is_empty() {
+        report.files_kept = index_cleanup::replaced_files(&shared.components)?;
         return Ok(report);
     }
     append_audit_events(shared, &targets)?;
@@ -112,16 +139,17 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
     let done = job.report();
     report.events_redacted = done.events_stubbed;
     report.chunks_rewritten = done.chunks_rewritten;
-    report.files_kept = done.files_kept;
+    report.files_kept = index_cleanup::replaced_files(&shared.components)?;
     report.files_with_other_names = done.files_with_other_names;
     Ok(report)
 }
 
 fn check(request: &Redaction<'_>) -> Result<()> {
     let count = request.events.len();
-    if count > EVENTS_MAX {
+    if count > REDACTED_EVENTS_MAX {
         return Err(Error::invalid(format!(
-            "{count} events are more than the {EVENTS_MAX} of one redaction; use several redactions"
+            "{count} events are more than the {REDACTED_EVENTS_MAX} of one redaction; use several \
+             redactions"
         )));
     }
     if request.reason.len() > REASON_BYTES_MAX {
@@ -149,6 +177,10 @@ fn find(
 ) -> Result<Option<Target>> {
     let head = shared.components.head(stream)?;
     let position = match head {
+        // Only the head has the position of the last event.
+        Some(head) if revision == head.last_revision && !head.is_tombstoned => {
+            Some(head.last_position)
+        }
         Some(head) => shared.index.position(head.id, revision)?,
         None => None,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use umbel_events::{
     Direction, Durability, Error, ExpectedVersion, NewEvent, RecordedEvent, Redaction, Revision,
-    ScavengeOptions, Store, StoreOptions,
+    ScavengeOptions, Store, StoreOptions, parse_event_place,
 };
 use umbel_sim::{CrashSide, Sim, Survival};
 
@@ -167,6 +167,78 @@ fn redacted_data_is_in_no_file() {
     let store = open(&sim);
     assert_eq!(outlines(everything(&store)), before);
     check_whole(&store);
+}
+
+#[test]
+fn last_at_sign_separates_stream_and_revision() {
+    assert_eq!(parse_event_place("cart-42@7").expect("valid"), ("cart-42", 7));
+    assert_eq!(parse_event_place("1@a@b@0").expect("valid"), ("1@a@b", 0));
+    let last = u64::MAX.to_string();
+    assert_eq!(parse_event_place(&format!("a@{last}")).expect("valid"), ("a", u64::MAX));
+    for (place, cause) in [
+        ("", "has no @"),
+        ("cart-42", "has no @"),
+        ("@7", "no stream name"),
+        ("a@", "no revision"),
+        ("a@-1", "no revision"),
+        ("a@+1", "no revision"),
+        ("a@ 1", "no revision"),
+        ("a@18446744073709551616", "no revision"),
+    ] {
+        let refused = parse_event_place(place);
+        let Err(Error::Invalid(text)) = refused else { panic!("{place}: {refused:?}") };
+        assert!(text.contains(cause) && text.contains("STREAM@REVISION"), "{text}");
+    }
+    let Err(Error::Invalid(text)) = parse_event_place(&"é".repeat(9000)) else { panic!("valid") };
+    assert!(text.len() < 500, "{text}");
+}
+
+/// Story: the last event of a stream was refused as absent.
+#[test]
+fn last_event_of_a_stream_is_redacted() {
+    let sim = Sim::new(1);
+    let store = open(&sim);
+    let streams = ["single", "ended", "deleted"];
+    for (number, stream) in streams.iter().enumerate() {
+        append_marked(&store, stream, number as u64);
+    }
+    store.tombstone("ended", ExpectedVersion::Any).expect("tombstoned");
+    store.delete("deleted", ExpectedVersion::Any).expect("deleted");
+    let events = streams.map(|stream| (stream, 0));
+    let request = Redaction { events: &events, ..redaction() };
+    let report = store.redact(&request).expect("redacted");
+    assert_eq!((report.events_redacted, report.events_without_data), (3, 0));
+    assert_eq!(marked_files(&sim), Vec::<PathBuf>::new());
+    check_whole(&store);
+    // The tombstone has no data.
+    let tombstone = [("ended", u64::MAX >> 1)];
+    let refused = store.redact(&Redaction { events: &tombstone, ..redaction() });
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+}
+
+/// Story: a second removal named no file, although a reader kept a replaced file of the first.
+#[test]
+fn kept_files_are_reported_by_later_removals() {
+    let sim = Sim::new(1);
+    let store = with_orders(&sim);
+    let settings = StoreOptions { create_if_missing: false, ..options(&sim) };
+    let reader = Store::open_read_only("/events", settings).expect("opened");
+    for is_first in [true, false] {
+        let redacted = store.redact(&redaction()).expect("redacted");
+        assert_eq!(redacted.events_redacted > 0, is_first);
+        let scavenged = store.scavenge(&removes_all()).expect("scavenged");
+        assert_eq!(scavenged.hidden_events_left, Some(0));
+        for kept in [redacted.files_kept, scavenged.files_kept] {
+            assert!(!kept.is_empty() && marked_files(&sim).iter().all(|file| kept.contains(file)));
+        }
+        assert!(!marked_files(&sim).is_empty());
+    }
+    drop(reader);
+    store.close().expect("closed");
+    let store = open(&sim);
+    let report = store.scavenge(&removes_all()).expect("scavenged");
+    assert_eq!(report.files_kept, Vec::<PathBuf>::new());
+    assert_eq!(marked_files(&sim), Vec::<PathBuf>::new());
 }
 
 #[test]

@@ -151,7 +151,10 @@ fn projections() {
 
 #[test]
 fn operations() {
-    let options = StartScavengeOptions { thread_count: 2, start_from_chunk: 3 };
+    let options = StartScavengeOptions { thread_count: 2, start_from_chunk: 3, remove_all: true };
+    check(options, &[1, 2, 1000]);
+    check(StartScavengeReq { options: Some(options) }, &[1]);
+    let options = StartScavengeOptions { remove_all: false, ..options };
     check(options, &[1, 2]);
     check(StartScavengeReq { options: Some(options) }, &[1]);
     let options = StopScavengeOptions { scavenge_id: name() };

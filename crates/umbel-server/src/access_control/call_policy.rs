@@ -124,6 +124,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("replay", RequiredRole::Operator),
             ("scavenge", RequiredRole::Operator),
             ("stop-scavenge", RequiredRole::Operator),
+            ("redact", RequiredRole::Operator),
             ("backup", RequiredRole::Operator),
             ("user", RequiredRole::Admin),
         ],

@@ -1,6 +1,7 @@
 //! [`Scavenger`]: starts and stops scavenges for client calls.
 
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -17,6 +18,8 @@ pub struct ScavengeOptions {
     pub threads: u32,
     /// Number of the first chunk, counted from 0.
     pub first_chunk: u32,
+    /// Whether the data of all hidden events is removed, also of the newest ones.
+    pub removes_all: bool,
 }
 
 /// The result of a request to start a scavenge.
@@ -55,8 +58,15 @@ pub trait Scavenger: Debug + Send + Sync {
 #[derive(Debug)]
 pub struct StoreScavenger {
     store: Store,
-    /// The id and handle of the last scavenge.
-    last: Mutex<Option<(String, Scavenge)>>,
+    last: Mutex<Option<LastScavenge>>,
+}
+
+/// The last scavenge.
+#[derive(Debug)]
+struct LastScavenge {
+    id: String,
+    scavenge: Scavenge,
+    removes_all: bool,
 }
 
 impl StoreScavenger {
@@ -65,31 +75,32 @@ impl StoreScavenger {
         StoreScavenger { store, last: Mutex::default() }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(String, Scavenge)>> {
+    fn last(&self) -> MutexGuard<'_, Option<LastScavenge>> {
         self.last.lock().ignore_poison()
     }
 }
 
 impl Scavenger for StoreScavenger {
-    /// Ignores the options: a scavenge has one thread, and the client's chunk numbers do not apply
+    /// Ignores the numbers: a scavenge has one thread, and the client's chunk numbers do not apply
     /// to this store. The scavenge begins with the oldest chunk, or resumes a stopped scavenge.
-    fn start(&self, _: ScavengeOptions) -> Result<ScavengeStart, Status> {
+    fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status> {
         let mut last = self.last();
-        if let Some((id, scavenge)) = last.as_ref()
-            && !scavenge.is_done()
-        {
-            return Ok(ScavengeStart::InProgress(id.clone()));
+        if let Some(last) = last.as_ref().filter(|last| !last.scavenge.is_done()) {
+            return Ok(ScavengeStart::InProgress(last.id.clone()));
         }
+        let removes_all = options.removes_all;
+        let options = umbel_events::ScavengeOptions { removes_all, ..Default::default() };
         let id = self.store.new_id().map_err(|error| grpc_status::status(&error))?.to_string();
-        let begun = self.store.start_scavenge(&umbel_events::ScavengeOptions::default());
-        *last = Some((id.clone(), begun.map_err(|error| grpc_status::status(&error))?));
+        let begun = self.store.start_scavenge(&options);
+        let scavenge = begun.map_err(|error| grpc_status::status(&error))?;
+        *last = Some(LastScavenge { id: id.clone(), scavenge, removes_all });
         Ok(ScavengeStart::Started(id))
     }
 
     fn stop(&self, id: &str) -> Result<(), Status> {
         match self.last().as_ref() {
-            Some((known, scavenge)) if known == id => {
-                scavenge.stop();
+            Some(last) if last.id == id => {
+                last.scavenge.stop();
                 Ok(())
             }
             _ => Err(grpc_status::scavenge_not_found(id)),
@@ -98,7 +109,9 @@ impl Scavenger for StoreScavenger {
 
     fn progress(&self) -> Value {
         let last = self.last();
-        let Some((id, scavenge)) = last.as_ref() else { return Value::Null };
+        let Some(LastScavenge { id, scavenge, removes_all }) = last.as_ref() else {
+            return Value::Null;
+        };
         let report = scavenge.progress();
         json!({
             "id": id,
@@ -107,6 +120,16 @@ impl Scavenger for StoreScavenger {
             "chunksExamined": report.chunks_examined,
             "eventsRemoved": report.events_removed,
             "bytesGivenBack": report.bytes_freed,
+            "removesAll": removes_all,
+            "hiddenEventsLeft": report.hidden_events_left,
+            "filesKept": file_names(&report.files_kept),
+            "filesWithOtherNames": file_names(&report.files_with_other_names),
         })
     }
+}
+
+/// Names of files in the event log of the store.
+pub fn file_names(files: &[PathBuf]) -> Vec<String> {
+    let names = files.iter().filter_map(|file| file.file_name());
+    names.map(|name| name.to_string_lossy().into_owned()).collect()
 }

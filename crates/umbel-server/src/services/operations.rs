@@ -60,7 +60,9 @@ async fn start_scavenge(
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let threads = u32::try_from(options.thread_count).ok().filter(|threads| *threads > 0);
     let options = match (threads, u32::try_from(options.start_from_chunk)) {
-        (Some(threads), Ok(first_chunk)) => ScavengeOptions { threads, first_chunk },
+        (Some(threads), Ok(first_chunk)) => {
+            ScavengeOptions { threads, first_chunk, removes_all: options.remove_all }
+        }
         _ => {
             return Err(Status::invalid_argument(format!(
                 "thread_count is {} and start_from_chunk {}, but these must be at least 1 and 0",
@@ -132,7 +134,8 @@ mod tests {
     }
 
     fn start(thread_count: i32, start_from_chunk: i32) -> Request<StartScavengeReq> {
-        let options = Some(StartScavengeOptions { thread_count, start_from_chunk });
+        let options = StartScavengeOptions { thread_count, start_from_chunk, remove_all: true };
+        let options = Some(options);
         Request::new(StartScavengeReq { options })
     }
 
@@ -147,7 +150,7 @@ mod tests {
                 let answer = answer.into_inner();
                 assert_eq!((answer.scavenge_result(), &*answer.scavenge_id), (result, "one"));
             }
-            let wanted = ScavengeOptions { threads: 2, first_chunk: 7 };
+            let wanted = ScavengeOptions { threads: 2, first_chunk: 7, removes_all: true };
             assert_eq!(*scavenger.0.lock().unwrap(), [wanted, wanted]);
             for (id, code) in [("one", Code::Ok), ("two", Code::NotFound)] {
                 let options = Some(StopScavengeOptions { scavenge_id: id.to_string() });

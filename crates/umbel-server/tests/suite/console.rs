@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +11,7 @@ use hyper::Request;
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::client::GrpcService;
-use umbel_events::{ExpectedVersion, NewEvent};
+use umbel_events::{Direction, ExpectedVersion, NewEvent, Revision};
 use umbel_server::Config;
 
 use super::test_server::TestServer;
@@ -419,4 +420,105 @@ fn backup_goes_only_to_the_configured_directory() {
         }
     };
     assert!(scavenge["id"].is_string());
+}
+
+/// Text in the events to remove.
+const MARKER: &str = "Qx7vLw2pRz9kTm4s";
+
+/// Names of the files in this directory that have the marker.
+fn marked_files(directory: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        if entry.path().is_dir() {
+            found.extend(marked_files(&entry.path()));
+            continue;
+        }
+        let bytes = std::fs::read(entry.path()).unwrap();
+        if bytes.windows(MARKER.len()).any(|part| part == MARKER.as_bytes()) {
+            found.push(entry.path().display().to_string());
+        }
+    }
+    found
+}
+
+fn append_marked(server: &TestServer, stream: &str) {
+    let data = format!("\"{MARKER}\"");
+    let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", data.as_bytes());
+    server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+}
+
+#[test]
+fn scavenge_that_removes_all_reports_what_has_the_data() {
+    let server = TestServer::new();
+    let (address, directory) = (server.address(), server.store.path().to_path_buf());
+    append_marked(&server, "gone");
+    server.store.delete("gone", ExpectedVersion::Any).unwrap();
+    let scavenge = |fields: Value| {
+        assert!(change(address, "scavenge", &fields).json()["started"].is_string());
+        loop {
+            let scavenge = get(address, "/console/api/overview").json()["scavenge"].clone();
+            if scavenge["isDone"] == true {
+                break scavenge;
+            }
+        }
+    };
+    let plain = scavenge(json!({}));
+    assert_eq!((&plain["removesAll"], &plain["hiddenEventsLeft"]), (&json!(false), &Value::Null));
+    assert_ne!(marked_files(&directory), Vec::<String>::new());
+    let removal = scavenge(json!({ "removeAll": true }));
+    assert_eq!((&removal["removesAll"], &removal["hiddenEventsLeft"]), (&json!(true), &json!(0)));
+    assert_eq!((&removal["filesKept"], &removal["filesWithOtherNames"]), (&json!([]), &json!([])));
+    assert_eq!(marked_files(&directory), Vec::<String>::new());
+    let refused = change(address, "scavenge", &json!({ "removeAll": "yes" }));
+    assert!(refused.status == 400 && refused.body.contains("true or false"), "{refused:?}");
+}
+
+#[test]
+fn operator_redacts_events_with_an_audit_event() {
+    let server = TestServer::with_users();
+    let (address, directory) = (server.address(), server.store.path().to_path_buf());
+    append_marked(&server, "a@b");
+    let post = |user: &str, fields: &str| {
+        let headers = [OURS[0], OURS[1], &authorized(user)];
+        ask(address, "POST", "/console/api/redact", &headers, fields)
+    };
+    let fields = json!({ "events": ["a@b@0"], "reason": "erasure request 17" }).to_string();
+    assert_eq!(get(address, "/console/api/redact").status, 401);
+    let ada = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
+    let headers = [OURS[0], OURS[1], &authorized("admin:first")];
+    assert_eq!(ask(address, "POST", "/console/api/user", &headers, &ada).status, 200);
+    assert_eq!(post("ada:x", &fields).status, 403);
+    assert_ne!(marked_files(&directory), Vec::<String>::new());
+    let many = json!({ "events": vec!["a@b@0"; 1001] }).to_string();
+    let long = json!({ "events": ["a@b@0"], "reason": "x".repeat(5000) }).to_string();
+    let large = json!({ "events": ["a@b@0"], "reason": "x".repeat(256 << 10) }).to_string();
+    for (wrong, why) in [
+        ("{", "the request is invalid"),
+        ("[]", "the request is invalid"),
+        ("{}", "missing field `events`"),
+        (r#"{"events":[]}"#, "the list of events is empty"),
+        (r#"{"events":"a@b@0"}"#, "a list of strings STREAM@REVISION"),
+        (r#"{"events":[7]}"#, "expected a string"),
+        (r#"{"events":["a@b@0"],"why":"x"}"#, "unknown field `why`"),
+        (r#"{"events":["a"]}"#, "has no @"),
+        (r#"{"events":["a@b@-1"]}"#, "has no revision"),
+        (r#"{"events":["a@b@1"]}"#, "no event with revision 1"),
+        (r#"{"events":["$users@0"]}"#, "system stream"),
+        (&many, "more than 1000"),
+        (&long, "5000 bytes"),
+        (&large, "longer than 262144 bytes"),
+    ] {
+        let refused = post("ops:second", wrong);
+        assert!(refused.status == 400 && refused.body.contains(why), "{why}: {refused:?}");
+    }
+    let done = post("ops:second", &fields);
+    assert_eq!((done.status, &done.json()["eventsRedacted"]), (200, &json!(1)), "{done:?}");
+    assert_eq!(done.json()["filesKept"], json!([]));
+    assert_eq!(marked_files(&directory), Vec::<String>::new());
+    let audit = server.store.read("$redactions", Revision::START, Direction::Forwards);
+    let audit: Vec<_> = audit.map(|event| event.unwrap().data).collect();
+    let audit: Value = serde_json::from_slice(&audit[0]).unwrap();
+    assert_eq!((&audit["stream"], &audit["revision"]), (&json!("a@b"), &json!(0)));
+    assert_eq!((&audit["user"], &audit["reason"]), (&json!("ops"), &json!("erasure request 17")));
+    assert_eq!(post("ops:second", &fields).json()["eventsWithoutData"], 1);
 }

@@ -40,7 +40,8 @@ fn cluster_operations_are_accepted_or_unimplemented() {
 fn invalid_scavenge_is_rejected() {
     TestServer::new().run(async |client, _| {
         let start = |thread_count, start_from_chunk| {
-            let options = Some(StartScavengeOptions { thread_count, start_from_chunk });
+            let options =
+                Some(StartScavengeOptions { thread_count, start_from_chunk, remove_all: false });
             client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", StartScavengeReq { options })
         };
         for (threads, chunk) in [(0, 0), (-1, 0), (1, -1)] {
@@ -70,7 +71,7 @@ fn scavenge_starts_and_completes() {
             store.append("gone", ExpectedVersion::Any, &[event]).unwrap();
         }
         store.delete("gone", ExpectedVersion::Any).unwrap();
-        let options = Some(StartScavengeOptions { thread_count: 1, start_from_chunk: 0 });
+        let options = Some(StartScavengeOptions { thread_count: 1, ..Default::default() });
         let request = StartScavengeReq { options };
         let begun: ScavengeResp = client.unary(SERVICE, "StartScavenge", request).await.unwrap();
         assert_eq!(begun.scavenge_result(), ScavengeResult::Started);
@@ -81,11 +82,30 @@ fn scavenge_starts_and_completes() {
     });
 }
 
+#[test]
+fn scavenge_that_removes_all_removes_the_newest_events() {
+    TestServer::new().run(async |client, server| {
+        let store = server.store.clone();
+        let event = NewEvent::json(store.new_id().unwrap(), "Opened", b"{}");
+        store.append("gone", ExpectedVersion::Any, &[event]).unwrap();
+        store.delete("gone", ExpectedVersion::Any).unwrap();
+        let options =
+            StartScavengeOptions { thread_count: 1, remove_all: true, ..Default::default() };
+        let request = StartScavengeReq { options: Some(options) };
+        let begun: ScavengeResp = client.unary(SERVICE, "StartScavenge", request).await.unwrap();
+        assert_eq!(begun.scavenge_result(), ScavengeResult::Started);
+        // Without the option, the newest chunk stays as it is.
+        while store.stats().unwrap().scavenged_chunks == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    });
+}
+
 /// Story: a client that stopped its scavenge just after the end got `NOT_FOUND`.
 #[test]
 fn stop_of_a_scavenge_that_ended_is_answered() {
     TestServer::new().run(async |client, _| {
-        let options = Some(StartScavengeOptions { thread_count: 1, start_from_chunk: 0 });
+        let options = Some(StartScavengeOptions { thread_count: 1, ..Default::default() });
         let start = StartScavengeReq { options };
         let stop = |scavenge_id: &str| {
             let options = Some(StopScavengeOptions { scavenge_id: scavenge_id.to_string() });

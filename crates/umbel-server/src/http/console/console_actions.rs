@@ -15,13 +15,15 @@ use umbel_proto::users::{
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::http::console::redact::{self, REDACT};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::{persistent_subscriptions, user_service};
 
 /// The console's actions.
-pub const ACTIONS: [&str; 6] = ["append", "replay", "scavenge", "stop-scavenge", "backup", "user"];
+pub const ACTIONS: [&str; 7] =
+    ["append", "replay", "scavenge", "stop-scavenge", "backup", "user", REDACT];
 
 /// Runs an action. The caller's role was checked before; this function checks the caller's
 /// permissions on the stream.
@@ -31,14 +33,17 @@ pub async fn run_action(
     name: &str,
     body: Bytes,
 ) -> Result<Value, Status> {
-    if name == "append" {
-        return append(service, caller, body).await;
+    match name {
+        "append" => return append(service, caller, body).await,
+        REDACT => return redact::redact(service, caller, body).await,
+        _ => {}
     }
     let fields = &ActionFields::parse(&body)?;
     match name {
         "replay" => replay(service, fields).await,
         "scavenge" => {
-            let options = ScavengeOptions { threads: 1, first_chunk: 0 };
+            let removes_all = fields.optional("removeAll", "true or false")?.unwrap_or(false);
+            let options = ScavengeOptions { threads: 1, first_chunk: 0, removes_all };
             Ok(match service.scavenger.start(options)? {
                 ScavengeStart::Started(id) => json!({ "started": id }),
                 ScavengeStart::InProgress(id) => json!({ "inProgress": id }),
@@ -59,9 +64,22 @@ pub fn parse_append(body: &[u8]) {
 }
 
 /// Fields of the requests of all actions.
-const FIELDS: [&str; 14] = [
-    "stream", "expected", "type", "data", "metadata", "isJson", "source", "group", "id", "do",
-    "login", "password", "fullName", "groups",
+const FIELDS: [&str; 15] = [
+    "stream",
+    "expected",
+    "type",
+    "data",
+    "metadata",
+    "isJson",
+    "source",
+    "group",
+    "id",
+    "do",
+    "login",
+    "password",
+    "fullName",
+    "groups",
+    "removeAll",
 ];
 
 /// The known fields of a request, each as its JSON.

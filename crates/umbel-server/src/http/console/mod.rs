@@ -29,6 +29,7 @@ use crate::http::console::console_data::PageData;
 use crate::http::console::query_string::QueryString;
 use crate::limits::{
     CONSOLE_ACTION_BYTES_MAX, CONSOLE_BYTES_MAX, CONSOLE_REQUESTS_MAX, HEADERS_TIME,
+    REDACTION_BYTES_MAX,
 };
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
@@ -39,6 +40,7 @@ use crate::protocol::grpc_status;
 pub mod console_actions;
 pub mod console_data;
 pub mod query_string;
+pub mod redact;
 
 type HttpRequest = hyper::Request<RequestBody>;
 type HttpResponse = Response<Body>;
@@ -179,6 +181,7 @@ async fn read_body<'a>(
     };
     let bytes_max = match action {
         "append" => CONSOLE_BYTES_MAX,
+        redact::REDACT => REDACTION_BYTES_MAX,
         _ => CONSOLE_ACTION_BYTES_MAX,
     };
     let limited = Limited::new(request.into_body(), bytes_max).collect();

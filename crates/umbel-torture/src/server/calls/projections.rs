@@ -204,7 +204,9 @@ async fn operate(run: &mut CallRun<'_>) -> Result<(), String> {
     match run.random.below(6) {
         0 => {
             let (threads, chunk) = one_of(&mut run.random, &[(0, 0), (-1, 0), (1, -1), (0, -7)]);
-            let options = StartScavengeOptions { thread_count: threads, start_from_chunk: chunk };
+            let remove_all = run.random.once_in(2);
+            let options =
+                StartScavengeOptions { thread_count: threads, start_from_chunk: chunk, remove_all };
             let options = Some(options).filter(|_| !run.random.once_in(4));
             let request = StartScavengeReq { options };
             let answer = client.unary::<_, ScavengeResp>(SERVICE, "StartScavenge", request).await;
