@@ -182,8 +182,13 @@ impl Subscriber {
         let batch = ask(subscription)?;
         let visible = store.visible_position().0;
         self.note(&batch, before, visible.min(bound.0)).map_err(BatchError::Wrong)?;
-        if subscription.position() != self.resume {
-            let place = subscription.position();
+        let place = subscription.position();
+        if !self.kind.is_by_position() && place > self.resume {
+            // The batch passed hidden events after the last delivered one. What it left out by
+            // mistake is missing at the end.
+            self.resume = place;
+        }
+        if place != self.resume {
             let text = format!("its place is {place:?} and should be {:?}", self.resume);
             return Err(BatchError::Wrong(text));
         }
