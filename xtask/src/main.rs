@@ -88,8 +88,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, suites, console, docs, kills, starts, audit, instructions, torture, rivals, \
-                 queues, deletions, filters, serving and fuzz"
+                 clients, suites, console, docs, kills, starts, audit, instructions, torture, \
+                 rivals, queues, deletions, filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
