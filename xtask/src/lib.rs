@@ -12,6 +12,7 @@ pub mod checks;
 pub mod clients;
 pub mod docs_book;
 pub mod rules;
+pub mod suites;
 pub mod test_command;
 pub mod tools;
 

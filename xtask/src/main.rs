@@ -13,6 +13,7 @@ cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
 cargo xtask clients                        clients of event stores against the release binary
+cargo xtask suites [--client NAME]         published suites of clients against the release binary
 cargo xtask docs                           the documents as a book in target/book
 cargo xtask audit                          licences, sources and vulnerabilities of dependencies
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
@@ -49,6 +50,10 @@ fn main() -> ExitCode {
         ("floors", []) => run_rules(xtask::layers),
         ("smoke", []) => test_command::smoke_alone(),
         ("clients", []) => test_command::clients_alone(),
+        ("suites", []) => test_command::suites_alone(None),
+        ("suites", ["--client", name]) if xtask::suites::has_suite(name) => {
+            test_command::suites_alone(Some(name))
+        }
         ("console", []) => test_command::console_alone(),
         ("docs", []) => docs_book::build(),
         ("audit", []) => test_command::audit_alone(),
@@ -74,8 +79,8 @@ fn main() -> ExitCode {
             true
         }
         (
-            "test" | "tidy" | "floors" | "smoke" | "clients" | "console" | "kills" | "starts"
-            | "audit" | "docs" | "instructions",
+            "test" | "tidy" | "floors" | "smoke" | "clients" | "suites" | "console" | "kills"
+            | "starts" | "audit" | "docs" | "instructions",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
@@ -83,8 +88,8 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, console, docs, kills, starts, audit, instructions, torture, rivals, \
-                 queues, deletions, filters, serving and fuzz"
+                 clients, suites, console, docs, kills, starts, audit, instructions, torture, \
+                 rivals, queues, deletions, filters, serving and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
@@ -95,6 +100,7 @@ fn main() -> ExitCode {
 fn refuse_argument(command: &str, argument: &str) -> ExitCode {
     let known = match command {
         "test" => "--fast or no argument",
+        "suites" => "--client python, go, rust, node or java, or no argument",
         "instructions" => "--write or no argument",
         _ => "nothing",
     };

@@ -11,7 +11,7 @@ use crate::tools::built_programs;
 use crate::tools::check_steps::{
     CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
 };
-use crate::{Tree, campaigns, clients};
+use crate::{Tree, campaigns, clients, suites};
 
 /// Exclusive limit for the third-party crates of the embedded engine.
 const DEPENDENCIES_END: usize = 15;
@@ -96,6 +96,18 @@ pub fn clients_alone() -> bool {
     let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
         report.step(CLIENTS, || clients::clients(ClientLanguages::All));
+    }
+    report.finish()
+}
+
+/// Runs the published suites of all clients, or of one. Returns whether none failed.
+pub fn suites_alone(client: Option<&str>) -> bool {
+    let mut report = CheckReport::default();
+    if release_build(&mut report, &CLI) {
+        for suite in suites::SUITES.iter().filter(|suite| client.is_none_or(|c| c == suite.client))
+        {
+            report.step(&format!("published suite of {}", suite.client), || suite.run());
+        }
     }
     report.finish()
 }
