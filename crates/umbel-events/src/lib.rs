@@ -63,6 +63,7 @@ pub use crate::read::all_reader::AllReader;
 pub use crate::read::event_source::{Source, SourceReader};
 pub use crate::read::filtered_reader::{FilteredItem, FilteredReader};
 pub use crate::read::link_resolution::ResolvedEvent;
+pub use crate::read::read_item::ReadItem;
 #[doc(hidden)]
 pub use crate::read::scan_planner::FilterStrategy;
 pub use crate::read::stream_reader::{StreamItem, StreamReader};

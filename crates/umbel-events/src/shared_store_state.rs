@@ -71,8 +71,6 @@ impl StoreInner {
         self.flush_index_through(position)
     }
 
-    /// Makes the index durable with everything up to `position`. REQUIRES: the index has everything
-    /// up to `position`, the log is durable up to there, and the caller holds `flush_lock`.
     /// Continues the log in a new chunk, and flushes the index. So all events from before the call
     /// are in chunks that have ended.
     pub fn end_newest_chunk(&self) -> Result<()> {
@@ -91,6 +89,8 @@ impl StoreInner {
         }
     }
 
+    /// Makes the index durable with everything up to `position`. REQUIRES: the index has everything
+    /// up to `position`, the log is durable up to there, and the caller holds `flush_lock`.
     fn flush_index_through(&self, position: u64) -> Result<()> {
         fail_point!(
             "events-index-claim-whole-log",

@@ -230,13 +230,8 @@ impl Subscription {
                     (Box::new(StreamReader::new(&self.shared, name, from, direction)), true)
                 }
             };
-            let before = reader.examined();
-            let next = || match budget_left(before, reader.examined(), examined_max) {
-                0 => Ok(StreamItem::Skipped),
-                left => reader.next_within(left),
-            };
-            let has_ended = fill_batch(batch, next, events_max)?;
-            batch.examined += reader.examined() - before;
+            let steps = (StreamReader::next_within, StreamReader::examined);
+            let has_ended = fill_batch(batch, &mut *reader, steps, (events_max, examined_max))?;
             let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
             // A reader that begins later must not skip the same events again.
             let place = place.max(reader.next_revision().and_then(|next| next.checked_sub(1)));
@@ -268,13 +263,8 @@ impl Subscription {
                     (Box::new(reader), true)
                 }
             };
-            let before = reader.examined();
-            let next = || match budget_left(before, reader.examined(), examined_max) {
-                0 => Ok(StreamItem::Skipped),
-                left => reader.next_link(left),
-            };
-            let has_ended = fill_batch(batch, next, events_max)?;
-            batch.examined += reader.examined() - before;
+            let steps = (ViewReader::next_link, ViewReader::examined);
+            let has_ended = fill_batch(batch, &mut *reader, steps, (events_max, examined_max))?;
             let place = batch.events.last().map_or(self.position, |last| Some(last.revision));
             let place = place.max(reader.next_number().and_then(|next| next.checked_sub(1)));
             if !has_ended {
@@ -301,13 +291,8 @@ impl Subscription {
                 Box::new(AllReader::new(&self.shared, from, Direction::Forwards))
             }
         };
-        let before = reader.examined();
-        let next = || match budget_left(before, reader.examined(), examined_max) {
-            0 => Ok(StreamItem::Skipped),
-            left => reader.next_within(left),
-        };
-        batch.is_caught_up = fill_batch(batch, next, events_max)?;
-        batch.examined = reader.examined() - before;
+        let steps = (AllReader::next_within, AllReader::examined);
+        batch.is_caught_up = fill_batch(batch, &mut *reader, steps, (events_max, examined_max))?;
         fail_point!("subscription-skip-to-end", batch.is_caught_up, |_| {
             Ok(Some(self.shared.visible.position()))
         });
@@ -396,14 +381,31 @@ fn end_of_source(shared: &StoreInner, source: &Source) -> Result<Option<u64>> {
     }
 }
 
-/// Number of events that a batch may still examine.
-fn budget_left(before: u64, examined: u64, examined_max: usize) -> usize {
-    examined_max.saturating_sub(usize::try_from(examined - before).unwrap_or(usize::MAX))
+/// Adds events of a reader to the batch, until it has `events_max` events or the reader has
+/// examined `examined_max` more. Returns whether the last visible event was reached. `next` reads
+/// an event and skips at most a number of others. `examined` is the number examined so far.
+fn fill_batch<R>(
+    batch: &mut SubscriptionBatch,
+    reader: &mut R,
+    (next, examined): (impl Fn(&mut R, usize) -> Result<StreamItem>, impl Fn(&R) -> u64),
+    (events_max, examined_max): (usize, usize),
+) -> Result<bool> {
+    let before = examined(reader);
+    let step = || {
+        let so_far = usize::try_from(examined(reader) - before).unwrap_or(usize::MAX);
+        match examined_max.saturating_sub(so_far) {
+            0 => Ok(StreamItem::Skipped),
+            left => next(reader, left),
+        }
+    };
+    let has_ended = add_events(batch, step, events_max)?;
+    batch.examined += examined(reader) - before;
+    Ok(has_ended)
 }
 
 /// Adds events to the batch until `next` has skipped its maximum; returns whether the last visible
 /// event was reached.
-fn fill_batch(
+fn add_events(
     batch: &mut SubscriptionBatch,
     mut next: impl FnMut() -> Result<StreamItem>,
     events_max: usize,

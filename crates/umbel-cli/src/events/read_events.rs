@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use umbel_events::{
-    Direction, Position, RecordedEvent, Result, Revision, Source, Store, StreamItem, StreamState,
+    Direction, Position, ReadItem, RecordedEvent, Result, Revision, Source, Store, StreamState,
     ViewEvent,
 };
 
@@ -66,16 +66,7 @@ fn read(
     direction: Direction,
 ) -> impl Iterator<Item = Result<RecordedEvent>> {
     let mut reader = store.read_source(source, from, direction, Position::END);
-    std::iter::from_fn(move || {
-        loop {
-            match reader.next_within(usize::MAX) {
-                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
-                Ok(StreamItem::Skipped) => {}
-                Ok(StreamItem::End) => return None,
-                Err(error) => return Some(Err(error)),
-            }
-        }
-    })
+    std::iter::from_fn(move || ReadItem::next_event(|limit| reader.next_within(limit)))
 }
 
 fn write(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
+use crate::read::read_item::ReadItem;
 use crate::read::stream_reader::StreamItem;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
@@ -178,13 +179,6 @@ impl Iterator for AllReader {
     type Item = Result<RecordedEvent>;
 
     fn next(&mut self) -> Option<Result<RecordedEvent>> {
-        loop {
-            match self.next_within(usize::MAX) {
-                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
-                Ok(StreamItem::Skipped) => {}
-                Ok(StreamItem::End) => return None,
-                Err(error) => return Some(Err(error)),
-            }
-        }
+        ReadItem::next_event(|limit| self.next_within(limit))
     }
 }

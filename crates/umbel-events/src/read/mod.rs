@@ -6,6 +6,7 @@ pub mod event_source;
 pub mod filtered_reader;
 pub mod link_resolution;
 pub mod link_visibility;
+pub mod read_item;
 pub mod scan_planner;
 pub mod stream_reader;
 pub mod view_merge;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::append::expected_version_check::StreamSnapshot;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
-use crate::read::created_search::first_created_since;
+use crate::read::created_search::ExpirySearch;
+use crate::read::read_item::ReadItem;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, RecordedEvent, Revision};
@@ -80,16 +81,7 @@ pub fn list_streams(
 }
 
 /// Next item of a read of a stream or of another source.
-#[derive(Debug)]
-pub enum StreamItem {
-    /// A readable event.
-    Event(RecordedEvent),
-    /// The requested maximum of events was skipped: these events have expired, were scavenged, or
-    /// do not pass the filter.
-    Skipped,
-    /// No more events can be read.
-    End,
-}
+pub type StreamItem = ReadItem<RecordedEvent>;
 
 /// The events of one stream, in order. Returned by [`Store::read`](crate::Store::read).
 ///
@@ -241,14 +233,7 @@ impl Iterator for StreamReader {
     type Item = Result<RecordedEvent>;
 
     fn next(&mut self) -> Option<Result<RecordedEvent>> {
-        loop {
-            match self.next_within(usize::MAX) {
-                Ok(StreamItem::Event(event)) => return Some(Ok(event)),
-                Ok(StreamItem::Skipped) => {}
-                Ok(StreamItem::End) => return None,
-                Err(error) => return Some(Err(error)),
-            }
-        }
+        ReadItem::next_event(|limit| self.next_within(limit))
     }
 }
 
@@ -280,24 +265,18 @@ impl StreamCursor {
 
     /// Skips the expired events after an expired one in reading order.
     fn skip_expired(&mut self) -> Result<()> {
-        let (first, last) = self.remaining;
         self.page.clear();
-        if self.direction == Direction::Backwards || first > last {
-            // All events before an expired one have expired.
-            self.remaining = (1, 0);
-            return Ok(());
-        }
         let (index, id) = (&self.shared.index, self.head.id);
         // The head has the position of the last event.
-        let until = last.min(self.head.last_revision - 1);
+        let until = self.remaining.1.min(self.head.last_revision.saturating_sub(1));
         let examined = &mut self.examined;
         let entry_at = |from| {
             *examined += 1;
             Ok(index.positions(id, (from, until), 1, false)?.first().copied())
         };
-        let range = (first, until);
-        self.remaining.0 =
-            first_created_since(&mut self.cursor, range, self.retained_since, entry_at)?;
+        let search = ExpirySearch { since: self.retained_since, until };
+        self.remaining =
+            search.remaining(&mut self.cursor, self.direction, self.remaining, entry_at)?;
         Ok(())
     }
 

@@ -8,8 +8,9 @@ use umbel_filter::{HashKind, KeyHasher};
 
 use crate::event_log::LogCursor;
 use crate::event_log::event_format::Frame;
-use crate::read::created_search::first_created_since;
+use crate::read::created_search::ExpirySearch;
 use crate::read::link_visibility::LinkVisibility;
+use crate::read::read_item::ReadItem;
 use crate::read::stream_reader::{StreamItem, retention_start, stream_retention};
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
@@ -34,19 +35,7 @@ pub struct ViewEvent {
 }
 
 /// Next item of a read of a view.
-#[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly every item is an event; a box would cost an allocation for each"
-)]
-pub enum ViewItem {
-    /// An entry.
-    Event(ViewEvent),
-    /// The requested maximum of entries was skipped: their events were scavenged.
-    Skipped,
-    /// No more entries can be read.
-    End,
-}
+pub type ViewItem = ReadItem<ViewEvent>;
 
 /// Readable range of a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,14 +175,7 @@ impl Iterator for ViewReader {
     type Item = Result<ViewEvent>;
 
     fn next(&mut self) -> Option<Result<ViewEvent>> {
-        loop {
-            match self.next_within(usize::MAX) {
-                Ok(ViewItem::Event(event)) => return Some(Ok(event)),
-                Ok(ViewItem::Skipped) => {}
-                Ok(ViewItem::End) => return None,
-                Err(error) => return Some(Err(error)),
-            }
-        }
+        ReadItem::next_event(|limit| self.next_within(limit))
     }
 }
 
@@ -291,22 +273,17 @@ impl ViewCursor {
 
     /// Skips the expired entries after an expired one in reading order.
     fn skip_expired(&mut self) -> Result<()> {
-        let (first, last) = self.remaining;
         self.page.clear();
-        if self.direction == Direction::Backwards || first > last {
-            // All entries before an expired one have expired.
-            self.remaining = (1, 0);
-            return Ok(());
-        }
         let (views, name) = (&self.shared.index.views, &self.name);
-        let examined = &mut self.examined;
+        let (until, examined) = (self.remaining.1, &mut self.examined);
         let entry_at = |from| {
             *examined += 1;
             let entries = views.positions(name.kind, &name.name, from, 1, false)?;
-            Ok(entries.first().copied().filter(|(number, _)| *number <= last))
+            Ok(entries.first().copied().filter(|(number, _)| *number <= until))
         };
-        self.remaining.0 =
-            first_created_since(&mut self.cursor, (first, last), self.retained_since, entry_at)?;
+        let search = ExpirySearch { since: self.retained_since, until };
+        self.remaining =
+            search.remaining(&mut self.cursor, self.direction, self.remaining, entry_at)?;
         Ok(())
     }
 

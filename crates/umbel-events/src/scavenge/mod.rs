@@ -137,6 +137,12 @@ struct ScavengeControl {
     ended: Wakeup,
 }
 
+impl ScavengeControl {
+    fn report(&self) -> ScavengeReport {
+        self.report.lock().ignore_poison().clone()
+    }
+}
+
 /// Signals the end of the scavenge, however it ends.
 struct CompletionGuard(Arc<ScavengeControl>);
 
@@ -152,7 +158,7 @@ impl Scavenge {
         if !self.process.is_current() {
             return ScavengeReport::default();
         }
-        self.control.report.lock().ignore_poison().clone()
+        self.control.report()
     }
 
     /// Whether the scavenge has ended. In a forked child, which lacks the thread, the scavenge
@@ -290,11 +296,7 @@ impl ScavengeJob {
             Err(ScavengeHalt::Stopped) => {}
             Err(ScavengeHalt::Failed(error)) => return Err(error),
         }
-        Ok(self.report())
-    }
-
-    fn report(&self) -> ScavengeReport {
-        self.control.report.lock().ignore_poison().clone()
+        Ok(self.control.report())
     }
 
     fn update_report(&self, change: impl FnOnce(&mut ScavengeReport)) {

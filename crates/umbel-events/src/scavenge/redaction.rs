@@ -119,11 +119,9 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
     shared.end_newest_chunk()?;
     let mut chunks: BTreeMap<u64, (Arc<Chunk>, HashSet<u64>)> = BTreeMap::new();
     for target in &targets {
-        let chunks_now = shared.log.chunks.all();
-        let after = chunks_now.partition_point(|chunk| chunk.start <= target.position);
-        let chunk = after.checked_sub(1).map(|index| &chunks_now[index]);
+        let chunk = shared.log.chunks.find(target.position);
         let chunk = chunk.ok_or_else(|| Error::invalid("internal: an event without a chunk"))?;
-        let entry = chunks.entry(chunk.id).or_insert_with(|| (Arc::clone(chunk), HashSet::new()));
+        let entry = chunks.entry(chunk.id).or_insert_with(|| (chunk, HashSet::new()));
         entry.1.insert(target.position);
     }
     for (chunk, positions) in chunks.into_values() {
@@ -136,7 +134,7 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
             Err(ScavengeHalt::Stopped) => return Err(umbel::Error::Closed.into()),
         }
     }
-    let done = job.report();
+    let done = job.control.report();
     report.events_redacted = done.events_stubbed;
     report.chunks_rewritten = done.chunks_rewritten;
     report.files_kept = index_cleanup::replaced_files(&shared.components)?;
