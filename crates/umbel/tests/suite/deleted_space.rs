@@ -36,6 +36,11 @@ fn filled_with(sim: &Sim, options: KeyspaceOptions) -> (Db, Keyspace) {
     (db, keyspace)
 }
 
+fn small_keyspaces(db: &Db, count: usize) -> Vec<Keyspace> {
+    let open = |number| db.keyspace(&format!("small-{number}"), options()).unwrap();
+    (0..count).map(open).collect()
+}
+
 fn table_bytes(keyspace: &Keyspace) -> u64 {
     keyspace.stats().levels.iter().map(|level| level.bytes).sum()
 }
@@ -175,9 +180,7 @@ fn wal_that_small_memtables_keep_is_freed() {
         let sim = Sim::new(1);
         let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
         let keyspace = db.keyspace("a", options()).unwrap();
-        let small: Vec<Keyspace> = (0..50)
-            .map(|number| db.keyspace(&format!("small-{number}"), options()).unwrap())
-            .collect();
+        let small = small_keyspaces(&db, 50);
         for keyspace in &small {
             keyspace.put("key", "value").unwrap();
         }
@@ -206,9 +209,7 @@ fn wal_that_small_memtables_keep_is_freed() {
 fn many_keyspaces_are_not_flushed_for_little_wal_space() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
-    let small: Vec<Keyspace> = (0..200)
-        .map(|number| db.keyspace(&format!("small-{number}"), options()).unwrap())
-        .collect();
+    let small = small_keyspaces(&db, 200);
     for keyspace in &small {
         keyspace.put("key", "value").unwrap();
     }
@@ -232,9 +233,7 @@ fn many_keyspaces_are_not_flushed_for_little_wal_space() {
 fn wal_that_one_of_many_keyspaces_keeps_is_freed() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
-    let small: Vec<Keyspace> = (0..200)
-        .map(|number| db.keyspace(&format!("small-{number}"), options()).unwrap())
-        .collect();
+    let small = small_keyspaces(&db, 200);
     small[0].put("key", "value").unwrap();
     let keyspace = db.keyspace("a", options()).unwrap();
     for index in 0..3 * KEYS / 2 {

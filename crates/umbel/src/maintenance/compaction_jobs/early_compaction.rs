@@ -165,7 +165,8 @@ fn find_task_in_turn<'a>(
             let version = Arc::clone(&keyspace.super_version.load().version);
             known_sizes(keyspace, &version, &mut state.garbage).file_bytes
         };
-        let file_bytes = all.iter().map(sizes_of).sum();
+        // Only where the WAL may have space to free.
+        let file_bytes = || all.iter().map(sizes_of).sum();
         match early_flush::wal_holders(store, all, file_bytes, quiet_for) {
             WalHolders::Flush(holders) => {
                 return GarbageTask::Freeze(holders, TaskCharge::None);

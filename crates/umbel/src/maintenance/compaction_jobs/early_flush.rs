@@ -227,11 +227,11 @@ pub enum WalHolders {
 ///
 /// These are the keyspaces with the oldest unflushed writes. Their number is chosen so that the
 /// flush frees the most, beside what it writes. While writers write, it writes at most half of what
-/// it frees. `file_bytes` are the bytes of all tables.
+/// it frees. `file_bytes` returns the bytes of all tables.
 pub fn wal_holders(
     store: &Store,
     keyspaces: &[&Arc<KeyspaceState>],
-    file_bytes: u64,
+    file_bytes: impl FnOnce() -> u64,
     quiet_for: Duration,
 ) -> WalHolders {
     // A writer that holds the lock writes: the next search is soon.
@@ -254,7 +254,7 @@ pub fn wal_holders(
     }
     let is_at_rest = quiet_for >= REST.0;
     let gain_min =
-        part_of(file_bytes, if is_at_rest { FLUSHED_AT_REST } else { WAL_BESIDE_WRITES });
+        part_of(file_bytes(), if is_at_rest { FLUSHED_AT_REST } else { WAL_BESIDE_WRITES });
     unflushed.sort_unstable_by_key(|(first, ..)| *first);
     let mut segments = old.into_iter().peekable();
     let (mut freed, mut cost, mut best) = (0, 0, (0, 0));

@@ -228,7 +228,8 @@ pub fn estimate_memtable(
 ) -> Result<Option<MemtableGarbage>> {
     let slot = &view.active;
     // For the number of entries before the first lookup, since writers go on meanwhile.
-    let (entries, empty) = (slot.memtable.entries(), no_garbage(view));
+    let empty = no_garbage(view);
+    let entries = empty.entries;
     let mut below = TablesBelow::new(store, &view.version);
     let mut run = slot.memtable.cursor();
     let mut sampled = MemtableSamples::default();
