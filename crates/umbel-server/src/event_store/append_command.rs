@@ -41,6 +41,18 @@ enum AppendTarget {
     Streams(Vec<StreamEvents>),
 }
 
+/// The appends to these streams, whose events are in `events`, in the same order.
+pub fn stream_appends<'a>(
+    streams: impl IntoIterator<Item = &'a StreamEvents>,
+    mut events: &'a [NewEvent<'a>],
+) -> impl Iterator<Item = StreamAppend<'a>> {
+    streams.into_iter().map(move |target| {
+        let (own, others) = events.split_at(target.events.len());
+        events = others;
+        StreamAppend { stream: &target.stream, expected: target.expected, events: own }
+    })
+}
+
 impl AppendCommand {
     /// Creates an append to one stream.
     pub fn to_stream(stream: StreamEvents, share: QuotaShare) -> AppendCommand {
@@ -77,16 +89,7 @@ impl AppendCommand {
     /// Checks the metadata of streams, so that the appender need not.
     pub fn check_metadata(&mut self) {
         let events: Vec<NewEvent<'_>> = self.events().map(ProposedEvent::as_new_event).collect();
-        let mut rest = &events[..];
-        let appends: Vec<StreamAppend<'_>> = self
-            .streams()
-            .iter()
-            .map(|target| {
-                let (events, others) = rest.split_at(target.events.len());
-                rest = others;
-                StreamAppend { stream: &target.stream, expected: target.expected, events }
-            })
-            .collect();
+        let appends: Vec<_> = stream_appends(self.streams(), &events).collect();
         let request = AppendRequest { appends: &appends, checks: &[] };
         self.metadata = Some(request.check_metadata());
     }

@@ -14,7 +14,7 @@ use umbel_events::{
 };
 
 use crate::access_control::acl_cache::AclCache;
-use crate::event_store::append_command::AppendCommand;
+use crate::event_store::append_command::{AppendCommand, stream_appends};
 use crate::event_store::append_completion::{AppendCompletion, AppendResult};
 use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
@@ -191,15 +191,10 @@ fn submit_each(store: &Store, commands: &mut [AppendCommand]) -> Vec<Result<Pend
     let checked: Vec<_> = commands.iter_mut().map(AppendCommand::take_checked_metadata).collect();
     let events = commands.iter().flat_map(AppendCommand::events).map(ProposedEvent::as_new_event);
     let events: Vec<NewEvent<'_>> = events.collect();
-    let mut rest = &events[..];
     let targets = commands.iter().flat_map(AppendCommand::streams);
     // Most commands have one target.
     let mut appends: Vec<StreamAppend<'_>> = Vec::with_capacity(commands.len());
-    appends.extend(targets.map(|target| {
-        let (events, others) = rest.split_at(target.events.len());
-        rest = others;
-        StreamAppend { stream: &target.stream, expected: target.expected, events }
-    }));
+    appends.extend(stream_appends(targets, &events));
     let checks = commands.iter().flat_map(|command| &command.checks);
     let checks: Vec<StreamCheck<'_>> =
         checks.map(|(stream, expected)| StreamCheck { stream, expected: *expected }).collect();

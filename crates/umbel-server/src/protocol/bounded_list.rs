@@ -27,7 +27,9 @@ impl<'de, const MAX: usize> Visitor<'de> for ListVisitor<MAX> {
         let mut list = Vec::new();
         while let Some(element) = elements.next_element()? {
             if list.len() == MAX {
-                return Err(A::Error::custom(format_args!("the list has over {MAX} elements")));
+                return Err(A::Error::custom(format_args!(
+                    "the list has more than {MAX} elements; use several requests"
+                )));
             }
             list.push(element);
         }

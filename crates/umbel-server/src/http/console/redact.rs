@@ -1,17 +1,16 @@
 //! Redaction of events by an operator.
 
-use std::fmt;
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tonic::Status;
 use umbel_events::{REDACTED_EVENTS_MAX, Redaction, RedactionReport, Store, parse_event_place};
 
 use crate::auth::authorization::Caller;
 use crate::event_store::scavenging::file_names;
+use crate::protocol::bounded_list::BoundedList;
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 
@@ -23,39 +22,10 @@ pub const REDACT: &str = "redact";
 #[serde(deny_unknown_fields)]
 struct RedactRequest {
     /// Places of the events, each `STREAM@REVISION`.
-    #[serde(deserialize_with = "event_places")]
-    events: Vec<String>,
+    events: BoundedList<REDACTED_EVENTS_MAX>,
     /// Reason for the audit events.
     #[serde(default)]
     reason: String,
-}
-
-/// Reads a list of places, and ends at the limit of one redaction.
-fn event_places<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<String>, D::Error> {
-    struct PlacesVisitor;
-
-    impl<'de> Visitor<'de> for PlacesVisitor {
-        type Value = Vec<String>;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a list of strings STREAM@REVISION")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<String>, A::Error> {
-            let mut places = Vec::new();
-            while let Some(place) = list.next_element()? {
-                if places.len() == REDACTED_EVENTS_MAX {
-                    return Err(A::Error::custom(format!(
-                        "events has more than {REDACTED_EVENTS_MAX} places; use several requests"
-                    )));
-                }
-                places.push(place);
-            }
-            Ok(places)
-        }
-    }
-
-    source.deserialize_seq(PlacesVisitor)
 }
 
 /// Redacts the events of a request on a blocking thread, also if the caller goes away meanwhile.
@@ -84,7 +54,7 @@ fn run(store: &Store, user: &str, body: &[u8]) -> Result<RedactionReport, Status
         ))
     })?;
     let events: Result<Vec<(&str, u64)>, _> =
-        request.events.iter().map(|place| parse_event_place(place)).collect();
+        request.events.0.iter().map(|place| parse_event_place(place)).collect();
     let events = events.map_err(|error| grpc_status::status(&error))?;
     if events.is_empty() {
         return Err(Status::invalid_argument(
