@@ -97,11 +97,19 @@ pub struct GarbageState {
     /// Id of the keyspace that was last examined or worked on beside writes. The next search begins
     /// after that keyspace.
     pub last_keyspace: Option<u32>,
-    /// Earliest time of the next flush of a memtable that hides many bytes in tables, and of the
-    /// next estimate for a compaction of garbage, while writers write.
-    pub beside_writes_from: [Duration; 2],
+    /// Earliest times of work beside writes in any keyspace.
+    pub beside_writes_from: BesideWritesFrom,
     /// Earliest time of the next compaction for hidden entries that cursors passed.
     pub for_readers_from: Duration,
+}
+
+/// Earliest times of work for garbage while writers write.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BesideWritesFrom {
+    /// The next flush of a memtable that hides many bytes in tables.
+    pub hidden_flush: Duration,
+    /// The next estimate for a compaction of garbage.
+    pub estimate: Duration,
 }
 
 /// State of the search for garbage in a keyspace.
@@ -118,6 +126,8 @@ pub struct KeyspaceGarbage {
     pub hidden_passed: u64,
     /// Estimate of what the entries of the active memtable hide.
     pub memtable: Option<MemtableGarbage>,
+    /// Earliest times of work beside writes in this keyspace.
+    pub beside_writes_from: BesideWritesFrom,
     /// Earliest time of the next flush of a memtable of much garbage while writers write.
     pub flush_from: Duration,
 }
@@ -129,6 +139,15 @@ pub struct MemtableGarbage {
     pub first_sequence: SequenceNumber,
     /// Number of entries of the memtable at the time of the estimate.
     pub entries: u64,
+    /// Number of range tombstones of the memtable at the time of the estimate.
+    pub range_deletes: u64,
+    /// Bytes of the memtable's entries that newer entries of the memtable hide, without long
+    /// values.
+    pub own_bytes: u64,
+    /// Bytes of long values of these entries.
+    pub own_long_bytes: u64,
+    /// Bytes of the other entries of the memtable, without long values.
+    pub visible_bytes: u64,
     /// Bytes of entries in tables that the memtable's entries hide.
     pub hidden_bytes: u64,
     /// Whether half of the memtable is garbage or hides as much in tables.

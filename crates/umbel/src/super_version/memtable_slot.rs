@@ -119,6 +119,11 @@ impl MemtableSlot {
         self.write_state.deletes.load(Ordering::Relaxed)
     }
 
+    /// Number of range tombstones in the memtable.
+    pub fn range_deletes(&self) -> u64 {
+        self.write_state.range_deletes.load(Ordering::Relaxed) as u64
+    }
+
     /// Keeps the file of a long value for an entry that is inserted later. REQUIRES: the caller
     /// holds the commit lock.
     pub fn add_blob(&self, blob: Arc<BlobFile>) {

@@ -18,16 +18,16 @@ use std::time::Duration;
 use crate::compaction::bottommost_picker::LAST_LEVEL;
 use crate::maintenance::compaction_jobs::compaction_job::{self, CompactionJob, JobPick};
 use crate::maintenance::compaction_jobs::early_flush::{
-    self, EarlyFlush, FlushReason, Moment, QUIET_PERIOD, WalHolders, rest_period,
+    self, EarlyFlush, FlushReason, Moment, QUIET_PERIOD, rest_period,
 };
-use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
-    self, size_of, tables_above_last_level,
-};
+use crate::maintenance::compaction_jobs::hidden_entries_estimator;
+use crate::maintenance::compaction_jobs::joint_flush::{self, JointFlush, JointMoment};
 use crate::maintenance::compaction_jobs::preemption::Preemption;
+use crate::maintenance::compaction_jobs::version_sizes::known_sizes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store, VersionSizes};
 use crate::super_version::SuperVersion;
-use crate::version::{LiveTable, Version};
+use crate::version::Version;
 
 /// Smallest share of garbage in all entries that is worth a compaction after [`QUIET_PERIOD`]: one
 /// part in this number.
@@ -38,10 +38,12 @@ const WORTHWHILE_SHARE_AT_REST: u64 = 32;
 /// Smallest share of garbage in all bytes that is worth a compaction while writers write: one part
 /// in this number.
 const WORTHWHILE_SHARE_BESIDE_WRITES: u64 = 3;
-/// Interval of early flushes for hidden bytes, and of estimates of garbage, while writers write: a
-/// minimum, plus a second for each given number of table bytes. The interval bounds the share of
-/// the disk's bandwidth that rewriting takes.
-const BESIDE_WRITES_INTERVAL: (Duration, u64) = (Duration::from_secs(5), 32 << 20);
+/// Interval of early flushes for hidden bytes, and of estimates of garbage, in a keyspace while
+/// writers write: a minimum, plus a second for each given number of table bytes. The interval
+/// bounds the share of the disk's bandwidth that rewriting takes.
+const BESIDE_WRITES_INTERVAL: (Duration, u32) = (Duration::from_secs(5), 32 << 20);
+/// Minimum of the same interval for all keyspaces together.
+const BESIDE_WRITES_INTERVAL_OF_STORE: Duration = Duration::from_millis(20);
 /// Smallest number of hidden entries for which a keyspace is compacted because cursors stepped
 /// through them.
 const HIDDEN_PASSED_MIN: u64 = 1 << 16;
@@ -75,12 +77,12 @@ pub struct GarbageProbe {
 pub enum TaskCharge {
     /// No change.
     None,
-    /// The next flush beside writes for hidden bytes begins at this time or later.
-    HiddenBytesFrom(Duration),
+    /// The next flush beside writes for hidden bytes begins at these times or later.
+    HiddenBytesFrom(u32, BesideWritesInterval),
     /// The next flush beside writes for much garbage in this keyspace begins at this time or later.
     OwnGarbageFrom(u32, Duration),
-    /// The next estimate beside writes begins at this time or later.
-    EstimateFrom(Duration),
+    /// The next estimate beside writes begins at these times or later.
+    EstimateFrom(u32, BesideWritesInterval),
     /// The estimate of this keyspace's garbage is used up: it does not hold for the result.
     Estimate(u32),
     /// Hidden entries that cursors passed are used up.
@@ -94,16 +96,45 @@ pub enum TaskCharge {
     },
 }
 
+/// Ends of the interval after an early flush, or after an estimate, of a keyspace, until there may
+/// be another while writers write.
+#[derive(Debug, Clone, Copy)]
+pub struct BesideWritesInterval {
+    /// End for the same keyspace.
+    of_keyspace: Duration,
+    /// End for any keyspace.
+    of_store: Duration,
+}
+
+impl BesideWritesInterval {
+    /// The interval after work at `now` in a keyspace with tables of these bytes.
+    fn after(now: Duration, bytes: u64) -> BesideWritesInterval {
+        let of_bytes = now + Duration::from_secs(bytes) / BESIDE_WRITES_INTERVAL.1;
+        BesideWritesInterval {
+            of_keyspace: of_bytes + BESIDE_WRITES_INTERVAL.0,
+            of_store: of_bytes + BESIDE_WRITES_INTERVAL_OF_STORE,
+        }
+    }
+}
+
 impl TaskCharge {
     /// Applies the change.
     pub fn apply(self, garbage: &mut GarbageState) {
         match self {
             TaskCharge::None => {}
-            TaskCharge::HiddenBytesFrom(from) => garbage.beside_writes_from[0] = from,
+            TaskCharge::HiddenBytesFrom(id, ends) => {
+                garbage.beside_writes_from.hidden_flush = ends.of_store;
+                garbage.keyspaces.entry(id).or_default().beside_writes_from.hidden_flush =
+                    ends.of_keyspace;
+            }
             TaskCharge::OwnGarbageFrom(id, from) => {
                 garbage.keyspaces.entry(id).or_default().flush_from = from;
             }
-            TaskCharge::EstimateFrom(from) => garbage.beside_writes_from[1] = from,
+            TaskCharge::EstimateFrom(id, ends) => {
+                garbage.beside_writes_from.estimate = ends.of_store;
+                garbage.keyspaces.entry(id).or_default().beside_writes_from.estimate =
+                    ends.of_keyspace;
+            }
             TaskCharge::Estimate(id) => {
                 garbage.keyspaces.entry(id).or_default().estimate = None;
             }
@@ -160,30 +191,28 @@ fn find_task_in_turn<'a>(
     if quiet_for < QUIET_PERIOD {
         wait_for(QUIET_PERIOD);
     }
-    if !is_wanted {
-        let sizes_of = |keyspace: &&Arc<KeyspaceState>| {
-            let version = Arc::clone(&keyspace.super_version.load().version);
-            known_sizes(keyspace, &version, &mut state.garbage).file_bytes
-        };
-        // Only where the WAL may have space to free.
-        let file_bytes = || all.iter().map(sizes_of).sum();
-        match early_flush::wal_holders(store, all, file_bytes, quiet_for) {
-            WalHolders::Flush(holders) => {
-                return GarbageTask::Freeze(holders, TaskCharge::None);
-            }
-            WalHolders::Later(wait) => wait_for(quiet_for + wait),
-            WalHolders::None => {}
-        }
-    }
     let now = store.options.env.clock.now();
     // It may keep what deletes hide, so that nothing would be freed beside writes.
     let is_snapshot_held = store.snapshots.summary().0 > 0;
+    if !is_wanted {
+        let moment = JointMoment { quiet_for, is_snapshot_held };
+        match joint_flush::next_step(store, all, &mut state.garbage, moment) {
+            JointFlush::Flush(keyspaces) => {
+                return GarbageTask::Freeze(keyspaces, TaskCharge::None);
+            }
+            JointFlush::Estimate(keyspace) => return memtable_probe(&keyspace),
+            JointFlush::Later(wait) => wait_for(quiet_for + wait),
+            JointFlush::None => {}
+        }
+    }
     for keyspace in in_turn {
         let view = keyspace.super_version.acquire();
         let version = Arc::clone(&view.version);
         let sizes = known_sizes(keyspace, &version, &mut state.garbage);
         let garbage = &mut state.garbage;
-        let flush_from = (!is_snapshot_held).then_some(garbage.beside_writes_from[0]);
+        let own = garbage.keyspaces.entry(keyspace.id).or_default().beside_writes_from;
+        let flush_from = own.hidden_flush.max(garbage.beside_writes_from.hidden_flush);
+        let flush_from = (!is_snapshot_held).then_some(flush_from);
         let moment = Moment { now, quiet_for, flush_from };
         match task_of_memtable(keyspace, &view, &sizes, moment, garbage) {
             GarbageTask::Wait(delay) => wait_for(quiet_for + delay),
@@ -227,16 +256,13 @@ fn task_of_memtable(
     match early_flush::next_step(view, sizes, known, moment) {
         EarlyFlush::No => GarbageTask::Nothing,
         EarlyFlush::Later(delay) => GarbageTask::Wait(delay),
-        EarlyFlush::Estimate => {
-            let keyspace = Arc::clone(keyspace);
-            GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: true }, TaskCharge::None)
-        }
+        EarlyFlush::Estimate => memtable_probe(keyspace),
         EarlyFlush::Now(reason) => {
             let charge = match reason {
                 FlushReason::Idle => TaskCharge::None,
                 FlushReason::HiddenBytes => {
-                    let wait = beside_writes_interval(sizes.all.bytes);
-                    TaskCharge::HiddenBytesFrom(moment.now + wait)
+                    let ends = BesideWritesInterval::after(moment.now, sizes.all.bytes);
+                    TaskCharge::HiddenBytesFrom(keyspace.id, ends)
                 }
                 FlushReason::OwnGarbage => {
                     let from = moment.now + early_flush::BESIDE_WRITES_INTERVAL;
@@ -246,6 +272,12 @@ fn task_of_memtable(
             GarbageTask::Freeze(vec![Arc::clone(keyspace)], charge)
         }
     }
+}
+
+/// Returns the estimate of what an active memtable hides, to be made first.
+fn memtable_probe(keyspace: &Arc<KeyspaceState>) -> GarbageTask {
+    let keyspace = Arc::clone(keyspace);
+    GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: true }, TaskCharge::None)
 }
 
 /// Returns for how long no write was observed.
@@ -280,36 +312,6 @@ fn compact(keyspace: &Arc<KeyspaceState>) -> Option<GarbageTask> {
 fn probe(keyspace: &Arc<KeyspaceState>, charge: TaskCharge) -> GarbageTask {
     let keyspace = Arc::clone(keyspace);
     GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: false }, charge)
-}
-
-/// Returns the sizes of a version, which are computed once.
-fn known_sizes(
-    keyspace: &KeyspaceState,
-    version: &Arc<Version>,
-    garbage: &mut GarbageState,
-) -> VersionSizes {
-    let known = garbage.keyspaces.entry(keyspace.id).or_default();
-    let content = version.content();
-    if !Weak::ptr_eq(&known.content, &content) {
-        known.content = content;
-        known.sizes = sizes_of(version);
-    }
-    known.sizes
-}
-
-fn sizes_of(version: &Version) -> VersionSizes {
-    let mut all = GarbageEstimate::default();
-    for (_, table) in version.tables() {
-        all.add(size_of(table));
-    }
-    let entry_bytes_max = version.tables().map(|(_, table)| entry_bytes(table)).max().unwrap_or(0);
-    let garbage_max = garbage_max(version, entry_bytes_max);
-    VersionSizes { all, file_bytes: version.file_bytes(), garbage_max, entry_bytes_max }
-}
-
-/// Average bytes of an entry of a table, its long value included.
-fn entry_bytes(table: &LiveTable) -> u64 {
-    size_of(table).bytes / table.meta.entries.max(1)
 }
 
 /// Returns a compaction of a keyspace if cursors stepped through many of its hidden entries.
@@ -386,38 +388,17 @@ fn task_beside_writes(
     if is_current {
         return None;
     }
-    match garbage.beside_writes_from[1].saturating_sub(now) {
+    let own = garbage.keyspaces.entry(keyspace.id).or_default().beside_writes_from.estimate;
+    match own.max(garbage.beside_writes_from.estimate).saturating_sub(now) {
         Duration::ZERO => {
-            let from = now + beside_writes_interval(all.bytes);
-            Some(probe(keyspace, TaskCharge::EstimateFrom(from)))
+            let ends = BesideWritesInterval::after(now, all.bytes);
+            Some(probe(keyspace, TaskCharge::EstimateFrom(keyspace.id, ends)))
         }
         delay => {
             wait_longer(delay);
             None
         }
     }
-}
-
-/// Time after an early flush, or after an estimate, of a keyspace with tables of these bytes until
-/// there may be another while writers write.
-fn beside_writes_interval(bytes: u64) -> Duration {
-    BESIDE_WRITES_INTERVAL.0 + Duration::from_secs(bytes / BESIDE_WRITES_INTERVAL.1)
-}
-
-/// Upper bound of the garbage, from the tables' metadata. It is unlimited with range tombstones,
-/// since the metadata does not say how many entries they hide.
-fn garbage_max(version: &Version, entry_bytes_max: u64) -> GarbageEstimate {
-    let mut sum = GarbageEstimate::default();
-    for (_, table) in tables_above_last_level(version) {
-        if table.meta.range_tombstones > 0 {
-            return GarbageEstimate::MAX;
-        }
-        sum.add(GarbageEstimate {
-            entries: table.meta.entries + table.meta.deletes,
-            bytes: table.meta.entries.saturating_mul(entry_bytes_max),
-        });
-    }
-    sum
 }
 
 /// Returns the estimated garbage of a version; `None` if there is no estimate for it.

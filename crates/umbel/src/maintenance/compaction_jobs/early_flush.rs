@@ -5,14 +5,14 @@
 //! - The memtable hides many bytes in tables.
 //! - While writers write: the memtable is large beside the tables, and half of it is garbage or
 //!   hides as many bytes. So the WAL of a small store that is often overwritten stays small.
-//! - At rest: the memtable is large, or small memtables keep large WAL segments.
+//! - At rest: the memtable is large.
+//!
+//! Small memtables of many keyspaces are [flushed together](super::joint_flush).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::maintenance::compaction_jobs::hidden_entries_estimator::{proportion, size_of};
-use crate::state::keyspace_state::KeyspaceState;
-use crate::state::store::{KeyspaceGarbage, Store, VersionSizes};
+use crate::state::store::{KeyspaceGarbage, VersionSizes};
 use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::version::LiveTable;
 
@@ -29,20 +29,15 @@ const FLUSHED_BESIDE_WRITES: (u64, u64) = (16, 4 << 20);
 /// Interval of flushes of memtables of much garbage, for each keyspace.
 pub const BESIDE_WRITES_INTERVAL: Duration = Duration::from_secs(2);
 /// In a store at rest a memtable is flushed from this size on: one part in the first number of the
-/// tables' bytes, and at least the second number. The same limit applies to WAL space that only
-/// small memtables keep.
-const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
-/// While writers write, memtables that keep WAL space are flushed from this number of bytes on: one
-/// part in the first number of the tables' bytes, and at least the second number.
-const WAL_BESIDE_WRITES: (u64, u64) = (8, 8 << 20);
+/// tables' bytes, and at least the second number. The same limit applies to the gain of a joint
+/// flush.
+pub const FLUSHED_AT_REST: (u64, u64) = (32, 1 << 20);
 /// Time without writes until a store is at rest: at least the first value, and a second for each
 /// given number of table bytes. The wait keeps rewriting for little garbage rare.
-const REST: (Duration, u64) = (Duration::from_secs(8), 8 << 20);
+pub const REST: (Duration, u64) = (Duration::from_secs(8), 8 << 20);
 /// If comparing a memtable's range tombstones with tables takes more comparisons than this, the
 /// tombstones count as hiding all bytes.
 const COMPARED_MAX: usize = 1 << 14;
-/// WAL space that is worth as much as the table of one keyspace that a flush writes, in bytes.
-const TABLE_COST: u64 = 64 << 10;
 
 /// Moment of a decision.
 #[derive(Debug, Clone, Copy)]
@@ -91,12 +86,13 @@ pub fn next_step(
     if active.is_empty() {
         return EarlyFlush::No;
     }
-    let garbage = MemtableEstimate::of(active, known);
+    let is_quiet = moment.quiet_for >= QUIET_PERIOD;
+    let garbage = MemtableEstimate::of(active, known, is_quiet);
     let ranges = hidden_by_ranges_max(view, sizes);
     let hidden = garbage.hidden_bytes.saturating_add(ranges).min(sizes.all.bytes);
     let rest = rest_period(sizes);
     let is_large = active.held_bytes() >= part_of(sizes.file_bytes, FLUSHED_AT_REST);
-    if moment.quiet_for < QUIET_PERIOD {
+    if !is_quiet {
         return beside_writes(view, sizes, known, moment, (garbage, ranges));
     }
     if is_worth_flush(hidden, HIDING_SHARE.0, sizes) || is_large && moment.quiet_for >= rest {
@@ -155,25 +151,40 @@ fn beside_writes(
 
 /// An estimate of what a memtable hides, for its present number of entries.
 #[derive(Debug, Clone, Copy)]
-struct MemtableEstimate {
-    hidden_bytes: u64,
+pub struct MemtableEstimate {
+    /// Bytes of entries in tables that the memtable's entries hide.
+    pub hidden_bytes: u64,
+    /// Bytes of long values that newer entries of the memtable hide.
+    pub own_long_bytes: u64,
+    /// Bytes of entries that newer entries of the memtable hide, without long values.
+    pub own_bytes: u64,
+    /// Bytes of the other entries, without long values.
+    pub visible_bytes: u64,
+    /// Whether half of the memtable is garbage or hides as much in tables.
     is_half_garbage: bool,
-    /// Whether the memtable has many entries that the estimate does not cover.
-    is_stale: bool,
+    /// Whether the memtable has many writes that the estimate does not cover; without writers, any.
+    pub is_stale: bool,
 }
 
 impl MemtableEstimate {
-    fn of(active: &MemtableSlot, known: &KeyspaceGarbage) -> MemtableEstimate {
-        let entries = active.memtable.entries();
+    /// Returns the estimate from what is known of the keyspace. `is_quiet` says that no writer
+    /// writes.
+    pub fn of(active: &MemtableSlot, known: &KeyspaceGarbage, is_quiet: bool) -> MemtableEstimate {
+        let (entries, ranges) = (active.memtable.entries(), active.range_deletes());
         let known = known.memtable.filter(|it| it.first_sequence == active.first_sequence());
-        let Some(known) = known else {
-            let is_stale = entries > 0;
-            return MemtableEstimate { hidden_bytes: 0, is_half_garbage: false, is_stale };
-        };
+        let is_missing = known.is_none();
+        let known = known.unwrap_or_default();
+        let is_outgrown = |now: u64, then: u64| now > if is_quiet { then } else { then + then / 2 };
+        let scaled = |bytes| proportion(bytes, entries, known.entries);
         MemtableEstimate {
-            hidden_bytes: proportion(known.hidden_bytes, entries, known.entries),
+            hidden_bytes: scaled(known.hidden_bytes),
+            own_long_bytes: scaled(known.own_long_bytes),
+            own_bytes: scaled(known.own_bytes),
+            visible_bytes: scaled(known.visible_bytes),
             is_half_garbage: known.is_half_garbage,
-            is_stale: entries > known.entries + known.entries / 2,
+            is_stale: is_missing && entries > 0
+                || is_outgrown(entries, known.entries)
+                || !is_missing && is_outgrown(ranges, known.range_deletes),
         }
     }
 }
@@ -183,7 +194,8 @@ pub fn rest_period(sizes: &VersionSizes) -> Duration {
     REST.0.max(Duration::from_secs(sizes.file_bytes / REST.1))
 }
 
-fn part_of(bytes: u64, (share, least): (u64, u64)) -> u64 {
+/// Returns one part in `share` of `bytes`, and at least `least`.
+pub fn part_of(bytes: u64, (share, least): (u64, u64)) -> u64 {
     least.max(bytes / share)
 }
 
@@ -193,7 +205,7 @@ fn is_worth_flush(hidden: u64, share: u64, sizes: &VersionSizes) -> bool {
 }
 
 /// Upper bound of the bytes in tables that the active memtable's range tombstones hide.
-fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
+pub fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     let memtable = &view.active.memtable;
     if !memtable.has_tombstones() {
         return 0;
@@ -210,71 +222,4 @@ fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
     };
     let met = view.version.tables().filter(|(_, table)| is_met(table));
     met.fold(0u64, |sum, (_, table)| sum.saturating_add(size_of(table).bytes))
-}
-
-/// Result of [`wal_holders`].
-#[derive(Debug)]
-pub enum WalHolders {
-    /// There is nothing to do before the next write.
-    None,
-    /// The WAL is examined after this further time.
-    Later(Duration),
-    /// Keyspaces to flush together.
-    Flush(Vec<Arc<KeyspaceState>>),
-}
-
-/// Finds keyspaces whose memtables keep much WAL space although they have little data.
-///
-/// These are the keyspaces with the oldest unflushed writes. Their number is chosen so that the
-/// flush frees the most, beside what it writes. While writers write, it writes at most half of what
-/// it frees. `file_bytes` returns the bytes of all tables.
-pub fn wal_holders(
-    store: &Store,
-    keyspaces: &[&Arc<KeyspaceState>],
-    file_bytes: impl FnOnce() -> u64,
-    quiet_for: Duration,
-) -> WalHolders {
-    // A writer that holds the lock writes: the next search is soon.
-    let Some(state) = store.try_commit_lock() else { return WalHolders::Later(QUIET_PERIOD) };
-    let (old, live): (Vec<_>, u64) = (state.wal.old_sizes().collect(), state.wal.live_bytes());
-    drop(state);
-    if live < FLUSHED_AT_REST.1 {
-        return WalHolders::None;
-    }
-    let mut unflushed = Vec::new();
-    for keyspace in keyspaces.iter().filter(|keyspace| keyspace.uses_wal()) {
-        let view = keyspace.super_version.acquire();
-        if !view.frozen.is_empty() {
-            return WalHolders::None;
-        }
-        if !view.active.is_empty() {
-            let cost = view.active.memtable.bytes() as u64 + TABLE_COST;
-            unflushed.push((view.active.first_sequence(), cost, Arc::clone(keyspace)));
-        }
-    }
-    let is_at_rest = quiet_for >= REST.0;
-    let gain_min =
-        part_of(file_bytes(), if is_at_rest { FLUSHED_AT_REST } else { WAL_BESIDE_WRITES });
-    unflushed.sort_unstable_by_key(|(first, ..)| *first);
-    let mut segments = old.into_iter().peekable();
-    let (mut freed, mut cost, mut best) = (0, 0, (0, 0));
-    for (index, (_, bytes, _)) in unflushed.iter().enumerate() {
-        cost += bytes;
-        let next_needed = unflushed.get(index + 1).map(|(first, ..)| *first);
-        while let Some((_, bytes)) =
-            segments.next_if(|(last, _)| next_needed.is_none_or(|needed| *last < needed))
-        {
-            freed += bytes;
-        }
-        // After a flush of all, the current segment is freed, too.
-        freed = if next_needed.is_none() { live } else { freed };
-        let is_cheap = is_at_rest || cost <= freed / 2;
-        let gain = if is_cheap { freed.saturating_sub(cost) } else { 0 };
-        best = best.max((gain, index + 1));
-    }
-    if best.0 < gain_min {
-        return if is_at_rest { WalHolders::None } else { WalHolders::Later(REST.0 - quiet_for) };
-    }
-    unflushed.truncate(best.1);
-    WalHolders::Flush(unflushed.into_iter().map(|(.., keyspace)| keyspace).collect())
 }

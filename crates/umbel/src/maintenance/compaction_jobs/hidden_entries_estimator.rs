@@ -179,17 +179,19 @@ pub fn no_garbage(view: &SuperVersion) -> MemtableGarbage {
     MemtableGarbage {
         first_sequence: view.active.first_sequence(),
         entries: view.active.memtable.entries(),
+        range_deletes: view.active.range_deletes(),
+        visible_bytes: view.active.memtable.bytes() as u64,
         ..MemtableGarbage::default()
     }
 }
 
-/// Counts of the sampled entries of a memtable, in bytes of keys and values.
+/// Counts of the sampled entries of a memtable.
 #[derive(Debug, Default)]
 struct MemtableSamples {
     entries: u64,
-    bytes: u64,
+    all: EntryBytes,
     /// Entries that newer entries of the memtable hide.
-    own_bytes: u64,
+    own: EntryBytes,
     /// Entries in tables that the sampled entries hide.
     hidden: EntryBytes,
 }
@@ -197,16 +199,18 @@ struct MemtableSamples {
 impl MemtableSamples {
     /// Whether half of the memtable is garbage or hides as much in tables.
     fn is_half_garbage(&self) -> bool {
-        let garbage = self.own_bytes.saturating_add(self.hidden.plain);
-        garbage > 0 && garbage >= self.bytes / 2
+        let garbage = self.own.plain.saturating_add(self.hidden.plain);
+        garbage > 0 && garbage >= self.all.plain / 2
     }
 }
 
-/// Size of an entry in a table, a long value in a file of its own included.
+/// Size of an entry, a long value in a file of its own included.
 #[derive(Debug, Clone, Copy, Default)]
 struct EntryBytes {
     /// Bytes of the key and the value.
     plain: u64,
+    /// Of these, bytes of a long value in a file of its own.
+    long: u64,
     /// Bytes that the entry takes in the files.
     stored: u64,
 }
@@ -214,6 +218,7 @@ struct EntryBytes {
 impl EntryBytes {
     fn add(&mut self, other: EntryBytes) {
         self.plain = self.plain.saturating_add(other.plain);
+        self.long = self.long.saturating_add(other.long);
         self.stored = self.stored.saturating_add(other.stored);
     }
 }
@@ -256,33 +261,40 @@ pub fn estimate_memtable(
         let (key, sequence) = (run.key().to_vec(), run.sequence());
         let bytes = entry_bytes(&key, run.kind(), run.value());
         sampled.entries += 1;
-        sampled.bytes += bytes;
+        sampled.all.add(bytes);
         run.next()?;
         if is_covered(&key, sequence) {
-            sampled.own_bytes += bytes;
+            sampled.own.add(bytes);
         } else if run.valid() && run.key() == key {
             // A covered one counts when it is sampled itself.
             if !is_covered(&key, run.sequence()) {
-                sampled.own_bytes += entry_bytes(&key, run.kind(), run.value());
+                sampled.own.add(entry_bytes(&key, run.kind(), run.value()));
             }
         } else if let Some(bytes) = below.hidden_bytes((0, None), &key)? {
             sampled.hidden.add(bytes);
         }
     }
+    let scaled = |bytes| proportion(bytes, entries, sampled.entries);
+    let (all, own) = (sampled.all, sampled.own);
+    let own_bytes = own.plain.saturating_sub(own.long);
     Ok(Some(MemtableGarbage {
+        own_bytes: scaled(own_bytes),
+        own_long_bytes: scaled(own.long),
+        visible_bytes: scaled(all.plain.saturating_sub(all.long).saturating_sub(own_bytes)),
+        hidden_bytes: scaled(sampled.hidden.stored),
         is_half_garbage: sampled.is_half_garbage(),
-        hidden_bytes: proportion(sampled.hidden.stored, entries, sampled.entries),
         ..empty
     }))
 }
 
-/// Bytes of an entry, a long value in a file of its own included.
-fn entry_bytes(key: &[u8], kind: ValueKind, value: &[u8]) -> u64 {
+/// Bytes of an entry outside of tables.
+fn entry_bytes(key: &[u8], kind: ValueKind, value: &[u8]) -> EntryBytes {
     let long = match kind {
         ValueKind::BlobPointer => BlobPointer::decode(value).map_or(0, |blob| blob.value_bytes),
         _ => 0,
     };
-    (key.len() + value.len()) as u64 + long
+    let plain = ((key.len() + value.len()) as u64).saturating_add(long);
+    EntryBytes { plain, long, stored: plain }
 }
 
 /// The tables of a version, in which an estimate looks up keys of newer tables or of a memtable.
@@ -322,14 +334,14 @@ impl<'a> TablesBelow<'a> {
 
     /// Bytes of the reader's entry in its table.
     fn read_bytes(&self, table: &LiveTable) -> EntryBytes {
-        let plain = entry_bytes(self.reader.key(), self.reader.kind(), self.reader.value());
+        let bytes = entry_bytes(self.reader.key(), self.reader.kind(), self.reader.value());
         // Entries of compressed tables take fewer bytes in the file.
         let meta = &table.meta;
         let of_table = (meta.key_bytes + meta.value_bytes).max(1);
         if meta.file_bytes >= of_table || self.reader.kind() == ValueKind::BlobPointer {
-            return EntryBytes { plain, stored: plain };
+            return bytes;
         }
-        EntryBytes { plain, stored: proportion(plain, meta.file_bytes, of_table) }
+        EntryBytes { stored: proportion(bytes.plain, meta.file_bytes, of_table), ..bytes }
     }
 }
 
