@@ -120,6 +120,28 @@ impl RangeTombstoneRuns {
         stretch
     }
 
+    /// Whether fragments that `is_wanted` accepts lie over each key from `first` to `last`. With
+    /// `last_is_exclusive`, `last` itself does not count.
+    pub fn cover(
+        &self,
+        (first, last): (&[u8], &[u8]),
+        last_is_exclusive: bool,
+        is_wanted: impl Fn(FragmentId) -> bool,
+    ) -> bool {
+        let (mut key, mut over) = (first, Vec::new());
+        loop {
+            let stretch = self.stretch_around(key, &mut over);
+            if !over.iter().any(|id| is_wanted(*id)) {
+                return false;
+            }
+            let Some(end) = stretch.end.map(|end| self.key(end)) else { return false };
+            if last < end || last_is_exclusive && last == end {
+                return true;
+            }
+            key = end;
+        }
+    }
+
     /// Returns the bounds around `key` within one run, and the fragment over `key`.
     fn bounds_in_run(
         &self,

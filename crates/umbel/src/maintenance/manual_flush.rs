@@ -10,7 +10,7 @@ use crate::maintenance::flush_job;
 use crate::maintenance::memtable_freeze;
 use crate::maintenance::memtable_limit;
 use crate::maintenance::scheduler::{OLD_SEGMENTS_MAX, run_all_inline, update_write_throttle};
-use crate::maintenance::wal_space_reclaim::{self, ReclaimScope};
+use crate::maintenance::space_reclaim::{self, ReclaimScope};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 
@@ -28,7 +28,7 @@ pub fn flush_together(
 /// for the WAL.
 pub fn flush_before_compaction(store: &Arc<Store>, keyspace: &Arc<KeyspaceState>) -> Result<()> {
     let flush = || flush_together(store, std::slice::from_ref(keyspace), None);
-    wal_space_reclaim::retry_after_reclaim(store, ReclaimScope::All, flush)
+    space_reclaim::retry_after_reclaim(store, ReclaimScope::All, flush)
 }
 
 /// Guard of the keyspaces that a caller flushes, which keeps other threads from flushing them. If
@@ -65,7 +65,7 @@ pub fn flush_and_then<R>(
     let jobs = memtable_freeze::freeze_all(store, keyspaces, marker);
     let flushed = match jobs.is_empty() {
         true => store.manifest_lock().and_then(|manifest| manifest.check_owned()),
-        false => wal_space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
+        false => space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
             flush_job::run(store, &jobs)
         }),
     };

@@ -22,11 +22,12 @@ use crate::maintenance::compaction_jobs::preemption;
 use crate::maintenance::disk_full_retry::back_off_if_full;
 use crate::maintenance::existence_maintenance;
 use crate::maintenance::flush_job::{self, FlushJob};
+use crate::maintenance::job_claim::JobClaim;
 use crate::maintenance::memtable_freeze;
 use crate::maintenance::memtable_limit;
 use crate::maintenance::shared_memtable_limit;
+use crate::maintenance::space_reclaim::{self, ReclaimScope};
 use crate::maintenance::wal_recycling;
-use crate::maintenance::wal_space_reclaim::{self, ReclaimScope};
 use crate::shared_budget::{JobKind, JobSlot};
 use crate::state::disk_full_backoff::Priority;
 use crate::state::keyspace_state::KeyspaceState;
@@ -82,7 +83,7 @@ pub fn start(store: &Arc<Store>) -> Result<()> {
         let worker = Arc::clone(store);
         let name = format!("umbel-work-{number}");
         let thread =
-            store.options.env.threads.spawn(&name, Box::new(move || worker_loop(&worker)))?;
+            store.options.env.threads.spawn(&name, Box::new(move || run_worker(&worker)))?;
         store.threads.lock().ignore_poison().push(thread);
     }
     Ok(())
@@ -112,6 +113,15 @@ pub fn run_next_job(store: &Arc<Store>) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if back_off_if_full(store, need, &error) => Err(error),
         Err(error) => Err(store.set_fatal_error(error)),
+    }
+}
+
+/// Works until the store is closed. After a panic outside of a job the store is read-only: without
+/// this thread, writers would wait for ever.
+fn run_worker(store: &Arc<Store>) {
+    if catch_unwind(AssertUnwindSafe(|| worker_loop(store))).is_err() {
+        store.set_fatal_error(Error::invalid("internal: the search for work panicked"));
+        store.signal();
     }
 }
 
@@ -330,32 +340,6 @@ fn find_bottommost_rewrite(
     }
 }
 
-/// A claim on work, which is released even if the work panics.
-struct JobClaim<'a> {
-    store: &'a Store,
-    /// Ids of the keyspaces that are flushed; empty for a compaction.
-    flushing: Vec<u32>,
-    /// Whether a caller's thread does the work, so that it does not count as a background
-    /// compaction.
-    by_caller: bool,
-}
-
-impl Drop for JobClaim<'_> {
-    fn drop(&mut self) {
-        {
-            let mut state = self.store.scheduler_lock();
-            match self.by_caller {
-                _ if !self.flushing.is_empty() => {
-                    state.flushing.retain(|id| !self.flushing.contains(id));
-                }
-                true => state.manual_compactions -= 1,
-                false => state.compactions -= 1,
-            }
-        }
-        self.store.signal();
-    }
-}
-
 /// Does the work of `job` and releases the claim on it, which the caller or [`find_job`] made.
 pub fn run_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> {
     let need = job.priority();
@@ -384,7 +368,7 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
                     memtable_freeze::freeze_all(store, &both, None)
                 }
             };
-            let result = wal_space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
+            let result = space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
                 flush_job::run(store, &jobs)
             });
             memtable_limit::release_writers(store);
@@ -395,7 +379,7 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
             let _claim = JobClaim { store, flushing: Vec::new(), by_caller };
             let keyspace = Arc::clone(&job.keyspace);
             let extent = if by_caller { ReclaimScope::All } else { ReclaimScope::Spare };
-            let result = wal_space_reclaim::retry_after_reclaim(store, extent, || {
+            let result = space_reclaim::retry_after_reclaim(store, extent, || {
                 compaction_job::run(store, &job)
             });
             let files = job.files();

@@ -111,7 +111,12 @@ impl MemtableSlot {
 
     /// Bytes of the entries, and of the long values that they point at.
     pub fn held_bytes(&self) -> u64 {
-        self.memtable.bytes() as u64 + self.write_state.blob_bytes.load(Ordering::Relaxed)
+        self.memtable.bytes() as u64 + self.long_bytes()
+    }
+
+    /// Bytes of the long values that the entries point at.
+    pub fn long_bytes(&self) -> u64 {
+        self.write_state.blob_bytes.load(Ordering::Relaxed)
     }
 
     /// Number of deletes in the memtable, without range tombstones.

@@ -88,6 +88,12 @@ impl ReservedSpace {
         Ok(true)
     }
 
+    /// Frees all reserved space.
+    pub fn release(&mut self, env: &Env, folder: &Path) {
+        release(env, folder);
+        self.bytes = 0;
+    }
+
     /// Returns the bytes to reserve for a manifest that ends at `end`. An edit enlarges the state
     /// by at most the bytes that it takes in the manifest.
     fn wanted(&self, end: u64) -> u64 {

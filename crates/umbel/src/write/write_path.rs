@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use umbel_base::{BlobPointer, Error, Result};
 
-use crate::maintenance::wal_space_reclaim;
+use crate::maintenance::space_reclaim;
 use crate::options::Durability;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
@@ -39,7 +39,7 @@ pub fn commit_batch(
             post_commit.release_lock(store);
             committed
         };
-        committed = wal_space_reclaim::reclaim_and_retry(store, committed, again);
+        committed = space_reclaim::reclaim_and_retry(store, committed, again);
     }
     if let (Some(blobs), Ok(_)) = (&mut blobs, &committed) {
         blobs.keep();
@@ -71,7 +71,7 @@ pub fn commit_write(
             post_commit.release_lock(store);
             committed
         };
-        committed = wal_space_reclaim::reclaim_and_retry(store, committed, again);
+        committed = space_reclaim::reclaim_and_retry(store, committed, again);
     }
     post_commit::finish(store, post_commit, committed, None)
 }

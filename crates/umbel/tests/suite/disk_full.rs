@@ -208,6 +208,28 @@ fn full_disk_accepts_deletes_and_compaction_frees_space() {
     }
 }
 
+/// Story: a merge first wrote again what lay before a deleted range. On a full disk it found no
+/// space for that, and the tables in the range stayed.
+#[test]
+fn range_delete_on_full_disk_frees_its_tables() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, of_small_segments(&sim)).unwrap();
+    // A step of a merge writes at least two tables.
+    let large = KeyspaceOptions { table_bytes: 256 << 10, ..tiny() };
+    let keyspace = db.keyspace("a", large).unwrap();
+    fill(&keyspace, 0..20_000, 1);
+    keyspace.compact(None, None).unwrap();
+    sim.set_capacity(used(&sim));
+    let written = fill_up(&keyspace, 20_000);
+    let from = written * 4 / 5;
+    keyspace.delete_range(key(from), key(written)).unwrap();
+    keyspace.compact(None, None).unwrap();
+    fill(&keyspace, written..written + 50, 2);
+    let mut expected = filled(0..from, 1);
+    expected.extend(filled(written..written + 50, 2));
+    survives(&sim, &db, &expected);
+}
+
 /// Story: a keyspace could not be dropped, although that frees most space.
 #[test]
 fn keyspace_can_be_dropped_on_full_disk() {

@@ -23,7 +23,7 @@ use crate::maintenance::manual_compaction;
 use crate::maintenance::manual_flush;
 use crate::maintenance::memtable_limit;
 use crate::maintenance::scheduler;
-use crate::maintenance::wal_space_reclaim::{self, ReclaimScope};
+use crate::maintenance::space_reclaim::{self, ReclaimScope};
 use crate::options::{KeyspaceOptions, Options};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::version::{Edit, Version};
@@ -177,7 +177,7 @@ impl Db {
     /// error.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let drop_once = || self.drop_keyspace_once(name);
-        wal_space_reclaim::retry_after_reclaim(&self.handle.store, ReclaimScope::All, drop_once)
+        space_reclaim::retry_after_reclaim(&self.handle.store, ReclaimScope::All, drop_once)
     }
 
     fn drop_keyspace_once(&self, name: &str) -> Result<()> {

@@ -50,7 +50,7 @@ impl SnapshotStripes {
 
     /// Whether every reader that sees `older` sees `newer` too. REQUIRES: `older <= newer`.
     #[inline]
-    fn hides(&self, newer: SequenceNumber, older: SequenceNumber) -> bool {
+    pub fn hides(&self, newer: SequenceNumber, older: SequenceNumber) -> bool {
         let oldest_reader = self.boundaries.partition_point(|&boundary| boundary < older);
         self.boundaries.get(oldest_reader).is_some_and(|&reader| newer <= reader)
     }

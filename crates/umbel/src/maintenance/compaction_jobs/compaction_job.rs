@@ -5,6 +5,9 @@
 //! levels stay until the last step. Meanwhile, in the ranges that are done, an entry of an upper
 //! level has a copy in the target level. Readers find the upper one first, and a merge drops the
 //! copy, so each state between two steps has the same content.
+//!
+//! Inputs that newer range tombstones hide as a whole are removed before the first step, without
+//! being read, so that a range delete frees space on a full disk.
 
 use std::collections::HashSet;
 use std::sync::mpsc;
@@ -26,6 +29,7 @@ use crate::fs::blob_files;
 use crate::iter::range_tombstone_runs::RangeTombstoneRuns;
 use crate::maintenance::advisor_job;
 use crate::maintenance::compaction_jobs::cache_warming::warm_outputs;
+use crate::maintenance::compaction_jobs::hidden_tables;
 use crate::maintenance::compaction_jobs::picker_input;
 use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::maintenance::table_writer::{self, TableOutput, TablePlan};
@@ -75,6 +79,8 @@ struct JobInputs {
     counts: StreamCounts,
     /// Number of entries of the tables that these steps replaced.
     entries_replaced: u64,
+    /// Bytes of the tables that were removed without being read.
+    bytes_skipped: u64,
     /// Long values that these steps kept.
     blobs: Vec<BlobPointer>,
 }
@@ -258,26 +264,34 @@ fn claim(keyspace: &Arc<KeyspaceState>, version: &Version, picked: &Pick) -> Com
     {
         keyspace.set_pick_cursor(picked.level, last.meta.largest.clone());
     }
+    let older_tables = find_older_tables(version, &inputs);
+    let mut job = claim_inputs(keyspace, inputs);
+    (job.target, job.is_trivial_move) = (picked.target_level, picked.trivial_move);
+    job.older_tables = older_tables;
+    job
+}
+
+/// Returns a job for these tables, and marks them busy. REQUIRES: the caller holds the work lock.
+pub fn claim_inputs(
+    keyspace: &Arc<KeyspaceState>,
+    inputs: Vec<(usize, Arc<LiveTable>)>,
+) -> CompactionJob {
     for (_, table) in &inputs {
         table.set_busy(true);
     }
-    let beneath = find_older_tables(version, &inputs);
     let scanned =
         inputs.iter().map(|(level, table)| (*level, table.for_sequential_read())).collect();
     let input_bytes = inputs.iter().map(|(_, table)| table.meta.file_bytes).sum();
-    let keyspace = Arc::clone(keyspace);
-    let (target, trivial) = (picked.target_level, picked.trivial_move);
-    let (preemption, is_needed) = (None, true);
     let inputs = JobInputs { tables: inputs, scanned, ..JobInputs::default() };
     CompactionJob {
-        keyspace,
-        target,
-        is_trivial_move: trivial,
+        keyspace: Arc::clone(keyspace),
+        target: 0,
+        is_trivial_move: false,
         inputs: Box::new(Mutex::new(inputs)),
         input_bytes,
-        older_tables: beneath,
-        preemption,
-        is_required: is_needed,
+        older_tables: Vec::new(),
+        preemption: None,
+        is_required: true,
     }
 }
 
@@ -328,6 +342,12 @@ pub fn run(store: &Arc<Store>, job: &Arc<CompactionJob>) -> Result<()> {
     // The space that the WAL may keep depends on the bytes of all tables.
     store.wal_signal.notify();
     Ok(())
+}
+
+/// Removes the inputs of a job. REQUIRES: range tombstones hide all their entries.
+pub fn remove_inputs(store: &Store, job: &CompactionJob) -> Result<()> {
+    let inputs = job.inputs().tables.clone();
+    job.replace(store, &inputs, &[], || ()).map(drop)
 }
 
 impl CompactionJob {
@@ -384,7 +404,12 @@ impl CompactionJob {
     fn merge(self: &Arc<Self>, store: &Arc<Store>) -> Result<Option<StreamCounts>> {
         // One list of boundaries serves all parts, entries and tombstones.
         let boundaries = store.snapshots.boundaries();
-        let tombstones = self.tombstones()?;
+        let mut tombstones = self.tombstones()?;
+        match self.remove_hidden_inputs(store, &tombstones, &boundaries)? {
+            Some(0) => {}
+            Some(_) => tombstones = self.tombstones()?,
+            None => return Ok(Some(StreamCounts::default())),
+        }
         let (expected, mut counts) = {
             let inputs = self.inputs();
             let left: u64 = inputs.tables.iter().map(|(_, table)| table.meta.entries).sum();
@@ -412,9 +437,36 @@ impl CompactionJob {
             }
         }
         let work = &self.keyspace.counters.levels[self.target];
-        add(&work.bytes_read, self.input_bytes);
+        add(&work.bytes_read, self.input_bytes - self.inputs().bytes_skipped);
         add(&store.counters.bytes_compacted, self.input_bytes);
         Ok(Some(counts))
+    }
+
+    /// Removes the inputs of which newer range tombstones of other inputs hide all entries from
+    /// all readers. Returns the number of these tables; `None` if the keyspace was dropped
+    /// meanwhile.
+    fn remove_hidden_inputs(
+        &self,
+        store: &Store,
+        tombstones: &InputTombstones,
+        boundaries: &[u64],
+    ) -> Result<Option<usize>> {
+        let mut inputs = self.inputs().clone();
+        let hidden = hidden_tables::find(&inputs.tables, &tombstones.runs, boundaries);
+        let count = hidden.len();
+        if count == 0 {
+            return Ok(Some(0));
+        }
+        let entries = hidden.iter().map(|(_, table)| table.meta.entries).sum::<u64>();
+        inputs.counts.entries_in += entries;
+        inputs.counts.dropped_deleted_by_range += entries;
+        let is_done = self.replace(store, &hidden, &[], || ())?;
+        if is_done {
+            self.inputs().bytes_skipped +=
+                hidden.iter().map(|(_, table)| table.meta.file_bytes).sum::<u64>();
+            self.release(hidden, inputs.done_to, inputs.counts);
+        }
+        Ok(is_done.then_some(count))
     }
 
     /// Returns the steps of the merge.
@@ -469,43 +521,60 @@ impl CompactionJob {
         add(&store.counters.blocks_warmed, carried);
         let replaced = if step.is_last() { inputs } else { step.targets };
         let adopt = || outputs.iter_mut().for_each(TableOutput::keep_files);
-        match self.install(store, &replaced, &added, adopt)? {
+        if !self.replace(store, &replaced, &added, adopt)? {
+            return Ok(false);
+        }
+        let work = &self.keyspace.counters.levels[self.target];
+        add(&work.bytes_written, tables.iter().map(|table| table.meta.file_bytes).sum());
+        if step.upper.is_some() {
+            self.release(replaced, step.upper, counts);
+        }
+        Ok(true)
+    }
+
+    /// Replaces tables, and marks the files that no table needs any more. Returns `false` if the
+    /// keyspace was dropped meanwhile.
+    fn replace(
+        &self,
+        store: &Store,
+        replaced: &[(usize, Arc<LiveTable>)],
+        added: &[(usize, Arc<LiveTable>)],
+        adopt: impl FnOnce(),
+    ) -> Result<bool> {
+        match self.install(store, replaced, added, adopt)? {
             InstallResult::Done => {}
             InstallResult::KeyspaceDropped => return Ok(false),
             InstallResult::DiskFull(refused) => {
                 // No edit names them.
-                tables.iter().for_each(|table| table.mark_obsolete());
+                added.iter().for_each(|(_, table)| table.mark_obsolete());
                 return Err(refused);
             }
         }
         let blobs = {
             let mut inputs = self.inputs();
-            inputs.blobs.extend(tables.iter().flat_map(|table| table.meta.blobs.iter().copied()));
+            let added = added.iter().flat_map(|(_, table)| table.meta.blobs.iter().copied());
+            inputs.blobs.extend(added);
             inputs.blobs.clone()
         };
         replaced.iter().for_each(|(_, table)| table.mark_obsolete());
         let held = replaced.iter().flat_map(|(_, table)| table.blobs().iter().cloned());
         blob_files::mark_dropped(held, blobs.iter());
-        let work = &self.keyspace.counters.levels[self.target];
-        add(&work.bytes_written, tables.iter().map(|table| table.meta.file_bytes).sum());
-        if let Some(upper) = step.upper {
-            self.release(replaced, upper, counts);
-        }
         Ok(true)
     }
 
-    /// Forgets inputs that a step up to `done_to` replaced, so that their files are removed.
+    /// Forgets inputs that were replaced, so that their files are removed. The steps up to
+    /// `done_to` are done, with these counts.
     fn release(
         &self,
         replaced: Vec<(usize, Arc<LiveTable>)>,
-        done_to: Vec<u8>,
+        done_to: Option<Vec<u8>>,
         counts: StreamCounts,
     ) {
         let ids: HashSet<u64> = replaced.iter().map(|(_, table)| table.meta.id).collect();
         let mut released = JobInputs::default();
         {
             let mut inputs = self.inputs();
-            (inputs.done_to, inputs.counts) = (Some(done_to), counts);
+            (inputs.done_to, inputs.counts) = (done_to, counts);
             inputs.entries_replaced +=
                 replaced.iter().map(|(_, table)| table.meta.entries).sum::<u64>();
             let JobInputs { tables, scanned, .. } = &mut *inputs;

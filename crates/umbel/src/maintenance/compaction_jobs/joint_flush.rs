@@ -142,8 +142,7 @@ impl Candidate<Arc<KeyspaceState>> {
             true => {
                 // Writers overwrite about as much as they write; deletes may hide more.
                 let hiding = if is_quiet { active.memtable.entries() } else { active.deletes() };
-                let long = active.held_bytes() - active.memtable.bytes() as u64;
-                (0, hiding.saturating_mul(sizes.entry_bytes_max), long)
+                (0, hiding.saturating_mul(sizes.entry_bytes_max), active.long_bytes())
             }
         };
         let hidden = hidden.saturating_add(hidden_by_ranges_max(view, sizes)).min(sizes.all.bytes);

@@ -6,6 +6,7 @@ pub mod compaction_job;
 pub mod early_compaction;
 pub mod early_flush;
 pub mod hidden_entries_estimator;
+pub mod hidden_tables;
 pub mod joint_flush;
 pub mod picker_input;
 pub mod preemption;

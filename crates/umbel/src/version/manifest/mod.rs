@@ -29,8 +29,10 @@ use crate::version::reserved_space::ReservedSpace;
 use crate::version::store_ownership::{ManifestEnd, StoreOwnership};
 use crate::version::version_edit::{self, Edit, ManifestState};
 
-/// Bytes at which a manifest is rewritten, unless its state alone is larger.
+/// Bytes at which a manifest is rewritten, unless twice its state is larger.
 const REWRITE_BYTES: u64 = 1 << 20;
+/// Bytes of replaced edits that a rewrite on a full disk frees at least.
+const SHORTENED_BYTES_MIN: u64 = 64 << 10;
 
 /// The manifest of an open store.
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl Manifest {
         let current = CurrentFile { manifest_id: id, sealed: None, durable };
         let prepared = current.prepare(env, folder)?;
         let (env, folder) = (env.clone(), folder.to_path_buf());
-        let rewrite_at = REWRITE_BYTES.max(durable * 4);
+        let rewrite_at = REWRITE_BYTES.max(durable * 2);
         let records = 1;
         let manifest = Manifest {
             env,
@@ -217,6 +219,25 @@ impl Manifest {
     pub fn release_reserved_segment(&mut self) -> bool {
         let given = self.reserved.release_segment(&self.env, &self.folder, self.writer.end());
         given.unwrap_or(false)
+    }
+
+    /// Rewrites the manifest on a full disk if it has many replaced edits. The new manifest takes
+    /// the space that is reserved for the next open, and the old one's space is reserved again.
+    /// Returns whether that was done.
+    pub fn shorten(&mut self) -> Result<bool> {
+        self.poison.check()?;
+        let (end, state_bytes) =
+            (self.writer.end(), version_edit::encoded_bytes(&self.state.to_edits()));
+        if end.saturating_sub(state_bytes) < SHORTENED_BYTES_MIN.max(state_bytes / 8) {
+            return Ok(false);
+        }
+        let before = self.id();
+        self.reserved.release(&self.env, &self.folder);
+        let rewritten = self.rewrite();
+        let done = rewritten.or_else(|error| self.defer_rewrite(error));
+        done.map_err(|error| self.poison.set(error))?;
+        self.reserve_for_next();
+        Ok(self.id() != before)
     }
 
     fn rewrite_if_long(&mut self) -> Result<()> {

@@ -163,3 +163,33 @@ fn contradictory_record_is_reported() {
     let message = error.to_string();
     assert!(message.contains("log 77") && message.contains(&ends[2].to_string()), "{message}");
 }
+
+/// Story: on a full disk the manifest kept the edits that later ones had replaced, up to three
+/// times its state, while deletes found no space.
+#[test]
+fn manifest_with_replaced_edits_is_shortened_on_a_full_disk() {
+    let sim = Sim::new(1);
+    let (mut manifest, _) = build(&sim);
+    manifest.reserve_for_next();
+    assert!(!manifest.shorten().expect("it is short"));
+    let options = KeyspaceOptions::default();
+    for _ in 0..200 {
+        let name = "k".repeat(1000);
+        manifest
+            .commit(&[Edit::Keyspace { id: 1, name, options: options.clone() }])
+            .expect("space");
+        manifest.commit(&[Edit::DropKeyspace(1)]).expect("space");
+    }
+    let pages = |sim: &Sim| -> u64 {
+        let bytes = |path| (sim.read(path).len() as u64).next_multiple_of(4096);
+        sim.files().iter().map(bytes).sum()
+    };
+    let before = pages(&sim);
+    sim.set_capacity(before);
+    assert!(manifest.shorten().expect("the reserved space is enough"));
+    assert!(pages(&sim) + (128 << 10) < before, "{} of {before} bytes are left", pages(&sim));
+    assert!(!manifest.shorten().expect("it is short"));
+    assert_eq!(read(&sim).expect("it is complete"), *manifest.state());
+    manifest.commit(&[Edit::LastSequence(12)]).expect("there is space");
+    assert_eq!(read(&sim).expect("it is complete"), *manifest.state());
+}

@@ -1,11 +1,13 @@
-//! Frees disk space prepared for the WAL on a full disk. The space goes to work that frees more
-//! disk space: a flush, a compaction, a delete, or the drop of a keyspace.
+//! Frees disk space on a full disk: space prepared for the WAL, replaced edits of the manifest, and
+//! tables that range tombstones hide. The space goes to work that frees more disk space: a flush, a
+//! compaction, a delete, or the drop of a keyspace.
 
 use umbel_base::ignore_poison::IgnorePoison;
 
 use umbel_base::{Error, Result};
 
 use crate::fs::filenames;
+use crate::maintenance::hidden_table_removal::remove_hidden_tables;
 use crate::maintenance::wal_recycling;
 use crate::state::store::Store;
 
@@ -44,8 +46,9 @@ pub fn reclaim_and_retry<T>(
     if reclaim(store, ReclaimScope::All)? { store.or_reserve_again(attempt()) } else { refused }
 }
 
-/// Reclaims space prepared for the WAL; if there is none, with [`ReclaimScope::All`] the space of
-/// the reserved segment. Returns `false` if nothing was reclaimed.
+/// Reclaims space prepared for the WAL, of replaced edits in the manifest, and of hidden tables. If
+/// there is none, with [`ReclaimScope::All`] reclaims the space of the reserved segment. Returns
+/// `false` if nothing was reclaimed.
 /// REQUIRES: the caller holds no lock.
 #[cold]
 pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
@@ -69,6 +72,14 @@ pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
     };
     // A mapped file is truncated once it is unmapped.
     wal_recycling::run_tasks(store)?;
+    let is_shorter = store.manifest_lock()?.shorten()?;
+    let is_removed = match remove_hidden_tables(store) {
+        // The edit found no space.
+        Err(Error::DiskFull { .. }) => false,
+        removed => removed?,
+    };
     Ok(has_released
+        || is_shorter
+        || is_removed
         || (extent == ReclaimScope::All && store.manifest_lock()?.release_reserved_segment()))
 }
