@@ -119,8 +119,8 @@ impl LogCursor {
         }
     }
 
-    /// Returns the [ordered time](EventLog::ordered_time) of the first event at or after `position`,
-    /// where an event is or was; `None` without such an event.
+    /// Returns the [ordered time](EventLog::ordered_time) of the first event at or after
+    /// `position`, where an event is or was; `None` without such an event.
     pub fn ordered_time_from(&mut self, mut position: u64) -> Result<Option<u64>> {
         loop {
             if let Some(frame) = self.find_event(position)? {

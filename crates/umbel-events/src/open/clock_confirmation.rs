@@ -25,7 +25,7 @@ pub struct ClockReport {
     pub wall: u64,
     /// Time of the last event; `None` without events.
     pub last_event: Option<u64>,
-    /// What the confirmation changed.
+    /// Change by the confirmation.
     pub outcome: ClockOutcome,
 }
 

@@ -33,7 +33,7 @@ pub struct ClockMark {
     pub boot: [u8; 16],
 }
 
-/// What a store knows about the time when it is opened.
+/// Knowledge of a store about the time when it is opened.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ClockEvidence {
     /// Time of the last event, in ticks; 0 without events.
@@ -64,7 +64,7 @@ pub struct UnknownTime {
     pub days: u64,
 }
 
-/// What an open store thinks of the wall clock.
+/// State of the wall clock for an open store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClockState {
     /// The time by which the wall clock is ahead of the time that the store believes; zero unless a
@@ -76,7 +76,7 @@ pub struct ClockState {
     pub behind: Duration,
 }
 
-/// What the evidence says about the wall clock.
+/// Verdict of the evidence on the wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WallVerdict {
     /// Nothing contradicts the wall clock. The furthest time so far, in microseconds, is this.
@@ -236,7 +236,7 @@ impl StoreClock {
         if behind.as_secs() > CLOCK_JUMP_SECONDS_MAX { behind } else { Duration::ZERO }
     }
 
-    /// What the store thinks of the wall clock at present.
+    /// State of the wall clock for the store at present.
     pub fn state(&self) -> ClockState {
         self.now();
         ClockState {

@@ -439,7 +439,8 @@ impl Store {
         store_stats::collect_stats(self.shared())
     }
 
-    /// Returns what the store thinks of the wall clock. Takes no lock.
+    /// Returns whether the store believes the wall clock, and whether the last event is ahead of
+    /// it. Takes no lock.
     pub fn clock_state(&self) -> ClockState {
         self.shared().clock().state()
     }

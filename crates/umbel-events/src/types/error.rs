@@ -58,8 +58,8 @@ pub enum Error {
         /// Maximum number of bytes.
         max_bytes: u64,
     },
-    /// The wall clock is years ahead of the last time that the store believed, so that no event gets a time: correct the
-    /// clock, or confirm it with
+    /// The wall clock is years ahead of the last time that the store believed, so that no event
+    /// gets a time: correct the clock, or confirm it with
     /// [`StoreOptions::accept_clock`](crate::StoreOptions::accept_clock).
     ClockRejected {
         /// Days from the last time that the store believed to the wall clock.
@@ -211,9 +211,9 @@ impl fmt::Display for Error {
             Error::ClockRejected { days } => write!(
                 f,
                 "this machine's clock is {days} days ahead of the last time that the store \
-                 believed, and every later event would get such a time; correct the clock, or confirm it by opening \
-                 the store once with accept_clock (umbel doctor --accept-clock, umbel serve \
-                 --accept-clock)"
+                 believed, and every later event would get such a time; correct the clock, or \
+                 confirm it by opening the store once with accept_clock (umbel doctor \
+                 --accept-clock, umbel serve --accept-clock)"
             ),
             Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));

@@ -60,8 +60,8 @@ fn set_max_age(store: &Store, stream: &str, seconds: u64, number: u64) {
     store.append(&name, ExpectedVersion::Any, &event).expect("the metadata");
 }
 
-/// Story: events that a wrong clock had stamped ten years ahead kept every later event at that time,
-/// and nothing expired for ten years.
+/// Story: events that a wrong clock had stamped ten years ahead kept every later event at that
+/// time, and nothing expired for ten years.
 #[test]
 fn accepted_clock_restarts_the_times_of_events() {
     let fixture = misdated();
@@ -265,7 +265,8 @@ fn expiry_across_epochs_agrees_with_a_model() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
             (random >> 33) % below
         };
-        // For each event its stream and time; and the starts of epochs, each with a number of events.
+        // For each event its stream and time; and for each epoch the number of events before it,
+        // and its start.
         let (mut events, mut epochs): (Vec<(u64, u64)>, Vec<(usize, u64)>) = Default::default();
         let mut number = 1;
         for _ in 0..6 {

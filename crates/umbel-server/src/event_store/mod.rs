@@ -153,7 +153,7 @@ impl EventStore {
         self.inline_reads.runs.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// What the store thinks of the wall clock.
+    /// State of the wall clock for the store.
     pub fn clock_state(&self) -> ClockState {
         self.store.clock_state()
     }
