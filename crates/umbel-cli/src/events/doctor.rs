@@ -517,6 +517,17 @@ mod tests {
             store_state(&parse_json(br#"{"index":{"readOnlyReason":"a failed sync"}}"#));
         assert!(state == FindingState::Wrong && message.contains("a failed sync"), "{message}");
         assert_eq!(store_state(&parse_json(b"{}")).0, FindingState::Fine);
+        let clock = |page: &str| clock_state(&parse_json(page.as_bytes()));
+        assert_eq!(clock("{}").0, FindingState::Unseen, "KurrentDB");
+        for fault in ["clockRejectedSeconds", "clockBehindSeconds"] {
+            let page = format!(r#"{{"store":{{"clockEpoch":1,"{fault}":900}}}}"#);
+            let (state, message) = clock(&page);
+            assert!(state == FindingState::Doubtful && message.contains("900 s"), "{message}");
+        }
+        let (state, message) =
+            clock(r#"{"store":{"clockEpoch":2,"clockEpochStartSeconds":86400}}"#);
+        assert_eq!(state, FindingState::Fine);
+        assert!(message.ends_with("epoch 2, since 1970-01-02T00:00:00.0000000Z"), "{message}");
         let page = parse_json(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
         let (state, message) = filter_state(&page);
         assert!(state == FindingState::Doubtful && message.contains("2 damaged"), "{message}");

@@ -118,6 +118,7 @@ fn misdated_events_expire_from_the_start_of_the_new_epoch() {
 #[test]
 fn index_rebuild_backup_and_repair_keep_the_epochs() {
     let fixture = misdated();
+    let older = fixture.sim.read("/events/CHUNKS");
     accept(&fixture).expect("accepted");
     let store = fixture.open(false);
     append(&store, 4).expect("appended");
@@ -150,6 +151,12 @@ fn index_rebuild_backup_and_repair_keep_the_epochs() {
         assert!(!report.is_undamaged(), "{damage}");
         assert_eq!(epoch(&damaged, "/events"), 2, "{damage}");
     }
+    // An older copy of the manifest, which lacks the epoch.
+    let stale = fixture.with_disk(fixture.sim.clone_disk());
+    stale.sim.replace("/events/CHUNKS", &older);
+    let report = repair(&stale.env(), "/events".as_ref(), RepairOptions::default());
+    assert!(report.expect("repaired").manifest.is_some(), "the manifest was older");
+    assert_eq!(epoch(&stale, "/events"), 2);
 }
 
 /// A second confirmation of a store that agrees with the clock writes nothing.
@@ -267,7 +274,8 @@ fn expiry_across_epochs_agrees_with_a_model() {
         };
         // For each event its stream and time; and for each epoch the number of events before it,
         // and its start.
-        let (mut events, mut epochs): (Vec<(u64, u64)>, Vec<(usize, u64)>) = Default::default();
+        let mut events: Vec<(u64, u64)> = Vec::new();
+        let mut epochs: Vec<(usize, u64)> = Vec::new();
         let mut number = 1;
         for _ in 0..6 {
             let store = fixture.open(true);
