@@ -42,7 +42,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// Ids of the global options that affect a store.
 const STORE_OPTIONS: [&str; 4] = ["db", "memory", "open_tables", "wait"];
 /// Commands without a store, which ignore the store options.
-const WITHOUT_STORE: [&str; 6] = ["subscribe", "doctor", "filter", "lab", "completions", "man"];
+const WITHOUT_STORE: [&str; 5] = ["subscribe", "filter", "lab", "completions", "man"];
 /// Commands that ignore `--json`, because their output has only one form.
 const WITHOUT_JSON: [&str; 8] =
     ["put", "delete", "append", "read", "metadata", "subscribe", "completions", "man"];
@@ -77,8 +77,8 @@ pub fn unused_options(command: &str) -> Vec<&'static str> {
     if WITHOUT_STORE.contains(&command) {
         unused.extend(STORE_OPTIONS);
     }
-    // Both check or rewrite files with options of their own.
-    if matches!(command, "restore" | "repair") {
+    // They check or rewrite files without a memory budget.
+    if matches!(command, "restore" | "repair" | "doctor") {
         unused.extend(["memory", "open_tables"]);
     }
     if WITHOUT_JSON.contains(&command) {
@@ -132,8 +132,10 @@ mod tests {
         assert!(help("scan").contains("--memory") && help("get").contains("--json"));
         assert!(!help("put").contains("--json") && help("put").contains("--db"));
         let doctor = help("doctor");
-        assert!(!doctor.contains("--memory") && !doctor.contains("--db"), "{doctor}");
-        assert!(doctor.contains("--json"), "{doctor}");
+        assert!(!doctor.contains("--memory") && doctor.contains("--db"), "{doctor}");
+        assert!(doctor.contains("--json") && doctor.contains("--wait"), "{doctor}");
+        let subscribe = help("subscribe");
+        assert!(!subscribe.contains("--memory") && !subscribe.contains("--db"), "{subscribe}");
         assert!(!help("repair").contains("--open-tables") && help("repair").contains("--wait"));
         assert!(
             help("serve").contains("--open-tables") && help("append").contains("--open-tables")

@@ -100,7 +100,7 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Subscribe to the events of a server and print them as JSON lines
     Subscribe(SubscribeArgs),
-    /// Check a running server from outside, as a client
+    /// Check a running server from outside, as a client; or accept the clock for a store
     Doctor(DoctorArgs),
     /// Size, build, check, inspect and benchmark filters, without a store
     #[command(subcommand)]

@@ -193,6 +193,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
             events::serve::run(args, flags, json)
         }
         Command::Subscribe(args) => events::subscribe::run(args),
+        Command::Doctor(args) if args.accept_clock => events::accept_clock::run(db, json, limits),
         Command::Doctor(args) => events::doctor::run(args, json),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),

@@ -75,6 +75,11 @@ pub trait Clock: Send + Sync + Debug {
     }
     /// Microseconds since 1970 by the wall clock, which can jump.
     fn wall_micros(&self) -> u64;
+    /// Random id of the machine's last start. Times of [`Clock::now_with_suspends`] from processes
+    /// with the same id can be compared. `None` where the system has no such id.
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        None
+    }
 }
 
 /// A source of random bytes.

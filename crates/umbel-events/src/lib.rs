@@ -56,8 +56,11 @@ pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_bac
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
+pub use crate::open::accept_clock::accept_clock;
+pub use crate::open::clock_confirmation::{ClockOutcome, ClockReport};
 pub use crate::open::folder_kind::check_folder_kind;
 pub use crate::primitives::json_keys::{JsonKeysError, read_json_keys};
+pub use crate::primitives::store_clock::ClockState;
 pub use crate::primitives::wakeup::Wakeup;
 pub use crate::read::all_reader::AllReader;
 pub use crate::read::event_source::{Source, SourceReader};

@@ -19,8 +19,8 @@ pub const APPEND_STREAMS_MAX: usize = 10_000;
 /// Largest jump ahead of the wall clock, against the monotonic clock, that an open store believes,
 /// in seconds.
 pub const CLOCK_JUMP_SECONDS_MAX: u64 = 300;
-/// Longest time from the last event to the wall clock that an open believes, in seconds: three
-/// years.
+/// Longest time from the last event, or the last believed time, to the wall clock that an open
+/// believes, in seconds: three years.
 pub const CLOCK_GAP_SECONDS_MAX: u64 = 94_608_000;
 /// Most bytes of a stream's metadata that a client appends, and of the general ACLs.
 pub const METADATA_BYTES_MAX: usize = 256 * 1024;

@@ -11,7 +11,7 @@ use crate::index::Index;
 use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::primitives::background_signal::BackgroundSignal;
-use crate::primitives::store_clock::StoreClock;
+use crate::primitives::store_clock::{ClockEvidence, StoreClock};
 use crate::types::error::{Error, Result};
 use crate::types::event::EventId;
 use crate::visibility::visible_position::VisiblePosition;
@@ -45,7 +45,7 @@ pub struct StoreComponents {
     /// child, which must not wait for locks of the store.
     pub open_mark: OpenMark,
     /// Wall clock, set once the last event is known.
-    pub clock: OnceLock<StoreClock>,
+    pub clock: OnceLock<Arc<StoreClock>>,
     /// Pin of the files that this process reads, where the store is open for reading only.
     pub pin: Mutex<Option<Box<dyn Pin>>>,
 }
@@ -59,8 +59,11 @@ impl Drop for StoreComponents {
 
 impl StoreComponents {
     /// The wall clock as far as the store believes it.
-    pub fn clock(&self) -> &StoreClock {
-        self.clock.get_or_init(|| StoreClock::new(Arc::clone(&self.env.clock), 0, true))
+    pub fn clock(&self) -> &Arc<StoreClock> {
+        self.clock.get_or_init(|| {
+            let clock = Arc::clone(&self.env.clock);
+            Arc::new(StoreClock::new(clock, ClockEvidence::default(), true))
+        })
     }
 
     /// Returns an error where the store allows no reads any more.

@@ -8,6 +8,7 @@ mod suite {
     pub mod backups;
     pub mod chunk_end_sync;
     pub mod chunk_rollover;
+    pub mod clock_epochs;
     pub mod clock_jumps;
     pub mod concurrent_backups;
     pub mod crash_scripts;

@@ -472,6 +472,7 @@ async function store() {
       card("Latency p50", `${rate("p50").toFixed(1)} ms`, figures.p50),
       card("Latency p99", `${rate("p99").toFixed(1)} ms`, figures.p99),
       card("Event log", bytes(log.logBytes)),
+      card("Clock", clockState(log)),
       card("Streams in the existence filter", number(filter.items)),
       card("Lookups of absent streams saved", number(filter.denied)),
       card("Index in memory", bytes(index.memoryBytes)),
@@ -481,6 +482,15 @@ async function store() {
   };
   await draw();
   every(2000, draw);
+}
+
+// Whether the store believes the clock, with the number of its clock epoch.
+function clockState(log) {
+  const hours = (seconds) => `${number(Math.ceil(seconds / 3600))} h`;
+  const state = log.clockRejectedSeconds > 0 ? `${hours(log.clockRejectedSeconds)} ahead, not believed`
+    : log.clockBehindSeconds > 0 ? `${hours(log.clockBehindSeconds)} behind the last event`
+    : "believed";
+  return log.clockEpoch > 1 ? `${state}, epoch ${log.clockEpoch}` : state;
 }
 
 // -- work ------------------------------------------------------------------------------------------

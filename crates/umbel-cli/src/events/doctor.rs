@@ -26,6 +26,7 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
 use crate::events::event_args::DoctorArgs;
+use crate::events::timestamps;
 use crate::io::output::Output;
 use crate::text::numbers::bytes;
 
@@ -158,6 +159,7 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
         other => Err(missing_page(other.map(|(status, _)| status))),
     };
     note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
+    note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
     if writes {
         let writing = async { write(&connection, &clock).await.unwrap_or_else(error_state) };
@@ -388,15 +390,6 @@ fn store_state(stats: &Value) -> (FindingState, String) {
         return (FindingState::Wrong, format!("the store refuses appends: {reason}"));
     }
     let number = |value: &Value| value.as_u64().unwrap_or_default();
-    let rejected = number(&store["clockRejectedSeconds"]);
-    if rejected > 0 {
-        let message = format!(
-            "the server's clock is {rejected} s ahead of the time that the store believes, and \
-             events get the earlier time or are refused: correct the clock, or start the server \
-             once with --accept-clock"
-        );
-        return (FindingState::Doubtful, message);
-    }
     let message = format!(
         "event log {} in {} chunks; index memory {} of {}; {} write stalls",
         bytes(number(&store["logBytes"])),
@@ -406,6 +399,36 @@ fn store_state(stats: &Value) -> (FindingState, String) {
         number(&index["stalls"]),
     );
     (FindingState::Fine, message)
+}
+
+fn clock_state(stats: &Value) -> (FindingState, String) {
+    let store = &stats["store"];
+    let Some(epoch) = store["clockEpoch"].as_u64() else {
+        return (FindingState::Unseen, "the server does not report its clock".to_string());
+    };
+    let seconds = |name: &str| store[name].as_u64().unwrap_or_default();
+    let (rejected, behind) = (seconds("clockRejectedSeconds"), seconds("clockBehindSeconds"));
+    let remedy = "correct the server's clock; if it is right, stop the server and run `umbel \
+                  doctor --accept-clock` on its directory, or start it once with --accept-clock";
+    if rejected > 0 {
+        let message = format!(
+            "the server's clock is {rejected} s ahead of the time that the store believes, and \
+             events get the earlier time or are refused: {remedy}"
+        );
+        return (FindingState::Doubtful, message);
+    }
+    if behind > 0 {
+        let message = format!(
+            "the last event is {behind} s ahead of the server's clock, and later events get its \
+             time: {remedy}"
+        );
+        return (FindingState::Doubtful, message);
+    }
+    let start = store["clockEpochStartSeconds"].as_u64();
+    let since = start.map_or_else(String::new, |start| {
+        format!(", since {}", timestamps::rfc3339(start.saturating_mul(10_000_000)))
+    });
+    (FindingState::Fine, format!("the store believes the server's clock; epoch {epoch}{since}"))
 }
 
 fn filter_state(stats: &Value) -> (FindingState, String) {
@@ -494,6 +517,17 @@ mod tests {
             store_state(&parse_json(br#"{"index":{"readOnlyReason":"a failed sync"}}"#));
         assert!(state == FindingState::Wrong && message.contains("a failed sync"), "{message}");
         assert_eq!(store_state(&parse_json(b"{}")).0, FindingState::Fine);
+        let clock = |page: &str| clock_state(&parse_json(page.as_bytes()));
+        assert_eq!(clock("{}").0, FindingState::Unseen, "KurrentDB");
+        for fault in ["clockRejectedSeconds", "clockBehindSeconds"] {
+            let page = format!(r#"{{"store":{{"clockEpoch":1,"{fault}":900}}}}"#);
+            let (state, message) = clock(&page);
+            assert!(state == FindingState::Doubtful && message.contains("900 s"), "{message}");
+        }
+        let (state, message) =
+            clock(r#"{"store":{"clockEpoch":2,"clockEpochStartSeconds":86400}}"#);
+        assert_eq!(state, FindingState::Fine);
+        assert!(message.ends_with("epoch 2, since 1970-01-02T00:00:00.0000000Z"), "{message}");
         let page = parse_json(br#"{"existenceFilter":{"damagedLines":3,"healedLines":1}}"#);
         let (state, message) = filter_state(&page);
         assert!(state == FindingState::Doubtful && message.contains("2 damaged"), "{message}");

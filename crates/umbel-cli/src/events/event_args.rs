@@ -94,6 +94,10 @@ pub struct DoctorArgs {
     /// Also append an event to the stream `umbel-doctor`, read it and delete the stream
     #[arg(long)]
     pub write: bool,
+    /// Accept this machine's clock for the event store in --db, which no process may have open; if
+    /// the clock is behind the last event, times restart from the clock
+    #[arg(long, conflicts_with_all = ["connect", "write"])]
+    pub accept_clock: bool,
 }
 
 /// Filter of events.

@@ -2,6 +2,7 @@
 //! `metadata`, `scavenge`, `redact`, `backup`, `restore`, `repair`, `import-events`, `serve`,
 //! `subscribe`, `doctor`.
 
+pub mod accept_clock;
 pub mod append;
 pub mod backup;
 pub mod client;

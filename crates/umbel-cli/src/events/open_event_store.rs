@@ -55,7 +55,7 @@ pub fn open_read_only(directory: Option<&Path>, limits: StoreLimits) -> CommandR
 }
 
 /// Returns the directory of an existing event store.
-fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
+pub fn existing_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     let directory = named_directory(directory)?;
     if !is_event_store(directory) {
         check_folder_kind(&Env::system(), directory)?;

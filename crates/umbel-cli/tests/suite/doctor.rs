@@ -85,7 +85,7 @@ fn doctor_reports_only_missing_encryption() {
     let states = states(&run);
     let names: Vec<&str> = states.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = "reached encryption live ready version advertised methods user answers store \
-                  filter write";
+                  clock filter write";
     assert_eq!(names.join(" "), wanted);
     for (name, state) in &states {
         assert_eq!(state, if name == "encryption" { "look" } else { "ok" }, "{name}");
@@ -112,7 +112,7 @@ fn doctor_checks_users_and_certificates() {
     let run = doctor(&format!("{ADMIN}@"), &trusted).succeeds();
     assert!(states(&run).iter().all(|(_, state)| state == "ok"), "{:?}", states(&run));
     // An anonymous client lacks permissions; whether it may write shows only in a write.
-    let run = doctor("", &trusted).fails(4, &["1 of 12 checks of the server"]);
+    let run = doctor("", &trusted).fails(4, &["1 of 13 checks of the server"]);
     assert_eq!((state(&run, "user"), state(&run, "store")), ("ok".into(), "skip".into()));
     assert_eq!(state(&run, "write"), "wrong");
     let run = doctor("admin:guessed@", &trusted).fails(4, &["checks of the server"]);
@@ -204,4 +204,50 @@ fn subscribe_and_import_work_over_tls() {
     let guess = ["subscribe", "--all", "--connect", &format!("esdb://ops:x@{place}")];
     source.bare(&guess).fails(2, &["the server says"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// The only event of the store is a day in the future, as an import allows.
+fn import_tomorrow(fixture: &Fixture) {
+    let now = umbel_env::Env::system().clock.wall_micros() / 1_000_000;
+    let later = chrono::DateTime::from_timestamp_secs(now as i64 + 80_000).unwrap();
+    let created = later.format("%Y-%m-%dT%H:%M:%SZ");
+    let line = format!(r#"{{"stream":"a","type":"Opened","data":{{}},"created":"{created}"}}"#);
+    fixture.feed(&["import-events"], line.as_bytes()).succeeds();
+}
+
+#[test]
+fn doctor_reports_and_accepts_a_clock_behind_the_last_event() {
+    let fixture = Fixture::new();
+    import_tomorrow(&fixture);
+    let serving = Serving::start(&fixture, &[]);
+    let run = fixture.bare(&["doctor", "--connect", serving.connection(), "--json"]).succeeds();
+    assert_eq!(state(&run, "clock"), "look");
+    let text = fixture.bare(&["doctor", "--connect", serving.address()]).succeeds().text();
+    assert!(text.contains("ahead of the server's clock"), "{text}");
+    assert!(text.contains("doctor --accept-clock"), "{text}");
+    let locked = fixture.run(&["doctor", "--accept-clock"]);
+    locked.fails(5, &["in use by another process"]);
+    let (code, _, log) = serving.stop(Signal::INT);
+    assert_eq!(code, Some(0));
+    assert_eq!(log.matches("last event is ahead of this machine's clock").count(), 1, "{log}");
+
+    let accepted = fixture.run(&["doctor", "--accept-clock", "--json"]).succeeds().json();
+    assert_eq!((&accepted["outcome"], &accepted["new_epoch"]), (&"new_epoch".into(), &2.into()));
+    let again = fixture.run(&["doctor", "--accept-clock"]).succeeds().text();
+    assert!(again.contains("nothing was changed"), "{again}");
+    let serving = Serving::start(&fixture, &[]);
+    let run = fixture.bare(&["doctor", "--connect", serving.connection(), "--json"]).succeeds();
+    assert_eq!(state(&run, "clock"), "ok");
+    let text = fixture.bare(&["doctor", "--connect", serving.address()]).succeeds().text();
+    assert!(text.contains("epoch 2, since 20"), "{text}");
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+#[test]
+fn doctor_accepts_the_clock_only_of_an_event_store() {
+    let fixture = Fixture::new();
+    fixture.run(&["doctor", "--accept-clock"]).fails(2, &["there is no event store in"]);
+    fixture.bare(&["doctor", "--accept-clock"]).fails(2, &["--db"]);
+    let both = ["doctor", "--accept-clock", "--connect", "http://127.0.0.1:2113"];
+    fixture.run(&both).fails(2, &["--connect"]);
 }

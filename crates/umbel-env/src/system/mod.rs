@@ -71,6 +71,15 @@ impl Clock for SystemClock {
         let since_1970 = wall_now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
     }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = text.trim().chars().filter(|c| *c != '-').collect();
+        let is_id = digits.len() == 32;
+        let id = u128::from_str_radix(&digits, 16).ok().filter(|id| is_id && *id != 0)?;
+        Some(id.to_be_bytes())
+    }
 }
 
 /// The kernel's random bytes, mixed with a second source. Some processors had a random-number

@@ -11,10 +11,13 @@ use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::{Access, AtomicFile, Env, File};
 use umbel_log::{HEADER_BYTES, Seal};
 
+use crate::event_log::clock_epochs::ClockEpochs;
+use crate::primitives::store_clock::ClockMark;
+
 const MANIFEST_NAME: &str = "CHUNKS";
 const NEW_MANIFEST_NAME: &str = "CHUNKS.new";
 const MAGIC: [u8; 8] = *b"UmbelChk";
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// Maximum length of a chunk manifest; it bounds the memory that a damaged length can request.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -173,6 +176,11 @@ pub struct ChunkManifest {
     pub next_start: u64,
     /// Start of the chunk at which an unfinished scavenge resumes; 0 without one.
     pub scavenge_from: u64,
+    /// The believed time when this manifest was written; `None` in a store of an earlier version,
+    /// or where no time was believed yet.
+    pub clock: Option<ClockMark>,
+    /// Clock epochs.
+    pub epochs: ClockEpochs,
     /// The chunks.
     pub chunks: Vec<ChunkEntry>,
 }
@@ -202,6 +210,8 @@ impl ChunkManifest {
             next_id: 1,
             next_start: 0,
             scavenge_from: 0,
+            clock: None,
+            epochs: ClockEpochs::default(),
             chunks: Vec::new(),
         }
     }
@@ -218,10 +228,12 @@ impl ChunkManifest {
         out.extend_from_slice(&self.seed);
         out.extend_from_slice(&self.instance);
         let count = self.chunks.len() as u64;
-        let numbers = [self.generation, self.next_id, self.next_start, self.scavenge_from, count];
-        for number in numbers {
+        for number in [self.generation, self.next_id, self.next_start, self.scavenge_from] {
             varint::put_u64(&mut out, number);
         }
+        encode_clock(self.clock.as_ref(), &mut out);
+        self.epochs.encode(&mut out);
+        varint::put_u64(&mut out, count);
         self.chunks.iter().for_each(|chunk| chunk.encode(&mut out));
         let sum = checksum(0, 0, &out);
         out.extend_from_slice(&sum.to_le_bytes());
@@ -237,6 +249,10 @@ impl ChunkManifest {
         let (generation, next_id) = (decoder.varint()?, decoder.varint()?);
         let next_start = decoder.varint()?;
         let scavenge_from = if version < 2 { 0 } else { decoder.varint()? };
+        let (clock, epochs) = match version {
+            ..5 => (None, ClockEpochs::default()),
+            _ => (decode_clock(&mut decoder)?, ClockEpochs::decode(&mut decoder, next_start)?),
+        };
         let count = decoder.varint_usize()?;
         let mut chunks: Vec<ChunkEntry> = Vec::new();
         for _ in 0..count {
@@ -261,6 +277,8 @@ impl ChunkManifest {
             next_id,
             next_start,
             scavenge_from,
+            clock,
+            epochs,
             chunks,
         })
     }
@@ -451,6 +469,26 @@ impl ChunkManifest {
     }
 }
 
+fn encode_clock(clock: Option<&ClockMark>, out: &mut Vec<u8>) {
+    let Some(mark) = clock else {
+        out.push(0);
+        return;
+    };
+    out.push(1);
+    varint::put_u64(out, mark.time);
+    varint::put_u64(out, mark.uptime);
+    out.extend_from_slice(&mark.boot);
+}
+
+/// Decodes the output of [`encode_clock`]; `None` where it is malformed.
+fn decode_clock(decoder: &mut Decoder<'_>) -> Option<Option<ClockMark>> {
+    if decoder.u8().filter(|state| *state <= 1)? == 0 {
+        return Some(None);
+    }
+    let (time, uptime) = (decoder.varint()?, decoder.varint()?);
+    Some(Some(ClockMark { time, uptime, boot: *decoder.take(16)?.first_chunk()? }))
+}
+
 /// Renames the new manifest over the old one.
 fn rename_new(env: &Env, folder: &Path) -> Result<()> {
     env.files.rename(&folder.join(NEW_MANIFEST_NAME), &folder.join(MANIFEST_NAME))?;
@@ -526,6 +564,7 @@ pub fn open_error(path: &Path, error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event_log::clock_epochs::ClockEpoch;
 
     thread_local! {
         /// Number of ids that searches compared.
@@ -573,7 +612,46 @@ mod tests {
         };
         manifest.chunks[0].scavenged = Some(scavenged);
         manifest.scavenge_from = 1 << 20;
+        manifest.clock = Some(ClockMark { time: 9000, uptime: 400, boot: [6; 16] });
+        manifest.epochs.begin(ClockEpoch { position: 1 << 20, start: 500 }, 4800);
         manifest
+    }
+
+    /// A manifest as earlier versions wrote it, with neither clock nor epochs.
+    fn example_of_version_4() -> ChunkManifest {
+        ChunkManifest { clock: None, epochs: ClockEpochs::default(), ..example() }
+    }
+
+    /// Removes the clock and the epochs, which are both empty, from the bytes of a manifest.
+    fn remove_clock(bytes: &mut Vec<u8>, manifest: &ChunkManifest) {
+        let mut head = MAGIC.len() + 1 + 32;
+        let numbers = [manifest.generation, manifest.next_id, manifest.next_start];
+        for number in numbers.into_iter().chain([manifest.scavenge_from]) {
+            let mut encoded = Vec::new();
+            varint::put_u64(&mut encoded, number);
+            head += encoded.len();
+        }
+        assert_eq!(bytes.drain(head..head + 2).as_slice(), [0, 0]);
+    }
+
+    #[test]
+    fn version_4_manifest_has_neither_clock_nor_epochs() {
+        let manifest = example_of_version_4();
+        let mut old = manifest.encode();
+        old.truncate(old.len() - 8);
+        remove_clock(&mut old, &manifest);
+        old[MAGIC.len()] = 4;
+        old.extend(checksum(0, 0, &old).to_le_bytes());
+        assert_eq!(ChunkManifest::decode(&old, Path::new("CHUNKS")).expect("it is read"), manifest);
+    }
+
+    #[test]
+    fn impossible_epochs_are_rejected() {
+        let mut manifest = example();
+        let position = manifest.next_start + 1;
+        manifest.epochs.begin(ClockEpoch { position, start: 5 }, position - 1);
+        let decoded = ChunkManifest::decode(&manifest.encode(), Path::new("CHUNKS"));
+        assert!(decoded.is_err(), "an epoch that begins after every event to come");
     }
 
     #[test]
@@ -598,6 +676,7 @@ mod tests {
         manifest.chunks.iter_mut().for_each(|entry| entry.key = legacy_chunk_key(&seed, entry.id));
         let mut bytes = manifest.encode();
         bytes.truncate(bytes.len() - 8);
+        remove_clock(&mut bytes, manifest);
         for entry in &manifest.chunks {
             let key = entry.key.to_le_bytes();
             let at = bytes.windows(8).position(|bytes| bytes == key).expect("it is there");
@@ -608,7 +687,7 @@ mod tests {
 
     #[test]
     fn version_3_chunks_get_the_same_keys_in_every_copy() {
-        let mut manifest = example();
+        let mut manifest = example_of_version_4();
         let mut old = without_keys(&mut manifest);
         old[MAGIC.len()] = 3;
         old.extend(checksum(0, 0, &old).to_le_bytes());
@@ -618,7 +697,7 @@ mod tests {
 
     #[test]
     fn version_2_manifest_has_no_instance_id() {
-        let mut manifest = ChunkManifest { instance: [0; 16], ..example() };
+        let mut manifest = ChunkManifest { instance: [0; 16], ..example_of_version_4() };
         let new = without_keys(&mut manifest);
         let at = MAGIC.len() + 1;
         let mut old = [&MAGIC[..], &[2], &new[at..at + 16], &new[at + 32..]].concat();

@@ -119,12 +119,13 @@ impl LogCursor {
         }
     }
 
-    /// Returns the time of the first event at or after `position`, where an event is or was; `None`
-    /// without such an event.
-    pub fn created_from(&mut self, mut position: u64) -> Result<Option<u64>> {
+    /// Returns the [ordered time](EventLog::ordered_time) of the first event at or after
+    /// `position`, where an event is or was; `None` without such an event.
+    pub fn ordered_time_from(&mut self, mut position: u64) -> Result<Option<u64>> {
         loop {
             if let Some(frame) = self.find_event(position)? {
-                return Ok(Some(frame.meta.created));
+                let meta = frame.meta;
+                return Ok(Some(self.log.ordered_time(&meta)));
             }
             let Some(next) = self.seek(position)? else { return Ok(None) };
             position = next;

@@ -22,6 +22,9 @@ use crate::event_log::chunk::{Chunk, ChunkList};
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, chunk_path,
 };
+use crate::event_log::clock_epochs::ClockEpochs;
+use crate::event_log::event_format::FrameMeta;
+use crate::primitives::store_clock::StoreClock;
 
 mod chunk_swap;
 mod chunk_writer;
@@ -31,6 +34,7 @@ mod log_lineage;
 pub mod chunk;
 pub mod chunk_manifest;
 pub mod chunk_scan;
+pub mod clock_epochs;
 pub mod event_format;
 pub mod read_buffer;
 pub mod scavenged_chunk;
@@ -49,6 +53,8 @@ const SMALL_CHUNKS_BYTES: [u64; 2] = [64 << 10, 8 << 10];
 /// Deletes on a full disk continue while all chunks that the index lacks, except the oldest of
 /// them, have a smaller total capacity than this.
 const SHORT_CHUNK_BYTES: u64 = 1 << 20;
+/// A close writes the believed time into the manifest if it is this many ticks later, one day.
+const CLOCK_MARK_AGE_MAX: u64 = 24 * 60 * 60 * 10_000_000;
 /// Minimum bytes for which pages are released before their sync.
 const RELEASE_BYTES: u64 = 256 << 10;
 
@@ -62,6 +68,10 @@ pub struct EventLog {
     defers_writes: bool,
     /// The chunks as readers see them.
     pub chunks: ChunkList,
+    /// Clock epochs, which only an open begins.
+    pub epochs: ClockEpochs,
+    /// The store's clock, whose time each manifest records; unset while the store is being opened.
+    pub clock: OnceLock<Arc<StoreClock>>,
     /// The manifest as it was last written.
     pub manifest: Mutex<ChunkManifest>,
     /// Chunks that were written and not synced to their end, oldest first.
@@ -153,6 +163,8 @@ impl EventLog {
             defers_writes: holds,
             chunks,
             durable: AtomicU64::new(manifest.next_start),
+            epochs: manifest.epochs.clone(),
+            clock: OnceLock::new(),
             manifest: Mutex::new(manifest),
             unsynced: Mutex::default(),
             next_chunk: Mutex::default(),
@@ -208,6 +220,12 @@ impl EventLog {
     pub fn last_position(&self) -> Option<u64> {
         let chunks = self.chunks.all();
         chunks.iter().rev().find_map(|chunk| Some(chunk.start + chunk.last_event()?))
+    }
+
+    /// Returns the time of an event by which events are ordered and expire; see
+    /// [`ClockEpochs::ordered_time`].
+    pub fn ordered_time(&self, meta: &FrameMeta) -> u64 {
+        self.epochs.ordered_time(meta.position, meta.created)
     }
 
     /// Makes everything durable that was appended before the call.
@@ -351,6 +369,8 @@ impl EventLog {
 
     /// Replaces the current manifest by a changed one, on disk first.
     fn publish(&self, manifest: &mut ChunkManifest, mut changed: ChunkManifest) -> Result<()> {
+        let mark = self.clock.get().and_then(|clock| clock.mark());
+        changed.clock = mark.or(changed.clock);
         let written = changed.write(&self.env, &self.folder);
         match written {
             Ok(()) => *manifest = changed,
@@ -445,7 +465,7 @@ impl EventLog {
             set_chunk_end(&mut changed, chunk);
         }
         let empty = changed.remove_empty();
-        if changed == *manifest {
+        if changed == *manifest && !self.is_clock_mark_old(&manifest) {
             return Ok(());
         }
         let newly_ended = changed.chunks.iter().filter_map(|entry| {
@@ -460,6 +480,13 @@ impl EventLog {
             self.trim_chunk(id, ended);
         }
         Ok(())
+    }
+
+    /// Whether the believed time is much later than the manifest records.
+    fn is_clock_mark_old(&self, manifest: &ChunkManifest) -> bool {
+        let mark = self.clock.get().and_then(|clock| clock.mark());
+        let recorded = manifest.clock.map_or(0, |mark| mark.time);
+        mark.is_some_and(|mark| mark.time.saturating_sub(recorded) > CLOCK_MARK_AGE_MAX)
     }
 
     /// Frees the preallocated disk space that a chunk does not need. If that fails, the only cost

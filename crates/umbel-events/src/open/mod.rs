@@ -32,7 +32,7 @@ use crate::index::stream_head::StreamHead;
 use crate::open::folder_kind::check_folder_kind;
 use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::exclusive_task::ExclusiveTask;
-use crate::primitives::store_clock::StoreClock;
+use crate::primitives::store_clock::{ClockEvidence, StoreClock};
 use crate::scavenge::index_cleanup;
 use crate::scavenge::removed_view_entries::RemovedViewEntries;
 use crate::shared_store_state::StoreInner;
@@ -44,7 +44,9 @@ use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
 use crate::visibility::visible_position::VisiblePosition;
 
+pub mod accept_clock;
 pub mod background_thread;
+pub mod clock_confirmation;
 pub mod folder_kind;
 pub mod open_read_only;
 pub mod repair_marker;
@@ -82,7 +84,10 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         manifest.write(&env, folder)?;
     }
     check_files(&env, folder, &manifest)?;
-    let seed = manifest.seed;
+    if options.accept_clock {
+        clock_confirmation::confirm_clock(&env, folder, &mut manifest)?;
+    }
+    let (seed, mark) = (manifest.seed, manifest.clock);
     let syncs = options.durability == Durability::Synced;
     let shape = (options.chunk_bytes, syncs);
     let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, manifest, kept));
@@ -110,7 +115,8 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         outer_env: options.env.clone(),
     };
     let last_created = catch_up(&parts)?;
-    start_clock(&parts, last_created, options.accept_clock);
+    start_clock(&parts, ClockEvidence { last_created, mark }, options.accept_clock);
+    parts.log.clock.get_or_init(|| Arc::clone(parts.clock()));
     index_cleanup::remove_orphan_files(&parts)?;
     index_cleanup::finish_interrupted(&parts)?;
     let window = load_recent_ids(&parts, HashSecret::from_seed(seed))?;
@@ -123,7 +129,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
 
 /// Returns the environment of the store's open directory, in which this process changes only its
 /// own files. Also returns the directory's chunk manifest.
-fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFile>)> {
+pub fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFile>)> {
     let held = outside.fork_guarded().open_directory(folder)?;
     let root = ChunkManifest::atomic_file(&held, folder);
     let files =
@@ -132,7 +138,7 @@ fn own_directory_env(outside: &Env, folder: &Path) -> Result<(Env, Arc<AtomicFil
 }
 
 /// Lists the files that this process finds at the open, which count as its own from then on.
-fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
+pub fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
     env.files.create_dir_all(&chunk_directory(folder))?;
     for directory in [folder, &chunk_directory(folder)] {
         env.files.read_dir(directory)?;
@@ -140,11 +146,10 @@ fn list_own_files(env: &Env, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts the store's clock, whose last event has this time.
-pub fn start_clock(parts: &StoreComponents, last_created: u64, is_confirmed: bool) {
-    parts
-        .clock
-        .get_or_init(|| StoreClock::new(Arc::clone(&parts.env.clock), last_created, is_confirmed));
+/// Starts the clock of a store that knows this about the time.
+pub fn start_clock(parts: &StoreComponents, known: ClockEvidence, is_confirmed: bool) {
+    let clock = || Arc::new(StoreClock::new(Arc::clone(&parts.env.clock), known, is_confirmed));
+    parts.clock.get_or_init(clock);
 }
 
 /// Builds the state that a store's handles share. `window` has the ids of the newest events;
@@ -190,7 +195,7 @@ pub fn check_openable(
 }
 
 /// Like [`check_openable`], for the directory that is already open and locked.
-fn check_openable_locked(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
+pub fn check_openable_locked(env: &Env, folder: &Path, options: &StoreOptions) -> Result<bool> {
     let exists = ChunkManifest::exists(env, folder)?;
     match exists {
         true => check_may_exist(folder, options)?,
@@ -279,7 +284,7 @@ fn index_options(
 
 /// Finds and records the ends of the chunks that were in use when the process or the machine died.
 /// Removes chunks without events.
-fn recover_chunks(
+pub fn recover_chunks(
     env: &Env,
     folder: &Path,
     manifest: &mut ChunkManifest,
@@ -411,7 +416,7 @@ pub fn check_files(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result
     Ok(())
 }
 
-/// Indexes the events that the index lacks. Returns the creation time of the last event.
+/// Indexes the events that the index lacks. Returns the time that the next event gets at least.
 pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     let through = parts.index.durable_through()?;
     let streams_through = parts.index.streams_through()?;
@@ -424,10 +429,11 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     check_index_not_ahead(parts, (streams_through, indexed_through), last.unwrap_or(0))?;
     let Some(last) = last else {
         RemovedViewEntries::new(parts).apply_before(parts, u64::MAX)?;
-        return Ok(0);
+        return Ok(parts.log.epochs.next_created_min((0, 0)));
     };
     let mut cursor = parts.log.cursor();
     let created = cursor.event_at(last)?.meta.created;
+    let created = parts.log.epochs.next_created_min((last, created));
     // The filter may lack indexed events; a rebuilt filter reads those from the index.
     let through = match parts.existence.needs_rebuild() {
         true => through,

@@ -34,6 +34,7 @@ use crate::index::stream_existence::StreamExistence;
 use crate::open;
 use crate::open::repair_marker;
 use crate::primitives::background_signal::BackgroundSignal;
+use crate::primitives::store_clock::ClockEvidence;
 use crate::shared_store_state::StoreInner;
 use crate::store_components::StoreComponents;
 use crate::types::error::{Error, Result};
@@ -153,7 +154,7 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
         outer_env: outside.clone(),
     };
     let last_created = open::catch_up(&parts)?;
-    open::start_clock(&parts, last_created, true);
+    open::start_clock(&parts, ClockEvidence { last_created, mark: None }, true);
     parts.log = log;
     parts.pin = Mutex::new(pin_generation(&parts.env, &lock, pin, pinned));
     let window = RecentEventIds::new(HashSecret::from_seed(seed));

@@ -37,7 +37,8 @@ impl ExpirySearch {
 /// entry was created before `since`; `last + 1` if each entry was created before. `entry_at`
 /// returns number and position of the first entry at or after a number, if there is one.
 ///
-/// REQUIRES: between the events of `first` and `last`, `created` never decreases in the log.
+/// Times are [ordered times](crate::event_log::EventLog::ordered_time), which never decrease in the
+/// log, across clock epochs as well.
 ///
 /// An entry whose event was scavenged counts as created with the next event in the log. A reader
 /// skips the entry in any case, and the next event bounds its time.
@@ -63,5 +64,5 @@ fn first_created_since(
 
 /// Whether the first event at or after a position was created before `since`.
 fn is_created_before(cursor: &mut LogCursor, position: u64, since: u64) -> Result<bool> {
-    Ok(cursor.created_from(position)?.is_some_and(|created| created < since))
+    Ok(cursor.ordered_time_from(position)?.is_some_and(|created| created < since))
 }

@@ -74,7 +74,7 @@ impl LinkVisibility {
             Some(_) => last_revision(shared, stream)?.map(|last| settings.first_revision(last)),
             None => Some(settings.truncate_before),
         };
-        let is_young = stamp.created >= retention_start(shared, Some(settings));
+        let is_young = shared.log.ordered_time(stamp) >= retention_start(shared, Some(settings));
         Ok(is_young && first.is_some_and(|first| stamp.revision >= first))
     }
 

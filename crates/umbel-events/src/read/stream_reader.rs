@@ -255,7 +255,7 @@ impl StreamCursor {
                 let folder = self.shared.folder.join("index");
                 return Err(umbel::Error::corruption(&folder, 0, reason).into());
             }
-            if frame.meta.created >= self.retained_since {
+            if self.shared.log.ordered_time(&frame.meta) >= self.retained_since {
                 return Ok(StreamItem::Event(frame.to_recorded()));
             }
             self.skip_expired()?;

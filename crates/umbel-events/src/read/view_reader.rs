@@ -220,11 +220,11 @@ impl ViewCursor {
                 self.skip_scavenged(position)?;
                 continue;
             };
-            let (kind, stamp) = (self.name.kind, &frame.meta);
+            let (kind, stamp) = (self.name.kind, frame.meta);
             if !kind.contains(&self.name.name, frame.stream, frame.event.kind, stamp.revision) {
                 return Err(self.shared.index.views.corruption(kind, &self.name.name).into());
             }
-            if stamp.created < self.retained_since {
+            if self.shared.log.ordered_time(&stamp) < self.retained_since {
                 self.skip_expired()?;
                 continue;
             }

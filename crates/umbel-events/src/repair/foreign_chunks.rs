@@ -100,8 +100,8 @@ struct ChunkEvidence {
     is_removed: bool,
     /// Whether the chunk has no events.
     is_empty: bool,
-    /// Times when the first and the last event of the chunk were appended.
-    created: (u64, u64),
+    /// Times of the first and the last event of the chunk, ordered across the clock epochs.
+    times: (u64, u64),
     /// The first and the last revision of each stream, by a hash of its name.
     streams: HashMap<u64, (u64, u64)>,
 }
@@ -137,7 +137,7 @@ impl ChunkEvidence {
             joined += u64::from(last + 1 == first);
         }
         let joined = if joined * 2 > shared { JOINED_WEIGHT } else { 0 };
-        let returns = if self.created.1 > later.created.0 { TIME_REVERSAL_WEIGHT } else { 0 };
+        let returns = if self.times.1 > later.times.0 { TIME_REVERSAL_WEIGHT } else { 0 };
         Some(joined + returns)
     }
 
@@ -167,7 +167,7 @@ impl ChunkSequence {
         let secret = u64::from_le_bytes(secret);
         let (mut chunks, mut count, mut share) = (Vec::new(), 0, 0);
         for (found, is_proven) in found {
-            let outline = ChunkOutline::of(env, folder, found)?;
+            let outline = ChunkOutline::of(env, folder, &survey.manifest.epochs, found)?;
             let hashed = outline
                 .streams
                 .iter()
@@ -175,7 +175,7 @@ impl ChunkSequence {
             let streams: HashMap<u64, (u64, u64)> =
                 hashed.filter(|(hash, _)| hash & share == 0).collect();
             count += streams.len();
-            let (id, created) = (found.entry.id, outline.created);
+            let (id, times) = (found.entry.id, outline.times);
             let (is_denied, is_empty) = (false, outline.positions.is_none());
             let is_out = is_empty;
             chunks.push(ChunkEvidence {
@@ -184,7 +184,7 @@ impl ChunkSequence {
                 is_denied,
                 is_removed: is_out,
                 is_empty,
-                created,
+                times,
                 streams,
             });
             while count > SAMPLED_STREAMS_MAX {

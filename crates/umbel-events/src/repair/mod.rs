@@ -18,6 +18,7 @@ mod fuzz_fixture;
 mod index_ownership;
 mod inspect_orphan;
 mod log_survey;
+mod lost_epochs;
 mod lost_tail;
 mod old_index_events;
 mod orphan_chunks;

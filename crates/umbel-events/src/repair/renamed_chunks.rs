@@ -16,6 +16,7 @@ use umbel_log::ExpectedEnd;
 use super::salvage::ChunkBytes;
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, chunk_directory};
 use crate::event_log::chunk_scan::scan_chunk_file;
+use crate::event_log::clock_epochs::ClockEpochs;
 use crate::event_log::scavenged_chunk;
 use crate::limits::{POSITION_MAX, REVISION_MAX};
 use crate::repair::inspect_orphan::{OrphanChunk, inspect_file};
@@ -90,9 +91,10 @@ pub fn match_damaged(
     if others.is_empty() {
         return Ok(());
     }
+    let epochs = &survey.manifest.epochs.clone();
     let whole = survey.chunks.iter().filter(|found| found.damage.is_none());
     let neighbors: Vec<_> =
-        whole.map(|found| ChunkOutline::of(env, folder, found)).collect::<Result<_>>()?;
+        whole.map(|found| ChunkOutline::of(env, folder, epochs, found)).collect::<Result<_>>()?;
     // A chunk whose own file is empty may be under another name.
     for entry in survey.skipped.iter().filter(|entry| others.iter().any(|o| o.id == entry.id)) {
         let entry = ChunkEntry { ended: Some(ChunkEnd::EMPTY), ..*entry };
@@ -120,7 +122,7 @@ pub fn match_damaged(
                 break;
             }
             let Some(candidate) = inspect_file(env, folder, file)? else { continue };
-            let outline = ChunkOutline::of(env, folder, &candidate.chunk)?;
+            let outline = ChunkOutline::of(env, folder, epochs, &candidate.chunk)?;
             if candidate.chunk.entry.start != entry.start
                 || !(accept_unproven || outline.is_proven(&neighbors))
             {
@@ -165,17 +167,18 @@ pub fn add_renamed(
     survey: &mut LogSurvey,
     accept_unproven: bool,
 ) -> Result<()> {
+    let epochs = &survey.manifest.epochs.clone();
     let whole = survey.chunks.iter().filter(|found| found.damage.is_none());
     let own = candidates.iter().map(|candidate| &candidate.chunk).chain(whole);
     let mut neighbors: Vec<_> =
-        own.map(|found| ChunkOutline::of(env, folder, found)).collect::<Result<_>>()?;
+        own.map(|found| ChunkOutline::of(env, folder, epochs, found)).collect::<Result<_>>()?;
     let mut waiting = Vec::new();
     for file in others {
         if let Some(mut candidate) =
             inspect_file(env, folder, file)?.filter(|found| found.events > 0)
         {
             candidate.chunk.actual_path = Some(chunk_directory(folder).join(&file.name));
-            let outline = ChunkOutline::of(env, folder, &candidate.chunk)?;
+            let outline = ChunkOutline::of(env, folder, epochs, &candidate.chunk)?;
             let is_there = |other: &ChunkOutline| {
                 let is_better = !other.is_whole && other.version == outline.version;
                 other.id == outline.id && (!is_better || other.contains(&outline))
@@ -251,15 +254,22 @@ pub struct ChunkOutline {
     is_whole: bool,
     /// First and last position of the chunk's events; `None` without events.
     pub positions: Option<(u64, u64)>,
-    /// Times when the first and the last event of the chunk were appended.
-    pub created: (u64, u64),
+    /// Times of the first and the last event of the chunk, ordered across the clock epochs.
+    pub times: (u64, u64),
+    /// Time of the last event of the chunk as it is stored.
+    pub last_created: u64,
     /// First and last revision of each stream in the chunk.
     pub streams: HashMap<String, (u64, u64)>,
 }
 
 impl ChunkOutline {
     /// Outlines a chunk.
-    pub fn of(env: &Env, folder: &Path, found: &FoundChunk) -> Result<ChunkOutline> {
+    pub fn of(
+        env: &Env,
+        folder: &Path,
+        epochs: &ClockEpochs,
+        found: &FoundChunk,
+    ) -> Result<ChunkOutline> {
         let entry = &found.entry;
         let bytes = read_file(env, &found.path(folder))?;
         let source = ChunkBytes::new(entry.id, entry.start, &bytes);
@@ -272,15 +282,17 @@ impl ChunkOutline {
             version: entry.scavenged.map_or(0, |scavenged| scavenged.version),
             is_whole: found.damage.is_none(),
             positions: None,
-            created: (0, 0),
+            times: (0, 0),
+            last_created: 0,
             streams: HashMap::new(),
         };
         for frame in saved.offsets.iter().filter_map(|offset| source.frame(*offset)) {
             let stamp = frame.meta;
+            outline.last_created = stamp.created;
+            outline.times.1 = epochs.ordered_time(stamp.position, stamp.created);
             if outline.positions.is_none() {
-                outline.created.0 = stamp.created;
+                outline.times.0 = outline.times.1;
             }
-            outline.created.1 = stamp.created;
             let first = outline.positions.map_or(stamp.position, |(first, _)| first);
             outline.positions = Some((first, stamp.position));
             if stamp.revision <= REVISION_MAX {
@@ -325,7 +337,7 @@ impl ChunkOutline {
             let (before, later) = if self.id < other.id { (self, other) } else { (other, self) };
             let (end, start) =
                 if self.id < other.id { (own.1, other_range.0) } else { (other_range.1, own.0) };
-            let rises = end < start && before.created.1 <= later.created.0;
+            let rises = end < start && before.times.1 <= later.times.0;
             self.id != other.id
                 && rises
                 && before.common_streams(later).all(|(last, first)| last < first)

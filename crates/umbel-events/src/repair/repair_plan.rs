@@ -16,8 +16,10 @@ use crate::limits::REVISION_MAX;
 use crate::repair::index_ownership;
 use crate::repair::inspect_orphan::is_unused;
 use crate::repair::log_survey::{FoundChunk, LogSurvey, chunk_files, read_file};
+use crate::repair::lost_epochs;
 use crate::repair::lost_tail;
 use crate::repair::old_index_events::{OldIndexEntries, OldIndexEntry, OldIndexEvents};
+use crate::repair::renamed_chunks::ChunkOutline;
 use crate::repair::repair_report::{
     ChunkRepair, LostRange, LostRevisions, RepairOptions, RepairReport,
 };
@@ -67,6 +69,8 @@ pub struct ChunkRebuild {
     missing: Vec<OldIndexEntry>,
     /// Events that a scavenge had removed before.
     removed: RemovedEvents,
+    /// Least time of an event of the chunk.
+    created_min: u64,
 }
 
 impl RepairPlan {
@@ -122,12 +126,14 @@ impl RepairPlan {
         let known = load_known_events(index.as_ref(), &survey)?;
         plan.manifest.chunks = survey.chunks.iter().map(|found| found.entry).collect();
         plan.manifest.scavenge_from = 0;
+        plan.manifest.epochs = lost_epochs::derive_epochs(env, folder, &survey)?;
         for (number, found) in survey.chunks.iter().enumerate() {
             if found.is_unsynced && found.damage.is_none() {
                 plan.unsynced.push(found.entry.path(folder));
             }
             if found.damage.is_some() {
                 plan.add_rebuild(env, folder, (number, found), &known, options)?;
+                plan.set_created_min(env, folder, &survey)?;
             }
         }
         plan.streams = known.streams;
@@ -213,7 +219,32 @@ impl RepairPlan {
             offsets: saved.offsets,
             missing,
             removed: gaps,
+            created_min: 0,
         });
+        Ok(())
+    }
+
+    /// Sets the least time of the last rebuild, whose stubs have it if no event was salvaged.
+    fn set_created_min(&mut self, env: &Env, folder: &Path, survey: &LogSurvey) -> Result<()> {
+        let Some((rebuild, earlier)) = self.rebuilds.split_last_mut() else { return Ok(()) };
+        if !rebuild.offsets.is_empty() || rebuild.missing.is_empty() {
+            return Ok(());
+        }
+        let epochs = &self.manifest.epochs;
+        for number in (0..rebuild.manifest_index).rev() {
+            let found = &survey.chunks[number];
+            let known = earlier.last().filter(|other| other.manifest_index == number);
+            let last = match known.filter(|other| other.created_min > 0) {
+                Some(other) => (other.start, other.created_min),
+                None => {
+                    let outline = ChunkOutline::of(env, folder, epochs, found)?;
+                    let Some((_, last)) = outline.positions else { continue };
+                    (last, outline.last_created)
+                }
+            };
+            rebuild.created_min = epochs.created_min(rebuild.start, last);
+            break;
+        }
         Ok(())
     }
 
@@ -431,7 +462,7 @@ impl ChunkRebuild {
             events: self.missing.iter().peekable(),
             runs: self.removed.runs.iter().peekable(),
         };
-        let mut created = 0;
+        let mut created = self.created_min;
         for offset in &self.offsets {
             let Some(frame) = source.frame(*offset) else {
                 let reason = "the event here could be read when the repair began";

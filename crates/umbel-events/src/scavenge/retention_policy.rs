@@ -98,7 +98,8 @@ impl RetentionPolicy<'_> {
         else {
             return Ok(Verdict::Keep);
         };
-        let is_hidden = revision < first || frame.meta.created < oldest || frame.is_stub;
+        let created = self.components.log.ordered_time(&frame.meta);
+        let is_hidden = revision < first || created < oldest || frame.is_stub;
         if !is_hidden || revision > head.last_revision {
             return Ok(Verdict::Keep);
         }

@@ -16,6 +16,7 @@ use crate::event_filter::EventFilter;
 use crate::open;
 use crate::open::background_thread;
 use crate::open::open_read_only;
+use crate::primitives::store_clock::ClockState;
 use crate::primitives::wakeup::Wakeup;
 use crate::read::all_reader::AllReader;
 use crate::read::event_source::{Source, SourceReader};
@@ -436,6 +437,12 @@ impl Store {
     /// Returns the statistics of the store.
     pub fn stats(&self) -> Result<Stats> {
         store_stats::collect_stats(self.shared())
+    }
+
+    /// Returns whether the store believes the wall clock, and whether the last event is ahead of
+    /// it. Takes no lock.
+    pub fn clock_state(&self) -> ClockState {
+        self.shared().clock().state()
     }
 
     /// Returns the state of the store's directory: whether the path by which the store was opened

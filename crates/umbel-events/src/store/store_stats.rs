@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::index::stream_existence::ExistenceStats;
+use crate::primitives::store_clock::TICKS_PER_MICRO;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 
@@ -31,6 +32,13 @@ pub struct Stats {
     /// The time by which the wall clock is ahead of the time that the store believes; zero unless a
     /// jump of the clock is rejected.
     pub clock_rejected: Duration,
+    /// The time by which the last event is ahead of the wall clock; zero up to five minutes. Later
+    /// events get the time of the last event until the wall clock has passed it.
+    pub clock_behind: Duration,
+    /// Number of the current clock epoch, from 1.
+    pub clock_epoch: u64,
+    /// Time since 1970 when the current clock epoch began; `None` for the first one.
+    pub clock_epoch_start: Option<Duration>,
     /// Statistics of the existence filter.
     pub existence: ExistenceStats,
     /// State of the store's directory.
@@ -44,6 +52,7 @@ pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
     shared.log.pinned_files.remove_unpinned();
     let (pinned_files, pinned_file_bytes) = shared.log.pinned_files.totals();
     let chunks = shared.log.chunks.all();
+    let (clock, epoch) = (shared.clock().state(), shared.log.epochs.last());
     let scavenged = chunks.iter().filter(|chunk| chunk.scavenged.is_some());
     Ok(Stats {
         position: shared.visible.position(),
@@ -55,7 +64,10 @@ pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
         unflushed_view_bytes: shared.index.views.bytes(),
         pinned_files,
         pinned_file_bytes,
-        clock_rejected: shared.clock().rejected(),
+        clock_rejected: clock.rejected,
+        clock_behind: clock.behind,
+        clock_epoch: shared.log.epochs.number(),
+        clock_epoch_start: epoch.map(|epoch| Duration::from_micros(epoch.start / TICKS_PER_MICRO)),
         existence: shared.existence.stats(),
         directory: shared.directory(),
         index: shared.index.db().stats(),

@@ -58,11 +58,11 @@ pub enum Error {
         /// Maximum number of bytes.
         max_bytes: u64,
     },
-    /// The wall clock is years ahead of the last event, so that no event gets a time: correct the
-    /// clock, or confirm it with
+    /// The wall clock is years ahead of the last time that the store believed, so that no event
+    /// gets a time: correct the clock, or confirm it with
     /// [`StoreOptions::accept_clock`](crate::StoreOptions::accept_clock).
     ClockRejected {
-        /// Days from the last event to the wall clock.
+        /// Days from the last time that the store believed to the wall clock.
         days: u64,
     },
     /// Streams do not match the expected versions of a request: read the streams again, then decide
@@ -210,9 +210,10 @@ impl fmt::Display for Error {
             ),
             Error::ClockRejected { days } => write!(
                 f,
-                "this machine's clock is {days} days ahead of the store's last event, and every \
-                 later event would get such a time; correct the clock, or confirm it by opening \
-                 the store once with accept_clock (umbel serve --accept-clock)"
+                "this machine's clock is {days} days ahead of the last time that the store \
+                 believed, and every later event would get such a time; correct the clock, or \
+                 confirm it by opening the store once with accept_clock (umbel doctor \
+                 --accept-clock, umbel serve --accept-clock)"
             ),
             Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));

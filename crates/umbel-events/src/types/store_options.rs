@@ -39,8 +39,9 @@ pub struct StoreOptions {
     /// which makes runs deterministic. With 0, submitted appends are acknowledged when a thread
     /// waits for them.
     pub background_threads: usize,
-    /// Accepts a wall clock that is years ahead of the store's last event. Without this, such a
-    /// store accepts no appends.
+    /// Accepts the wall clock. A clock that is ahead of what the store believes is believed. If the
+    /// clock is over five minutes behind the last event, a clock epoch begins: times of later
+    /// events restart from the clock. Otherwise the option has no effect. Set it for one open only.
     pub accept_clock: bool,
     /// Environment of the store.
     pub env: Env,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::{Access, Clock, Env};
-use umbel_events::{CopyOptions, EventId, ExpectedVersion, NewEvent, Store, StoreOptions};
+use umbel_events::{
+    CopyOptions, EventId, ExpectedVersion, NewEvent, Store, StoreOptions, accept_clock,
+};
 use umbel_sim::Sim;
 
 use super::support::options;
@@ -30,23 +32,30 @@ fn example(page: &str, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Stopped clock, so that the example is deterministic.
+/// Stopped clock, so that the example is deterministic, with its microseconds since 1970.
 #[derive(Debug)]
-struct FixedClock;
+struct FixedClock(u64);
+
+const NOON: FixedClock = FixedClock(1_735_732_800_000_000);
+const AN_HOUR_BEFORE: FixedClock = FixedClock(NOON.0 - 3_600_000_000);
 
 impl Clock for FixedClock {
     fn now(&self) -> Duration {
-        Duration::ZERO
+        Duration::from_micros(1)
     }
 
     fn wall_micros(&self) -> u64 {
-        1_735_732_800_000_000
+        self.0
+    }
+
+    fn boot_id(&self) -> Option<[u8; 16]> {
+        Some([0xcd; 16])
     }
 }
 
 /// An open store with the first append of the examples.
 fn store(sim: &Sim) -> Store {
-    let env = Env { clock: Arc::new(FixedClock), ..sim.env() };
+    let env = Env { clock: Arc::new(NOON), ..sim.env() };
     let options = StoreOptions { env, ..options(sim) };
     let store = Store::open("/events", options).expect("a new store");
     let event = NewEvent::json(EventId([0xab; 16]), "Opened", b"{}").with_metadata(b"by ada");
@@ -70,6 +79,17 @@ fn event_log_page_shows_the_stored_bytes() {
     file.read_exact_at(&mut written, FIRST_RECORD).expect("the first record");
     let record = u32::from_le_bytes(written[8..12].try_into().expect("four bytes"));
     written.truncate(32 + record as usize);
+    assert!(shown == written, "the example should be\n{}", rows(&written));
+}
+
+#[test]
+fn event_log_page_shows_a_manifest_with_a_clock_epoch() {
+    let sim = Sim::new(7);
+    store(&sim).close().expect("closed");
+    let env = Env { clock: Arc::new(AN_HOUR_BEFORE), ..sim.env() };
+    accept_clock(&env, "/events".as_ref(), Duration::ZERO).expect("a new epoch");
+    let written = sim.read("/events/CHUNKS");
+    let shown = example(LOG_PAGE, "manifest");
     assert!(shown == written, "the example should be\n{}", rows(&written));
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use tonic::Status;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
-    Error, EventFilter, ExpectedVersion, Source, Stats, Store, Subscription, SubscriptionStart,
+    ClockState, Error, EventFilter, ExpectedVersion, Source, Stats, Store, Subscription,
+    SubscriptionStart,
 };
 
 use crate::access_control::acl_cache::AclCache;
@@ -150,6 +151,11 @@ impl EventStore {
     #[cfg(test)]
     pub fn inline_reads(&self) -> u64 {
         self.inline_reads.runs.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// State of the wall clock for the store.
+    pub fn clock_state(&self) -> ClockState {
+        self.store.clock_state()
     }
 
     /// A handle of the store, for work that another thread runs.

@@ -103,6 +103,14 @@ fn add_log(registry: &mut Registry, stats: &Stats) {
     let rejected = stats.clock_rejected.as_secs_f64();
     let help = "Seconds by which the wall clock is ahead of the time that the store believes";
     gauge(registry, "clock_rejected_seconds", help, rejected);
+    let behind = stats.clock_behind.as_secs_f64();
+    let help = "Seconds by which the last event is ahead of the wall clock; 0 up to five minutes";
+    gauge(registry, "clock_behind_seconds", help, behind);
+    let help = "Number of the clock epoch, from 1; each accepted clock that is behind begins one";
+    gauge(registry, "clock_epoch", help, stats.clock_epoch as f64);
+    let start = stats.clock_epoch_start.unwrap_or_default().as_secs_f64();
+    let help = "Start of the clock epoch in seconds since 1970; 0 for the first epoch";
+    gauge(registry, "clock_epoch_start_seconds", help, start);
     add_directory(registry, "", &stats.directory);
 }
 

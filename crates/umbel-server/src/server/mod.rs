@@ -27,6 +27,7 @@ use crate::kv_store::{KvConfig, KvStore};
 use crate::server::listener::ListenerLimits;
 use crate::server_context::ServerContext;
 
+pub mod clock_watch;
 pub mod listener;
 pub mod preface_timeout;
 pub mod router;
@@ -146,18 +147,6 @@ impl Server {
     }
 }
 
-/// Reports a wall clock that the store does not believe.
-fn warn_of_rejected_clock(store: &Store) {
-    let Ok(stats) = store.stats() else { return };
-    if !stats.clock_rejected.is_zero() {
-        tracing::warn!(
-            days = stats.clock_rejected.as_secs() / (24 * 60 * 60),
-            "this machine's clock is years ahead of the store's last event; the store refuses \
-             appends: correct the clock, or start the server once with --accept-clock"
-        );
-    }
-}
-
 /// Returns an error if the clock is before 1970: hyper panics where it writes the date of a
 /// response.
 fn check_clock(clock: &dyn Clock) -> Result<(), StartError> {
@@ -186,7 +175,6 @@ impl Prepared {
             .map_err(|source| StartError::system("read the listen address", source))?;
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
-        warn_of_rejected_clock(&store);
         let projections = SystemProjections::read(&store).map_err(|error| {
             let source = io::Error::other(error.to_string());
             StartError::system("read which views are stopped", source)
@@ -212,9 +200,10 @@ impl Prepared {
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
         let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());
+        let clock_watch = clock_watch::watch(Arc::clone(&service), stopped.clone());
         let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
         let serve = async {
-            tokio::join!(serve, watch);
+            tokio::join!(serve, watch, clock_watch);
         };
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());

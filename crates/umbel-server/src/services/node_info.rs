@@ -67,6 +67,9 @@ pub fn stats(stats: &Stats) -> Value {
             "logBytes": stats.log_bytes,
             "logChunks": stats.chunks,
             "clockRejectedSeconds": stats.clock_rejected.as_secs(),
+            "clockBehindSeconds": stats.clock_behind.as_secs(),
+            "clockEpoch": stats.clock_epoch,
+            "clockEpochStartSeconds": stats.clock_epoch_start.map(|start| start.as_secs()),
             "indexedThrough": stats.indexed_through,
         },
         "existenceFilter": {

@@ -82,7 +82,8 @@ pub struct ServeOptions {
         default_value = "false", default_missing_value = "true", hide_default_value = true,
         value_name = "BOOL", value_parser = parse_switch)]
     pub mem_db: bool,
-    /// Accept a wall clock that is years ahead of the store's last event
+    /// Accept a wall clock that the store does not believe, or that is behind the last event; use
+    /// it once, not at every start
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
         default_value = "false", default_missing_value = "true", hide_default_value = true,
         value_name = "BOOL", value_parser = parse_switch)]

@@ -131,6 +131,7 @@ impl Appender {
         }
         appended?;
         self.last_created = created;
+        parts.clock().note_created(created);
         self.recent_ids.begin_append(position);
         for (stream, position) in deletions(parts, changes.changes_from(earlier)) {
             self.recent_ids.insert_deletion(stream, position);

@@ -88,11 +88,11 @@ fn newer_format_version_is_rejected() {
         .position(|bytes| bytes == b"UmbelChk")
         .expect("the chunk manifest");
     let bytes = example().chunk_manifest.encode().len();
-    chunk_manifest[at + 8] = 5;
+    chunk_manifest[at + 8] = 6;
     seal(&mut chunk_manifest[at..at + bytes]);
     seal(&mut chunk_manifest);
     for (what, bytes) in
-        [("backup format 2", manifest), ("chunk manifest format 5", chunk_manifest)]
+        [("backup format 2", manifest), ("chunk manifest format 6", chunk_manifest)]
     {
         let refused = BackupManifest::decode(&bytes, Path::new("BACKUP")).expect_err(what);
         let message = refused.to_string();
