@@ -71,10 +71,15 @@ pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
 /// Time by which the limit of a message exceeds the limit of an append, so that the append's own
 /// timeout comes first.
 pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
-/// Maximum bytes of a message without events or values.
+/// Maximum bytes of a message without events or values, and of the other fields of a message with
+/// events.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of memory that the parts of a long message may take besides their content.
-pub const DECODED_OVERHEAD_BYTES_MAX: usize = 192 << 20;
+/// Bytes of a message up to which it is decoded where it was received. A thread that may be busy
+/// decodes longer ones.
+pub const INLINE_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of long messages that are decoded at the same time; others wait for their turn.
+/// One thread decodes more than the appender can write.
+pub const LONG_MESSAGES_MAX: usize = 1;
 /// Minimum size of an event's field that is not copied but keeps its whole message in memory. The
 /// whole message then counts.
 pub const LARGE_FIELD_BYTES: usize = MESSAGE_BYTES_MAX / 2;

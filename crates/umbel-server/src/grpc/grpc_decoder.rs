@@ -2,19 +2,21 @@
 //!
 //! Each message has its own memory, which is freed with the message. tonic's decoder keeps the
 //! memory of the longest message until the call ends. A client may keep a thousand calls open that
-//! each had a long message: docs/decisions/0037.
+//! each had a long message: docs/decisions/0037. A blocking thread decodes long messages.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::pin::Pin;
 
 use hyper::body::{Body as _, Bytes};
 use prost::bytes::{Buf, BytesMut};
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_limits::RequestMessage;
+use crate::limits::{INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGES_MAX};
 use crate::protocol::grpc_status;
 
 /// Bytes of the prefix of each message: a compression flag, and the length in four bytes.
@@ -26,14 +28,21 @@ const SHARED_BUFFER_BYTES_MAX: usize = 4 << 10;
 /// Initial buffer capacity for a message too long for a shared buffer.
 const INITIAL_CAPACITY: usize = 64 << 10;
 
+/// The places of the long messages that are decoded at the same time.
+static LONG_MESSAGES: Semaphore = Semaphore::const_new(LONG_MESSAGES_MAX);
+
+/// A long message that a blocking thread decodes.
+type LongMessage<Q> = Pin<Box<dyn Future<Output = Result<Q, Status>> + Send>>;
+
 /// The messages that a client sends in a call.
-#[derive(Debug)]
 pub struct MessageStream<Q> {
     body: Body,
     /// Received bytes of the next message, and perhaps of later ones.
     received: BytesMut,
     /// Length of the next message, once its prefix was received.
     length: Option<usize>,
+    /// The long message that is being decoded.
+    long: Option<LongMessage<Q>>,
     /// Whether the stream has ended, so that no more bytes are read.
     is_finished: bool,
     _message: PhantomData<fn() -> Q>,
@@ -51,6 +60,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
             body,
             received: come,
             length: None,
+            long: None,
             is_finished: false,
             _message: PhantomData,
         }
@@ -72,8 +82,17 @@ impl<Q: RequestMessage> MessageStream<Q> {
 
     async fn read_next(&mut self) -> Result<Option<Q>, Status> {
         loop {
-            if let Some(message) = self.try_decode()? {
-                return Ok(Some(message));
+            if let Some(long) = &mut self.long {
+                let decoded = long.as_mut().await;
+                self.long = None;
+                return decoded.map(Some);
+            }
+            if let Some(message) = self.take_message()? {
+                if message.len() <= INLINE_MESSAGE_BYTES_MAX {
+                    return Q::from_bytes(message).map(Some);
+                }
+                self.long = Some(Box::pin(decode_long(message)));
+                continue;
             }
             match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
                 // The body ends after trailers.
@@ -105,8 +124,8 @@ impl<Q: RequestMessage> MessageStream<Q> {
         self.received.extend_from_slice(data);
     }
 
-    /// Returns the next message, if all of it was received.
-    fn try_decode(&mut self) -> Result<Option<Q>, Status> {
+    /// Returns the bytes of the next message, if all of it was received.
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         let length = match self.length {
             Some(length) => length,
             None if self.received.len() < PREFIX_BYTES => return Ok(None),
@@ -121,9 +140,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
         if self.received.is_empty() || length > SHARED_BUFFER_BYTES_MAX {
             self.received = BytesMut::from(&self.received[..]);
         }
-        Q::check_fields(&message).map_err(|why| grpc_status::malformed_message(&why))?;
-        let decoded = Q::decode(message);
-        decoded.map(Some).map_err(|error| grpc_status::malformed_message(&error.to_string()))
+        Ok(Some(message))
     }
 
     /// Parses a prefix. Returns the length of the message.
@@ -143,6 +160,24 @@ impl<Q: RequestMessage> MessageStream<Q> {
         self.length = Some(length);
         Ok(length)
     }
+}
+
+impl<Q> std::fmt::Debug for MessageStream<Q> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("MessageStream").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// Decodes a long message on a thread that may be busy.
+async fn decode_long<Q: RequestMessage>(message: Bytes) -> Result<Q, Status> {
+    // The semaphore is never closed.
+    let place = LONG_MESSAGES.acquire().await;
+    let decoding = tokio::task::spawn_blocking(move || {
+        let decoded = Q::from_bytes(message);
+        drop(place);
+        decoded
+    });
+    decoding.await.unwrap_or_else(|_| Err(Status::internal("a message could not be decoded")))
 }
 
 #[cfg(test)]
@@ -223,7 +258,7 @@ mod tests {
     fn message_after_a_cancelled_wait_is_received() {
         run_paused(async {
             let (sender, mut messages) =
-                crate::test_support::test_service::message_channel::<GetRequest>();
+                crate::test_support::test_service::message_channel::<GetRequest, GetRequest>();
             let waited = tokio::time::timeout(std::time::Duration::from_secs(1), async {
                 messages.message().await
             });
