@@ -100,6 +100,11 @@ pub const PAGE_BYTES: usize = 1 << 20;
 pub const INLINE_EVENTS_MAX: usize = 16;
 /// Maximum bytes of an inline append.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the events of an append from which it is a long one.
+pub const LONG_APPEND_BYTES_MIN: usize = 16 << 10;
+/// Maximum bytes of all long appends together between their submission and their acknowledgement;
+/// a longer append is alone. Others wait, so that short appends need not wait for them.
+pub const LONG_APPENDS_BYTES_MAX: usize = 256 << 10;
 /// Bytes of stream metadata that the thread of an append checks itself. Other threads check longer
 /// metadata before.
 pub const UNCHECKED_METADATA_BYTES_MAX: usize = 16 << 10;
@@ -190,6 +195,8 @@ pub const WATCH_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes queued for all watches together.
 pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 
+/// Nice value of the blocking threads, so that they delay asynchronous workers and appends less.
+pub const BLOCKING_THREADS_NICE: i32 = 5;
 /// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 
