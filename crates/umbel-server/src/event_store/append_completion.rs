@@ -71,6 +71,7 @@ impl AppendCompletion {
     }
 
     fn deliver(&mut self, result: AppendResult) {
+        self.place = None;
         match self.target.take() {
             // The receiver may have been dropped; the append is done nevertheless.
             Some(CompletionTarget::Single(sender)) => drop(sender.send(result)),

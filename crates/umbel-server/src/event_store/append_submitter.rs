@@ -99,8 +99,8 @@ impl AppendSubmitter {
         self.enqueue(AppendJob::Many(appends));
     }
 
-    /// Waits for a place, if an append with this many bytes is a long one. Without places, an append
-    /// of a few bytes would wait for all long appends that came before.
+    /// Waits for a place, if an append with this many bytes is a long one. Without places, a short
+    /// append would wait for all long appends that came before.
     pub async fn place(&self, bytes: usize) -> Option<Arc<OwnedSemaphorePermit>> {
         if bytes < LONG_APPEND_BYTES_MIN {
             return None;
@@ -278,10 +278,11 @@ mod tests {
     use crate::protocol::grpc_status;
     use crate::test_support::test_service::TestService;
 
-    fn append(fixture: &TestService, number: u8, bytes: usize) -> AppendCommand {
+    /// An append to a new stream of an event with this number.
+    fn append(fixture: &TestService, stream: &str, id: u8, bytes: usize) -> AppendCommand {
         let content = (vec![b' '; bytes].into(), Box::default());
-        let event = ProposedEvent::new(EventId([number; 16]), "Stated".into(), false, content);
-        let stream = format!("s-{number}");
+        let event = ProposedEvent::new(EventId([id; 16]), "Stated".into(), false, content);
+        let stream = stream.to_string();
         let (expected, events) = (ExpectedVersion::NoStream, vec![event]);
         let share = fixture.service.append_quota.new_share();
         AppendCommand::to_stream(StreamEvents { stream, expected, events }, share)
@@ -297,13 +298,13 @@ mod tests {
             let submitter = fixture.service.store.appends();
             let places = submitter.place(LONG_APPENDS_BYTES_MAX * 9).await;
             assert!(places.is_some() && submitter.long_appends.available_permits() == 0);
-            let long = submitter.submit(append(&fixture, 1, LONG_APPEND_BYTES_MIN));
+            let long = submitter.submit(append(&fixture, "s-1", 1, LONG_APPEND_BYTES_MIN));
             let mut long = std::pin::pin!(long);
             let is_pending = std::future::poll_fn(|context| {
                 Poll::Ready(long.as_mut().poll(context).is_pending())
             });
             assert!(is_pending.await);
-            submitter.submit(append(&fixture, 2, LONG_APPEND_BYTES_MIN / 2)).await.unwrap();
+            submitter.submit(append(&fixture, "s-2", 2, LONG_APPEND_BYTES_MIN / 2)).await.unwrap();
             assert!(
                 fixture.store.stream_state("s-1").unwrap() == umbel_events::StreamState::Missing
             );
@@ -312,7 +313,7 @@ mod tests {
             let all = LONG_APPENDS_BYTES_MAX >> 10;
             assert_eq!(submitter.long_appends.available_permits(), all);
             // An append that fails frees its place, too.
-            let again = submitter.submit(append(&fixture, 1, LONG_APPEND_BYTES_MIN + 1)).await;
+            let again = submitter.submit(append(&fixture, "s-1", 3, LONG_APPEND_BYTES_MIN)).await;
             let status = grpc_status::status(&again.unwrap_err());
             assert_ne!(status.code(), Code::Ok);
             assert_eq!(submitter.long_appends.available_permits(), all);

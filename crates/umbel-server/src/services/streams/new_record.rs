@@ -187,7 +187,7 @@ impl Write for ByteCounter {
     }
 }
 
-/// Why a value has no JSON.
+/// The reason why a value has no JSON.
 enum ValueError {
     Malformed(MalformedMessage),
     NotFinite,

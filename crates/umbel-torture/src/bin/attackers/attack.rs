@@ -41,6 +41,8 @@ const MESSAGE_BYTES: usize = 17_000_000;
 /// A kind of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attack {
+    OrdinaryReads,
+    OrdinaryAppends,
     MetadataTrees,
     LongAcls,
     ConsoleAppends,
@@ -59,7 +61,9 @@ pub enum Attack {
 
 impl Attack {
     /// All attacks.
-    pub const ALL: [Attack; 14] = [
+    pub const ALL: [Attack; 16] = [
+        Attack::OrdinaryReads,
+        Attack::OrdinaryAppends,
         Attack::MetadataTrees,
         Attack::LongAcls,
         Attack::ConsoleAppends,
@@ -79,6 +83,8 @@ impl Attack {
     /// Name of the attack.
     pub fn name(self) -> &'static str {
         match self {
+            Attack::OrdinaryReads => "ordinary-reads",
+            Attack::OrdinaryAppends => "ordinary-appends",
             Attack::MetadataTrees => "metadata-trees",
             Attack::LongAcls => "long-acls",
             Attack::ConsoleAppends => "console-appends",
@@ -96,11 +102,13 @@ impl Attack {
         }
     }
 
-    /// What an attacker does in a loop.
+    /// The calls that an attacker repeats.
     pub fn description(self) -> &'static str {
         match self {
+            Attack::OrdinaryReads => "no attack, for comparison: reads of one event",
+            Attack::OrdinaryAppends => "no attack, for comparison: appends of one small event",
             Attack::MetadataTrees => {
-                "appends of `{\"x\":[{\"\":0},…]}` as stream metadata: 250 KiB, and 7.9 MiB (refused)"
+                "appends of `{\"x\":[{\"\":0},…]}` as stream metadata: 250 KiB, and 7.9 MiB"
             }
             Attack::LongAcls => "reads of 40 streams whose ACLs have 60 KiB of names, in turns",
             Attack::ConsoleAppends => "`POST /console/api/append` of 1 MiB of `{},`",
@@ -228,6 +236,11 @@ impl Attack {
                     let event =
                         client::event("$metadata", trees.next().unwrap_or_default(), vec![]);
                     client::append(&connection, &format!("$$m-{number}"), event).await
+                }
+                Attack::OrdinaryReads => read_one(&connection, "honest-1").await,
+                Attack::OrdinaryAppends => {
+                    let event = client::event("Ordinary", b"{\"amount\":17}".to_vec(), Vec::new());
+                    client::append(&connection, &format!("ordinary-{number}"), event).await
                 }
                 Attack::LongAcls => {
                     let stream = format!("acl-{}", (number as u64 + round) % 40);

@@ -130,6 +130,11 @@ impl HiddenClass {
     /// Creates the groups of the class.
     pub async fn prepare(&self, address: SocketAddr) -> Result<(), String> {
         let admin = client::connect(address, "admin").await?;
+        // Otherwise a read of all events by another user is refused before it examines any.
+        let acl = b"{\"$acl\":{\"$r\":[\"$all\"]}}".to_vec();
+        let event = client::event("$metadata", acl, Vec::new());
+        let permitted = client::append(&admin, "$$$all", event).await;
+        permitted.map_err(|status| format!("the metadata of $all: {status}"))?;
         reading_calls::create_groups(&admin, self.name, attack::group_settings()).await
     }
 }

@@ -23,7 +23,7 @@ const SAMPLE_TIME: Duration = Duration::from_millis(10);
 /// A call that takes longer counts as this long, and as failed.
 const CALL_TIME: Duration = Duration::from_secs(10);
 
-/// What the honest client measured.
+/// Measurements of the honest client.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
     /// Microseconds of each append.

@@ -134,9 +134,9 @@ impl Report {
         let _ = writeln!(page, "{}. Appends are synced.\n", facts());
         let _ = writeln!(
             page,
-            "`cargo xtask attackers`. `umbel serve --disable-tls --kv --memory {MEMORY_MIB}MiB`, an \
-             honest client and the other clients are processes on one machine. The others run at \
-             the lowest priority (`nice -n 19`), as if on another machine, and share the \
+            "`cargo xtask attackers`. `umbel serve --disable-tls --kv --memory {MEMORY_MIB}MiB`, \
+             an honest client and the other clients are processes on one machine. The others run \
+             at the lowest priority (`nice -n 19`), as if on another machine, and share the \
              processors. The honest client appends one by one, checks `/health/live` every 20 ms, \
              and logs users in for the first time. Windows of {} s beside idle and beside busy \
              connections alternate.",
@@ -169,9 +169,9 @@ impl Report {
             page,
             "\n## Synced appends beside bare fsyncs\n\nRates a second, medians of {} rounds of 1 \
              s in turns. A bare fsync writes 150 bytes to an allocated file and waits for \
-             `fdatasync`.\n\n| | rate | beside bare fsyncs |\n|---|--:|--:|\n| bare fsyncs | {bare} \
-             | 1 |\n| appends one by one | {one} | {:.2} |\n| 64 appends in flight, 8 connections \
-             | {many} | {:.2} |",
+             `fdatasync`.\n\n| | rate | beside bare fsyncs |\n|---|--:|--:|\n| bare fsyncs | \
+             {bare} | 1 |\n| appends one by one | {one} | {:.2} |\n| 64 appends in flight, 8 \
+             connections | {many} | {:.2} |",
             rounds.len(),
             share(*one),
             share(*many)
