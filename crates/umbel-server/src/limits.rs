@@ -104,7 +104,7 @@ pub const INLINE_BYTES_MAX: usize = 64 << 10;
 pub const LONG_APPEND_BYTES_MIN: usize = 16 << 10;
 /// Maximum bytes of all long appends together between their submission and their acknowledgement;
 /// a longer append is alone. Others wait, so that short appends need not wait for them.
-pub const LONG_APPENDS_BYTES_MAX: usize = 256 << 10;
+pub const LONG_APPENDS_BYTES_MAX: usize = 1 << 20;
 /// Bytes of stream metadata that the thread of an append checks itself. Other threads check longer
 /// metadata before.
 pub const UNCHECKED_METADATA_BYTES_MAX: usize = 16 << 10;

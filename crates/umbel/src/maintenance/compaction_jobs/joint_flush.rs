@@ -4,7 +4,7 @@
 //! Memtables keep space in three ways:
 //! - All keyspaces share the WAL. Its oldest segments stay until the keyspaces with the oldest
 //!   unflushed writes are flushed.
-//! - Entries in tables that a memtable hides stay until it is flushed and its keyspace is compacted.
+//! - Entries in tables that a memtable hides stay until a flush of it and a compaction.
 //! - Long values that newer entries of the same memtable hide stay until it is flushed.
 //!
 //! A flush writes the visible entries, and a table for each keyspace. The keyspaces are chosen so
@@ -27,8 +27,8 @@ use crate::super_version::SuperVersion;
 /// While writers write, a joint flush gains at least this number of bytes: one part in the first
 /// number of the tables' bytes, and at least the second number.
 const GAIN_BESIDE_WRITES: (u64, u64) = (8, 8 << 20);
-/// Space that is worth as much as the table of a keyspace, which a flush writes and syncs, in bytes:
-/// at rest, and while writers write.
+/// Space that is worth as much as the table of a keyspace, which a flush writes and syncs: bytes at
+/// rest, and bytes while writers write.
 const TABLE_COST: (u64, u64) = (8 << 10, 32 << 10);
 
 /// Moment of a decision.
