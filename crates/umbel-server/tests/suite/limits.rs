@@ -217,7 +217,7 @@ fn documentation_page_states_the_limits() {
         ("threads that read", written(limits::BLOCKING_THREADS_MAX)),
         ("threads that read", format!("nice value of {}", limits::BLOCKING_THREADS_NICE)),
         ("bytes of all appends over", format!("{} KiB", limits::LONG_APPEND_BYTES_MIN >> 10)),
-        ("bytes of all appends over", format!("{} KiB", limits::LONG_APPENDS_BYTES_MAX >> 10)),
+        ("bytes of all appends over", format!("{} MiB", limits::LONG_APPENDS_BYTES_MAX >> 20)),
         ("a connection that sends nothing", format!("{} s,", limits::KEEPALIVE_INTERVAL.as_secs())),
         (
             "a connection that sends nothing",

@@ -33,7 +33,7 @@ const SWAP_RESULTS: Failpoint =
     failpoint("batch-swap-results", "the results of two batches of a call are swapped");
 
 /// Faults in the key-value store.
-pub const ENGINE: [Failpoint; 11] = [
+pub const ENGINE: [Failpoint; 12] = [
     failpoint("checksum-constant", "every checksum is the same number"),
     failpoint(
         "compaction-drop-tombstones-early",
@@ -42,6 +42,10 @@ pub const ENGINE: [Failpoint; 11] = [
     failpoint(
         "compaction-replace-inputs-early",
         "the first step of a compaction replaces the inputs of later steps",
+    ),
+    failpoint(
+        "compaction-remove-overlapped-tables",
+        "a table is removed of which a range tombstone hides only the first key",
     ),
     failpoint("recovery-reuse-sequence-numbers", "recovery reuses sequence numbers"),
     failpoint("recovery-reuse-file-ids", "recovery reuses file ids"),

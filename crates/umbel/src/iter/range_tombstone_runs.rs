@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use umbel_base::{FragmentedTombstones, SequenceNumber};
+use umbel_base::{FragmentedTombstones, SequenceNumber, fail_point};
 
 /// Range tombstones of several runs, shared with their sources. The parts of a run, such as the
 /// tables of a level, are in key order and do not overlap.
@@ -134,6 +134,7 @@ impl RangeTombstoneRuns {
             if !over.iter().any(|id| is_wanted(*id)) {
                 return false;
             }
+            fail_point!("compaction-remove-overlapped-tables", |_| true);
             let Some(end) = stretch.end.map(|end| self.key(end)) else { return false };
             if last < end || last_is_exclusive && last == end {
                 return true;

@@ -99,6 +99,12 @@ fn compactions() -> Vec<Script> {
             .op(Op::Compact("a", None, None))
             .op(Op::Reopen)
             .put("a", 3, "y", 20),
+        tiny_script("range-over-part-of-a-table")
+            .fill("a", 0..40, "x", 200)
+            .op(Op::Compact("a", None, None))
+            .batch(Synced, vec![delete_range("a", 0..23)])
+            .op(Op::Compact("a", None, None))
+            .op(Op::Reopen),
         tiny_script("overwrites")
             .fill("a", 0..5, "x", 500)
             .fill("a", 0..5, "y", 500)
