@@ -16,26 +16,29 @@ use crate::state::store::Store;
 use crate::super_version::flush_compaction_inputs::tombstones_of_tables;
 use crate::version::LiveTable;
 
-/// Removes the hidden tables of all keyspaces. Returns whether any table was removed. REQUIRES: the
-/// caller holds no lock.
-pub fn remove_hidden_tables(store: &Store) -> Result<bool> {
+/// Removes the hidden tables of all keyspaces. Returns whether any table was removed. A failure in
+/// one keyspace does not end the search: the next attempt of the caller reports a fatal error.
+/// REQUIRES: the caller holds no lock.
+pub fn remove_hidden_tables(store: &Store) -> bool {
     let mut is_any_removed = false;
     for keyspace in store.keyspaces().iter() {
-        if let Some((job, _claim)) = claim(store, keyspace)? {
-            let removed = compaction_job::remove_inputs(store, &job);
-            let files = job.files();
-            {
-                // The next pick sees the inputs busy or a version without them, never neither.
-                let _work = store.scheduler_lock();
-                drop(job);
-            }
-            // Removing files must not happen under a lock.
-            drop(files);
-            removed?;
-            is_any_removed = true;
-        }
+        is_any_removed |= remove_hidden(store, keyspace).unwrap_or(false);
     }
-    Ok(is_any_removed)
+    is_any_removed
+}
+
+fn remove_hidden(store: &Store, keyspace: &Arc<KeyspaceState>) -> Result<bool> {
+    let Some((job, _claim)) = claim(store, keyspace)? else { return Ok(false) };
+    let removed = compaction_job::remove_inputs(store, &job);
+    let files = job.files();
+    {
+        // The next pick sees the inputs busy or a version without them, never neither.
+        let _work = store.scheduler_lock();
+        drop(job);
+    }
+    // Removing files must not happen under a lock.
+    drop(files);
+    removed.map(|()| true)
 }
 
 /// Claims the hidden tables of a keyspace that no compaction reads.

@@ -72,11 +72,15 @@ pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
     };
     // A mapped file is truncated once it is unmapped.
     wal_recycling::run_tasks(store)?;
-    let is_shorter = store.manifest_lock()?.shorten()?;
-    // The edit possibly found no space. The next attempt reports a fatal error.
-    let is_removed = remove_hidden_tables(store).unwrap_or(false);
-    Ok(has_released
+    let is_any_reclaimed = remove_hidden_tables(store) || has_released;
+    // A close waits for this, too. After it the directory may belong to another store.
+    let _wal_tasks = store.wal_task_lock.lock().ignore_poison();
+    if store.fatal_error.is_set() || store.check_open().is_err() {
+        return Ok(is_any_reclaimed);
+    }
+    let mut manifest = store.manifest_lock()?;
+    let is_shorter = manifest.shorten()?;
+    Ok(is_any_reclaimed
         || is_shorter
-        || is_removed
-        || (extent == ReclaimScope::All && store.manifest_lock()?.release_reserved_segment()))
+        || (extent == ReclaimScope::All && manifest.release_reserved_segment()))
 }

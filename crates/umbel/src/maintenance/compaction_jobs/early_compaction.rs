@@ -195,9 +195,14 @@ fn find_task_in_turn<'a>(
     // It may keep what deletes hide, so that nothing would be freed beside writes.
     let is_snapshot_held = store.snapshots.summary().0 > 0;
     if !is_wanted {
-        let moment = JointMoment { quiet_for, is_snapshot_held };
+        let moment = JointMoment { now, quiet_for, is_snapshot_held };
         match joint_flush::next_step(store, all, &mut state.garbage, moment) {
             JointFlush::Flush(keyspaces) => {
+                for keyspace in &keyspaces {
+                    let known = state.garbage.keyspaces.entry(keyspace.id).or_default();
+                    let ends = BesideWritesInterval::after(now, known.sizes.all.bytes);
+                    known.beside_writes_from.hidden_flush = ends.of_keyspace;
+                }
                 return GarbageTask::Freeze(keyspaces, TaskCharge::None);
             }
             JointFlush::Estimate(keyspace) => return memtable_probe(&keyspace),

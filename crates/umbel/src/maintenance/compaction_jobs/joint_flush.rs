@@ -34,6 +34,8 @@ const TABLE_COST: (u64, u64) = (8 << 10, 32 << 10);
 /// Moment of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct JointMoment {
+    /// Time of the store's clock.
+    pub now: Duration,
     /// Time without writes so far.
     pub quiet_for: Duration,
     /// Whether a snapshot is open. It may see all hidden entries, so that a flush frees only WAL
@@ -70,7 +72,7 @@ pub fn next_step(
     for keyspace in keyspaces {
         let view = keyspace.super_version.acquire();
         let sizes = known_sizes(keyspace, &view.version, garbage);
-        table_bytes = table_bytes.saturating_add(sizes.file_bytes);
+        table_bytes = table_bytes.saturating_add(sizes.all.bytes);
         if !keyspace.uses_wal() {
             continue;
         }
@@ -146,6 +148,9 @@ impl Candidate<Arc<KeyspaceState>> {
             }
         };
         let hidden = hidden.saturating_add(hidden_by_ranges_max(view, sizes)).min(sizes.all.bytes);
+        // A compaction must follow, for which there is a minimum interval while writers write.
+        let is_early = !is_at_rest && moment.now < known.beside_writes_from.hidden_flush;
+        let hidden = if is_early { 0 } else { hidden };
         let (kept, freed) = match moment.is_snapshot_held {
             true => (estimate.own_bytes, 0),
             false => (0, hidden.saturating_add(long)),

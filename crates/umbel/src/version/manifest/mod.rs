@@ -221,14 +221,15 @@ impl Manifest {
         given.unwrap_or(false)
     }
 
-    /// Rewrites the manifest on a full disk if it has many replaced edits. The new manifest takes
-    /// the space that is reserved for the next open, and the old one's space is reserved again.
-    /// Returns whether that was done.
+    /// Rewrites the manifest on a full disk if it has many replaced edits, and no reader of another
+    /// process needs the old file. The new manifest takes the space that is reserved for the next
+    /// open, and the old one's space is reserved again. Returns whether that was done.
     pub fn shorten(&mut self) -> Result<bool> {
         self.poison.check()?;
         let (end, state_bytes) =
             (self.writer.end(), version_edit::encoded_bytes(&self.state.to_edits()));
-        if end.saturating_sub(state_bytes) < SHORTENED_BYTES_MIN.max(state_bytes / 8) {
+        let is_pinned = self.obsolete.as_ref().is_some_and(|obsolete| obsolete.is_pinned());
+        if is_pinned || end.saturating_sub(state_bytes) < SHORTENED_BYTES_MIN.max(state_bytes / 8) {
             return Ok(false);
         }
         let before = self.id();
