@@ -198,11 +198,7 @@ fn find_task_in_turn<'a>(
         let moment = JointMoment { now, quiet_for, is_snapshot_held };
         match joint_flush::next_step(store, all, &mut state.garbage, moment) {
             JointFlush::Flush(keyspaces) => {
-                for keyspace in &keyspaces {
-                    let known = state.garbage.keyspaces.entry(keyspace.id).or_default();
-                    let ends = BesideWritesInterval::after(now, known.sizes.all.bytes);
-                    known.beside_writes_from.hidden_flush = ends.of_keyspace;
-                }
+                note_joint_flush(&keyspaces, now, &mut state.garbage);
                 return GarbageTask::Freeze(keyspaces, TaskCharge::None);
             }
             JointFlush::Estimate(keyspace) => return memtable_probe(&keyspace),
@@ -244,6 +240,15 @@ fn find_task_in_turn<'a>(
         }
     }
     later.map_or(GarbageTask::Nothing, GarbageTask::Wait)
+}
+
+/// Begins the interval after a joint flush of these keyspaces until the next for hidden bytes.
+fn note_joint_flush(keyspaces: &[Arc<KeyspaceState>], now: Duration, garbage: &mut GarbageState) {
+    for keyspace in keyspaces {
+        let known = garbage.keyspaces.entry(keyspace.id).or_default();
+        let ends = BesideWritesInterval::after(now, known.sizes.all.bytes);
+        known.beside_writes_from.hidden_flush = ends.of_keyspace;
+    }
 }
 
 /// Returns the early flush of a keyspace's active memtable, or the estimate that it needs first.
