@@ -451,26 +451,29 @@ impl CompactionJob {
         tombstones: &InputTombstones,
         boundaries: &[u64],
     ) -> Result<Option<usize>> {
-        let mut inputs = self.inputs().clone();
-        // The finished steps read a part of the upper tables, which the counts have.
-        if inputs.done_to.is_some() {
-            return Ok(Some(0));
-        }
-        let hidden = hidden_tables::find(&inputs.tables, &tombstones.runs, boundaries);
+        let (tables, mut counts) = {
+            let inputs = self.inputs();
+            // The finished steps read a part of the upper tables, which the counts have.
+            if inputs.done_to.is_some() {
+                return Ok(Some(0));
+            }
+            (inputs.tables.clone(), inputs.counts)
+        };
+        let hidden = hidden_tables::find(&tables, &tombstones.runs, boundaries);
         let count = hidden.len();
         if count == 0 {
             return Ok(Some(0));
         }
-        let entries = hidden.iter().map(|(_, table)| table.meta.entries).sum::<u64>();
-        inputs.counts.entries_in += entries;
-        inputs.counts.dropped_deleted_by_range += entries;
-        let is_done = self.replace(store, &hidden, &[], || ())?;
-        if is_done {
-            self.inputs().bytes_skipped +=
-                hidden.iter().map(|(_, table)| table.meta.file_bytes).sum::<u64>();
-            self.release(hidden, inputs.done_to, inputs.counts);
+        if !self.replace(store, &hidden, &[], || ())? {
+            return Ok(None);
         }
-        Ok(is_done.then_some(count))
+        let entries = hidden.iter().map(|(_, table)| table.meta.entries).sum::<u64>();
+        counts.entries_in += entries;
+        counts.dropped_deleted_by_range += entries;
+        self.inputs().bytes_skipped +=
+            hidden.iter().map(|(_, table)| table.meta.file_bytes).sum::<u64>();
+        self.release(hidden, None, counts);
+        Ok(Some(count))
     }
 
     /// Returns the steps of the merge.

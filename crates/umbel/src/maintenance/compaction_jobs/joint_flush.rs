@@ -147,13 +147,16 @@ impl Candidate<Arc<KeyspaceState>> {
                 (0, hiding.saturating_mul(sizes.entry_bytes_max), active.long_bytes())
             }
         };
-        let hidden = hidden.saturating_add(hidden_by_ranges_max(view, sizes)).min(sizes.all.bytes);
         // A compaction must follow, for which there is a minimum interval while writers write.
         let is_early = !is_at_rest && moment.now < known.beside_writes_from.hidden_flush;
-        let hidden = if is_early { 0 } else { hidden };
-        let (kept, freed) = match moment.is_snapshot_held {
-            true => (estimate.own_bytes, 0),
-            false => (0, hidden.saturating_add(long)),
+        let (kept, freed) = match (moment.is_snapshot_held, is_early) {
+            (true, _) => (estimate.own_bytes, 0),
+            (false, true) => (0, long),
+            (false, false) => {
+                let ranges = hidden_by_ranges_max(view, sizes);
+                let hidden = hidden.saturating_add(ranges).min(sizes.all.bytes);
+                (0, hidden.saturating_add(long))
+            }
         };
         Candidate {
             keyspace: Arc::clone(keyspace),

@@ -226,17 +226,18 @@ impl Manifest {
     /// open, and the old one's space is reserved again. Returns whether that was done.
     pub fn shorten(&mut self) -> Result<bool> {
         self.poison.check()?;
-        let (end, state_bytes) =
-            (self.writer.end(), version_edit::encoded_bytes(&self.state.to_edits()));
+        let end = self.writer.end();
         let is_pinned = self.obsolete.as_ref().is_some_and(|obsolete| obsolete.is_pinned());
-        if is_pinned || end.saturating_sub(state_bytes) < SHORTENED_BYTES_MIN.max(state_bytes / 8) {
+        if is_pinned || end < SHORTENED_BYTES_MIN {
+            return Ok(false);
+        }
+        let state_bytes = version_edit::encoded_bytes(&self.state.to_edits());
+        if end.saturating_sub(state_bytes) < SHORTENED_BYTES_MIN.max(state_bytes / 8) {
             return Ok(false);
         }
         let before = self.id();
         self.reserved.release(&self.env, &self.folder);
-        let rewritten = self.rewrite();
-        let done = rewritten.or_else(|error| self.defer_rewrite(error));
-        done.map_err(|error| self.poison.set(error))?;
+        self.rewrite_or_defer()?;
         self.reserve_for_next();
         Ok(self.id() != before)
     }
@@ -245,6 +246,10 @@ impl Manifest {
         if self.writer.end() <= self.rewrite_at {
             return Ok(());
         }
+        self.rewrite_or_defer()
+    }
+
+    fn rewrite_or_defer(&mut self) -> Result<()> {
         let rewritten = self.rewrite();
         rewritten.or_else(|error| self.defer_rewrite(error)).map_err(|error| self.poison.set(error))
     }
