@@ -12,11 +12,8 @@ use crate::event_log::EventLog;
 use crate::event_log::chunk_manifest::ChunkManifest;
 use crate::event_log::clock_epochs::ClockEpoch;
 use crate::limits::CLOCK_JUMP_SECONDS_MAX;
-use crate::primitives::store_clock::{ClockEvidence, ClockMark};
+use crate::primitives::store_clock::{ClockEvidence, ClockMark, TICKS_PER_SECOND};
 use crate::types::error::{Error, Result};
-
-/// Ticks of 100 ns in a second.
-const TICKS_PER_SECOND: u64 = 10_000_000;
 
 /// Result of the confirmation of a wall clock. Times are in units of 100 ns since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

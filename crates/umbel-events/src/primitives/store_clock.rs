@@ -19,6 +19,8 @@ use crate::limits::{CLOCK_GAP_SECONDS_MAX, CLOCK_JUMP_SECONDS_MAX};
 /// Ticks of 100 ns in a microsecond.
 pub const TICKS_PER_MICRO: u64 = 10;
 const MICROS_PER_SECOND: u64 = 1_000_000;
+/// Ticks of 100 ns in a second.
+pub const TICKS_PER_SECOND: u64 = TICKS_PER_MICRO * MICROS_PER_SECOND;
 
 /// Time that a store believed, as its chunk manifest records it.
 ///

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::append::expected_version_check::StreamSnapshot;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
+use crate::primitives::store_clock::TICKS_PER_SECOND;
 use crate::read::created_search::ExpirySearch;
 use crate::read::read_item::ReadItem;
 use crate::shared_store_state::StoreInner;
@@ -18,9 +19,6 @@ use crate::types::stream_state::StreamState;
 /// Number of index entries that are fetched at a time; the first page has fewer.
 const PAGE_ENTRIES: usize = 256;
 const FIRST_PAGE_ENTRIES: usize = 16;
-/// Units of 100 ns in a second.
-const TICKS_PER_SECOND: u64 = 10_000_000;
-
 /// Returns the snapshot of a stream for readers.
 pub fn stream_snapshot(shared: &StoreInner, stream: &str) -> Result<StreamSnapshot> {
     snapshot_of(shared, stream, shared.head(stream)?)

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::event_log::event_format::Frame;
 use crate::index::stream_head::StreamHead;
 use crate::limits::TOMBSTONE_REVISION;
+use crate::primitives::store_clock::TICKS_PER_SECOND;
 use crate::store_components::StoreComponents;
 use crate::types::error::Result;
 use crate::types::stream_metadata::RetentionRules;
@@ -12,9 +13,6 @@ use crate::types::stream_names;
 
 /// Metadata that deletes a stream, without other keys.
 const BARE_DELETION: &[u8] = br#"{"$tb":9223372036854775807}"#;
-/// Units of 100 ns in a second.
-const TICKS_PER_SECOND: u64 = 10_000_000;
-
 /// Verdict on an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
