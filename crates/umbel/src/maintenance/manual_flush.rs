@@ -15,7 +15,7 @@ use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 
 /// Flushes `keyspaces` together, with one marker for all if `marker` is given. On a full disk it
-/// reclaims prepared WAL segments that no writer uses.
+/// reclaims prepared WAL segments that no writer uses, and part of the reserve.
 pub fn flush_together(
     store: &Arc<Store>,
     keyspaces: &[Arc<KeyspaceState>],
@@ -65,7 +65,7 @@ pub fn flush_and_then<R>(
     let jobs = memtable_freeze::freeze_all(store, keyspaces, marker);
     let flushed = match jobs.is_empty() {
         true => store.manifest_lock().and_then(|manifest| manifest.check_owned()),
-        false => space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
+        false => space_reclaim::retry_after_reclaim(store, ReclaimScope::SpareAndReserve, || {
             flush_job::run(store, &jobs)
         }),
     };

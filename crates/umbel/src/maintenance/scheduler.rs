@@ -368,9 +368,9 @@ fn run_claimed_job(store: &Arc<Store>, job: Job, by_caller: bool) -> Result<()> 
                     memtable_freeze::freeze_all(store, &both, None)
                 }
             };
-            let result = space_reclaim::retry_after_reclaim(store, ReclaimScope::Spare, || {
-                flush_job::run(store, &jobs)
-            });
+            let extent = ReclaimScope::SpareAndReserve;
+            let result =
+                space_reclaim::retry_after_reclaim(store, extent, || flush_job::run(store, &jobs));
             memtable_limit::release_writers(store);
             jobs.iter().for_each(|job| update_write_throttle(store, &job.keyspace));
             result

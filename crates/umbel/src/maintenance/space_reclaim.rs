@@ -10,28 +10,41 @@ use crate::fs::filenames;
 use crate::maintenance::hidden_table_removal::remove_hidden_tables;
 use crate::maintenance::wal_recycling;
 use crate::state::store::Store;
+use crate::version::reserved_space::SEGMENTS;
 
 /// Selects the disk space prepared for the WAL that is reclaimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReclaimScope {
     /// Only prepared segments to which no writer has written.
     Spare,
-    /// Also the unwritten rest of the current segment.
+    /// Also half of the reserved segments.
+    SpareAndReserve,
+    /// Also the unwritten rest of the current segment, and all reserved segments.
     All,
 }
 
-/// Calls `attempt`. If the disk was full, reclaims space prepared for the WAL and, if there was
-/// any, calls `attempt` once more.
+/// Number of attempts after the first: one with the space that no writer needs, and others with the
+/// space of reserved segments.
+const RETRIES: usize = 3;
+
+/// Calls `attempt`. While the disk is full, reclaims space prepared for the WAL and, if there was
+/// any, calls `attempt` again.
 /// REQUIRES: the caller holds no lock.
 pub fn retry_after_reclaim<T>(
     store: &Store,
     extent: ReclaimScope,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    match attempt() {
-        Err(Error::DiskFull { .. }) if reclaim(store, extent)? => store.or_reserve_again(attempt()),
-        done => done,
+    let mut done = attempt();
+    let mut retries = 0;
+    while retries < RETRIES
+        && matches!(done, Err(Error::DiskFull { .. }))
+        && reclaim(store, extent)?
+    {
+        done = attempt();
+        retries += 1;
     }
+    if retries == 0 { done } else { store.or_reserve_again(done) }
 }
 
 /// Reclaims space prepared for the WAL and, if there was any, calls `attempt`; otherwise returns
@@ -47,7 +60,7 @@ pub fn reclaim_and_retry<T>(
 }
 
 /// Reclaims space prepared for the WAL, of replaced edits in the manifest, and of hidden tables. If
-/// there is none, with [`ReclaimScope::All`] reclaims the space of the reserved segment. Returns
+/// there is none, reclaims the space of a reserved segment as far as `extent` permits. Returns
 /// `false` if nothing was reclaimed.
 /// REQUIRES: the caller holds no lock.
 #[cold]
@@ -80,7 +93,11 @@ pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
     }
     let mut manifest = store.manifest_lock()?;
     let is_shorter = manifest.shorten()?;
-    Ok(is_any_reclaimed
-        || is_shorter
-        || (extent == ReclaimScope::All && manifest.release_reserved_segment()))
+    let reserve_kept = match extent {
+        ReclaimScope::Spare => SEGMENTS,
+        // The others stay for deletes.
+        ReclaimScope::SpareAndReserve => SEGMENTS / 2,
+        ReclaimScope::All => 0,
+    };
+    Ok(is_any_reclaimed || is_shorter || manifest.release_reserved_segment(reserve_kept))
 }

@@ -6,3 +6,4 @@ pub mod keyspace_state;
 pub mod snapshot_list;
 pub mod store;
 pub mod write_batch;
+pub mod write_rate_watch;

@@ -19,6 +19,7 @@ use crate::state::disk_full_backoff::DiskFullBackoff;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::snapshot_list::SnapshotList;
 use crate::state::write_batch::CommitRequest;
+use crate::state::write_rate_watch::WriteRateWatch;
 use crate::store_budget::StoreBudget;
 use crate::super_version::skip_spans::SkipSpans;
 use crate::thread_counters::StoreCounters;
@@ -90,8 +91,8 @@ impl SchedulerState {
 pub struct GarbageState {
     /// Number of callers that wait for all compactions, those of garbage included.
     pub drain_requests: usize,
-    /// The newest write at the last check, and the time since which it has been the newest.
-    pub newest: Option<(SequenceNumber, Duration)>,
+    /// Watch of the writes, which decides whether the store is quiet.
+    pub write_rate: WriteRateWatch,
     /// The state of each keyspace, by its id.
     pub keyspaces: HashMap<u32, KeyspaceGarbage>,
     /// Id of the keyspace that was last examined or worked on beside writes. The next search begins

@@ -24,7 +24,7 @@ const EDITS_BYTES: u64 = 4096;
 const SEGMENT_BYTES: u64 = 16 << 10;
 /// Number of WAL segments for which space is reserved, one for each successive open on a disk that
 /// stays full.
-const SEGMENTS: u64 = 4;
+pub const SEGMENTS: u64 = 4;
 /// A longer file is not examined, and counts as a file of another program.
 const BYTES_MAX: u64 = 1 << 30;
 
@@ -73,12 +73,18 @@ impl ReservedSpace {
         self.grow(env, folder, std::iter::once(ample).chain(fewer))
     }
 
-    /// Frees the space of one WAL segment, if enough remains for the manifest, which ends at `end`.
-    /// Returns whether space was freed.
-    pub fn release_segment(&mut self, env: &Env, folder: &Path, end: u64) -> Result<bool> {
+    /// Frees the space of one WAL segment, if enough remains for the manifest, which ends at `end`,
+    /// and for `kept` segments. Returns whether space was freed.
+    pub fn release_segment(
+        &mut self,
+        env: &Env,
+        folder: &Path,
+        end: u64,
+        kept: u64,
+    ) -> Result<bool> {
         let wanted = self.wanted(end).next_multiple_of(PAGE_BYTES);
         let segments = self.bytes.saturating_sub(wanted) / SEGMENT_BYTES;
-        if segments == 0 {
+        if segments <= kept {
             return Ok(false);
         }
         let Some(file) = open_existing(env, folder)? else { return Ok(false) };
@@ -140,7 +146,9 @@ fn reserve(file: &dyn File, wanted: u64) -> Result<()> {
     for at in (len..wanted).step_by(zeros.len()) {
         file.write_all_at(&zeros, at)?;
     }
-    Ok(())
+    // After a power loss, bytes that were not synced may be other than zeros, as in a file of
+    // another program.
+    file.sync()
 }
 
 /// Reserves space for a manifest with a state of `state_bytes` bytes.

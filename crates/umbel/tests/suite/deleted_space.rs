@@ -305,6 +305,30 @@ fn garbage_of_many_small_memtables_is_freed_at_rest() {
     }
 }
 
+/// Story: a write each three seconds kept a store from coming to rest, and so 64 MiB of deleted
+/// values in the WAL of many keyspaces.
+#[test]
+fn few_writes_do_not_keep_deleted_space() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, threaded(&sim.env(), 2)).unwrap();
+    let small = small_keyspaces(&db, 30);
+    for keyspace in &small {
+        (0..80).for_each(|at| keyspace.put(key(at), vec![7; VALUE]).unwrap());
+        keyspace.delete_range(key(0), key(80)).unwrap();
+    }
+    let mut calls = 0;
+    let write = || {
+        calls += 1;
+        // Of twenty calls in a second.
+        if calls % 20 < 3 {
+            small[calls % 30].put(key(100), b"short").unwrap();
+        }
+    };
+    wait_for(&sim, 30, write, || file_bytes(&sim, |_| true) <= 2 << 20);
+    drop(small);
+    db.close().unwrap();
+}
+
 /// Story: beside writes, a memtable of garbage was flushed from 4 MiB on in each keyspace. Many
 /// keyspaces that were overwritten all the time kept 200 MiB of WAL.
 #[test]

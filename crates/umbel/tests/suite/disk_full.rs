@@ -230,6 +230,38 @@ fn range_delete_on_full_disk_frees_its_tables() {
     survives(&sim, &db, &expected);
 }
 
+/// Story: all long values were deleted on a full disk. The flush that frees their files found no
+/// page for its table of tombstones, and failed until a compaction or the next open.
+#[test]
+fn flush_of_deletes_on_full_disk_takes_part_of_the_reserve() {
+    let sim = Sim::new(1);
+    let options = Options { inline_value_bytes_max: 300, ..of_small_segments(&sim) };
+    let db = Db::open(PATH, options).unwrap();
+    let large = KeyspaceOptions { memtable_bytes: 4 << 20, ..tiny() };
+    let keyspaces: Vec<_> =
+        (0..12).map(|at| db.keyspace(&format!("k{at}"), large.clone()).unwrap()).collect();
+    let mut written = 0;
+    let mut put = |bytes: usize| {
+        written += 1;
+        keyspaces[written % 12].put(key(written), vec![written as u8; bytes])
+    };
+    (0..600).for_each(|_| put(1000).unwrap());
+    sim.set_capacity(used(&sim));
+    while put(1000).is_ok() || put(10).is_ok() {}
+    for keyspace in &keyspaces {
+        keyspace.delete_range(key(0), key(100_000)).unwrap();
+    }
+    sim.set_capacity(used(&sim));
+    let before = used(&sim);
+    for keyspace in &keyspaces {
+        keyspace.flush().unwrap();
+    }
+    assert!(used(&sim) < before / 2, "{before} bytes before, {} after", used(&sim));
+    for keyspace in &keyspaces {
+        (0..10).for_each(|at| keyspace.put(key(at), vec![1; 1000]).unwrap());
+    }
+}
+
 /// Story: a keyspace could not be dropped, although that frees most space.
 #[test]
 fn keyspace_can_be_dropped_on_full_disk() {

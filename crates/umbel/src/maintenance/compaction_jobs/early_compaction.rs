@@ -12,6 +12,7 @@
 //! write.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use crate::maintenance::compaction_jobs::preemption::Preemption;
 use crate::maintenance::compaction_jobs::version_sizes::known_sizes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::{GarbageEstimate, GarbageState, SchedulerState, Store, VersionSizes};
+use crate::state::write_rate_watch::WriteTotals;
 use crate::super_version::SuperVersion;
 use crate::version::Version;
 
@@ -182,20 +184,21 @@ fn find_task_in_turn<'a>(
     if !is_wanted && store.options.background_threads == 0 {
         return GarbageTask::Nothing;
     }
-    let quiet_for = remaining_quiet_period(store, &mut state.garbage);
+    let now = store.options.env.clock.now();
+    let times = state.garbage.write_rate.observe(now, write_totals(store, all));
+    let quiet_for = times.quiet_for;
     let mut later: Option<Duration> = None;
     let mut wait_for = |wait: Duration| {
         let left = wait.saturating_sub(quiet_for);
         later = Some(later.map_or(left, |later| later.min(left)));
     };
-    if quiet_for < QUIET_PERIOD {
-        wait_for(QUIET_PERIOD);
+    if let Some(left) = QUIET_PERIOD.checked_sub(times.silent_for) {
+        wait_for(quiet_for + left);
     }
-    let now = store.options.env.clock.now();
     // It may keep what deletes hide, so that nothing would be freed beside writes.
     let is_snapshot_held = store.snapshots.summary().0 > 0;
     if !is_wanted {
-        let moment = JointMoment { now, quiet_for, is_snapshot_held };
+        let moment = JointMoment { now, times, is_snapshot_held };
         match joint_flush::next_step(store, all, &mut state.garbage, moment) {
             JointFlush::Flush(keyspaces) => {
                 note_joint_flush(&keyspaces, now, &mut state.garbage);
@@ -214,7 +217,7 @@ fn find_task_in_turn<'a>(
         let own = garbage.keyspaces.entry(keyspace.id).or_default().beside_writes_from;
         let flush_from = own.hidden_flush.max(garbage.beside_writes_from.hidden_flush);
         let flush_from = (!is_snapshot_held).then_some(flush_from);
-        let moment = Moment { now, quiet_for, flush_from };
+        let moment = Moment { now, times, flush_from };
         match task_of_memtable(keyspace, &view, &sizes, moment, garbage) {
             GarbageTask::Wait(delay) => wait_for(quiet_for + delay),
             GarbageTask::Nothing => {}
@@ -290,16 +293,12 @@ fn memtable_probe(keyspace: &Arc<KeyspaceState>) -> GarbageTask {
     GarbageTask::Probe(GarbageProbe { keyspace, is_of_memtable: true }, TaskCharge::None)
 }
 
-/// Returns for how long no write was observed.
-fn remaining_quiet_period(store: &Store, garbage: &mut GarbageState) -> Duration {
-    let (now, visible) = (store.options.env.clock.now(), store.snapshots.visible());
-    match garbage.newest {
-        Some((newest, since)) if newest == visible => now.saturating_sub(since),
-        _ => {
-            garbage.newest = Some((visible, now));
-            Duration::ZERO
-        }
-    }
+/// Returns the writes of a store with these keyspaces so far.
+fn write_totals(store: &Store, keyspaces: &[&Arc<KeyspaceState>]) -> WriteTotals {
+    let bytes =
+        |keyspace: &&Arc<KeyspaceState>| keyspace.counters.user_bytes.load(Ordering::Relaxed);
+    let bytes = keyspaces.iter().map(bytes).fold(0, u64::wrapping_add);
+    WriteTotals { newest: store.snapshots.visible(), bytes }
 }
 
 /// Picks a compaction of the first upper level that has tables.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::maintenance::compaction_jobs::hidden_entries_estimator::{proportion, size_of};
 use crate::state::store::{KeyspaceGarbage, VersionSizes};
+use crate::state::write_rate_watch::QuietTimes;
 use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::version::LiveTable;
 
@@ -44,8 +45,8 @@ const COMPARED_MAX: usize = 1 << 14;
 pub struct Moment {
     /// Time of the store's clock.
     pub now: Duration,
-    /// Time without writes so far.
-    pub quiet_for: Duration,
+    /// Times without writes so far.
+    pub times: QuietTimes,
     /// Earliest time of a flush beside writes for hidden bytes; `None` while an open snapshot can
     /// see these bytes.
     pub flush_from: Option<Duration>,
@@ -86,8 +87,9 @@ pub fn next_step(
     if active.is_empty() {
         return EarlyFlush::No;
     }
-    let is_quiet = moment.quiet_for >= QUIET_PERIOD;
-    let garbage = MemtableEstimate::of(active, known, is_quiet);
+    let QuietTimes { silent_for, quiet_for } = moment.times;
+    let is_quiet = quiet_for >= QUIET_PERIOD;
+    let garbage = MemtableEstimate::of(active, known, silent_for >= QUIET_PERIOD);
     let ranges = hidden_by_ranges_max(view, sizes);
     let hidden = garbage.hidden_bytes.saturating_add(ranges).min(sizes.all.bytes);
     let rest = rest_period(sizes);
@@ -95,14 +97,14 @@ pub fn next_step(
     if !is_quiet {
         return beside_writes(view, sizes, known, moment, (garbage, ranges));
     }
-    if is_worth_flush(hidden, HIDING_SHARE.0, sizes) || is_large && moment.quiet_for >= rest {
+    if is_worth_flush(hidden, HIDING_SHARE.0, sizes) || is_large && quiet_for >= rest {
         return EarlyFlush::Now(FlushReason::Idle);
     }
     if garbage.is_stale && sizes.all.entries > 0 {
         return EarlyFlush::Estimate;
     }
     match is_large {
-        true => EarlyFlush::Later(rest.saturating_sub(moment.quiet_for)),
+        true => EarlyFlush::Later(rest.saturating_sub(quiet_for)),
         false => EarlyFlush::No,
     }
 }
@@ -115,7 +117,7 @@ fn beside_writes(
     (garbage, ranges): (MemtableEstimate, u64),
 ) -> EarlyFlush {
     let (active, all) = (&*view.active, sizes.all.bytes);
-    let quiet = QUIET_PERIOD.saturating_sub(moment.quiet_for);
+    let quiet = QUIET_PERIOD.saturating_sub(moment.times.quiet_for);
     let Some(hiding_from) = moment.flush_from else { return EarlyFlush::Later(quiet) };
     let mut wait = quiet;
     // Without an estimate: as many bytes as the deletes can hide at most.
@@ -167,14 +169,15 @@ pub struct MemtableEstimate {
 }
 
 impl MemtableEstimate {
-    /// Returns the estimate from what is known of the keyspace. `is_quiet` says that no writer
+    /// Returns the estimate from what is known of the keyspace. `is_silent` says that no writer
     /// writes.
-    pub fn of(active: &MemtableSlot, known: &KeyspaceGarbage, is_quiet: bool) -> MemtableEstimate {
+    pub fn of(active: &MemtableSlot, known: &KeyspaceGarbage, is_silent: bool) -> MemtableEstimate {
         let (entries, ranges) = (active.memtable.entries(), active.range_deletes());
         let known = known.memtable.filter(|it| it.first_sequence == active.first_sequence());
         let is_missing = known.is_none();
         let known = known.unwrap_or_default();
-        let is_outgrown = |now: u64, then: u64| now > if is_quiet { then } else { then + then / 2 };
+        let is_outgrown =
+            |now: u64, then: u64| now > if is_silent { then } else { then + then / 2 };
         let scaled = |bytes| proportion(bytes, entries, known.entries);
         MemtableEstimate {
             hidden_bytes: scaled(known.hidden_bytes),

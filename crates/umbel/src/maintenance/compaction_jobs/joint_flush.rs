@@ -22,6 +22,7 @@ use crate::maintenance::compaction_jobs::early_flush::{
 use crate::maintenance::compaction_jobs::version_sizes::known_sizes;
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::{GarbageState, Store, VersionSizes};
+use crate::state::write_rate_watch::QuietTimes;
 use crate::super_version::SuperVersion;
 
 /// While writers write, a joint flush gains at least this number of bytes: one part in the first
@@ -36,8 +37,8 @@ const TABLE_COST: (u64, u64) = (8 << 10, 32 << 10);
 pub struct JointMoment {
     /// Time of the store's clock.
     pub now: Duration,
-    /// Time without writes so far.
-    pub quiet_for: Duration,
+    /// Times without writes so far.
+    pub times: QuietTimes,
     /// Whether a snapshot is open. It may see all hidden entries, so that a flush frees only WAL
     /// space.
     pub is_snapshot_held: bool,
@@ -83,7 +84,7 @@ pub fn next_step(
             candidates.push(Candidate::of(keyspace, &view, &sizes, garbage, moment));
         }
     }
-    let is_at_rest = moment.quiet_for >= REST.0;
+    let is_at_rest = moment.times.quiet_for >= REST.0;
     let gain_min =
         part_of(table_bytes, if is_at_rest { FLUSHED_AT_REST } else { GAIN_BESIDE_WRITES });
     let writes_max = |freed: u64| if is_at_rest { freed } else { freed / 2 };
@@ -94,7 +95,7 @@ pub fn next_step(
         // At rest less gain is enough.
         return match is_at_rest {
             true => JointFlush::None,
-            false => JointFlush::Later(REST.0 - moment.quiet_for),
+            false => JointFlush::Later(REST.0 - moment.times.quiet_for),
         };
     }
     match chosen.clone().find(|candidate| candidate.is_stale) {
@@ -134,16 +135,16 @@ impl Candidate<Arc<KeyspaceState>> {
         moment: JointMoment,
     ) -> Candidate<Arc<KeyspaceState>> {
         let active = &*view.active;
-        let is_quiet = moment.quiet_for >= QUIET_PERIOD;
-        let is_at_rest = moment.quiet_for >= REST.0;
+        let is_silent = moment.times.silent_for >= QUIET_PERIOD;
+        let is_at_rest = moment.times.quiet_for >= REST.0;
         let known = garbage.keyspaces.entry(keyspace.id).or_default();
-        let estimate = MemtableEstimate::of(active, known, is_quiet);
+        let estimate = MemtableEstimate::of(active, known, is_silent);
         let table_cost = if is_at_rest { TABLE_COST.0 } else { TABLE_COST.1 };
         let (visible, hidden, long) = match estimate.is_stale {
             false => (estimate.visible_bytes, estimate.hidden_bytes, estimate.own_long_bytes),
             true => {
                 // Writers overwrite about as much as they write; deletes may hide more.
-                let hiding = if is_quiet { active.memtable.entries() } else { active.deletes() };
+                let hiding = if is_silent { active.memtable.entries() } else { active.deletes() };
                 (0, hiding.saturating_mul(sizes.entry_bytes_max), active.long_bytes())
             }
         };

@@ -215,9 +215,10 @@ impl Manifest {
         let _ = self.reserved.keep(&self.env, &self.folder, end, measure);
     }
 
-    /// Frees the space reserved for a WAL segment. Returns whether any space was reserved.
-    pub fn release_reserved_segment(&mut self) -> bool {
-        let given = self.reserved.release_segment(&self.env, &self.folder, self.writer.end());
+    /// Frees the space reserved for a WAL segment, if space for `kept` others remains. Returns
+    /// whether any space was freed.
+    pub fn release_reserved_segment(&mut self, kept: u64) -> bool {
+        let given = self.reserved.release_segment(&self.env, &self.folder, self.writer.end(), kept);
         given.unwrap_or(false)
     }
 
@@ -413,7 +414,7 @@ pub fn with_reserved_segment<T>(
     match attempt() {
         Err(Error::DiskFull { .. })
             if !fatal_error.is_set()
-                && manifest.lock().ignore_poison().release_reserved_segment() =>
+                && manifest.lock().ignore_poison().release_reserved_segment(0) =>
         {
             or_reserve_again(manifest, attempt())
         }
