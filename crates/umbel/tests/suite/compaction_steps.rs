@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options};
 use umbel_base::Result;
@@ -287,6 +287,43 @@ fn merge_that_is_run_again_continues_after_its_last_step() {
         drop(keyspace);
         db.close().unwrap();
     }
+}
+
+/// Story: a snapshot was dropped while a merge waited for disk space between two steps. Run again,
+/// the merge removed a table whose first entries it had counted, and the store refused writes.
+#[test]
+fn merge_that_is_run_again_counts_a_newly_hidden_table_once() {
+    let mut continued = 0;
+    for at in (10..400).step_by(6) {
+        let sim = Sim::new(1);
+        let db = Db::open(PATH, inline(&sim.env())).unwrap();
+        let large = KeyspaceOptions { memtable_bytes: 4 << 20, ..options() };
+        let keyspace = db.keyspace("a", large).unwrap();
+        fill(&keyspace, 0..KEYS, 0);
+        keyspace.compact(None, None).unwrap();
+        fill(&keyspace, 300..1400, 1);
+        keyspace.flush().unwrap();
+        let snapshot = Mutex::new(Some(db.snapshot()));
+        keyspace.delete_range(key(299), key(1401)).unwrap();
+        keyspace.flush().unwrap();
+        let calls = sim.calls();
+        sim.schedule_before_call(calls + at, |sim| sim.set_capacity(disk_bytes(sim)));
+        sim.schedule_before_call(calls + at + 4, move |sim| {
+            sim.clear_capacity();
+            snapshot.lock().unwrap().take();
+        });
+        let ended = keyspace.compact(None, None);
+        assert!(ended.is_ok() || matches!(ended, Err(Error::DiskFull { .. })), "{at}: {ended:?}");
+        continued += usize::from(ended.is_ok() && sim.calls() > calls + at + 4);
+        sim.clear_scheduled();
+        sim.clear_capacity();
+        keyspace.compact(None, None).unwrap();
+        let left = (0..299).chain(1401..KEYS);
+        check(&keyspace, &left.map(|at| (key(at), value(at, 0))).collect(), &at.to_string());
+        drop(keyspace);
+        db.close().unwrap();
+    }
+    assert!(continued > 0);
 }
 
 /// Story: a merge read all entries that a range delete hid, and removed their tables only after it
