@@ -47,5 +47,6 @@ mod suite {
     mod shared_budget;
     mod table_writing;
     mod wal_segments;
+    mod worker_panic;
     mod write_stall;
 }
