@@ -77,9 +77,9 @@ impl ClockEpochs {
         self.0.insert(at, ClockEpoch { position, start: created });
     }
 
-    /// Removes the epochs that begin after `position`.
+    /// Removes the epochs that begin at `position` or later.
     pub fn truncate(&mut self, position: u64) {
-        self.0.retain(|epoch| epoch.position <= position);
+        self.0.retain(|epoch| epoch.position < position);
     }
 
     /// Appends the bytes of the epochs to `out`.
@@ -141,6 +141,14 @@ mod tests {
         assert_eq!(some, epochs(&[(120, 40)]));
         some.begin(ClockEpoch { position: 200, start: 30 }, 150);
         assert_eq!(some, epochs(&[(120, 40), (200, 30)]));
+    }
+
+    /// Story: a repair kept an epoch of another copy that began where this copy's chunks end.
+    #[test]
+    fn epochs_from_a_position_on_are_removed() {
+        let mut some = epochs(&[(100, 50), (200, 20), (300, 70)]);
+        some.truncate(200);
+        assert_eq!(some, epochs(&[(100, 50)]));
     }
 
     #[test]

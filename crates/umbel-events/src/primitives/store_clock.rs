@@ -59,10 +59,10 @@ pub struct StoreClock {
     last_created: AtomicU64,
 }
 
-/// The wall clock was rejected at the open: it is this far ahead of the last event.
+/// The wall clock was rejected at the open: it is this far ahead of the time believed last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownTime {
-    /// Days from the last event to the wall clock.
+    /// Days from the time believed last to the wall clock.
     pub days: u64,
 }
 

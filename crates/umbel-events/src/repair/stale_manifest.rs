@@ -155,7 +155,7 @@ fn discard_from(survey: &mut LogSurvey, number: usize, reason: &str) {
     survey.skipped.retain(|entry| entry.id < id);
     survey.short_files.retain(|entry| entry.id < id);
     survey.manifest.next_id = id;
-    // Later epochs are those of the other copy.
+    // Later epochs are those of the other copy, and possibly one that begins exactly there.
     let end = survey.chunks.last().map_or(0, |last| last.entry.start + last.entry.capacity);
     survey.manifest.epochs.truncate(end);
     survey.is_tail_lost = true;

@@ -47,14 +47,15 @@ impl ClockFault {
         match next {
             ClockFault::Unknown => tracing::warn!(
                 days = seconds / SECONDS_PER_DAY,
-                "this machine's clock is years ahead of the store's last event; the store refuses \
-                 appends: correct the clock, or start the server once with --accept-clock"
+                "this machine's clock is years ahead of the time that the store believed last; the \
+                 store refuses appends: correct the clock, or start the server once with \
+                 --accept-clock"
             ),
             ClockFault::Ahead => tracing::warn!(
                 seconds,
                 "this machine's clock jumped ahead, and the store does not believe it: events get \
-                 the time without the jump; correct the clock, or start the server once with \
-                 --accept-clock"
+                 the time without the jump; correct the clock, or, after a pause of a virtual \
+                 machine, start the server once with --accept-clock"
             ),
             ClockFault::Behind => tracing::warn!(
                 seconds,
