@@ -16,7 +16,7 @@ use tonic::body::Body;
 use crate::resources::connection_registry::{OpenCall, PageSlot};
 use crate::resources::outbound_quota::OutboundQuota;
 use crate::resources::unsent_page::{FrameCharge, UnsentPage};
-use crate::telemetry::access_log::AccessLogLine;
+use crate::telemetry::response_end::ResponseEnd;
 
 /// Maximum bytes that are passed to the connection at once.
 const PIECE_BYTES: usize = 64 << 10;
@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct ResponseBody {
     body: Body,
-    log_line: Option<AccessLogLine>,
+    end: ResponseEnd,
     quota: Arc<OutboundQuota>,
     /// The page of the response, where it holds quota.
     unsent_page: Option<UnsentPage>,
@@ -43,19 +43,19 @@ struct PageBytes {
 }
 
 impl ResponseBody {
-    /// Wraps a response. The call counts as open until the end of the response, which the access
-    /// log records.
+    /// Wraps a response. The call counts as open until the end of the response. `end` records that
+    /// end.
     pub fn wrap(
         call: OpenCall,
         unread: Arc<OutboundQuota>,
         answer: Response<Body>,
-        line: Option<AccessLogLine>,
+        end: ResponseEnd,
     ) -> Response<ResponseBody> {
         let unsent = answer.extensions().get::<UnsentPage>().cloned();
         let page_slot = answer.extensions().get::<PageSlot>().cloned();
         answer.map(|body| ResponseBody {
             body,
-            log_line: line,
+            end,
             quota: unread,
             unsent_page: unsent,
             page_slot,
@@ -104,9 +104,8 @@ impl hyper::body::Body for ResponseBody {
         let mut polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &mut polled
             && let Some(trailers) = frame.trailers_mut()
-            && let Some(line) = self.log_line.take()
         {
-            line.record_trailers(trailers);
+            self.end.record_trailers(trailers);
         }
         polled.map_ok(|frame| {
             frame.map_data(|bytes| {
@@ -139,9 +138,8 @@ impl AsRef<[u8]> for PageBytes {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Some(line) = self.log_line.take() {
-            line.record_end(hyper::body::Body::is_end_stream(&*self));
-        }
+        let is_complete = hyper::body::Body::is_end_stream(&*self);
+        self.end.record_end(is_complete);
     }
 }
 
@@ -164,8 +162,12 @@ mod tests {
             let bytes: Vec<u8> = (0..3 * PIECE_BYTES + 5).map(|at| at as u8).collect();
             let body = Body::new(Full::new(Bytes::from(bytes.clone())));
             let answer = Response::new(body);
-            let answer =
-                ResponseBody::wrap(slot.connection.begin_call(), Arc::clone(&unread), answer, None);
+            let answer = ResponseBody::wrap(
+                slot.connection.begin_call(),
+                Arc::clone(&unread),
+                answer,
+                ResponseEnd::default(),
+            );
             let (mut body, mut pieces) = (answer.into_body(), Vec::new());
             while let Some(frame) = body.frame().await {
                 pieces.push(frame.unwrap().into_data().unwrap());

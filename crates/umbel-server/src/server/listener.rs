@@ -227,8 +227,8 @@ async fn serve_connection<S>(
         }
         async move {
             let unread = Arc::clone(&service.outbound_quota);
-            let (answer, line) = router::route(service, request).await;
-            Ok::<_, Infallible>(ResponseBody::wrap(call, unread, answer, line))
+            let (answer, end) = router::route(service, request).await;
+            Ok::<_, Infallible>(ResponseBody::wrap(call, unread, answer, end))
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));

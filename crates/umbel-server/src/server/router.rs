@@ -30,6 +30,8 @@ use crate::services::{
     monitoring, operations, persistent_subscriptions, projections, reflection, user_service,
 };
 use crate::telemetry::access_log::AccessLogLine;
+use crate::telemetry::call_metrics::CallTimer;
+use crate::telemetry::response_end::ResponseEnd;
 
 /// Path prefixes of gRPC calls.
 const GRPC_PREFIXES: [&str; 4] =
@@ -38,23 +40,22 @@ const GRPC_PREFIXES: [&str; 4] =
 type HttpRequest = hyper::Request<RequestBody>;
 type HttpResponse = hyper::Response<Body>;
 
-/// Responds to a request. The response holds the access log's line, which is written at the end of
-/// the response.
+/// Responds to a request. Also returns what is recorded at the end of the response.
 pub async fn route(
     service: Arc<ServerContext>,
     request: hyper::Request<Incoming>,
-) -> (HttpResponse, Option<AccessLogLine>) {
+) -> (HttpResponse, ResponseEnd) {
     let is_call = is_grpc(request.headers());
     let (request, rest) = RequestBody::wrap(&service, request, is_call);
     let peer = request.extensions().get::<Arc<Connection>>().and_then(|peer| peer.address());
     let mut line = AccessLogLine::begin(&service.access_log, &request, peer, is_call);
-    let mut response = match is_call {
+    let (mut response, timer) = match is_call {
         true => route_grpc(service, request, &mut line).await,
-        false => route_http(service, request, &mut line).await,
+        false => (route_http(service, request, &mut line).await, None),
     };
-    let line = line.and_then(|line| line.record_head(&mut response));
+    let log_line = line.and_then(|line| line.record_head(&mut response));
     rest.drain().await;
-    (response, line)
+    (response, ResponseEnd { log_line, timer })
 }
 
 /// Responds to a request that is no gRPC call.
@@ -90,32 +91,18 @@ async fn route_http(
     response
 }
 
-/// Responds to a gRPC call.
+/// Responds to a gRPC call. Also returns the timer of a call whose response has no status yet.
 async fn route_grpc(
     service: Arc<ServerContext>,
     mut request: HttpRequest,
     line: &mut Option<AccessLogLine>,
-) -> HttpResponse {
-    if request.version() != Version::HTTP_2 {
-        return http::not_grpc();
-    }
-    if service.is_stopping() {
-        return grpc_status::shutting_down().into_http();
-    }
-    if service.connections.open_calls() > service.open_calls_max {
-        service.connections.close_busiest();
-        return grpc_status::too_many_calls(service.open_calls_max).into_http();
-    }
-    if request.headers().len() > HEADERS_MAX {
-        return grpc_status::too_many_headers(request.headers().len()).into_http();
-    }
-    let deadline = match Deadline::from_headers(request.headers()) {
+) -> (HttpResponse, Option<CallTimer>) {
+    let deadline = match check_call(&service, &request) {
         Ok(deadline) => deadline,
-        Err(status) => return status.into_http(),
+        Err(refused) => return (*refused, None),
     };
-    let (calls, path) = (service.call_metrics.clone(), request.uri().path().to_string());
     let clock = Arc::clone(&service.env.clock);
-    let began = clock.now();
+    let timer = service.call_metrics.begin(request.uri().path(), clock);
     let answered = async {
         match admit_caller(&service, &mut request, line).await {
             Ok(()) => as_client_errors(serve_call(service, deadline, request).await),
@@ -126,9 +113,35 @@ async fn route_grpc(
         Ok(response) => response,
         Err(status) => status.into_http(),
     };
-    let status = Status::from_header_map(response.headers()).map(|status| status.code());
-    calls.record(&path, status, clock.now().saturating_sub(began));
-    response
+    match Status::from_header_map(response.headers()) {
+        Some(status) => {
+            timer.end(status.code());
+            (response, None)
+        }
+        None => (response, Some(timer)),
+    }
+}
+
+/// Checks whether a gRPC call may begin. Returns its deadline, or the response that refuses it.
+fn check_call(
+    service: &ServerContext,
+    request: &HttpRequest,
+) -> Result<Deadline, Box<HttpResponse>> {
+    if request.version() != Version::HTTP_2 {
+        return Err(Box::new(http::not_grpc()));
+    }
+    let refusal = if service.is_stopping() {
+        grpc_status::shutting_down()
+    } else if service.connections.open_calls() > service.open_calls_max {
+        service.connections.close_busiest();
+        grpc_status::too_many_calls(service.open_calls_max)
+    } else if request.headers().len() > HEADERS_MAX {
+        grpc_status::too_many_headers(request.headers().len())
+    } else {
+        return Deadline::from_headers(request.headers())
+            .map_err(|status| Box::new(status.into_http()));
+    };
+    Err(Box::new(refusal.into_http()))
 }
 
 /// Reports a malformed or truncated message as the client's error. tonic decodes unary messages

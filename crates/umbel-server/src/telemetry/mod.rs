@@ -1,5 +1,6 @@
-//! Access log, call metrics, trace context.
+//! Access log, call metrics, trace context, and what ends with a response.
 
 pub mod access_log;
 pub mod call_metrics;
+pub mod response_end;
 pub mod trace_context;

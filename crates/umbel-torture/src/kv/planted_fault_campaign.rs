@@ -89,6 +89,7 @@ fn engine_faults() -> impl Iterator<Item = PlantedFault> {
         let first = match name {
             "compaction-forget-snapshots" => "snapshot-across-compactions",
             "compaction-drop-tombstones-early" => "tombstones-to-the-bottom",
+            "compaction-replace-inputs-early" => "deep-levels",
             "compaction-remove-overlapped-tables" => "range-over-part-of-a-table",
             "blob-remove-under-reader" => "long-values-read-across-compactions",
             "skip-spans-ignore-puts" => "puts-into-skip-spans",

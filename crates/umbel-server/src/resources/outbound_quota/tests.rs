@@ -19,6 +19,7 @@ use crate::protocol::proto_convert::event_response;
 use crate::resources::connection_registry::ConnectionRegistry;
 use crate::resources::outbound_call_share::OutboundShare;
 use crate::resources::unsent_page::FrameCharge;
+use crate::telemetry::response_end::ResponseEnd;
 use crate::test_support::test_service::{TestService, run_paused};
 
 const MIB: usize = 1 << 20;
@@ -308,8 +309,12 @@ fn page_is_charged_until_all_of_it_is_in_frames() {
             });
         let mut response = hyper::Response::new(Body::new(GrpcEncoder::new(answers)));
         response.extensions_mut().insert(unsent);
-        let answer =
-            ResponseBody::wrap(slot.connection.begin_call(), Arc::clone(&unread), response, None);
+        let answer = ResponseBody::wrap(
+            slot.connection.begin_call(),
+            Arc::clone(&unread),
+            response,
+            ResponseEnd::default(),
+        );
         let mut body = answer.into_body();
         let mut frame = async || body.frame().await.unwrap().unwrap().into_data().unwrap();
         let first = frame().await;
