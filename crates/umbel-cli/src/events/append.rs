@@ -52,6 +52,7 @@ pub fn run(directory: Option<&Path>, args: &AppendArgs, limits: StoreLimits) -> 
         store: &store,
         pending_appends: tickets,
         skipped: 0,
+        submitted: 0,
         cut: None,
         progress,
     };
@@ -109,6 +110,8 @@ struct AppendRun<'a> {
     store: &'a Store,
     pending_appends: SyncSender<(PendingAppend, EventLine)>,
     skipped: u64,
+    /// Number of submitted lines.
+    submitted: u64,
     /// The last line that was appended, if later lines were not because no thread waits for
     /// acknowledgements any more.
     cut: Option<u64>,
@@ -161,7 +164,10 @@ impl AppendRun<'_> {
             StreamAppend { stream: &line.stream, expected: line.expected, events: &events };
         let submitted = self.store.submit(&AppendRequest { appends: &[append], checks: &[] });
         match submitted {
-            Ok(ticket) => Ok(self.pending_appends.send((ticket, line)).is_ok()),
+            Ok(ticket) => {
+                self.submitted += 1;
+                Ok(self.pending_appends.send((ticket, line)).is_ok())
+            }
             Err(error @ umbel_events::Error::Store(_)) => {
                 Err(CommandError::from(error).with_prefix(&format!("{}, line {number}", self.name)))
             }
@@ -172,9 +178,13 @@ impl AppendRun<'_> {
     fn report_bad_line(&mut self, number: u64, reason: &str) -> CommandResult<bool> {
         let place = format!("{}, line {number}: {reason}", self.name);
         if !self.args.skip_bad {
+            let appended = match self.submitted {
+                0 => "no line was appended",
+                _ => "the lines before it were appended",
+            };
             return Err(CommandError::usage(format!(
-                "{place}; the lines before it were appended; correct the line and append it and \
-                 the lines after it, or skip bad lines with --skip-bad"
+                "{place}; {appended}; correct the line and append it and the lines after it, or \
+                 skip bad lines with --skip-bad"
             )));
         }
         self.skipped += 1;

@@ -347,24 +347,41 @@ async fn newest_event(
 }
 
 async fn user_state(connection: &Connection, address: &ConnectionString) -> (FindingState, String) {
-    let read = newest_event(connection, of_all(AllOption::End(()))).await;
-    read_state(address.user.as_ref().map(|(user, _)| &user[..]), read.map(drop))
+    let options = at_most(1, backwards(of_all(AllOption::End(()))));
+    let read = match connection.read_or_status(options).await {
+        Ok(Ok(mut answers)) => answers.message().await.map(drop),
+        Ok(Err(status)) => Err(status),
+        Err(failure) => return error_state(failure),
+    };
+    read_state(address.user.as_ref().map(|(user, _)| &user[..]), read)
 }
 
 /// Finding for a read of all events by this user, or by an anonymous client.
-fn read_state(user: Option<&str>, read: CommandResult<()>) -> (FindingState, String) {
-    match (user, read) {
-        (Some(user), Ok(())) => (FindingState::Fine, format!("user {user} can read all events")),
+fn read_state(user: Option<&str>, read: Result<(), Status>) -> (FindingState, String) {
+    let status = match (user, read) {
+        (Some(user), Ok(())) => {
+            return (FindingState::Fine, format!("user {user} can read all events"));
+        }
         (None, Ok(())) => {
             let message = "no user given; anonymous clients can read all events";
-            (FindingState::Fine, message.to_string())
+            return (FindingState::Fine, message.to_string());
         }
-        (None, Err(CommandError::Usage(message))) => (
+        (_, Err(status)) => status,
+    };
+    let is_denied = status.code() == Code::PermissionDenied;
+    let failure = status_error(&status);
+    match user {
+        // The login succeeded. Only administrators read all events by default.
+        Some(user) if is_denied => (
             FindingState::Fine,
-            format!("no user given; anonymous clients cannot read events, as expected ({message})"),
+            format!("user {user} can log in, but has no permission to read all events"),
         ),
-        (Some(user), Err(failure)) => (FindingState::Wrong, format!("{user}: {failure}")),
-        (None, Err(failure)) => (FindingState::Wrong, format!("no user given; {failure}")),
+        None if is_denied || status.code() == Code::Unauthenticated => (
+            FindingState::Fine,
+            format!("no user given; anonymous clients cannot read events, as expected ({failure})"),
+        ),
+        Some(user) => (FindingState::Wrong, format!("{user}: {failure}")),
+        None => (FindingState::Wrong, format!("no user given; {failure}")),
     }
 }
 
@@ -541,7 +558,7 @@ mod tests {
     /// Regression: an anonymous read of all events was reported as a read by a user.
     #[test]
     fn anonymous_read_is_reported_without_user_name() {
-        let refused = || Err(CommandError::usage("authentication required"));
+        let refused = || Err(Status::unauthenticated("authentication required"));
         let message = |user, read| {
             let (state, message) = read_state(user, read);
             assert!(!message.contains("user may"), "{message}");
@@ -556,7 +573,16 @@ mod tests {
             (FindingState::Fine, "user ada can read all events".into())
         );
         assert_eq!(message(Some("ada"), refused()).0, FindingState::Wrong);
-        assert_eq!(message(None, Err(CommandError::System("gone".into()))).0, FindingState::Wrong);
+        assert_eq!(message(None, Err(Status::unavailable("gone"))).0, FindingState::Wrong);
+    }
+
+    /// Story: `ops`, who may not read all events, found a healthy server wrong.
+    #[test]
+    fn user_without_permission_to_read_all_events_is_fine() {
+        let denied = || Err(Status::permission_denied("access denied"));
+        let (state, message) = read_state(Some("ops"), denied());
+        assert!(state == FindingState::Fine && message.contains("can log in"), "{message}");
+        assert_eq!(read_state(None, denied()).0, FindingState::Fine);
     }
 
     #[test]

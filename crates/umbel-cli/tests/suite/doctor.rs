@@ -22,6 +22,7 @@ const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}
 const PASSWORDS: [(&str, &str); 2] =
     [("UMBEL_ADMIN_PASSWORD", "a:pass@word/1"), ("UMBEL_OPS_PASSWORD", "another one")];
 /// User `admin` with its password, as in a connection string.
+const OPS: &str = "ops:another%20one";
 const ADMIN: &str = "admin:a%3Apass%40word%2F1";
 
 /// Files of a certificate authority, and of its certificate for `localhost`.
@@ -111,6 +112,8 @@ fn doctor_checks_users_and_certificates() {
     let trusted = format!("tlsCaFile={authority}");
     let run = doctor(&format!("{ADMIN}@"), &trusted).succeeds();
     assert!(states(&run).iter().all(|(_, state)| state == "ok"), "{:?}", states(&run));
+    let run = doctor(&format!("{OPS}@"), &trusted).succeeds();
+    assert_eq!((state(&run, "user"), state(&run, "write")), ("ok".into(), "ok".into()));
     // An anonymous client lacks permissions; whether it may write shows only in a write.
     let run = doctor("", &trusted).fails(4, &["1 of 13 checks of the server"]);
     assert_eq!((state(&run, "user"), state(&run, "store")), ("ok".into(), "skip".into()));

@@ -144,8 +144,10 @@ fn damaged_line_is_reported_and_earlier_lines_are_kept() {
         let input = format!("{FIRST}\n{line}\n{SECOND}\n");
         let stopped = fixture.feed(&["append"], input.as_bytes());
         assert_eq!(stopped.text().lines().count(), 1, "{line}");
-        stopped.fails(2, &["standard input, line 2", why]);
+        stopped.fails(2, &["standard input, line 2", why, "the lines before it were appended"]);
     }
+    let run = fixture.feed(&["append"], b"{\n");
+    run.fails(2, &["standard input, line 1", "no line was appended"]);
     let input = format!("{FIRST}\nnothing\n{SECOND}\n");
     let run = fixture.feed(&["append", "--skip-bad"], input.as_bytes()).succeeds();
     assert_eq!(run.text().lines().count(), 2);

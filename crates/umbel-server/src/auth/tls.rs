@@ -74,6 +74,8 @@ pub struct Tls {
     reload_request: Notify,
     /// The last reported problem with the certificate's period of validity.
     reported_problem: Mutex<Option<String>>,
+    /// The last reported reason why the replaced certificate is not in use.
+    reported_refusal: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -106,6 +108,7 @@ impl Tls {
             loaded: latest,
             reload_request: Notify::new(),
             reported_problem: Mutex::default(),
+            reported_refusal: Mutex::default(),
         };
         tls.report_validity();
         Ok(tls)
@@ -113,6 +116,8 @@ impl Tls {
 
     /// Makes [`Tls::watch`] check for changes at once.
     pub fn request_reload(&self) {
+        // The operator wants to know it again.
+        *self.reported_refusal.lock().ignore_poison() = None;
         self.reload_request.notify_one();
     }
 
@@ -135,25 +140,35 @@ impl Tls {
         let former = self.loaded.borrow().pem.clone();
         let pem = match self.certificates.read() {
             // The certificate may have expired meanwhile.
-            Ok(pem) if pem == former => return self.report_validity(),
-            Ok(pem) => pem,
-            Err(error) => {
-                return self
-                    .certificates
-                    .report(&format!("{error}; the former certificate stays in use"));
+            Ok(pem) if pem == former => {
+                *self.reported_refusal.lock().ignore_poison() = None;
+                return self.report_validity();
             }
+            Ok(pem) => pem,
+            Err(error) => return self.report_refusal(error.to_string()),
         };
         match server_config(&pem) {
             Ok(config) => {
+                *self.reported_refusal.lock().ignore_poison() = None;
                 self.certificates.report("the replaced certificate is in use");
                 self.loaded.send_replace(LoadedCertificate { pem, config });
                 self.report_validity();
             }
             // The files are written one after the other: the next check may find both.
-            Err(why) => {
-                self.certificates.report(&format!("{why}; the former certificate stays in use"))
-            }
+            Err(why) => self.report_refusal(why),
         }
+    }
+
+    /// Reports once for each reason that the files' certificate cannot be used. Also reports the
+    /// validity of the one in use.
+    fn report_refusal(&self, reason: String) {
+        let mut last_report = self.reported_refusal.lock().ignore_poison();
+        if last_report.as_ref() != Some(&reason) {
+            self.certificates.report(&format!("{reason}; the former certificate stays in use"));
+            *last_report = Some(reason);
+        }
+        drop(last_report);
+        self.report_validity();
     }
 
     /// Reports once that the server's certificate has expired or is not valid yet.
@@ -347,6 +362,26 @@ mod tests {
         tls.reload();
         assert!(shown() == second);
         assert_eq!(certificates.reports().len(), 1);
+    }
+
+    /// Story: while the key could not be read, the log had the same line every 10 s.
+    #[test]
+    fn unusable_certificate_is_reported_once() {
+        let first = generate_until(4000);
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(first.clone()), Vec::new()))));
+        let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
+        let reported = |there: Result<Pem, &'static str>| {
+            certificates.put(there);
+            tls.reload();
+            certificates.reports().len()
+        };
+        assert_eq!([0; 3].map(|_| reported(Err("a.pem: not there"))), [1, 0, 0]);
+        assert_eq!([0; 2].map(|_| reported(Err("a.pem: denied"))), [1, 0]);
+        assert_eq!(reported(Ok(first)), 0);
+        assert_eq!([0; 2].map(|_| reported(Err("a.pem: denied"))), [1, 0]);
+        tls.request_reload();
+        assert_eq!([0; 2].map(|_| reported(Err("a.pem: denied"))), [1, 0]);
     }
 
     #[test]

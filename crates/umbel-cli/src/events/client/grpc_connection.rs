@@ -185,11 +185,19 @@ impl Connection {
     /// # Errors
     /// The error that the server returns, or the end of the connection.
     pub async fn read(&self, options: Options) -> CommandResult<Streaming<ReadResp>> {
+        self.read_or_status(options).await?.map_err(|status| status_error(&status))
+    }
+
+    /// Like [`Connection::read`], but returns the server's error as a status.
+    pub async fn read_or_status(
+        &self,
+        options: Options,
+    ) -> CommandResult<Result<Streaming<ReadResp>, Status>> {
         let request = Request::new(ReadReq { options: Some(options) });
         let path = PathAndQuery::from_static(READ_METHOD);
         let mut calls = self.grpc_client().await?;
         let answers = calls.server_streaming(request, path, ProstCodec::default()).await;
-        answers.map(tonic::Response::into_inner).map_err(|status| status_error(&status))
+        Ok(answers.map(tonic::Response::into_inner))
     }
 }
 
