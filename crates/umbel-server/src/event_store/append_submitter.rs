@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     AppendRequest, Error, NewEvent, PendingAppend, Store, StreamAppend, StreamCheck,
@@ -16,12 +16,17 @@ use umbel_events::{
 use crate::access_control::acl_cache::AclCache;
 use crate::event_store::append_command::{AppendCommand, stream_appends};
 use crate::event_store::append_completion::{AppendCompletion, AppendResult};
-use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
+use crate::limits::{
+    INLINE_BYTES_MAX, INLINE_EVENTS_MAX, LONG_APPEND_BYTES_MIN, LONG_APPENDS_BYTES_MAX,
+};
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inline_execution::InlinePolicy;
 
 /// Number of appends in a group after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;
+
+/// The place of the check of long metadata.
+static METADATA_CHECKS: Semaphore = Semaphore::const_new(1);
 
 /// The entry of appends to the store.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub struct AppendSubmitter {
     acl_cache: Arc<AclCache>,
     inline_appends: InlinePolicy,
     jobs: mpsc::UnboundedSender<AppendJob>,
+    /// Places of long appends, in KiB.
+    long_appends: Arc<Semaphore>,
     /// Number of jobs that are queued for, or being executed by, the appender thread.
     queued_jobs: Arc<AtomicUsize>,
 }
@@ -56,6 +63,7 @@ impl AppendSubmitter {
             acl_cache: Arc::clone(acl_cache),
             inline_appends: InlinePolicy::new(env),
             jobs,
+            long_appends: Arc::new(Semaphore::new(LONG_APPENDS_BYTES_MAX >> 10)),
             queued_jobs: Arc::default(),
         };
         let (store, acl_cache) = (store.clone(), Arc::clone(acl_cache));
@@ -69,7 +77,8 @@ impl AppendSubmitter {
     /// submitted append continues if the future is dropped.
     pub async fn submit(&self, append: AppendCommand) -> AppendResult {
         let [append] = check_metadata([append]).await?;
-        let (completion, result) = AppendCompletion::single();
+        let (mut completion, result) = AppendCompletion::single();
+        completion.keep_place(self.place(append.content_bytes()).await);
         match self.try_append_inline(&append) {
             Some(pending) => complete(&self.acl_cache, append, Ok(pending), completion),
             None => self.enqueue(AppendJob::Single(append, completion)),
@@ -80,8 +89,26 @@ impl AppendSubmitter {
     /// Submits the appends of one call, which receives the results in batches.
     pub async fn submit_all(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
         // Where the runtime ended, the completions are dropped, which reports a closed store.
-        let Ok(appends) = check_metadata(appends).await else { return };
+        let Ok(mut appends) = check_metadata(appends).await else { return };
+        let bytes = appends.iter().map(|(append, _)| append.content_bytes()).sum();
+        if let Some(place) = self.place(bytes).await {
+            for (_, completion) in &mut appends {
+                completion.keep_place(Some(Arc::clone(&place)));
+            }
+        }
         self.enqueue(AppendJob::Many(appends));
+    }
+
+    /// Waits for a place, if an append with this many bytes is a long one. Without places, a short
+    /// append would wait for all long appends that came before.
+    pub async fn place(&self, bytes: usize) -> Option<Arc<OwnedSemaphorePermit>> {
+        if bytes < LONG_APPEND_BYTES_MIN {
+            return None;
+        }
+        let kibibytes = (bytes.min(LONG_APPENDS_BYTES_MAX) >> 10) as u32;
+        // The semaphore is never closed.
+        let place = Arc::clone(&self.long_appends).acquire_many_owned(kibibytes).await;
+        place.ok().map(Arc::new)
     }
 
     /// Appends a few events on the calling thread if the append need not wait, since waking the
@@ -129,6 +156,8 @@ where
         appends.commands().for_each(AppendCommand::check_metadata);
         appends
     };
+    // One check keeps a processor busy; many at once would slow the asynchronous workers.
+    let _place = METADATA_CHECKS.acquire().await;
     tokio::task::spawn_blocking(check).await.map_err(|_| Error::Store(umbel::Error::Closed))
 }
 
@@ -234,5 +263,60 @@ fn complete(
             });
         }
         Err(error) => completion.resolve(Err(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use tonic::Code;
+    use umbel_events::{EventId, ExpectedVersion};
+
+    use super::*;
+    use crate::event_store::append_command::StreamEvents;
+    use crate::protocol::grpc_status;
+    use crate::test_support::test_service::TestService;
+
+    /// An append to a new stream of an event with this number.
+    fn append(fixture: &TestService, stream: &str, id: u8, bytes: usize) -> AppendCommand {
+        let content = (vec![b' '; bytes].into(), Box::default());
+        let event = ProposedEvent::new(EventId([id; 16]), "Stated".into(), false, content);
+        let stream = stream.to_string();
+        let (expected, events) = (ExpectedVersion::NoStream, vec![event]);
+        let share = fixture.service.append_quota.new_share();
+        AppendCommand::to_stream(StreamEvents { stream, expected, events }, share)
+    }
+
+    /// Story: an append of a few bytes waited for the long appends of 50 clients, 50 MB and their
+    /// sync, each time.
+    #[test]
+    fn short_append_does_not_wait_for_long_ones() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let places = submitter.place(LONG_APPENDS_BYTES_MAX * 9).await;
+            assert!(places.is_some() && submitter.long_appends.available_permits() == 0);
+            let long = submitter.submit(append(&fixture, "s-1", 1, LONG_APPEND_BYTES_MIN));
+            let mut long = std::pin::pin!(long);
+            let is_pending = std::future::poll_fn(|context| {
+                Poll::Ready(long.as_mut().poll(context).is_pending())
+            });
+            assert!(is_pending.await);
+            submitter.submit(append(&fixture, "s-2", 2, LONG_APPEND_BYTES_MIN / 2)).await.unwrap();
+            assert!(
+                fixture.store.stream_state("s-1").unwrap() == umbel_events::StreamState::Missing
+            );
+            drop(places);
+            long.await.unwrap();
+            let all = LONG_APPENDS_BYTES_MAX >> 10;
+            assert_eq!(submitter.long_appends.available_permits(), all);
+            // An append that fails frees its place, too.
+            let again = submitter.submit(append(&fixture, "s-1", 3, LONG_APPEND_BYTES_MIN)).await;
+            let status = grpc_status::status(&again.unwrap_err());
+            assert_ne!(status.code(), Code::Ok);
+            assert_eq!(submitter.long_appends.available_permits(), all);
+        });
     }
 }

@@ -83,9 +83,10 @@ pub fn run_paused<F: Future>(test: F) -> F::Output {
 }
 
 /// Creates a client's message stream; it ends once the sender is dropped.
-pub fn message_channel<M>() -> (mpsc::UnboundedSender<M>, MessageStream<M>)
+pub fn message_channel<M, Q>() -> (mpsc::UnboundedSender<M>, MessageStream<Q>)
 where
-    M: RequestMessage + 'static,
+    M: Message + 'static,
+    Q: RequestMessage,
 {
     let (sender, mut messages) = mpsc::unbounded_channel::<M>();
     let frames = stream::poll_fn(move |context| {
@@ -108,7 +109,7 @@ fn frame(message: &[u8]) -> Bytes {
 /// Builds a message stream of one message with any bytes.
 pub fn message_from_bytes<M>(message: &[u8]) -> MessageStream<M>
 where
-    M: RequestMessage + 'static,
+    M: RequestMessage,
 {
     let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
     MessageStream::new(StreamBody::new(stream::iter([frame])))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hyper::body::Bytes;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, Visitor};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tonic::{Request, Status};
 use umbel_events::{ExpectedVersion, JsonKeysError, NewEvent, read_json_keys};
 use umbel_proto::users::{
@@ -57,6 +58,9 @@ pub async fn run_action(
         _ => user(service, fields).await,
     }
 }
+
+/// The turn of the request whose text is read.
+static PARSING: Semaphore = Semaphore::const_new(1);
 
 /// Parses the request of an append. For measurements only.
 pub fn parse_append(body: &[u8]) {
@@ -184,15 +188,19 @@ async fn append(
     caller: &Caller,
     body: Bytes,
 ) -> Result<Value, Status> {
-    // Reading a long text takes time.
+    // Reading a long text takes time, so it is done for one request at a time.
+    let turn = PARSING.acquire().await;
     let parsing = tokio::task::spawn_blocking(move || ConsoleAppend::parse(&body)).await;
+    drop(turn);
     let stopped = |_| Status::unavailable("the server is stopping");
     let ConsoleAppend { stream, expected, kind, data, metadata, is_json } =
         parsing.map_err(stopped)??;
     service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
     let id = service.event_id()?;
     let rules = Arc::clone(service.authorizer.acl_cache());
+    let place = service.store.appends().place(data.len() + metadata.len()).await;
     let written = service.store.blocking(move |store| {
+        let _place = place;
         let (data, metadata) = (data.as_bytes(), metadata.as_bytes());
         let event = NewEvent { id, kind: &kind, is_json, data, metadata };
         let done = store.append(&stream, expected, &[event]);

@@ -172,14 +172,17 @@ impl InFlightBatches {
 mod tests {
     use std::time::Duration;
 
+    use prost::Message;
     use umbel_events::StreamState;
     use umbel_proto::streams::BatchAppendReq;
     use umbel_proto::streams::batch_append_req::{Expected, Options};
     use umbel_proto::streams::batch_append_resp::Outcome;
 
     use super::*;
+    use crate::grpc::message_limits::RequestMessage;
     use crate::protocol::proto_convert;
     use crate::services::streams::partial_batch::PartialBatch;
+    use crate::services::streams::proposed_events::BatchPart;
     use crate::test_support::test_service::{TestService, event, id, run_paused};
 
     /// Enqueues a batch with one event, to a stream named after its number.
@@ -196,6 +199,7 @@ mod tests {
         let mut batch = PartialBatch::new(options, deadline, &fixture.service.append_quota);
         let proposed_messages = vec![event(number)];
         let part = BatchAppendReq { proposed_messages, ..BatchAppendReq::default() };
+        let part = BatchPart::from_bytes(part.encode_to_vec().into()).unwrap();
         batch.add(part, &fixture.service.append_quota);
         let (bytes, echo) = (batch.bytes(), BatchResponseBuilder::new(id(number), &batch.options));
         writing.enqueue(batch.into_append().unwrap(), echo, bytes, deadline);

@@ -14,13 +14,12 @@ use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
+use umbel_proto::streams::BatchAppendResp;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
-use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::grpc::grpc_decoder::MessageStream;
-use crate::grpc::message_limits;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
@@ -29,6 +28,7 @@ use crate::services::streams::batch_response::BatchResponseBuilder;
 use crate::services::streams::in_flight_batches::InFlightBatches;
 use crate::services::streams::oversized_messages::OversizedMessages;
 use crate::services::streams::partial_batch::{OpenBatch, PartialBatch};
+use crate::services::streams::proposed_events::BatchPart;
 
 type BatchResult = Result<BatchAppendResp, Status>;
 
@@ -38,7 +38,7 @@ pub async fn batch_append(
     service: Arc<ServerContext>,
     deadline: Deadline,
     oversized: OversizedMessages,
-    request: Request<MessageStream<BatchAppendReq>>,
+    request: Request<MessageStream<BatchPart>>,
 ) -> Result<Response<ResponseStream<BatchAppendResp>>, Status> {
     let caller = Caller::from_extensions(request.extensions());
     let batches = BatchAppendCall::new(service, caller, deadline, oversized, request.into_inner());
@@ -51,7 +51,7 @@ struct BatchAppendCall {
     caller: Caller,
     deadline: Deadline,
     oversized: OversizedMessages,
-    requests: MessageStream<BatchAppendReq>,
+    requests: MessageStream<BatchPart>,
     /// Number of messages read.
     messages_read: u64,
     /// Whether the client has sent its last message, or the call has stopped reading.
@@ -72,7 +72,7 @@ impl BatchAppendCall {
         caller: Caller,
         deadline: Deadline,
         oversized: OversizedMessages,
-        parts: MessageStream<BatchAppendReq>,
+        parts: MessageStream<BatchPart>,
     ) -> BatchAppendCall {
         BatchAppendCall {
             service,
@@ -163,7 +163,7 @@ impl BatchAppendCall {
     }
 
     /// Handles a part, or the end of the parts.
-    async fn receive(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
+    async fn receive(&mut self, part: Result<Option<BatchPart>, Status>) {
         match part.map_err(grpc_status::decode_error) {
             Ok(Some(part)) => {
                 let refusal = self.authorize_counted(&part).await;
@@ -209,23 +209,19 @@ impl BatchAppendCall {
 
     /// Returns the status of a part that must not be appended. The part's events count against the
     /// quota while the store is queried, because many calls may wait for the store.
-    async fn authorize_counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
+    async fn authorize_counted(&mut self, part: &BatchPart) -> Option<Status> {
         let mut share = self.service.append_quota.new_share();
         let mut authorization = pin!(self.authorize(part));
         match poll_fn(|context| Poll::Ready(authorization.as_mut().poll(context))).await {
             Poll::Ready(denied) => denied,
-            Poll::Pending
-                if share.grow(message_limits::events_bytes(part.proposed_messages.len())) =>
-            {
-                authorization.await
-            }
+            Poll::Pending if share.grow(part.events.memory_bytes) => authorization.await,
             Poll::Pending => Some(grpc_status::append_quota_exhausted()),
         }
     }
 
     /// Returns the status if the caller must not append the batch that this part begins. Parts are
     /// checked in order, which keeps the order of their batches.
-    async fn authorize(&mut self, part: &BatchAppendReq) -> Option<Status> {
+    async fn authorize(&mut self, part: &BatchPart) -> Option<Status> {
         let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
         // An invalid name is refused as such.
         let stream = std::str::from_utf8(stream).ok()?;
@@ -239,11 +235,7 @@ impl BatchAppendCall {
 
     /// Accepts a part. A returned error ends the call; an error of one batch becomes that batch's
     /// response.
-    fn accept_part(
-        &mut self,
-        mut part: BatchAppendReq,
-        denied: Option<Status>,
-    ) -> Result<(), Status> {
+    fn accept_part(&mut self, mut part: BatchPart, denied: Option<Status>) -> Result<(), Status> {
         let id = proto_convert::correlation_id(part.correlation_id.take())?;
         let refusal = self.oversized.take(self.messages_read).then(|| {
             grpc_status::message_too_large(&format!(
@@ -297,7 +289,7 @@ impl BatchAppendCall {
     }
 
     /// Creates a batch from its first part.
-    fn start_batch(&self, mut part: BatchAppendReq, refusal: Option<Status>) -> PartialBatch {
+    fn start_batch(&self, mut part: BatchPart, refusal: Option<Status>) -> PartialBatch {
         let options = part.options.take().unwrap_or_default();
         let deadline = self.deadline.earlier(self.deadline_of(&options));
         let mut batch = PartialBatch::new(options, deadline, &self.service.append_quota);

@@ -3,9 +3,11 @@
 use std::task::Poll;
 
 use futures_util::StreamExt;
+use prost::Message;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use umbel_events::{Direction, Revision, StreamState};
+use umbel_proto::streams::BatchAppendReq;
 use umbel_proto::streams::batch_append_req::Expected;
 use umbel_proto::streams::batch_append_resp::Outcome;
 
@@ -13,8 +15,12 @@ use super::*;
 use crate::access_control::append_invalidated_cache::StreamCache;
 use crate::access_control::users::User;
 use crate::auth::authorization::Authorizer;
-use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
+use crate::grpc::message_limits::RequestMessage;
+use crate::limits::{APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, PARTIAL_APPEND_TIME};
 use crate::test_support::test_service::{TestService, event, id, message_channel, run_paused};
+
+/// Memory that counts for an event of one digit and the type "Counted".
+const EVENT_BYTES: usize = EVENT_OVERHEAD_BYTES + 8;
 
 /// Time longer than the lateness of timers.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -107,14 +113,14 @@ fn part_is_charged_during_the_permission_lookup() {
         let (parts, mut answers) = call_of_user(&mut fixture).await;
         parts.send(part(1, true, 1)).unwrap();
         assert!(waits(&mut answers).await);
-        assert_eq!(fixture.bytes(), message_limits::events_bytes(1));
+        assert_eq!(fixture.bytes(), EVENT_BYTES);
         release.send(()).unwrap();
         busy.await.unwrap().unwrap();
         assert_eq!(next(&mut answers).await, (1, 0));
         assert_eq!((fixture.bytes(), written(&fixture)), (0, vec!["1".to_string()]));
         // A cached permission is not queried again.
         let mut share = fixture.service.append_quota.new_share();
-        assert!(share.grow(APPENDS_BYTES_MAX - message_limits::events_bytes(1)));
+        assert!(share.grow(APPENDS_BYTES_MAX - EVENT_BYTES));
         parts.send(part(2, true, 2)).unwrap();
         assert_eq!(next(&mut answers).await, (2, 0));
     });
@@ -289,7 +295,7 @@ fn long_stream_name_and_invalid_correlation_id_are_rejected() {
 fn batch_that_expires_at_completion_is_not_counted() {
     run_paused(async {
         let fixture = TestService::new();
-        let (_parts, parts) = message_channel();
+        let (_parts, parts) = message_channel::<BatchAppendReq, BatchPart>();
         let service = Arc::clone(&fixture.service);
         let mut batches = BatchAppendCall::new(
             service,
@@ -298,7 +304,8 @@ fn batch_that_expires_at_completion_is_not_counted() {
             OversizedMessages::default(),
             parts,
         );
-        batches.accept_part(part(1, false, 1), None).unwrap();
+        let batch_part = BatchPart::from_bytes(part(1, false, 1).encode_to_vec().into()).unwrap();
+        batches.accept_part(batch_part, None).unwrap();
         assert!(batches.bytes > 0);
         tokio::time::sleep(PARTIAL_APPEND_TIME + MOMENT).await;
         let begun = batches.open.remove(&id(1)).unwrap();
