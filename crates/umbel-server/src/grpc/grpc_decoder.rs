@@ -11,6 +11,7 @@ use std::pin::Pin;
 use hyper::body::{Body as _, Bytes};
 use prost::bytes::{Buf, BytesMut};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
@@ -28,8 +29,8 @@ const SHARED_BUFFER_BYTES_MAX: usize = 4 << 10;
 /// Initial buffer capacity for a message too long for a shared buffer.
 const INITIAL_CAPACITY: usize = 64 << 10;
 
-/// Shortest received piece of a long message that is not copied.
-const PIECE_BYTES_MIN: usize = 4 << 10;
+/// Shortest and longest piece of a long message in memory.
+const PIECE_BYTES: (usize, usize) = (4 << 10, 64 << 10);
 
 /// The places of the long messages that are decoded at the same time.
 static LONG_MESSAGES: Semaphore = Semaphore::const_new(LONG_MESSAGES_MAX);
@@ -122,7 +123,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
     /// for a long time.
     fn append(&mut self, mut data: Bytes) {
         if let (Some(length), Some(long)) = (self.length, &mut self.arriving) {
-            long.add(data.split_to((length - long.bytes).min(data.len())));
+            long.add(&data.split_to((length - long.bytes).min(data.len())));
         }
         let (come, capacity) = (self.received.len() + data.len(), self.received.capacity());
         if let Some(length) = self.length.filter(|_| come > capacity) {
@@ -177,7 +178,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
         self.length = Some(length);
         if length > INLINE_MESSAGE_BYTES_MAX {
             let mut long = LongMessageBytes::default();
-            long.add(self.received.split_to(length.min(self.received.len())).freeze());
+            long.add(&self.received.split_to(length.min(self.received.len())));
             self.received = BytesMut::from(&self.received[..]);
             self.arriving = Some(long);
         }
@@ -191,32 +192,32 @@ enum ReceivedMessage {
     Long(LongMessageBytes),
 }
 
-/// The received part of a long message, in pieces as they arrived: one buffer would be copied each
-/// time it grows, on an asynchronous worker.
+/// The received part of a long message, in pieces: one buffer would be copied each time it grows,
+/// on an asynchronous worker.
+///
+/// INVARIANT: the pieces have at most twice the capacity of the received bytes, or of one piece.
 #[derive(Debug, Default)]
 struct LongMessageBytes {
-    pieces: Vec<Bytes>,
-    /// Copies of short pieces after the last long one.
-    tail: BytesMut,
+    /// Copies of the received bytes. The bytes themselves are parts of larger buffers, which no
+    /// quota counts.
+    pieces: Vec<Vec<u8>>,
     /// Bytes of all pieces.
     bytes: usize,
 }
 
 impl LongMessageBytes {
-    fn add(&mut self, piece: Bytes) {
-        self.bytes += piece.len();
-        let is_long = piece.len() >= PIECE_BYTES_MIN;
-        if is_long || self.tail.len() + piece.len() > INITIAL_CAPACITY {
-            let tail = std::mem::take(&mut self.tail);
-            self.pieces.extend(Some(tail.freeze()).filter(|tail| !tail.is_empty()));
-        }
-        if is_long {
-            self.pieces.push(piece);
-        } else {
-            if self.tail.is_empty() && !piece.is_empty() {
-                self.tail.reserve(INITIAL_CAPACITY);
+    fn add(&mut self, mut received: &[u8]) {
+        while !received.is_empty() {
+            if self.pieces.last().is_none_or(|piece| piece.len() == piece.capacity()) {
+                let capacity = self.bytes.clamp(PIECE_BYTES.0, PIECE_BYTES.1);
+                self.pieces.push(Vec::with_capacity(capacity));
             }
-            self.tail.extend_from_slice(&piece);
+            let Some(piece) = self.pieces.last_mut() else { return };
+            let (taken, rest) =
+                received.split_at(received.len().min(piece.capacity() - piece.len()));
+            piece.extend_from_slice(taken);
+            self.bytes += taken.len();
+            received = rest;
         }
     }
 
@@ -226,7 +227,6 @@ impl LongMessageBytes {
         for piece in self.pieces {
             message.extend_from_slice(&piece);
         }
-        message.extend_from_slice(&self.tail);
         message.into()
     }
 }
@@ -239,21 +239,30 @@ impl<Q> std::fmt::Debug for MessageStream<Q> {
 
 /// Decodes a long message on a thread that may be busy.
 async fn decode_long<Q: RequestMessage>(message: LongMessageBytes) -> Result<Q, Status> {
-    // The semaphore is never closed.
-    let place = LONG_MESSAGES.acquire().await;
-    let decoding = tokio::task::spawn_blocking(move || {
-        let decoded = Q::from_bytes(message.join());
-        drop(place);
-        decoded
+    // A call whose client takes nothing may never be polled again. So a task waits for the place,
+    // which is free once the message is decoded, whether the result is taken or not.
+    let mut decoding = JoinSet::new();
+    decoding.spawn(async move {
+        // The semaphore is never closed.
+        let place = LONG_MESSAGES.acquire().await;
+        let decode = move || {
+            let decoded = Q::from_bytes(message.join());
+            drop(place);
+            decoded
+        };
+        tokio::task::spawn_blocking(decode).await
     });
-    decoding.await.unwrap_or_else(|_| Err(Status::internal("a message could not be decoded")))
+    match decoding.join_next().await {
+        Some(Ok(Ok(decoded))) => decoded,
+        _ => Err(Status::internal("a message could not be decoded")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
 
-    use futures_util::stream;
+    use futures_util::{FutureExt, stream};
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use tonic::Code;
@@ -335,5 +344,52 @@ mod tests {
             sender.send(GetRequest::default()).unwrap();
             assert_eq!(messages.message().await.unwrap(), Some(GetRequest::default()));
         });
+    }
+
+    /// Story: the one place for decoding went to a call whose client read no responses. Such a call
+    /// is not polled, so no other client's long messages were decoded any more.
+    #[test]
+    fn call_that_is_not_polled_does_not_keep_the_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let long = || of::<PutRequest>(vec![framed(&put(100_000)).to_vec()]);
+            let (mut unpolled, mut other) = (long(), long());
+            let place = LONG_MESSAGES.acquire().await.unwrap();
+            for messages in [&mut unpolled, &mut other] {
+                // It waits for the place.
+                assert!(messages.message().now_or_never().is_none());
+                tokio::task::yield_now().await;
+            }
+            drop(place);
+            let time = std::time::Duration::from_secs(20);
+            let message = tokio::time::timeout(time, other.message()).await;
+            assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
+            // A dropped stream gives up its turn.
+            let place = LONG_MESSAGES.acquire().await.unwrap();
+            let (mut dropped, mut other) = (long(), long());
+            assert!(dropped.message().now_or_never().is_none());
+            assert!(other.message().now_or_never().is_none());
+            drop((dropped, place));
+            let message = tokio::time::timeout(time, other.message()).await;
+            assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
+        });
+    }
+
+    /// Story: short pieces between long ones kept a buffer of 64 KiB each, which no quota counted.
+    #[test]
+    fn pieces_of_a_long_message_take_little_more_than_their_bytes() {
+        for sizes in [&[1, 4096][..], &[1], &[4095], &[16_384], &[100_000, 1], &[4096, 1, 1, 1]] {
+            let (mut long, mut expected) = (LongMessageBytes::default(), Vec::new());
+            for (number, size) in sizes.iter().cycle().take(300).enumerate() {
+                let received = vec![number as u8; *size];
+                long.add(&received);
+                expected.extend_from_slice(&received);
+                let memory: usize = long.pieces.iter().map(Vec::capacity).sum();
+                assert!(memory <= (2 * long.bytes).max(PIECE_BYTES.0), "{sizes:?}: {memory}");
+                assert!(memory < long.bytes + PIECE_BYTES.1);
+            }
+            assert_eq!(long.bytes, expected.len());
+            assert_eq!(long.join(), expected);
+        }
     }
 }
