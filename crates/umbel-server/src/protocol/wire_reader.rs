@@ -41,6 +41,17 @@ pub enum WireValue<'a> {
     Bytes(&'a [u8]),
 }
 
+#[cfg(test)]
+thread_local! {
+    static FIELDS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// Number of fields that this thread has read.
+#[cfg(test)]
+pub fn fields_read() -> usize {
+    FIELDS_READ.get()
+}
+
 impl<'a> WireReader<'a> {
     /// Reads this message.
     pub fn new(message: &'a [u8]) -> WireReader<'a> {
@@ -59,6 +70,8 @@ impl<'a> WireReader<'a> {
 
     fn read(&mut self) -> Result<Option<WireField<'a>>, MalformedMessage> {
         while !self.rest.is_empty() {
+            #[cfg(test)]
+            FIELDS_READ.set(FIELDS_READ.get() + 1);
             self.field_bytes = self.rest.len();
             let wrong = |_| MalformedMessage("a field has an invalid number, type or length");
             let (tag, wire_type) = encoding::decode_key(&mut self.rest).map_err(wrong)?;

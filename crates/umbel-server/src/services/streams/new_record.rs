@@ -2,6 +2,7 @@
 //! become event metadata, in which clients of the first protocol find the properties.
 
 use std::io::Write;
+use std::num::NonZeroU32;
 
 use hyper::body::Bytes;
 use prost::Message;
@@ -14,7 +15,7 @@ use umbel_proto::v2::streams::{SchemaFormat, SchemaInfo};
 use crate::protocol::proto_convert::{self, EventError, ProposedEvent};
 use crate::protocol::rich_status::{self, invalid};
 use crate::protocol::truncate_text::truncate_text;
-use crate::protocol::wire_reader::{self, MalformedMessage, WireField, WireReader, WireValue};
+use crate::protocol::wire_reader::{MalformedMessage, WireField, WireReader, WireValue};
 
 /// Maximum bytes of a property name in an error message.
 const PROPERTY_NAME_BYTES_MAX: usize = 100;
@@ -150,8 +151,8 @@ fn build_metadata(
             write_key(out, key, &mut is_first);
             write_json(out, value);
         }
-        for offset in &pairs.offsets {
-            let (key, value) = pairs.pair(*offset)?;
+        for pair in &pairs.pairs {
+            let (key, value) = pairs.content(*pair)?;
             if is_reserved(key) {
                 continue;
             }
@@ -217,46 +218,94 @@ impl ValueError {
 /// The pairs of a map in a message, by their keys. Of a repeated key, the last pair counts.
 struct JsonMap<'a> {
     message: &'a [u8],
-    /// Offsets of the pairs in the message, which take less memory than the pairs.
-    offsets: Vec<u32>,
+    pairs: Vec<JsonPair>,
+}
+
+/// The offsets of a pair's fields in the message, which take less memory than references. The
+/// fields are found once: a client may hide them among a million other fields of the pair.
+#[derive(Clone, Copy)]
+struct JsonPair {
+    /// The field with the key; `None` if the key is empty.
+    key: Option<NonZeroU32>,
+    value: Option<NonZeroU32>,
 }
 
 impl<'a> JsonMap<'a> {
     /// Reads the map in the field with this number.
     fn read(message: &'a [u8], tag: u32) -> Result<JsonMap<'a>, MalformedMessage> {
-        let offsets = Vec::with_capacity(wire_reader::count_fields(message, tag)?);
-        let mut map = JsonMap { message, offsets };
-        let mut reader = WireReader::new(message);
-        while let Some(field) = reader.next() {
-            if field?.tag == tag {
-                let offset = (message.len() - reader.field_bytes()) as u32;
-                map.pair(offset)?;
-                map.offsets.push(offset);
-            }
-        }
-        let mut offsets = std::mem::take(&mut map.offsets);
-        // Malformed pairs were refused above.
-        let key = |offset: u32| map.pair(offset).map_or("", |(key, _)| key);
-        offsets.sort_unstable_by(|a, b| key(*a).cmp(key(*b)).then(b.cmp(a)));
-        offsets.dedup_by(|later, earlier| key(*later) == key(*earlier));
-        Ok(JsonMap { message, offsets })
+        // The last pair with an empty key. There may be millions of them, of two bytes each.
+        let mut empty_key = None;
+        let mut count = 0;
+        for_each_pair(message, tag, |pair| match pair.key {
+            Some(_) => count += 1,
+            None => empty_key = Some(pair),
+        })?;
+        let mut pairs = Vec::with_capacity(count + usize::from(empty_key.is_some()));
+        pairs.extend(empty_key);
+        for_each_pair(message, tag, |pair| pairs.extend(Some(pair).filter(|it| it.key.is_some())))?;
+        let mut map = JsonMap { message, pairs: Vec::new() };
+        // Of equal keys, the last one comes first.
+        pairs.sort_unstable_by(|a, b| map.key(*a).cmp(map.key(*b)).then(b.key.cmp(&a.key)));
+        pairs.dedup_by(|removed, kept| map.key(*removed) == map.key(*kept));
+        map.pairs = pairs;
+        Ok(map)
     }
 
-    /// The key and the bytes of the value of the pair at an offset.
-    fn pair(&self, offset: u32) -> Result<(&'a str, &'a [u8]), MalformedMessage> {
-        let Some(field) = WireReader::new(&self.message[offset as usize..]).next() else {
-            return Ok(("", &[]));
-        };
-        let (mut key, mut content) = ("", &[][..]);
-        for field in WireReader::new(field?.value.bytes()?) {
-            match field? {
-                WireField { tag: 1, value } => key = value.text()?,
-                WireField { tag: 2, value } => content = value.bytes()?,
+    /// The key of a pair. Keys are compared as bytes, which have the order of their texts.
+    fn key(&self, pair: JsonPair) -> &'a [u8] {
+        // Malformed fields were refused before.
+        self.field(pair.key).unwrap_or_default()
+    }
+
+    /// The key and the bytes of the value of a pair.
+    fn content(&self, pair: JsonPair) -> Result<(&'a str, &'a [u8]), MalformedMessage> {
+        Ok((WireValue::Bytes(self.key(pair)).text()?, self.field(pair.value)?))
+    }
+
+    /// The bytes of the field at an offset.
+    fn field(&self, offset: Option<NonZeroU32>) -> Result<&'a [u8], MalformedMessage> {
+        let Some(offset) = offset else { return Ok(&[]) };
+        match WireReader::new(&self.message[offset.get() as usize..]).next() {
+            Some(field) => field?.value.bytes(),
+            None => Ok(&[]),
+        }
+    }
+}
+
+/// Hands each pair of the map in the field with this number to `handle`.
+fn for_each_pair(
+    message: &[u8],
+    tag: u32,
+    mut handle: impl FnMut(JsonPair),
+) -> Result<(), MalformedMessage> {
+    let mut reader = WireReader::new(message);
+    while let Some(field) = reader.next() {
+        let field = field?;
+        if field.tag != tag {
+            continue;
+        }
+        let end = message.len() - reader.remaining();
+        let mut fields = WireReader::new(field.value.bytes()?);
+        let mut pair = JsonPair { key: None, value: None };
+        while let Some(field) = fields.next() {
+            let field = field?;
+            // A message has less than 4 GiB, and no field of a pair begins at offset 0.
+            let offset = NonZeroU32::new((end - fields.field_bytes()) as u32);
+            match field {
+                WireField { tag: 1, value } => {
+                    let is_empty = value.text()?.is_empty();
+                    pair.key = offset.filter(|_| !is_empty);
+                }
+                WireField { tag: 2, value } => {
+                    value.bytes()?;
+                    pair.value = offset;
+                }
                 _ => {}
             }
         }
-        Ok((key, content))
+        handle(pair);
     }
+    Ok(())
 }
 
 /// Writes a comma, unless the object begins, and a key.
@@ -311,8 +360,8 @@ fn write_struct(out: &mut dyn Write, fields: &[u8], depth: usize) -> Result<(), 
     let pairs = JsonMap::read(fields, 1)?;
     write_bytes(out, b"{");
     let mut is_first = true;
-    for offset in &pairs.offsets {
-        let (key, value) = pairs.pair(*offset)?;
+    for pair in &pairs.pairs {
+        let (key, value) = pairs.content(*pair)?;
         write_key(out, key, &mut is_first);
         write_value(out, value, depth + 1)?;
     }
@@ -482,5 +531,76 @@ mod tests {
             assert_eq!(record.id(), None);
         }
         assert!(read(message(1)).unwrap().id().is_some());
+    }
+
+    /// Appends a field with a length.
+    fn field(out: &mut Vec<u8>, tag: u32, content: &[u8]) {
+        prost::encoding::encode_key(tag, prost::encoding::WireType::LengthDelimited, out);
+        prost::encoding::encode_varint(content.len() as u64, out);
+        out.extend_from_slice(content);
+    }
+
+    fn pair(fields: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut pair = Vec::new();
+        fields.iter().for_each(|(tag, content)| field(&mut pair, *tag, content));
+        pair
+    }
+
+    fn number_of(number: f64) -> Vec<u8> {
+        self::number(number).encode_to_vec()
+    }
+
+    /// Story: each comparison of two keys read all fields of their pairs. A message of 8 MiB with a
+    /// pair of two million other fields kept a thread busy for hours.
+    #[test]
+    fn keys_are_found_once() {
+        const PAIRS: usize = 4000;
+        const OTHER_FIELDS: usize = 100_000;
+        let mut long = pair(&[(1, b"k-2000-long"), (2, &number_of(1.0))]);
+        (0..OTHER_FIELDS).for_each(|_| field(&mut long, 3, &[]));
+        let mut record = message(1).encode_to_vec();
+        for number in 0..PAIRS {
+            // Neighbours in the message are no neighbours in the order.
+            let key = format!("k-{:04}", number * 1009 % PAIRS);
+            field(&mut record, PROPERTIES, &pair(&[(1, key.as_bytes()), (2, &number_of(2.0))]));
+            if number == PAIRS / 2 {
+                field(&mut record, PROPERTIES, &long);
+            }
+        }
+        let before = crate::protocol::wire_reader::fields_read();
+        let event = read_bytes(record).unwrap().into_event();
+        let read = crate::protocol::wire_reader::fields_read() - before;
+        // Twelve comparisons of each key, and four passes.
+        assert!(read < 4 * OTHER_FIELDS + 60 * PAIRS, "{read}");
+        let metadata: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(event.as_new_event().metadata).unwrap();
+        assert_eq!(metadata.len(), PAIRS + 3);
+        assert_eq!(metadata["k-2000-long"], 1);
+    }
+
+    /// Story: a long key among many short ones was checked to be UTF-8 at each comparison. Only the
+    /// common bytes of two keys are compared, and of equal keys the last one counts.
+    #[test]
+    fn last_pair_of_each_key_counts() {
+        let long = "k".repeat(100_000);
+        let mut record = message(4).encode_to_vec();
+        let pairs: [&[(u32, &[u8])]; 9] = [
+            &[],
+            &[(1, b"b"), (2, &number_of(1.0))],
+            &[(1, b""), (2, &number_of(2.0))],
+            &[(1, long.as_bytes()), (2, &number_of(3.0))],
+            &[(2, &number_of(4.0))],
+            // The last key and the last value of a pair count.
+            &[(1, b"x"), (2, &number_of(5.0)), (3, b"?"), (1, b"b"), (2, &number_of(6.0))],
+            &[(1, b"x"), (1, b""), (2, &number_of(7.0))],
+            &[(1, long.as_bytes()), (2, &number_of(8.0))],
+            &[(1, b"a")],
+        ];
+        pairs.iter().for_each(|fields| field(&mut record, PROPERTIES, &pair(fields)));
+        let event = read_bytes(record).unwrap().into_event();
+        let wanted = format!(
+            r#"{{"$schema.format":"Bytes","$schema.name":"Opened","":7,"a":null,"b":6,"{long}":8}}"#
+        );
+        assert_eq!(std::str::from_utf8(event.as_new_event().metadata).unwrap(), wanted);
     }
 }
