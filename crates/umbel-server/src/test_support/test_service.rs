@@ -30,7 +30,7 @@ use crate::server_context::ServerContext;
 pub struct TestService {
     pub service: Arc<ServerContext>,
     pub store: Store,
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
     directory: TempDir,
 }
 
@@ -49,7 +49,7 @@ impl TestService {
             Backups::new(store.clone(), &env, None),
         );
         let service = ServerContext::new(events, work, env, Config::default(), 0, stopped).unwrap();
-        TestService { service: Arc::new(service), store, _stop: stop, directory }
+        TestService { service: Arc::new(service), store, stop, directory }
     }
 
     /// Creates a service with this scavenger.
@@ -68,6 +68,11 @@ impl TestService {
         let service = Arc::get_mut(&mut fixture.service).expect("the context is not shared yet");
         service.kv = Some(Arc::new(kv));
         (fixture, db)
+    }
+
+    /// Begins the shutdown.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
     }
 
     /// Bytes of appends that are not in the log yet.

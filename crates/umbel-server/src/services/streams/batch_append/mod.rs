@@ -19,6 +19,7 @@ use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
+use crate::event_store::append_submitter::WaitingAppends;
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::{self, Deadline};
@@ -60,6 +61,8 @@ struct BatchAppendCall {
     /// recognized.
     open: HashMap<Uuid, OpenBatch>,
     in_flight: InFlightBatches,
+    /// Appends of batches in flight that wait for their turn. The call reads no more meanwhile.
+    waiting: Option<WaitingAppends>,
     /// Bytes of the batches that are open or being written.
     bytes: usize,
     /// Final status of the call, after the responses to batches being written.
@@ -84,6 +87,7 @@ impl BatchAppendCall {
             input_ended: false,
             open: HashMap::new(),
             in_flight: InFlightBatches::default(),
+            waiting: None,
             bytes: 0,
             final_status: None,
         }
@@ -110,7 +114,7 @@ impl BatchAppendCall {
     async fn next_response(&mut self) -> Option<BatchAppendResp> {
         loop {
             self.take_ready_parts().await;
-            self.in_flight.submit(&self.service.store, false).await;
+            self.submit_queued(false);
             if self.input_ended && self.in_flight.is_empty() {
                 return None;
             }
@@ -131,8 +135,15 @@ impl BatchAppendCall {
                         return answer;
                     }
                 }
-                () = service.wait_stopping(), if !self.input_ended => {
-                    self.end_input(Some(grpc_status::shutting_down()));
+                () = wait_submitted(&mut self.waiting), if self.waiting.is_some() => {
+                    self.waiting = None;
+                }
+                () = service.wait_stopping(), if !self.input_ended || self.waiting.is_some() => {
+                    // Batches that wait for their turn are refused.
+                    self.waiting = None;
+                    if !self.input_ended {
+                        self.end_input(Some(grpc_status::shutting_down()));
+                    }
                 }
                 () = self.deadline.wait(), if !self.input_ended => {
                     self.end_input(Some(deadline::deadline_exceeded()));
@@ -143,6 +154,9 @@ impl BatchAppendCall {
 
     /// Whether the call may read another part.
     fn has_capacity(&self) -> bool {
+        if self.waiting.is_some() {
+            return false;
+        }
         let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.append_quota.has_capacity();
         self.in_flight.has_place() && (has_memory || self.in_flight.is_empty())
     }
@@ -158,7 +172,14 @@ impl BatchAppendCall {
                 Some(part) => self.receive(part).await,
                 None => return,
             }
-            self.in_flight.submit(&self.service.store, true).await;
+            self.submit_queued(true);
+        }
+    }
+
+    /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
+    fn submit_queued(&mut self, may_wait: bool) {
+        if self.waiting.is_none() {
+            self.waiting = self.in_flight.submit(&self.service.store, may_wait);
         }
     }
 
@@ -332,6 +353,13 @@ impl BatchAppendCall {
             }
             None => Deadline::NEVER,
         }
+    }
+}
+
+/// Waits until the appends are submitted.
+async fn wait_submitted(waiting: &mut Option<WaitingAppends>) {
+    if let Some(waiting) = waiting {
+        waiting.wait().await;
     }
 }
 
