@@ -195,8 +195,6 @@ pub const WATCH_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes queued for all watches together.
 pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 
-/// Nice value of the blocking threads, so that they delay asynchronous workers and appends less.
-pub const BLOCKING_THREADS_NICE: i32 = 5;
 /// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
 

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::limits::{BACKLOG, BLOCKING_THREADS_MAX, BLOCKING_THREADS_NICE};
+use crate::limits::{BACKLOG, BLOCKING_THREADS_MAX};
 use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -129,17 +127,8 @@ impl Server {
                 StartError::system("use the backup directory", to_io_error(&error))
             })?;
         }
-        let workers = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let started = AtomicUsize::new(0);
         let runtime = Builder::new_multi_thread()
             .enable_all()
-            .worker_threads(workers)
-            // The workers start first.
-            .on_thread_start(move || {
-                if started.fetch_add(1, Ordering::Relaxed) >= workers {
-                    lower_priority();
-                }
-            })
             .max_blocking_threads(BLOCKING_THREADS_MAX)
             .thread_name("umbel-server")
             .build()
@@ -464,14 +453,6 @@ impl std::error::Error for StartError {
             StartError::System { source, .. } => Some(source),
         }
     }
-}
-
-/// Lowers the priority of the calling thread. Elsewhere than on Linux, the priority is that of the
-/// process, and stays.
-fn lower_priority() {
-    #[cfg(target_os = "linux")]
-    // A system that refuses leaves the thread as it is.
-    let _ = rustix::process::nice(BLOCKING_THREADS_NICE);
 }
 
 #[cfg(test)]

@@ -215,7 +215,6 @@ fn documentation_page_states_the_limits() {
         ("a batch of keys", format!("{} conditions", written(limits::KV_CONDITIONS_MAX))),
         ("a batch of keys", format!("{} MiB", limits::KV_BATCH_BYTES_MAX >> 20)),
         ("threads that read", written(limits::BLOCKING_THREADS_MAX)),
-        ("threads that read", format!("nice value of {}", limits::BLOCKING_THREADS_NICE)),
         ("bytes of all appends over", format!("{} KiB", limits::LONG_APPEND_BYTES_MIN >> 10)),
         ("bytes of all appends over", format!("{} MiB", limits::LONG_APPENDS_BYTES_MAX >> 20)),
         ("a connection that sends nothing", format!("{} s,", limits::KEEPALIVE_INTERVAL.as_secs())),
