@@ -151,6 +151,8 @@ pub struct MemtableGarbage {
     pub visible_bytes: u64,
     /// Bytes of entries in tables that the memtable's entries hide.
     pub hidden_bytes: u64,
+    /// Bytes that range tombstones hide in tables that no single one of them hides whole.
+    pub partly_hidden_bytes: u64,
     /// Whether half of the memtable is garbage or hides as much in tables.
     pub is_half_garbage: bool,
 }

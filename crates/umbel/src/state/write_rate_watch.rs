@@ -60,8 +60,9 @@ impl WriteRateWatch {
         }
         let elapsed = now.saturating_sub(then).as_micros();
         let drained = u64::try_from(elapsed).unwrap_or(u64::MAX).saturating_mul(WRITES_PER_SECOND);
+        // The writes are anywhere in the time, so they are added first.
         self.excess =
-            self.excess.saturating_sub(drained).saturating_add(writes.saturating_mul(UNIT));
+            self.excess.saturating_add(writes.saturating_mul(UNIT)).saturating_sub(drained);
         if self.excess > BURST * UNIT {
             self.excess = BURST * UNIT;
             self.quiet_since = now;
@@ -98,7 +99,10 @@ mod tests {
     /// values stayed.
     #[test]
     fn few_writes_leave_a_store_quiet() {
-        for (writes, interval) in [(1, 3 * SECOND), (1, SECOND), (9, SECOND), (10, 2 * SECOND)] {
+        // The last ones in long times without an observation.
+        for (writes, interval) in
+            [(1, 3 * SECOND), (1, SECOND), (10, SECOND), (20, 2 * SECOND), (90, 10 * SECOND)]
+        {
             let times = after_a_minute(writes, 100, interval);
             assert!(times.quiet_for >= 60 * SECOND, "{writes} each {interval:?}: {times:?}");
             assert_eq!(times.silent_for, Duration::ZERO);

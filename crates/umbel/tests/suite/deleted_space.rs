@@ -329,6 +329,31 @@ fn few_writes_do_not_keep_deleted_space() {
     db.close().unwrap();
 }
 
+/// Story: range deletes of absent keys, one a second, wrote 400 MiB: each counted as hiding the
+/// whole table that it met.
+#[test]
+fn range_deletes_of_little_rewrite_no_tables() {
+    let sim = Sim::new(1);
+    let (db, keyspace) = filled(&sim);
+    let written = || keyspace.stats().levels.iter().map(|it| it.bytes_written).sum::<u64>();
+    let before = written();
+    for second in 0..20 {
+        let start = [key(second * 40), b"-".to_vec()].concat();
+        let end = [start.clone(), b"-".to_vec()].concat();
+        keyspace.delete_range(start, end).unwrap();
+        // The store checks again after two seconds of the real clock.
+        for _ in 0..8 {
+            std::thread::park_timeout(Duration::from_millis(25));
+        }
+        sim.advance(Duration::from_secs(1));
+    }
+    let more = written() - before;
+    assert!(more < 1 << 20, "{more} bytes");
+    assert_eq!(all(&keyspace).len(), KEYS);
+    drop(keyspace);
+    db.close().unwrap();
+}
+
 /// Story: beside writes, a memtable of garbage was flushed from 4 MiB on in each keyspace. Many
 /// keyspaces that were overwritten all the time kept 200 MiB of WAL.
 #[test]

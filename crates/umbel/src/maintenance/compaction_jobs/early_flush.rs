@@ -11,7 +11,9 @@
 
 use std::time::Duration;
 
-use crate::maintenance::compaction_jobs::hidden_entries_estimator::{proportion, size_of};
+use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
+    is_hidden_whole, proportion, size_of,
+};
 use crate::state::store::{KeyspaceGarbage, VersionSizes};
 use crate::state::write_rate_watch::QuietTimes;
 use crate::super_version::{MemtableSlot, SuperVersion};
@@ -90,8 +92,8 @@ pub fn next_step(
     let QuietTimes { silent_for, quiet_for } = moment.times;
     let is_quiet = quiet_for >= QUIET_PERIOD;
     let garbage = MemtableEstimate::of(active, known, silent_for >= QUIET_PERIOD);
-    let ranges = hidden_by_ranges_max(view, sizes);
-    let hidden = garbage.hidden_bytes.saturating_add(ranges).min(sizes.all.bytes);
+    let ranges = HiddenByRanges::of(view, sizes, &garbage);
+    let hidden = garbage.hidden_bytes.saturating_add(ranges.known).min(sizes.all.bytes);
     let rest = rest_period(sizes);
     let is_large = active.held_bytes() >= part_of(sizes.file_bytes, FLUSHED_AT_REST);
     if !is_quiet {
@@ -114,7 +116,7 @@ fn beside_writes(
     sizes: &VersionSizes,
     known: &KeyspaceGarbage,
     moment: Moment,
-    (garbage, ranges): (MemtableEstimate, u64),
+    (garbage, ranges): (MemtableEstimate, HiddenByRanges),
 ) -> EarlyFlush {
     let (active, all) = (&*view.active, sizes.all.bytes);
     let quiet = QUIET_PERIOD.saturating_sub(moment.times.quiet_for);
@@ -123,13 +125,13 @@ fn beside_writes(
     // Without an estimate: as many bytes as the deletes can hide at most.
     let deleted = active.deletes().saturating_mul(sizes.entry_bytes_max);
     let hidden_point = if garbage.is_stale { deleted } else { garbage.hidden_bytes };
-    let hidden = hidden_point.saturating_add(ranges).min(all);
+    let hidden = hidden_point.saturating_add(ranges.max).min(all);
     let held = active.held_bytes();
     let reasons = [
         (
             hiding_from,
             is_worth_flush(hidden, HIDING_SHARE.1, sizes),
-            !garbage.is_stale || is_worth_flush(ranges, HIDING_SHARE.1, sizes),
+            !garbage.is_stale || is_worth_flush(ranges.known, HIDING_SHARE.1, sizes),
             FlushReason::HiddenBytes,
         ),
         (
@@ -162,6 +164,8 @@ pub struct MemtableEstimate {
     pub own_bytes: u64,
     /// Bytes of the other entries, without long values.
     pub visible_bytes: u64,
+    /// Bytes that range tombstones hide in tables that they hide in part.
+    partly_hidden_bytes: u64,
     /// Whether half of the memtable is garbage or hides as much in tables.
     is_half_garbage: bool,
     /// Whether the memtable has many writes that the estimate does not cover; without writers, any.
@@ -184,8 +188,9 @@ impl MemtableEstimate {
             own_long_bytes: scaled(known.own_long_bytes),
             own_bytes: scaled(known.own_bytes),
             visible_bytes: scaled(known.visible_bytes),
+            partly_hidden_bytes: proportion(known.partly_hidden_bytes, ranges, known.range_deletes),
             is_half_garbage: known.is_half_garbage,
-            is_stale: is_missing && entries > 0
+            is_stale: is_missing && (entries > 0 || ranges > 0)
                 || is_outgrown(entries, known.entries)
                 || !is_missing && is_outgrown(ranges, known.range_deletes),
         }
@@ -207,22 +212,68 @@ fn is_worth_flush(hidden: u64, share: u64, sizes: &VersionSizes) -> bool {
     hidden >= HIDING_BYTES_MIN && hidden.saturating_mul(share) >= sizes.all.bytes
 }
 
-/// Upper bound of the bytes in tables that the active memtable's range tombstones hide.
-pub fn hidden_by_ranges_max(view: &SuperVersion, sizes: &VersionSizes) -> u64 {
-    let memtable = &view.active.memtable;
-    if !memtable.has_tombstones() {
-        return 0;
+/// Bytes in tables that the active memtable's range tombstones hide.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HiddenByRanges {
+    /// Bytes of tables that one range tombstone hides whole, and an estimate for the others, if it
+    /// was made.
+    pub known: u64,
+    /// Upper bound; the same as `known` unless the estimate is stale.
+    pub max: u64,
+}
+
+impl HiddenByRanges {
+    /// Compares the range tombstones with the bounds of the tables.
+    pub fn of(
+        view: &SuperVersion,
+        sizes: &VersionSizes,
+        estimate: &MemtableEstimate,
+    ) -> HiddenByRanges {
+        let memtable = &view.active.memtable;
+        if !memtable.has_tombstones() {
+            return HiddenByRanges::default();
+        }
+        let tombstones_max = COMPARED_MAX / view.version.tables().count().max(1);
+        let (mut whole, mut part) = (0u64, 0u64);
+        if memtable.range_tombstones().nth(tombstones_max).is_some() {
+            part = sizes.all.bytes;
+        } else {
+            for (_, table) in view.version.tables() {
+                let bytes = size_of(table).bytes;
+                match Overlap::of(&view.active, table) {
+                    Overlap::None => {}
+                    Overlap::Part => part = part.saturating_add(bytes),
+                    Overlap::Whole => whole = whole.saturating_add(bytes),
+                }
+            }
+        }
+        let estimated = whole.saturating_add(part.min(estimate.partly_hidden_bytes));
+        let max = if estimate.is_stale { whole.saturating_add(part) } else { estimated };
+        HiddenByRanges { known: estimated, max }
     }
-    let tombstones_max = COMPARED_MAX / view.version.tables().count().max(1);
-    if memtable.range_tombstones().nth(tombstones_max).is_some() {
-        return sizes.all.bytes;
-    }
-    let is_met = |table: &LiveTable| {
-        memtable.range_tombstones().any(|range| {
-            range.start <= table.meta.largest.as_slice()
+}
+
+/// Overlap of a table with a memtable's range tombstones.
+enum Overlap {
+    None,
+    Part,
+    /// One range tombstone hides all keys of the table.
+    Whole,
+}
+
+impl Overlap {
+    fn of(active: &MemtableSlot, table: &LiveTable) -> Overlap {
+        let mut overlap = Overlap::None;
+        for range in active.memtable.range_tombstones() {
+            if is_hidden_whole(table, range.start, range.end) {
+                return Overlap::Whole;
+            }
+            if range.start <= table.meta.largest.as_slice()
                 && table.meta.smallest.as_slice() < range.end
-        })
-    };
-    let met = view.version.tables().filter(|(_, table)| is_met(table));
-    met.fold(0u64, |sum, (_, table)| sum.saturating_add(size_of(table).bytes))
+            {
+                overlap = Overlap::Part;
+            }
+        }
+        overlap
+    }
 }

@@ -98,11 +98,13 @@ fn covered_bytes(table: &LiveTable, start: &[u8], end: &[u8]) -> Result<u64> {
     if end <= meta.smallest.as_slice() || meta.largest.as_slice() < start {
         return Ok(0);
     }
-    let (is_from_start, is_to_end) =
-        (start <= meta.smallest.as_slice(), meta.largest.as_slice() < end);
-    if is_from_start && is_to_end {
+    if is_hidden_whole(table, start, end) {
         return Ok(size_of(table).bytes);
     }
+    if let Some(entries) = entries_of_short_range(table, start, end)? {
+        return Ok(proportion(size_of(table).bytes, entries, meta.entries));
+    }
+    let is_to_end = meta.largest.as_slice() < end;
     // Each part of the index that the range meets counts whole.
     let (mut from, mut to, mut previous) = (0, 0, None);
     for (split, offset) in table.reader()?.block_separators() {
@@ -115,6 +117,19 @@ fn covered_bytes(table: &LiveTable, start: &[u8], end: &[u8]) -> Result<u64> {
         previous = Some(split);
     }
     Ok(proportion(to.saturating_sub(from), size_of(table).bytes, meta.file_bytes))
+}
+
+/// Number of a table's entries between two keys; `None` if there are many.
+fn entries_of_short_range(table: &LiveTable, start: &[u8], end: &[u8]) -> Result<Option<u64>> {
+    let (reader, mut run) = (table.reader()?, SequentialReader::for_lookups());
+    run.seek(reader, start, SequenceNumber::MAX)?;
+    for entries in 0..KEYS_PER_SAMPLE as u64 {
+        if !run.valid() || run.key() >= end {
+            return Ok(Some(entries));
+        }
+        run.next(reader)?;
+    }
+    Ok(None)
 }
 
 /// Tables that are older than `table` of `level`, or lie below that level.
@@ -224,8 +239,8 @@ impl EntryBytes {
 }
 
 /// Estimates what the entries of the active memtable hide, in the memtable itself and in tables.
-/// What its range tombstones hide in tables does not count. Returns `None` once `should_preempt`
-/// returns `true`.
+/// Tables that one of its range tombstones hides whole do not count. Returns `None` once
+/// `should_preempt` returns `true`.
 pub fn estimate_memtable(
     store: &Store,
     view: &SuperVersion,
@@ -274,6 +289,8 @@ pub fn estimate_memtable(
             sampled.hidden.add(bytes);
         }
     }
+    let partly_hidden = partly_hidden_bytes(view, &should_preempt)?;
+    let Some(partly_hidden_bytes) = partly_hidden else { return Ok(None) };
     let scaled = |bytes| proportion(bytes, entries, sampled.entries);
     let (all, own) = (sampled.all, sampled.own);
     let own_bytes = own.plain.saturating_sub(own.long);
@@ -282,9 +299,45 @@ pub fn estimate_memtable(
         own_long_bytes: scaled(own.long),
         visible_bytes: scaled(all.plain.saturating_sub(all.long).saturating_sub(own_bytes)),
         hidden_bytes: scaled(sampled.hidden.stored),
+        partly_hidden_bytes,
         is_half_garbage: sampled.is_half_garbage(),
         ..empty
     }))
+}
+
+/// Estimates the bytes that the active memtable's range tombstones hide in tables that no single
+/// one of them hides whole. Returns `None` once `should_preempt` returns `true`.
+fn partly_hidden_bytes(
+    view: &SuperVersion,
+    should_preempt: impl Fn() -> bool,
+) -> Result<Option<u64>> {
+    let memtable = &view.active.memtable;
+    if !memtable.has_tombstones() {
+        return Ok(Some(0));
+    }
+    let step = memtable.range_tombstones().count().div_ceil(RANGES_MAX).max(1);
+    let sampled: Vec<_> = memtable.range_tombstones().step_by(step).collect();
+    let mut hidden = 0u64;
+    for (_, table) in view.version.tables() {
+        if should_preempt() {
+            return Ok(None);
+        }
+        if sampled.iter().any(|range| is_hidden_whole(table, range.start, range.end)) {
+            continue;
+        }
+        let mut covered = 0u64;
+        for range in &sampled {
+            covered = covered.saturating_add(covered_bytes(table, range.start, range.end)?);
+        }
+        let covered = covered.saturating_mul(step as u64).min(size_of(table).bytes);
+        hidden = hidden.saturating_add(covered);
+    }
+    Ok(Some(hidden))
+}
+
+/// Whether a range from `start` to before `end` contains all keys of a table.
+pub fn is_hidden_whole(table: &LiveTable, start: &[u8], end: &[u8]) -> bool {
+    start <= table.meta.smallest.as_slice() && table.meta.largest.as_slice() < end
 }
 
 /// Bytes of an entry outside of tables.

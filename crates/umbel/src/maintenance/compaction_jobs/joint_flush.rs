@@ -17,7 +17,7 @@ use std::time::Duration;
 use umbel_base::SequenceNumber;
 
 use crate::maintenance::compaction_jobs::early_flush::{
-    FLUSHED_AT_REST, MemtableEstimate, QUIET_PERIOD, REST, hidden_by_ranges_max, part_of,
+    FLUSHED_AT_REST, HiddenByRanges, MemtableEstimate, QUIET_PERIOD, REST, part_of,
 };
 use crate::maintenance::compaction_jobs::version_sizes::known_sizes;
 use crate::state::keyspace_state::KeyspaceState;
@@ -154,7 +154,7 @@ impl Candidate<Arc<KeyspaceState>> {
             (true, _) => (estimate.own_bytes, 0),
             (false, true) => (0, long),
             (false, false) => {
-                let ranges = hidden_by_ranges_max(view, sizes);
+                let ranges = HiddenByRanges::of(view, sizes, &estimate).max;
                 let hidden = hidden.saturating_add(ranges).min(sizes.all.bytes);
                 (0, hidden.saturating_add(long))
             }
