@@ -41,8 +41,7 @@ pub enum Error {
     },
     /// The disk or the quota is full, or a file reached its length limit: free space and continue.
     /// No acknowledged write is lost, the refused operation had no effect, and deletes still work.
-    /// After a failed sync of the WAL or the manifest, however, unsynced writes can be lost. Later
-    /// writes then return [`Error::ReadOnly`]; open the store again.
+    /// A sync of the WAL or the manifest without space is an [`Error::Io`].
     DiskFull {
         /// Failed operation, as a verb phrase.
         operation: String,
@@ -91,6 +90,16 @@ impl Error {
             Error::DiskFull { operation, path, source }
         } else {
             Error::Io { operation, path, source }
+        }
+    }
+
+    /// Returns an [`Error::Io`] for an [`Error::DiskFull`], where it is unknown whether the
+    /// operation had an effect, or where freeing space is no remedy. Returns other errors
+    /// unchanged.
+    pub fn without_disk_full(self) -> Error {
+        match self {
+            Error::DiskFull { operation, path, source } => Error::Io { operation, path, source },
+            other => other,
         }
     }
 

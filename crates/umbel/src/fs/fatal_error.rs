@@ -16,8 +16,10 @@ pub struct FatalError {
 }
 
 impl FatalError {
-    /// Sets `error` as the fatal error, unless an earlier one is set, and returns `error`.
+    /// Sets `error` as the fatal error, unless an earlier one is set, and returns `error`. A full
+    /// disk becomes an [`Error::Io`]: writes do not continue once there is space.
     pub fn set(&self, error: Error) -> Error {
+        let error = error.without_disk_full();
         // Losing the race is fine: the first failure is the one to report.
         let _ = self.reason.set(error.clone());
         error

@@ -47,11 +47,8 @@ impl FileSystem for RetryingFiles {
 
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let synced = self.cache.retry_without_descriptors(|| self.files.sync_dir(path));
-        synced.map_err(|error| match error {
-            // Names of other files may be lost with it, whatever the reason: freeing disk space and
-            // retrying is no remedy.
-            Error::DiskFull { operation, path, source } => Error::Io { operation, path, source },
-            other => other,
-        })
+        // Names of other files may be lost with it, whatever the reason: freeing disk space and
+        // retrying is no remedy.
+        synced.map_err(Error::without_disk_full)
     }
 }

@@ -86,6 +86,26 @@ fn manual_work_fails_and_can_be_retried() {
     }
 }
 
+/// Story: a synced write whose sync found no space returned the disk-full error, which says that
+/// nothing was done and that freeing space is the remedy. But the write was done, and the store was
+/// read-only.
+#[test]
+fn sync_without_space_is_no_disk_full_error() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, small(&sim)).unwrap();
+    let keyspace = db.keyspace("a", KeyspaceOptions::default()).unwrap();
+    fill(&keyspace, 0..10, 1);
+    sim.fail_site("sync *.log", 1, FULL);
+    let mut batch = db.batch();
+    batch.put(&keyspace, key(10), value(10, 1));
+    let failed = batch.commit(Durability::Synced).unwrap_err();
+    assert!(matches!(failed, Error::Io { .. }), "{failed:?}");
+    assert!(!failed.to_string().contains("free space"), "{failed}");
+    let refused = keyspace.put(key(11), value(11, 1)).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly(_)), "{refused:?}");
+    assert_eq!(keyspace.get(key(10)).unwrap(), Some(value(10, 1)));
+}
+
 /// Story: creating a keyspace, changing its options or dropping it found no space for the manifest,
 /// and the store accepted no writes any more.
 #[test]
