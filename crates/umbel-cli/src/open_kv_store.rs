@@ -101,10 +101,15 @@ fn refuse_events(directory: &Path) -> CommandResult<()> {
             directory.display()
         )));
     }
-    match directory.is_dir() && !directory.join("CURRENT").exists() {
-        true => Ok(check_folder_kind(&Env::system(), directory)?),
+    let has_current = || directory.join("CURRENT").exists();
+    if !directory.is_dir() || has_current() {
         // The open that follows reports what is wrong.
-        false => Ok(()),
+        return Ok(());
+    }
+    match check_folder_kind(&Env::system(), directory) {
+        // Another program has created the key-value store meanwhile.
+        Err(_) if has_current() => Ok(()),
+        checked => Ok(checked?),
     }
 }
 
