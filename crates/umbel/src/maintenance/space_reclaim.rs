@@ -94,7 +94,7 @@ pub fn reclaim(store: &Store, extent: ReclaimScope) -> Result<bool> {
     let mut manifest = store.manifest_lock()?;
     let is_shorter = manifest.shorten()?;
     let reserve_kept = match extent {
-        ReclaimScope::Spare => SEGMENTS,
+        ReclaimScope::Spare => u64::MAX,
         // The others stay for deletes.
         ReclaimScope::SpareAndReserve => SEGMENTS / 2,
         ReclaimScope::All => 0,

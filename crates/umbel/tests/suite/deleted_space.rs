@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use umbel::{Db, Keyspace, KeyspaceOptions, Options};
+use umbel::{Db, Durability, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Access;
 use umbel_sim::Sim;
 
@@ -341,17 +341,26 @@ fn range_deletes_of_little_rewrite_no_tables() {
         let start = [key(second * 40), b"-".to_vec()].concat();
         let end = [start.clone(), b"-".to_vec()].concat();
         keyspace.delete_range(start, end).unwrap();
-        // The store checks again after two seconds of the real clock.
-        for _ in 0..8 {
-            std::thread::park_timeout(Duration::from_millis(25));
-        }
-        sim.advance(Duration::from_secs(1));
+        pass_a_second(&sim);
     }
     let more = written() - before;
     assert!(more < 1 << 20, "{more} bytes");
     assert_eq!(all(&keyspace).len(), KEYS);
     drop(keyspace);
     db.close().unwrap();
+}
+
+/// Range tombstones that are too many to compare with the tables count as hiding everything.
+#[test]
+fn many_range_deletes_over_everything_free_its_space() {
+    let sim = Sim::new(1);
+    let (db, keyspace) = filled(&sim);
+    let mut batch = db.batch();
+    for _ in 0..3000 {
+        batch.delete_range(&keyspace, key(0), key(KEYS - 100));
+    }
+    batch.commit(Durability::Buffered).unwrap();
+    check_freed(&sim, db, keyspace);
 }
 
 /// Story: beside writes, a memtable of garbage was flushed from 4 MiB on in each keyspace. Many
@@ -373,17 +382,22 @@ fn wal_of_many_keyspaces_that_are_overwritten_stays_small() {
     db.close().unwrap();
 }
 
+/// Lets a second of the simulated clock pass, and less of the real clock, by which the store checks
+/// again after two seconds.
+fn pass_a_second(sim: &Sim) {
+    for _ in 0..8 {
+        std::thread::park_timeout(Duration::from_millis(25));
+    }
+    sim.advance(Duration::from_secs(1));
+}
+
 /// Calls `put` once in each second of a simulated minute. Returns the most bytes of WAL and tables,
 /// after the first twenty seconds.
 fn largest_in_a_minute(sim: &Sim, keyspace: &Keyspace, put: impl Fn(usize)) -> u64 {
     let mut largest = 0;
     for second in 0..60 {
         put(second);
-        // The store checks again after two seconds of the real clock.
-        for _ in 0..8 {
-            std::thread::park_timeout(Duration::from_millis(25));
-        }
-        sim.advance(Duration::from_secs(1));
+        pass_a_second(sim);
         if second > 20 {
             largest = largest.max(logs(sim) + table_bytes(keyspace));
         }

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use crate::maintenance::compaction_jobs::hidden_entries_estimator::{
-    is_hidden_whole, proportion, size_of,
+    is_hidden_whole, is_met, proportion, size_of,
 };
 use crate::state::store::{KeyspaceGarbage, VersionSizes};
 use crate::state::write_rate_watch::QuietTimes;
@@ -234,17 +234,16 @@ impl HiddenByRanges {
             return HiddenByRanges::default();
         }
         let tombstones_max = COMPARED_MAX / view.version.tables().count().max(1);
-        let (mut whole, mut part) = (0u64, 0u64);
         if memtable.range_tombstones().nth(tombstones_max).is_some() {
-            part = sizes.all.bytes;
-        } else {
-            for (_, table) in view.version.tables() {
-                let bytes = size_of(table).bytes;
-                match Overlap::of(&view.active, table) {
-                    Overlap::None => {}
-                    Overlap::Part => part = part.saturating_add(bytes),
-                    Overlap::Whole => whole = whole.saturating_add(bytes),
-                }
+            return HiddenByRanges { known: sizes.all.bytes, max: sizes.all.bytes };
+        }
+        let (mut whole, mut part) = (0u64, 0u64);
+        for (_, table) in view.version.tables() {
+            let bytes = size_of(table).bytes;
+            match Overlap::of(&view.active, table) {
+                Overlap::None => {}
+                Overlap::Part => part = part.saturating_add(bytes),
+                Overlap::Whole => whole = whole.saturating_add(bytes),
             }
         }
         let estimated = whole.saturating_add(part.min(estimate.partly_hidden_bytes));
@@ -268,9 +267,7 @@ impl Overlap {
             if is_hidden_whole(table, range.start, range.end) {
                 return Overlap::Whole;
             }
-            if range.start <= table.meta.largest.as_slice()
-                && table.meta.smallest.as_slice() < range.end
-            {
+            if is_met(table, range.start, range.end) {
                 overlap = Overlap::Part;
             }
         }

@@ -95,7 +95,7 @@ fn hidden_by_ranges(version: &Version, level: usize, table: &LiveTable) -> Resul
 /// Approximate bytes of a table between two keys.
 fn covered_bytes(table: &LiveTable, start: &[u8], end: &[u8]) -> Result<u64> {
     let meta = &table.meta;
-    if end <= meta.smallest.as_slice() || meta.largest.as_slice() < start {
+    if !is_met(table, start, end) {
         return Ok(0);
     }
     if is_hidden_whole(table, start, end) {
@@ -338,6 +338,11 @@ fn partly_hidden_bytes(
 /// Whether a range from `start` to before `end` contains all keys of a table.
 pub fn is_hidden_whole(table: &LiveTable, start: &[u8], end: &[u8]) -> bool {
     start <= table.meta.smallest.as_slice() && table.meta.largest.as_slice() < end
+}
+
+/// Whether a range from `start` to before `end` can contain keys of a table.
+pub fn is_met(table: &LiveTable, start: &[u8], end: &[u8]) -> bool {
+    table.reaches(start) && table.meta.smallest.as_slice() < end
 }
 
 /// Bytes of an entry outside of tables.
