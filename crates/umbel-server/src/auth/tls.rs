@@ -117,7 +117,7 @@ impl Tls {
     /// Makes [`Tls::watch`] check for changes at once.
     pub fn request_reload(&self) {
         // The operator wants to know it again.
-        *self.reported_refusal.lock().ignore_poison() = None;
+        self.report_change(&self.reported_refusal, None);
         self.reload_request.notify_one();
     }
 
@@ -141,42 +141,42 @@ impl Tls {
         let pem = match self.certificates.read() {
             // The certificate may have expired meanwhile.
             Ok(pem) if pem == former => {
-                *self.reported_refusal.lock().ignore_poison() = None;
+                self.report_change(&self.reported_refusal, None);
                 return self.report_validity();
             }
             Ok(pem) => pem,
-            Err(error) => return self.report_refusal(error.to_string()),
+            Err(error) => return self.report_refusal(&error.to_string()),
         };
         match server_config(&pem) {
             Ok(config) => {
-                *self.reported_refusal.lock().ignore_poison() = None;
+                self.report_change(&self.reported_refusal, None);
                 self.certificates.report("the replaced certificate is in use");
                 self.loaded.send_replace(LoadedCertificate { pem, config });
                 self.report_validity();
             }
             // The files are written one after the other: the next check may find both.
-            Err(why) => self.report_refusal(why),
+            Err(why) => self.report_refusal(&why),
         }
     }
 
-    /// Reports once for each reason that the files' certificate cannot be used. Also reports the
-    /// validity of the one in use.
-    fn report_refusal(&self, reason: String) {
-        let mut last_report = self.reported_refusal.lock().ignore_poison();
-        if last_report.as_ref() != Some(&reason) {
-            self.certificates.report(&format!("{reason}; the former certificate stays in use"));
-            *last_report = Some(reason);
-        }
-        drop(last_report);
+    /// Reports why the files' certificate cannot be used, and the validity of the one in use.
+    fn report_refusal(&self, reason: &str) {
+        let refusal = format!("{reason}; the former certificate stays in use");
+        self.report_change(&self.reported_refusal, Some(refusal));
         self.report_validity();
     }
 
-    /// Reports once that the server's certificate has expired or is not valid yet.
+    /// Reports that the server's certificate has expired or is not valid yet.
     fn report_validity(&self) {
         let problem = validity_problem(&self.loaded.borrow().pem.certificates, &*self.clock);
-        let mut last_report = self.reported_problem.lock().ignore_poison();
-        if let Some(problem) =
-            problem.as_ref().filter(|problem| last_report.as_ref() != Some(problem))
+        self.report_change(&self.reported_problem, problem);
+    }
+
+    /// Reports `problem` unless it is the last one that was reported. `None` ends a problem.
+    fn report_change(&self, last_report: &Mutex<Option<String>>, problem: Option<String>) {
+        let mut last_report = last_report.lock().ignore_poison();
+        if let Some(problem) = &problem
+            && last_report.as_ref() != Some(problem)
         {
             self.certificates.report(problem);
         }

@@ -21,8 +21,6 @@ pub type Labels = Vec<(&'static str, String)>;
 /// The first latency bound in seconds; each next bound is twice as high.
 const FIRST_BUCKET_SECONDS: f64 = 0.0001;
 const BUCKETS: u16 = 18;
-/// Outcome of a call whose client left before the end of the response.
-const CANCELLED: &str = "Cancelled";
 /// Label of all calls to unknown paths.
 const UNKNOWN_METHOD: &str = "not served";
 
@@ -44,20 +42,20 @@ struct CallTotals {
     latency_buckets: [AtomicU64; BUCKETS as usize + 1],
 }
 
-/// Latency of one call, which is recorded once at the end of its response. A timer that is dropped
-/// before records a cancelled call.
+/// Latency of one call, which is recorded when the timer is dropped: with its status at the end of
+/// the response, or as cancelled if the client left before.
 #[derive(Debug)]
 pub struct CallTimer {
     metrics: CallMetrics,
     clock: Arc<dyn Clock>,
     began: Duration,
     call: String,
-    is_ended: bool,
+    outcome: Code,
 }
 
 impl Default for CallMetrics {
     fn default() -> CallMetrics {
-        let histogram = || Histogram::new(exponential_buckets(FIRST_BUCKET_SECONDS, 2.0, BUCKETS));
+        let histogram = || Histogram::new(latency_bounds());
         CallMetrics {
             started: Family::default(),
             failed: Family::default(),
@@ -76,22 +74,21 @@ impl CallMetrics {
         let call = if is_served { path.trim_start_matches('/') } else { UNKNOWN_METHOD };
         self.started.get_or_create(&vec![("call", call.to_string())]).inc();
         let (metrics, began) = (self.clone(), clock.now());
-        CallTimer { metrics, clock, began, call: call.to_string(), is_ended: false }
+        CallTimer { metrics, clock, began, call: call.to_string(), outcome: Code::Cancelled }
     }
 
-    fn record_end(&self, call: &str, code: &str, took: Duration) {
-        let labels = vec![("call", call.to_string()), ("code", code.to_string())];
+    fn record_end(&self, call: &str, code: Code, took: Duration) {
+        let labels = vec![("call", call.to_string()), ("code", format!("{code:?}"))];
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
         // A client may leave a subscription at any time.
-        if code == CANCELLED {
+        if code == Code::Cancelled {
             return;
         }
-        if code != "Ok" {
+        if code != Code::Ok {
             self.failed.get_or_create(&labels).inc();
             self.totals.failed.fetch_add(1, Ordering::Relaxed);
         }
-        let bounds = exponential_buckets(FIRST_BUCKET_SECONDS, 2.0, BUCKETS);
-        let bucket = bounds.take_while(|bound| *bound < took.as_secs_f64()).count();
+        let bucket = latency_bounds().take_while(|bound| *bound < took.as_secs_f64()).count();
         self.totals.latency_buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -99,7 +96,7 @@ impl CallMetrics {
     /// latency bound, in seconds, the calls up to it and above the bound before.
     pub fn totals(&self) -> Value {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let bounds: Vec<f64> = exponential_buckets(FIRST_BUCKET_SECONDS, 2.0, BUCKETS).collect();
+        let bounds: Vec<f64> = latency_bounds().collect();
         let took: Vec<u64> = self.totals.latency_buckets.iter().map(count).collect();
         json!({ "failed": count(&self.totals.failed), "bounds": bounds, "took": took })
     }
@@ -119,22 +116,20 @@ impl CallMetrics {
 impl CallTimer {
     /// Records the end of the response with this status.
     pub fn end(mut self, code: Code) {
-        self.record(&format!("{code:?}"));
-    }
-
-    fn record(&mut self, code: &str) {
-        self.is_ended = true;
-        let took = self.clock.now().saturating_sub(self.began);
-        self.metrics.record_end(&self.call, code, took);
+        self.outcome = code;
     }
 }
 
 impl Drop for CallTimer {
     fn drop(&mut self) {
-        if !self.is_ended {
-            self.record(CANCELLED);
-        }
+        let took = self.clock.now().saturating_sub(self.began);
+        self.metrics.record_end(&self.call, self.outcome, took);
     }
+}
+
+/// The bounds of the latencies in seconds.
+fn latency_bounds() -> impl Iterator<Item = f64> {
+    exponential_buckets(FIRST_BUCKET_SECONDS, 2.0, BUCKETS)
 }
 
 #[cfg(test)]
