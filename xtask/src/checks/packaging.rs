@@ -33,19 +33,24 @@ pub fn packaging() -> StepOutcome {
             let messages = String::from_utf8_lossy(&output.stderr);
             let is_good = output.status.success() && !messages.contains("umbel.service");
             println!("{} {UNIT} {messages}", if is_good { "ok" } else { "FAILED" });
-            StepOutcome::of(is_good && has_valid_user())
+            let mut outcome = StepOutcome::of(is_good);
+            outcome.add(user());
+            outcome
         }
         Err(error) => StepOutcome::skip(format!("{UNIT}: systemd-analyze: {error}")),
     }
 }
 
-/// Whether systemd would create the unit's user; an absent `systemd-sysusers` is no fault.
-fn has_valid_user() -> bool {
+/// Checks that systemd would create the unit's user.
+fn user() -> StepOutcome {
     let path = file_tree::root().join(USER);
-    let Ok(output) = Command::new("systemd-sysusers").arg("--dry-run").arg(path).output() else {
-        return true;
-    };
-    let messages = String::from_utf8_lossy(&output.stderr);
-    println!("{} {USER} {messages}", if output.status.success() { "ok" } else { "FAILED" });
-    output.status.success()
+    match Command::new("systemd-sysusers").arg("--dry-run").arg(path).output() {
+        Ok(output) => {
+            let (is_good, messages) =
+                (output.status.success(), String::from_utf8_lossy(&output.stderr));
+            println!("{} {USER} {messages}", if is_good { "ok" } else { "FAILED" });
+            StepOutcome::of(is_good)
+        }
+        Err(error) => StepOutcome::skip(format!("{USER}: systemd-sysusers: {error}")),
+    }
 }
