@@ -21,8 +21,9 @@ const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}
 "#;
 const PASSWORDS: [(&str, &str); 2] =
     [("UMBEL_ADMIN_PASSWORD", "a:pass@word/1"), ("UMBEL_OPS_PASSWORD", "another one")];
-/// User `admin` with its password, as in a connection string.
+/// User `ops` with its password, as in a connection string.
 const OPS: &str = "ops:another%20one";
+/// User `admin` with its password, as in a connection string.
 const ADMIN: &str = "admin:a%3Apass%40word%2F1";
 
 /// Files of a certificate authority, and of its certificate for `localhost`.
