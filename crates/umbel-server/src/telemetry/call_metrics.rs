@@ -14,6 +14,7 @@ use tonic::Code;
 use umbel_env::Clock;
 
 use crate::access_control::call_policy;
+use crate::telemetry::append_metrics::AppendMetrics;
 
 /// Labels of a metric.
 pub type Labels = Vec<(&'static str, String)>;
@@ -31,6 +32,7 @@ pub struct CallMetrics {
     failed: Family<Labels, Counter>,
     seconds: Family<Labels, Histogram>,
     totals: Arc<CallTotals>,
+    appends: Arc<AppendMetrics>,
 }
 
 /// Counts of all calls together.
@@ -61,6 +63,7 @@ impl Default for CallMetrics {
             failed: Family::default(),
             seconds: Family::new_with_constructor(histogram),
             totals: Arc::default(),
+            appends: Arc::default(),
         }
     }
 }
@@ -77,9 +80,15 @@ impl CallMetrics {
         CallTimer { metrics, clock, began, call: call.to_string(), outcome: Code::Cancelled }
     }
 
+    /// Latencies of appends.
+    pub fn appends(&self) -> &Arc<AppendMetrics> {
+        &self.appends
+    }
+
     fn record_end(&self, call: &str, code: Code, took: Duration) {
         let labels = vec![("call", call.to_string()), ("code", format!("{code:?}"))];
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        self.appends.record_call(call, code, took);
         // A client may leave a subscription at any time.
         if code == Code::Cancelled {
             return;
@@ -110,6 +119,7 @@ impl CallMetrics {
             "Seconds from a request to the end of its response",
             self.seconds.clone(),
         );
+        self.appends.register(registry);
     }
 }
 

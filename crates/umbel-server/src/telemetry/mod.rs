@@ -1,6 +1,7 @@
-//! Access log, call metrics, trace context, and what ends with a response.
+//! Access log, metrics of calls and appends, trace context, and what ends with a response.
 
 pub mod access_log;
+pub mod append_metrics;
 pub mod call_metrics;
 pub mod response_end;
 pub mod trace_context;

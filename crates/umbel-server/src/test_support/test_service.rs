@@ -25,6 +25,7 @@ use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::message_limits::RequestMessage;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::server_context::ServerContext;
+use crate::telemetry::append_metrics::AppendTimer;
 
 /// A service on a store of its own.
 pub struct TestService {
@@ -73,6 +74,11 @@ impl TestService {
     /// Bytes of appends that are not in the log yet.
     pub fn bytes(&self) -> usize {
         self.service.append_quota.used_bytes()
+    }
+
+    /// The timer of a batch that arrives now.
+    pub fn batch_timer(&self) -> AppendTimer {
+        self.service.call_metrics.appends().begin_batch(&self.service.env.clock)
     }
 }
 

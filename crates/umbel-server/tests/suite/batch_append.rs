@@ -14,6 +14,7 @@ use umbel_proto::streams::{BatchAppendReq, BatchAppendResp, ExpectedRevision};
 use umbel_server::limits::BATCHES_OPEN_MAX;
 
 use super::client::{ANY, Client, NO_STREAM, events, id, name, numbers, of_stream};
+use super::monitoring::{http_request, metric};
 use super::test_server::TestServer;
 
 const START: RevisionOption = RevisionOption::Start(());
@@ -87,6 +88,32 @@ fn each_batch_gets_its_own_response() {
         assert_eq!(last, Some(Expected::StreamPosition(18)));
         let read = numbers(client.read(of_stream("cart-7", START)).await.unwrap());
         assert_eq!(read, (0..20).map(|turn| turn * 50 + 7).collect::<Vec<_>>());
+    });
+}
+
+/// Story: the batches of a call had no latency of their own, so the metrics could not show how long
+/// an append takes.
+#[test]
+fn each_batch_counts_as_an_append_with_its_outcome() {
+    TestServer::new().run(async |client, server| {
+        let parts =
+            (0..4).map(|number: u64| batch(number, options("cart", NO_STREAM), number..number + 1));
+        let answers = send(&client, parts.collect()).await;
+        assert_eq!(answers.len(), 4);
+        let _ = client.append("cart", ANY, &events(9..10)).await.unwrap();
+        let address = server.address();
+        let check = move || {
+            let (_, text) = http_request(address, "GET", "/metrics");
+            let of = |call: &str, code: &str| {
+                let call = format!("call=\"event_store.client.streams.Streams/{call}\"");
+                let labels = [&*call, &*format!("code=\"{code}\"")];
+                metric(&text, "umbel_append_seconds_count", &labels)
+            };
+            assert_eq!(of("BatchAppend", "Ok"), 1.0);
+            assert_eq!(of("BatchAppend", "AlreadyExists"), 3.0);
+            assert_eq!(of("Append", "Ok"), 1.0);
+        };
+        tokio::task::spawn_blocking(check).await.unwrap();
     });
 }
 

@@ -22,6 +22,7 @@ use umbel_proto::streams::batch_append_resp::{self, Outcome};
 
 use crate::protocol::{grpc_status, proto_convert};
 use crate::services::streams::append;
+use crate::telemetry::append_metrics::AppendTimer;
 
 /// Minimum interval of warnings about failed batches.
 const WARNING_INTERVAL: Duration = Duration::from_secs(1);
@@ -31,6 +32,7 @@ pub struct BatchResponseBuilder {
     id: Uuid,
     stream: Option<StreamIdentifier>,
     expected: Option<batch_append_req::Expected>,
+    timer: AppendTimer,
 }
 
 /// Time of the last warning.
@@ -51,10 +53,10 @@ fn warn_failure(status: &Status) {
 }
 
 impl BatchResponseBuilder {
-    /// Keeps the fields of a batch that its response repeats.
-    pub fn new(id: Uuid, options: &Options) -> BatchResponseBuilder {
+    /// Keeps the fields of a batch that its response repeats. `timer` ends with the response.
+    pub fn new(id: Uuid, options: &Options, timer: AppendTimer) -> BatchResponseBuilder {
         let stream = options.stream_identifier.clone();
-        BatchResponseBuilder { id, stream, expected: options.expected_stream_position }
+        BatchResponseBuilder { id, stream, expected: options.expected_stream_position, timer }
     }
 
     /// Builds the response from the store's result.
@@ -136,6 +138,10 @@ impl BatchResponseBuilder {
             Requested::Any(()) => Expected::Any(()),
             Requested::StreamExists(()) => Expected::StreamExists(()),
         });
+        self.timer.end(match &outcome {
+            Outcome::Success(_) => Code::Ok,
+            Outcome::Error(status) => Code::from_i32(status.code),
+        });
         BatchAppendResp {
             correlation_id: Some(self.id),
             result: Some(outcome),
@@ -198,7 +204,12 @@ fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> Wr
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use umbel_env::Env;
+
     use super::*;
+    use crate::telemetry::append_metrics::AppendMetrics;
 
     fn error_of(answer: BatchAppendResp) -> status::Status {
         match answer.result {
@@ -207,8 +218,13 @@ mod tests {
         }
     }
 
+    fn builder(options: &Options) -> BatchResponseBuilder {
+        let timer = Arc::new(AppendMetrics::default()).begin_batch(&Env::system().clock);
+        BatchResponseBuilder::new(Uuid::default(), options, timer)
+    }
+
     fn echo() -> BatchResponseBuilder {
-        BatchResponseBuilder::new(Uuid::default(), &Options::default())
+        builder(&Options::default())
     }
 
     #[test]
@@ -288,7 +304,7 @@ mod tests {
         };
         let done =
             WriteResult { first: Some(5), last: Some(5), position: Some(9), is_retry: false };
-        let answer = BatchResponseBuilder::new(Uuid::default(), &options).complete(Ok(done));
+        let answer = builder(&options).complete(Ok(done));
         assert_eq!(answer.stream_identifier, options.stream_identifier);
         let expected = batch_append_resp::Expected::StreamPosition(4);
         assert_eq!(answer.expected_stream_position, Some(expected));

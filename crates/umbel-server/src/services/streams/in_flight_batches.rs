@@ -193,12 +193,15 @@ mod tests {
         let expected_stream_position = Some(Expected::Any(()));
         let options =
             Options { stream_identifier, expected_stream_position, deadline_option: None };
-        let mut batch = PartialBatch::new(options, deadline, &fixture.service.append_quota);
+        let (timer, quota) = (fixture.batch_timer(), &fixture.service.append_quota);
+        let mut batch = PartialBatch::new(options, deadline, timer, quota);
         let proposed_messages = vec![event(number)];
         let part = BatchAppendReq { proposed_messages, ..BatchAppendReq::default() };
-        batch.add(part, &fixture.service.append_quota);
-        let (bytes, echo) = (batch.bytes(), BatchResponseBuilder::new(id(number), &batch.options));
-        writing.enqueue(batch.into_append().unwrap(), echo, bytes, deadline);
+        batch.add(part, quota);
+        let timer = batch.timer.clone();
+        let response = BatchResponseBuilder::new(id(number), &batch.options, timer);
+        let bytes = batch.bytes();
+        writing.enqueue(batch.into_append().unwrap(), response, bytes, deadline);
     }
 
     /// Returns the number of the answered batch, and the code of its failure; 0 for a success.

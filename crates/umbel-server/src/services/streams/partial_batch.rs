@@ -22,6 +22,7 @@ use crate::protocol::proto_convert;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::services::streams::append::EventBuffer;
 use crate::services::streams::batch_response::BatchResponseBuilder;
+use crate::telemetry::append_metrics::AppendTimer;
 
 /// The received part of a batch.
 pub struct PartialBatch {
@@ -29,6 +30,8 @@ pub struct PartialBatch {
     pub options: Options,
     /// Deadline of the write.
     pub deadline: Deadline,
+    /// Latency from the arrival of the first part.
+    pub timer: AppendTimer,
     events: EventBuffer,
     /// Reason why the batch will be refused.
     rejection: Option<Status>,
@@ -39,6 +42,7 @@ impl PartialBatch {
     pub fn new(
         mut options: Options,
         deadline: Deadline,
+        timer: AppendTimer,
         budget: &Arc<InboundQuota>,
     ) -> PartialBatch {
         let name = options.stream_identifier.take().map(|identifier| identifier.stream_name);
@@ -53,7 +57,8 @@ impl PartialBatch {
             let stream_name = Bytes::copy_from_slice(&name);
             options.stream_identifier = Some(StreamIdentifier { stream_name });
         }
-        PartialBatch { options, deadline, events: EventBuffer::new(budget), rejection: refusal }
+        let events = EventBuffer::new(budget);
+        PartialBatch { options, deadline, timer, events, rejection: refusal }
     }
 
     /// Bytes that the batch's events hold.
@@ -124,7 +129,7 @@ pub struct OpenBatch {
 impl OpenBatch {
     /// Creates a batch from its first part; the last part must arrive by `until`.
     pub fn new(id: Uuid, batch: PartialBatch, until: Deadline) -> OpenBatch {
-        let echo = Some(BatchResponseBuilder::new(id, &batch.options));
+        let echo = Some(BatchResponseBuilder::new(id, &batch.options, batch.timer.clone()));
         let bytes = batch.bytes();
         let batch = Arc::new(Mutex::new(Some(batch)));
         let held = Arc::clone(&batch);

@@ -300,7 +300,8 @@ impl BatchAppendCall {
     fn start_batch(&self, mut part: BatchAppendReq, refusal: Option<Status>) -> PartialBatch {
         let options = part.options.take().unwrap_or_default();
         let deadline = self.deadline.earlier(self.deadline_of(&options));
-        let mut batch = PartialBatch::new(options, deadline, &self.service.append_quota);
+        let timer = self.service.call_metrics.appends().begin_batch(&self.service.env.clock);
+        let mut batch = PartialBatch::new(options, deadline, timer, &self.service.append_quota);
         batch.add(part, &self.service.append_quota);
         if let Some(refusal) = refusal {
             batch.reject(refusal, &self.service.append_quota);
@@ -310,7 +311,7 @@ impl BatchAppendCall {
 
     fn submit(&mut self, id: Uuid, batch: PartialBatch) {
         let (bytes, deadline) = (batch.bytes(), batch.deadline);
-        let echo = BatchResponseBuilder::new(id, &batch.options);
+        let echo = BatchResponseBuilder::new(id, &batch.options, batch.timer.clone());
         let append = match batch.into_append() {
             Ok(append) => append,
             Err(status) => {

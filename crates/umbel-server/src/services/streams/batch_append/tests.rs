@@ -320,7 +320,8 @@ fn batch_does_not_retain_the_message_of_its_options() {
             let stream_name = message.slice(..bytes);
             let identifier = Some(umbel_proto::shared::StreamIdentifier { stream_name });
             let options = Options { stream_identifier: identifier, ..Options::default() };
-            let batch = PartialBatch::new(options, Deadline::NEVER, &fixture.service.append_quota);
+            let (timer, quota) = (fixture.batch_timer(), &fixture.service.append_quota);
+            let batch = PartialBatch::new(options, Deadline::NEVER, timer, quota);
             assert_eq!(batch.options.stream_identifier.is_some(), is_kept);
             assert!(message.is_unique(), "{bytes} bytes of the message are retained");
         }

@@ -1,0 +1,140 @@
+//! [`AppendMetrics`]: latencies of appends. [`AppendTimer`]: the latency of one append.
+//!
+//! A call may have many appends: each batch of a BatchAppend call is one, with its own response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+use tonic::Code;
+use umbel_env::Clock;
+
+use crate::telemetry::call_metrics::Labels;
+
+/// Name of the call whose batches are timed one by one.
+const BATCH_APPEND: &str = "event_store.client.streams.Streams/BatchAppend";
+/// Names of the calls that are one append each.
+const SINGLE_APPENDS: [&str; 3] = [
+    "event_store.client.streams.Streams/Append",
+    "kurrentdb.protocol.v2.streams.StreamsService/AppendRecords",
+    "kurrentdb.protocol.v2.streams.StreamsService/AppendSession",
+];
+/// The first latency bound in seconds, and the ratio of a bound to the one before: the eighth root
+/// of two. So a quantile that is interpolated between two bounds is within a few percent.
+const BOUNDS: (f64, f64) = (0.0001, 1.090_507_732_665_257_7);
+/// The last bound is 2^17 times the first one, as that of calls.
+const BUCKETS: u16 = 8 * 17 + 1;
+
+/// Latencies of appends by call and outcome.
+#[derive(Debug)]
+pub struct AppendMetrics {
+    seconds: Family<Labels, Histogram>,
+    /// Latencies of batches that were appended.
+    batches: Histogram,
+}
+
+/// Time of an append's arrival, which is recorded with its outcome.
+#[derive(Debug, Clone)]
+pub struct AppendTimer {
+    metrics: Arc<AppendMetrics>,
+    clock: Arc<dyn Clock>,
+    began: Duration,
+}
+
+impl Default for AppendMetrics {
+    fn default() -> AppendMetrics {
+        let bounds = || Histogram::new(exponential_buckets(BOUNDS.0, BOUNDS.1, BUCKETS));
+        let seconds: Family<Labels, Histogram> = Family::new_with_constructor(bounds);
+        let batches = seconds.get_or_create_owned(&labels(BATCH_APPEND, Code::Ok));
+        AppendMetrics { seconds, batches }
+    }
+}
+
+impl AppendMetrics {
+    /// Begins the latency of a batch, at the arrival of its first part.
+    pub fn begin_batch(self: &Arc<Self>, clock: &Arc<dyn Clock>) -> AppendTimer {
+        let (metrics, clock) = (Arc::clone(self), Arc::clone(clock));
+        AppendTimer { metrics, began: clock.now(), clock }
+    }
+
+    /// Records the end of a call, if the call is one append.
+    pub fn record_call(&self, call: &str, code: Code, took: Duration) {
+        if SINGLE_APPENDS.contains(&call) {
+            self.seconds.get_or_create(&labels(call, code)).observe(took.as_secs_f64());
+        }
+    }
+
+    /// Registers the metric.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "append_seconds",
+            "Seconds from the arrival of an append, or of its first part, to its response",
+            self.seconds.clone(),
+        );
+    }
+}
+
+impl AppendTimer {
+    /// Records the batch's response with this outcome.
+    pub fn end(self, code: Code) {
+        let seconds = self.clock.now().saturating_sub(self.began).as_secs_f64();
+        if code == Code::Ok {
+            self.metrics.batches.observe(seconds);
+        } else {
+            let labels = labels(BATCH_APPEND, code);
+            self.metrics.seconds.get_or_create(&labels).observe(seconds);
+        }
+    }
+}
+
+fn labels(call: &str, code: Code) -> Labels {
+    vec![("call", call.to_string()), ("code", format!("{code:?}"))]
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_sim::Sim;
+
+    use super::*;
+    use crate::access_control::call_policy;
+
+    #[test]
+    fn every_timed_call_is_served() {
+        for call in [&[BATCH_APPEND], &SINGLE_APPENDS[..]].concat() {
+            assert!(call_policy::is_listed(&format!("/{call}")), "{call}");
+        }
+    }
+
+    #[test]
+    fn latency_of_a_batch_is_in_its_outcome_and_its_bucket() {
+        let (metrics, sim) = (Arc::new(AppendMetrics::default()), Sim::new(1));
+        let clock = sim.env().clock;
+        for (code, millis) in [(Code::Ok, 50), (Code::AlreadyExists, 20)] {
+            let timer = metrics.begin_batch(&clock);
+            sim.advance(Duration::from_millis(millis));
+            timer.end(code);
+        }
+        metrics.record_call(SINGLE_APPENDS[0], Code::Ok, Duration::from_millis(1));
+        metrics.record_call("another call", Code::Ok, Duration::from_millis(1));
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for (call, code, sum) in [
+            (BATCH_APPEND, "Ok", "0.05"),
+            (BATCH_APPEND, "AlreadyExists", "0.02"),
+            (SINGLE_APPENDS[0], "Ok", "0.001"),
+        ] {
+            let line = format!("append_seconds_sum{{call=\"{call}\",code=\"{code}\"}} {sum}");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert_eq!(text.matches("_sum").count(), 3, "{text}");
+        // Bounds around 50 ms are less than 5 ms apart.
+        let bounds: Vec<f64> = exponential_buckets(BOUNDS.0, BOUNDS.1, BUCKETS).collect();
+        let above = bounds.iter().position(|bound| *bound >= 0.05).unwrap();
+        assert!(bounds[above] - bounds[above - 1] < 0.005, "{bounds:?}");
+        assert!((bounds[BUCKETS as usize - 1] - 13.1072).abs() < 1e-6, "{bounds:?}");
+    }
+}
