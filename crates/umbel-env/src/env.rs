@@ -62,6 +62,40 @@ pub trait Resources: Send + Sync + Debug {
     fn context_switches(&self) -> Option<u64> {
         None
     }
+    /// Usage of the machine by the process; `None` if unknown.
+    fn process_usage(&self) -> Option<ProcessUsage> {
+        None
+    }
+    /// Space of the file system that contains this path; `None` if unknown.
+    fn disk_space(&self, _path: &Path) -> Option<DiskSpace> {
+        None
+    }
+}
+
+/// Usage of the machine by a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessUsage {
+    /// Processor time of all threads, in user and system mode.
+    pub cpu_time: Duration,
+    /// Number of threads.
+    pub threads: u64,
+    /// Time since 1970 when the process started.
+    pub started: Duration,
+    /// Bytes of virtual memory.
+    pub virtual_bytes: u64,
+    /// Bytes of memory that are in the machine's memory.
+    pub resident_bytes: u64,
+    /// Number of open file descriptors.
+    pub open_files: u64,
+}
+
+/// Space of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Bytes of the file system.
+    pub total_bytes: u64,
+    /// Bytes that the process can still use.
+    pub available_bytes: u64,
 }
 
 /// A clock. The order of writes never depends on time.

@@ -35,7 +35,7 @@ pub const FILE_SIZE_SIGNAL: i32 = libc::SIGXFSZ;
 pub use aligned_buffer::{AlignedBuffer, DIRECT_ALIGNMENT};
 pub use atomic_file::AtomicFile;
 pub use empty_path_check::check_path;
-pub use env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
+pub use env::{Clock, DiskSpace, Entropy, Env, JoinHandle, ProcessUsage, Resources, Threads};
 pub use file_system::{
     Access, DirectoryEntry, DirectoryLocation, File, FileIdentity, FileSystem, Lock, Mapping, Pin,
     Prefaulter,

@@ -49,6 +49,8 @@ pub struct Config {
     pub groups_bytes_max: usize,
     /// A call whose first response takes longer than this counts as slow and is logged.
     pub slow_call_time: Duration,
+    /// Commit of the program, for the metric of the build; empty if unknown.
+    pub revision: String,
 }
 
 impl Default for Config {
@@ -69,6 +71,7 @@ impl Default for Config {
             outbound_bytes_max: OUTBOUND_BYTES_MAX,
             groups_bytes_max: GROUPS_BYTES_MAX,
             slow_call_time: SLOW_CALL_TIME,
+            revision: String::new(),
         }
     }
 }

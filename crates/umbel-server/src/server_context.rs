@@ -72,6 +72,8 @@ pub struct ServerContext {
     pub scavenger: Arc<dyn Scavenger>,
     /// Permits of console requests whose bodies are in memory.
     pub console_requests: Semaphore,
+    /// Commit of the program; empty if unknown.
+    pub revision: String,
     /// Becomes true when a client requests a shutdown.
     pub stop_request: watch::Sender<bool>,
     stopping: watch::Receiver<bool>,
@@ -98,6 +100,7 @@ impl ServerContext {
             users,
             outbound_bytes_max: unread_bytes_max,
             slow_call_time: slow_time,
+            revision,
             ..
         } = config;
         let is_encrypted = config.tls.is_some();
@@ -130,6 +133,7 @@ impl ServerContext {
             kv: None,
             scavenger: scavenging,
             console_requests: Semaphore::new(CONSOLE_REQUESTS_MAX),
+            revision,
             stop_request,
             stopping: stop,
         })

@@ -10,6 +10,7 @@ mod mapped_file;
 mod open_directory;
 mod open_file;
 mod process_limits;
+mod process_usage;
 mod reader_pin;
 mod system_files;
 mod write_back;

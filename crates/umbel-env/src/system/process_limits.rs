@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::env::Resources;
+use crate::env::{DiskSpace, ProcessUsage, Resources};
+use crate::system::process_usage;
 
 /// Mount point of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -52,6 +53,14 @@ impl Resources for SystemResources {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
             Err(_) => None,
         }
+    }
+
+    fn process_usage(&self) -> Option<ProcessUsage> {
+        process_usage::process_usage()
+    }
+
+    fn disk_space(&self, path: &Path) -> Option<DiskSpace> {
+        process_usage::disk_space(path)
     }
 
     #[cfg(all(target_os = "linux", not(miri)))]

@@ -20,6 +20,7 @@ pub fn commit_changes<'a>(
         batch.add(&parts.index, &change);
     }
     batch.commit(&parts.index, (&parts.log, position))?;
+    parts.visible.count_appended(changes.clone().map(|change| change.event_count()).sum());
     update_views_and_filter(parts, changes);
     Ok(())
 }

@@ -27,6 +27,11 @@ pub struct StreamChange<'a> {
 }
 
 impl<'a> StreamChange<'a> {
+    /// Number of events that change the stream.
+    pub fn event_count(&self) -> usize {
+        self.events.len()
+    }
+
     /// Returns the events that change the stream, in order, as entries of views.
     pub fn events(&self) -> impl Iterator<Item = IndexedEvent<'a>> + use<'a> {
         let text = self.text;

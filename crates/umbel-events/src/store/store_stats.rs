@@ -12,6 +12,9 @@ use crate::types::error::Result;
 pub struct Stats {
     /// Position of the last visible event; 0 if there is none.
     pub position: u64,
+    /// Number of events appended since the store was opened, those of the store's own streams
+    /// included.
+    pub events_appended: u64,
     /// Bytes of the event log.
     pub log_bytes: u64,
     /// Number of files of the event log.
@@ -56,6 +59,7 @@ pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
     let scavenged = chunks.iter().filter(|chunk| chunk.scavenged.is_some());
     Ok(Stats {
         position: shared.visible.position(),
+        events_appended: shared.visible.appended(),
         log_bytes: shared.log.bytes(),
         chunks: chunks.len(),
         scavenged_chunks: scavenged.clone().count(),

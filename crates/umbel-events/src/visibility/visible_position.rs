@@ -23,6 +23,8 @@ thread_local! {
 #[derive(Debug, Default)]
 pub struct VisiblePosition {
     position: AtomicU64,
+    /// Number of events appended since the store was opened.
+    appended: AtomicU64,
     /// Whether no more events will become visible.
     has_ended: AtomicBool,
     registry: Arc<WatchRegistry>,
@@ -47,6 +49,17 @@ impl VisiblePosition {
     /// Position of the last visible event; 0 if there is none.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::SeqCst)
+    }
+
+    /// Number of events appended since the store was opened.
+    pub fn appended(&self) -> u64 {
+        self.appended.load(Ordering::Relaxed)
+    }
+
+    /// Counts events that are appended and become visible next.
+    #[inline]
+    pub fn count_appended(&self, events: usize) {
+        self.appended.fetch_add(events as u64, Ordering::Relaxed);
     }
 
     /// Makes events up to `position` visible. `streams` are the hashes of the streams' names. The

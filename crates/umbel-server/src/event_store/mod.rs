@@ -4,6 +4,7 @@
 //! The store's functions block. Reads and deletes run on blocking threads; small reads run inline
 //! while inline reads are fast. Appends are submitted by an [`AppendSubmitter`].
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tonic::Status;
@@ -81,6 +82,11 @@ impl EventStore {
     /// The position of the newest visible event; 0 without events.
     pub fn visible_position(&self) -> u64 {
         self.store.visible_position().0
+    }
+
+    /// Path of the store's directory when it was opened.
+    pub fn path(&self) -> &Path {
+        self.store.path()
     }
 
     /// Statistics of the store.

@@ -10,6 +10,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use umbel_events::Stats;
 
+use crate::http::metrics::text_format::TextFormat;
 use crate::limits::HEADERS_MAX;
 use crate::server_context::ServerContext;
 use crate::services::node_info;
@@ -29,6 +30,7 @@ pub async fn handle(
     service: &ServerContext,
     method: &Method,
     path: &str,
+    headers: &HeaderMap,
     reached: Option<&Authority>,
 ) -> Response<Body> {
     if !PATHS.contains(&path) {
@@ -55,7 +57,7 @@ pub async fn handle(
             Ok(stats) if path == "/stats" => {
                 response(StatusCode::OK, Some(JSON), node_info::stats(&stats).to_string())
             }
-            Ok(stats) => metrics(service, &stats).await,
+            Ok(stats) => metrics(service, &stats, TextFormat::requested(headers)).await,
             Err(error) => {
                 let text = format!("the store's statistics could not be read: {error}\n");
                 response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
@@ -78,13 +80,13 @@ fn readiness(service: &ServerContext) -> Response<Body> {
     }
 }
 
-async fn metrics(service: &ServerContext, stats: &Stats) -> Response<Body> {
+async fn metrics(service: &ServerContext, stats: &Stats, format: TextFormat) -> Response<Body> {
     let kv = match &service.kv {
         Some(kv) => kv.stats().await,
         None => None,
     };
-    match metrics::render(stats, kv.as_ref(), service) {
-        Ok(text) => response(StatusCode::OK, Some(metrics::CONTENT_TYPE), text),
+    match metrics::render(stats, kv.as_ref(), service, format) {
+        Ok(text) => response(StatusCode::OK, Some(format.content_type()), text),
         Err(error) => {
             let text = format!("the metrics could not be encoded: {error}\n");
             response(StatusCode::INTERNAL_SERVER_ERROR, Some(TEXT), text)

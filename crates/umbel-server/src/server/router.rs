@@ -81,8 +81,8 @@ async fn route_http(
         let reached = request_authority(&request);
         console::handle(service, request, reached).await
     } else {
-        let path = request.uri().path();
-        http::handle(&service, request.method(), path, request_authority(&request).as_ref()).await
+        let (path, reached) = (request.uri().path(), request_authority(&request));
+        http::handle(&service, request.method(), path, request.headers(), reached.as_ref()).await
     };
     let mut response = if is_head { response.map(|_| Body::empty()) } else { response };
     if let Some(slot) = slot {

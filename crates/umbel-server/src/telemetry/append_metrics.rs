@@ -27,12 +27,19 @@ const BOUNDS: (f64, f64) = (0.0001, 1.090_507_732_665_257_7);
 /// The last bound is 2^17 times the first one, as that of calls.
 const BUCKETS: u16 = 8 * 17 + 1;
 
+/// The first latency bound of KurrentDB's histogram in seconds, and the number of bounds. Each
+/// bound is ten times the one before.
+const KURRENT_BOUNDS: (f64, u16) = (1e-6, 8);
+
 /// Latencies of appends by call and outcome.
 #[derive(Debug)]
 pub struct AppendMetrics {
     seconds: Family<Labels, Histogram>,
     /// Latencies of batches that were appended.
     batches: Histogram,
+    /// The same latencies under KurrentDB's name, labels and bounds.
+    kurrent: Family<Labels, Histogram>,
+    kurrent_batches: Histogram,
 }
 
 /// Time of an append's arrival, which is recorded with its outcome.
@@ -48,7 +55,11 @@ impl Default for AppendMetrics {
         let bounds = || Histogram::new(exponential_buckets(BOUNDS.0, BOUNDS.1, BUCKETS));
         let seconds: Family<Labels, Histogram> = Family::new_with_constructor(bounds);
         let batches = seconds.get_or_create_owned(&labels(BATCH_APPEND, Code::Ok));
-        AppendMetrics { seconds, batches }
+        let bounds =
+            || Histogram::new(exponential_buckets(KURRENT_BOUNDS.0, 10.0, KURRENT_BOUNDS.1));
+        let kurrent: Family<Labels, Histogram> = Family::new_with_constructor(bounds);
+        let kurrent_batches = kurrent.get_or_create_owned(&kurrent_labels(Code::Ok));
+        AppendMetrics { seconds, batches, kurrent, kurrent_batches }
     }
 }
 
@@ -62,7 +73,9 @@ impl AppendMetrics {
     /// Records the end of a call, if the call is one append.
     pub fn record_call(&self, call: &str, code: Code, took: Duration) {
         if SINGLE_APPENDS.contains(&call) {
-            self.seconds.get_or_create(&labels(call, code)).observe(took.as_secs_f64());
+            let seconds = took.as_secs_f64();
+            self.seconds.get_or_create(&labels(call, code)).observe(seconds);
+            self.kurrent.get_or_create(&kurrent_labels(code)).observe(seconds);
         }
     }
 
@@ -74,6 +87,12 @@ impl AppendMetrics {
             self.seconds.clone(),
         );
     }
+
+    /// Registers the metric under KurrentDB's name, without its prefix.
+    pub fn register_kurrent(&self, registry: &mut Registry) {
+        let help = "Seconds from the arrival of an append to its response";
+        registry.register("grpc_method_duration_seconds", help, self.kurrent.clone());
+    }
 }
 
 impl AppendTimer {
@@ -82,15 +101,22 @@ impl AppendTimer {
         let seconds = self.clock.now().saturating_sub(self.began).as_secs_f64();
         if code == Code::Ok {
             self.metrics.batches.observe(seconds);
+            self.metrics.kurrent_batches.observe(seconds);
         } else {
             let labels = labels(BATCH_APPEND, code);
             self.metrics.seconds.get_or_create(&labels).observe(seconds);
+            self.metrics.kurrent.get_or_create(&kurrent_labels(code)).observe(seconds);
         }
     }
 }
 
 fn labels(call: &str, code: Code) -> Labels {
     vec![("call", call.to_string()), ("code", format!("{code:?}"))]
+}
+
+fn kurrent_labels(code: Code) -> Labels {
+    let status = if code == Code::Ok { "successful" } else { "failed" };
+    vec![("activity", "append".to_string()), ("status", status.to_string())]
 }
 
 #[cfg(test)]

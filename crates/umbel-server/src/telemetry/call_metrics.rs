@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -38,6 +39,10 @@ pub struct CallMetrics {
 /// Counts of all calls together.
 #[derive(Debug, Default)]
 struct CallTotals {
+    started: AtomicU64,
+    ended: AtomicU64,
+    unimplemented: AtomicU64,
+    deadline_exceeded: AtomicU64,
     failed: AtomicU64,
     /// Number of calls by latency: for each bound the calls up to it and above the bound before;
     /// last, the calls above all bounds.
@@ -76,6 +81,7 @@ impl CallMetrics {
         let is_served = call_policy::is_listed(path);
         let call = if is_served { path.trim_start_matches('/') } else { UNKNOWN_METHOD };
         self.started.get_or_create(&vec![("call", call.to_string())]).inc();
+        self.totals.started.fetch_add(1, Ordering::Relaxed);
         let (metrics, began) = (self.clone(), clock.now());
         CallTimer { metrics, clock, began, call: call.to_string(), outcome: Code::Cancelled }
     }
@@ -89,6 +95,12 @@ impl CallMetrics {
         let labels = vec![("call", call.to_string()), ("code", format!("{code:?}"))];
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
         self.appends.record_call(call, code, took);
+        self.totals.ended.fetch_add(1, Ordering::Relaxed);
+        match code {
+            Code::Unimplemented => self.totals.unimplemented.fetch_add(1, Ordering::Relaxed),
+            Code::DeadlineExceeded => self.totals.deadline_exceeded.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
         // A client may leave a subscription at any time.
         if code == Code::Cancelled {
             return;
@@ -119,7 +131,34 @@ impl CallMetrics {
             "Seconds from a request to the end of its response",
             self.seconds.clone(),
         );
+        let help = "Calls that have begun and not ended";
+        registry.register("calls_open", help, ConstGauge::new(self.open_calls()));
         self.appends.register(registry);
+    }
+
+    /// Number of calls that have begun and not ended.
+    fn open_calls(&self) -> i64 {
+        let ended = self.totals.ended.load(Ordering::Relaxed);
+        let started = self.totals.started.load(Ordering::Relaxed);
+        i64::try_from(started.saturating_sub(ended)).unwrap_or(i64::MAX)
+    }
+
+    /// Registers the metrics of calls under KurrentDB's names, without their prefix.
+    pub fn register_kurrent(&self, registry: &mut Registry) {
+        let calls: Family<Labels, Counter> = Family::default();
+        for (kind, count) in [
+            ("total", &self.totals.started),
+            ("failed", &self.totals.failed),
+            ("unimplemented", &self.totals.unimplemented),
+            ("deadline-exceeded", &self.totals.deadline_exceeded),
+        ] {
+            let labels = vec![("kind", kind.to_string())];
+            calls.get_or_create(&labels).inc_by(count.load(Ordering::Relaxed));
+        }
+        registry.register("incoming_grpc_calls", "Calls received", calls);
+        let help = "Calls that have begun and not ended";
+        registry.register("current_incoming_grpc_calls", help, ConstGauge::new(self.open_calls()));
+        self.appends.register_kurrent(registry);
     }
 }
 

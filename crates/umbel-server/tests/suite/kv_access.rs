@@ -126,9 +126,9 @@ fn metrics_count_the_store_and_its_watches() {
         let request = tokio::task::spawn_blocking(move || http_request(address, "GET", "/metrics"));
         let (_, text) = request.await.unwrap();
         let value = |name: &str| metric(&text, name, &[]);
-        assert_eq!(value("umbel_kv_sequence"), last as f64);
+        assert_eq!(value("umbel_kv_last_sequence"), last as f64);
         assert_eq!((value("umbel_kv_watches"), value("umbel_kv_read_only")), (1.0, 0.0));
-        assert_eq!(value("umbel_kv_watches_let_go_total"), 0.0);
+        assert_eq!(value("umbel_kv_watches_evicted_total"), 0.0);
     });
 }
 

@@ -67,6 +67,29 @@ fn info_pages_describe_server_and_store() {
     });
 }
 
+/// Checks the metrics of the process and of the disk, and those under KurrentDB's names.
+fn check_system_metrics(text: &str) {
+    let written = metric(text, "kurrentdb_io_events_total", &["activity=\"written\""]);
+    assert_eq!(written, metric(text, "umbel_events_appended_total", &[]));
+    let appends = ["activity=\"append\"", "status=\"successful\""];
+    assert_eq!(metric(text, "kurrentdb_grpc_method_duration_seconds_count", &appends), 2.0);
+    let failed = metric(text, "kurrentdb_incoming_grpc_calls_total", &["kind=\"failed\""]);
+    let unserved = metric(text, "kurrentdb_incoming_grpc_calls_total", &["unimplemented"]);
+    assert_eq!((failed, unserved), (3.0, 3.0));
+    assert_eq!(
+        metric(text, "kurrentdb_checkpoints", &["writer"]),
+        metric(text, "umbel_log_position", &[])
+    );
+    if cfg!(target_os = "linux") {
+        assert!(metric(text, "process_resident_memory_bytes", &[]) > 1e6);
+        assert!(metric(text, "process_cpu_seconds_total", &[]) > 0.0);
+        assert!(metric(text, "process_open_fds", &[]) < metric(text, "process_max_fds", &[]));
+        assert!(metric(text, "kurrentdb_proc_thread_count", &[]) >= 2.0);
+    }
+    let (free, size) = ("umbel_disk_available_bytes", "umbel_disk_size_bytes");
+    assert!(metric(text, free, &[]) <= metric(text, size, &[]));
+}
+
 #[test]
 fn metrics_count_calls_and_store_contents() {
     TestServer::new().run(async |client, server| {
@@ -80,8 +103,8 @@ fn metrics_count_calls_and_store_contents() {
         let (address, store) = (server.address(), server.store.clone());
         let check = move || {
             let (head, text) = http_request(address, "GET", "/metrics");
-            assert!(head.contains("application/openmetrics-text"), "{head}");
-            assert!(text.ends_with("# EOF\n"), "{text}");
+            assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+            assert!(text.contains("# TYPE umbel_calls_total counter\n"), "{text}");
             let append = "call=\"event_store.client.streams.Streams/Append\"";
             assert_eq!(metric(&text, "umbel_calls_total", &[append]), 2.0);
             assert_eq!(metric(&text, "umbel_call_seconds_count", &[append]), 2.0);
@@ -90,12 +113,19 @@ fn metrics_count_calls_and_store_contents() {
             let failed = [not_served, "code=\"Unimplemented\""];
             assert_eq!(metric(&text, "umbel_calls_failed_total", &failed), 3.0);
             assert!(metric(&text, "umbel_connections", &[]) >= 1.0);
-            for name in ["umbel_appends_bytes", "umbel_unread_bytes"] {
+            let names =
+                ["umbel_append_buffered_bytes", "umbel_appends_bytes", "umbel_unread_bytes"];
+            for name in names {
                 assert!(metric(&text, name, &[]) >= 0.0);
             }
-            assert_eq!(metric(&text, "umbel_position", &[]), store.visible_position().0 as f64);
+            for name in ["umbel_log_position", "umbel_position"] {
+                assert_eq!(metric(&text, name, &[]), store.visible_position().0 as f64);
+            }
+            assert!(metric(&text, "umbel_events_appended_total", &[]) >= 4.0);
+            assert_eq!(metric(&text, "umbel_build_info", &["version=", "revision="]), 1.0);
+            check_system_metrics(&text);
             assert_eq!(metric(&text, "umbel_existence_items", &[]), 1.0);
-            assert!(metric(&text, "umbel_existence_denied_total", &[]) >= 1.0);
+            assert!(metric(&text, "umbel_existence_negatives_total", &[]) >= 1.0);
             store.flush().unwrap();
             let (_, text) = http_request(address, "GET", "/metrics");
             assert_eq!(metric(&text, "umbel_index_lag_bytes", &[]), 0.0);

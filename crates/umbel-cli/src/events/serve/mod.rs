@@ -142,6 +142,7 @@ fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
         tls,
         backup_directory: options.backup_dir.clone(),
         slow_call_time: options.log_slow_milliseconds,
+        revision: env!("UMBEL_COMMIT").trim_matches([' ', '(', ')']).to_string(),
         ..Config::default()
     }
 }

@@ -34,7 +34,7 @@ async fn large(address: SocketAddr) {
 
 /// Bytes that the server holds for clients that have not taken them, from its metrics.
 async fn unread(address: SocketAddr) -> usize {
-    metric(address, "umbel_unread_bytes").await
+    metric(address, "umbel_response_buffered_bytes").await
 }
 
 /// Value of one of the server's metrics.
