@@ -84,7 +84,7 @@ fn check_system_metrics(text: &str) {
         assert!(metric(text, "process_resident_memory_bytes", &[]) > 1e6);
         assert!(metric(text, "process_cpu_seconds_total", &[]) > 0.0);
         assert!(metric(text, "process_open_fds", &[]) < metric(text, "process_max_fds", &[]));
-        assert!(metric(text, "kurrentdb_proc_thread_count", &[]) >= 2.0);
+        assert!(metric(text, "process_threads", &[]) >= 2.0);
     }
     let (free, size) = ("umbel_disk_available_bytes", "umbel_disk_size_bytes");
     assert!(metric(text, free, &[]) <= metric(text, size, &[]));

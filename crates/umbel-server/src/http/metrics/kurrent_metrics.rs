@@ -48,8 +48,6 @@ pub fn add(registry: &mut Registry, stats: &Stats, service: &ServerContext, usag
         let up_time = usage.now.saturating_sub(process.started).as_secs_f64();
         let help = "Seconds for which the process has been running";
         set.register("proc_up_time_seconds", help, ConstCounter::new(up_time));
-        let threads = ConstGauge::new(process.threads as f64);
-        set.register("proc_thread_count", "Threads of the process", threads);
         let memory = [
             (vec![label("kind", "working-set")], process.resident_bytes as f64),
             (vec![label("kind", "virtual-bytes")], process.virtual_bytes as f64),

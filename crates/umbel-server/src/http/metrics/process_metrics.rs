@@ -3,17 +3,18 @@
 
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use umbel_env::{DiskSpace, ProcessUsage};
 
-use crate::http::metrics::metric_set::MetricSet;
+use crate::http::metrics::metric_set::{Gauges, MetricSet};
 
 /// Adds the version and the commit of the build.
 pub fn add_build(set: &mut MetricSet, revision: &str) {
-    let labels = || vec![("version", env!("CARGO_PKG_VERSION")), ("revision", revision)];
-    let owned = || labels().into_iter().map(|(name, value)| (name, value.to_string()));
-    set.add("build", "Version and commit of the build", || Info::new(owned().collect::<Vec<_>>()));
+    let version = env!("CARGO_PKG_VERSION").to_string();
+    let build = Gauges::default();
+    build.get_or_create(&vec![("version", version), ("revision", revision.to_string())]).set(1.0);
+    // A gauge, because the type `info` exists in OpenMetrics only.
+    set.add("build_info", "Version and commit of the build", || build.clone());
 }
 
 /// Adds what the process uses.

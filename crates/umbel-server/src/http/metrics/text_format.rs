@@ -70,7 +70,7 @@ impl<'a> MediaRange<'a> {
 }
 
 /// Rewrites OpenMetrics text in the text format of Prometheus. That format has the names of samples
-/// in its descriptions, and neither units, the type `info` nor an end mark.
+/// in its descriptions, and no end mark.
 fn to_prometheus(text: &str) -> Result<String, Error> {
     let mut converted = String::with_capacity(text.len());
     let mut help = None;
@@ -81,7 +81,6 @@ fn to_prometheus(text: &str) -> Result<String, Error> {
             let (name, kind) = described.split_once(' ').ok_or(Error)?;
             let (suffix, kind) = match kind {
                 "counter" => ("_total", kind),
-                "info" => ("_info", "gauge"),
                 "unknown" => ("", "untyped"),
                 _ => ("", kind),
             };
@@ -101,7 +100,6 @@ mod tests {
     use hyper::http::HeaderValue;
     use prometheus_client::metrics::counter::ConstCounter;
     use prometheus_client::metrics::gauge::ConstGauge;
-    use prometheus_client::metrics::info::Info;
 
     use super::*;
 
@@ -132,12 +130,9 @@ mod tests {
         let mut registry = Registry::default();
         registry.register("reads", "Reads", ConstCounter::new(7u64));
         registry.register("depth", "Depth # of it", ConstGauge::new(2.5));
-        registry.register("build", "Build", Info::new(vec![("version", "1 # 2")]));
         let text = TextFormat::Prometheus.encode(&registry).unwrap();
         let expected = "# HELP reads_total Reads.\n# TYPE reads_total counter\nreads_total 7\n\
-                        # HELP depth Depth # of it.\n# TYPE depth gauge\ndepth 2.5\n\
-                        # HELP build_info Build.\n# TYPE build_info gauge\n\
-                        build_info{version=\"1 # 2\"} 1\n";
+                        # HELP depth Depth # of it.\n# TYPE depth gauge\ndepth 2.5\n";
         assert_eq!(text, expected);
         let text = TextFormat::OpenMetrics.encode(&registry).unwrap();
         assert!(text.contains("# TYPE reads counter\n") && text.ends_with("# EOF\n"), "{text}");
