@@ -1,6 +1,11 @@
 //! Lookup of one key: searches memtables and tables one after the other, newest first.
+//!
+//! A filter that rejects the key also spares the search of the source's range tombstones. Skipped
+//! tombstones are searched once a filter passes the key, before that source is read. So range
+//! deletes cost a lookup of an absent key nothing, and a deleted key costs no read of its table.
 
 use std::cell::Cell;
+use std::ptr;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
 
@@ -38,6 +43,8 @@ pub struct Lookup<'a> {
     pub counters: ThreadReadCounters<'a>,
     /// Pointer to a long value that the lookup found.
     pub pointer: PointerCell,
+    /// Whether a rejected source has range tombstones that were not searched for the key.
+    pub has_skipped_tombstones: Cell<bool>,
 }
 
 /// Returns what the entry says. `covering` is the sequence number of the newest range tombstone
@@ -107,7 +114,7 @@ impl Lookup<'_> {
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Option<LookupResult<R>> {
         if !view.active.starts_after(self.sequence)
-            && let Some(found) = self.search_memtable(&view.active, read)
+            && let Some(found) = self.search_memtable(view, &view.active, read)
         {
             return Some(found);
         }
@@ -124,33 +131,47 @@ impl Lookup<'_> {
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Option<LookupResult<R>> {
         let mut seen = view.frozen.iter().filter(|buffer| !buffer.starts_after(self.sequence));
-        seen.find_map(|buffer| self.search_memtable(buffer, read))
+        seen.find_map(|buffer| self.search_memtable(view, buffer, read))
     }
 
     #[inline]
     fn search_memtable<R>(
         &self,
+        view: &SuperVersion,
         buffer: &MemtableSlot,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Option<LookupResult<R>> {
         let memtable = &buffer.memtable;
-        let covering = memtable.covering(self.key, self.sequence).unwrap_or(0);
-        if memtable.may_contain(self.hash) {
-            if let Some(found) = memtable.get(self.key, self.sequence) {
-                return Some(take_result(
-                    covering,
-                    found.sequence,
-                    found.kind,
-                    found.value,
-                    read,
-                    &self.pointer,
-                ));
-            }
-        } else {
+        if !memtable.may_contain(self.hash) {
             self.counters.count_memtable_negative();
+            self.skip_tombstones(memtable.has_tombstones());
+            return None;
+        }
+        let mut covering = 0;
+        if memtable.has_tombstones() || self.has_skipped_tombstones.get() {
+            covering = newest_tombstone(view, self.key, self.sequence, Some(buffer));
+            self.has_skipped_tombstones.set(false);
+        }
+        if let Some(found) = memtable.get(self.key, self.sequence) {
+            return Some(take_result(
+                covering,
+                found.sequence,
+                found.kind,
+                found.value,
+                read,
+                &self.pointer,
+            ));
         }
         // All entries in older sources are older than the range tombstone.
         (covering > 0).then_some(LookupResult::Deleted)
+    }
+
+    /// Notes that a source was rejected, and whether it has range tombstones.
+    #[inline(always)]
+    fn skip_tombstones(&self, has_tombstones: bool) {
+        if has_tombstones {
+            self.has_skipped_tombstones.set(true);
+        }
     }
 
     /// Returns the table of the deepest level that can hold the key, and prefetches its filter.
@@ -178,11 +199,12 @@ impl Lookup<'_> {
         for table in view.version.level0() {
             if let Some(file) = table.table_for(self.key, self.head) {
                 let table = file.open()?;
-                if self.is_filtered_out(table) {
+                if !table.may_contain(self.hash) {
                     refused += 1;
+                    self.skip_tombstones(table.has_tombstones());
                     continue;
                 }
-                found = self.search_table(0, table, read)?;
+                found = self.search_table(view, 0, table, read)?;
                 if found.is_some() {
                     break;
                 }
@@ -199,11 +221,12 @@ impl Lookup<'_> {
             let file = if is_deepest { deepest } else { run.find(self.key, self.head) };
             if let Some(file) = file {
                 let table = file.open()?;
-                if self.is_filtered_out(table) {
+                if !table.may_contain(self.hash) {
                     self.counters.count(run.level, ProbeOutcome::FilterNegative, 1);
+                    self.skip_tombstones(table.has_tombstones());
                     continue;
                 }
-                found = self.search_table(run.level, table, read)?;
+                found = self.search_table(view, run.level, table, read)?;
                 if found.is_some() {
                     break;
                 }
@@ -213,34 +236,75 @@ impl Lookup<'_> {
         Ok(found)
     }
 
-    /// Whether the table's filter says that the table has no entry of the key.
-    #[inline(always)]
-    fn is_filtered_out(&self, table: &OpenedTable) -> bool {
-        !table.has_tombstones() && !table.may_contain(self.hash)
-    }
-
     /// Searches the table for the key. The search is a separate function, so that the path for
     /// tables whose filter rejects the key stays short.
     #[inline(never)]
     fn search_table<R>(
         &self,
+        view: &SuperVersion,
         level: usize,
         open: &OpenedTable,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<LookupResult<R>>> {
+        if self.has_skipped_tombstones.get() {
+            if is_hidden_above(view, (self.key, self.head), self.sequence, open)? {
+                return Ok(Some(LookupResult::Deleted));
+            }
+            self.has_skipped_tombstones.set(false);
+        }
         let table = open.table();
         let covering = table.covering(self.key, self.sequence);
-        let hidden = || (covering > 0).then_some(LookupResult::Deleted);
-        if open.has_tombstones() && !open.may_contain(self.hash) {
-            self.counters.count(level, ProbeOutcome::FilterNegative, 1);
-            return Ok(hidden());
-        }
         let found =
             table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
                 take_result(covering, sequence, kind, value, read, &self.pointer)
             })?;
         let answered = ProbeOutcome::of_search(found.is_some(), open.has_filter());
         self.counters.count(level, answered, 1);
-        Ok(found.or_else(hidden))
+        Ok(found.or_else(|| (covering > 0).then_some(LookupResult::Deleted)))
     }
+}
+
+/// Returns the sequence number of the newest range tombstone over `key` that a reader at `sequence`
+/// sees in memtables down to `last`, or in all memtables; 0 without one.
+#[cold]
+fn newest_tombstone(
+    view: &SuperVersion,
+    key: &[u8],
+    sequence: SequenceNumber,
+    last: Option<&MemtableSlot>,
+) -> SequenceNumber {
+    for buffer in view.memtables().filter(|buffer| !buffer.starts_after(sequence)) {
+        // Tombstones of newer memtables are newer.
+        if let Some(covering) = buffer.memtable.covering(key, sequence) {
+            return covering;
+        }
+        if last.is_some_and(|last| ptr::eq(last, &**buffer)) {
+            break;
+        }
+    }
+    0
+}
+
+/// Whether a range tombstone of a source above the table `below` hides a key, given with its head,
+/// from readers at `sequence`.
+#[cold]
+pub fn is_hidden_above(
+    view: &SuperVersion,
+    (key, head): (&[u8], u64),
+    sequence: SequenceNumber,
+    below: &OpenedTable,
+) -> Result<bool> {
+    if newest_tombstone(view, key, sequence, None) > 0 {
+        return Ok(true);
+    }
+    for (_, table) in view.version.candidates(key, head) {
+        let open = table.open()?;
+        if ptr::eq(open, below) {
+            break;
+        }
+        if open.table().covering(key, sequence) > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -4,6 +4,8 @@
 mod lookup;
 mod multi_get;
 
+use std::cell::Cell;
+
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 
 use crate::maintenance::advisor_job;
@@ -128,7 +130,15 @@ fn run_lookup<R, F: FnOnce(&[u8]) -> R>(
     let counters = keyspace.reads.for_thread();
     counters.count_gets(1);
     let (head, hash, aside) = (view.version.head(key), keyspace.hash(key), PointerCell::default());
-    let look = Lookup { key, head, hash, sequence, counters, pointer: aside };
+    let look = Lookup {
+        key,
+        head,
+        hash,
+        sequence,
+        counters,
+        pointer: aside,
+        has_skipped_tombstones: Cell::new(false),
+    };
     let found = look.run(&view, read, fetch)?;
     if found.is_none() && keyspace.existence.is_on() {
         keyspace.existence.note_false_positives(1);

@@ -4,11 +4,13 @@
 //! runs each step for all keys of a group before the next step, and prefetches the memory that the
 //! next step reads. So a group waits for memory about as long as one key does.
 
+use std::cell::Cell;
+
 use umbel_base::{BlobPointer, Result, SequenceNumber};
 use umbel_table::{SearchState, SearchStep};
 
 use crate::fs::blob_files::BlobFiles;
-use crate::read::lookup::{Lookup, LookupResult, PointerCell, take_result};
+use crate::read::lookup::{Lookup, LookupResult, PointerCell, is_hidden_above, take_result};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::state::store::Store;
 use crate::super_version::SuperVersion;
@@ -105,6 +107,8 @@ fn multi_get_all<K: AsRef<[u8]>>(
             tables: [None; GROUP_KEYS],
             levels: [0; GROUP_KEYS],
             blocks: [0; GROUP_KEYS],
+            skipped_tombstones: KeySet::default(),
+            has_table_tombstones: !view.version.range_tombstone_index().is_empty(),
             sequence,
             counters,
             blobs: &store.context.blobs,
@@ -173,6 +177,10 @@ struct KeyGroup<'a, F> {
     tables: [Option<&'a OpenedTable>; GROUP_KEYS],
     levels: [u8; GROUP_KEYS],
     blocks: [usize; GROUP_KEYS],
+    /// Keys whose rejected sources have range tombstones that were not searched for them.
+    skipped_tombstones: KeySet,
+    /// Whether any table has range tombstones.
+    has_table_tombstones: bool,
     sequence: SequenceNumber,
     counters: ThreadReadCounters<'a>,
     blobs: &'a BlobFiles,
@@ -204,7 +212,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         // A key needs a second round only after a false positive of a table's filter.
         let mut is_first = true;
         while !waiting.is_empty() {
-            let candidates = self.probe_filters(&view.version, waiting, is_first)?;
+            let candidates = self.probe_filters(view, waiting, is_first)?;
             waiting = self.search(candidates)?;
             is_first = false;
         }
@@ -232,10 +240,16 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
                 sequence: self.sequence,
                 counters: self.counters,
                 pointer: PointerCell::default(),
+                has_skipped_tombstones: Cell::new(false),
             };
             let lend = |value: &[u8]| self.deliver_value(place, Some(value));
             match look.search_memtables(view, &mut Some(lend)) {
-                None => continue,
+                None => {
+                    if look.has_skipped_tombstones.get() {
+                        self.skipped_tombstones.add(place);
+                    }
+                    continue;
+                }
                 Some(LookupResult::Value(())) => {}
                 Some(LookupResult::Deleted) => self.deliver_value(place, None),
                 Some(LookupResult::Pointer) => self.fetch(place, look.pointer.get())?,
@@ -257,11 +271,12 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
     /// without such a table are delivered as absent.
     fn probe_filters(
         &mut self,
-        version: &'a Version,
+        view: &'a SuperVersion,
         mut waiting: KeySet,
         is_first: bool,
     ) -> Result<KeySet> {
         let mut candidates = KeySet::default();
+        let version: &'a Version = &view.version;
         let newest = version.level0().len();
         for source in 0..version.sources() {
             let mut due = waiting;
@@ -274,12 +289,12 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
                 None => {
                     let table = &version.level0()[source];
                     let find = |key: &[u8], head| table.table_for(key, head);
-                    self.probe_filter(0, due, find, &mut waiting)?
+                    self.probe_filter((view, 0), due, find, &mut waiting)?
                 }
                 Some(deeper) => {
                     let run = &version.deeper()[deeper];
                     let find = |key: &[u8], head| run.find(key, head);
-                    self.probe_filter(run.level, due, find, &mut waiting)?
+                    self.probe_filter((view, run.level), due, find, &mut waiting)?
                 }
             };
             for key in maybe {
@@ -295,13 +310,13 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
         Ok(candidates)
     }
 
-    /// Probes the filters of the tables that `find` returns, and returns the keys that pass. If a
-    /// filter rejects a key that a range tombstone of its table covers, the key is delivered as
-    /// absent and removed from `waiting`.
+    /// Probes the filters of the tables that `find` returns, and returns the keys that pass. A key
+    /// that passes and is hidden by a range tombstone of a newer source is delivered as absent and
+    /// removed from `waiting`.
     #[inline]
     fn probe_filter(
         &mut self,
-        level: usize,
+        (view, level): (&SuperVersion, usize),
         due: KeySet,
         find: impl Fn(&[u8], u64) -> Option<&'a LiveTable>,
         waiting: &mut KeySet,
@@ -325,13 +340,45 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
                 continue;
             }
             refused += 1;
-            if table.table().covering(self.keys[key], self.sequence) > 0 {
-                self.deliver_value(key, None);
-                waiting.remove(key);
-            }
         }
         self.counters.count(level, ProbeOutcome::FilterNegative, refused);
+        let unsure = KeySet(maybe.0 & self.skipped_tombstones.0);
+        if self.has_table_tombstones {
+            self.note_skipped_tombstones(KeySet(candidates.0 & !maybe.0));
+        }
+        if !unsure.is_empty() {
+            let hidden = self.deliver_hidden(view, unsure)?;
+            (maybe.0, waiting.0) = (maybe.0 & !hidden.0, waiting.0 & !hidden.0);
+        }
         Ok(maybe)
+    }
+
+    /// Notes the keys whose tables, which were rejected, have range tombstones.
+    #[cold]
+    fn note_skipped_tombstones(&mut self, rejected: KeySet) {
+        for key in rejected {
+            if self.tables[key].is_some_and(OpenedTable::has_tombstones) {
+                self.skipped_tombstones.add(key);
+            }
+        }
+    }
+
+    /// Delivers as absent, and returns, the keys that a range tombstone of a source above their
+    /// tables hides. For the others no tombstone is skipped any more.
+    #[cold]
+    fn deliver_hidden(&mut self, view: &SuperVersion, unsure: KeySet) -> Result<KeySet> {
+        let mut hidden = KeySet::default();
+        for key in unsure {
+            self.skipped_tombstones.remove(key);
+            let name = (self.keys[key], self.heads[key]);
+            if let Some(table) = self.tables[key]
+                && is_hidden_above(view, name, self.sequence, table)?
+            {
+                self.deliver_value(key, None);
+                hidden.add(key);
+            }
+        }
+        Ok(hidden)
     }
 
     /// Searches the candidates' tables step by step; returns the keys for which their tables have

@@ -71,6 +71,12 @@ impl PointIndex {
         self.prefix.head(key)
     }
 
+    /// Whether no table is in the index.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.level0.is_empty() && self.deeper.is_empty()
+    }
+
     /// Returns the tables of level 0, newest first.
     #[inline]
     pub fn level0(&self) -> &[TableBounds] {
