@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 use umbel_env::Clock;
 
-use crate::telemetry::call_metrics::Labels;
+use crate::telemetry::metric_labels::Labels;
 
 /// Name of the call whose batches are timed one by one.
 const BATCH_APPEND: &str = "event_store.client.streams.Streams/BatchAppend";

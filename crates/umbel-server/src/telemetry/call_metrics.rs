@@ -16,9 +16,7 @@ use umbel_env::Clock;
 
 use crate::access_control::call_policy;
 use crate::telemetry::append_metrics::AppendMetrics;
-
-/// Labels of a metric.
-pub type Labels = Vec<(&'static str, String)>;
+use crate::telemetry::metric_labels::Labels;
 
 /// The first latency bound in seconds; each next bound is twice as high.
 const FIRST_BUCKET_SECONDS: f64 = 0.0001;

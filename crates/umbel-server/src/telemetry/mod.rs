@@ -3,5 +3,6 @@
 pub mod access_log;
 pub mod append_metrics;
 pub mod call_metrics;
+pub mod metric_labels;
 pub mod response_end;
 pub mod trace_context;

@@ -12,7 +12,7 @@ use umbel_env::{DiskSpace, ProcessUsage};
 use umbel_events::Stats;
 
 use crate::server_context::ServerContext;
-use crate::telemetry::call_metrics::Labels;
+use crate::telemetry::metric_labels::Labels;
 
 /// Prefix of the names.
 const PREFIX: &str = "kurrentdb";

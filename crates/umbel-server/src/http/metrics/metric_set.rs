@@ -7,7 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Metric, Registry};
 
-use crate::telemetry::call_metrics::Labels;
+use crate::telemetry::metric_labels::Labels;
 
 /// Gauges with labels.
 pub type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;

@@ -11,7 +11,7 @@ use crate::http::metrics::text_format::TextFormat;
 use crate::kv_store::KvStats;
 use crate::server_context::ServerContext;
 use crate::system_stream;
-use crate::telemetry::call_metrics::Labels;
+use crate::telemetry::metric_labels::Labels;
 
 mod kurrent_metrics;
 mod metric_set;
