@@ -128,18 +128,21 @@ fn parameters(route: &Route) -> Vec<Value> {
     all.extend(route.query.iter().map(|(name, description)| {
         json!({ "name": name, "in": "query", "description": description, "schema": text })
     }));
-    let header = |name: &str, about: &str| json!({ "name": name, "in": "header", "description": about, "schema": text });
     if route.body == RequestSchema::Events {
         let expected = "the last revision, -2 (any, the default), -1 (no stream) or -4 (exists)";
-        all.push(header("Kurrent-ExpectedVersion", expected));
-        all.push(header("Kurrent-EventType", "type of a single event"));
-        all.push(header("Kurrent-EventId", "id of a single event, a UUID"));
+        all.push(header_parameter("Kurrent-ExpectedVersion", expected));
+        all.push(header_parameter("Kurrent-EventType", "type of a single event"));
+        all.push(header_parameter("Kurrent-EventId", "id of a single event, a UUID"));
     }
     if route.path.starts_with("/streams/") && route.body == RequestSchema::None {
         let resolves = "false: links are not resolved";
-        all.push(header("Kurrent-ResolveLinkTos", resolves));
+        all.push(header_parameter("Kurrent-ResolveLinkTos", resolves));
     }
     all
+}
+
+fn header_parameter(name: &str, about: &str) -> Value {
+    json!({ "name": name, "in": "header", "description": about, "schema": { "type": "string" } })
 }
 
 fn schemas() -> Value {
