@@ -258,3 +258,5 @@ pub const API_USERS_MAX: usize = 1000;
 pub const API_READ_TIME: Duration = Duration::from_secs(30);
 /// Number of ended scavenges, and of backups, whose outcome the server keeps.
 pub const OUTCOMES_MAX: usize = 16;
+/// Maximum bytes of a client's text in an error of the HTTP API.
+pub const ERROR_BYTES_MAX: usize = 300;

@@ -425,6 +425,19 @@ fn hostile_bodies_are_refused() {
         let refused = send(address, "POST", "/streams/a", headers, deep.as_bytes());
         assert_eq!(refused.status, 400, "{kind}");
     }
+    // Errors repeat only the beginning of a long text.
+    let text = "x".repeat(60_000);
+    for body in [
+        format!("\"{text}\""),
+        format!("{{\"{text}\":1}}"),
+        format!("[\"{text}\"]"),
+        format!("[{{\"{text}\":1}}]"),
+    ] {
+        let refused = send(address, "POST", "/streams/a", &[EVENTS], body.as_bytes());
+        assert!(refused.status == 400 && refused.body.len() < 1000, "{}", refused.body.len());
+        let refused = send(address, "PUT", "/subscriptions/a/b", &[JSON], body.as_bytes());
+        assert!(refused.status == 400 && refused.body.len() < 1000, "{}", refused.body.len());
+    }
     // Half a body: nothing is appended.
     let mut stream = TcpStream::connect(address).unwrap();
     let fields = format!("host: {address}\r\n{JSON}\r\n{typed}\r\ncontent-length: 9\r\n");

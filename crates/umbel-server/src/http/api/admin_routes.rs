@@ -121,9 +121,11 @@ fn scavenge_json(state: &ScavengeState) -> Value {
         "chunks": report.chunks,
         "chunksExamined": report.chunks_examined,
         "chunksRewritten": report.chunks_rewritten,
+        "events": report.events,
         "eventsRemoved": report.events_removed,
         "eventsStubbed": report.events_stubbed,
         "bytesFreed": report.bytes_freed,
+        "resumedFrom": report.resumed_from,
         "removesAll": removes_all,
         "hiddenEventsLeft": report.hidden_events_left,
         "filesKept": file_names(&report.files_kept),
@@ -188,6 +190,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
             value.insert("through".into(), report.through.0.to_string().into());
             value.insert("number".into(), report.number.into());
             value.insert("files".into(), report.files.into());
+            value.insert("backupBytes".into(), report.bytes.into());
             value.insert("copiedFiles".into(), report.copied_files.into());
             value.insert("copiedBytes".into(), report.copied_bytes.into());
             "Success"

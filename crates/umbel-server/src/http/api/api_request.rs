@@ -16,7 +16,8 @@ use crate::grpc::request_body::RequestBody;
 use crate::http;
 use crate::http::api::api_response::ApiError;
 use crate::http::console::query_string::QueryString;
-use crate::limits::{API_REQUEST_BYTES_MAX, HEADERS_TIME, INLINE_BYTES_MAX};
+use crate::limits::{API_REQUEST_BYTES_MAX, ERROR_BYTES_MAX, HEADERS_TIME, INLINE_BYTES_MAX};
+use crate::protocol::truncate_text::truncate_text;
 use crate::resources::connection_registry::Connection;
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
@@ -118,9 +119,7 @@ impl ApiRequest {
         let body = self.receive(service, API_REQUEST_BYTES_MAX, HEADERS_TIME).await?;
         // The limit of the body keeps the time below a millisecond.
         const { assert!(API_REQUEST_BYTES_MAX <= INLINE_BYTES_MAX) };
-        serde_json::from_slice(&body.bytes).map_err(|error| {
-            ApiError::bad_request(format!("the body is not the expected JSON: {error}"))
-        })
+        parse_json(&body.bytes)
     }
 
     /// Receives the body.
@@ -143,6 +142,22 @@ impl ApiRequest {
             |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time");
         tokio::time::timeout(time, receiving).await.map_err(late)?
     }
+}
+
+/// Parses a JSON object. The error has only the beginning of the client's text.
+///
+/// # Errors
+/// The bytes are no object, or not of the type.
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // The parser's error of another value would repeat the value.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(ApiError::bad_request("the body must be a JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        let text = error.to_string();
+        let shown = truncate_text(&text, ERROR_BYTES_MAX);
+        ApiError::bad_request(format!("the body is not the expected JSON: {shown}"))
+    })
 }
 
 async fn receive(

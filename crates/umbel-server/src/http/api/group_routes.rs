@@ -13,7 +13,7 @@ use umbel_proto::persistent::{
 use umbel_proto::streams::read_req::{Position, RevisionOption, StreamOptions};
 
 use crate::consumer_groups::group_config::{GroupConfig, group_name, parse_position};
-use crate::http::api::api_request::{ApiRequest, encode_segment};
+use crate::http::api::api_request::{ApiRequest, encode_segment, parse_json};
 use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, json_text_response, set_header,
 };
@@ -140,6 +140,17 @@ impl GroupSettings {
             settings: Some(settings),
             stream_option: Some(origin),
         })
+    }
+}
+
+/// Parses the settings of a group. For fuzzing and measurements.
+pub fn check(bytes: &[u8]) {
+    let Ok(settings) = parse_json::<GroupSettings>(bytes) else { return };
+    let key = GroupKey { stream: None, group: "group".to_string() };
+    if let Ok(options) = settings.to_options(&key)
+        && let Ok((_, config)) = GroupConfig::from_request(Some(options))
+    {
+        assert!(GroupConfig::parse(&config.to_json(&key).to_string()).is_some());
     }
 }
 

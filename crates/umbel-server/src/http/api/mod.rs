@@ -8,6 +8,7 @@ pub mod admin_routes;
 pub mod api_request;
 pub mod api_response;
 pub mod event_json;
+pub mod event_list;
 pub mod group_routes;
 pub mod openapi;
 pub mod route_table;

@@ -1,28 +1,24 @@
 //! The route of `/streams` that appends events.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
 use hyper::header::LOCATION;
 use hyper::http::HeaderName;
 use hyper::{HeaderMap, StatusCode};
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
-use tonic::Status;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{Error, EventId, ExpectedVersion, WriteResult};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
-use umbel_proto::streams::append_req::ProposedMessage;
-use umbel_proto::streams::read_req::UuidForm;
 
 use crate::access_control::acl::StreamAction;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::http;
 use crate::http::api::api_request::{ApiRequest, ReceivedBody, encode_segment, unsupported_type};
-use crate::http::api::api_response::{ApiError, ApiResult, json_response, set_header};
+use crate::http::api::api_response::{
+    ApiError, ApiResult, HttpResponse, json_response, set_header,
+};
+use crate::http::api::event_list::{self, event_message};
 use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
 use crate::services::streams::append::EventBuffer;
@@ -49,20 +45,6 @@ enum Content {
 struct EventHead {
     id: Option<EventId>,
     kind: String,
-}
-
-/// An event of a list.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct ListedEvent<'a> {
-    #[serde(borrow, default)]
-    event_id: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    event_type: Cow<'a, str>,
-    #[serde(borrow, default)]
-    data: Option<&'a RawValue>,
-    #[serde(borrow, default, alias = "metaData")]
-    metadata: Option<&'a RawValue>,
 }
 
 /// Appends the events of a request.
@@ -102,7 +84,7 @@ async fn run_blocking(
     parsed.unwrap_or_else(|_| Err(grpc_status::shutting_down().into()))
 }
 
-fn created(stream: &str, done: &WriteResult) -> http::api::api_response::HttpResponse {
+fn created(stream: &str, done: &WriteResult) -> HttpResponse {
     let value = json!({
         "streamId": stream,
         "lastEventNumber": done.last,
@@ -208,91 +190,8 @@ fn parse_events(
             })?;
         }
         let is_json = content == Content::Json;
-        buffer.add(message(id, kind, is_json, (&body.bytes, b"")))?;
+        buffer.add(event_message(id, kind, is_json, (&body.bytes, b"")))?;
         return Ok(buffer);
     }
-    let mut refusal = None;
-    let list = EventList { service, buffer: &mut buffer, refusal: &mut refusal };
-    let mut deserializer = serde_json::Deserializer::from_slice(&body.bytes);
-    let parsed = list.deserialize(&mut deserializer).and_then(|()| deserializer.end());
-    match (refusal, parsed) {
-        (Some(status), _) => return Err(status.into()),
-        (None, Err(error)) => {
-            let why = format!(
-                "the body is not a list of events with eventType, data, and optionally eventId and \
-                 metadata: {error}"
-            );
-            return Err(ApiError::bad_request(why));
-        }
-        (None, Ok(())) => {}
-    }
-    match buffer.events.is_empty() {
-        true => Err(ApiError::bad_request("the list has no events")),
-        false => Ok(buffer),
-    }
-}
-
-fn message(
-    id: EventId,
-    kind: String,
-    is_json: bool,
-    (data, metadata): (&[u8], &[u8]),
-) -> ProposedMessage {
-    let content_type = if is_json { "application/json" } else { "application/octet-stream" };
-    ProposedMessage {
-        id: Some(proto_convert::to_uuid(id, UuidForm::Structured(()))),
-        metadata: [("type".to_string(), kind), ("content-type".to_string(), content_type.into())]
-            .into(),
-        data: data.to_vec().into(),
-        custom_metadata: metadata.to_vec().into(),
-    }
-}
-
-/// Adds the events of a list to a buffer while they are parsed, so that the quota of appends bounds
-/// the list.
-struct EventList<'b> {
-    service: &'b ServerContext,
-    buffer: &'b mut EventBuffer,
-    /// The status with which the buffer refused an event.
-    refusal: &'b mut Option<Status>,
-}
-
-impl EventList<'_> {
-    fn add<'de>(&mut self, event: ListedEvent<'de>) -> Result<(), Status> {
-        let id = match event.event_id {
-            Some(text) => {
-                text.parse().map_err(|error: Error| Status::invalid_argument(error.to_string()))?
-            }
-            None => self.service.event_id()?,
-        };
-        let bytes = |value: Option<&'de RawValue>| value.map_or("", RawValue::get).as_bytes();
-        let content = (bytes(event.data), bytes(event.metadata));
-        self.buffer.add(message(id, event.event_type.into_owned(), true, content))
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for EventList<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
-    }
-}
-
-impl<'de> Visitor<'de> for EventList<'_> {
-    type Value = ();
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list of events")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(event) = list.next_element::<ListedEvent<'de>>()? {
-            if let Err(status) = self.add(event) {
-                *self.refusal = Some(status);
-                return Err(A::Error::custom("an event was refused"));
-            }
-        }
-        Ok(())
-    }
+    event_list::parse(&service.append_quota, &body.bytes, || service.event_id())
 }

@@ -12,11 +12,12 @@ use umbel_proto::users::{
     ResetPasswordReq, UserDetails, UserOptions, UserReq,
 };
 
-use crate::access_control::users;
-use crate::http::api::api_request::{ApiRequest, encode_segment};
+use crate::access_control::users::{self, GROUPS_MAX};
+use crate::http::api::api_request::{ApiRequest, encode_segment, parse_json};
 use crate::http::api::api_response::{ApiError, ApiResult, json_response, set_header};
 use crate::http::api::route_table::Operation;
 use crate::limits::API_USERS_MAX;
+use crate::protocol::bounded_list::BoundedList;
 use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
 use crate::services::user_service::{self, Change};
@@ -29,7 +30,7 @@ struct NewUser {
     #[serde(default)]
     full_name: String,
     #[serde(default)]
-    groups: Vec<String>,
+    groups: BoundedList<GROUPS_MAX>,
     password: String,
 }
 
@@ -38,7 +39,7 @@ struct NewUser {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct UserUpdate {
     full_name: String,
-    groups: Vec<String>,
+    groups: BoundedList<GROUPS_MAX>,
     #[serde(default)]
     password: String,
 }
@@ -56,6 +57,14 @@ struct PasswordReset {
 struct PasswordChange {
     current_password: String,
     new_password: String,
+}
+
+/// Parses the bodies of all routes. For fuzzing and measurements.
+pub fn check(bytes: &[u8]) {
+    drop(parse_json::<NewUser>(bytes));
+    drop(parse_json::<UserUpdate>(bytes));
+    drop(parse_json::<PasswordReset>(bytes));
+    drop(parse_json::<PasswordChange>(bytes));
 }
 
 /// Runs an operation of this page.
@@ -200,7 +209,7 @@ async fn read(service: &Arc<ServerContext>, request: &ApiRequest, login: String)
 async fn create(service: &Arc<ServerContext>, mut request: ApiRequest) -> ApiResult {
     let NewUser { login_name, full_name, groups, password } = request.json(service).await?;
     let login = login_name.clone();
-    let options = UserOptions { login_name, password, full_name, groups };
+    let options = UserOptions { login_name, password, full_name, groups: groups.0 };
     let call = request.to_call(UserReq { options: Some(options) });
     user_service::create(Arc::clone(service), call).await?;
     let mut response = done(&login);
@@ -211,7 +220,7 @@ async fn create(service: &Arc<ServerContext>, mut request: ApiRequest) -> ApiRes
 
 async fn update(service: &Arc<ServerContext>, mut request: ApiRequest, login: String) -> ApiResult {
     let UserUpdate { full_name, groups, password } = request.json(service).await?;
-    let options = UserOptions { login_name: login.clone(), password, full_name, groups };
+    let options = UserOptions { login_name: login.clone(), password, full_name, groups: groups.0 };
     let call = request.to_call(UserReq { options: Some(options) });
     user_service::update(Arc::clone(service), call).await?;
     Ok(done(&login))
