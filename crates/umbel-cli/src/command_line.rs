@@ -15,7 +15,9 @@ use crate::events::event_args::{
     AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RedactArgs,
     RepairArgs, RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs,
 };
+use crate::events::groups::group_args::GroupCommand;
 use crate::events::serve::serve_args::ServeArgs;
+use crate::events::users::user_args::UserCommand;
 use crate::filter::FilterCommand;
 use crate::global_options::StoreLimits;
 use crate::text::numbers::integer_parser;
@@ -102,6 +104,12 @@ pub enum Command {
     Subscribe(SubscribeArgs),
     /// Check a running server from outside, as a client; or accept the clock for a store
     Doctor(DoctorArgs),
+    /// List, add, change and delete the users of a server; change passwords
+    #[command(subcommand)]
+    User(UserCommand),
+    /// List, create, change and delete consumer groups of a server; replay parked events
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Size, build, check, inspect and benchmark filters, without a store
     #[command(subcommand)]
     Filter(FilterCommand),

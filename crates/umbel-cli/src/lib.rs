@@ -195,6 +195,8 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Subscribe(args) => events::subscribe::run(args),
         Command::Doctor(args) if args.accept_clock => events::accept_clock::run(db, json, limits),
         Command::Doctor(args) => events::doctor::run(args, json),
+        Command::User(command) => events::users::run(command, json),
+        Command::Group(command) => events::groups::run(command, json),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
         Command::Completions { shell } => completions_man::completions(&mut help_parser(), *shell),

@@ -11,6 +11,7 @@ mod suite {
     mod doctor;
     mod events;
     mod filter;
+    mod groups;
     mod import;
     mod import_events;
     mod lab;
@@ -26,4 +27,5 @@ mod suite {
     mod serve_log;
     mod test_binary;
     mod transcript;
+    mod users;
 }

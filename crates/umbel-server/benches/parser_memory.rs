@@ -54,6 +54,11 @@ fn json_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
         (console, "{},", r#"]"}"#),
         (console, "\\u0020", r#"]"}"#),
         (r#"""#, "\\n", r#"""#),
+        ("[", r#"{"eventType":"a"},"#, "]"),
+        (r#"[{"eventType":"a","data":["#, "{},", "]}]"),
+        (r#"[{"eventType":""#, "\\u00e4", r#""}]"#),
+        (r#"{"loginName":"a","password":"b","groups":["#, r#""","#, "]}"),
+        (r#"{"startPosition":""#, "\\u0031", r#""}"#),
     ];
     let build = |(begin, part, end): (&str, &str, &str)| match part {
         "" => format!("{begin}{end}").into_bytes(),

@@ -2,9 +2,9 @@
 //! Each entry point accepts any bytes, and checks that the decoded value has the properties on
 //! which its users rely.
 
-use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use hyper::http::HeaderValue;
+use hyper::{HeaderMap, Method};
 use prost::Message;
 use prost_types::{Value, value::Kind};
 use umbel_events::limits::{EVENT_BYTES_MAX, METADATA_BYTES_MAX};
@@ -25,9 +25,11 @@ use crate::consumer_groups::group_config::{self, GroupConfig};
 use crate::consumer_groups::{checkpoint_store, dispatcher};
 use crate::event_store::system_projections;
 use crate::grpc::message_limits::{self, RequestMessage};
+use crate::http::api::route_table::{self, RouteMatch};
+use crate::http::api::{event_list, group_routes, user_routes};
 use crate::http::console::console_actions;
 use crate::http::console::query_string::QueryString;
-use crate::limits::{CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
+use crate::limits::{API_REQUEST_BYTES_MAX, CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::group_key::GroupKey;
@@ -53,7 +55,7 @@ pub struct ClientParser {
 }
 
 /// The parsers of client bytes, for measurements of their memory.
-pub const CLIENT_PARSERS: [ClientParser; 15] = [
+pub const CLIENT_PARSERS: [ClientParser; 18] = [
     ClientParser {
         name: "stream metadata, on its append",
         bytes_max: METADATA_BYTES_MAX,
@@ -111,6 +113,21 @@ pub const CLIENT_PARSERS: [ClientParser; 15] = [
         name: "console, append",
         bytes_max: CONSOLE_BYTES_MAX,
         parse: console_actions::parse_append,
+    },
+    ClientParser {
+        name: "HTTP, list of events",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: event_list::check,
+    },
+    ClientParser {
+        name: "HTTP, user",
+        bytes_max: API_REQUEST_BYTES_MAX,
+        parse: user_routes::check,
+    },
+    ClientParser {
+        name: "HTTP, settings of a group",
+        bytes_max: API_REQUEST_BYTES_MAX,
+        parse: group_routes::check,
     },
     ClientParser {
         name: "properties of a record (v2)",
@@ -208,6 +225,22 @@ pub fn headers(input: &[u8]) {
     {
         let _ = (query.text("stream").len(), query.number("from"));
     }
+}
+
+/// Decodes any bytes as a request of the HTTP API: as a path, and as the bodies of its routes.
+pub fn http_requests(input: &[u8]) {
+    if let Ok(path) = std::str::from_utf8(input) {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE] {
+            if let RouteMatch::Route(route, parameters) = route_table::find(&method, path) {
+                let wanted = route.path.matches('{').count();
+                assert_eq!((parameters.len(), &route.method), (wanted, &method), "{path}");
+                assert!(route_table::is_api_path(path), "{path}");
+            }
+        }
+    }
+    event_list::check(input);
+    user_routes::check(input);
+    group_routes::check(input);
 }
 
 /// Decodes the metadata of a stream and the last event of `$settings`, which hold permissions.

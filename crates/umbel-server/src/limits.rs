@@ -247,3 +247,16 @@ pub const ANONYMOUS_LOG_TIME: Duration = Duration::from_secs(60);
 
 /// Time limit of running calls after the server begins to stop.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// Maximum bytes of a request of the HTTP API, other than an append.
+pub const API_REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of an event's data or metadata in a page of the HTTP API.
+pub const API_DATA_BYTES_MAX: usize = 1 << 20;
+/// Number of users after which a list of the HTTP API ends.
+pub const API_USERS_MAX: usize = 1000;
+/// Time limit of a read of the HTTP API.
+pub const API_READ_TIME: Duration = Duration::from_secs(30);
+/// Number of ended scavenges, and of backups, whose outcome the server keeps.
+pub const OUTCOMES_MAX: usize = 16;
+/// Maximum bytes of a client's text in an error of the HTTP API.
+pub const ERROR_BYTES_MAX: usize = 300;

@@ -9,6 +9,7 @@ use umbel_env::Env;
 use umbel_events::EventId;
 
 use crate::auth::authorization::Authorizer;
+use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::consumer_groups::group_registry::GroupRegistry;
 use crate::event_store::EventStore;
@@ -68,6 +69,8 @@ pub struct ServerContext {
     pub backups: Backups,
     /// Key-value store, if served.
     pub kv: Option<Arc<KvStore>>,
+    /// TLS of the listener; `None` if the server does not encrypt.
+    pub tls: Option<Arc<Tls>>,
     /// Starts and stops scavenges.
     pub scavenger: Arc<dyn Scavenger>,
     /// Permits of console requests whose bodies are in memory.
@@ -131,6 +134,7 @@ impl ServerContext {
             group_quota,
             backups,
             kv: None,
+            tls: None,
             scavenger: scavenging,
             console_requests: Semaphore::new(CONSOLE_REQUESTS_MAX),
             revision,

@@ -18,6 +18,8 @@ mod suite {
     mod group_skipped_events;
     mod group_streams;
     mod hostile_clients;
+    mod http_api;
+    mod http_client;
     mod http_endpoints;
     mod indexes;
     mod kv;

@@ -5,7 +5,29 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use umbel_events::ExpectedVersion;
 
+use crate::errors::CommandResult;
+use crate::events::client::connection_string::ConnectionString;
 use crate::text::numbers::integer_parser;
+
+/// Server of a command that works as a client.
+#[derive(Debug, Args)]
+pub struct ServerArgs {
+    /// Server: http://HOST:PORT, or a connection string such as
+    /// kurrentdb://USER@HOST:PORT?tlsCaFile=FILE
+    #[arg(long, value_name = "ADDRESS", default_value = "http://127.0.0.1:2113")]
+    pub connect: String,
+}
+
+impl ServerArgs {
+    /// Parses the address. A user without a password gets the one of `UMBEL_PASSWORD`, or on a
+    /// terminal the one that the operator enters.
+    ///
+    /// # Errors
+    /// The address names no server, or the user has no password.
+    pub fn address(&self) -> CommandResult<ConnectionString> {
+        ConnectionString::parse("--connect", &self.connect)
+    }
+}
 
 /// Arguments of `append`.
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! Commands for an event store: `append`, `read`, `streams`, `delete --stream`, `verify`,
 //! `metadata`, `scavenge`, `redact`, `backup`, `restore`, `repair`, `import-events`, `serve`,
-//! `subscribe`, `doctor`.
+//! `subscribe`, `doctor`, `user`, `group`.
 
 pub mod accept_clock;
 pub mod append;
@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod event_args;
 pub mod event_filter;
 pub mod event_json;
+pub mod groups;
 pub mod import_events;
 pub mod list_streams;
 pub mod open_event_store;
@@ -23,4 +24,5 @@ pub mod serve;
 pub mod stream_metadata;
 pub mod subscribe;
 pub mod timestamps;
+pub mod users;
 pub mod verify_events;

@@ -88,7 +88,8 @@ fn protocol_error() -> CommandError {
     CommandError::System("the server sent an invalid event".to_string())
 }
 
-fn decode_recorded(mut event: read_resp::RecordedEvent) -> CommandResult<RecordedEvent> {
+/// Decodes an event from its message.
+pub fn decode_recorded(mut event: read_resp::RecordedEvent) -> CommandResult<RecordedEvent> {
     let id = event.id.and_then(event_id).ok_or_else(protocol_error)?;
     let name = event.stream_identifier.ok_or_else(protocol_error)?.stream_name;
     let created = event.metadata.get("created").and_then(|created| created.parse().ok());

@@ -148,6 +148,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("ping", RequiredRole::Public),
             ("info", RequiredRole::Public),
             ("gossip", RequiredRole::Public),
+            ("openapi.json", RequiredRole::Public),
             ("stats", RequiredRole::User),
             ("metrics", RequiredRole::User),
         ],

@@ -36,7 +36,7 @@ pub const NAME_BYTES_MAX: usize = 256;
 /// Most bytes of a full name.
 const FULL_NAME_BYTES_MAX: usize = 1024;
 /// Most groups of one user.
-const GROUPS_MAX: usize = 100;
+pub const GROUPS_MAX: usize = 100;
 /// Maximum number of groups of a stored user, which another server may have created.
 const STORED_GROUPS_MAX: usize = 1000;
 /// Number of stream names that a page of [`list`] examines.

@@ -1,7 +1,8 @@
 //! [`Backups`]: backups of the store while it is served, into the directory that the operator
 //! configured.
 
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -10,78 +11,125 @@ use tonic::Status;
 use umbel_env::{Env, Threads};
 use umbel_events::{BackupReport, CopyOptions, CopyProgress, Store};
 
+use crate::limits::OUTCOMES_MAX;
+use crate::protocol::grpc_status;
+
 /// Backups of one store, one at a time.
 pub struct Backups {
     store: Store,
     threads: Arc<dyn Threads>,
     directory: Option<PathBuf>,
-    last: Arc<Mutex<LastBackup>>,
+    /// The last [`OUTCOMES_MAX`] backups, oldest first.
+    states: Arc<Mutex<VecDeque<BackupState>>>,
 }
 
-/// State of the last backup.
-#[derive(Debug, Default)]
-struct LastBackup {
-    is_running: bool,
-    progress: Option<CopyProgress>,
-    result: Option<Result<BackupReport, String>>,
+/// State of a backup.
+#[derive(Debug, Clone)]
+pub struct BackupState {
+    /// Id of the backup.
+    pub id: String,
+    /// Progress; `None` before the first byte.
+    pub progress: Option<CopyProgress>,
+    /// The result; `None` while the backup is running.
+    pub result: Option<Result<BackupReport, String>>,
 }
 
 impl Backups {
     /// Creates the backups of a store into this directory; `None` means that no backups are
     /// possible.
     pub fn new(store: Store, env: &Env, directory: Option<PathBuf>) -> Backups {
-        Backups { store, threads: Arc::clone(&env.threads), directory, last: Arc::default() }
+        Backups { store, threads: Arc::clone(&env.threads), directory, states: Arc::default() }
     }
 
-    /// Starts a backup, which continues after this function has returned.
+    /// The directory of the backups.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    /// Starts a backup, which continues after this function has returned. See
+    /// [`Backups::start_with_id`].
     ///
     /// # Errors
     /// No backup directory is configured, or a backup is running.
     pub fn start(&self) -> Result<(), Status> {
+        self.start_with_id().map(drop)
+    }
+
+    /// Starts a backup and returns its id, with which [`Backups::state`] finds the backup.
+    ///
+    /// # Errors
+    /// No backup directory is configured, or a backup is running.
+    pub fn start_with_id(&self) -> Result<String, Status> {
         let Some(directory) = self.directory.clone() else {
             return Err(Status::failed_precondition(
                 "no backup directory is configured: start the server with --backup-dir DIR",
             ));
         };
+        let id = self.store.new_id().map_err(|error| grpc_status::status(&error))?.to_string();
         {
-            let mut last = self.last.lock().ignore_poison();
-            if last.is_running {
-                return Err(Status::already_exists("a backup is already running"));
+            let mut states = self.states.lock().ignore_poison();
+            if let Some(running) = states.back().filter(|state| state.result.is_none()) {
+                let why = format!("a backup is already running; its id is {}", running.id);
+                return Err(Status::already_exists(why));
             }
-            *last = LastBackup { is_running: true, ..LastBackup::default() };
+            if states.len() == OUTCOMES_MAX {
+                states.pop_front();
+            }
+            states.push_back(BackupState { id: id.clone(), progress: None, result: None });
         }
-        let (store, state) = (self.store.clone(), Arc::clone(&self.last));
+        let (store, states) = (self.store.clone(), Arc::clone(&self.states));
+        let own = id.clone();
         let work = move || {
-            let mut note = |progress| state.lock().ignore_poison().progress = Some(progress);
+            let mut note = |progress| {
+                change(&states, &own, |state| state.progress = Some(progress));
+            };
             let options = CopyOptions { progress: Some(&mut note), ..CopyOptions::default() };
             let ended = store.backup(&directory, options).map_err(|error| error.to_string());
-            let mut last = state.lock().ignore_poison();
-            (last.is_running, last.result) = (false, Some(ended));
+            change(&states, &own, |state| state.result = Some(ended));
         };
         if let Err(error) = self.threads.spawn("umbel-backup", Box::new(work)) {
-            self.last.lock().ignore_poison().is_running = false;
+            self.states.lock().ignore_poison().retain(|state| state.id != id);
             return Err(Status::unavailable(format!(
                 "could not start a thread for the backup: {error}"
             )));
         }
-        Ok(())
+        Ok(id)
+    }
+
+    /// State of the backup with this id; `None` if it is none of the last [`OUTCOMES_MAX`] backups
+    /// of this run of the server.
+    pub fn state(&self, id: &str) -> Option<BackupState> {
+        self.states.lock().ignore_poison().iter().find(|state| state.id == id).cloned()
+    }
+
+    /// State of the last backup.
+    pub fn last_state(&self) -> Option<BackupState> {
+        self.states.lock().ignore_poison().back().cloned()
     }
 
     /// Progress or result of the last backup.
     pub fn progress(&self) -> Value {
-        let last = self.last.lock().ignore_poison();
+        let last = self.last_state();
+        let progress = last.as_ref().and_then(|state| state.progress);
         let (bytes, total) =
-            last.progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
+            progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
+        let result = last.as_ref().and_then(|state| state.result.as_ref());
         json!({
             "folder": self.directory,
-            "isRunning": last.is_running,
+            "isRunning": last.as_ref().is_some_and(|state| state.result.is_none()),
             "bytes": bytes,
             "totalBytes": total,
-            "through": last.result.as_ref().and_then(|ended| {
-                Some(ended.as_ref().ok()?.through.0.to_string())
-            }),
-            "error": last.result.as_ref().and_then(|ended| ended.as_ref().err().cloned()),
+            "through": result.and_then(|ended| Some(ended.as_ref().ok()?.through.0.to_string())),
+            "error": result.and_then(|ended| ended.as_ref().err().cloned()),
         })
+    }
+}
+
+/// Changes the state of the backup with this id.
+fn change(states: &Mutex<VecDeque<BackupState>>, id: &str, work: impl FnOnce(&mut BackupState)) {
+    let mut states = states.lock().ignore_poison();
+    if let Some(state) = states.iter_mut().find(|state| state.id == id) {
+        work(state);
     }
 }
 

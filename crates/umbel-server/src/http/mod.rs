@@ -15,8 +15,10 @@ use crate::limits::HEADERS_MAX;
 use crate::server_context::ServerContext;
 use crate::services::node_info;
 
+pub mod api;
 pub mod console;
 pub mod metrics;
+pub mod request_origin;
 
 const PING: &str = r#"{"text":"Ping request successfully handled"}"#;
 const JSON: &str = "application/json";

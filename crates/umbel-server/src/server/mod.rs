@@ -196,7 +196,7 @@ impl Prepared {
             ServerContext::new(store, work, env, config, address.port(), stopped.clone()).map_err(
                 |error| StartError::system("generate an instance id", to_io_error(&error)),
             )?;
-        service.kv = kv;
+        (service.kv, service.tls) = (kv, tls.clone());
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
         let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());

@@ -16,6 +16,8 @@ use crate::event_store::Deletion;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::http;
+use crate::http::api;
+use crate::http::api::route_table::{self, is_api_path};
 use crate::http::console;
 use crate::limits::HEADERS_MAX;
 use crate::protocol::deadline::Deadline;
@@ -75,8 +77,15 @@ async fn route_http(
         http::too_many_headers(request.headers().len())
     } else if GRPC_PREFIXES.iter().any(|begin| request.uri().path().starts_with(begin)) {
         http::not_grpc()
-    } else if let Err(status) = admit_caller(&service, &mut request, line).await {
-        http::access_denied(&status, request.headers().contains_key(AUTHORIZATION))
+    } else if let Err(status) = admit_http_caller(&service, &mut request, line).await {
+        let has_credentials = request.headers().contains_key(AUTHORIZATION);
+        match is_api_path(request.uri().path()) {
+            true => api::access_denied(&status, has_credentials),
+            false => http::access_denied(&status, has_credentials),
+        }
+    } else if is_api_path(request.uri().path()) {
+        let reached = request_authority(&request);
+        api::handle(service, request, reached).await
     } else if console::is_console_path(request.uri().path()) {
         let reached = request_authority(&request);
         console::handle(service, request, reached).await
@@ -104,7 +113,7 @@ async fn route_grpc(
     let clock = Arc::clone(&service.env.clock);
     let timer = service.call_metrics.begin(request.uri().path(), clock);
     let answered = async {
-        match admit_caller(&service, &mut request, line).await {
+        match admit_caller(&service, &mut request, None, line).await {
             Ok(()) => as_client_errors(serve_call(service, deadline, request).await),
             Err(status) => status.into_http(),
         }
@@ -157,24 +166,37 @@ fn as_client_errors(response: HttpResponse) -> HttpResponse {
     }
 }
 
-/// Authenticates the caller and checks the role that the call requires. Puts the caller into the
-/// request's extensions.
-async fn admit_caller(
+/// Admits the caller of a request that is no gRPC call. A route of the API requires the role of a
+/// call.
+async fn admit_http_caller(
     service: &ServerContext,
     request: &mut HttpRequest,
     line: &mut Option<AccessLogLine>,
 ) -> Result<(), Status> {
+    let path = request.uri().path();
+    let policy = is_api_path(path).then(|| route_table::policy_path(request.method(), path));
+    admit_caller(service, request, policy.flatten(), line).await
+}
+
+/// Authenticates the caller and checks the role that the call requires, or the call with the path
+/// `policy`. Puts the caller into the request's extensions.
+async fn admit_caller(
+    service: &ServerContext,
+    request: &mut HttpRequest,
+    policy: Option<&'static str>,
+    line: &mut Option<AccessLogLine>,
+) -> Result<(), Status> {
     let certificate = request.extensions().get::<CertificateUser>();
     let peer = request.extensions().get::<Arc<Connection>>().map(|peer| peer.login_peer());
-    let (path, headers) = (request.uri().path(), request.headers());
+    let policy = policy.unwrap_or(request.uri().path());
     let caller = service
         .authorizer
-        .authenticate_for_path(&service.store, path, headers, (certificate, peer))
+        .authenticate_for_path(&service.store, policy, request.headers(), (certificate, peer))
         .await?;
     if let Some(line) = line {
         line.set_caller(&caller);
     }
-    service.authorizer.authorize_path(&caller, path)?;
+    service.authorizer.authorize_path(&caller, policy)?;
     request.extensions_mut().insert(caller);
     Ok(())
 }

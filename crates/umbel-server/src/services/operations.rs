@@ -88,7 +88,7 @@ async fn stop_scavenge(
 }
 
 /// Requests a shutdown. The server drains the shutdown call too, so its response is sent.
-async fn shutdown(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
+pub async fn shutdown(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
     if !service.request_stop() {
         return Err(Status::unimplemented(
             "this server is embedded in a program; only that program can stop the server",

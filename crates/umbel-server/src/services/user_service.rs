@@ -170,7 +170,7 @@ pub async fn update(
 }
 
 /// Changes the caller's own password, which requires the current one.
-async fn change_password(
+pub async fn change_password(
     service: Arc<ServerContext>,
     request: Request<ChangePasswordReq>,
 ) -> Result<Response<()>, Status> {
@@ -225,7 +225,7 @@ async fn set_password(
 }
 
 /// Details of one user, or of all without a name.
-async fn details(
+pub async fn details(
     service: Arc<ServerContext>,
     request: Request<LoginReq>,
 ) -> Result<Response<DetailsStream>, Status> {
@@ -275,7 +275,8 @@ fn details_response(user: User) -> DetailsResp {
     }
 }
 
-fn is_self_or_admin(caller: &Caller, login: &str) -> bool {
+/// Whether the caller may read the details of this user; an empty name stands for all users.
+pub fn is_self_or_admin(caller: &Caller, login: &str) -> bool {
     match caller {
         Caller::Trusted => true,
         Caller::Anonymous => false,

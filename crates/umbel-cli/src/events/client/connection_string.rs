@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use url::{Host, Url};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::password_source::prompt;
 
 /// Default port of a server.
 const PORT_DEFAULT: u16 = 2113;
@@ -45,14 +46,18 @@ pub struct TlsOptions {
 
 impl ConnectionString {
     /// Parses `http://HOST:PORT`, `https://HOST:PORT`, `HOST:PORT`, or a connection string. A user
-    /// without a password gets the one of the environment. `flag` is the flag that has the text.
+    /// without a password gets the one of the environment, or on a terminal the one that the
+    /// operator enters. `flag` is the flag that has the text.
     ///
     /// # Errors
     /// The text names no server, or several.
     pub fn parse(flag: &str, text: &str) -> CommandResult<ConnectionString> {
         // An empty variable is one that is not set.
-        let password =
+        let variable =
             || std::env::var(PASSWORD_VARIABLE).ok().filter(|password| !password.is_empty());
+        let password = |user: &str| {
+            variable().or_else(|| prompt(&format!("password of {}", user.escape_default())))
+        };
         parse(text, password).map_err(|why| {
             CommandError::usage(format!(
                 "{flag} is {}: {why}; write http://HOST:PORT, or \
@@ -89,7 +94,7 @@ impl fmt::Debug for ConnectionString {
 
 fn parse(
     text: &str,
-    password: impl FnOnce() -> Option<String>,
+    password: impl FnOnce(&str) -> Option<String>,
 ) -> Result<ConnectionString, &'static str> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -141,17 +146,18 @@ fn parse(
 /// from the environment.
 fn credentials(
     userinfo: &str,
-    password: impl FnOnce() -> Option<String>,
+    password: impl FnOnce(&str) -> Option<String>,
 ) -> Result<(String, String), &'static str> {
     let missing = "the user has no password: write USER:PASSWORD@, or set UMBEL_PASSWORD";
-    let (user, password) = match userinfo.split_once(':') {
-        Some((user, password)) => (percent_decode(user)?, percent_decode(password)?),
-        None => (percent_decode(userinfo)?, password().ok_or(missing)?),
+    let (user, written) = match userinfo.split_once(':') {
+        Some((user, password)) => (percent_decode(user)?, Some(percent_decode(password)?)),
+        None => (percent_decode(userinfo)?, None),
     };
     // A request says both with a colon between them.
     if user.is_empty() || user.contains(':') {
         return Err("the user name is empty or has a colon, which is invalid");
     }
+    let password = written.or_else(|| password(&user)).ok_or(missing)?;
     Ok((user, password))
 }
 
@@ -211,7 +217,7 @@ fn without_password(text: &str) -> String {
 /// fuzzing only.
 pub fn check(text: &str) {
     let shown = without_password(text);
-    let Ok(address) = parse(text, || Some("of the environment".to_string())) else { return };
+    let Ok(address) = parse(text, |_| Some("of the environment".to_string())) else { return };
     assert!(!address.host.is_empty() && !address.host.contains(['@', ' ', '/', ',']), "{text}");
     let mut rendered = format!("kdb://{}", address.host_and_port_text());
     if let Some((user, password)) = &address.user {
@@ -239,7 +245,7 @@ pub fn check(text: &str) {
         None => "?tls=false",
         Some(_) => "?tls=true",
     };
-    let again = parse(&format!("{rendered}{encryption}"), || None);
+    let again = parse(&format!("{rendered}{encryption}"), |_| None);
     let again = again.unwrap_or_else(|why| panic!("{text}: {why}"));
     assert_eq!(
         (&again.host, again.port, &again.user),
@@ -253,7 +259,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<ConnectionString, &'static str> {
-        parse(text, || None)
+        parse(text, |_| None)
     }
 
     #[test]
@@ -322,7 +328,7 @@ mod tests {
         assert_eq!(encryption.authorities, Some("/a b.pem".into()));
         assert_eq!(encryption.user, Some(("c".into(), "k".into())));
         assert!(!format!("{address:?}").contains("p@ss"));
-        let address = parse("kdb://ops@db?tlsVerifyCert=false", || Some("x".into())).unwrap();
+        let address = parse("kdb://ops@db?tlsVerifyCert=false", |_| Some("x".into())).unwrap();
         assert_eq!(address.user, Some(("ops".into(), "x".into())));
         assert!(!address.encryption.unwrap().verifies);
     }

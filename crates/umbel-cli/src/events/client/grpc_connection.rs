@@ -16,6 +16,7 @@ use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -178,6 +179,21 @@ impl Connection {
         let body = tokio::time::timeout(CONNECT_TIMEOUT, body).await;
         let body = body.map_err(|_| wrong(&"it took too long"))?;
         Ok((status, body.map_err(|error| wrong(&error))?.to_bytes()))
+    }
+
+    /// Makes a unary call.
+    ///
+    /// # Errors
+    /// The error that the server returns, or the end of the connection.
+    pub async fn unary<M, R>(&self, path: &'static str, message: M) -> CommandResult<R>
+    where
+        M: Message + Default + 'static,
+        R: Message + Default + 'static,
+    {
+        let mut calls = self.grpc_client().await?;
+        let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::<M, R>::default());
+        let answer = calls.unary(Request::new(message), path, codec).await;
+        answer.map(tonic::Response::into_inner).map_err(|status| status_error(&status))
     }
 
     /// Reads or subscribes.

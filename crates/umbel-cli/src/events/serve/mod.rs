@@ -204,9 +204,8 @@ fn announce(
     log.print(&format!("the console is at {scheme}://{host}/console/"));
     let user = if matches!(security, ServerSecurity::Insecure) { "" } else { "-u admin " };
     log.print(&format!(
-        "append an event: curl {user}-H 'content-type: application/json' -H 'x-umbel-console: 1' \
-         {scheme}://{host}/console/api/append \
-         -d '{{\"stream\":\"cart-42\",\"type\":\"Opened\",\"data\":\"{{}}\"}}'"
+        "append an event: curl {user}-H 'content-type: application/json' \
+         -H 'kurrent-eventtype: Opened' {scheme}://{host}/streams/cart-42 -d '{{}}'"
     ));
     log.print(&listening_message(address, security));
     Ok(())

@@ -5,13 +5,12 @@
 //! pages of other sites cannot send the console's header. The check of the host name prevents DNS
 //! rebinding, where another site's name resolves to this server.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body as _;
 use hyper::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN, REFERRER_POLICY,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::http::uri::Authority;
@@ -35,6 +34,7 @@ use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 
 use crate::http;
+use crate::http::request_origin::{check_host, is_own_origin};
 use crate::protocol::grpc_status;
 
 pub mod console_actions;
@@ -65,7 +65,6 @@ const CONTENT_SECURITY: &str = "default-src 'none'; script-src 'self'; style-src
     frame-ancestors 'none'";
 /// A header that pages of other sites cannot send.
 const CSRF_HEADER: HeaderName = HeaderName::from_static("x-umbel-console");
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Path prefix of the JSON endpoints.
 pub const API_PREFIX: &str = "/console/api/";
@@ -124,43 +123,15 @@ pub async fn handle(
     not_found(&path)
 }
 
-/// Checks that the requested host name cannot belong to another site. Valid names are IP addresses,
-/// `localhost`, and the advertised name. On a server with users any name is valid: a browser does
-/// not send this server's passwords under another site's name.
-fn check_host(service: &ServerContext, reached: Option<&Authority>) -> Result<(), &'static str> {
-    if service.authorizer.has_users() {
-        return Ok(());
-    }
-    let Some(authority) = reached else { return Ok(()) };
-    let host = authority.host().trim_matches(['[', ']']);
-    let is_advertised =
-        service.advertise.as_ref().is_some_and(|(name, _)| name.eq_ignore_ascii_case(host));
-    let is_own = host == "localhost" || host.ends_with(".localhost");
-    if is_own || is_advertised || host.parse::<IpAddr>().is_ok() {
-        return Ok(());
-    }
-    Err("this host name is not the server's: use an IP address, localhost, or the name given \
-        with --advertise\n")
-}
-
-/// Checks that the console's own pages sent the request. Without encryption a proxy may encrypt, so
-/// the pages may have either scheme.
+/// Checks that the console's own pages sent the request.
 fn check_same_origin(
     headers: &HeaderMap,
     reached: Option<&Authority>,
     is_encrypted: bool,
 ) -> Result<(), &'static str> {
-    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let is_json = http::media_type(headers).is_some_and(|kind| kind == "application/json");
-    let is_from_here = text(&FETCH_SITE).is_none_or(|site| site == "same-origin");
-    let host = reached.map_or("", Authority::as_str);
-    let is_origin = text(&ORIGIN).is_none_or(|origin| {
-        origin.split_once("://").is_some_and(|(scheme, authority)| {
-            let is_own_scheme = scheme == "https" || (scheme == "http" && !is_encrypted);
-            is_own_scheme && authority == host
-        })
-    });
-    if headers.contains_key(CSRF_HEADER) && is_json && is_from_here && is_origin {
+    if headers.contains_key(CSRF_HEADER) && is_json && is_own_origin(headers, reached, is_encrypted)
+    {
         return Ok(());
     }
     Err("only the console's own pages can make changes: send JSON with the header \
@@ -278,6 +249,8 @@ fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> HttpResponse 
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::ORIGIN;
+
     use super::*;
 
     /// Story: a page with another scheme under the server's name could make changes.

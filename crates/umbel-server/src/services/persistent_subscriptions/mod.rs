@@ -96,7 +96,8 @@ pub async fn call(
     }
 }
 
-async fn change_group(
+/// Creates, changes or deletes a group.
+pub async fn change_group(
     service: Arc<ServerContext>,
     key: GroupKey,
     change: GroupChange,

@@ -1,0 +1,258 @@
+//! `umbel group`: the consumer groups (persistent subscriptions) of a server, over the calls of
+//! its clients.
+
+pub mod group_args;
+pub mod group_request;
+
+use serde_json::{Value, json};
+use umbel_proto::persistent::{
+    CreateReq, DeleteOptions, DeleteReq, DeleteStreamOption, GetInfoOptions, GetInfoReq,
+    GetInfoResp, GetInfoStreamOption, ListOption, ListOptions, ListReq, ListResp, ListStream,
+    ListStreamOption, ReplayParkedOptions, ReplayParkedReq, ReplayStreamOption, StopAt,
+    SubscriptionInfo,
+};
+use umbel_proto::read_options::{at_most, of_stream, resolving_links};
+use umbel_proto::streams::read_req::RevisionOption;
+use umbel_proto::streams::read_resp::Content;
+
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection, status_error};
+use crate::events::event_json;
+use crate::events::groups::group_args::{
+    CreateArgs, GroupCommand, GroupName, ListArgs, NamedArgs, ParkedArgs, ReplayArgs, UpdateArgs,
+};
+use crate::events::groups::group_request::{ALL_SOURCE, group_request};
+use crate::events::subscribe::decode_recorded;
+use crate::io::output::Output;
+use crate::text::escaping::escaped;
+
+/// Path prefix of the service's calls.
+macro_rules! path {
+    ($call:literal) => {
+        concat!("/event_store.client.persistent_subscriptions.PersistentSubscriptions/", $call)
+    };
+}
+
+/// Runs a command on the consumer groups of a server.
+pub fn run(command: &GroupCommand, json: bool) -> CommandResult<()> {
+    match command {
+        GroupCommand::List(args) => list(args, json),
+        GroupCommand::Info(args) => info(args, json),
+        GroupCommand::Create(args) => create(args, json),
+        GroupCommand::Update(args) => update(args, json),
+        GroupCommand::Delete(args) => delete(args, json),
+        GroupCommand::Parked(args) => parked(args),
+        GroupCommand::Replay(args) => replay(args, json),
+    }
+}
+
+fn list(args: &ListArgs, json: bool) -> CommandResult<()> {
+    let option = match &args.source {
+        None => ListOption::ListAllSubscriptions(()),
+        Some(source) => {
+            let of = match source == ALL_SOURCE {
+                true => ListStreamOption::All(()),
+                false => ListStreamOption::Stream(source.as_str().into()),
+            };
+            ListOption::ListForStream(ListStream { stream_option: Some(of) })
+        }
+    };
+    let request = ListReq { options: Some(ListOptions { list_option: Some(option) }) };
+    let address = args.server.address()?;
+    let answer: ListResp = call(&address, path!("List"), request)?;
+    let mut output = Output::new();
+    for group in &answer.subscriptions {
+        match json {
+            true => output.json(&to_json(group))?,
+            false => output.line(&to_text(group))?,
+        }
+    }
+    output.flush()
+}
+
+fn to_text(group: &SubscriptionInfo) -> String {
+    let [source, name] =
+        [&group.event_source, &group.group_name].map(|text| escaped(text.as_bytes()));
+    let checkpoint = match group.last_checkpointed_event_position.as_str() {
+        "" => "none",
+        position => position,
+    };
+    format!(
+        "{source}\t{name}\tconsumers {}\tin flight {}\tparked {}\tcheckpoint {checkpoint}",
+        group.connections.len(),
+        group.total_in_flight_messages,
+        group.parked_message_count
+    )
+}
+
+/// A group's state. Positions are text, because numbers of JSON programs lose digits above 2^53.
+fn to_json(group: &SubscriptionInfo) -> Value {
+    let position = |text: &str| (!text.is_empty()).then(|| text.to_string());
+    let consumers = group.connections.iter().map(|consumer| {
+        json!({
+            "user": consumer.username,
+            "connection_name": consumer.connection_name,
+            "events_sent": consumer.total_items,
+            "in_flight": consumer.in_flight_messages,
+            "available_slots": consumer.available_slots,
+        })
+    });
+    json!({
+        "stream": group.event_source,
+        "group": group.group_name,
+        "status": group.status,
+        "start_from": group.start_from,
+        "resolve_links": group.resolve_link_tos,
+        "message_timeout_milliseconds": group.message_timeout_milliseconds,
+        "max_retries": group.max_retry_count,
+        "checkpoint_after_milliseconds": group.check_point_after_milliseconds,
+        "min_checkpoint_count": group.min_check_point_count,
+        "max_checkpoint_count": group.max_check_point_count,
+        "max_consumers": group.max_subscriber_count,
+        "live_buffer": group.live_buffer_size,
+        "read_batch": group.read_batch_size,
+        "history_buffer": group.buffer_size,
+        "strategy": group.named_consumer_strategy,
+        "extra_statistics": group.extra_statistics,
+        "checkpoint": position(&group.last_checkpointed_event_position),
+        "last_known": position(&group.last_known_event_position),
+        "in_flight": group.total_in_flight_messages,
+        "retrying": group.retry_buffer_count,
+        "buffered": group.read_buffer_count,
+        "parked": group.parked_message_count,
+        "events_sent": group.total_items,
+        "events_per_second": group.average_per_second,
+        "consumers": consumers.collect::<Vec<_>>(),
+    })
+}
+
+fn info(args: &NamedArgs, json: bool) -> CommandResult<()> {
+    let group = to_json(&read_info(&args.server.address()?, &args.name)?);
+    let mut output = Output::new();
+    if json {
+        output.json(&group)?;
+        return output.flush();
+    }
+    for (name, value) in group.as_object().into_iter().flatten() {
+        let name = name.replace('_', " ");
+        match value {
+            Value::Array(consumers) => {
+                for consumer in consumers {
+                    output.line(&format!("{:<30} {consumer}", "consumer"))?;
+                }
+            }
+            Value::Null => output.line(&format!("{name:<30} none"))?,
+            Value::String(text) => {
+                output.line(&format!("{name:<30} {}", escaped(text.as_bytes())))?;
+            }
+            value => output.line(&format!("{name:<30} {value}"))?,
+        }
+    }
+    output.flush()
+}
+
+fn read_info(address: &ConnectionString, name: &GroupName) -> CommandResult<SubscriptionInfo> {
+    let stream_option = Some(match name.source == ALL_SOURCE {
+        true => GetInfoStreamOption::All(()),
+        false => GetInfoStreamOption::StreamIdentifier(name.source.as_str().into()),
+    });
+    let options = Some(GetInfoOptions { group_name: name.group.clone(), stream_option });
+    let answer: GetInfoResp = call(address, path!("GetInfo"), GetInfoReq { options })?;
+    answer.subscription_info.ok_or_else(|| {
+        CommandError::System("the server sent no description of the group".to_string())
+    })
+}
+
+fn create(args: &CreateArgs, json: bool) -> CommandResult<()> {
+    let filter = args.filter.to_filter_args();
+    // Before the call, which reports it only once the server is reached.
+    filter.to_store_filter()?;
+    let filter = filter.to_server_filter();
+    if filter.is_some() && args.name.source != ALL_SOURCE {
+        return Err(CommandError::usage(
+            "a filter is valid only for a group of all events; name the source $all",
+        ));
+    }
+    let options = Some(group_request(&args.name, &args.settings, filter, None));
+    call::<_, ()>(&args.server.address()?, path!("Create"), CreateReq { options })?;
+    report(&args.name, "created", json)
+}
+
+fn update(args: &UpdateArgs, json: bool) -> CommandResult<()> {
+    let address = args.server.address()?;
+    let before = read_info(&address, &args.name)?;
+    let options = Some(group_request(&args.name, &args.settings, None, Some(before)));
+    call::<_, ()>(&address, path!("Update"), CreateReq { options })?;
+    report(&args.name, "updated", json)
+}
+
+fn delete(args: &NamedArgs, json: bool) -> CommandResult<()> {
+    let stream_option = Some(match args.name.source == ALL_SOURCE {
+        true => DeleteStreamOption::All(()),
+        false => DeleteStreamOption::StreamIdentifier(args.name.source.as_str().into()),
+    });
+    let options = Some(DeleteOptions { group_name: args.name.group.clone(), stream_option });
+    call::<_, ()>(&args.server.address()?, path!("Delete"), DeleteReq { options })?;
+    report(&args.name, "deleted", json)
+}
+
+fn replay(args: &ReplayArgs, json: bool) -> CommandResult<()> {
+    let stream_option = Some(match args.name.source == ALL_SOURCE {
+        true => ReplayStreamOption::All(()),
+        false => ReplayStreamOption::StreamIdentifier(args.name.source.as_str().into()),
+    });
+    let stop_at = args.stop_at.and_then(|revision| i64::try_from(revision).ok());
+    let options = Some(ReplayParkedOptions {
+        group_name: args.name.group.clone(),
+        stream_option,
+        stop_at_option: Some(stop_at.map_or(StopAt::NoLimit(()), StopAt::StopAt)),
+    });
+    call::<_, ()>(&args.server.address()?, path!("ReplayParked"), ReplayParkedReq { options })?;
+    report(&args.name, "parked events are sent again", json)
+}
+
+/// Prints the events to which the links in the stream of parked events point; a link to an event
+/// that is gone is printed itself.
+fn parked(args: &ParkedArgs) -> CommandResult<()> {
+    let address = args.server.address()?;
+    // An unknown group is an error, and not a group without parked events.
+    read_info(&address, &args.name)?;
+    let stream =
+        format!("$persistentsubscription-{}::{}-parked", args.name.source, args.name.group);
+    let options = resolving_links(of_stream(&stream, RevisionOption::Start(())));
+    let options = at_most(args.count.unwrap_or(i64::MAX as u64), options);
+    let mut output = Output::new();
+    grpc_connection::runtime()?.block_on(async {
+        let mut answers = Connection::open(&address).await?.read(options).await?;
+        while let Some(answer) = answers.message().await.map_err(|status| status_error(&status))? {
+            let Some(Content::Event(read)) = answer.content else { continue };
+            let Some(event) = read.event.or(read.link) else { continue };
+            output.line(&event_json::recorded_json(&decode_recorded(event)?))?;
+        }
+        output.flush()
+    })
+}
+
+fn call<M: prost::Message + Default + 'static, R: prost::Message + Default + 'static>(
+    address: &ConnectionString,
+    path: &'static str,
+    message: M,
+) -> CommandResult<R> {
+    grpc_connection::runtime()?
+        .block_on(async { Connection::open(address).await?.unary(path, message).await })
+}
+
+fn report(name: &GroupName, done: &str, json: bool) -> CommandResult<()> {
+    let mut output = Output::new();
+    match json {
+        true => {
+            output.json(&json!({ "stream": name.source, "group": name.group, "outcome": done }))?
+        }
+        false => {
+            let [source, group] = [&name.source, &name.group].map(|text| escaped(text.as_bytes()));
+            output.line(&format!("{source}::{group}: {done}"))?;
+        }
+    }
+    output.flush()
+}

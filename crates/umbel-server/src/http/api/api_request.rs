@@ -1,0 +1,205 @@
+//! [`ApiRequest`]: a request of the HTTP API: its path parameters, query, headers and body.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use tonic::Extensions;
+
+use crate::auth::authorization::Caller;
+use crate::grpc::request_body::RequestBody;
+use crate::http;
+use crate::http::api::api_response::ApiError;
+use crate::http::console::query_string::QueryString;
+use crate::limits::{API_REQUEST_BYTES_MAX, ERROR_BYTES_MAX, HEADERS_TIME, INLINE_BYTES_MAX};
+use crate::protocol::truncate_text::truncate_text;
+use crate::resources::connection_registry::Connection;
+use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
+use crate::server_context::ServerContext;
+
+/// A request of the HTTP API.
+#[derive(Debug)]
+pub struct ApiRequest {
+    head: Parts,
+    query: QueryString,
+    parameters: Vec<String>,
+    body: RequestBody,
+}
+
+/// A received body, with its share of the quota of received bytes.
+#[derive(Debug)]
+pub struct ReceivedBody {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    _share: QuotaShare,
+}
+
+impl ApiRequest {
+    /// Takes a request whose path has these parameters, in the order of the path.
+    ///
+    /// # Errors
+    /// A parameter or the query is not UTF-8.
+    pub fn new(
+        request: hyper::Request<RequestBody>,
+        parameters: Vec<String>,
+    ) -> Result<ApiRequest, ApiError> {
+        let (head, body) = request.into_parts();
+        let query = QueryString::parse(head.uri.query().unwrap_or_default())?;
+        Ok(ApiRequest { head, query, parameters, body })
+    }
+
+    /// The parameter of the path with this index.
+    pub fn parameter(&self, index: usize) -> &str {
+        self.parameters.get(index).map_or("", String::as_str)
+    }
+
+    /// The query parameters.
+    pub fn query(&self) -> &QueryString {
+        &self.query
+    }
+
+    /// The headers.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
+    }
+
+    /// The value of the first of these headers that the request has. KurrentDB's headers have two
+    /// names, such as `Kurrent-EventType` and `ES-EventType`.
+    ///
+    /// # Errors
+    /// The value is not UTF-8.
+    pub fn header(&self, names: [&str; 2]) -> Result<Option<&str>, ApiError> {
+        let Some((name, value)) =
+            names.iter().find_map(|name| Some((name, self.head.headers.get(*name)?)))
+        else {
+            return Ok(None);
+        };
+        let wrong = |_| ApiError::bad_request(format!("the header {name} is not UTF-8"));
+        std::str::from_utf8(value.as_bytes()).map(|text| Some(text.trim())).map_err(wrong)
+    }
+
+    /// The caller.
+    pub fn caller(&self) -> Caller {
+        Caller::from_extensions(&self.head.extensions)
+    }
+
+    /// The client's connection.
+    pub fn connection(&self) -> Option<Arc<Connection>> {
+        self.head.extensions.get::<Arc<Connection>>().cloned()
+    }
+
+    /// Converts to a request of a gRPC call, with its caller and connection.
+    pub fn to_call<M>(&self, message: M) -> tonic::Request<M> {
+        let mut request = tonic::Request::new(message);
+        let extensions: &mut Extensions = request.extensions_mut();
+        extensions.insert(self.caller());
+        if let Some(connection) = self.connection() {
+            extensions.insert(connection);
+        }
+        request
+    }
+
+    /// Receives a JSON body and parses it.
+    ///
+    /// # Errors
+    /// The body has another content type, is too long, ends early, or is not of the type.
+    pub async fn json<T: DeserializeOwned>(
+        &mut self,
+        service: &ServerContext,
+    ) -> Result<T, ApiError> {
+        match http::media_type(self.headers()) {
+            Some(kind) if kind == "application/json" => {}
+            kind => return Err(unsupported_type(kind, "application/json")),
+        }
+        let body = self.receive(service, API_REQUEST_BYTES_MAX, HEADERS_TIME).await?;
+        // The limit of the body keeps the time below a millisecond.
+        const { assert!(API_REQUEST_BYTES_MAX <= INLINE_BYTES_MAX) };
+        parse_json(&body.bytes)
+    }
+
+    /// Receives the body.
+    ///
+    /// # Errors
+    /// The body is longer than `bytes_max`, takes longer than `time`, or ends early.
+    pub async fn receive(
+        &mut self,
+        service: &ServerContext,
+        bytes_max: usize,
+        time: Duration,
+    ) -> Result<ReceivedBody, ApiError> {
+        let length = self.head.headers.get(CONTENT_LENGTH).and_then(|text| text.to_str().ok());
+        let length = length.and_then(|text| text.parse::<u64>().ok());
+        if length.is_some_and(|length| length > bytes_max as u64) {
+            return Err(too_long(bytes_max));
+        }
+        let receiving = receive(&mut self.body, &service.receive_quota, bytes_max);
+        let late =
+            |_| ApiError::new(StatusCode::REQUEST_TIMEOUT, "the request did not arrive in time");
+        tokio::time::timeout(time, receiving).await.map_err(late)?
+    }
+}
+
+/// Parses a JSON object. The error has only the beginning of the client's text.
+///
+/// # Errors
+/// The bytes are no object, or not of the type.
+pub fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    // The parser's error of another value would repeat the value.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(ApiError::bad_request("the body must be a JSON object"));
+    }
+    serde_json::from_slice(bytes).map_err(|error| {
+        let text = error.to_string();
+        let shown = truncate_text(&text, ERROR_BYTES_MAX);
+        ApiError::bad_request(format!("the body is not the expected JSON: {shown}"))
+    })
+}
+
+async fn receive(
+    body: &mut RequestBody,
+    quota: &Arc<InboundQuota>,
+    bytes_max: usize,
+) -> Result<ReceivedBody, ApiError> {
+    let mut received = ReceivedBody { bytes: Vec::new(), _share: quota.new_share() };
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if received.bytes.len() + data.len() > bytes_max {
+            return Err(too_long(bytes_max));
+        }
+        if !received._share.grow(data.len()) {
+            return Err(crate::protocol::grpc_status::receive_quota_exhausted().into());
+        }
+        received.bytes.extend_from_slice(&data);
+    }
+    Ok(received)
+}
+
+fn too_long(bytes_max: usize) -> ApiError {
+    let message = format!("the request is longer than {bytes_max} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+/// The error of a body with a content type that a route does not accept.
+pub fn unsupported_type(kind: Option<String>, accepted: &str) -> ApiError {
+    let kind = kind.map_or("missing".to_string(), |kind| {
+        kind.chars().take(100).collect::<String>().escape_default().to_string()
+    });
+    let name = CONTENT_TYPE;
+    let message = format!("the header {name} is {kind}, but must be {accepted}");
+    ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
+}
+
+/// Decodes a segment of a path; `None` if it is not UTF-8.
+pub fn decode_segment(segment: &str) -> Option<String> {
+    percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned())
+}
+
+/// Encodes a text as a segment of a path.
+pub fn encode_segment(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}

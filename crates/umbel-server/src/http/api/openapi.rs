@@ -1,0 +1,237 @@
+//! The OpenAPI document of the server's HTTP routes, made from the table of routes.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use crate::http::api::route_table::{ROUTES, RequestSchema, Route};
+
+/// Routes beside the API: path, description, status of a success, whether the route is public.
+const PAGES: [(&str, &str, u16, bool); 7] = [
+    ("/health/live", "Answers while the server runs.", 204, true),
+    ("/health/ready", "Answers 204, or 503 while clients should send no calls.", 204, true),
+    ("/ping", "Answers a constant text.", 200, true),
+    ("/info", "Reports the server's version.", 200, true),
+    ("/gossip", "Reports the node and its address.", 200, true),
+    ("/stats", "Reports the statistics of the store.", 200, false),
+    ("/metrics", "Reports statistics and calls as OpenMetrics text.", 200, false),
+];
+
+/// The document.
+pub fn document() -> String {
+    static DOCUMENT: LazyLock<String> =
+        LazyLock::new(|| serde_json::to_string_pretty(&build()).unwrap_or_default() + "\n");
+    DOCUMENT.clone()
+}
+
+fn build() -> Value {
+    let mut paths = Map::new();
+    for (path, summary, success, is_public) in PAGES {
+        let mut operation = json!({
+            "summary": summary,
+            "responses": { success.to_string(): { "description": "Success." } },
+        });
+        if is_public {
+            operation["security"] = json!([{}]);
+        }
+        paths.insert(path.to_string(), json!({ "get": operation }));
+    }
+    for route in &ROUTES {
+        let member = paths.entry(route.path).or_insert_with(|| json!({}));
+        member[route.method.as_str().to_ascii_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Umbel HTTP API",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Operations, users, consumer groups and streams of a server.",
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "basic": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": { "basic": { "type": "http", "scheme": "basic" } },
+            "responses": {
+                "Error": {
+                    "description": "An error.",
+                    "content": {
+                        "application/json": {
+                            "schema": { "$ref": "#/components/schemas/Error" }
+                        }
+                    },
+                },
+            },
+            "schemas": schemas(),
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let mut responses = Map::new();
+    responses.insert(route.success.to_string(), json!({ "description": "Success." }));
+    let is_public = route.path == "/openapi.json";
+    let common: &[u16] = if is_public { &[] } else { &[400, 401, 403] };
+    let body: &[u16] = if route.body == RequestSchema::None { &[] } else { &[408, 413, 429] };
+    for status in common.iter().chain(body).chain(route.errors) {
+        let error = json!({ "$ref": "#/components/responses/Error" });
+        responses.insert(status.to_string(), error);
+    }
+    let mut operation = json!({
+        "operationId": format!("{:?}{}", route.operation, suffix(route)),
+        "summary": route.summary,
+        "parameters": parameters(route),
+        "responses": responses,
+    });
+    if is_public {
+        operation["security"] = json!([{}]);
+    }
+    match route.body {
+        RequestSchema::None => {}
+        RequestSchema::Json(name) => operation["requestBody"] = json_body(name),
+        RequestSchema::Events => operation["requestBody"] = events_body(),
+    }
+    operation
+}
+
+/// Distinguishes the two routes that append.
+fn suffix(route: &Route) -> &'static str {
+    if route.path.ends_with("{eventId}") { "WithId" } else { "" }
+}
+
+fn json_body(schema: &str) -> Value {
+    let schema = json!({ "$ref": format!("#/components/schemas/{schema}") });
+    json!({ "required": true, "content": { "application/json": { "schema": schema } } })
+}
+
+fn events_body() -> Value {
+    let list = json!({ "type": "array", "items": { "$ref": "#/components/schemas/NewEvent" } });
+    json!({
+        "required": true,
+        "content": {
+            "application/json": { "schema": {} },
+            "application/octet-stream": {
+                "schema": { "type": "string", "format": "binary" }
+            },
+            "application/vnd.kurrent.events+json": { "schema": list },
+        },
+    })
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let text = json!({ "type": "string" });
+    let segments = route.path.split('/');
+    let names = segments.filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'));
+    let mut all: Vec<Value> = names
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }))
+        .collect();
+    all.extend(route.query.iter().map(|(name, description)| {
+        json!({ "name": name, "in": "query", "description": description, "schema": text })
+    }));
+    if route.body == RequestSchema::Events {
+        let expected = "the last revision, -2 (any, the default), -1 (no stream) or -4 (exists)";
+        all.push(header_parameter("Kurrent-ExpectedVersion", expected));
+        all.push(header_parameter("Kurrent-EventType", "type of a single event"));
+        all.push(header_parameter("Kurrent-EventId", "id of a single event, a UUID"));
+    }
+    if route.path.starts_with("/streams/") && route.body == RequestSchema::None {
+        let resolves = "false: links are not resolved";
+        all.push(header_parameter("Kurrent-ResolveLinkTos", resolves));
+    }
+    all
+}
+
+fn header_parameter(name: &str, about: &str) -> Value {
+    json!({ "name": name, "in": "header", "description": about, "schema": { "type": "string" } })
+}
+
+fn schemas() -> Value {
+    let object = |required: &[&str], properties: Value| {
+        json!({
+            "type": "object",
+            "required": required,
+            "properties": properties,
+            "additionalProperties": false,
+        })
+    };
+    let (text, number, flag) =
+        (json!({ "type": "string" }), json!({ "type": "integer" }), json!({ "type": "boolean" }));
+    let names = json!({ "type": "array", "items": text });
+    let user = json!({
+        "loginName": text, "fullName": text, "groups": names, "password": text,
+    });
+    let update = json!({ "fullName": text, "groups": names, "password": text });
+    let change = json!({ "currentPassword": text, "newPassword": text });
+    let event = json!({ "eventId": text, "eventType": text, "data": {}, "metadata": {} });
+    let mut group = Map::new();
+    for name in ["startPosition", "namedConsumerStrategy"] {
+        group.insert(name.to_string(), text.clone());
+    }
+    for name in ["resolveLinktos", "extraStatistics", "preferRoundRobin"] {
+        group.insert(name.to_string(), flag.clone());
+    }
+    for name in [
+        "startFrom",
+        "messageTimeoutMilliseconds",
+        "maxRetryCount",
+        "liveBufferSize",
+        "bufferSize",
+        "readBatchSize",
+        "checkPointAfterMilliseconds",
+        "minCheckPointCount",
+        "maxCheckPointCount",
+        "maxSubscriberCount",
+    ] {
+        group.insert(name.to_string(), number.clone());
+    }
+    json!({
+        "Error": {
+            "type": "object",
+            "required": ["success", "error", "message"],
+            "properties": { "success": flag, "error": text, "message": text },
+        },
+        "NewUser": object(&["loginName", "password"], user),
+        "UserUpdate": object(&["fullName", "groups"], update),
+        "PasswordReset": object(&["newPassword"], json!({ "newPassword": text })),
+        "PasswordChange": object(&["currentPassword", "newPassword"], change),
+        "GroupSettings": object(&[], Value::Object(group)),
+        "NewEvent": object(&["eventType"], event),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Set this variable to write the document.
+    const BLESS: &str = "UMBEL_BLESS";
+
+    #[test]
+    fn committed_document_describes_the_routes() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/openapi.json");
+        if std::env::var_os(BLESS).is_some() {
+            std::fs::write(path, document()).unwrap();
+        }
+        let committed = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(committed == document(), "set {BLESS}=1 to write {path}");
+    }
+
+    #[test]
+    fn every_served_path_is_in_the_document() {
+        let document: Value = serde_json::from_str(&document()).unwrap();
+        for path in crate::http::PATHS {
+            assert!(document["paths"][path]["get"].is_object(), "{path}");
+        }
+        for route in &ROUTES {
+            let method = route.method.as_str().to_ascii_lowercase();
+            assert!(document["paths"][route.path][&method].is_object(), "{route:?}");
+        }
+        let pages = PAGES.map(|(path, ..)| path);
+        assert_eq!(pages, crate::http::PATHS);
+        let mut ids: Vec<String> =
+            ROUTES.iter().map(|route| format!("{:?}{}", route.operation, suffix(route))).collect();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), ROUTES.len(), "each operation has its own id");
+    }
+}
