@@ -1,4 +1,5 @@
-//! Check of the packaged systemd unit and its user, by `systemd-analyze` and `systemd-sysusers`.
+//! Check of the packaged systemd unit and its user, by `systemd-analyze` and `systemd-sysusers`,
+//! and of the alerts, by `promtool`.
 
 use std::process::Command;
 
@@ -10,8 +11,37 @@ const UNIT: &str = "packaging/umbel.service";
 const USER: &str = "packaging/umbel.sysusers";
 const PROGRAM: &str = "/usr/local/bin/umbel";
 
-/// Runs the check, if systemd is installed.
+/// Directory of the alerts, and the arguments that check them and cause each of them.
+const ALERTS: &str = "packaging/prometheus";
+const ALERT_CHECKS: [[&str; 3]; 2] =
+    [["check", "rules", "umbel-alerts.yml"], ["test", "rules", "umbel-alerts-test.yml"]];
+
+/// Runs the checks whose programs are installed.
 pub fn packaging() -> StepOutcome {
+    let mut outcome = unit();
+    for arguments in ALERT_CHECKS {
+        outcome.add(alerts(arguments));
+    }
+    outcome
+}
+
+/// Runs `promtool` on the alerts.
+fn alerts(arguments: [&str; 3]) -> StepOutcome {
+    let folder = file_tree::root().join(ALERTS);
+    let file = arguments[2];
+    match Command::new("promtool").args(arguments).current_dir(folder).output() {
+        Ok(output) => {
+            let is_good = output.status.success();
+            let messages = String::from_utf8_lossy(&output.stderr);
+            println!("{} {ALERTS}/{file} {messages}", if is_good { "ok" } else { "FAILED" });
+            StepOutcome::of(is_good)
+        }
+        Err(error) => StepOutcome::skip(format!("{ALERTS}/{file}: promtool: {error}")),
+    }
+}
+
+/// Checks the systemd unit.
+fn unit() -> StepOutcome {
     let text = match std::fs::read_to_string(file_tree::root().join(UNIT)) {
         Ok(text) => text,
         Err(error) => {

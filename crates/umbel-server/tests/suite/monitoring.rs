@@ -1,5 +1,6 @@
 //! Tests of the monitoring endpoints: pages of JSON, and metrics.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
@@ -64,6 +65,31 @@ fn info_pages_describe_server_and_store() {
         let address = server.address();
         let check = move || assert_eq!(json(address, "/gossip")["serverIp"], "store.example");
         tokio::task::spawn_blocking(check).await.unwrap();
+    });
+}
+
+/// Names of metrics in a text.
+fn metric_names(text: &str) -> BTreeSet<&str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("umbel_") || word.starts_with("process_")).collect()
+}
+
+#[test]
+fn dashboard_and_alerts_name_metrics_that_exist() {
+    let dashboard = include_str!("../../../../packaging/grafana/umbel-dashboard.json");
+    let panels: Value = serde_json::from_str(dashboard).unwrap();
+    assert!(panels["panels"].as_array().unwrap().len() > 10);
+    let alerts = include_str!("../../../../packaging/prometheus/umbel-alerts.yml");
+    TestServer::with_kv().run(async |client, server| {
+        let _ = client.append("cart", NO_STREAM, &events(0..1)).await.unwrap();
+        client.unary::<(), ()>("no.such.Service", "Call", ()).await.expect_err("it is not served");
+        let address = server.address();
+        let request = move || http_request(address, "GET", "/metrics");
+        let (_, text) = tokio::task::spawn_blocking(request).await.unwrap();
+        let served = metric_names(&text);
+        let named = metric_names(dashboard).into_iter().chain(metric_names(alerts));
+        let missing: Vec<_> = named.filter(|name| !served.contains(name)).collect();
+        assert!(missing.is_empty() || !cfg!(target_os = "linux"), "{missing:?}");
     });
 }
 
