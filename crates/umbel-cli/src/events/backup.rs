@@ -5,11 +5,16 @@ use std::path::Path;
 use serde_json::json;
 use umbel::Durability;
 use umbel_env::Env;
-use umbel_events::{CopyOptions, CopyProgress, is_backup as holds_backup, verify_backup};
+use umbel_events::{
+    BackupReport, CopyOptions, CopyProgress, Position, is_backup as holds_backup, verify_backup,
+};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::server_work::ServerWork;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
+use crate::events::remaining_data::with_server_remedy;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 use crate::io::progress::{Progress, Unit};
@@ -18,6 +23,11 @@ use crate::text::numbers;
 
 /// Maximum number of damages that are named; the others are only counted.
 const REPORTED_DAMAGES_MAX: usize = 20;
+
+/// Remedy where a server has the store open.
+const AT_A_SERVER: &str = "let the server back up: umbel backup --connect ADDRESS";
+const SERVER_BACKUP: ServerWork =
+    ServerWork { start: "/admin/backup", link: "backupLink", result: "backupResult" };
 
 /// Whether the directory holds a backup.
 pub fn is_backup(directory: &Path) -> bool {
@@ -49,14 +59,52 @@ pub fn run(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    let store = open_event_store::open(directory, limits, Durability::Buffered)?;
-    let (env, target) = (Env::system(), &args.to);
+    let target = match (&args.connect, &args.to) {
+        (Some(connect), _) => return run_on_server(connect, json),
+        (None, Some(target)) => target,
+        (None, None) => return Err(CommandError::usage("name the directory with --to DIR")),
+    };
+    let store = open_event_store::open(directory, limits, Durability::Buffered)
+        .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
+    let env = Env::system();
     let report = with_progress("backup", &env, (args.throttle, limits), |options| {
         store.backup(target, options)
     });
     let closed = store.close();
     let report = report?;
     closed?;
+    print_report(&target.display().to_string(), &report, json)
+}
+
+/// Lets a server back up its store, and waits for the outcome.
+fn run_on_server(connect: &str, json: bool) -> CommandResult<()> {
+    let address = ConnectionString::parse("--connect", connect)?;
+    let clock = Env::system().clock;
+    let mut progress: Option<Progress> = None;
+    let ended = SERVER_BACKUP.run(&address, |state| {
+        let total = state["totalBytes"].as_u64();
+        let progress =
+            progress.get_or_insert_with(|| Progress::new("backup", Unit::Bytes, total, &clock));
+        progress.set(state["bytes"].as_u64().unwrap_or_default(), String::new);
+    })?;
+    if let Some(progress) = progress {
+        progress.finish();
+    }
+    let number = |name: &str| ended[name].as_u64().unwrap_or_default();
+    let through = ended["through"].as_str().and_then(|text| text.parse().ok());
+    let report = BackupReport {
+        through: Position(through.unwrap_or_default()),
+        number: number("number"),
+        files: number("files"),
+        bytes: number("backupBytes"),
+        copied_files: number("copiedFiles"),
+        copied_bytes: number("copiedBytes"),
+    };
+    let directory = ended["directory"].as_str().unwrap_or_default();
+    print_report(&format!("{directory} of the server"), &report, json)
+}
+
+fn print_report(target: &str, report: &BackupReport, json: bool) -> CommandResult<()> {
     let mut output = Output::new();
     if json {
         output.json(&json!({
@@ -69,8 +117,7 @@ pub fn run(
         }))?;
     } else {
         output.line(&format!(
-            "backed up to {}: all events up to position {}, {} in {}, {} of it copied now",
-            target.display(),
+            "backed up to {target}: all events up to position {}, {} in {}, {} of it copied now",
             report.through.0,
             numbers::bytes(report.bytes),
             files_text(report.files),

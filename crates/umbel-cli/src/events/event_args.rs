@@ -157,6 +157,9 @@ pub struct ScavengeArgs {
     /// has removed data; exit code 1 if the store does
     #[arg(long)]
     pub now: bool,
+    /// Let this running server scavenge its store, and wait for the outcome
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["throttle", "busy", "from_start"])]
+    pub connect: Option<String>,
 }
 
 /// Arguments of `redact`.
@@ -193,8 +196,11 @@ pub struct StreamsArgs {
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// Backup directory: empty, missing, or with an earlier backup of this store
-    #[arg(long, value_name = "DIR")]
-    pub to: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "connect")]
+    pub to: Option<PathBuf>,
+    /// Let this running server back up into its own backup directory, and wait for the outcome
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["to", "throttle"])]
+    pub connect: Option<String>,
     /// Maximum rate in bytes per second, like 10MiB [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
         allow_negative_numbers = true)]

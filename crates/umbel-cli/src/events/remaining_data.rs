@@ -31,6 +31,11 @@ impl RemainingData {
     /// Collects what a report names. A file that was removed meanwhile does not count as kept.
     pub fn new(hidden_events: u64, kept: Vec<PathBuf>, linked: Vec<PathBuf>) -> RemainingData {
         let kept = kept.into_iter().filter(|file| file.try_exists().unwrap_or(true)).collect();
+        RemainingData::reported(hidden_events, kept, linked)
+    }
+
+    /// Collects what a report of another machine names.
+    pub fn reported(hidden_events: u64, kept: Vec<PathBuf>, linked: Vec<PathBuf>) -> RemainingData {
         RemainingData { hidden_events, kept, linked }
     }
 

@@ -1,15 +1,17 @@
 //! `umbel scavenge`: frees the space of events that no reader can read from their streams any more.
 //! With `--now` it removes all their data, and reports what still has some.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use umbel::Durability;
 use umbel_env::Env;
 use umbel_events::{ScavengeOptions, ScavengeReport};
 
 use crate::errors::CommandResult;
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::server_work::ServerWork;
 use crate::events::event_args::ScavengeArgs;
 use crate::events::open_event_store;
 use crate::events::remaining_data::{RemainingData, with_server_remedy};
@@ -19,8 +21,13 @@ use crate::io::progress::{Progress, Unit};
 use crate::text::numbers;
 
 /// Remedy where a server has the store open.
-const AT_A_SERVER: &str = "start the scavenge there: on the page Work of its console \
-    (/console/#/work), or by StartScavenge of a client, whose option remove_all is --now";
+const AT_A_SERVER: &str = "start the scavenge there: by umbel scavenge --connect ADDRESS, on the \
+    page Work of its console (/console/#/work), or by StartScavenge of a client, whose option \
+    remove_all is --now";
+const SERVER_SCAVENGE: ServerWork =
+    ServerWork { start: "/admin/scavenge", link: "scavengeLink", result: "scavengeResult" };
+const SERVER_SCAVENGE_ALL: ServerWork =
+    ServerWork { start: "/admin/scavenge?removeAll=true", ..SERVER_SCAVENGE };
 /// Interval between two updates of the shown progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -31,6 +38,9 @@ pub fn run(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
+    if let Some(connect) = &args.connect {
+        return run_on_server(connect, args.now, json);
+    }
     let clock = Env::system().clock;
     let store = open_event_store::open(directory, limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
@@ -62,6 +72,53 @@ pub fn run(
     });
     print_report(&shown, &report, remaining.as_ref(), (json, seconds))?;
     remaining.map_or(Ok(()), |remaining| remaining.check("umbel scavenge --now"))
+}
+
+/// Lets a server scavenge its store, and waits for the outcome.
+fn run_on_server(connect: &str, removes_all: bool, json: bool) -> CommandResult<()> {
+    let address = ConnectionString::parse("--connect", connect)?;
+    let clock = Env::system().clock;
+    let mut progress = Progress::new("scavenge", Unit::Operations, None, &clock);
+    let work = if removes_all { SERVER_SCAVENGE_ALL } else { SERVER_SCAVENGE };
+    let ended = work.run(&address, |state| {
+        let so_far = report_of(state);
+        progress.set(so_far.chunks_examined, || report_text(&so_far));
+    })?;
+    let seconds = progress.elapsed().as_secs_f64();
+    progress.finish();
+    let report = report_of(&ended);
+    let remaining = removes_all.then(|| {
+        // The files are the server's, so this machine cannot tell whether they were removed since.
+        let hidden_events = report.hidden_events_left.unwrap_or_default();
+        let (kept, linked) = (report.files_kept.clone(), report.files_with_other_names.clone());
+        RemainingData::reported(hidden_events, kept, linked)
+    });
+    let shown = address.host_and_port_text();
+    print_report(&shown, &report, remaining.as_ref(), (json, seconds))?;
+    remaining.map_or(Ok(()), |remaining| remaining.check("umbel scavenge --now --connect"))
+}
+
+/// The report in a response of a server.
+fn report_of(state: &Value) -> ScavengeReport {
+    let number = |name: &str| state[name].as_u64().unwrap_or_default();
+    let files = |name: &str| {
+        let names = state[name].as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).map(PathBuf::from).collect()
+    };
+    ScavengeReport {
+        chunks: number("chunks"),
+        chunks_examined: number("chunksExamined"),
+        chunks_rewritten: number("chunksRewritten"),
+        events: number("events"),
+        events_removed: number("eventsRemoved"),
+        events_stubbed: number("eventsStubbed"),
+        bytes_freed: number("bytesFreed"),
+        resumed_from: state["resumedFrom"].as_u64(),
+        is_complete: true,
+        hidden_events_left: state["hiddenEventsLeft"].as_u64(),
+        files_kept: files("filesKept"),
+        files_with_other_names: files("filesWithOtherNames"),
+    }
 }
 
 fn print_report(
@@ -113,7 +170,7 @@ fn report_text(report: &ScavengeReport) -> String {
     )
 }
 
-fn to_json(report: &ScavengeReport, seconds: f64) -> serde_json::Value {
+fn to_json(report: &ScavengeReport, seconds: f64) -> Value {
     json!({
         "chunks": report.chunks,
         "chunks_examined": report.chunks_examined,

@@ -1,7 +1,9 @@
 //! `umbel backup`, `umbel restore`, and `umbel verify` of a backup.
 
+use rustix::process::Signal;
 use serde_json::json;
 
+use super::serve::Serving;
 use super::test_binary::{Fixture, Run};
 
 fn events(numbers: std::ops::Range<u64>) -> Vec<u8> {
@@ -152,4 +154,39 @@ fn interrupted_restore_is_reported_by_every_command() {
     for command in [&["read", "--all"][..], &["streams"], &["verify"]] {
         fixture.run(command).fails(2, &["the restore of a backup into"]);
     }
+}
+
+/// Regression: `umbel backup` and `umbel scavenge` could only work on a stopped server.
+#[test]
+fn running_server_backs_up_and_scavenges() {
+    let fixture = Fixture::new();
+    let event = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}"#;
+    fixture.feed(&["append"], event.as_bytes()).succeeds();
+    let target = fixture.path("copy");
+    let passwords = [("UMBEL_ADMIN_PASSWORD", "first"), ("UMBEL_OPS_PASSWORD", "second")];
+    let flags = ["--disable-tls", "--backup-dir", target.to_str().unwrap()];
+    let serving = Serving::with(&fixture, &flags, &passwords);
+    let connect = format!("kurrentdb://ops:second@{}?tls=false", serving.address());
+    let offline = ["backup", "--to", target.to_str().unwrap()];
+    fixture.run(&offline).fails(5, &["umbel backup --connect ADDRESS"]);
+    let text = fixture.bare(&["backup", "--connect", &connect]).succeeds().text();
+    assert!(text.starts_with("backed up to ") && text.contains("copy of the server"), "{text}");
+    let again = fixture.bare(&["backup", "--connect", &connect, "--json"]).succeeds().json();
+    assert!(again["backups"] == 2 && again["bytes"].as_u64() > Some(0), "{again}");
+    let report = fixture.bare(&["scavenge", "--connect", &connect]).succeeds().text();
+    assert!(report.starts_with("scavenged the event store in 127.0.0.1:"), "{report}");
+    let all = ["scavenge", "--now", "--connect", &connect, "--json"];
+    let all = fixture.bare(&all).succeeds().json();
+    assert_eq!((&all["hidden_events_left"], &all["files_kept"]), (&0.into(), &json!([])));
+    // Neither without permission, nor with an option that only the offline command has.
+    let guessed = format!("kurrentdb://ops:guessed@{}?tls=false", serving.address());
+    fixture.bare(&["backup", "--connect", &guessed]).fails(2, &["the server says"]);
+    fixture.bare(&["scavenge", "--connect", &connect, "--throttle", "1"]).fails(2, &["--throttle"]);
+    fixture.bare(&["backup", "--connect", &connect, "--to", "x"]).fails(2, &["--to"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    fixture.bare(&["verify", "--db", target.to_str().unwrap()]).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    let connect = serving.address();
+    fixture.bare(&["backup", "--connect", connect]).fails(2, &["--backup-dir"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }

@@ -183,7 +183,7 @@ fn printed_curl_command_appends_an_event() {
     write!(stream, "POST /{path} HTTP/1.1\r\n{rest}\r\n\r\n{data}").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 201 Created"), "{answer}");
     kill_process(Pid::from_raw(process.id().try_into().unwrap()).unwrap(), Signal::INT).unwrap();
     assert!(process.wait().unwrap().success());
     let events = fixture.run(&["read", "--stream", "cart-42"]).succeeds().text();

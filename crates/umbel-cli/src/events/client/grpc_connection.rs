@@ -164,11 +164,19 @@ impl Connection {
     /// The call fails or times out, or the body exceeds `PAGE_BYTES_MAX`. An HTTP error status is
     /// not an error.
     pub async fn http_get(&self, path: &str) -> CommandResult<(StatusCode, Bytes)> {
+        self.http(Method::GET, path).await
+    }
+
+    /// Returns the body and the status of an HTTP request without a body.
+    ///
+    /// # Errors
+    /// The errors of [`Connection::http_get`].
+    pub async fn http(&self, method: Method, path: &str) -> CommandResult<(StatusCode, Bytes)> {
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
         let wrong = |reason: &dyn Display| {
             CommandError::System(format!("no response from {uri}: {reason}"))
         };
-        let request = hyper::Request::builder().method(Method::GET).uri(&uri);
+        let request = hyper::Request::builder().method(method).uri(&uri);
         let request = request.body(Body::new(Empty::new())).map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
         let answer = tokio::time::timeout(CONNECT_TIMEOUT, connection.call(request)).await;

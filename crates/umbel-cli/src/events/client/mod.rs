@@ -4,4 +4,5 @@ pub mod connection_string;
 pub mod grpc_connection;
 pub mod grpc_source;
 pub mod password_source;
+pub mod server_work;
 pub mod tls;

@@ -1,0 +1,86 @@
+//! [`ServerWork`]: work of a server, such as a backup, that a command starts over HTTP and whose
+//! outcome it waits for.
+
+use std::time::Duration;
+
+use hyper::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection};
+
+/// Interval between two requests for the progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Kind of work of a server.
+#[derive(Debug)]
+pub struct ServerWork {
+    /// Path and query of the request that starts the work.
+    pub start: &'static str,
+    /// Member of the first response with the path of the work.
+    pub link: &'static str,
+    /// Member of later responses with the phase of the work.
+    pub result: &'static str,
+}
+
+impl ServerWork {
+    /// Starts the work and waits for its outcome. `show` gets the progress.
+    ///
+    /// # Errors
+    /// The server refuses the work, the work fails, or the connection ends. The work continues
+    /// without the connection.
+    pub fn run(
+        &self,
+        address: &ConnectionString,
+        show: impl FnMut(&Value),
+    ) -> CommandResult<Value> {
+        grpc_connection::runtime()?.block_on(self.run_on(address, show))
+    }
+
+    async fn run_on(
+        &self,
+        address: &ConnectionString,
+        mut show: impl FnMut(&Value),
+    ) -> CommandResult<Value> {
+        let connection = Connection::open(address).await?;
+        let started = request(&connection, Method::POST, self.start).await?;
+        let path = started[self.link].as_str().ok_or_else(protocol_error)?;
+        loop {
+            let state = request(&connection, Method::GET, path).await.map_err(|failure| {
+                failure.with_prefix(&format!("the work may continue; see GET {path}"))
+            })?;
+            match state[self.result].as_str().ok_or_else(protocol_error)? {
+                "InProgress" => show(&state),
+                "Success" => return Ok(state),
+                result => {
+                    let reason = state["error"].as_str().unwrap_or(result);
+                    return Err(CommandError::System(format!("the server says: {reason}")));
+                }
+            }
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+/// The JSON of a successful response.
+async fn request(connection: &Connection, method: Method, path: &str) -> CommandResult<Value> {
+    let (status, body) = connection.http(method, path).await?;
+    let value = serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null);
+    if status.is_success() {
+        return Ok(value);
+    }
+    let text = match value["message"].as_str() {
+        Some(message) => format!("the server says: {message}"),
+        None => format!("the server answers {path} with {status}"),
+    };
+    let is_busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    match status.is_client_error() && !is_busy {
+        true => Err(CommandError::usage(text)),
+        false => Err(CommandError::System(text)),
+    }
+}
+
+fn protocol_error() -> CommandError {
+    CommandError::System("the server sent an unexpected response".to_string())
+}
