@@ -7,9 +7,14 @@ python_parked.py has appended and parked events. Each case prints a line; the la
 passed, failed and skipped cases.
 """
 
+import http.client
+import json
+import re
 import shutil
 import sys
+import time
 import traceback
+import urllib.request
 from pathlib import Path
 
 from selenium import webdriver
@@ -124,18 +129,141 @@ def see_the_events_of_a_client(browser):
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 5
 
 
+class Appends:
+    """Appends over one connection, without the browser."""
+
+    def __init__(self):
+        self.connection = http.client.HTTPConnection(ADDRESS.split("://")[1])
+
+    def append(self, stream, kind="Live", data="{}", **fields):
+        body = json.dumps({"stream": stream, "type": kind, "data": data, **fields})
+        headers = {"content-type": "application/json", "x-umbel-console": "1"}
+        self.connection.request("POST", "/console/api/append", body, headers)
+        answer = self.connection.getresponse()
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        return json.loads(text)
+
+
+def api(path):
+    with urllib.request.urlopen(f"{ADDRESS}/console/api/{path}") as answer:
+        return json.load(answer)
+
+
+def live_state(browser):
+    return browser.find_element(By.ID, "live-state").text
+
+
+def positions(browser):
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('main tbody tr')].map(row => row.cells[0].textContent)")
+    return [int(cell.replace(",", "")) for cell in cells]
+
+
+def open_live(browser, query=""):
+    open_page(browser, f"live{query}", "Live")
+
+
 @case
 def watch_live_events(browser):
-    open_page(browser, "live", "Live")
-    browser.execute_async_script(
-        "const done = arguments[0];"
-        "const headers = { 'content-type': 'application/json', 'x-umbel-console': '1' };"
-        "const body = JSON.stringify({ stream: 'cart-9', type: 'Live', data: '{}' });"
-        "fetch('/console/api/append', { method: 'POST', headers, body }).then(done);"
-    )
+    open_live(browser)
+    Appends().append("cart-9")
     says(browser, "cart-9")
-    says(browser, "1 events since")
+    says(browser, "1 event since")
+    assert "Behind" not in text(browser)
+
+
+@case
+def follow_330_events_a_second_with_links(browser):
+    """Story: the cursor was the position of a link's target. Old events came as new, endlessly."""
+    appends = Appends()
+    for number in range(3):
+        appends.append("target-1", data=json.dumps({"n": number}))
+    open_live(browser)
+    links = ("0@target-1", "7@nothing", "no link")
+    count, rate, began = 1320, 330, time.monotonic()
+    for number in range(count):
+        if number % 4 == 0:
+            appends.append("links-1", "$>", links[number // 4 % 3], isJson=False)
+        else:
+            appends.append("load-1", data=json.dumps({"n": number}))
+        # Keeps the rate; the result does not depend on it.
+        time.sleep(max(0, began + (number + 1) / rate - time.monotonic()))
+    until(browser, lambda: live_state(browser) == f"{count:,} events since this page was opened.", "all events")
+    shown = positions(browser)
+    assert len(shown) == 300 and shown == sorted(set(shown), reverse=True), shown
+    assert "7@nothing" in text(browser)
+    # Nothing comes again.
+    polls = "return performance.getEntriesByType('resource').filter(one => one.name.includes('/tail')).length"
+    browser.execute_script("performance.clearResourceTimings()")
+    until(browser, lambda: browser.execute_script(polls) >= 3, "three more polls")
+    assert live_state(browser) == f"{count:,} events since this page was opened.", live_state(browser)
+    assert positions(browser) == shown
+
+
+@case
+def pause_the_live_page_and_see_how_far_it_is_behind(browser):
+    appends = Appends()
+    open_live(browser)
+    appends.append("before-1")
+    says(browser, "1 event since")
+    find(browser, "Pause").click()
+    for _ in range(40):
+        appends.append("while-1")
+    until(browser, lambda: "Paused. Behind by 4" in live_state(browser) or "Paused. Behind by 3" in live_state(browser),
+          "how far it is behind")
+    assert "while-1" not in text(browser)
     picture(browser, "live")
+    find(browser, "Resume").click()
+    until(browser, lambda: live_state(browser) == "41 events since this page was opened.", "the events")
+    says(browser, "while-1")
+
+
+@case
+def filter_live_events_by_stream_and_type(browser):
+    appends = Appends()
+    open_live(browser, "?stream=wanted-&type=Good")
+    for stream, kind in (("wanted-1", "Bad"), ("other-1", "Good"), ("wanted-2", "GoodOne"), ("wanted-3", "Good")):
+        appends.append(stream, kind)
+    until(browser, lambda: live_state(browser) == "2 events since this page was opened.", "two events")
+    shown = text(browser)
+    assert "wanted-2" in shown and "wanted-3" in shown and "wanted-1" not in shown and "other-1" not in shown
+    assert browser.find_element(By.ID, "live-stream").get_attribute("value") == "wanted-"
+
+
+@case
+def hide_system_streams_and_links_in_them(browser):
+    """Story: a link whose target is missing was shown although its stream was excluded."""
+    appends = Appends()
+    open_live(browser)
+    appends.append("$own-1", "$>", "7@nothing", isJson=False)
+    appends.append("shown-1")
+    says(browser, "shown-1")
+    assert "$own-1" not in text(browser)
+    browser.find_element(By.ID, "system").click()
+    says(browser, "$own-1")
+
+
+@case
+def show_the_revision_of_a_tombstone_exactly(browser):
+    """Story: JavaScript rounds numbers from 2^53 on, so the page said 9,223,372,036,854,775,808."""
+    open_live(browser, "?stream=tombstoned-")
+    says(browser, "9,223,372,036,854,775,807")
+    open_page(browser, "stream/tombstoned-1", "tombstoned-1")
+    says(browser, "tombstoned")
+
+
+@case
+def have_no_frame_around_a_page(browser):
+    """Story: a change of page by keyboard focused the content, and the focus had a frame."""
+    open_page(browser, "streams", "Streams")
+    link = find(browser, "Work")
+    link.send_keys(Keys.ENTER)
+    until(browser, lambda: browser.find_element(By.CSS_SELECTOR, "main h1").text == "Work", "the page")
+    focus = browser.execute_script(
+        "const main = document.querySelector('main'); const style = getComputedStyle(main);"
+        "return [document.activeElement === main, main.matches(':focus-visible'), style.outlineStyle, style.borderStyle]")
+    assert focus == [True, True, "none", "none"], focus
 
 
 @case
@@ -282,6 +410,21 @@ def find_streams_after_system_streams_and_keep_long_numbers(browser):
     find(browser, "Many").click()
     says(browser, '"id": 12345678901234567890,')
     says(browser, '1.0,')
+
+
+# What a page shows for a value that it does not have.
+MISSING_VALUE = re.compile(r"\b(null|undefined|NaN|Infinity|Invalid Date)|\[object")
+
+
+@case
+def show_no_missing_values(browser):
+    """Story: the page Work said "nullnull", since the DOM shows null as a word."""
+    pages = {"streams": "Streams", "live": "Live", "views": "Views", "groups": "Groups", "store": "Store", "work": "Work",
+             "users": "Users", "stream/till-1": "till-1", "stream/nothing": "nothing"}
+    for page, title in pages.items():
+        open_page(browser, page, title)
+        shown = browser.find_element(By.TAG_NAME, "body").text
+        assert not MISSING_VALUE.search(shown), f"{page}: {shown}"
 
 
 @case

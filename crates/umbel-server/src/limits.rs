@@ -204,6 +204,8 @@ pub const TIMEOUT_CHECK_TIME: Duration = Duration::from_secs(1);
 pub const CONNECTION_NAME_BYTES_MAX: usize = 256;
 /// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;
+/// Maximum number of events that the live tail of the console shows at once.
+pub const LIVE_TAIL_EVENTS_MAX: u64 = 500;
 /// Maximum number of pages without visible events that a page of the console reads.
 pub const CONSOLE_PAGES_MAX: usize = 64;
 /// Maximum number of names on a page of the console.

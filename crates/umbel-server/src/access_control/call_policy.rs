@@ -116,6 +116,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("views", RequiredRole::User),
             ("stream", RequiredRole::StreamAcl),
             ("all", RequiredRole::StreamAcl),
+            ("tail", RequiredRole::StreamAcl),
             ("groups", RequiredRole::User),
             ("levels", RequiredRole::User),
             ("advice", RequiredRole::User),
@@ -143,6 +144,15 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("console/", RequiredRole::User),
             ("console/console.css", RequiredRole::User),
             ("console/console.js", RequiredRole::User),
+            ("console/event.js", RequiredRole::User),
+            ("console/groups.js", RequiredRole::User),
+            ("console/live.js", RequiredRole::User),
+            ("console/page.js", RequiredRole::User),
+            ("console/store.js", RequiredRole::User),
+            ("console/streams.js", RequiredRole::User),
+            ("console/users.js", RequiredRole::User),
+            ("console/views.js", RequiredRole::User),
+            ("console/work.js", RequiredRole::User),
             ("health/live", RequiredRole::Public),
             ("health/ready", RequiredRole::Public),
             ("ping", RequiredRole::Public),
@@ -229,7 +239,7 @@ mod tests {
             assert_eq!(required_role(&path), RequiredRole::Operator, "{path}");
             assert!(rows.contains(&path.to_ascii_lowercase()), "{path} has no row");
         }
-        for path in crate::http::PATHS {
+        for path in crate::http::console::static_paths().chain(crate::http::PATHS) {
             assert!(rows.iter().any(|row| row == path), "{path} has no row");
         }
     }

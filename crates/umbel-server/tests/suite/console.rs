@@ -202,6 +202,7 @@ fn console_requires_the_same_permissions_as_calls() {
     let user = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
     for (method, path, body, least) in [
         ("GET", "/console/api/all", "", "admin"),
+        ("GET", "/console/api/tail", "", "admin"),
         ("GET", "/console/api/users", "", "admin"),
         ("POST", "/console/api/user", &user[..], "admin"),
         ("POST", "/console/api/scavenge", "{}", "ops"),
@@ -315,6 +316,60 @@ fn appended_events_are_shown_with_any_content() {
     let long = "x".repeat(2 << 20);
     let refused = ask(address, "POST", "/console/api/append", &OURS, &long);
     assert_eq!(refused.status, 400, "{}", refused.head);
+}
+
+/// Story: the live page continued after the position of a link's target, so old events came again.
+/// A link without a target ended the page, and a link in a system stream was shown.
+#[test]
+fn live_tail_continues_after_the_log_position_of_each_record() {
+    let server = TestServer::new();
+    let address = server.address();
+    let tail = |query: &str| get(address, &format!("/console/api/tail?{query}")).json();
+    let append = |stream: &str, kind: &str, data: &str| {
+        let event = NewEvent::json(server.store.new_id().unwrap(), kind, data.as_bytes());
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap().position.unwrap()
+    };
+    let first = append("cart-1", "Opened", "{}");
+    let start = tail("count=20");
+    assert_eq!((&start["isEnd"], &start["end"]), (&json!(true), &json!(first.to_string())));
+    assert_eq!(start["next"], json!((first + 1).to_string()));
+    for target in ["0@cart-1", "9@nothing", "no link"] {
+        append("links", "$>", target);
+        append("$hidden", "$>", target);
+    }
+    server.store.tombstone("cart-1", ExpectedVersion::Any).unwrap();
+    let last = append("cart-2", "Closed", "{}");
+    let (mut next, mut shown) = (start["next"].clone(), Vec::new());
+    loop {
+        let part = tail(&format!("count=2&from={}", next.as_str().unwrap()));
+        shown.extend(part["events"].as_array().unwrap().clone());
+        next = part["next"].clone();
+        if part["isEnd"] == true {
+            assert_eq!(part["end"], json!(last.to_string()));
+            break;
+        }
+    }
+    assert_eq!(next, json!((last + 1).to_string()));
+    let columns = |key: &str| shown.iter().map(|event| event[key].clone()).collect::<Vec<_>>();
+    assert_eq!(columns("stream"), ["links", "links", "links", "cart-1", "cart-2"]);
+    assert_eq!(columns("revision")[3], "9223372036854775807");
+    let none = Value::Null;
+    assert_eq!(
+        columns("linksTo")[..4],
+        [json!("0@cart-1"), "9@nothing".into(), "no link".into(), none]
+    );
+    // Filters, and a cursor at the end.
+    let next = start["next"].as_str().unwrap();
+    let count =
+        |query: &str| tail(&format!("{query}&from={next}"))["events"].as_array().unwrap().len();
+    assert_eq!((count("system=yes"), count("stream=cart-"), count("type=Clo")), (8, 2, 1));
+    assert_eq!((count("stream=cart-&type=Clo"), count("stream=$hid"), count("count=0")), (1, 3, 0));
+    assert_eq!(
+        get(address, "/console/api/stream?stream=cart-1").json()["state"]["is"],
+        "tombstoned"
+    );
+    let refused = get(address, "/console/api/tail?system=maybe");
+    assert!(refused.status == 400 && refused.body.contains("must be yes or no"), "{refused:?}");
 }
 
 /// Story: invalid parameters were misread: a missing name as the empty stream name, an unknown

@@ -17,6 +17,7 @@ use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
 use crate::event_store::event_pager::{EventPage, EventPager, ReadRange};
+use crate::http::console::live_tail;
 use crate::http::console::query_string::QueryString;
 use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX, CONSOLE_PAGES_MAX};
 use crate::protocol::group_key::GroupKey;
@@ -30,8 +31,9 @@ use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 use crate::services::server_features::VERSION;
 
 /// The data endpoints.
-pub const DATA_PATHS: [&str; 9] =
-    ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
+pub const DATA_PATHS: [&str; 10] = [
+    "overview", "streams", "views", "stream", "all", "tail", "groups", "levels", "advice", "users",
+];
 
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
 /// from the caller.
@@ -49,12 +51,18 @@ pub async fn page_data(
 ) -> Result<PageData, Status> {
     let stream = match name {
         "stream" => stream(query)?,
-        "all" => ALL_STREAM,
+        "all" | "tail" => ALL_STREAM,
         _ => return Ok((summary_data(service, caller, name, query).await?, None)),
     };
     let held = service.outbound_quota.new_share(peer);
     let reservation = held.reserve_page().await?;
-    let (shown, reservation) = events(service, caller, stream, query, reservation).await?;
+    let (shown, reservation) = match name {
+        "tail" => live_tail::live_tail(service, caller, query, reservation).await?,
+        _ => match events(service, caller, stream, query, reservation).await? {
+            Some(read) => read,
+            None => return Ok((tombstoned_stream(), None)),
+        },
+    };
     Ok((shown, Some((held, reservation))))
 }
 
@@ -213,14 +221,14 @@ async fn views(service: &ServerContext, query: &QueryString) -> Result<Value, St
 }
 
 /// Returns a page of events of a stream, of a view, or of all events, which fits into this
-/// reservation.
+/// reservation. `None` for a tombstoned stream.
 async fn events(
     service: &Arc<ServerContext>,
     caller: &Caller,
     stream: &str,
     query: &QueryString,
     reservation: PageReservation,
-) -> Result<(Value, PageReservation), Status> {
+) -> Result<Option<(Value, PageReservation)>, Status> {
     grpc_status::check_not_index(stream)?;
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
@@ -235,18 +243,32 @@ async fn events(
         query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
     let mut reader = EventPager::new(ReadRange { source, direction, from, through }, true);
     reader.set_readable_streams(permission.revalidate(service).await?);
-    let (page, reservation) = first_events(service, reader, max_events, reservation).await?;
-    let state = page.state.map(|state| match state {
+    let read = first_events(service, reader, max_events, reservation).await;
+    if matches!(read, Err(Error::StreamDeleted { .. })) {
+        return Ok(None);
+    }
+    let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
+    let state = page.state.map(stream_state);
+    let is_whole = page.pager.is_none();
+    let events: Vec<Value> = page.events.iter().map(event).collect();
+    Ok(Some((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation)))
+}
+
+/// The page of a tombstoned stream. A read of its events fails, which is no error of the page.
+fn tombstoned_stream() -> Value {
+    let state = stream_state(StreamState::Tombstoned);
+    json!({ "events": [], "isWhole": true, "state": state })
+}
+
+fn stream_state(state: StreamState) -> Value {
+    match state {
         StreamState::Missing => json!({ "is": "missing" }),
         StreamState::Live { first, last } => {
             json!({ "is": "live", "first": first.to_string(), "last": last.to_string() })
         }
-        StreamState::Deleted { .. } => json!({ "is": "deleted" }),
+        StreamState::Deleted { last } => json!({ "is": "deleted", "last": last.to_string() }),
         StreamState::Tombstoned => json!({ "is": "tombstoned" }),
-    });
-    let is_whole = page.pager.is_none();
-    let events: Vec<Value> = page.events.iter().map(event).collect();
-    Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation))
+    }
 }
 
 /// Reads the first page that has events, or one of a bounded number of pages without events.
@@ -255,11 +277,10 @@ async fn first_events(
     mut reader: EventPager,
     max_events: u64,
     mut reservation: PageReservation,
-) -> Result<(EventPage, PageReservation), Status> {
+) -> Result<(EventPage, PageReservation), Error> {
     let mut pages = 0;
     loop {
-        let read = service.store.read_page(reader, max_events, reservation).await;
-        let (page, left) = read.map_err(|error| grpc_status::status(&error))?;
+        let (page, left) = service.store.read_page(reader, max_events, reservation).await?;
         pages += 1;
         match page {
             EventPage { events, pager: Some(next), .. }

@@ -1,6 +1,6 @@
 //! The console: web pages, and the JSON that they show.
 //!
-//! The pages are three files embedded in the program. Callers are authenticated as in any call; a
+//! The pages are files embedded in the program. Callers are authenticated as in any call; a
 //! browser prompts for name and password itself. Only the console's own pages can request changes:
 //! pages of other sites cannot send the console's header. The check of the host name prevents DNS
 //! rebinding, where another site's name resolves to this server.
@@ -39,26 +39,61 @@ use crate::protocol::grpc_status;
 
 pub mod console_actions;
 pub mod console_data;
+mod live_tail;
 pub mod query_string;
 pub mod redact;
 
 type HttpRequest = hyper::Request<RequestBody>;
 type HttpResponse = Response<Body>;
 
-/// The pages: path, content type and content.
-const STATIC_FILES: [(&str, &str, &str); 3] = [
+/// An embedded file: path, content type and content.
+type StaticFile = (&'static str, &'static str, &'static str);
+
+/// Embeds the scripts of the pages.
+macro_rules! scripts {
+    ($($name:literal),*) => {
+        [$((
+            concat!("/console/", $name),
+            "text/javascript; charset=utf-8",
+            include_str!(concat!("../../../console/", $name)),
+        )),*]
+    };
+}
+
+/// The page and its styles.
+const DOCUMENTS: [StaticFile; 2] = [
     ("/console/", "text/html; charset=utf-8", include_str!("../../../console/index.html")),
     (
         "/console/console.css",
         "text/css; charset=utf-8",
         include_str!("../../../console/console.css"),
     ),
-    (
-        "/console/console.js",
-        "text/javascript; charset=utf-8",
-        include_str!("../../../console/console.js"),
-    ),
 ];
+/// The scripts of the page.
+const SCRIPTS: [StaticFile; 10] = scripts![
+    "console.js",
+    "event.js",
+    "groups.js",
+    "live.js",
+    "page.js",
+    "store.js",
+    "streams.js",
+    "users.js",
+    "views.js",
+    "work.js"
+];
+
+/// The embedded files.
+fn static_files() -> impl Iterator<Item = &'static StaticFile> {
+    DOCUMENTS.iter().chain(&SCRIPTS)
+}
+
+/// Paths of the embedded files.
+#[cfg(test)]
+pub fn static_paths() -> impl Iterator<Item = &'static str> {
+    static_files().map(|(path, ..)| *path)
+}
+
 /// The policy for browsers: load only content from this server.
 const CONTENT_SECURITY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
@@ -89,7 +124,7 @@ pub async fn handle(
     if matches!(&*path, "/" | "/console") {
         return redirect();
     }
-    if let Some((_, kind, text)) = STATIC_FILES.iter().find(|(page, ..)| *page == path) {
+    if let Some((_, kind, text)) = static_files().find(|(page, ..)| *page == path) {
         return if is_reading { static_file(kind, text) } else { not_allowed("GET, HEAD") };
     }
     let caller = Caller::from_extensions(request.extensions());
@@ -307,9 +342,9 @@ mod tests {
 
     #[test]
     fn console_pages_are_small() {
-        let bytes: usize = STATIC_FILES.iter().map(|(_, _, text)| text.len()).sum();
+        let bytes: usize = static_files().map(|(_, _, text)| text.len()).sum();
         assert!(bytes < 150_000, "{bytes} bytes, before they are compressed");
-        for (path, _, text) in STATIC_FILES {
+        for (path, _, text) in static_files() {
             // The only address is an XML namespace, which is not fetched.
             let text = text.replace("http://www.w3.org/2000/svg", "");
             assert!(!text.contains("http://") && !text.contains("https://"), "{path}");
