@@ -1,17 +1,22 @@
 // The console: navigation between its pages.
 
-import { groups } from "./groups.js";
+import { event } from "./event.js";
+import { group, groups } from "./groups.js";
 import { live } from "./live.js";
 import { beginPage, button, el, endRepetitions, main, say, server, show, Superseded, view } from "./page.js";
+import { overview } from "./overview.js";
+import { search } from "./search.js";
 import { store } from "./store.js";
 import { stream, streams } from "./streams.js";
-import { users } from "./users.js";
+import { account, user, users } from "./users.js";
 import { views } from "./views.js";
 import { work } from "./work.js";
 
-const PAGES = { streams, stream, live, views, groups, store, work, users };
+const PAGES = {
+  overview, streams, stream, event, search, live, views, groups, group, store, work, users, user, account,
+};
 // Pages below another page of the navigation.
-const PARENTS = { stream: "streams" };
+const PARENTS = { stream: "streams", event: "streams", search: "streams", group: "groups", user: "users" };
 
 async function route() {
   endRepetitions();
@@ -19,7 +24,7 @@ async function route() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...rest] = path.split("/");
   // Names such as __proto__ are inherited and no pages.
-  const shown = Object.hasOwn(PAGES, name) ? name : "streams";
+  const shown = Object.hasOwn(PAGES, name) ? name : "overview";
   for (const anchor of document.querySelectorAll("nav a")) {
     const isHere = anchor.getAttribute("href") === `#/${Object.hasOwn(PARENTS, shown) ? PARENTS[shown] : shown}`;
     if (isHere) anchor.setAttribute("aria-current", "page");
@@ -39,6 +44,8 @@ function theme(chosen) {
   if (chosen) document.documentElement.dataset.theme = chosen;
   const switched = document.querySelector("#theme");
   switched.setAttribute("aria-pressed", String(isDark));
+  // Plots have the colours of the theme.
+  dispatchEvent(new Event("umbel-redraw"));
 }
 
 document.querySelector("#theme").addEventListener("click", (event) => {
@@ -53,12 +60,19 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 addEventListener("umbel-reload", route);
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(() => dispatchEvent(new Event("umbel-redraw")), 200);
+});
 
 try {
-  const overview = await view("overview");
-  Object.assign(server, overview);
-  document.querySelector("#who").textContent = overview.user ?? (overview.hasUsers ? "" : "insecure");
-  document.querySelector("#users-link").hidden = !overview.isAdmin;
+  const { user: name, hasUsers, isAdmin, isOperator } = await view("overview");
+  Object.assign(server, { user: name, hasUsers, isAdmin, isOperator });
+  const who = document.querySelector("#who");
+  who.textContent = name ?? (hasUsers ? "" : "insecure");
+  if (name) who.href = "#/account";
+  document.querySelector("#users-link").hidden = !isAdmin;
 } catch (error) {
   say(error.message);
 }

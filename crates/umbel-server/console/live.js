@@ -1,5 +1,6 @@
 // The live tail.
 
+import { eventCells } from "./search.js";
 import { address, button, bytes, el, every, link, moment, number, outage, put, show, streamLink, view } from "./page.js";
 
 // Most rows on the page.
@@ -12,7 +13,7 @@ function row(event) {
     number(event.position),
     streamLink(event.stream),
     number(event.revision),
-    [link(`${address("stream", event.stream)}?from=${event.revision}`, event.type),
+    [link(address("event", event.stream, event.revision), event.type),
       event.linksTo === null ? null : el("span", { class: "soft" }, ` → ${event.linksTo}`)],
     bytes(event.bytes),
     moment(event.createdMicros),

@@ -1,55 +1,78 @@
 // The list of streams, the events of one stream, and the form that appends an event.
 
 import { eventRow } from "./event.js";
-import { address, attempt, button, change, el, field, link, number, reload, say, show, streamLink, table, view } from "./page.js";
+import {
+  address, attempt, button, change, el, field, link, number, reload, say, show, streamLink, table, view,
+} from "./page.js";
 
-export async function streams(_, query) {
-  const prefix = query.get("prefix") ?? "";
-  const after = query.get("after") ?? "";
-  const found = await view("streams", { prefix, after });
-  const reached = found.streams.at(-1)?.name ?? (after || "$");
-  if (!prefix && !found.isWhole && reached.startsWith("$")) {
-    // System streams are hidden: continue after the last possible name of one.
-    const others = await view("streams", { prefix, after: "$\u{10ffff}" });
-    found.streams.push(...others.streams);
-    found.isWhole = others.isWhole;
-    found.isCut = others.isCut;
+// Requests of one search for a part of a name. Each examines 10,000 names.
+const REQUESTS_MAX = 20;
+
+/* A page of names. Names of system streams are hidden unless the prefix begins with "$": the list then
+   continues after the last possible name of one. */
+async function names({ prefix, contains, after }) {
+  const hidesSystem = !prefix.startsWith("$") && !contains.startsWith("$");
+  const streams = [];
+  let found;
+  let next = after;
+  for (let request = 0; request < REQUESTS_MAX; request += 1) {
+    found = await view("streams", { prefix, contains, after: next });
+    streams.push(...found.streams.filter(({ name }) => !hidesSystem || !name.startsWith("$")));
+    next = found.lastExamined;
+    if (found.isWhole || next === null || streams.length >= 100) break;
+    if (hidesSystem && next.startsWith("$")) next = "$\u{10ffff}";
+    else if (!contains) break;
   }
-  const search = el("input", {
-    type: "search", id: "search", value: prefix, placeholder: "name prefix",
-    "aria-label": "Streams with the name prefix", autocomplete: "off", spellcheck: "false",
+  return { streams, isWhole: found.isWhole, next };
+}
+
+function searchForm({ prefix, contains, category }) {
+  const text = el("input", {
+    type: "search", id: "search", value: prefix || contains || category, placeholder: "cart", autocomplete: "off", spellcheck: "false",
   });
-  const form = el(
+  const kinds = { contains: "name contains", prefix: "name begins with", category: "category is" };
+  const chosen = prefix ? "prefix" : category ? "category" : "contains";
+  const kind = el("select", { id: "search-kind", "aria-label": "Kind of search" },
+    Object.entries(kinds).map(([value, label]) => el("option", { value, selected: value === chosen }, label)));
+  return el(
     "form",
     {
       class: "row", role: "search",
       onsubmit: (event) => {
         event.preventDefault();
-        location.hash = `#/streams?prefix=${encodeURIComponent(search.value)}`;
+        location.hash = text.value ? `#/streams?${kind.value}=${encodeURIComponent(text.value)}` : "#/streams";
       },
     },
-    search,
+    el("label", { class: "inline", for: "search" }, "Streams whose"), kind, text,
     el("button", { class: "main" }, "Search"),
     button("Open by name", () => {
-      if (search.value) location.hash = `#/stream/${encodeURIComponent(search.value)}`;
+      if (text.value) location.hash = address("stream", text.value);
     }),
   );
-  const rows = found.streams
-    .filter(({ name }) => prefix.startsWith("$") || !name.startsWith("$"))
-    .map(({ name, state, last }) => [
-      streamLink(name),
-      el("span", { class: state === "live" ? "tag good" : "tag" }, state),
-      last === null ? "" : number(last),
-    ]);
-  const last = found.streams.at(-1)?.name;
-  const more = `#/streams?prefix=${encodeURIComponent(prefix)}&after=${encodeURIComponent(last ?? "")}`;
+}
+
+export async function streams(_, query) {
+  const get = (name) => query.get(name) ?? "";
+  const [category, contains, after] = [get("category"), get("contains"), get("after")];
+  const prefix = category ? `${category}-` : get("prefix");
+  const found = await names({ prefix, contains, after });
+  const rows = found.streams.map(({ name, state, last }) => [
+    streamLink(name),
+    el("span", { class: state === "live" ? "tag good" : "tag" }, state),
+    last === null ? "" : number(last),
+  ]);
+  const isSearch = prefix || contains;
+  const search = new URLSearchParams(query);
+  if (found.next) search.set("after", found.next);
+  const hasMore = !found.isWhole && found.next;
   show(
-    "Streams", form, appendForm(""),
+    "Streams", searchForm({ prefix: get("prefix"), contains, category }), appendForm(""),
+    category ? el("p", {}, link(address("stream", `$ce-${category}`), `All events of the category ${category}`)) : null,
     table("Streams by name", [["Name", ""], ["State", "tight"], ["Last revision", "number"]], rows,
-      prefix ? `No stream begins with ${prefix}.` : "There are no streams yet: append an event."),
-    found.isCut
-      ? el("p", { class: "soft" }, "There are more streams, of which you may read none here: enter a name prefix.")
-      : found.isWhole ? [] : el("p", {}, link(more, "More")),
+      hasMore ? "None of the examined names matches." : isSearch ? "No stream matches." : "There are no streams yet: append an event."),
+    hasMore ? el("p", {}, link(`#/streams?${search}`, `Continue after ${found.next}`)) : null,
+    found.isWhole || found.next ? null
+      : el("p", { class: "soft" }, "There are more streams, which you may not read: search by a longer prefix."),
   );
 }
 
@@ -72,8 +95,8 @@ function appendForm(stream) {
         stream: name.value, type: kind.value, data: data.value, metadata: metadata.value,
         expected: expected.value, isJson: json.checked,
       });
-      say(`Appended as revision ${done.revision}.`);
-      const target = `#/stream/${encodeURIComponent(name.value)}`;
+      say(`Appended as revision ${number(done.revision)}.`);
+      const target = address("stream", name.value);
       if (location.hash === target) reload();
       else location.hash = target;
     });
@@ -95,28 +118,41 @@ function appendForm(stream) {
 const EVENT_COLUMNS = [["Revision", "number"], ["Event", ""], ["Appended", "tight optional"]];
 
 export async function stream([name = ""], query) {
+  // All events have positions instead of revisions.
+  if (name === "$all") return location.replace("#/live?system=yes");
   const direction = query.get("direction") ?? "backwards";
   const from = query.get("from") ?? "";
   const found = await view("stream", { stream: name, direction, from, count: 25 });
-  const base = `#/stream/${encodeURIComponent(name)}`;
+  const base = address("stream", name);
   const revisions = found.events.map(({ event, link: pointed }) => BigInt((pointed ?? event).revision));
-  const pages = [link(base, "Newest"), " · ", link(`${base}?direction=forwards&from=0`, "Oldest")];
+  const pages = [link(base, "Newest"), link(`${base}?direction=forwards&from=0`, "Oldest")];
   if (revisions.length > 0) {
     const sorted = revisions.sort((a, b) => (a < b ? -1 : 1));
     const low = sorted[0] - 1n;
     const high = sorted.at(-1) + 1n;
-    if (low >= 0n) pages.push(" · ", link(`${base}?from=${low}`, "Older"));
-    pages.push(" · ", link(`${base}?direction=forwards&from=${high}`, "Newer"));
+    if (low >= 0n) pages.push(link(`${base}?from=${low}`, "Older"));
+    pages.push(link(`${base}?direction=forwards&from=${high}`, "Newer"));
   }
   const state = found.state?.is ?? "missing";
   const empty = { missing: "The stream does not exist.", deleted: "The stream was deleted.", tombstoned: "The stream was tombstoned." };
+  const revision = el("input", { type: "text", inputmode: "numeric", pattern: "[0-9]+", id: "revision", required: true, size: "10" });
+  const go = el("form", {
+    class: "row go",
+    onsubmit: (event) => {
+      event.preventDefault();
+      location.hash = address("event", name, revision.value);
+    },
+  }, el("label", { class: "inline", for: "revision" }, "Revision"), revision, el("button", {}, "Go"));
+  const category = name.startsWith("$") || !name.includes("-") ? null : name.slice(0, name.indexOf("-"));
   show(
     name,
-    el("p", {}, el("span", { class: state === "live" ? "tag good" : "tag" }, state), " ",
-      name.startsWith("$$") ? streamLink(name.slice(2)) : link(`#/stream/${encodeURIComponent("$$" + name)}`, "metadata")),
+    el("p", { class: "row" }, el("span", { class: state === "live" ? "tag good" : "tag" }, state),
+      name.startsWith("$$") ? streamLink(name.slice(2)) : link(address("stream", `$$${name}`), "Metadata"),
+      category ? link(`#/streams?category=${encodeURIComponent(category)}`, `Category ${category}`) : null,
+      link(`#/live?stream=${encodeURIComponent(name)}`, "Live")),
     appendForm(name),
-    el("p", { class: "row" }, ...pages),
+    el("nav", { class: "row", "aria-label": "Pages of the stream" }, ...pages, go),
     table(`Events, ${direction === "forwards" ? "oldest" : "newest"} first`, EVENT_COLUMNS,
-      found.events.map((event) => eventRow(event, false)), empty[state] ?? "There are no events in this range."),
+      found.events.map(eventRow), empty[state] ?? "There are no events in this range."),
   );
 }

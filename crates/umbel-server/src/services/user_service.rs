@@ -170,7 +170,7 @@ pub async fn update(
 }
 
 /// Changes the caller's own password, which requires the current one.
-async fn change_password(
+pub async fn change_password(
     service: Arc<ServerContext>,
     request: Request<ChangePasswordReq>,
 ) -> Result<Response<()>, Status> {

@@ -3,5 +3,7 @@
 pub mod access_log;
 pub mod append_metrics;
 pub mod call_metrics;
+pub mod latency_counts;
+pub mod metric_history;
 pub mod response_end;
 pub mod trace_context;

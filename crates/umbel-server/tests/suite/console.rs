@@ -203,6 +203,7 @@ fn console_requires_the_same_permissions_as_calls() {
     for (method, path, body, least) in [
         ("GET", "/console/api/all", "", "admin"),
         ("GET", "/console/api/tail", "", "admin"),
+        ("GET", "/console/api/search?id=x", "", "admin"),
         ("GET", "/console/api/users", "", "admin"),
         ("POST", "/console/api/user", &user[..], "admin"),
         ("POST", "/console/api/scavenge", "{}", "ops"),
@@ -225,6 +226,15 @@ fn console_requires_the_same_permissions_as_calls() {
     let fields = json!({ "stream": "hidden", "type": "T", "data": "{}" }).to_string();
     assert_eq!(as_user("ada:x", "POST", "/console/api/append", &fields), 403);
     assert_eq!(as_user("ada:x", "POST", "/console/api/replay", "{}"), 403);
+    assert_eq!(as_user("ada:x", "POST", "/console/api/change-group", "{}"), 403);
+    for (stream, status) in [("open", 200), ("hidden", 403)] {
+        let path = format!("/console/api/download?stream={stream}&revision=0");
+        assert_eq!(as_user("ada:x", "GET", &path, ""), status, "{stream}");
+    }
+    for path in ["overview", "history", "groups", "levels", "advice", "views"] {
+        let path = format!("/console/api/{path}");
+        assert_eq!((get(address, &path).status, as_user("ada:x", "GET", &path, "")), (401, 200));
+    }
 }
 
 /// Story: every user saw the names and states of all streams, which reveal the accounts and the
@@ -370,6 +380,245 @@ fn live_tail_continues_after_the_log_position_of_each_record() {
     );
     let refused = get(address, "/console/api/tail?system=maybe");
     assert!(refused.status == 400 && refused.body.contains("must be yes or no"), "{refused:?}");
+}
+
+#[test]
+fn whole_data_of_an_event_can_be_downloaded() {
+    let server = TestServer::new();
+    let address = server.address();
+    let mut large = vec![b'x'; (8 << 20) - 1024];
+    large.extend([0xff, 0xfe]);
+    let id = || server.store.new_id().unwrap();
+    let events = [NewEvent::binary(id(), "Odd", &large), NewEvent::json(id(), "$>", b"0@big")];
+    server.store.append("big", ExpectedVersion::Any, &events[..1]).unwrap();
+    server.store.append("\"lin\r\nk/ü", ExpectedVersion::Any, &events[1..]).unwrap();
+    let download = |query: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let path = format!("/console/api/download?{query}");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+        (head, answer.split_off(end + 4))
+    };
+    for (query, name) in [
+        ("stream=big&revision=0", "big-0.bin"),
+        ("stream=%22lin%0D%0Ak%2F%C3%BC&revision=0", "_lin__k__-0.bin"),
+    ] {
+        let (head, body) = download(query);
+        assert!(body == large, "{query}: {} bytes, {head}", body.len());
+        assert!(head.contains("content-type: application/octet-stream"), "{head}");
+        let wanted = format!("content-disposition: attachment; filename=\"{name}\"");
+        assert!(head.contains(&wanted), "{head}");
+    }
+    assert_eq!(download("stream=big&revision=0&part=metadata").1, b"");
+    for (query, status) in [
+        ("stream=big&revision=1", 404),
+        ("stream=none&revision=0", 404),
+        ("stream=big", 400),
+        ("stream=big&revision=0&part=all", 400),
+        ("revision=0", 400),
+    ] {
+        assert_eq!(
+            get(address, &format!("/console/api/download?{query}")).status,
+            status,
+            "{query}"
+        );
+    }
+}
+
+#[test]
+fn events_are_found_by_their_ids() {
+    let server = TestServer::new();
+    let address = server.address();
+    let mut cause = String::new();
+    for number in 0..40_000_u64 {
+        let metadata = match number {
+            7 | 39_999 => format!("{{\"$correlationId\":\"c-1\",\"$causationId\":\"{cause}\"}}"),
+            8 => "not JSON".to_string(),
+            _ => String::new(),
+        };
+        let id = server.store.new_id().unwrap();
+        if number == 3 {
+            cause = id.to_string();
+        }
+        let event = NewEvent {
+            id,
+            kind: "Counted",
+            is_json: true,
+            data: b"{}",
+            metadata: metadata.as_bytes(),
+        };
+        server.store.append(&format!("s-{}", number % 3), ExpectedVersion::Any, &[event]).unwrap();
+    }
+    let search = |query: &str| {
+        let (mut before, mut found, mut requests) = (String::new(), Vec::new(), 0);
+        loop {
+            let part = get(address, &format!("/console/api/search?{query}&before={before}")).json();
+            found.extend(part["events"].as_array().unwrap().clone());
+            requests += 1;
+            if part["isEnd"] == true {
+                break (found, requests);
+            }
+            before = part["before"].as_str().unwrap().to_string();
+        }
+    };
+    let places = |found: &[Value]| -> Vec<(Value, Value)> {
+        found.iter().map(|event| (event["stream"].clone(), event["revision"].clone())).collect()
+    };
+    let both = vec![(json!("s-0"), json!("13333")), (json!("s-1"), json!("2"))];
+    let (found, requests) = search("correlation=c-1");
+    assert_eq!((places(&found), requests), (both.clone(), 2), "the search is bounded");
+    assert_eq!(places(&search(&format!("causation={cause}")).0), both);
+    assert_eq!(places(&search(&format!("id={cause}")).0), [(json!("s-0"), json!("1"))]);
+    assert_eq!(search("id=none").0, Vec::<Value>::new());
+    assert_eq!(get(address, "/console/api/search").status, 400);
+}
+
+#[test]
+fn groups_are_created_changed_listed_with_their_lag_and_deleted() {
+    let server = TestServer::new();
+    let address = server.address();
+    let post = |fields: Value| change(address, "change-group", &fields);
+    let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", b"{}");
+    server.store.append("cart-1", ExpectedVersion::Any, &[event]).unwrap();
+    let start = json!({ "startFrom": "start", "maxRetryCount": 3 });
+    for (source, group) in [("cart-1", "a/b::ü"), ("$ce-cart", "view"), ("$all", "all")] {
+        let fields = json!({ "do": "create", "source": source, "group": group, "settings": start });
+        assert_eq!(post(fields.clone()).status, 200, "{group}");
+        assert_eq!(post(fields).status, 409, "{group} exists");
+    }
+    let listed = get(address, "/console/api/groups").json();
+    assert_eq!((&listed["total"], &listed["isWhole"]), (&json!(3), &json!(true)));
+    let groups = listed["groups"].as_array().unwrap();
+    let of = |group: &str| groups.iter().find(|one| one["group"] == group).unwrap();
+    assert_eq!((&of("a/b::ü")["lagEvents"], &of("view")["lagEvents"]), (&json!("1"), &json!("1")));
+    assert!(of("all")["lagEvents"].is_null() && of("all")["lagBytes"].as_u64().is_some());
+    assert_eq!(get(address, "/console/api/groups?search=cart").json()["found"], 2);
+    assert_eq!(
+        get(address, "/console/api/groups?skip=2").json()["groups"].as_array().unwrap().len(),
+        1
+    );
+    let settings = json!({ "startFrom": "end", "consumerStrategy": "Pinned", "readBatchSize": 30 });
+    let update = json!({ "do": "update", "source": "$all", "group": "all", "settings": settings });
+    assert_eq!(post(update).status, 200);
+    let shown = get(address, "/console/api/group?source=$all&group=all").json()["settings"].clone();
+    assert_eq!(
+        (&shown["consumerStrategy"], &shown["readBatchSize"]),
+        (&json!("Pinned"), &json!(30))
+    );
+    for (wrong, why) in [
+        (json!({ "do": "create", "source": "", "group": "g" }), "names no stream"),
+        (json!({ "do": "create", "source": "s", "group": "" }), "names no group"),
+        (json!({ "do": "make", "source": "s", "group": "g" }), "not an action on groups"),
+        (json!({ "do": "create", "source": "s" }), "missing field `group`"),
+        (json!({ "do": "create", "source": "s", "group": "g", "x": 1 }), "unknown field"),
+        (
+            json!({ "do": "create", "source": "s", "group": "g",
+                "settings": { "startFrom": "x" } }),
+            "starts from x",
+        ),
+        (
+            json!({ "do": "create", "source": "$all", "group": "g",
+                "settings": { "filterBy": "type", "filterRegex": "(" } }),
+            "(",
+        ),
+        (
+            json!({ "do": "create", "source": "s", "group": "g",
+                "settings": { "liveBufferSize": -1 } }),
+            "live buffer size is -1",
+        ),
+    ] {
+        let refused = post(wrong);
+        assert!(
+            (400..500).contains(&refused.status) && refused.body.contains(why),
+            "{why}: {refused:?}"
+        );
+    }
+    let delete = json!({ "do": "delete", "source": "cart-1", "group": "a/b::ü" });
+    assert_eq!((post(delete.clone()).status, post(delete).status), (200, 404));
+    assert_eq!(get(address, "/console/api/groups").json()["total"], 2);
+}
+
+#[test]
+fn users_change_their_own_passwords_with_the_current_one() {
+    let server = TestServer::with_users();
+    let post = |user: &str, name: &str, fields: Value| {
+        let headers = [OURS[0], OURS[1], &authorized(user)];
+        let path = format!("/console/api/{name}");
+        ask(server.address(), "POST", &path, &headers, &fields.to_string()).status
+    };
+    let ada = json!({ "do": "create", "login": "ada", "password": "x" });
+    assert_eq!(post("admin:first", "user", ada), 200);
+    let wrong = json!({ "currentPassword": "y", "password": "z" });
+    assert_eq!(post("ada:x", "password", wrong), 403);
+    assert_eq!(post("ada:x", "password", json!({ "password": "z" })), 400);
+    let own = json!({ "currentPassword": "x", "password": "z" });
+    assert_eq!(post("ada:x", "password", own.clone()), 200);
+    assert_eq!(
+        (post("ada:x", "password", own.clone()), post("ada:z", "password", own)),
+        (401, 403)
+    );
+    let reset = json!({ "do": "reset-password", "login": "ada", "password": "w" });
+    assert_eq!(
+        (post("ada:z", "user", reset.clone()), post("admin:first", "user", reset)),
+        (403, 200)
+    );
+    let update = json!({ "do": "update", "login": "ada", "fullName": "Ada L", "groups": ["$ops"] });
+    assert_eq!(post("admin:first", "user", update), 200);
+    let headers = [&*authorized("admin:first")];
+    let found = ask(server.address(), "GET", "/console/api/users?login=ada", &headers, "").json();
+    assert_eq!(
+        (&found["users"][0]["fullName"], &found["users"][1]),
+        (&json!("Ada L"), &Value::Null)
+    );
+    // A server without users has no passwords to change.
+    let open = TestServer::new();
+    let fields = json!({ "currentPassword": "", "password": "z" });
+    assert_eq!(change(open.address(), "password", &fields).status, 409);
+}
+
+#[test]
+fn history_has_samples_and_the_overview_has_the_state() {
+    let server = TestServer::new();
+    let address = server.address();
+    let history = get(address, "/console/api/history?minutes=15").json();
+    assert_eq!(history["seconds"], 5);
+    for name in ["eventsAppended", "eventsRead", "appendP50", "appendP999", "diskAvailable"] {
+        assert!(history["series"][name].is_array(), "{name}: {history}");
+    }
+    assert_eq!(get(address, "/console/api/history?minutes=99999").json()["seconds"], 60);
+    assert_eq!(get(address, "/console/api/history?minutes=x").status, 400);
+    let overview = get(address, "/console/api/overview").json();
+    assert!(overview["disk"]["availableBytes"].as_u64().unwrap() > 0, "{overview}");
+    assert!(overview["process"]["startedMicros"].as_u64().unwrap() > 0, "{overview}");
+    assert_eq!(overview["failure"], Value::Null);
+}
+
+#[test]
+fn streams_are_found_by_a_part_of_their_names() {
+    let server = TestServer::new();
+    for number in 0..300 {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "T", b"{}");
+        server.store.append(&format!("cart-{number}"), ExpectedVersion::Any, &[event]).unwrap();
+    }
+    let listed = |query: &str| {
+        let found = get(server.address(), &format!("/console/api/streams?{query}")).json();
+        let streams = found["streams"].as_array().unwrap();
+        let names: Vec<_> = streams.iter().map(|one| one["name"].clone()).collect();
+        (names, found["isWhole"] == true, found["lastExamined"].clone())
+    };
+    assert_eq!(listed("contains=t-299").0, ["cart-299"]);
+    assert_eq!(listed("contains=99").0, ["cart-199", "cart-299", "cart-99"]);
+    assert_eq!(listed("contains=99&prefix=cart-2").0, ["cart-299"]);
+    assert_eq!(listed("contains=nothing").0.len(), 0);
+    let (names, is_whole, last) = listed("contains=cart");
+    assert_eq!((names.len(), is_whole), (200, false));
+    let rest = listed(&format!("contains=cart&after={}", last.as_str().unwrap()));
+    assert_eq!((rest.0.len(), rest.1), (100, true));
 }
 
 /// Story: invalid parameters were misread: a missing name as the empty stream name, an unknown

@@ -192,11 +192,12 @@ impl LogTail {
             return Ok(None);
         }
         let Some(shown) = self.resolution.resolve(&self.store, event)? else { return Ok(None) };
-        Ok(shown.event.as_ref().map(summary))
+        Ok(shown.event.as_ref().map(event_summary))
     }
 }
 
-fn summary(event: &RecordedEvent) -> Value {
+/// Summary of an event for a list.
+pub fn event_summary(event: &RecordedEvent) -> Value {
     let is_link = event.kind == LINK_TYPE || is_view(&event.stream);
     let target = &event.data[..event.data.len().min(LINK_BYTES_MAX)];
     json!({
