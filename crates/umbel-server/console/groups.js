@@ -29,7 +29,7 @@ export async function groups(_, query) {
   const list = el("div", {});
   show("Groups", el("p", { class: "soft" }, "The consumers of a group share the events of its persistent subscription."),
     form, server.isOperator ? groupForm(null) : null, list);
-  const columns = [["Stream", ""], ["Group", ""], ["Consumers", "number"], ["Lag", "number"],
+  const columns = [["Stream", ""], ["Group", ""], ["Consumers", "number optional"], ["Lag", "number"],
     ["In flight", "number optional"], ["Parked", "number"], ["Events/s", "number optional"], ["Checkpoint", "tight optional"]];
   const draw = async () => {
     const found = await view("groups", { search, skip });

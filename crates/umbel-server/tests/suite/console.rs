@@ -237,6 +237,80 @@ fn console_requires_the_same_permissions_as_calls() {
     }
 }
 
+/// Statuses of a request by an anonymous caller, a user, an operator and an administrator.
+type Statuses = [u16; 4];
+
+#[test]
+fn each_endpoint_has_its_permissions() {
+    const ALL: Statuses = [401, 200, 200, 200];
+    const OPERATORS: Statuses = [401, 403, 200, 200];
+    const ADMINS: Statuses = [401, 403, 403, 200];
+    let server = TestServer::with_users();
+    let address = server.address();
+    let send = |caller: Option<&str>, method: &str, path: &str, body: &str| {
+        let login = caller.map(authorized);
+        let headers = [Some(OURS[0]), Some(OURS[1]), login.as_deref()];
+        let headers: Vec<&str> = headers.into_iter().flatten().collect();
+        ask(address, method, path, &headers, body).status
+    };
+    let admin = |name: &str, body: Value| {
+        let path = format!("/console/api/{name}");
+        assert_eq!(send(Some("admin:first"), "POST", &path, &body.to_string()), 200, "{body}");
+    };
+    admin("user", json!({ "do": "create", "login": "ada", "password": "x" }));
+    admin("change-group", json!({ "do": "create", "source": "open", "group": "g" }));
+    let append = |stream: &str, data: &[u8]| {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "$metadata", data);
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+    };
+    append("$$hidden", br#"{"$acl":{"$r":["$ops"],"$w":["$ops"]}}"#);
+    append("hidden", b"{}");
+    append("open", b"{}");
+    let callers = [None, Some("ada:x"), Some("ops:second"), Some("admin:first")];
+    let to = |stream: &str| json!({ "stream": stream, "type": "T", "data": "{}" }).to_string();
+    let (to_open, to_hidden) = (to("open"), to("hidden"));
+    let (get, post) = ("GET", "POST");
+    for (method, name, body, wanted) in [
+        (get, "overview", "", ALL),
+        (get, "history", "", ALL),
+        (get, "streams", "", ALL),
+        (get, "views", "", ALL),
+        (get, "groups", "", ALL),
+        (get, "group?source=open&group=g", "", ALL),
+        (get, "levels", "", ALL),
+        (get, "advice", "", ALL),
+        (get, "stream?stream=open", "", ALL),
+        (get, "stream?stream=hidden", "", OPERATORS),
+        (get, "stream?stream=$users", "", ADMINS),
+        (get, "download?stream=open&revision=0", "", ALL),
+        (get, "download?stream=hidden&revision=0", "", OPERATORS),
+        (get, "all", "", ADMINS),
+        (get, "tail", "", ADMINS),
+        (get, "search?id=x", "", ADMINS),
+        (get, "users", "", ADMINS),
+        (post, "append", &to_open, ALL),
+        (post, "append", &to_hidden, OPERATORS),
+        (post, "replay", r#"{"source":"open","group":"g"}"#, OPERATORS),
+        // Statuses above 400 and below 500, but 401 and 403, say that the caller was admitted.
+        (post, "change-group", "{}", [401, 403, 400, 400]),
+        (post, "stop-scavenge", "{}", [401, 403, 400, 400]),
+        (post, "redact", "{}", [401, 403, 400, 400]),
+        (post, "backup", "{}", [401, 403, 409, 409]),
+        (post, "scavenge", "{}", OPERATORS),
+        (post, "user", "{}", [401, 403, 403, 400]),
+        (post, "password", "{}", [401, 400, 400, 400]),
+        (post, "nothing", "{}", [401, 403, 403, 404]),
+    ] {
+        let path = format!("/console/api/{name}");
+        let statuses = callers.map(|caller| send(caller, method, &path, body));
+        assert_eq!(statuses, wanted, "{name} {body}");
+    }
+    for file in ["", "console.css", "console.js", "live.js", "page.js", "uplot.js"] {
+        let path = format!("/console/{file}");
+        assert_eq!(callers.map(|caller| send(caller, get, &path, "")), ALL, "{path}");
+    }
+}
+
 /// Story: every user saw the names and states of all streams, which reveal the accounts and the
 /// sales.
 #[test]
