@@ -2,7 +2,7 @@
 
 import { eventRow } from "./event.js";
 import {
-  address, attempt, button, bytes, change, el, every, field, link, number, put, reload, server, show, streamLink,
+  address, attempt, button, bytes, change, el, every, field, link, number, put, refresh, reload, server, show, streamLink,
   table, view,
 } from "./page.js";
 
@@ -38,9 +38,8 @@ export async function groups(_, query) {
       group.parked === "0" ? "0" : link(`${address("group", group.source, group.group)}`, number(group.parked)),
       number(group.perSecond), group.checkpoint || "–",
     ]);
-    if (list.contains(document.activeElement) && document.activeElement.matches("a, button")) return;
     const page = (text, from) => link(`#/groups?${new URLSearchParams({ search, skip: from })}`, text);
-    put(list,
+    refresh(list,
       table(found.found === 1 ? "1 consumer group" : `${number(found.found)} consumer groups`, columns, rows,
         search ? "No group matches." : "There are no consumer groups."),
       el("nav", { class: "row", "aria-label": "Pages of groups" },

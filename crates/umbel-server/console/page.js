@@ -100,6 +100,22 @@ export function el(tag, attributes = {}, ...children) {
 // Replaces the children of an element.
 export const put = (element, ...children) => element.replaceChildren(...present(children));
 
+// Elements whose focused link or button is not there for a while, with its text.
+const lostFocus = new WeakMap();
+
+// Replaces the children of an element that is drawn again and again. The focus stays on the link or
+// button with the same text, or returns to it once it is there again.
+export function refresh(element, ...children) {
+  const active = document.activeElement;
+  const text = element.contains(active) ? active.textContent : active === document.body ? lostFocus.get(element) : null;
+  put(element, ...children);
+  lostFocus.delete(element);
+  if (!text) return;
+  const same = [...element.querySelectorAll("a, button")].find((one) => one.textContent === text && !one.disabled);
+  if (same) same.focus({ preventScroll: true });
+  else lostFocus.set(element, text);
+}
+
 export const link = (href, text, attributes = {}) => el("a", { href, ...attributes }, text);
 export const address = (page, ...rest) => `#/${[page, ...rest.map(encodeURIComponent)].join("/")}`;
 export const streamLink = (name) => link(address("stream", name), name);

@@ -1,6 +1,6 @@
 // Scavenges, redactions and backups.
 
-import { attempt, button, bytes, change, el, every, number, put, say, server, show, view } from "./page.js";
+import { attempt, button, bytes, change, el, every, number, put, refresh, say, server, show, view } from "./page.js";
 
 // What still has data after a removal.
 function remainingData({ filesKept, filesWithOtherNames }) {
@@ -66,7 +66,7 @@ export async function work() {
   const draw = async () => {
     const { scavenge, backup } = await view("overview");
     const isRunning = scavenge && !scavenge.isDone;
-    put(scavenging, 
+    refresh(scavenging, 
       scavenge
         ? el("div", {}, el("p", { role: "status" },
             `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
@@ -78,7 +78,7 @@ export async function work() {
         ? button("Stop", () => attempt("Stopped.", () => change("stop-scavenge", { id: scavenge.id }).then(draw)), { disabled: !server.isOperator })
         : el("div", { class: "row" }, start("Start a scavenge", false), start("Remove all now", true)),
     );
-    put(saving, 
+    refresh(saving, 
       el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
       backup.isRunning || backup.through || backup.error
         ? el("p", { role: "status", class: backup.error ? "bad" : "" },
@@ -90,7 +90,5 @@ export async function work() {
     );
   };
   await draw();
-  every(1000, async () => {
-    if (!scavenging.contains(document.activeElement) && !saving.contains(document.activeElement)) await draw();
-  });
+  every(1000, draw);
 }
