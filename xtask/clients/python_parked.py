@@ -1,4 +1,4 @@
-"""Appends events with the Python client and parks two of them, as data for the console.
+"""Appends events with the Python client, parks two of them and tombstones a stream, as data for the console.
 
     python python_parked.py CONNECTION
 """
@@ -20,4 +20,6 @@ with client.read_subscription_to_stream("billing", "parked-1") as subscription:
             subscription.ack(event)
         if number == 4:
             break
+client.append_to_stream("tombstoned-1", current_version=StreamState.NO_STREAM, events=events[:1])
+client.tombstone_stream("tombstoned-1", current_version=StreamState.EXISTS)
 client.close()

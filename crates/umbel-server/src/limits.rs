@@ -204,6 +204,14 @@ pub const TIMEOUT_CHECK_TIME: Duration = Duration::from_secs(1);
 pub const CONNECTION_NAME_BYTES_MAX: usize = 256;
 /// Maximum number of events on a page of the console.
 pub const CONSOLE_EVENTS_MAX: u64 = 100;
+/// Maximum number of events that one request of a search examines.
+pub const SEARCH_EVENTS_MAX: usize = 32_768;
+/// Bytes of examined events after which a request of a search ends.
+pub const SEARCH_BYTES_MAX: usize = 64 << 20;
+/// Maximum number of groups on a page of the console.
+pub const CONSOLE_GROUPS_MAX: usize = 100;
+/// Maximum number of events that the live tail of the console shows at once.
+pub const LIVE_TAIL_EVENTS_MAX: u64 = 500;
 /// Maximum number of pages without visible events that a page of the console reads.
 pub const CONSOLE_PAGES_MAX: usize = 64;
 /// Maximum number of names on a page of the console.

@@ -25,6 +25,7 @@ use crate::resources::inbound_quota::InboundQuota;
 use crate::resources::outbound_quota::OutboundQuota;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::call_metrics::CallMetrics;
+use crate::telemetry::metric_history::MetricHistory;
 
 /// State that all calls of one server share.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct ServerContext {
     pub authorizer: Authorizer,
     /// Counters of calls.
     pub call_metrics: CallMetrics,
+    /// Samples of the metrics for the plots of the console.
+    pub metric_history: MetricHistory,
     /// Log of failed and slow calls.
     pub access_log: Arc<AccessLog>,
     /// Memory quota of appends.
@@ -117,6 +120,7 @@ impl ServerContext {
             store,
             authorizer: access,
             call_metrics: calls,
+            metric_history: MetricHistory::default(),
             access_log: call_log,
             append_quota: budget,
             receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),

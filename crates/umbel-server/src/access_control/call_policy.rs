@@ -112,21 +112,28 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
         "/console/api/",
         &[
             ("overview", RequiredRole::User),
+            ("history", RequiredRole::User),
             ("streams", RequiredRole::User),
             ("views", RequiredRole::User),
             ("stream", RequiredRole::StreamAcl),
             ("all", RequiredRole::StreamAcl),
+            ("tail", RequiredRole::StreamAcl),
+            ("search", RequiredRole::StreamAcl),
+            ("download", RequiredRole::StreamAcl),
+            ("group", RequiredRole::User),
             ("groups", RequiredRole::User),
             ("levels", RequiredRole::User),
             ("advice", RequiredRole::User),
             ("users", RequiredRole::Admin),
             ("append", RequiredRole::StreamAcl),
             ("replay", RequiredRole::Operator),
+            ("change-group", RequiredRole::Operator),
             ("scavenge", RequiredRole::Operator),
             ("stop-scavenge", RequiredRole::Operator),
             ("redact", RequiredRole::Operator),
             ("backup", RequiredRole::Operator),
             ("user", RequiredRole::Admin),
+            ("password", RequiredRole::User),
         ],
     ),
     // Calls that clients make before they send credentials.
@@ -143,6 +150,18 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("console/", RequiredRole::User),
             ("console/console.css", RequiredRole::User),
             ("console/console.js", RequiredRole::User),
+            ("console/event.js", RequiredRole::User),
+            ("console/groups.js", RequiredRole::User),
+            ("console/live.js", RequiredRole::User),
+            ("console/overview.js", RequiredRole::User),
+            ("console/page.js", RequiredRole::User),
+            ("console/search.js", RequiredRole::User),
+            ("console/store.js", RequiredRole::User),
+            ("console/streams.js", RequiredRole::User),
+            ("console/users.js", RequiredRole::User),
+            ("console/uplot.js", RequiredRole::User),
+            ("console/views.js", RequiredRole::User),
+            ("console/work.js", RequiredRole::User),
             ("health/live", RequiredRole::Public),
             ("health/ready", RequiredRole::Public),
             ("ping", RequiredRole::Public),
@@ -230,7 +249,7 @@ mod tests {
             assert_eq!(required_role(&path), RequiredRole::Operator, "{path}");
             assert!(rows.contains(&path.to_ascii_lowercase()), "{path} has no row");
         }
-        for path in crate::http::PATHS {
+        for path in crate::http::console::static_paths().chain(crate::http::PATHS) {
             assert!(rows.iter().any(|row| row == path), "{path} has no row");
         }
     }

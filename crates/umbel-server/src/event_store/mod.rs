@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Status;
 use umbel_env::{Env, JoinHandle};
@@ -43,6 +44,8 @@ pub struct EventStore {
     inline_reads: InlinePolicy,
     acl_cache: Arc<AclCache>,
     filter_cache: Arc<FilterCache>,
+    /// Number of events that were read for clients.
+    events_read: AtomicU64,
 }
 
 /// The kind of a delete.
@@ -61,7 +64,10 @@ impl EventStore {
         let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env)?;
         let inline_reads = InlinePolicy::new(env);
         let filter_cache = Arc::default();
-        Ok((EventStore { store, appends, inline_reads, acl_cache, filter_cache }, thread))
+        let events_read = AtomicU64::new(0);
+        let store =
+            EventStore { store, appends, inline_reads, acl_cache, filter_cache, events_read };
+        Ok((store, thread))
     }
 
     /// The submitter of appends.
@@ -77,6 +83,16 @@ impl EventStore {
     /// Cached users and ACLs of the store.
     pub fn acl_cache(&self) -> &Arc<AclCache> {
         &self.acl_cache
+    }
+
+    /// Number of events that were read for clients since the start.
+    pub fn events_read(&self) -> u64 {
+        self.events_read.load(Ordering::Relaxed)
+    }
+
+    /// Counts events that were read for clients.
+    pub fn count_read(&self, events: usize) {
+        self.events_read.fetch_add(events as u64, Ordering::Relaxed);
     }
 
     /// The position of the newest visible event; 0 without events.
@@ -144,19 +160,22 @@ impl EventStore {
             let page = self
                 .inline_reads
                 .run(|| reader.next_page(&self.store, max_events, INLINE_EVENTS_MAX))?;
+            self.count_read(page.events.len());
             return Ok((page, reservation));
         }
         let store = self.store.clone();
         let read = move || reader.next_page(&store, max_events, EXAMINED_EVENTS_MAX);
         let filled = reservation.fill_blocking(read).await;
         let (page, reservation) = filled?;
-        Ok((page?, reservation))
+        let page = page?;
+        self.count_read(page.events.len());
+        Ok((page, reservation))
     }
 
     /// Number of reads that ran inline.
     #[cfg(test)]
     pub fn inline_reads(&self) -> u64 {
-        self.inline_reads.runs.load(std::sync::atomic::Ordering::Relaxed)
+        self.inline_reads.runs.load(Ordering::Relaxed)
     }
 
     /// State of the wall clock for the store.

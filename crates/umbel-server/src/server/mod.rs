@@ -29,6 +29,7 @@ use crate::server_context::ServerContext;
 
 pub mod clock_watch;
 pub mod listener;
+pub mod metric_sampler;
 pub mod preface_timeout;
 pub mod router;
 pub mod store_directory_watch;
@@ -201,9 +202,10 @@ impl Prepared {
         let service = Arc::new(service);
         let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());
         let clock_watch = clock_watch::watch(Arc::clone(&service), stopped.clone());
+        let sampler = metric_sampler::sample(Arc::clone(&service), stopped.clone());
         let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
         let serve = async {
-            tokio::join!(serve, watch, clock_watch);
+            tokio::join!(serve, watch, clock_watch, sampler);
         };
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());

@@ -11,6 +11,7 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 use umbel_env::Clock;
 
+use crate::telemetry::latency_counts::LatencyCounts;
 use crate::telemetry::metric_labels::Labels;
 
 /// Name of the call whose batches are timed one by one.
@@ -40,6 +41,8 @@ pub struct AppendMetrics {
     /// The same latencies under KurrentDB's name, labels and bounds.
     kurrent: Family<Labels, Histogram>,
     kurrent_batches: Histogram,
+    /// The latencies of successful appends, for quantiles of any time span.
+    latencies: LatencyCounts,
 }
 
 /// Time of an append's arrival, which is recorded with its outcome.
@@ -59,7 +62,8 @@ impl Default for AppendMetrics {
             || Histogram::new(exponential_buckets(KURRENT_BOUNDS.0, 10.0, KURRENT_BOUNDS.1));
         let kurrent: Family<Labels, Histogram> = Family::new_with_constructor(bounds);
         let kurrent_batches = kurrent.get_or_create_owned(&kurrent_labels(Code::Ok));
-        AppendMetrics { seconds, batches, kurrent, kurrent_batches }
+        let latencies = LatencyCounts::default();
+        AppendMetrics { seconds, batches, kurrent, kurrent_batches, latencies }
     }
 }
 
@@ -70,10 +74,18 @@ impl AppendMetrics {
         AppendTimer { metrics, began: clock.now(), clock }
     }
 
+    /// Successful appends by latency.
+    pub fn latencies(&self) -> &LatencyCounts {
+        &self.latencies
+    }
+
     /// Records the end of a call, if the call is one append.
     pub fn record_call(&self, call: &str, code: Code, took: Duration) {
         if SINGLE_APPENDS.contains(&call) {
             let seconds = took.as_secs_f64();
+            if code == Code::Ok {
+                self.latencies.record(took);
+            }
             self.seconds.get_or_create(&labels(call, code)).observe(seconds);
             self.kurrent.get_or_create(&kurrent_labels(code)).observe(seconds);
         }
@@ -98,8 +110,10 @@ impl AppendMetrics {
 impl AppendTimer {
     /// Records the batch's response with this outcome.
     pub fn end(self, code: Code) {
-        let seconds = self.clock.now().saturating_sub(self.began).as_secs_f64();
+        let took = self.clock.now().saturating_sub(self.began);
+        let seconds = took.as_secs_f64();
         if code == Code::Ok {
+            self.metrics.latencies.record(took);
             self.metrics.batches.observe(seconds);
             self.metrics.kurrent_batches.observe(seconds);
         } else {

@@ -134,8 +134,13 @@ impl CallMetrics {
         self.appends.register(registry);
     }
 
+    /// Number of calls that have ended.
+    pub fn ended_calls(&self) -> u64 {
+        self.totals.ended.load(Ordering::Relaxed)
+    }
+
     /// Number of calls that have begun and not ended.
-    fn open_calls(&self) -> i64 {
+    pub fn open_calls(&self) -> i64 {
         let ended = self.totals.ended.load(Ordering::Relaxed);
         let started = self.totals.started.load(Ordering::Relaxed);
         i64::try_from(started.saturating_sub(ended)).unwrap_or(i64::MAX)

@@ -3,6 +3,8 @@
 pub mod access_log;
 pub mod append_metrics;
 pub mod call_metrics;
+pub mod latency_counts;
+pub mod metric_history;
 pub mod metric_labels;
 pub mod response_end;
 pub mod trace_context;

@@ -202,6 +202,8 @@ fn console_requires_the_same_permissions_as_calls() {
     let user = json!({ "do": "create", "login": "ada", "password": "x" }).to_string();
     for (method, path, body, least) in [
         ("GET", "/console/api/all", "", "admin"),
+        ("GET", "/console/api/tail", "", "admin"),
+        ("GET", "/console/api/search?id=x", "", "admin"),
         ("GET", "/console/api/users", "", "admin"),
         ("POST", "/console/api/user", &user[..], "admin"),
         ("POST", "/console/api/scavenge", "{}", "ops"),
@@ -224,6 +226,89 @@ fn console_requires_the_same_permissions_as_calls() {
     let fields = json!({ "stream": "hidden", "type": "T", "data": "{}" }).to_string();
     assert_eq!(as_user("ada:x", "POST", "/console/api/append", &fields), 403);
     assert_eq!(as_user("ada:x", "POST", "/console/api/replay", "{}"), 403);
+    assert_eq!(as_user("ada:x", "POST", "/console/api/change-group", "{}"), 403);
+    for (stream, status) in [("open", 200), ("hidden", 403)] {
+        let path = format!("/console/api/download?stream={stream}&revision=0");
+        assert_eq!(as_user("ada:x", "GET", &path, ""), status, "{stream}");
+    }
+    for path in ["overview", "history", "groups", "levels", "advice", "views"] {
+        let path = format!("/console/api/{path}");
+        assert_eq!((get(address, &path).status, as_user("ada:x", "GET", &path, "")), (401, 200));
+    }
+}
+
+/// Statuses of a request by an anonymous caller, a user, an operator and an administrator.
+type Statuses = [u16; 4];
+
+#[test]
+fn each_endpoint_has_its_permissions() {
+    const ALL: Statuses = [401, 200, 200, 200];
+    const OPERATORS: Statuses = [401, 403, 200, 200];
+    const ADMINS: Statuses = [401, 403, 403, 200];
+    let server = TestServer::with_users();
+    let address = server.address();
+    let send = |caller: Option<&str>, method: &str, path: &str, body: &str| {
+        let login = caller.map(authorized);
+        let headers = [Some(OURS[0]), Some(OURS[1]), login.as_deref()];
+        let headers: Vec<&str> = headers.into_iter().flatten().collect();
+        ask(address, method, path, &headers, body).status
+    };
+    let admin = |name: &str, body: Value| {
+        let path = format!("/console/api/{name}");
+        assert_eq!(send(Some("admin:first"), "POST", &path, &body.to_string()), 200, "{body}");
+    };
+    admin("user", json!({ "do": "create", "login": "ada", "password": "x" }));
+    admin("change-group", json!({ "do": "create", "source": "open", "group": "g" }));
+    let append = |stream: &str, data: &[u8]| {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "$metadata", data);
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+    };
+    append("$$hidden", br#"{"$acl":{"$r":["$ops"],"$w":["$ops"]}}"#);
+    append("hidden", b"{}");
+    append("open", b"{}");
+    let callers = [None, Some("ada:x"), Some("ops:second"), Some("admin:first")];
+    let to = |stream: &str| json!({ "stream": stream, "type": "T", "data": "{}" }).to_string();
+    let (to_open, to_hidden) = (to("open"), to("hidden"));
+    let (get, post) = ("GET", "POST");
+    for (method, name, body, wanted) in [
+        (get, "overview", "", ALL),
+        (get, "history", "", ALL),
+        (get, "streams", "", ALL),
+        (get, "views", "", ALL),
+        (get, "groups", "", ALL),
+        (get, "group?source=open&group=g", "", ALL),
+        (get, "levels", "", ALL),
+        (get, "advice", "", ALL),
+        (get, "stream?stream=open", "", ALL),
+        (get, "stream?stream=hidden", "", OPERATORS),
+        (get, "stream?stream=$users", "", ADMINS),
+        (get, "download?stream=open&revision=0", "", ALL),
+        (get, "download?stream=hidden&revision=0", "", OPERATORS),
+        (get, "all", "", ADMINS),
+        (get, "tail", "", ADMINS),
+        (get, "search?id=x", "", ADMINS),
+        (get, "users", "", ADMINS),
+        (post, "append", &to_open, ALL),
+        (post, "append", &to_hidden, OPERATORS),
+        (post, "replay", r#"{"source":"open","group":"g"}"#, OPERATORS),
+        // Statuses above 400 and below 500, but 401 and 403, say that the caller was admitted.
+        (post, "change-group", "{}", [401, 403, 400, 400]),
+        (post, "stop-scavenge", "{}", [401, 403, 400, 400]),
+        (post, "redact", "{}", [401, 403, 400, 400]),
+        (post, "backup", "{}", [401, 403, 409, 409]),
+        (post, "scavenge", "{}", OPERATORS),
+        (post, "user", "{}", [401, 403, 403, 400]),
+        (post, "password", "{}", [401, 400, 400, 400]),
+        (post, "nothing", "{}", [401, 403, 403, 404]),
+    ] {
+        let path = format!("/console/api/{name}");
+        let statuses = callers.map(|caller| send(caller, method, &path, body));
+        assert_eq!(statuses, wanted, "{name} {body}");
+    }
+    for file in ["", "console.css", "console.js", "live.js", "page.js", "uplot.js"] {
+        let path = format!("/console/{file}");
+        assert_eq!(callers.map(|caller| send(caller, get, &path, "")), ALL, "{path}");
+    }
 }
 
 /// Story: every user saw the names and states of all streams, which reveal the accounts and the
@@ -315,6 +400,299 @@ fn appended_events_are_shown_with_any_content() {
     let long = "x".repeat(2 << 20);
     let refused = ask(address, "POST", "/console/api/append", &OURS, &long);
     assert_eq!(refused.status, 400, "{}", refused.head);
+}
+
+/// Story: the live page continued after the position of a link's target, so old events came again.
+/// A link without a target ended the page, and a link in a system stream was shown.
+#[test]
+fn live_tail_continues_after_the_log_position_of_each_record() {
+    let server = TestServer::new();
+    let address = server.address();
+    let tail = |query: &str| get(address, &format!("/console/api/tail?{query}")).json();
+    let append = |stream: &str, kind: &str, data: &str| {
+        let event = NewEvent::json(server.store.new_id().unwrap(), kind, data.as_bytes());
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap().position.unwrap()
+    };
+    let first = append("cart-1", "Opened", "{}");
+    let start = tail("count=20");
+    assert_eq!((&start["isEnd"], &start["end"]), (&json!(true), &json!(first.to_string())));
+    assert_eq!(start["next"], json!((first + 1).to_string()));
+    for target in ["0@cart-1", "9@nothing", "no link"] {
+        append("links", "$>", target);
+        append("$hidden", "$>", target);
+    }
+    server.store.tombstone("cart-1", ExpectedVersion::Any).unwrap();
+    let last = append("cart-2", "Closed", "{}");
+    let (mut next, mut shown) = (start["next"].clone(), Vec::new());
+    loop {
+        let part = tail(&format!("count=2&from={}", next.as_str().unwrap()));
+        shown.extend(part["events"].as_array().unwrap().clone());
+        next = part["next"].clone();
+        if part["isEnd"] == true {
+            assert_eq!(part["end"], json!(last.to_string()));
+            break;
+        }
+    }
+    assert_eq!(next, json!((last + 1).to_string()));
+    let columns = |key: &str| shown.iter().map(|event| event[key].clone()).collect::<Vec<_>>();
+    assert_eq!(columns("stream"), ["links", "links", "links", "cart-1", "cart-2"]);
+    assert_eq!(columns("revision")[3], "9223372036854775807");
+    let none = Value::Null;
+    assert_eq!(
+        columns("linksTo")[..4],
+        [json!("0@cart-1"), "9@nothing".into(), "no link".into(), none]
+    );
+    // Filters, and a cursor at the end.
+    let next = start["next"].as_str().unwrap();
+    let count =
+        |query: &str| tail(&format!("{query}&from={next}"))["events"].as_array().unwrap().len();
+    assert_eq!((count("system=yes"), count("stream=cart-"), count("type=Clo")), (8, 2, 1));
+    assert_eq!((count("stream=cart-&type=Clo"), count("stream=$hid"), count("count=0")), (1, 3, 0));
+    assert_eq!(
+        get(address, "/console/api/stream?stream=cart-1").json()["state"]["is"],
+        "tombstoned"
+    );
+    let refused = get(address, "/console/api/tail?system=maybe");
+    assert!(refused.status == 400 && refused.body.contains("must be yes or no"), "{refused:?}");
+}
+
+#[test]
+fn whole_data_of_an_event_can_be_downloaded() {
+    let server = TestServer::new();
+    let address = server.address();
+    let mut large = vec![b'x'; (8 << 20) - 1024];
+    large.extend([0xff, 0xfe]);
+    let id = || server.store.new_id().unwrap();
+    let events = [NewEvent::binary(id(), "Odd", &large), NewEvent::json(id(), "$>", b"0@big")];
+    server.store.append("big", ExpectedVersion::Any, &events[..1]).unwrap();
+    server.store.append("\"lin\r\nk/ü", ExpectedVersion::Any, &events[1..]).unwrap();
+    let download = |query: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let path = format!("/console/api/download?{query}");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
+        (head, answer.split_off(end + 4))
+    };
+    for (query, name) in [
+        ("stream=big&revision=0", "big-0.bin"),
+        ("stream=%22lin%0D%0Ak%2F%C3%BC&revision=0", "_lin__k__-0.bin"),
+    ] {
+        let (head, body) = download(query);
+        assert!(body == large, "{query}: {} bytes, {head}", body.len());
+        assert!(head.contains("content-type: application/octet-stream"), "{head}");
+        let wanted = format!("content-disposition: attachment; filename=\"{name}\"");
+        assert!(head.contains(&wanted), "{head}");
+    }
+    assert_eq!(download("stream=big&revision=0&part=metadata").1, b"");
+    for (query, status) in [
+        ("stream=big&revision=1", 404),
+        ("stream=none&revision=0", 404),
+        ("stream=big", 400),
+        ("stream=big&revision=0&part=all", 400),
+        ("revision=0", 400),
+    ] {
+        assert_eq!(
+            get(address, &format!("/console/api/download?{query}")).status,
+            status,
+            "{query}"
+        );
+    }
+}
+
+#[test]
+fn events_are_found_by_their_ids() {
+    let server = TestServer::new();
+    let address = server.address();
+    let mut cause = String::new();
+    for number in 0..40_000_u64 {
+        let metadata = match number {
+            7 | 39_999 => format!("{{\"$correlationId\":\"c-1\",\"$causationId\":\"{cause}\"}}"),
+            8 => "not JSON".to_string(),
+            _ => String::new(),
+        };
+        let id = server.store.new_id().unwrap();
+        if number == 3 {
+            cause = id.to_string();
+        }
+        let event = NewEvent {
+            id,
+            kind: "Counted",
+            is_json: true,
+            data: b"{}",
+            metadata: metadata.as_bytes(),
+        };
+        server.store.append(&format!("s-{}", number % 3), ExpectedVersion::Any, &[event]).unwrap();
+    }
+    let search = |query: &str| {
+        let (mut before, mut found, mut requests) = (String::new(), Vec::new(), 0);
+        loop {
+            let part = get(address, &format!("/console/api/search?{query}&before={before}")).json();
+            found.extend(part["events"].as_array().unwrap().clone());
+            requests += 1;
+            if part["isEnd"] == true {
+                break (found, requests);
+            }
+            before = part["before"].as_str().unwrap().to_string();
+        }
+    };
+    let places = |found: &[Value]| -> Vec<(Value, Value)> {
+        found.iter().map(|event| (event["stream"].clone(), event["revision"].clone())).collect()
+    };
+    let both = vec![(json!("s-0"), json!("13333")), (json!("s-1"), json!("2"))];
+    let (found, requests) = search("correlation=c-1");
+    assert_eq!((places(&found), requests), (both.clone(), 2), "the search is bounded");
+    assert_eq!(places(&search(&format!("causation={cause}")).0), both);
+    assert_eq!(places(&search(&format!("id={cause}")).0), [(json!("s-0"), json!("1"))]);
+    assert_eq!(search("id=none").0, Vec::<Value>::new());
+    assert_eq!(get(address, "/console/api/search").status, 400);
+}
+
+#[test]
+fn groups_are_created_changed_listed_with_their_lag_and_deleted() {
+    let server = TestServer::new();
+    let address = server.address();
+    let post = |fields: Value| change(address, "change-group", &fields);
+    let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", b"{}");
+    server.store.append("cart-1", ExpectedVersion::Any, &[event]).unwrap();
+    let start = json!({ "startFrom": "start", "maxRetryCount": 3 });
+    for (source, group) in [("cart-1", "a/b::ü"), ("$ce-cart", "view"), ("$all", "all")] {
+        let fields = json!({ "do": "create", "source": source, "group": group, "settings": start });
+        assert_eq!(post(fields.clone()).status, 200, "{group}");
+        assert_eq!(post(fields).status, 409, "{group} exists");
+    }
+    let listed = get(address, "/console/api/groups").json();
+    assert_eq!((&listed["total"], &listed["isWhole"]), (&json!(3), &json!(true)));
+    let groups = listed["groups"].as_array().unwrap();
+    let of = |group: &str| groups.iter().find(|one| one["group"] == group).unwrap();
+    assert_eq!((&of("a/b::ü")["lagEvents"], &of("view")["lagEvents"]), (&json!("1"), &json!("1")));
+    assert!(of("all")["lagEvents"].is_null() && of("all")["lagBytes"].as_u64().is_some());
+    assert_eq!(get(address, "/console/api/groups?search=cart").json()["found"], 2);
+    assert_eq!(
+        get(address, "/console/api/groups?skip=2").json()["groups"].as_array().unwrap().len(),
+        1
+    );
+    let settings = json!({ "startFrom": "end", "consumerStrategy": "Pinned", "readBatchSize": 30 });
+    let update = json!({ "do": "update", "source": "$all", "group": "all", "settings": settings });
+    assert_eq!(post(update).status, 200);
+    let shown = get(address, "/console/api/group?source=$all&group=all").json()["settings"].clone();
+    assert_eq!(
+        (&shown["consumerStrategy"], &shown["readBatchSize"]),
+        (&json!("Pinned"), &json!(30))
+    );
+    for (wrong, why) in [
+        (json!({ "do": "create", "source": "", "group": "g" }), "names no stream"),
+        (json!({ "do": "create", "source": "s", "group": "" }), "names no group"),
+        (json!({ "do": "make", "source": "s", "group": "g" }), "not an action on groups"),
+        (json!({ "do": "create", "source": "s" }), "missing field `group`"),
+        (json!({ "do": "create", "source": "s", "group": "g", "x": 1 }), "unknown field"),
+        (
+            json!({ "do": "create", "source": "s", "group": "g",
+                "settings": { "startFrom": "x" } }),
+            "starts from x",
+        ),
+        (
+            json!({ "do": "create", "source": "$all", "group": "g",
+                "settings": { "filterBy": "type", "filterRegex": "(" } }),
+            "(",
+        ),
+        (
+            json!({ "do": "create", "source": "s", "group": "g",
+                "settings": { "liveBufferSize": -1 } }),
+            "live buffer size is -1",
+        ),
+    ] {
+        let refused = post(wrong);
+        assert!(
+            (400..500).contains(&refused.status) && refused.body.contains(why),
+            "{why}: {refused:?}"
+        );
+    }
+    let delete = json!({ "do": "delete", "source": "cart-1", "group": "a/b::ü" });
+    assert_eq!((post(delete.clone()).status, post(delete).status), (200, 404));
+    assert_eq!(get(address, "/console/api/groups").json()["total"], 2);
+}
+
+#[test]
+fn users_change_their_own_passwords_with_the_current_one() {
+    let server = TestServer::with_users();
+    let post = |user: &str, name: &str, fields: Value| {
+        let headers = [OURS[0], OURS[1], &authorized(user)];
+        let path = format!("/console/api/{name}");
+        ask(server.address(), "POST", &path, &headers, &fields.to_string()).status
+    };
+    let ada = json!({ "do": "create", "login": "ada", "password": "x" });
+    assert_eq!(post("admin:first", "user", ada), 200);
+    let wrong = json!({ "currentPassword": "y", "password": "z" });
+    assert_eq!(post("ada:x", "password", wrong), 403);
+    assert_eq!(post("ada:x", "password", json!({ "password": "z" })), 400);
+    let own = json!({ "currentPassword": "x", "password": "z" });
+    assert_eq!(post("ada:x", "password", own.clone()), 200);
+    assert_eq!(
+        (post("ada:x", "password", own.clone()), post("ada:z", "password", own)),
+        (401, 403)
+    );
+    let reset = json!({ "do": "reset-password", "login": "ada", "password": "w" });
+    assert_eq!(
+        (post("ada:z", "user", reset.clone()), post("admin:first", "user", reset)),
+        (403, 200)
+    );
+    let update = json!({ "do": "update", "login": "ada", "fullName": "Ada L", "groups": ["$ops"] });
+    assert_eq!(post("admin:first", "user", update), 200);
+    let headers = [&*authorized("admin:first")];
+    let found = ask(server.address(), "GET", "/console/api/users?login=ada", &headers, "").json();
+    assert_eq!(
+        (&found["users"][0]["fullName"], &found["users"][1]),
+        (&json!("Ada L"), &Value::Null)
+    );
+    // A server without users has no passwords to change.
+    let open = TestServer::new();
+    let fields = json!({ "currentPassword": "", "password": "z" });
+    assert_eq!(change(open.address(), "password", &fields).status, 409);
+}
+
+#[test]
+fn history_has_samples_and_the_overview_has_the_state() {
+    let server = TestServer::new();
+    let address = server.address();
+    let history = get(address, "/console/api/history?minutes=15").json();
+    assert_eq!(history["seconds"], 5);
+    for name in ["eventsAppended", "eventsRead", "appendP50", "appendP999", "diskAvailable"] {
+        assert!(history["series"][name].is_array(), "{name}: {history}");
+    }
+    assert_eq!(get(address, "/console/api/history?minutes=99999").json()["seconds"], 60);
+    assert_eq!(get(address, "/console/api/history?minutes=x").status, 400);
+    let overview = get(address, "/console/api/overview").json();
+    assert!(overview["disk"]["availableBytes"].as_u64().unwrap() > 0, "{overview}");
+    assert!(overview["process"]["startedMicros"].as_u64().unwrap() > 0, "{overview}");
+    assert_eq!(overview["failure"], Value::Null);
+}
+
+#[test]
+fn streams_are_found_by_a_part_of_their_names() {
+    let server = TestServer::new();
+    for number in 0..300 {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "T", b"{}");
+        server.store.append(&format!("cart-{number}"), ExpectedVersion::Any, &[event]).unwrap();
+    }
+    let listed = |query: &str| {
+        let found = get(server.address(), &format!("/console/api/streams?{query}")).json();
+        let streams = found["streams"].as_array().unwrap();
+        let names: Vec<_> = streams.iter().map(|one| one["name"].clone()).collect();
+        (names, found["isWhole"] == true, found["lastExamined"].clone())
+    };
+    assert_eq!(listed("contains=t-299").0, ["cart-299"]);
+    assert_eq!(listed("contains=99").0, ["cart-199", "cart-299", "cart-99"]);
+    assert_eq!(listed("contains=99&prefix=cart-2").0, ["cart-299"]);
+    assert_eq!(listed("contains=nothing").0.len(), 0);
+    let (names, is_whole, last) = listed("contains=cart");
+    assert_eq!((names.len(), is_whole), (200, false));
+    let rest = listed(&format!("contains=cart&after={}", last.as_str().unwrap()));
+    assert_eq!((rest.0.len(), rest.1), (100, true));
 }
 
 /// Story: invalid parameters were misread: a missing name as the empty stream name, an unknown

@@ -9,38 +9,54 @@ use serde_json::{Value, json};
 use tonic::{Request, Status};
 use umbel_events::{ExpectedVersion, JsonKeysError, NewEvent, read_json_keys};
 use umbel_proto::users::{
-    Login, LoginReq, ResetPasswordOptions, ResetPasswordReq, UserOptions, UserReq,
+    ChangePasswordOptions, ChangePasswordReq, Login, LoginReq, ResetPasswordOptions,
+    ResetPasswordReq, UserOptions, UserReq,
 };
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::http::console::group_settings::{self, CHANGE_GROUP};
 use crate::http::console::redact::{self, REDACT};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 use crate::services::{persistent_subscriptions, user_service};
 
 /// The console's actions.
-pub const ACTIONS: [&str; 7] =
-    ["append", "replay", "scavenge", "stop-scavenge", "backup", "user", REDACT];
+pub const ACTIONS: [&str; 9] = [
+    "append",
+    "replay",
+    "scavenge",
+    "stop-scavenge",
+    "backup",
+    "user",
+    PASSWORD,
+    CHANGE_GROUP,
+    REDACT,
+];
+/// Name of the action that changes the caller's own password.
+const PASSWORD: &str = "password";
 
 /// Runs an action. The caller's role was checked before; this function checks the caller's
 /// permissions on the stream.
 pub async fn run_action(
     service: &Arc<ServerContext>,
-    caller: &Caller,
+    (caller, peer): (&Caller, Option<Arc<Connection>>),
     name: &str,
     body: Bytes,
 ) -> Result<Value, Status> {
     match name {
         "append" => return append(service, caller, body).await,
         REDACT => return redact::redact(service, caller, body).await,
+        CHANGE_GROUP => return group_settings::change_group(service, body).await,
         _ => {}
     }
     let fields = &ActionFields::parse(&body)?;
     match name {
         "replay" => replay(service, fields).await,
+        PASSWORD => change_password(service, (caller, peer), fields).await,
         "scavenge" => {
             let removes_all = fields.optional("removeAll", "true or false")?.unwrap_or(false);
             let options = ScavengeOptions { threads: 1, first_chunk: 0, removes_all };
@@ -64,7 +80,7 @@ pub fn parse_append(body: &[u8]) {
 }
 
 /// Fields of the requests of all actions.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 17] = [
     "stream",
     "expected",
     "type",
@@ -80,6 +96,8 @@ const FIELDS: [&str; 15] = [
     "fullName",
     "groups",
     "removeAll",
+    "currentPassword",
+    "before",
 ];
 
 /// The known fields of a request, each as its JSON.
@@ -207,8 +225,36 @@ async fn append(
 async fn replay(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result<Value, Status> {
     let stream = Some(fields.text("source")?).filter(|source| source != ALL_SOURCE);
     let key = GroupKey { stream, group: fields.text("group")? };
-    persistent_subscriptions::replay_before(service, &key, u64::MAX).await?;
+    // Revisions of the parked stream may be too long for a number of JavaScript.
+    let before: Option<String> = fields.optional("before", "a string")?;
+    let wrong = |_| Status::invalid_argument("before must be a revision of the parked stream");
+    let before = before.map(|before| before.parse().map_err(wrong)).transpose()?;
+    persistent_subscriptions::replay_before(service, &key, before.unwrap_or(u64::MAX)).await?;
     Ok(json!({}))
+}
+
+/// Changes the caller's own password, which requires the current one.
+async fn change_password(
+    service: &Arc<ServerContext>,
+    (caller, peer): (&Caller, Option<Arc<Connection>>),
+    fields: &ActionFields<'_>,
+) -> Result<Value, Status> {
+    let Some(login) = caller.user_name() else {
+        return Err(Status::failed_precondition(
+            "this server authenticates no users; start it without --insecure",
+        ));
+    };
+    let options = ChangePasswordOptions {
+        login_name: login.to_string(),
+        current_password: fields.text("currentPassword")?,
+        new_password: fields.text("password")?,
+    };
+    let mut request = Request::new(ChangePasswordReq { options: Some(options) });
+    request.extensions_mut().insert(caller.clone());
+    if let Some(peer) = peer {
+        request.extensions_mut().insert(peer);
+    }
+    user_service::change_password(Arc::clone(service), request).await.map(|_| json!({}))
 }
 
 /// Creates, updates, disables, enables or deletes a user, or resets its password.
@@ -241,7 +287,8 @@ async fn user(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result
         "enable" => user_service::change_user(service, user_service::Change::Enable, named()).await,
         other => {
             return Err(Status::invalid_argument(format!(
-                "{other} is not an action on users; use create, enable, disable or delete"
+                "{other} is not an action on users; use create, update, reset-password, enable, \
+                 disable or delete"
             )));
         }
     };

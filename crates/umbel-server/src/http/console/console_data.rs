@@ -10,16 +10,17 @@ use umbel::{FilterAdvice, LevelAdvice, LevelStats};
 use umbel_events::{
     Direction, Error, RecordedEvent, ResolvedEvent, Source, Stats, Store, StreamState, ViewKind,
 };
-use umbel_proto::persistent::SubscriptionInfo;
 
 use crate::access_control::acl_cache::CachedUser;
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
 use crate::event_store::event_pager::{EventPage, EventPager, ReadRange};
+use crate::http::console::event_download::{self, DOWNLOAD, EventDownload};
+use crate::http::console::event_search::{self, SEARCH};
 use crate::http::console::query_string::QueryString;
+use crate::http::console::{group_page, live_tail};
 use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX, CONSOLE_PAGES_MAX};
-use crate::protocol::group_key::GroupKey;
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
 use crate::resources::outbound_call_share::OutboundShare;
@@ -30,15 +31,26 @@ use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 use crate::services::server_features::VERSION;
 
 /// The data endpoints.
-pub const DATA_PATHS: [&str; 9] =
-    ["overview", "streams", "views", "stream", "all", "groups", "levels", "advice", "users"];
+pub const DATA_PATHS: [&str; 14] = [
+    "overview", "history", "streams", "views", "stream", "all", "tail", SEARCH, DOWNLOAD, "groups",
+    "group", "levels", "advice", "users",
+];
 
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
 /// from the caller.
 pub const STREAMS_EXAMINED_MAX: usize = 10_000;
 
-/// The data of a page, with its quota reservation if the data counts against the quota.
-pub type PageData = (Value, Option<(OutboundShare, PageReservation)>);
+/// The content of a response.
+#[derive(Debug)]
+pub enum PageContent {
+    /// Data for a page.
+    Json(Value),
+    /// A file.
+    Download(EventDownload),
+}
+
+/// The content of a response, with its quota reservation if the content counts against the quota.
+pub type PageData = (PageContent, Option<(OutboundShare, PageReservation)>);
 
 /// Serves the data of an endpoint of the console.
 pub async fn page_data(
@@ -48,14 +60,29 @@ pub async fn page_data(
     query: &QueryString,
 ) -> Result<PageData, Status> {
     let stream = match name {
-        "stream" => stream(query)?,
-        "all" => ALL_STREAM,
-        _ => return Ok((summary_data(service, caller, name, query).await?, None)),
+        "stream" | DOWNLOAD => stream(query)?,
+        "all" | "tail" | SEARCH => ALL_STREAM,
+        _ => {
+            let data = summary_data(service, caller, name, query).await?;
+            return Ok((PageContent::Json(data), None));
+        }
     };
     let held = service.outbound_quota.new_share(peer);
     let reservation = held.reserve_page().await?;
-    let (shown, reservation) = events(service, caller, stream, query, reservation).await?;
-    Ok((shown, Some((held, reservation))))
+    let (shown, reservation) = match name {
+        DOWNLOAD => {
+            let read = event_download::download(service, caller, stream, query, reservation);
+            let (file, reservation) = read.await?;
+            return Ok((PageContent::Download(file), Some((held, reservation))));
+        }
+        SEARCH => event_search::search(service, caller, query, reservation).await?,
+        "tail" => live_tail::live_tail(service, caller, query, reservation).await?,
+        _ => match events(service, caller, stream, query, reservation).await? {
+            Some(read) => read,
+            None => return Ok((PageContent::Json(tombstoned_stream()), None)),
+        },
+    };
+    Ok((PageContent::Json(shown), Some((held, reservation))))
 }
 
 /// Serves an endpoint without events.
@@ -67,9 +94,11 @@ async fn summary_data(
 ) -> Result<Value, Status> {
     match name {
         "overview" => overview(service, caller).await,
+        "history" => history(service, query),
         "streams" => streams(service, caller, query).await,
         "views" => views(service, query).await,
-        "groups" => groups(service).await,
+        "groups" => group_page::groups(service, query).await,
+        "group" => group_page::one_group(service, query).await,
         "levels" => levels(service).await,
         "advice" => advice(service).await,
         _ => users_data(service, query).await,
@@ -88,8 +117,20 @@ async fn stats(service: &ServerContext) -> Result<Stats, Status> {
     service.store.stats().await.map_err(|error| grpc_status::status(&error))
 }
 
-async fn overview(service: &ServerContext, caller: &Caller) -> Result<Value, Status> {
-    let stats = stats(service).await?;
+/// Serves the samples of the last minutes for plots.
+fn history(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
+    let minutes = query.number("minutes")?.unwrap_or(15).clamp(1, 24 * 60);
+    Ok(service.metric_history.last_minutes(minutes))
+}
+
+async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value, Status> {
+    let of = Arc::clone(service);
+    // Reading the usage of the process and of the disk may block.
+    let usage = service.store.blocking(move |store| {
+        let resources = &of.env.resources;
+        Ok((store.stats()?, resources.process_usage(), resources.disk_space(store.path())))
+    });
+    let (stats, process, disk) = usage.await.map_err(|error| grpc_status::status(&error))?;
     let (is_admin, is_operator) = match caller {
         Caller::Trusted => (true, true),
         Caller::Anonymous => (false, false),
@@ -110,7 +151,23 @@ async fn overview(service: &ServerContext, caller: &Caller) -> Result<Value, Sta
         "stats": node_info::stats(&stats),
         "connections": service.connections.count(),
         "appendsBytes": service.append_quota.used_bytes(),
+        "openCalls": service.call_metrics.open_calls(),
+        "requestsBufferedBytes": service.receive_quota.used_bytes(),
         "unreadBytes": service.outbound_quota.bytes(),
+        "groupsBufferedBytes": service.group_quota.bytes(),
+        "revision": service.revision,
+        "failure": service.failure(),
+        "eventsAppended": stats.events_appended.to_string(),
+        "eventsRead": service.store.events_read().to_string(),
+        "process": process.map(|process| json!({
+            "startedMicros": u64::try_from(process.started.as_micros()).unwrap_or(u64::MAX),
+            "residentBytes": process.resident_bytes,
+            "threads": process.threads,
+        })),
+        "disk": disk.map(|disk| json!({
+            "availableBytes": disk.available_bytes,
+            "totalBytes": disk.total_bytes,
+        })),
         "calls": service.call_metrics.totals(),
         "scavenge": service.scavenger.progress(),
         "backup": service.backups.progress(),
@@ -123,6 +180,7 @@ async fn streams(
     query: &QueryString,
 ) -> Result<Value, Status> {
     let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
+    let part = query.text("contains").to_string();
     let scope = match caller {
         Caller::Trusted => None,
         Caller::Anonymous => return Err(grpc_status::access_denied()),
@@ -131,9 +189,12 @@ async fn streams(
     };
     let listed = service
         .store
-        .blocking(move |store| list_streams(store, scope.as_ref(), &prefix, after))
+        .blocking(move |store| {
+            let filter = NameFilter { scope: scope.as_ref(), part: &part };
+            list_streams(store, &filter, &prefix, after)
+        })
         .await;
-    let StreamNames { names, is_complete: is_whole, is_truncated: is_cut } =
+    let StreamNames { names, is_complete: is_whole, is_truncated: is_cut, last_examined } =
         listed.map_err(|error| grpc_status::status(&error))?;
     let streams: Vec<Value> = names
         .into_iter()
@@ -147,7 +208,9 @@ async fn streams(
             json!({ "name": name, "state": state, "last": last.map(|last| last.to_string()) })
         })
         .collect();
-    Ok(json!({ "streams": streams, "isWhole": is_whole, "isCut": is_cut }))
+    Ok(json!({
+        "streams": streams, "isWhole": is_whole, "isCut": is_cut, "lastExamined": last_examined,
+    }))
 }
 
 fn is_operator(user: &CachedUser) -> bool {
@@ -161,17 +224,37 @@ struct StreamNames {
     is_complete: bool,
     /// Whether the page ended early, after [`STREAMS_EXAMINED_MAX`] names.
     is_truncated: bool,
+    /// The last name that was examined, at which the next page continues. `None` if that name is
+    /// hidden from the caller.
+    last_examined: Option<String>,
 }
 
-/// Returns a page of the streams that the caller may read, with this name prefix and after this
-/// name.
+/// The names that a list shows.
+struct NameFilter<'a> {
+    /// The streams that the caller may read; `None` for all.
+    scope: Option<&'a ReadableStreams>,
+    /// Text that a name contains.
+    part: &'a str,
+}
+
+impl NameFilter<'_> {
+    fn shows(&self, store: &Store, name: &str) -> Result<bool, Error> {
+        Ok(name.contains(self.part) && self.allows(store, name)?)
+    }
+
+    fn allows(&self, store: &Store, name: &str) -> Result<bool, Error> {
+        self.scope.map_or(Ok(true), |scope| scope.allows(store, name))
+    }
+}
+
+/// Returns a page of the streams that the filter shows, with this name prefix and after this name.
 fn list_streams(
     store: &Store,
-    scope: Option<&ReadableStreams>,
+    filter: &NameFilter<'_>,
     prefix: &str,
     mut after: Option<String>,
 ) -> Result<StreamNames, Error> {
-    let mut names = Vec::new();
+    let mut names: Vec<(String, StreamState)> = Vec::new();
     let mut examined = 0;
     loop {
         let page = store.streams(prefix, after.as_deref(), CONSOLE_NAMES_MAX)?;
@@ -179,15 +262,22 @@ fn list_streams(
         examined += page.len();
         after = page.last().map(|(name, _)| name.clone());
         for (name, state) in page {
-            if scope.map_or(Ok(true), |scope| scope.allows(store, &name))? {
+            if filter.shows(store, &name)? {
                 names.push((name, state));
             }
             if names.len() == CONSOLE_NAMES_MAX {
-                return Ok(StreamNames { names, is_complete: false, is_truncated: false });
+                let last_examined = names.last().map(|(name, _)| name.clone());
+                let (is_complete, is_truncated) = (false, false);
+                return Ok(StreamNames { names, is_complete, is_truncated, last_examined });
             }
         }
         if is_last || examined >= STREAMS_EXAMINED_MAX {
-            return Ok(StreamNames { names, is_complete: is_last, is_truncated: !is_last });
+            let last_examined = match after {
+                Some(name) if filter.allows(store, &name)? => Some(name),
+                _ => None,
+            };
+            let (is_complete, is_truncated) = (is_last, !is_last);
+            return Ok(StreamNames { names, is_complete, is_truncated, last_examined });
         }
     }
 }
@@ -213,14 +303,14 @@ async fn views(service: &ServerContext, query: &QueryString) -> Result<Value, St
 }
 
 /// Returns a page of events of a stream, of a view, or of all events, which fits into this
-/// reservation.
+/// reservation. `None` for a tombstoned stream.
 async fn events(
     service: &Arc<ServerContext>,
     caller: &Caller,
     stream: &str,
     query: &QueryString,
     reservation: PageReservation,
-) -> Result<(Value, PageReservation), Status> {
+) -> Result<Option<(Value, PageReservation)>, Status> {
     grpc_status::check_not_index(stream)?;
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
@@ -235,18 +325,32 @@ async fn events(
         query.number("count")?.unwrap_or(CONSOLE_EVENTS_MAX).clamp(1, CONSOLE_EVENTS_MAX);
     let mut reader = EventPager::new(ReadRange { source, direction, from, through }, true);
     reader.set_readable_streams(permission.revalidate(service).await?);
-    let (page, reservation) = first_events(service, reader, max_events, reservation).await?;
-    let state = page.state.map(|state| match state {
+    let read = first_events(service, reader, max_events, reservation).await;
+    if matches!(read, Err(Error::StreamDeleted { .. })) {
+        return Ok(None);
+    }
+    let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
+    let state = page.state.map(stream_state);
+    let is_whole = page.pager.is_none();
+    let events: Vec<Value> = page.events.iter().map(event).collect();
+    Ok(Some((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation)))
+}
+
+/// The page of a tombstoned stream. A read of its events fails, which is no error of the page.
+fn tombstoned_stream() -> Value {
+    let state = stream_state(StreamState::Tombstoned);
+    json!({ "events": [], "isWhole": true, "state": state })
+}
+
+fn stream_state(state: StreamState) -> Value {
+    match state {
         StreamState::Missing => json!({ "is": "missing" }),
         StreamState::Live { first, last } => {
             json!({ "is": "live", "first": first.to_string(), "last": last.to_string() })
         }
-        StreamState::Deleted { .. } => json!({ "is": "deleted" }),
+        StreamState::Deleted { last } => json!({ "is": "deleted", "last": last.to_string() }),
         StreamState::Tombstoned => json!({ "is": "tombstoned" }),
-    });
-    let is_whole = page.pager.is_none();
-    let events: Vec<Value> = page.events.iter().map(event).collect();
-    Ok((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation))
+    }
 }
 
 /// Reads the first page that has events, or one of a bounded number of pages without events.
@@ -255,11 +359,10 @@ async fn first_events(
     mut reader: EventPager,
     max_events: u64,
     mut reservation: PageReservation,
-) -> Result<(EventPage, PageReservation), Status> {
+) -> Result<(EventPage, PageReservation), Error> {
     let mut pages = 0;
     loop {
-        let read = service.store.read_page(reader, max_events, reservation).await;
-        let (page, left) = read.map_err(|error| grpc_status::status(&error))?;
+        let (page, left) = service.store.read_page(reader, max_events, reservation).await?;
         pages += 1;
         match page {
             EventPage { events, pager: Some(next), .. }
@@ -312,37 +415,6 @@ fn bytes(bytes: &[u8]) -> Value {
 
 /// Most bytes of data or metadata that are shown.
 const PREVIEW_BYTES: usize = 64 << 10;
-
-async fn groups(service: &Arc<ServerContext>) -> Result<Value, Status> {
-    let groups = service.group_registry.list(service, None).await?;
-    Ok(json!({ "groups": groups.iter().map(group).collect::<Vec<_>>() }))
-}
-
-fn group(info: &SubscriptionInfo) -> Value {
-    let is_of_all = info.event_source == ALL_STREAM;
-    let stream = (!is_of_all).then(|| info.event_source.clone());
-    let key = GroupKey { stream, group: info.group_name.clone() };
-    json!({
-        "source": info.event_source,
-        "group": info.group_name,
-        "strategy": info.named_consumer_strategy,
-        "status": info.status,
-        "parked": info.parked_message_count,
-        "parkedStream": key.parked_stream(),
-        "inFlight": info.total_in_flight_messages,
-        "waiting": info.read_buffer_count,
-        "total": info.total_items,
-        "checkpoint": info.last_checkpointed_event_position,
-        "lastKnown": info.last_known_event_position,
-        "maxRetries": info.max_retry_count,
-        "consumers": info.connections.iter().map(|one| json!({
-            "user": one.username,
-            "total": one.total_items,
-            "inFlight": one.in_flight_messages,
-            "free": one.available_slots,
-        })).collect::<Vec<_>>(),
-    })
-}
 
 async fn levels(service: &ServerContext) -> Result<Value, Status> {
     let stats = stats(service).await?;
@@ -403,8 +475,11 @@ fn level_advice(level: &LevelAdvice) -> Value {
 }
 
 async fn users_data(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
-    let after = after_name(query);
-    let listed = service.store.blocking(move |store| users::list(store, after.as_deref()));
+    let (after, login) = (after_name(query), query.text("login").to_string());
+    let listed = service.store.blocking(move |store| match &*login {
+        "" => users::list(store, after.as_deref()),
+        login => Ok((users::read(store, login)?.into_iter().collect(), None)),
+    });
     let (users, next) = listed.await.map_err(|error| grpc_status::status(&error))?;
     let users: Vec<Value> = users
         .into_iter()

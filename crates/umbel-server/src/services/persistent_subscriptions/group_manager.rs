@@ -183,6 +183,13 @@ impl GroupRegistry {
         receiver.await.map_err(|_| grpc_status::group_missing(key))
     }
 
+    /// The groups, in order. Starts no group.
+    pub async fn keys(&self, service: &Arc<ServerContext>) -> Result<Vec<GroupKey>, Status> {
+        let configs = self.state.lock().await.load_configs(service).await;
+        let (configs, _) = configs.map_err(|error| store_status(&error))?;
+        Ok(configs.keys().cloned().collect())
+    }
+
     /// Statistics of all groups, of the groups of one stream, or of the groups of all events.
     pub async fn list(
         &self,

@@ -110,6 +110,7 @@ impl CatchUpSubscription {
             let read = move || follower.next_page(&store, through);
             let page = self.held.read_page(read, SubscriptionPage::bytes);
             let page = self.deadline.limit(page).await??;
+            self.service.store.count_read(page.items.len());
             // The page registers the wake-up after the limit was read. So it may not be used for
             // events that a higher limit shows.
             self.is_caught_up = page.is_caught_up && through == self.visible_through();

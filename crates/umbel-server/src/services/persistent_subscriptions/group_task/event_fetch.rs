@@ -100,6 +100,7 @@ impl GroupTask {
         self.is_caught_up = page.is_caught_up && is_current;
         let only_missing = self.is_full();
         let items = take_items(&mut page);
+        self.service.store.count_read(items.len());
         let skipped = pins.len() - items.len();
         for (found, pin) in items.into_iter().zip(pins.into_iter().skip(skipped)) {
             match found {
