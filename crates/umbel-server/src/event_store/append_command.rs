@@ -104,6 +104,11 @@ impl AppendCommand {
         self.metadata.take()
     }
 
+    /// Bytes of the types, data and metadata of all events.
+    pub fn content_bytes(&self) -> usize {
+        self.events().map(ProposedEvent::bytes).sum()
+    }
+
     /// The events of all streams.
     pub fn events(&self) -> impl Iterator<Item = &ProposedEvent> {
         self.streams().iter().flat_map(|stream| &stream.events)

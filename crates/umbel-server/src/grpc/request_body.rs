@@ -52,6 +52,8 @@ struct PartialMessageTracker {
     timeout: Duration,
     /// The partial message; `None` between messages.
     message: Option<PartialMessage>,
+    /// The quota share of the last complete message. Until the next poll, the message is decoded.
+    complete: Option<QuotaShare>,
 }
 
 #[derive(Debug)]
@@ -118,6 +120,7 @@ impl Body for RequestBody {
         let RequestBody { body: Some(body), position, partial: receiving, .. } = &mut *self else {
             return Poll::Ready(None);
         };
+        receiving.complete = None;
         let Poll::Ready(polled) = Pin::new(&mut *body).poll_frame(context) else {
             return receiving.poll_timeout(context).map(|late| Some(Err(late)));
         };
@@ -173,14 +176,14 @@ impl UnreadBody {
 
 impl PartialMessageTracker {
     fn new(budget: Arc<InboundQuota>, time: Duration) -> PartialMessageTracker {
-        PartialMessageTracker { quota: budget, timeout: time, message: None }
+        PartialMessageTracker { quota: budget, timeout: time, message: None, complete: None }
     }
 
     /// Records the bytes of a partial message, and whether the message before it ended. An error if
     /// the quota is exhausted.
     fn record(&mut self, part: Option<usize>, has_ended: bool) -> Result<(), Status> {
         if has_ended {
-            self.message = None;
+            self.complete = self.message.take().map(|message| message.share);
         }
         let Some(bytes) = part else { return Ok(()) };
         let message = self.message.get_or_insert_with(|| PartialMessage {
@@ -341,6 +344,8 @@ mod tests {
             let late = std::future::poll_fn(|context| one.poll_timeout(context)).await;
             assert_eq!((late.code(), began.elapsed() >= time), (Code::DeadlineExceeded, true));
             one.record(None, true).unwrap();
+            assert_eq!(budget.used_bytes(), 70, "it is counted while it is decoded");
+            one.complete = None;
             assert_eq!(budget.used_bytes(), 0);
         });
     }

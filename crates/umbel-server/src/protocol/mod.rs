@@ -8,3 +8,4 @@ pub mod grpc_status;
 pub mod proto_convert;
 pub mod rich_status;
 pub mod truncate_text;
+pub mod wire_reader;

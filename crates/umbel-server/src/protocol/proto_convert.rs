@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use prost::Message;
 use prost::bytes::Bytes;
 use prost_types::Timestamp;
 use tonic::Status;
@@ -10,12 +11,12 @@ use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{EventId, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::{AllStreamPosition, StreamIdentifier, Uuid, uuid};
-use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
 
 use crate::limits::LARGE_FIELD_BYTES;
 use crate::protocol::grpc_status;
+use crate::protocol::wire_reader::{MalformedMessage, WireField, WireReader};
 
 /// Metadata keys of an event.
 const TYPE: &str = "type";
@@ -36,7 +37,8 @@ pub struct ProposedEvent {
     kind: Box<str>,
     is_json: bool,
     data: Bytes,
-    metadata: Bytes,
+    /// Without shared ownership, which would take twice the memory of an empty field.
+    metadata: Box<[u8]>,
 }
 
 impl ProposedEvent {
@@ -45,23 +47,46 @@ impl ProposedEvent {
         id: EventId,
         kind: Box<str>,
         is_json: bool,
-        (data, metadata): (Bytes, Bytes),
+        (data, metadata): (Bytes, Box<[u8]>),
     ) -> ProposedEvent {
         ProposedEvent { id, kind, is_json, data, metadata }
     }
 
-    /// Reads a message; fails if it lacks a required field.
-    pub fn from_message(mut message: ProposedMessage) -> Result<ProposedEvent, Status> {
-        let id = event_id(message.id.as_ref())?;
-        let (Some(kind), Some(content)) =
-            (message.metadata.remove(TYPE), message.metadata.get(CONTENT_TYPE))
-        else {
-            return Err(grpc_status::metadata_missing());
+    /// Reads the bytes of a `ProposedMessage`, which are a part of `message`. Fails if they are
+    /// malformed or lack a required field.
+    pub fn from_wire(message: &Bytes, event: &[u8]) -> Result<ProposedEvent, EventError> {
+        let (mut id, mut kind, mut content_type) = (None, None, None);
+        let (mut data, mut metadata) = (&[][..], &[][..]);
+        for field in WireReader::new(event) {
+            let WireField { tag, value } = field?;
+            match tag {
+                // A second identifier adds its fields to the first one.
+                EVENT_ID => id
+                    .get_or_insert_with(Uuid::default)
+                    .merge(value.bytes()?)
+                    .map_err(|_| MalformedMessage("the id of an event is malformed"))?,
+                EVENT_METADATA => match metadata_entry(value.bytes()?)? {
+                    (TYPE, value) => kind = Some(value),
+                    (CONTENT_TYPE, value) => content_type = Some(value),
+                    _ => {}
+                },
+                EVENT_CUSTOM_METADATA => metadata = value.bytes()?,
+                EVENT_DATA => data = value.bytes()?,
+                _ => {}
+            }
+        }
+        let id = event_id(id.as_ref()).map_err(EventError::Invalid)?;
+        let (Some(kind), Some(content_type)) = (kind, content_type) else {
+            return Err(EventError::Invalid(grpc_status::metadata_missing()));
         };
-        let is_json = content == JSON;
-        let (data, metadata) = (detach(message.data), detach(message.custom_metadata));
-        // It may have overwritten a longer text, whose capacity it keeps.
-        Ok(ProposedEvent { id, kind: kind.into_boxed_str(), is_json, data, metadata })
+        let is_json = content_type == JSON;
+        let data = detach(message, data);
+        Ok(ProposedEvent { id, kind: kind.into(), is_json, data, metadata: metadata.into() })
+    }
+
+    /// Sets the identifier of an event that its client sent without one.
+    pub fn set_id(&mut self, id: EventId) {
+        self.id = id;
     }
 
     /// Bytes of the event's type, data and metadata.
@@ -71,11 +96,11 @@ impl ProposedEvent {
 
     /// Bytes of memory that the event keeps.
     pub fn memory_bytes(&self) -> usize {
-        let held = |field: &Bytes| match field.len() {
+        let data = match self.data.len() {
             bytes if bytes < LARGE_FIELD_BYTES => bytes,
             _ => MESSAGE_BYTES_MAX,
         };
-        self.kind.len() + held(&self.data) + held(&self.metadata)
+        self.kind.len() + data + self.metadata.len()
     }
 
     /// Borrows the event in the store's form.
@@ -90,9 +115,47 @@ impl ProposedEvent {
     }
 }
 
+/// Numbers of the fields of `ProposedMessage`.
+const EVENT_ID: u32 = 1;
+const EVENT_METADATA: u32 = 2;
+const EVENT_CUSTOM_METADATA: u32 = 3;
+const EVENT_DATA: u32 = 4;
+
+/// The reason why bytes are no event.
+#[derive(Debug)]
+pub enum EventError {
+    /// The bytes are no message.
+    Malformed(MalformedMessage),
+    /// The message is no valid event.
+    Invalid(Status),
+}
+
+impl From<MalformedMessage> for EventError {
+    fn from(why: MalformedMessage) -> EventError {
+        EventError::Malformed(why)
+    }
+}
+
+/// Reads the key and the value of a pair in a map of texts.
+fn metadata_entry(pair: &[u8]) -> Result<(&str, &str), MalformedMessage> {
+    let (mut key, mut text) = ("", "");
+    for field in WireReader::new(pair) {
+        match field? {
+            WireField { tag: 1, value } => key = value.text()?,
+            WireField { tag: 2, value } => text = value.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, text))
+}
+
 /// Copies a field out of the buffer of its message, unless the field is nearly all of it.
-fn detach(field: Bytes) -> Bytes {
-    if field.len() < LARGE_FIELD_BYTES { Bytes::copy_from_slice(&field) } else { field }
+pub fn detach(message: &Bytes, field: &[u8]) -> Bytes {
+    if field.len() < LARGE_FIELD_BYTES {
+        Bytes::copy_from_slice(field)
+    } else {
+        message.slice_ref(field)
+    }
 }
 
 /// Copies the name of a stream out of a message; fails if the name is missing or not UTF-8.
@@ -224,10 +287,21 @@ pub fn to_timestamp(wall_micros: u64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use prost::Message;
     use tonic::Code;
+    use umbel_proto::streams::append_req::ProposedMessage;
 
     use super::*;
+
+    fn read(message: &ProposedMessage) -> Result<ProposedEvent, Status> {
+        read_bytes(&message.encode_to_vec().into())
+    }
+
+    fn read_bytes(message: &Bytes) -> Result<ProposedEvent, Status> {
+        ProposedEvent::from_wire(message, message).map_err(|error| match error {
+            EventError::Invalid(status) => status,
+            EventError::Malformed(why) => panic!("{why:?}"),
+        })
+    }
 
     const ID: EventId = EventId(*b"\x80123456789abcdef");
 
@@ -256,17 +330,15 @@ mod tests {
     fn event_without_type_or_content_type_is_rejected() {
         let id = Some(to_uuid(ID, UuidForm::String(())));
         let properties = [("type", "Opened"), ("content-type", "application/json")];
-        let read = ProposedEvent::from_message(proposed(id.clone(), &properties)).unwrap();
-        assert_eq!((read.as_new_event().kind, read.as_new_event().is_json), ("Opened", true));
+        let event = read(&proposed(id.clone(), &properties)).unwrap();
+        assert_eq!((event.as_new_event().kind, event.as_new_event().is_json), ("Opened", true));
         for lacking in [&properties[..1], &properties[1..], &[]] {
-            let status = ProposedEvent::from_message(proposed(id.clone(), lacking)).unwrap_err();
+            let status = read(&proposed(id.clone(), lacking)).unwrap_err();
             let exception = status.metadata().get("exception").unwrap();
             assert_eq!(exception, "missing-required-metadata-property");
         }
         let binary = [("type", "Opened"), ("content-type", "application/json; charset=utf-8")];
-        assert!(
-            !ProposedEvent::from_message(proposed(id, &binary)).unwrap().as_new_event().is_json
-        );
+        assert!(!read(&proposed(id, &binary)).unwrap().as_new_event().is_json);
     }
 
     /// Story: one byte of data kept its whole message in memory, but was counted as one byte.
@@ -279,18 +351,14 @@ mod tests {
         message.data = Bytes::from_static(b"d");
         message.custom_metadata = Bytes::from_static(b"m");
         let message_bytes = Bytes::from(message.encode_to_vec());
-        let read =
-            ProposedEvent::from_message(ProposedMessage::decode(message_bytes.clone()).unwrap())
-                .unwrap();
+        let read = read_bytes(&message_bytes).unwrap();
         assert_eq!((&*read.data, &*read.metadata), (&b"d"[..], &b"m"[..]));
         assert!(message_bytes.is_unique(), "something of the message is kept");
         assert_eq!(read.memory_bytes(), read.bytes());
         // If nearly all of the message is kept, it is not copied but counted as a whole.
         message.data = vec![7; LARGE_FIELD_BYTES].into();
         let message_bytes = Bytes::from(message.encode_to_vec());
-        let read =
-            ProposedEvent::from_message(ProposedMessage::decode(message_bytes.clone()).unwrap())
-                .unwrap();
+        let read = read_bytes(&message_bytes).unwrap();
         assert!(
             message_bytes.as_ptr_range().contains(&read.data.as_ptr()),
             "a long event was copied"

@@ -30,7 +30,7 @@ use crate::server_context::ServerContext;
 pub struct TestService {
     pub service: Arc<ServerContext>,
     pub store: Store,
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
     directory: TempDir,
 }
 
@@ -49,7 +49,7 @@ impl TestService {
             Backups::new(store.clone(), &env, None),
         );
         let service = ServerContext::new(events, work, env, Config::default(), 0, stopped).unwrap();
-        TestService { service: Arc::new(service), store, _stop: stop, directory }
+        TestService { service: Arc::new(service), store, stop, directory }
     }
 
     /// Creates a service with this scavenger.
@@ -70,6 +70,11 @@ impl TestService {
         (fixture, db)
     }
 
+    /// Begins the shutdown.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Bytes of appends that are not in the log yet.
     pub fn bytes(&self) -> usize {
         self.service.append_quota.used_bytes()
@@ -83,9 +88,10 @@ pub fn run_paused<F: Future>(test: F) -> F::Output {
 }
 
 /// Creates a client's message stream; it ends once the sender is dropped.
-pub fn message_channel<M>() -> (mpsc::UnboundedSender<M>, MessageStream<M>)
+pub fn message_channel<M, Q>() -> (mpsc::UnboundedSender<M>, MessageStream<Q>)
 where
-    M: RequestMessage + 'static,
+    M: Message + 'static,
+    Q: RequestMessage,
 {
     let (sender, mut messages) = mpsc::unbounded_channel::<M>();
     let frames = stream::poll_fn(move |context| {
@@ -108,7 +114,7 @@ fn frame(message: &[u8]) -> Bytes {
 /// Builds a message stream of one message with any bytes.
 pub fn message_from_bytes<M>(message: &[u8]) -> MessageStream<M>
 where
-    M: RequestMessage + 'static,
+    M: RequestMessage,
 {
     let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
     MessageStream::new(StreamBody::new(stream::iter([frame])))

@@ -8,8 +8,7 @@ use tonic::{Request, Response, Status};
 use umbel_events::{Error, ExpectedVersion, RequestItem, VersionConflict};
 use umbel_proto::v2::errors::{ConsistencyViolation, StreamStateViolation, ViolationType};
 use umbel_proto::v2::streams::{
-    AppendRecordsRequest, AppendRecordsResponse, CheckType, ConsistencyCheck, StreamRevision,
-    StreamStateCheck,
+    AppendRecordsResponse, CheckType, ConsistencyCheck, StreamRevision, StreamStateCheck,
 };
 
 use crate::auth::authorization::Caller;
@@ -18,12 +17,12 @@ use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;
 use crate::services::streams::append_session::revision_conflict_status;
 use crate::services::streams::multi_stream_append::{self, Transaction};
-use crate::services::streams::new_record::NewRecord;
+use crate::services::streams::record_part::{RecordsMessage, RecordsPart};
 
 /// Appends the records if the checks hold.
 pub async fn append_records(
     service: Arc<ServerContext>,
-    request: Request<MessageStream<AppendRecordsRequest>>,
+    request: Request<MessageStream<RecordsMessage>>,
 ) -> Result<Response<AppendRecordsResponse>, Status> {
     let caller = Caller::from_extensions(request.extensions());
     let mut messages = request.into_inner();
@@ -31,7 +30,7 @@ pub async fn append_records(
     let message = come.map_err(|_| rich_status::session_timed_out())?;
     let message = message.map_err(rich_status::decode_error)?;
     let message = message.ok_or_else(|| invalid("the call has no message; send one"))?;
-    let (transaction, origins) = build_transaction(&service, message)?;
+    let (transaction, origins) = build_transaction(&service, message.0?)?;
     for (action, stream) in transaction.accesses() {
         let checked = service.authorizer.authorize(&service.store, &caller, action, stream).await;
         checked.map_err(|status| {
@@ -59,24 +58,16 @@ struct CheckOrigins {
 
 fn build_transaction(
     service: &ServerContext,
-    request: AppendRecordsRequest,
+    request: RecordsPart,
 ) -> Result<(Transaction, CheckOrigins), Status> {
     let mut transaction = Transaction::new(&service.append_quota);
     let mut stream_indexes: HashMap<String, usize> = HashMap::new();
-    if request.records.is_empty() {
-        return Err(invalid("there are no records; send at least one"));
-    }
-    for mut record in request.records {
-        let stream = std::mem::take(&mut record.stream);
-        let stream_index = match stream_indexes.get(&stream) {
-            Some(stream_index) => *stream_index,
-            None => {
-                let stream_index = transaction.add_stream(stream.clone(), ExpectedVersion::Any)?;
-                stream_indexes.insert(stream, stream_index);
-                stream_index
-            }
-        };
-        transaction.add(stream_index, NewRecord::from_message(record, || service.event_id())?)?;
+    for mut records in request.streams {
+        let stream = std::mem::take(&mut records.stream);
+        let stream_index = transaction.add_stream(stream.clone(), ExpectedVersion::Any)?;
+        stream_indexes.insert(stream, stream_index);
+        records.set_missing_ids(|| service.event_id())?;
+        transaction.add_all(stream_index, records.events, records.bytes)?;
     }
     let mut origins = CheckOrigins::default();
     for (index, ConsistencyCheck { check }) in request.checks.into_iter().enumerate() {
@@ -145,7 +136,7 @@ fn check_violation(index: usize, violation: VersionConflict) -> ConsistencyViola
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use umbel_proto::v2::streams::{AppendRecord, AppendRequest, SchemaInfo};
+    use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest, SchemaInfo};
 
     use super::*;
     use crate::services::streams::append_session::append_session;

@@ -14,13 +14,13 @@ use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
+use umbel_proto::streams::BatchAppendResp;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
-use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
+use crate::event_store::append_submitter::WaitingAppends;
 use crate::grpc::grpc_decoder::MessageStream;
-use crate::grpc::message_limits;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
@@ -29,6 +29,7 @@ use crate::services::streams::batch_response::BatchResponseBuilder;
 use crate::services::streams::in_flight_batches::InFlightBatches;
 use crate::services::streams::oversized_messages::OversizedMessages;
 use crate::services::streams::partial_batch::{OpenBatch, PartialBatch};
+use crate::services::streams::proposed_events::BatchPart;
 
 type BatchResult = Result<BatchAppendResp, Status>;
 
@@ -38,7 +39,7 @@ pub async fn batch_append(
     service: Arc<ServerContext>,
     deadline: Deadline,
     oversized: OversizedMessages,
-    request: Request<MessageStream<BatchAppendReq>>,
+    request: Request<MessageStream<BatchPart>>,
 ) -> Result<Response<ResponseStream<BatchAppendResp>>, Status> {
     let caller = Caller::from_extensions(request.extensions());
     let batches = BatchAppendCall::new(service, caller, deadline, oversized, request.into_inner());
@@ -51,7 +52,7 @@ struct BatchAppendCall {
     caller: Caller,
     deadline: Deadline,
     oversized: OversizedMessages,
-    requests: MessageStream<BatchAppendReq>,
+    requests: MessageStream<BatchPart>,
     /// Number of messages read.
     messages_read: u64,
     /// Whether the client has sent its last message, or the call has stopped reading.
@@ -60,6 +61,8 @@ struct BatchAppendCall {
     /// recognized.
     open: HashMap<Uuid, OpenBatch>,
     in_flight: InFlightBatches,
+    /// Appends of batches in flight that wait for their turn. The call reads no more meanwhile.
+    waiting: Option<WaitingAppends>,
     /// Bytes of the batches that are open or being written.
     bytes: usize,
     /// Final status of the call, after the responses to batches being written.
@@ -72,7 +75,7 @@ impl BatchAppendCall {
         caller: Caller,
         deadline: Deadline,
         oversized: OversizedMessages,
-        parts: MessageStream<BatchAppendReq>,
+        parts: MessageStream<BatchPart>,
     ) -> BatchAppendCall {
         BatchAppendCall {
             service,
@@ -84,6 +87,7 @@ impl BatchAppendCall {
             input_ended: false,
             open: HashMap::new(),
             in_flight: InFlightBatches::default(),
+            waiting: None,
             bytes: 0,
             final_status: None,
         }
@@ -110,7 +114,7 @@ impl BatchAppendCall {
     async fn next_response(&mut self) -> Option<BatchAppendResp> {
         loop {
             self.take_ready_parts().await;
-            self.in_flight.submit(&self.service.store, false).await;
+            self.submit_queued(false);
             if self.input_ended && self.in_flight.is_empty() {
                 return None;
             }
@@ -131,8 +135,15 @@ impl BatchAppendCall {
                         return answer;
                     }
                 }
-                () = service.wait_stopping(), if !self.input_ended => {
-                    self.end_input(Some(grpc_status::shutting_down()));
+                () = wait_submitted(&mut self.waiting), if self.waiting.is_some() => {
+                    self.waiting = None;
+                }
+                () = service.wait_stopping(), if !self.input_ended || self.waiting.is_some() => {
+                    // Batches that wait for their turn are refused.
+                    self.waiting = None;
+                    if !self.input_ended {
+                        self.end_input(Some(grpc_status::shutting_down()));
+                    }
                 }
                 () = self.deadline.wait(), if !self.input_ended => {
                     self.end_input(Some(deadline::deadline_exceeded()));
@@ -143,6 +154,9 @@ impl BatchAppendCall {
 
     /// Whether the call may read another part.
     fn has_capacity(&self) -> bool {
+        if self.waiting.is_some() {
+            return false;
+        }
         let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.append_quota.has_capacity();
         self.in_flight.has_place() && (has_memory || self.in_flight.is_empty())
     }
@@ -158,12 +172,19 @@ impl BatchAppendCall {
                 Some(part) => self.receive(part).await,
                 None => return,
             }
-            self.in_flight.submit(&self.service.store, true).await;
+            self.submit_queued(true);
+        }
+    }
+
+    /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
+    fn submit_queued(&mut self, may_wait: bool) {
+        if self.waiting.is_none() {
+            self.waiting = self.in_flight.submit(&self.service.store, may_wait);
         }
     }
 
     /// Handles a part, or the end of the parts.
-    async fn receive(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
+    async fn receive(&mut self, part: Result<Option<BatchPart>, Status>) {
         match part.map_err(grpc_status::decode_error) {
             Ok(Some(part)) => {
                 let refusal = self.authorize_counted(&part).await;
@@ -209,23 +230,19 @@ impl BatchAppendCall {
 
     /// Returns the status of a part that must not be appended. The part's events count against the
     /// quota while the store is queried, because many calls may wait for the store.
-    async fn authorize_counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
+    async fn authorize_counted(&mut self, part: &BatchPart) -> Option<Status> {
         let mut share = self.service.append_quota.new_share();
         let mut authorization = pin!(self.authorize(part));
         match poll_fn(|context| Poll::Ready(authorization.as_mut().poll(context))).await {
             Poll::Ready(denied) => denied,
-            Poll::Pending
-                if share.grow(message_limits::events_bytes(part.proposed_messages.len())) =>
-            {
-                authorization.await
-            }
+            Poll::Pending if share.grow(part.events.memory_bytes) => authorization.await,
             Poll::Pending => Some(grpc_status::append_quota_exhausted()),
         }
     }
 
     /// Returns the status if the caller must not append the batch that this part begins. Parts are
     /// checked in order, which keeps the order of their batches.
-    async fn authorize(&mut self, part: &BatchAppendReq) -> Option<Status> {
+    async fn authorize(&mut self, part: &BatchPart) -> Option<Status> {
         let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
         // An invalid name is refused as such.
         let stream = std::str::from_utf8(stream).ok()?;
@@ -239,11 +256,7 @@ impl BatchAppendCall {
 
     /// Accepts a part. A returned error ends the call; an error of one batch becomes that batch's
     /// response.
-    fn accept_part(
-        &mut self,
-        mut part: BatchAppendReq,
-        denied: Option<Status>,
-    ) -> Result<(), Status> {
+    fn accept_part(&mut self, mut part: BatchPart, denied: Option<Status>) -> Result<(), Status> {
         let id = proto_convert::correlation_id(part.correlation_id.take())?;
         let refusal = self.oversized.take(self.messages_read).then(|| {
             grpc_status::message_too_large(&format!(
@@ -297,7 +310,7 @@ impl BatchAppendCall {
     }
 
     /// Creates a batch from its first part.
-    fn start_batch(&self, mut part: BatchAppendReq, refusal: Option<Status>) -> PartialBatch {
+    fn start_batch(&self, mut part: BatchPart, refusal: Option<Status>) -> PartialBatch {
         let options = part.options.take().unwrap_or_default();
         let deadline = self.deadline.earlier(self.deadline_of(&options));
         let mut batch = PartialBatch::new(options, deadline, &self.service.append_quota);
@@ -340,6 +353,13 @@ impl BatchAppendCall {
             }
             None => Deadline::NEVER,
         }
+    }
+}
+
+/// Waits until the appends are submitted.
+async fn wait_submitted(waiting: &mut Option<WaitingAppends>) {
+    if let Some(waiting) = waiting {
+        waiting.wait().await;
     }
 }
 

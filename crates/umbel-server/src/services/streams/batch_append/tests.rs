@@ -3,9 +3,11 @@
 use std::task::Poll;
 
 use futures_util::StreamExt;
+use prost::Message;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use umbel_events::{Direction, Revision, StreamState};
+use umbel_proto::streams::BatchAppendReq;
 use umbel_proto::streams::batch_append_req::Expected;
 use umbel_proto::streams::batch_append_resp::Outcome;
 
@@ -13,8 +15,15 @@ use super::*;
 use crate::access_control::append_invalidated_cache::StreamCache;
 use crate::access_control::users::User;
 use crate::auth::authorization::Authorizer;
-use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
+use crate::grpc::message_limits::RequestMessage;
+use crate::limits::{
+    APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, LONG_APPEND_BYTES_MIN, LONG_APPENDS_BYTES_MAX,
+    PARTIAL_APPEND_TIME,
+};
 use crate::test_support::test_service::{TestService, event, id, message_channel, run_paused};
+
+/// Memory that counts for an event of one digit and the type "Counted".
+const EVENT_BYTES: usize = EVENT_OVERHEAD_BYTES + 8;
 
 /// Time longer than the lateness of timers.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -107,14 +116,14 @@ fn part_is_charged_during_the_permission_lookup() {
         let (parts, mut answers) = call_of_user(&mut fixture).await;
         parts.send(part(1, true, 1)).unwrap();
         assert!(waits(&mut answers).await);
-        assert_eq!(fixture.bytes(), message_limits::events_bytes(1));
+        assert_eq!(fixture.bytes(), EVENT_BYTES);
         release.send(()).unwrap();
         busy.await.unwrap().unwrap();
         assert_eq!(next(&mut answers).await, (1, 0));
         assert_eq!((fixture.bytes(), written(&fixture)), (0, vec!["1".to_string()]));
         // A cached permission is not queried again.
         let mut share = fixture.service.append_quota.new_share();
-        assert!(share.grow(APPENDS_BYTES_MAX - message_limits::events_bytes(1)));
+        assert!(share.grow(APPENDS_BYTES_MAX - EVENT_BYTES));
         parts.send(part(2, true, 2)).unwrap();
         assert_eq!(next(&mut answers).await, (2, 0));
     });
@@ -289,7 +298,7 @@ fn long_stream_name_and_invalid_correlation_id_are_rejected() {
 fn batch_that_expires_at_completion_is_not_counted() {
     run_paused(async {
         let fixture = TestService::new();
-        let (_parts, parts) = message_channel();
+        let (_parts, parts) = message_channel::<BatchAppendReq, BatchPart>();
         let service = Arc::clone(&fixture.service);
         let mut batches = BatchAppendCall::new(
             service,
@@ -298,7 +307,8 @@ fn batch_that_expires_at_completion_is_not_counted() {
             OversizedMessages::default(),
             parts,
         );
-        batches.accept_part(part(1, false, 1), None).unwrap();
+        let batch_part = BatchPart::from_bytes(part(1, false, 1).encode_to_vec().into()).unwrap();
+        batches.accept_part(batch_part, None).unwrap();
         assert!(batches.bytes > 0);
         tokio::time::sleep(PARTIAL_APPEND_TIME + MOMENT).await;
         let begun = batches.open.remove(&id(1)).unwrap();
@@ -324,5 +334,100 @@ fn batch_does_not_retain_the_message_of_its_options() {
             assert_eq!(batch.options.stream_identifier.is_some(), is_kept);
             assert!(message.is_unique(), "{bytes} bytes of the message are retained");
         }
+    });
+}
+
+/// Builds a complete batch that is a long append, for this stream.
+fn long(batch: i64, stream: &str, deadline: Option<Duration>) -> BatchAppendReq {
+    let mut part = part(batch, true, batch);
+    part.proposed_messages[0].data = vec![b' '; LONG_APPEND_BYTES_MIN].into();
+    let options = part.options.as_mut().unwrap();
+    options.stream_identifier = Some(proto_convert::stream_identifier(stream));
+    options.deadline_option =
+        deadline.map(|time| DeadlineOption::Deadline(time.try_into().unwrap()));
+    part
+}
+
+/// Story: a call waited for the place of a long append, and saw neither deadlines nor a shutdown
+/// meanwhile.
+#[test]
+fn batch_that_waits_for_its_place_times_out() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let places = fixture.service.store.appends().take_places();
+        let (begun, time) = (Instant::now(), Duration::from_secs(3));
+        parts.send(long(1, "cart", Some(time))).unwrap();
+        parts.send(long(2, "till", None)).unwrap();
+        assert_eq!(given_up(&mut answers).await, (1, 4));
+        assert!((time..time + MOMENT).contains(&begun.elapsed()));
+        drop(places);
+        assert_eq!(next(&mut answers).await, (2, 0));
+        assert_eq!(fixture.bytes(), 0);
+    });
+}
+
+#[test]
+fn shutdown_ends_batches_that_wait_for_their_place() {
+    for has_ended in [false, true] {
+        run_paused(async {
+            let fixture = TestService::new();
+            let (parts, mut answers) = call(&fixture).await;
+            let _places = fixture.service.store.appends().take_places();
+            parts.send(long(1, "cart", None)).unwrap();
+            let parts = Some(parts).filter(|_| !has_ended);
+            assert!(waits(&mut answers).await);
+            fixture.stop();
+            let refused = given_up(&mut answers).await;
+            assert_eq!(refused, (1, i32::from(tonic::Code::Unavailable)));
+            let last = answers.next().await.map(|answer| answer.unwrap_err().code());
+            assert_eq!(last, (!has_ended).then_some(tonic::Code::Unavailable));
+            assert_eq!(fixture.bytes(), 0);
+            assert_eq!(fixture.store.stream_state("cart").unwrap(), StreamState::Missing);
+            drop(parts);
+        });
+    }
+}
+
+/// Story: a call whose client read no responses was not polled, and kept the places that it got.
+#[test]
+fn call_that_is_not_polled_does_not_keep_places() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let (other_parts, mut others) = call(&fixture).await;
+        let places = fixture.service.store.appends().take_places();
+        parts.send(long(1, "cart", None)).unwrap();
+        assert!(waits(&mut answers).await);
+        tokio::time::sleep(MOMENT).await;
+        // All places are needed.
+        let mut other = long(2, "till", None);
+        other.proposed_messages[0].data = vec![b' '; LONG_APPENDS_BYTES_MAX].into();
+        other_parts.send(other).unwrap();
+        let waiting = tokio::time::timeout(MOMENT, next(&mut others)).await;
+        assert!(waiting.is_err());
+        drop(places);
+        assert_eq!(given_up(&mut others).await, (2, 0));
+        assert_eq!(next(&mut answers).await, (1, 0));
+    });
+}
+
+/// Batches of a call are written in the order in which they came, long and short ones.
+#[test]
+fn short_batch_does_not_overtake_a_long_one_of_its_call() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let places = fixture.service.store.appends().take_places();
+        parts.send(long(1, "cart", None)).unwrap();
+        assert!(waits(&mut answers).await);
+        parts.send(part(2, true, 2)).unwrap();
+        assert!(waits(&mut answers).await);
+        assert!(written(&fixture).is_empty());
+        drop(places);
+        assert_eq!(next(&mut answers).await, (1, 0));
+        assert_eq!(next(&mut answers).await, (2, 0));
+        assert_eq!(written(&fixture)[1], "2");
     });
 }
