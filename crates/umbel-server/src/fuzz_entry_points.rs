@@ -31,11 +31,11 @@ use crate::limits::{CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::group_key::GroupKey;
-use crate::protocol::proto_convert::{self, ProposedEvent};
-use crate::protocol::wire_reader;
+use crate::protocol::message_reader;
+use crate::protocol::proto_convert::{self, EventReader, ProposedEvent};
 use crate::services::kv;
 use crate::services::kv::BatchMessage;
-use crate::services::streams::new_record::NewRecord;
+use crate::services::streams::new_record::RecordReader;
 use crate::services::streams::oversized_messages;
 use crate::services::streams::proposed_events::{AppendPart, BatchPart};
 use crate::services::streams::read_request::ReadRequest;
@@ -286,7 +286,10 @@ pub fn requests(input: &[u8]) {
         group(Some(request));
     }
     let bytes = Bytes::copy_from_slice(input);
-    if let Ok(event) = ProposedEvent::from_wire(&bytes, &bytes) {
+    let mut event = EventReader::default();
+    let event = message_reader::read_message(bytes.clone(), &mut event).map(|()| event);
+    assert_eq!(event.is_ok(), ProposedMessage::decode(input).is_ok());
+    if let Ok(Ok(event)) = event.map(EventReader::into_event) {
         let message = ProposedMessage::decode(input).expect("it is a message");
         assert!(event.bytes() <= input.len() && event.memory_bytes() >= event.bytes());
         check_event(&event, &message);
@@ -297,7 +300,9 @@ pub fn requests(input: &[u8]) {
         let written: EventId = known.to_string().parse().expect("it is a UUID");
         assert_eq!(written, known);
     }
-    if let Ok(record) = NewRecord::from_wire(&bytes, &bytes) {
+    let mut record = RecordReader::new(&bytes);
+    let record = message_reader::read_message(bytes.clone(), &mut record).map(|()| record);
+    if let Ok(Ok(record)) = record.map(RecordReader::into_record) {
         let message = AppendRecord::decode(input).expect("it is a message");
         let event = record.into_event();
         let metadata: serde_json::Value =
@@ -347,21 +352,13 @@ fn check_long_message(input: &[u8]) {
         );
     }
     if let Ok(AppendPart::Event(Ok(event))) = AppendPart::from_bytes(Bytes::copy_from_slice(input))
-        && let Ok(AppendReq { content: Some(Content::ProposedMessage(message)) }) =
-            AppendReq::decode(input)
     {
-        // A second event in a message adds its fields to the first one for a decoder.
-        if message_is_single(input) {
-            check_event(&event, &message);
-        }
+        let content = AppendReq::decode(input).expect("it is a message").content;
+        let Some(Content::ProposedMessage(message)) = content else { panic!("{content:?}") };
+        check_event(&event, &message);
     }
     let _ = MultiGetRequest::from_bytes(Bytes::copy_from_slice(input));
     let _ = persistent::ReadReq::from_bytes(Bytes::copy_from_slice(input));
-}
-
-/// Whether a message has one event at most.
-fn message_is_single(input: &[u8]) -> bool {
-    wire_reader::count_fields(input, 2).is_ok_and(|count| count <= 1)
 }
 
 fn group(options: Option<CreateOptions>) {

@@ -74,6 +74,8 @@ pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
 /// Maximum bytes of a message without events or values, and of the other fields of a message with
 /// events.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of values in the properties of one record, with the values in other values.
+pub const PROPERTY_VALUES_MAX: usize = 100_000;
 /// Bytes of a message up to which it is decoded where it was received. A thread that may be busy
 /// decodes longer ones.
 pub const INLINE_MESSAGE_BYTES_MAX: usize = 64 << 10;

@@ -6,7 +6,9 @@
 //! are counted before decoding.
 
 use hyper::body::Bytes;
-use prost::Message;
+use prost::bytes::Buf;
+use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
 use tonic::Status;
 use umbel_proto::kv::{
     CreateKeyspaceRequest, DeleteRequest, DropKeyspaceRequest, GetRequest, MultiGetRequest,
@@ -16,8 +18,7 @@ use umbel_proto::streams::{DeleteReq, ReadReq};
 use umbel_proto::{monitoring, operations, persistent, projections, users};
 
 use crate::limits::{GROUP_EVENTS_MAX, KV_KEYS_MAX, SMALL_MESSAGE_BYTES_MAX};
-use crate::protocol::grpc_status;
-use crate::protocol::wire_reader::{MalformedMessage, WireReader};
+use crate::protocol::message_reader::{self, MessageReader};
 
 /// A message that clients send.
 pub trait RequestMessage: Sized + Send + 'static {
@@ -60,8 +61,7 @@ macro_rules! request_messages {
 
             fn from_bytes(message: Bytes) -> Result<Self, Status> {
                 $(check_elements(&message, $fields)?;)?
-                <Self as Message>::decode(message)
-                    .map_err(|error| grpc_status::malformed_message(&error.to_string()))
+                <Self as Message>::decode(message).map_err(message_reader::malformed)
             }
         })*
     };
@@ -100,34 +100,45 @@ request_messages! {
 
 /// Fails if a message has more elements than it may have. Elements of the same field are counted
 /// together, in whichever nested message they are.
-fn check_elements(message: &[u8], fields: &'static [RepeatedField]) -> Result<(), Status> {
-    count_elements(message, fields)
-        .map_err(|MalformedMessage(why)| grpc_status::malformed_message(why))
-        .map(drop)
+fn check_elements(message: &Bytes, fields: &'static [RepeatedField]) -> Result<(), Status> {
+    if fields.is_empty() {
+        return Ok(());
+    }
+    message_reader::read_message(message.clone(), &mut ElementCounter { fields, total: 0 })
 }
 
-fn count_elements(message: &[u8], fields: &[RepeatedField]) -> Result<usize, MalformedMessage> {
-    let mut total = 0;
-    if fields.is_empty() {
-        return Ok(total);
-    }
-    for field in WireReader::new(message) {
-        let field = field?;
-        let Some(RepeatedField(_, limit, inner)) = fields.iter().find(|it| it.0 == field.tag)
-        else {
-            continue;
+/// Reader that counts the elements of repeated fields.
+struct ElementCounter {
+    fields: &'static [RepeatedField],
+    total: usize,
+}
+
+impl MessageReader for ElementCounter {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let Some(RepeatedField(_, limit, inner)) = self.fields.iter().find(|it| it.0 == tag) else {
+            return encoding::skip_field(wire_type, tag, bytes, context);
         };
-        total += match inner {
-            [] => 1,
-            inner => count_elements(field.value.bytes()?, inner)?,
-        };
-        if total > *limit {
-            return Err(MalformedMessage(
+        if inner.is_empty() {
+            encoding::skip_field(wire_type, tag, bytes, context)?;
+            self.total += 1;
+        } else {
+            let mut nested = ElementCounter { fields: inner, total: 0 };
+            message_reader::read_nested(wire_type, &mut nested, bytes, context)?;
+            self.total += nested.total;
+        }
+        if self.total > *limit {
+            return Err(message_reader::error(
                 "the message has too many elements; send fewer elements in one message",
             ));
         }
+        Ok(())
     }
-    Ok(total)
 }
 
 #[cfg(test)]

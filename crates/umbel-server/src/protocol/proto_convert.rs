@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use prost::Message;
-use prost::bytes::Bytes;
+use prost::DecodeError;
+use prost::bytes::{Buf, Bytes};
+use prost::encoding::{self, DecodeContext, WireType};
 use prost_types::Timestamp;
 use tonic::Status;
 use umbel_base::fail_point;
@@ -16,7 +17,7 @@ use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
 
 use crate::limits::LARGE_FIELD_BYTES;
 use crate::protocol::grpc_status;
-use crate::protocol::wire_reader::{MalformedMessage, WireField, WireReader};
+use crate::protocol::message_reader::{self, MessageReader};
 
 /// Metadata keys of an event.
 const TYPE: &str = "type";
@@ -52,38 +53,6 @@ impl ProposedEvent {
         ProposedEvent { id, kind, is_json, data, metadata }
     }
 
-    /// Reads the bytes of a `ProposedMessage`, which are a part of `message`. Fails if they are
-    /// malformed or lack a required field.
-    pub fn from_wire(message: &Bytes, event: &[u8]) -> Result<ProposedEvent, EventError> {
-        let (mut id, mut kind, mut content_type) = (None, None, None);
-        let (mut data, mut metadata) = (&[][..], &[][..]);
-        for field in WireReader::new(event) {
-            let WireField { tag, value } = field?;
-            match tag {
-                // A second identifier adds its fields to the first one.
-                EVENT_ID => id
-                    .get_or_insert_with(Uuid::default)
-                    .merge(value.bytes()?)
-                    .map_err(|_| MalformedMessage("the id of an event is malformed"))?,
-                EVENT_METADATA => match metadata_entry(value.bytes()?)? {
-                    (TYPE, value) => kind = Some(value),
-                    (CONTENT_TYPE, value) => content_type = Some(value),
-                    _ => {}
-                },
-                EVENT_CUSTOM_METADATA => metadata = value.bytes()?,
-                EVENT_DATA => data = value.bytes()?,
-                _ => {}
-            }
-        }
-        let id = event_id(id.as_ref()).map_err(EventError::Invalid)?;
-        let (Some(kind), Some(content_type)) = (kind, content_type) else {
-            return Err(EventError::Invalid(grpc_status::metadata_missing()));
-        };
-        let is_json = content_type == JSON;
-        let data = detach(message, data);
-        Ok(ProposedEvent { id, kind: kind.into(), is_json, data, metadata: metadata.into() })
-    }
-
     /// Sets the identifier of an event that its client sent without one.
     pub fn set_id(&mut self, id: EventId) {
         self.id = id;
@@ -115,47 +84,89 @@ impl ProposedEvent {
     }
 }
 
-/// Numbers of the fields of `ProposedMessage`.
-const EVENT_ID: u32 = 1;
-const EVENT_METADATA: u32 = 2;
-const EVENT_CUSTOM_METADATA: u32 = 3;
-const EVENT_DATA: u32 = 4;
-
-/// The reason why bytes are no event.
-#[derive(Debug)]
-pub enum EventError {
-    /// The bytes are no message.
-    Malformed(MalformedMessage),
-    /// The message is no valid event.
-    Invalid(Status),
+/// Reader of a `ProposedMessage`. The same reader merges several messages.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    id: Option<Uuid>,
+    kind: Option<Bytes>,
+    content_type: Option<Bytes>,
+    metadata: Bytes,
+    data: Bytes,
 }
 
-impl From<MalformedMessage> for EventError {
-    fn from(why: MalformedMessage) -> EventError {
-        EventError::Malformed(why)
-    }
-}
-
-/// Reads the key and the value of a pair in a map of texts.
-fn metadata_entry(pair: &[u8]) -> Result<(&str, &str), MalformedMessage> {
-    let (mut key, mut text) = ("", "");
-    for field in WireReader::new(pair) {
-        match field? {
-            WireField { tag: 1, value } => key = value.text()?,
-            WireField { tag: 2, value } => text = value.text()?,
-            _ => {}
+impl MessageReader for EventReader {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => {
+                let id = self.id.get_or_insert_default();
+                encoding::message::merge(wire_type, id, bytes, context)
+            }
+            2 => {
+                let mut pair = TextPair::default();
+                message_reader::read_pair(&mut pair, bytes, context)?;
+                match message_reader::text_of(&pair.key) {
+                    TYPE => self.kind = Some(pair.value),
+                    CONTENT_TYPE => self.content_type = Some(pair.value),
+                    _ => {}
+                }
+                Ok(())
+            }
+            3 => encoding::bytes::merge(wire_type, &mut self.metadata, bytes, context),
+            4 => encoding::bytes::merge(wire_type, &mut self.data, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
     }
-    Ok((key, text))
+}
+
+impl EventReader {
+    /// The event; fails if the message lacks a required field.
+    pub fn into_event(self) -> Result<ProposedEvent, Status> {
+        let id = event_id(self.id.as_ref())?;
+        let (Some(kind), Some(content_type)) = (self.kind, self.content_type) else {
+            return Err(grpc_status::metadata_missing());
+        };
+        Ok(ProposedEvent {
+            id,
+            kind: message_reader::text_of(&kind).into(),
+            is_json: content_type == JSON,
+            data: detach(self.data),
+            metadata: self.metadata[..].into(),
+        })
+    }
+}
+
+/// A pair of a map of texts.
+#[derive(Debug, Default)]
+struct TextPair {
+    key: Bytes,
+    value: Bytes,
+}
+
+impl MessageReader for TextPair {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => message_reader::read_text(wire_type, &mut self.key, bytes, context),
+            2 => message_reader::read_text(wire_type, &mut self.value, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
+        }
+    }
 }
 
 /// Copies a field out of the buffer of its message, unless the field is nearly all of it.
-pub fn detach(message: &Bytes, field: &[u8]) -> Bytes {
-    if field.len() < LARGE_FIELD_BYTES {
-        Bytes::copy_from_slice(field)
-    } else {
-        message.slice_ref(field)
-    }
+pub fn detach(field: Bytes) -> Bytes {
+    if field.len() < LARGE_FIELD_BYTES { Bytes::copy_from_slice(&field) } else { field }
 }
 
 /// Copies the name of a stream out of a message; fails if the name is missing or not UTF-8.
@@ -287,6 +298,7 @@ pub fn to_timestamp(wall_micros: u64) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use tonic::Code;
     use umbel_proto::streams::append_req::ProposedMessage;
 
@@ -297,10 +309,9 @@ mod tests {
     }
 
     fn read_bytes(message: &Bytes) -> Result<ProposedEvent, Status> {
-        ProposedEvent::from_wire(message, message).map_err(|error| match error {
-            EventError::Invalid(status) => status,
-            EventError::Malformed(why) => panic!("{why:?}"),
-        })
+        let mut reader = EventReader::default();
+        message_reader::read_message(message.clone(), &mut reader).expect("it is well-formed");
+        reader.into_event()
     }
 
     const ID: EventId = EventId(*b"\x80123456789abcdef");

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use prost::Message;
-use prost::bytes::{Bytes, BytesMut};
+use prost::bytes::{Buf, Bytes, BytesMut};
+use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
 use tonic::Status;
 use umbel::Keyspace;
-use umbel::limits::KEY_BYTES_MAX;
+use umbel::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX};
 use umbel_base::fail_point;
 use umbel_proto::kv::{
     BatchRequest, Condition, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, Operation,
@@ -21,7 +22,7 @@ use crate::limits::{
     KV_OPERATIONS_MAX, KV_VALUE_BYTES_MAX,
 };
 use crate::protocol::grpc_status;
-use crate::protocol::wire_reader::{MalformedMessage, WireField, WireReader};
+use crate::protocol::message_reader::{self, MessageReader};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 
 /// Name of the keyspace that a request means; an empty name means the default.
@@ -36,13 +37,20 @@ pub fn find_keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
     fail_point!("kv-replace-missing-keyspace", found.is_none() && name != DEFAULT_KEYSPACE, |_| {
         find_keyspace(kv, DEFAULT_KEYSPACE)
     });
-    found.ok_or_else(|| {
-        let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
-        Status::not_found(format!(
-            "there is no keyspace '{shown}'; CreateKeyspace creates a keyspace, ListKeyspaces \
-             lists existing keyspaces"
-        ))
-    })
+    found.ok_or_else(|| no_keyspace(name))
+}
+
+fn no_keyspace(name: &str) -> Status {
+    let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
+    Status::not_found(format!(
+        "there is no keyspace '{shown}'; CreateKeyspace creates a keyspace, ListKeyspaces lists \
+         existing keyspaces"
+    ))
+}
+
+/// Fails if no keyspace can have this name. A batch keeps the names of its keyspaces twice.
+fn check_keyspace_name(name: &str) -> Result<(), Status> {
+    if name.len() > KEYSPACE_NAME_BYTES_MAX { Err(no_keyspace(name)) } else { Ok(()) }
 }
 
 /// Fails if these bytes cannot be a key.
@@ -205,24 +213,54 @@ enum BatchPart {
 /// bytes.
 fn read_parts(
     message: &Bytes,
-    mut handle: impl FnMut(BatchPart) -> Result<(), Status>,
+    handle: impl FnMut(BatchPart) -> Result<(), Status> + Send + Sync,
 ) -> Result<Result<(), Status>, Status> {
-    let malformed = |MalformedMessage(why): MalformedMessage| grpc_status::malformed_message(why);
-    let no_part = |error: prost::DecodeError| grpc_status::malformed_message(&error.to_string());
-    for field in WireReader::new(message) {
-        let WireField { tag, value } = field.map_err(malformed)?;
-        let bytes = || value.bytes().map(|bytes| message.slice_ref(bytes)).map_err(malformed);
+    let mut reader = BatchReader { handle, outcome: Ok(()) };
+    message_reader::read_message(message.clone(), &mut reader)?;
+    Ok(reader.outcome)
+}
+
+/// Reader of a `BatchRequest`.
+struct BatchReader<F> {
+    handle: F,
+    outcome: Result<(), Status>,
+}
+
+impl<F: FnMut(BatchPart) -> Result<(), Status> + Send + Sync> MessageReader for BatchReader<F> {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
         let part = match tag {
-            OPERATIONS => BatchPart::Operation(Operation::decode(bytes()?).map_err(no_part)?),
-            CONDITIONS => BatchPart::Condition(Condition::decode(bytes()?).map_err(no_part)?),
-            SYNC => BatchPart::Sync(value.varint().map_err(malformed)? != 0),
-            _ => continue,
+            // The parts of a refused batch are not decoded.
+            OPERATIONS | CONDITIONS if self.outcome.is_err() => {
+                return message_reader::skip_nested(tag, wire_type, bytes, context);
+            }
+            OPERATIONS => {
+                let mut operation = Operation::default();
+                encoding::message::merge(wire_type, &mut operation, bytes, context)?;
+                BatchPart::Operation(operation)
+            }
+            CONDITIONS => {
+                let mut condition = Condition::default();
+                encoding::message::merge(wire_type, &mut condition, bytes, context)?;
+                BatchPart::Condition(condition)
+            }
+            SYNC => {
+                let mut sync = false;
+                encoding::bool::merge(wire_type, &mut sync, bytes, context)?;
+                BatchPart::Sync(sync)
+            }
+            _ => return encoding::skip_field(wire_type, tag, bytes, context),
         };
-        if let Err(refusal) = handle(part) {
-            return Ok(Err(refusal));
+        if self.outcome.is_ok() {
+            self.outcome = (self.handle)(part);
         }
+        Ok(())
     }
-    Ok(Ok(()))
 }
 
 /// Numbers and bytes of a batch's parts.
@@ -242,6 +280,7 @@ impl BatchSizes {
                 self.operations += 1;
                 check_count("operations", self.operations, KV_OPERATIONS_MAX)?;
                 let placed = |status| at_index("operation", number, &status);
+                check_keyspace_name(&operation.keyspace)?;
                 self.bytes += check_kind(operation.kind.as_ref()).map_err(placed)?;
             }
             BatchPart::Condition(condition) => {
@@ -250,6 +289,7 @@ impl BatchSizes {
                 check_count("conditions", self.conditions, KV_CONDITIONS_MAX)?;
                 let placed = |status| at_index("condition", number, &status);
                 let value = condition.value.as_deref().unwrap_or_default();
+                check_keyspace_name(&condition.keyspace)?;
                 check_key(&condition.key).and_then(|()| check_value(value)).map_err(placed)?;
                 self.bytes += condition.key.len() + value.len();
             }
@@ -279,6 +319,15 @@ impl KvBatch {
         let kind = copy_operation(kind, &mut BytesMut::with_capacity(bytes));
         let operations = vec![(0, kind)];
         Ok(KvBatch { keyspaces: vec![keyspace], operations, bytes, sync, ..KvBatch::default() })
+    }
+
+    /// The operations and conditions with their keyspaces, and whether to sync.
+    #[cfg(test)]
+    pub fn parts(&self) -> (Vec<(String, OperationKind)>, Vec<(String, Condition)>, bool) {
+        let name = |index: u32| self.keyspaces[index as usize].clone();
+        let operations = self.operations.iter().map(|(index, kind)| (name(*index), kind.clone()));
+        let conditions = self.conditions.iter().map(|(index, it)| (name(*index), it.clone()));
+        (operations.collect(), conditions.collect(), self.sync)
     }
 
     fn with_sizes(sizes: &BatchSizes) -> KvBatch {

@@ -204,6 +204,7 @@ mod tests {
     use umbel_proto::streams::append_req::{Content, ProposedMessage};
     use umbel_proto::streams::read_req::UuidForm;
 
+    use crate::grpc::message_limits::RequestMessage;
     use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
     use crate::test_support::test_service::{self, TestService, message_channel, run_paused};
     use umbel_events::StreamState;
@@ -280,8 +281,11 @@ mod tests {
                 data: vec![0; bytes].into(),
                 ..ProposedMessage::default()
             };
-            let message = message.encode_to_vec().into();
-            ProposedEvent::from_wire(&message, &message).unwrap()
+            let content = Some(Content::ProposedMessage(message));
+            match AppendPart::from_bytes(AppendReq { content }.encode_to_vec().into()) {
+                Ok(AppendPart::Event(Ok(event))) => *event,
+                other => panic!("{other:?}"),
+            }
         };
         let budget = Arc::new(InboundQuota::default());
         let mut gathered = EventBuffer::new(&budget);

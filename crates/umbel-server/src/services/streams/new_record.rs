@@ -2,20 +2,22 @@
 //! become event metadata, in which clients of the first protocol find the properties.
 
 use std::io::Write;
-use std::num::NonZeroU32;
 
 use hyper::body::Bytes;
-use prost::Message;
-use serde_json::Number;
+use prost::DecodeError;
+use prost::bytes::Buf;
+use prost::encoding::{self, DecodeContext, WireType};
 use tonic::Status;
 use umbel_events::EventId;
 use umbel_events::limits::{EVENT_BYTES_MAX, EVENT_SCHEMA_BYTES_MAX};
 use umbel_proto::v2::streams::{SchemaFormat, SchemaInfo};
 
-use crate::protocol::proto_convert::{self, EventError, ProposedEvent};
+use crate::limits::PROPERTY_VALUES_MAX;
+use crate::protocol::json_value::{self, JsonObject, NotFinite, ValueLimit};
+use crate::protocol::message_reader::{self, MessageReader};
+use crate::protocol::proto_convert::{self, ProposedEvent};
 use crate::protocol::rich_status::{self, invalid};
 use crate::protocol::truncate_text::truncate_text;
-use crate::protocol::wire_reader::{MalformedMessage, WireField, WireReader, WireValue};
 
 /// Maximum bytes of a property name in an error message.
 const PROPERTY_NAME_BYTES_MAX: usize = 100;
@@ -24,13 +26,8 @@ const SCHEMA_NAME: &str = "$schema.name";
 const SCHEMA_FORMAT: &str = "$schema.format";
 const SCHEMA_ID: &str = "$schema.id";
 
-/// Largest float that is written as an integer: above it, floats cannot represent every integer.
-const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
-
 /// Metadata longer than this is over the limit of an event, even without the schema.
 const METADATA_LENGTH_MAX: usize = EVENT_BYTES_MAX + EVENT_SCHEMA_BYTES_MAX;
-/// Depth of values in values: each level takes two of the hundred levels of a message.
-const VALUE_DEPTH_MAX: usize = 48;
 
 /// An event to be appended, as a record of the second protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,47 +37,78 @@ pub struct NewRecord {
     event: ProposedEvent,
 }
 
-/// Numbers of the fields of `AppendRecord`.
-const RECORD_ID: u32 = 1;
-const PROPERTIES: u32 = 2;
-const SCHEMA: u32 = 3;
-const DATA: u32 = 4;
+/// Reader of an `AppendRecord`, which is a part of a message.
+#[derive(Debug)]
+pub struct RecordReader<'a> {
+    message: &'a [u8],
+    limit: ValueLimit<'a>,
+    id: Bytes,
+    properties: JsonObject,
+    schema: SchemaInfo,
+    data: Bytes,
+    stream: Bytes,
+}
 
-impl NewRecord {
-    /// Number of the field with the stream of a record.
-    pub const STREAM: u32 = 5;
-
-    /// Reads the bytes of an `AppendRecord`, which are a part of `message`. Fails if they are
-    /// malformed or no valid event.
-    pub fn from_wire(message: &Bytes, record: &[u8]) -> Result<NewRecord, EventError> {
-        let (mut id, mut schema, mut data) = ("", SchemaInfo::default(), &[][..]);
-        for field in WireReader::new(record) {
-            let WireField { tag, value } = field?;
-            match tag {
-                RECORD_ID => id = value.text()?,
-                // A second schema adds its fields to the first one.
-                SCHEMA => schema
-                    .merge(value.bytes()?)
-                    .map_err(|_| MalformedMessage("the schema of a record is malformed"))?,
-                DATA => data = value.bytes()?,
-                _ => {}
-            }
+impl MessageReader for RecordReader<'_> {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => message_reader::read_text(wire_type, &mut self.id, bytes, context),
+            2 => self.properties.read_pair(&mut self.limit, bytes, context),
+            3 => encoding::message::merge(wire_type, &mut self.schema, bytes, context),
+            4 => encoding::bytes::merge(wire_type, &mut self.data, bytes, context),
+            5 => message_reader::read_text(wire_type, &mut self.stream, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
-        let id = match id {
+    }
+}
+
+impl<'a> RecordReader<'a> {
+    /// Creates the reader of a record in this message.
+    pub fn new(message: &'a [u8]) -> RecordReader<'a> {
+        RecordReader {
+            message,
+            limit: ValueLimit::new(message, PROPERTY_VALUES_MAX),
+            id: Bytes::new(),
+            properties: JsonObject::default(),
+            schema: SchemaInfo::default(),
+            data: Bytes::new(),
+            stream: Bytes::new(),
+        }
+    }
+
+    /// The stream that the record names; empty if it names none.
+    pub fn stream(&self) -> &Bytes {
+        &self.stream
+    }
+
+    /// The record; fails if it is no valid event.
+    pub fn into_record(self) -> Result<NewRecord, Status> {
+        let id = match message_reader::text_of(&self.id) {
             "" => None,
-            text => Some(text.parse().map_err(|error: umbel_events::Error| {
-                EventError::Invalid(invalid(format!("record_id: {error}")))
-            })?),
+            text => Some(
+                text.parse()
+                    .map_err(|error: umbel_events::Error| invalid(format!("record_id: {error}")))?,
+            ),
         };
-        let format = schema_format(&schema).map_err(EventError::Invalid)?;
-        let metadata = build_metadata(record, &schema, format)?;
+        let RecordReader { message, mut properties, schema, data, .. } = self;
+        let format = schema_format(&schema)?;
+        properties.sort(message);
+        let metadata = build_metadata(&properties, message, &schema, format)?;
         let is_json = format == SchemaFormat::Json;
-        let content = (proto_convert::detach(message, data), metadata.into_boxed_slice());
+        let content = (proto_convert::detach(data), metadata.into_boxed_slice());
         let known_id = id.unwrap_or(EventId([0; 16]));
         let event = ProposedEvent::new(known_id, schema.name.as_str().into(), is_json, content);
         Ok(NewRecord { id, event })
     }
+}
 
+impl NewRecord {
     /// The event's identifier; `None` if the client sent none.
     pub fn id(&self) -> Option<EventId> {
         self.id
@@ -126,10 +154,11 @@ fn schema_format(schema: &SchemaInfo) -> Result<SchemaFormat, Status> {
 /// Builds the metadata of a record's properties. The schema comes first, because the limit of an
 /// event leaves it out there.
 fn build_metadata(
-    record: &[u8],
+    properties: &JsonObject,
+    message: &[u8],
     schema: &SchemaInfo,
     format: SchemaFormat,
-) -> Result<Vec<u8>, EventError> {
+) -> Result<Vec<u8>, Status> {
     let format = match format {
         SchemaFormat::Json => "Json",
         SchemaFormat::Protobuf => "Protobuf",
@@ -143,21 +172,16 @@ fn build_metadata(
     let is_reserved = |key: &str| {
         key == SCHEMA_FORMAT || key == SCHEMA_NAME || (key == SCHEMA_ID && id.is_some())
     };
-    let pairs = JsonMap::read(record, PROPERTIES)?;
-    let write = |out: &mut dyn Write| -> Result<(), EventError> {
+    let write = |out: &mut dyn Write| -> Result<(), Status> {
         let _ = out.write_all(b"{");
         let mut is_first = true;
         for (key, value) in members.clone() {
-            write_key(out, key, &mut is_first);
-            write_json(out, value);
+            json_value::write_key(out, key, &mut is_first);
+            json_value::write_json(out, value);
         }
-        for pair in &pairs.pairs {
-            let (key, value) = pairs.content(*pair)?;
-            if is_reserved(key) {
-                continue;
-            }
-            write_key(out, key, &mut is_first);
-            write_value(out, value, 0).map_err(|error| error.of_property(key))?;
+        for (key, value) in properties.pairs(message).filter(|(key, _)| !is_reserved(key)) {
+            json_value::write_key(out, key, &mut is_first);
+            value.write(out, message).map_err(|NotFinite| not_finite(key))?;
         }
         let _ = out.write_all(b"}");
         Ok(())
@@ -167,11 +191,17 @@ fn build_metadata(
     write(&mut length)?;
     if length.0 > METADATA_LENGTH_MAX {
         let id = String::new();
-        return Err(EventError::Invalid(rich_status::record_too_large("", id, length.0)));
+        return Err(rich_status::record_too_large("", id, length.0));
     }
     let mut text = Vec::with_capacity(length.0);
     write(&mut text)?;
     Ok(text)
+}
+
+fn not_finite(key: &str) -> Status {
+    let name = truncate_text(key, PROPERTY_NAME_BYTES_MAX);
+    let name = name.escape_debug();
+    invalid(format!("the property '{name}' has a number that is not finite"))
 }
 
 /// Counts the bytes that are written.
@@ -188,210 +218,17 @@ impl Write for ByteCounter {
     }
 }
 
-/// The reason why a value has no JSON.
-enum ValueError {
-    Malformed(MalformedMessage),
-    NotFinite,
-}
-
-impl From<MalformedMessage> for ValueError {
-    fn from(why: MalformedMessage) -> ValueError {
-        ValueError::Malformed(why)
-    }
-}
-
-impl ValueError {
-    fn of_property(self, key: &str) -> EventError {
-        match self {
-            ValueError::Malformed(why) => EventError::Malformed(why),
-            ValueError::NotFinite => {
-                let name = truncate_text(key, PROPERTY_NAME_BYTES_MAX);
-                let name = name.escape_debug();
-                EventError::Invalid(invalid(format!(
-                    "the property '{name}' has a number that is not finite"
-                )))
-            }
-        }
-    }
-}
-
-/// The pairs of a map in a message, by their keys. Of a repeated key, the last pair counts.
-struct JsonMap<'a> {
-    message: &'a [u8],
-    pairs: Vec<JsonPair>,
-}
-
-/// The offsets of a pair's fields in the message, which take less memory than references. The
-/// fields are found once: a client may hide them among a million other fields of the pair.
-#[derive(Clone, Copy)]
-struct JsonPair {
-    /// The field with the key; `None` if the key is empty.
-    key: Option<NonZeroU32>,
-    value: Option<NonZeroU32>,
-}
-
-impl<'a> JsonMap<'a> {
-    /// Reads the map in the field with this number.
-    fn read(message: &'a [u8], tag: u32) -> Result<JsonMap<'a>, MalformedMessage> {
-        // The last pair with an empty key. There may be millions of them, of two bytes each.
-        let mut empty_key = None;
-        let mut count = 0;
-        for_each_pair(message, tag, |pair| match pair.key {
-            Some(_) => count += 1,
-            None => empty_key = Some(pair),
-        })?;
-        let mut pairs = Vec::with_capacity(count + usize::from(empty_key.is_some()));
-        pairs.extend(empty_key);
-        for_each_pair(message, tag, |pair| pairs.extend(Some(pair).filter(|it| it.key.is_some())))?;
-        let mut map = JsonMap { message, pairs: Vec::new() };
-        // Of equal keys, the last one comes first.
-        pairs.sort_unstable_by(|a, b| map.key(*a).cmp(map.key(*b)).then(b.key.cmp(&a.key)));
-        pairs.dedup_by(|removed, kept| map.key(*removed) == map.key(*kept));
-        map.pairs = pairs;
-        Ok(map)
-    }
-
-    /// The key of a pair. Keys are compared as bytes, which have the order of their texts.
-    fn key(&self, pair: JsonPair) -> &'a [u8] {
-        // Malformed fields were refused before.
-        self.field(pair.key).unwrap_or_default()
-    }
-
-    /// The key and the bytes of the value of a pair.
-    fn content(&self, pair: JsonPair) -> Result<(&'a str, &'a [u8]), MalformedMessage> {
-        Ok((WireValue::Bytes(self.key(pair)).text()?, self.field(pair.value)?))
-    }
-
-    /// The bytes of the field at an offset.
-    fn field(&self, offset: Option<NonZeroU32>) -> Result<&'a [u8], MalformedMessage> {
-        let Some(offset) = offset else { return Ok(&[]) };
-        match WireReader::new(&self.message[offset.get() as usize..]).next() {
-            Some(field) => field?.value.bytes(),
-            None => Ok(&[]),
-        }
-    }
-}
-
-/// Hands each pair of the map in the field with this number to `handle`.
-fn for_each_pair(
-    message: &[u8],
-    tag: u32,
-    mut handle: impl FnMut(JsonPair),
-) -> Result<(), MalformedMessage> {
-    let mut reader = WireReader::new(message);
-    while let Some(field) = reader.next() {
-        let field = field?;
-        if field.tag != tag {
-            continue;
-        }
-        let end = message.len() - reader.remaining();
-        let mut fields = WireReader::new(field.value.bytes()?);
-        let mut pair = JsonPair { key: None, value: None };
-        while let Some(field) = fields.next() {
-            let field = field?;
-            // A message has less than 4 GiB, and no field of a pair begins at offset 0.
-            let offset = NonZeroU32::new((end - fields.field_bytes()) as u32);
-            match field {
-                WireField { tag: 1, value } => {
-                    let is_empty = value.text()?.is_empty();
-                    pair.key = offset.filter(|_| !is_empty);
-                }
-                WireField { tag: 2, value } => {
-                    value.bytes()?;
-                    pair.value = offset;
-                }
-                _ => {}
-            }
-        }
-        handle(pair);
-    }
-    Ok(())
-}
-
-/// Writes a comma, unless the object begins, and a key.
-fn write_key(out: &mut dyn Write, key: &str, is_first: &mut bool) {
-    if !std::mem::take(is_first) {
-        let _ = out.write_all(b",");
-    }
-    write_json(out, key);
-    let _ = out.write_all(b":");
-}
-
-/// Writes a text or number.
-fn write_json(out: &mut dyn Write, value: &(impl serde::Serialize + ?Sized)) {
-    // Writing to memory does not fail.
-    let _ = serde_json::to_writer(out, value);
-}
-
-/// Writes the bytes of a `google.protobuf.Value` as JSON. Of several kinds the last one counts.
-fn write_value(out: &mut dyn Write, value: &[u8], depth: usize) -> Result<(), ValueError> {
-    if depth > VALUE_DEPTH_MAX {
-        return Err(MalformedMessage("a property is nested too deeply").into());
-    }
-    let kind = WireReader::new(value).try_fold(None, |kind, field| {
-        let field = field?;
-        Ok::<_, MalformedMessage>(if (1..=6).contains(&field.tag) { Some(field) } else { kind })
-    })?;
-    match kind {
-        None | Some(WireField { tag: 1, value: WireValue::Varint(_) }) => write_bytes(out, b"null"),
-        Some(WireField { tag: 2, value }) => write_number(out, value.float()?)?,
-        Some(WireField { tag: 3, value }) => write_json(out, value.text()?),
-        Some(WireField { tag: 4, value }) => write_json(out, &(value.varint()? != 0)),
-        Some(WireField { tag: 5, value }) => write_struct(out, value.bytes()?, depth)?,
-        Some(WireField { value, .. }) => write_list(out, value.bytes()?, depth)?,
-    }
-    Ok(())
-}
-
-fn write_bytes(out: &mut dyn Write, bytes: &[u8]) {
-    let _ = out.write_all(bytes);
-}
-
-fn write_number(out: &mut dyn Write, number: f64) -> Result<(), ValueError> {
-    if number.fract() == 0.0 && number.abs() <= EXACT_INTEGER_MAX {
-        write_json(out, &(number as i64));
-    } else {
-        write_json(out, &Number::from_f64(number).ok_or(ValueError::NotFinite)?);
-    }
-    Ok(())
-}
-
-fn write_struct(out: &mut dyn Write, fields: &[u8], depth: usize) -> Result<(), ValueError> {
-    let pairs = JsonMap::read(fields, 1)?;
-    write_bytes(out, b"{");
-    let mut is_first = true;
-    for pair in &pairs.pairs {
-        let (key, value) = pairs.content(*pair)?;
-        write_key(out, key, &mut is_first);
-        write_value(out, value, depth + 1)?;
-    }
-    write_bytes(out, b"}");
-    Ok(())
-}
-
-fn write_list(out: &mut dyn Write, list: &[u8], depth: usize) -> Result<(), ValueError> {
-    write_bytes(out, b"[");
-    let mut is_first = true;
-    for field in WireReader::new(list) {
-        if let WireField { tag: 1, value } = field? {
-            if !std::mem::take(&mut is_first) {
-                write_bytes(out, b",");
-            }
-            write_value(out, value.bytes()?, depth + 1)?;
-        }
-    }
-    write_bytes(out, b"]");
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value};
     use tonic::Code;
     use umbel_proto::v2::streams::AppendRecord;
 
     use super::*;
+
+    const PROPERTIES: u32 = 2;
 
     fn value(kind: Kind) -> Value {
         Value { kind: Some(kind) }
@@ -416,10 +253,9 @@ mod tests {
 
     fn read_bytes(message: Vec<u8>) -> Result<NewRecord, Status> {
         let message = Bytes::from(message);
-        NewRecord::from_wire(&message, &message).map_err(|error| match error {
-            EventError::Invalid(status) => status,
-            EventError::Malformed(why) => panic!("{why:?}"),
-        })
+        let mut reader = RecordReader::new(&message);
+        message_reader::read_message(message.clone(), &mut reader)?;
+        reader.into_record()
     }
 
     fn metadata_of(message: AppendRecord) -> String {
@@ -482,18 +318,43 @@ mod tests {
         assert_eq!(read_bytes(bytes).unwrap(), read(after).unwrap());
     }
 
-    /// Story: lists in lists take two levels of a message each, of which a decoder follows 100.
+    /// Story: an own limit of the depth refused values that the decoder of Protobuf accepts.
     #[test]
-    fn deeply_nested_property_is_refused() {
+    fn nested_property_has_the_depth_of_any_message() {
         let nested = |depth: usize| {
             let inner = (0..depth).fold(Value::default(), |inner, _| {
                 value(Kind::ListValue(ListValue { values: vec![inner] }))
             });
             AppendRecord { properties: [("p".to_string(), inner)].into(), ..message(1) }
         };
-        assert!(read(nested(VALUE_DEPTH_MAX)).is_ok());
-        let bytes = Bytes::from(nested(VALUE_DEPTH_MAX + 1).encode_to_vec());
-        assert!(matches!(NewRecord::from_wire(&bytes, &bytes), Err(EventError::Malformed(_))));
+        for depth in 40..60 {
+            let message = nested(depth);
+            let is_decoded = AppendRecord::decode(&message.encode_to_vec()[..]).is_ok();
+            assert_eq!(read(message).is_ok(), is_decoded, "{depth}");
+        }
+        assert!(read(nested(40)).is_ok() && read(nested(59)).is_err());
+    }
+
+    /// Story: a list of 8 million empty values has 16 MiB, and a thousand times as many bytes in
+    /// a tree.
+    #[test]
+    fn values_of_a_record_are_limited() {
+        let list = |count: usize| {
+            let values = vec![Value::default(); count];
+            let value = value(Kind::ListValue(ListValue { values }));
+            AppendRecord { properties: [("p".to_string(), value)].into(), ..message(1) }
+        };
+        assert!(read(list(PROPERTY_VALUES_MAX - 1)).is_ok());
+        let status = read(list(PROPERTY_VALUES_MAX)).unwrap_err();
+        assert!(status.message().ends_with("more than 100000 values"), "{status:?}");
+        // Pairs with the same key count, too.
+        let repeated = |count: usize| {
+            let mut record = message(1).encode_to_vec();
+            (0..count).for_each(|_| field(&mut record, PROPERTIES, &[]));
+            read_bytes(record)
+        };
+        assert!(repeated(PROPERTY_VALUES_MAX).is_ok());
+        assert!(repeated(PROPERTY_VALUES_MAX + 1).is_err());
     }
 
     #[test]
@@ -535,8 +396,8 @@ mod tests {
 
     /// Appends a field with a length.
     fn field(out: &mut Vec<u8>, tag: u32, content: &[u8]) {
-        prost::encoding::encode_key(tag, prost::encoding::WireType::LengthDelimited, out);
-        prost::encoding::encode_varint(content.len() as u64, out);
+        encoding::encode_key(tag, WireType::LengthDelimited, out);
+        encoding::encode_varint(content.len() as u64, out);
         out.extend_from_slice(content);
     }
 
@@ -567,11 +428,11 @@ mod tests {
                 field(&mut record, PROPERTIES, &long);
             }
         }
-        let before = crate::protocol::wire_reader::fields_read();
+        let before = message_reader::fields_read();
         let event = read_bytes(record).unwrap().into_event();
-        let read = crate::protocol::wire_reader::fields_read() - before;
-        // Twelve comparisons of each key, and four passes.
-        assert!(read < 4 * OTHER_FIELDS + 60 * PAIRS, "{read}");
+        let read = message_reader::fields_read() - before;
+        // Each field once: the pair, its key, its value, and the number in the value.
+        assert!(read < OTHER_FIELDS + 4 * PAIRS + 20, "{read}");
         let metadata: serde_json::Map<String, serde_json::Value> =
             serde_json::from_slice(event.as_new_event().metadata).unwrap();
         assert_eq!(metadata.len(), PAIRS + 3);

@@ -2,26 +2,20 @@
 //! read straight from the bytes of its message.
 
 use hyper::body::Bytes;
-use prost::Message;
+use prost::DecodeError;
+use prost::bytes::Buf;
+use prost::encoding::{self, DecodeContext, WireType};
 use tonic::Status;
 use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX};
 use umbel_proto::shared::Uuid;
 use umbel_proto::streams::append_req;
 use umbel_proto::streams::batch_append_req::Options;
-use umbel_proto::streams::{AppendReq, BatchAppendReq};
 
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::{EVENT_OVERHEAD_BYTES, SMALL_MESSAGE_BYTES_MAX};
 use crate::protocol::grpc_status;
-use crate::protocol::proto_convert::{EventError, ProposedEvent};
-use crate::protocol::wire_reader::{self, MalformedMessage, WireReader};
-
-/// Numbers of the fields of [`BatchAppendReq`].
-const BATCH_HEAD: [u32; 3] = [1, 2, 4];
-const BATCH_EVENTS: u32 = 3;
-/// Numbers of the fields of [`AppendReq`].
-const APPEND_OPTIONS: u32 = 1;
-const APPEND_EVENT: u32 = 2;
+use crate::protocol::message_reader::{self, MessageReader};
+use crate::protocol::proto_convert::{EventReader, ProposedEvent};
 
 /// Events of one message, within the limits of one append.
 #[derive(Debug, Default)]
@@ -98,32 +92,76 @@ impl RequestMessage for BatchPart {
     const MAY_BE_LONG: bool = true;
 
     fn from_bytes(message: Bytes) -> Result<BatchPart, Status> {
-        read_batch(&message).map_err(malformed)
+        let count = message_reader::count_fields(&message, BATCH_EVENTS);
+        let events = ProposedEvents::with_capacity(count);
+        let part = BatchPart { events, ..BatchPart::default() };
+        let mut reader = BatchReader { part, head: HeadLimit::default() };
+        message_reader::read_message(message, &mut reader)?;
+        Ok(reader.part)
     }
 }
 
-fn malformed(MalformedMessage(why): MalformedMessage) -> Status {
-    grpc_status::malformed_message(why)
+/// Number of the field with the events of a `BatchAppendReq`.
+const BATCH_EVENTS: u32 = 3;
+
+/// Reader of a `BatchAppendReq`.
+struct BatchReader {
+    part: BatchPart,
+    head: HeadLimit,
 }
 
-fn read_batch(message: &Bytes) -> Result<BatchPart, MalformedMessage> {
-    let head = wire_reader::select_fields(message, &BATCH_HEAD, SMALL_MESSAGE_BYTES_MAX)?;
-    let head = BatchAppendReq::decode(Bytes::from(head))
-        .map_err(|_| MalformedMessage("the identifier or the options of a batch are malformed"))?;
-    let count = wire_reader::count_fields(message, BATCH_EVENTS)?;
-    let mut events = ProposedEvents::with_capacity(count);
-    for field in WireReader::new(message) {
-        let field = field?;
-        if field.tag == BATCH_EVENTS {
-            match ProposedEvent::from_wire(message, field.value.bytes()?) {
-                Ok(event) => events.add(Ok(event)),
-                Err(EventError::Invalid(status)) => events.add(Err(status)),
-                Err(EventError::Malformed(why)) => return Err(why),
+impl MessageReader for BatchReader {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let BatchPart { correlation_id, options, events, is_final } = &mut self.part;
+        match tag {
+            1 => {
+                self.head.take(bytes)?;
+                let id = correlation_id.get_or_insert_default();
+                encoding::message::merge(wire_type, id, bytes, context)
             }
+            2 => {
+                self.head.take(bytes)?;
+                let options = options.get_or_insert_default();
+                encoding::message::merge(wire_type, options, bytes, context)
+            }
+            // The events of a refused batch are not decoded.
+            BATCH_EVENTS if events.refusal.is_some() => {
+                message_reader::skip_nested(tag, wire_type, bytes, context)
+            }
+            BATCH_EVENTS => {
+                let mut event = EventReader::default();
+                message_reader::read_nested(wire_type, &mut event, bytes, context)?;
+                events.add(event.into_event());
+                Ok(())
+            }
+            4 => encoding::bool::merge(wire_type, is_final, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
     }
-    let BatchAppendReq { correlation_id, options, is_final, .. } = head;
-    Ok(BatchPart { correlation_id, options, events, is_final })
+}
+
+/// Bytes of the fields of a message besides its events.
+#[derive(Debug, Default)]
+struct HeadLimit {
+    bytes: usize,
+}
+
+impl HeadLimit {
+    /// Counts the field that comes next, whose content is about to be decoded.
+    fn take(&mut self, bytes: &impl Buf) -> Result<(), DecodeError> {
+        self.bytes = self.bytes.saturating_add(message_reader::next_length(bytes));
+        if self.bytes > SMALL_MESSAGE_BYTES_MAX {
+            let why = "the fields of a message besides its events exceed 1 MiB";
+            return Err(message_reader::error(why));
+        }
+        Ok(())
+    }
 }
 
 /// A message of the call Append.
@@ -141,37 +179,63 @@ impl RequestMessage for AppendPart {
     const MAY_BE_LONG: bool = true;
 
     fn from_bytes(message: Bytes) -> Result<AppendPart, Status> {
-        read_append_part(&message).map_err(malformed)
+        let mut reader = AppendReader::default();
+        message_reader::read_message(message, &mut reader)?;
+        Ok(match reader.content {
+            AppendContent::Options(options) => AppendPart::Options(options),
+            AppendContent::Event(event) => AppendPart::Event(event.into_event().map(Box::new)),
+            AppendContent::Empty => AppendPart::Empty,
+        })
     }
 }
 
-fn read_append_part(message: &Bytes) -> Result<AppendPart, MalformedMessage> {
-    let mut event = None;
-    let mut last = None;
-    for field in WireReader::new(message) {
-        let field = field?;
-        if field.tag == APPEND_EVENT {
-            event = Some(field.value.bytes()?);
-        }
-        if field.tag == APPEND_EVENT || field.tag == APPEND_OPTIONS {
-            last = Some(field.tag);
-        }
-    }
-    match (last, event) {
-        (Some(APPEND_EVENT), Some(event)) => match ProposedEvent::from_wire(message, event) {
-            Ok(event) => Ok(AppendPart::Event(Ok(Box::new(event)))),
-            Err(EventError::Invalid(status)) => Ok(AppendPart::Event(Err(status))),
-            Err(EventError::Malformed(why)) => Err(why),
-        },
-        (Some(APPEND_OPTIONS), _) => {
-            let head =
-                wire_reader::select_fields(message, &[APPEND_OPTIONS], SMALL_MESSAGE_BYTES_MAX)?;
-            let wrong = |_| MalformedMessage("the options of an append are malformed");
-            match AppendReq::decode(Bytes::from(head)).map_err(wrong)?.content {
-                Some(append_req::Content::Options(options)) => Ok(AppendPart::Options(options)),
-                _ => Ok(AppendPart::Empty),
+/// Reader of an `AppendReq`.
+#[derive(Debug, Default)]
+struct AppendReader {
+    content: AppendContent,
+    head: HeadLimit,
+}
+
+/// The content of a message. Of several kinds the last one counts; several contents of one kind in
+/// a row are merged.
+#[derive(Debug, Default)]
+enum AppendContent {
+    #[default]
+    Empty,
+    Options(append_req::Options),
+    Event(Box<EventReader>),
+}
+
+impl MessageReader for AppendReader {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match (tag, &mut self.content) {
+            (1, AppendContent::Options(options)) => {
+                self.head.take(bytes)?;
+                encoding::message::merge(wire_type, options, bytes, context)
             }
+            (1, _) => {
+                self.head.take(bytes)?;
+                let mut options = append_req::Options::default();
+                encoding::message::merge(wire_type, &mut options, bytes, context)?;
+                self.content = AppendContent::Options(options);
+                Ok(())
+            }
+            (2, AppendContent::Event(event)) => {
+                message_reader::read_nested(wire_type, &mut **event, bytes, context)
+            }
+            (2, _) => {
+                let mut event = Box::<EventReader>::default();
+                message_reader::read_nested(wire_type, &mut *event, bytes, context)?;
+                self.content = AppendContent::Event(event);
+                Ok(())
+            }
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
-        _ => Ok(AppendPart::Empty),
     }
 }

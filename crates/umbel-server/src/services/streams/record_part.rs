@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 
 use hyper::body::Bytes;
-use prost::Message;
+use prost::DecodeError;
+use prost::bytes::Buf;
+use prost::encoding::{self, DecodeContext, WireType};
 use tonic::Status;
 use umbel_events::EventId;
 use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX};
@@ -13,19 +15,10 @@ use umbel_proto::v2::streams::ConsistencyCheck;
 
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::EVENT_OVERHEAD_BYTES;
-use crate::protocol::grpc_status;
-use crate::protocol::proto_convert::{self, EventError, ProposedEvent};
+use crate::protocol::message_reader::{self, MessageReader};
+use crate::protocol::proto_convert::{self, ProposedEvent};
 use crate::protocol::rich_status::{self, invalid};
-use crate::protocol::wire_reader::{self, MalformedMessage, WireField, WireReader};
-use crate::services::streams::new_record::NewRecord;
-
-/// Numbers of the fields of `AppendRecordsRequest`.
-const RECORDS: u32 = 1;
-const CHECKS: u32 = 2;
-/// Numbers of the fields of `AppendRequest`.
-const SESSION_STREAM: u32 = 1;
-const SESSION_RECORDS: u32 = 2;
-const SESSION_REVISION: u32 = 3;
+use crate::services::streams::new_record::{NewRecord, RecordReader};
 
 /// Records for one stream.
 #[derive(Debug, Default)]
@@ -93,16 +86,10 @@ impl RecordList {
         Ok(())
     }
 
-    /// Records the reason to refuse the append, and drops its records. Bytes that are no message
-    /// are an error.
-    fn refuse(&mut self, result: Result<(), EventError>) -> Result<(), MalformedMessage> {
-        match result {
-            Ok(()) => Ok(()),
-            Err(EventError::Malformed(why)) => Err(why),
-            Err(EventError::Invalid(status)) => {
-                *self = RecordList { refusal: Some(status), ..RecordList::default() };
-                Ok(())
-            }
+    /// Records the reason to refuse the append, and drops its records.
+    fn refuse(&mut self, result: Result<(), Status>) {
+        if let Err(status) = result {
+            *self = RecordList { refusal: Some(status), ..RecordList::default() };
         }
     }
 
@@ -163,69 +150,92 @@ impl RequestMessage for RecordsMessage {
     const MAY_BE_LONG: bool = true;
 
     fn from_bytes(message: Bytes) -> Result<RecordsMessage, Status> {
-        read_records(&message).map_err(malformed)
+        let mut reader = RecordsReader {
+            message: message.clone(),
+            records_max: message_reader::count_fields(&message, RECORDS),
+            has_records: false,
+            records: RecordList::default(),
+            stream_indexes: HashMap::new(),
+            checks: Vec::new(),
+        };
+        message_reader::read_message(message, &mut reader)?;
+        Ok(RecordsMessage(reader.into_part()))
     }
 }
 
-fn malformed(MalformedMessage(why): MalformedMessage) -> Status {
-    grpc_status::malformed_message(why)
+/// Number of the field with the records of an `AppendRecordsRequest`.
+const RECORDS: u32 = 1;
+
+/// Reader of an `AppendRecordsRequest`.
+struct RecordsReader {
+    message: Bytes,
+    /// Number of the fields with records.
+    records_max: usize,
+    has_records: bool,
+    records: RecordList,
+    stream_indexes: HashMap<Bytes, usize>,
+    checks: Vec<ConsistencyCheck>,
 }
 
-fn read_records(message: &Bytes) -> Result<RecordsMessage, MalformedMessage> {
-    let count = wire_reader::count_fields(message, RECORDS)?;
-    if count == 0 {
-        return Ok(RecordsMessage(Err(invalid("there are no records; send at least one"))));
-    }
-    let mut records = RecordList::default();
-    let mut stream_indexes: HashMap<&str, usize> = HashMap::new();
-    let mut checks = Vec::new();
-    for field in WireReader::new(message) {
-        match field? {
-            WireField { tag: RECORDS, value } if records.refusal.is_none() => {
-                let record = value.bytes()?;
-                let stream = record_stream(record)?;
-                let mut add = || {
-                    let index = match stream_indexes.get(stream) {
-                        Some(index) => *index,
-                        None => {
-                            let capacity = if stream_indexes.is_empty() { count } else { 0 };
-                            let index = records.add_stream(stream, capacity);
-                            let index = index.map_err(EventError::Invalid)?;
-                            stream_indexes.insert(stream, index);
-                            index
-                        }
-                    };
-                    let record = NewRecord::from_wire(message, record)?;
-                    records.add(index, record).map_err(EventError::Invalid)
-                };
-                let added = add();
-                records.refuse(added)?;
+impl MessageReader for RecordsReader {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        self.has_records |= tag == RECORDS;
+        match tag {
+            // The records and checks of a refused append are not decoded.
+            RECORDS | 2 if self.records.refusal.is_some() => {
+                message_reader::skip_nested(tag, wire_type, bytes, context)
             }
-            WireField { tag: CHECKS, value } if records.refusal.is_none() => {
-                let check = ConsistencyCheck::decode(value.bytes()?)
-                    .map_err(|_| MalformedMessage("a check is malformed"))?;
-                if checks.len() == APPEND_STREAMS_MAX {
-                    records.refuse(Err(EventError::Invalid(too_many_streams())))?;
+            RECORDS => {
+                let message = self.message.clone();
+                let mut record = RecordReader::new(&message);
+                message_reader::read_nested(wire_type, &mut record, bytes, context)?;
+                let added = self.add_record(record);
+                self.records.refuse(added);
+                Ok(())
+            }
+            2 => {
+                let mut check = ConsistencyCheck::default();
+                encoding::message::merge(wire_type, &mut check, bytes, context)?;
+                if self.checks.len() == APPEND_STREAMS_MAX {
+                    self.records.refuse(Err(too_many_streams()));
                 }
-                checks.push(check);
+                self.checks.push(check);
+                Ok(())
             }
-            _ => {}
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
     }
-    let RecordList { streams, refusal, .. } = records;
-    Ok(RecordsMessage(refusal.map_or(Ok(RecordsPart { streams, checks }), Err)))
 }
 
-/// The stream that a record names; empty if it names none.
-fn record_stream(record: &[u8]) -> Result<&str, MalformedMessage> {
-    let mut stream = "";
-    for field in WireReader::new(record) {
-        let field = field?;
-        if field.tag == NewRecord::STREAM {
-            stream = field.value.text()?;
-        }
+impl RecordsReader {
+    fn add_record(&mut self, record: RecordReader<'_>) -> Result<(), Status> {
+        let stream = record.stream();
+        let index = match self.stream_indexes.get(stream) {
+            Some(index) => *index,
+            None => {
+                let capacity = if self.stream_indexes.is_empty() { self.records_max } else { 0 };
+                let name = message_reader::text_of(stream);
+                let index = self.records.add_stream(name, capacity)?;
+                self.stream_indexes.insert(stream.clone(), index);
+                index
+            }
+        };
+        self.records.add(index, record.into_record()?)
     }
-    Ok(stream)
+
+    fn into_part(self) -> Result<RecordsPart, Status> {
+        if !self.has_records {
+            return Err(invalid("there are no records; send at least one"));
+        }
+        let RecordList { streams, refusal, .. } = self.records;
+        refusal.map_or(Ok(RecordsPart { streams, checks: self.checks }), Err)
+    }
 }
 
 /// A message of the call AppendSession.
@@ -245,48 +255,95 @@ impl RequestMessage for SessionPart {
     const MAY_BE_LONG: bool = true;
 
     fn from_bytes(message: Bytes) -> Result<SessionPart, Status> {
-        read_session_part(&message).map_err(malformed)
+        let count = message_reader::count_fields(&message, SESSION_RECORDS);
+        let events = Vec::with_capacity(count.min(APPEND_EVENTS_MAX));
+        let own = StreamRecords { events, ..StreamRecords::default() };
+        let mut reader = SessionReader {
+            message: message.clone(),
+            stream: Bytes::new(),
+            expected_revision: None,
+            named_stream: Bytes::new(),
+            records: RecordList { streams: vec![own], ..RecordList::default() },
+        };
+        message_reader::read_message(message, &mut reader)?;
+        Ok(reader.into_part())
     }
 }
 
-fn read_session_part(message: &Bytes) -> Result<SessionPart, MalformedMessage> {
-    let (mut stream, mut expected_revision, mut count) = ("", None, 0);
-    for field in WireReader::new(message) {
-        match field? {
-            WireField { tag: SESSION_STREAM, value } => stream = value.text()?,
-            WireField { tag: SESSION_REVISION, value } => {
-                let number = value.varint()?;
-                expected_revision = Some((number >> 1) as i64 ^ -((number & 1) as i64));
+/// Number of the field with the records of an `AppendRequest`.
+const SESSION_RECORDS: u32 = 2;
+
+/// Reader of an `AppendRequest`.
+struct SessionReader {
+    message: Bytes,
+    stream: Bytes,
+    expected_revision: Option<i64>,
+    /// The stream that records name; empty if none does.
+    named_stream: Bytes,
+    records: RecordList,
+}
+
+impl MessageReader for SessionReader {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => message_reader::read_text(wire_type, &mut self.stream, bytes, context),
+            SESSION_RECORDS if self.records.refusal.is_some() => {
+                message_reader::skip_nested(tag, wire_type, bytes, context)
             }
-            WireField { tag: SESSION_RECORDS, .. } => count += 1,
-            _ => {}
+            SESSION_RECORDS => {
+                let message = self.message.clone();
+                let mut record = RecordReader::new(&message);
+                message_reader::read_nested(wire_type, &mut record, bytes, context)?;
+                let added = self.add_record(record);
+                self.records.refuse(added);
+                Ok(())
+            }
+            3 => {
+                let revision = self.expected_revision.get_or_insert_default();
+                encoding::sint64::merge(wire_type, revision, bytes, context)
+            }
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
     }
-    let mut records = RecordList::default();
-    let added = records.add_stream(stream, count).map(drop).map_err(EventError::Invalid);
-    records.refuse(added)?;
-    for field in WireReader::new(message) {
-        let WireField { tag, value } = field?;
-        if tag != SESSION_RECORDS || records.refusal.is_some() {
-            continue;
+}
+
+impl SessionReader {
+    fn add_record(&mut self, record: RecordReader<'_>) -> Result<(), Status> {
+        let stream = record.stream();
+        if self.named_stream.is_empty() {
+            self.named_stream = stream.clone();
+        } else if !stream.is_empty() && *stream != self.named_stream {
+            return Err(other_stream());
         }
-        let record = value.bytes()?;
-        let named = record_stream(record)?;
-        let added = if !named.is_empty() && named != stream {
-            Err(EventError::Invalid(invalid(
-                "a record of a session names another stream than its request; leave the record's \
-                 stream out",
-            )))
-        } else {
-            NewRecord::from_wire(message, record)
-                .and_then(|record| records.add(0, record).map_err(EventError::Invalid))
-        };
-        records.refuse(added)?;
+        self.records.add(0, record.into_record()?)
     }
-    let memory_bytes = records.memory_bytes();
-    let RecordList { mut streams, refusal, .. } = records;
-    // A long name is not kept; the name is refused.
-    let stream = stream.chars().take(STREAM_NAME_BYTES_MAX + 3).collect();
-    let records = refusal.map_or_else(|| Ok(streams.pop().unwrap_or_default()), Err);
-    Ok(SessionPart { stream, expected_revision, records, memory_bytes })
+
+    fn into_part(self) -> SessionPart {
+        let SessionReader { stream, expected_revision, named_stream, mut records, .. } = self;
+        // The name may come after the records.
+        let name = message_reader::text_of(&stream);
+        records.refuse(check_stream_name(name));
+        if !named_stream.is_empty() && named_stream != stream {
+            records.refuse(Err(other_stream()));
+        }
+        let memory_bytes = records.memory_bytes();
+        let RecordList { mut streams, refusal, .. } = records;
+        // A long name is not kept; the name is refused.
+        let stream = name.chars().take(STREAM_NAME_BYTES_MAX + 3).collect();
+        let records = refusal.map_or_else(|| Ok(streams.pop().unwrap_or_default()), Err);
+        SessionPart { stream, expected_revision, records, memory_bytes }
+    }
+}
+
+fn other_stream() -> Status {
+    invalid(
+        "a record of a session names another stream than its request; leave the record's stream \
+         out",
+    )
 }
