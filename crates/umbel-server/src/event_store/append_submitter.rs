@@ -250,7 +250,7 @@ impl AppendJob {
 
     /// The size of the place that a long append needs; `None` for a short one.
     fn kibibytes(&self) -> Option<u32> {
-        let bytes: usize = self.appends().map(AppendCommand::content_bytes).sum();
+        let bytes: usize = self.appends().map(AppendCommand::counted_bytes).sum();
         let is_long = bytes >= LONG_APPEND_BYTES_MIN;
         is_long.then_some((bytes.min(LONG_APPENDS_BYTES_MAX) >> 10) as u32)
     }
@@ -354,6 +354,7 @@ mod tests {
     use std::task::Poll;
 
     use futures_util::FutureExt;
+    use hyper::body::Bytes;
     use tonic::Code;
     use umbel_events::{EventId, ExpectedVersion};
 
@@ -404,6 +405,28 @@ mod tests {
             assert_ne!(status.code(), Code::Ok);
             assert_eq!(free(), all);
         });
+    }
+
+    /// Story: 16,383 empty events counted as a short append, which needs no place. The store needs
+    /// as long for them as for two megabytes.
+    #[test]
+    fn many_empty_events_are_a_long_append() {
+        let fixture = TestService::new();
+        let job = |count: usize| {
+            let event = |number: usize| {
+                let content = (Bytes::new(), Box::default());
+                let id = EventId((number as u128).to_be_bytes());
+                ProposedEvent::new(id, "".into(), false, content)
+            };
+            let (stream, expected) = ("s".to_string(), ExpectedVersion::Any);
+            let events = (0..count).map(event).collect();
+            let share = fixture.service.append_quota.new_share();
+            let append = AppendCommand::to_stream(StreamEvents { stream, expected, events }, share);
+            AppendJob::Single(append, AppendCompletion::single().0)
+        };
+        assert_eq!(job(16).kibibytes(), None);
+        assert_eq!(job(1000).kibibytes(), Some(125));
+        assert_eq!(job(16_383).kibibytes(), Some((LONG_APPENDS_BYTES_MAX >> 10) as u32));
     }
 
     /// Story: places went to a call whose client read no responses. Such a call is not polled, so
