@@ -68,6 +68,12 @@ pub const EVENT_OVERHEAD_BYTES: usize = 128;
 pub const RECEIVE_BYTES_MAX: usize = 256 << 20;
 /// Bytes of each partially received message that do not count.
 pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
+/// Time without a received byte after which a partially received message is dropped, if another
+/// message finds no quota.
+pub const STALLED_MESSAGE_TIME: Duration = Duration::from_secs(5);
+/// Time after which a complete message that its call does not take is dropped, if another message
+/// finds no quota. A call takes no message while its client reads no responses.
+pub const UNTAKEN_MESSAGE_TIME: Duration = Duration::from_secs(1);
 /// Time by which the limit of a message exceeds the limit of an append, so that the append's own
 /// timeout comes first.
 pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
@@ -79,9 +85,12 @@ pub const PROPERTY_VALUES_MAX: usize = 100_000;
 /// Bytes of a message up to which it is decoded where it was received. A thread that may be busy
 /// decodes longer ones.
 pub const INLINE_MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of long messages that are decoded at the same time; others wait for their turn.
-/// One thread decodes more than the appender can write.
-pub const LONG_MESSAGES_MAX: usize = 1;
+/// Bytes of a message from which it is a long one. Long messages are decoded one after the other,
+/// and shorter ones do not wait for them.
+pub const LONG_MESSAGE_BYTES_MIN: usize = 1 << 20;
+/// Maximum number of messages of each of these sizes that are decoded at the same time; others wait
+/// for their turn. One thread decodes more than the appender can write.
+pub const DECODED_MESSAGES_MAX: usize = 1;
 /// Minimum size of an event's field that is not copied but keeps its whole message in memory. The
 /// whole message then counts.
 pub const LARGE_FIELD_BYTES: usize = MESSAGE_BYTES_MAX / 2;

@@ -2,13 +2,21 @@
 //!
 //! Each message has its own memory, which is freed with the message. tonic's decoder keeps the
 //! memory of the longest message until the call ends. A client may keep a thousand calls open that
-//! each had a long message: docs/decisions/0037. A blocking thread decodes long messages.
+//! each had a long message: docs/decisions/0037.
+//!
+//! A message of more than some kibibytes counts against a quota until its call takes it. A call is
+//! polled only while its client takes responses. So the message lies in an [`EvictableValue`],
+//! which the quota drops if the call stalls and another message needs the quota. A task decodes
+//! messages that take long, and proceeds without its call.
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes};
+use hyper::http::Extensions;
 use prost::bytes::{Buf, BytesMut};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -17,8 +25,13 @@ use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_limits::RequestMessage;
-use crate::limits::{INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGES_MAX};
+use crate::limits::{
+    DECODED_MESSAGES_MAX, INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, RECEIVE_BYTES_FREE,
+    STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
+};
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
+use crate::resources::inbound_quota::{EvictableValue, InboundQuota};
 
 /// Bytes of the prefix of each message: a compression flag, and the length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
@@ -32,42 +45,91 @@ const INITIAL_CAPACITY: usize = 64 << 10;
 /// Shortest and longest piece of a long message in memory.
 const PIECE_BYTES: (usize, usize) = (4 << 10, 64 << 10);
 
-/// The places of the long messages that are decoded at the same time.
-static LONG_MESSAGES: Semaphore = Semaphore::const_new(LONG_MESSAGES_MAX);
+/// The places of the messages that are decoded at the same time, by their size: long ones are
+/// second.
+static DECODING_PLACES: [Semaphore; 2] = [const { Semaphore::const_new(DECODED_MESSAGES_MAX) }; 2];
 
-/// A long message that a blocking thread decodes.
-type LongMessage<Q> = Pin<Box<dyn Future<Output = Result<Q, Status>> + Send>>;
+/// The quota of received messages, and the time limit of a message. An extension of each request.
+#[derive(Debug, Clone)]
+pub struct ReceiveLimits {
+    /// The quota of all connections together.
+    pub quota: Arc<InboundQuota>,
+    /// Maximum time for which a message, or a request after its only message, may stay incomplete.
+    pub time: Duration,
+}
 
 /// The messages that a client sends in a call.
 pub struct MessageStream<Q> {
     body: Body,
+    limits: ReceiveLimits,
+    connection: Option<Arc<Connection>>,
     /// Received bytes of the next message, and perhaps of later ones.
     received: BytesMut,
     /// Length of the next message, once its prefix was received.
     length: Option<usize>,
-    /// The received part of a long message.
-    arriving: Option<LongMessageBytes>,
-    /// The long message that is being decoded.
-    long: Option<LongMessage<Q>>,
+    /// The next message, if it counts against the quota.
+    counted: Option<CountedMessage<Q>>,
     /// Whether the stream has ended, so that no more bytes are read.
     is_finished: bool,
     _message: PhantomData<fn() -> Q>,
 }
 
+/// A message that counts against the quota, until its call takes it.
+struct CountedMessage<Q> {
+    content: EvictableValue<MessageContent<Q>>,
+    /// The task that decodes the complete message.
+    decoding: Option<JoinSet<()>>,
+}
+
+/// The content of a message.
+enum MessageContent<Q> {
+    Bytes(LongMessageBytes),
+    Decoded(Result<Q, Status>),
+    /// Neither of them, while the message is decoded.
+    Decoding,
+}
+
+/// The next message of a stream.
+enum NextMessage<Q> {
+    Short(Q),
+    /// The decoded message, which still counts against the quota.
+    Counted(CountedMessage<Q>),
+}
+
+impl<Q: RequestMessage> NextMessage<Q> {
+    /// Takes the message. Releases its share of the quota.
+    fn take(self) -> Result<Q, Status> {
+        match self {
+            NextMessage::Short(message) => Ok(message),
+            NextMessage::Counted(message) => match message.content.take() {
+                Some(MessageContent::Decoded(decoded)) => decoded,
+                Some(_) => Err(Status::internal("a message could not be decoded")),
+                None => Err(grpc_status::message_evicted()),
+            },
+        }
+    }
+}
+
 impl<Q: RequestMessage> MessageStream<Q> {
-    /// Creates the stream of the messages in a request body.
-    pub fn new<B>(body: B) -> MessageStream<Q>
+    /// Creates the stream of the messages in a request body. The extensions are those of the
+    /// request.
+    pub fn new<B>(body: B, extensions: &Extensions) -> MessageStream<Q>
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (body, come) = (Body::new(body), BytesMut::new());
+        // Without a quota the stream has one of its own.
+        let limits = extensions
+            .get()
+            .cloned()
+            .unwrap_or_else(|| ReceiveLimits { quota: Arc::default(), time: Duration::MAX });
         MessageStream {
-            body,
-            received: come,
+            body: Body::new(body),
+            limits,
+            connection: extensions.get().cloned(),
+            received: BytesMut::new(),
             length: None,
-            arriving: None,
-            long: None,
+            counted: None,
             is_finished: false,
             _message: PhantomData,
         }
@@ -82,38 +144,61 @@ impl<Q: RequestMessage> MessageStream<Q> {
         if self.is_finished {
             return Ok(None);
         }
-        let next = self.read_next().await;
+        let next = match self.read_next().await {
+            Ok(Some(next)) => next.take().map(Some),
+            Ok(None) => Ok(None),
+            Err(status) => Err(status),
+        };
         self.is_finished = !matches!(next, Ok(Some(_)));
         next
     }
 
-    async fn read_next(&mut self) -> Result<Option<Q>, Status> {
+    /// The only message of a request, once the request has ended. Until then the message counts
+    /// against the quota.
+    ///
+    /// # Errors
+    /// The request is truncated or does not end in time, the message is malformed, or there is not
+    /// exactly one message.
+    pub async fn only_message(mut self) -> Result<Q, Status> {
+        let message = self.read_next().await?;
+        let message =
+            message.ok_or_else(|| grpc_status::malformed_message("the request has no message"))?;
+        let end = tokio::time::timeout(self.limits.time, self.read_end()).await;
+        end.unwrap_or_else(|_| Err(grpc_status::request_timed_out()))?;
+        message.take()
+    }
+
+    async fn read_next(&mut self) -> Result<Option<NextMessage<Q>>, Status> {
         loop {
-            if let Some(long) = &mut self.long {
-                let decoded = long.as_mut().await;
-                self.long = None;
-                return decoded.map(Some);
-            }
-            match self.take_message()? {
-                Some(ReceivedMessage::Short(message)) => return Q::from_bytes(message).map(Some),
-                Some(ReceivedMessage::Long(message)) => {
-                    self.long = Some(Box::pin(decode_long(message)));
-                    continue;
-                }
-                None => {}
+            if let Some(message) = self.take_message().await? {
+                return Ok(Some(message));
             }
             match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
                 // The body ends after trailers.
                 Some(frame) => {
                     let data = frame?.into_data().unwrap_or_default();
-                    self.append(data);
+                    self.append(data)?;
                 }
                 None if self.received.is_empty() && self.length.is_none() => return Ok(None),
-                None => {
-                    return Err(grpc_status::malformed_message(
-                        "the request ends within a message",
-                    ));
+                None => return Err(ends_within()),
+            }
+        }
+    }
+
+    /// Waits for the end of the request, which has no further message.
+    async fn read_end(&mut self) -> Result<(), Status> {
+        loop {
+            if self.received.len() >= PREFIX_BYTES {
+                return Err(grpc_status::malformed_message(
+                    "the request has several messages; this call takes one",
+                ));
+            }
+            match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
+                Some(frame) => {
+                    self.received.extend_from_slice(&frame?.into_data().unwrap_or_default());
                 }
+                None if self.received.is_empty() => return Ok(()),
+                None => return Err(ends_within()),
             }
         }
     }
@@ -121,9 +206,9 @@ impl<Q: RequestMessage> MessageStream<Q> {
     /// Adds received bytes. The buffer grows with the received bytes, so an announced length alone
     /// costs no memory. The buffer never grows beyond the end of the message, which may occupy it
     /// for a long time.
-    fn append(&mut self, mut data: Bytes) {
-        if let (Some(length), Some(long)) = (self.length, &mut self.arriving) {
-            long.add(&data.split_to((length - long.bytes).min(data.len())));
+    fn append(&mut self, mut data: Bytes) -> Result<(), Status> {
+        if let (Some(length), Some(counted)) = (self.length, &self.counted) {
+            counted.add(&mut data, length)?;
         }
         let (come, capacity) = (self.received.len() + data.len(), self.received.capacity());
         if let Some(length) = self.length.filter(|_| come > capacity) {
@@ -133,21 +218,23 @@ impl<Q: RequestMessage> MessageStream<Q> {
             self.received = larger;
         }
         self.received.extend_from_slice(&data);
+        Ok(())
     }
 
-    /// Returns the next message, if all of it was received.
-    fn take_message(&mut self) -> Result<Option<ReceivedMessage>, Status> {
+    /// Returns the next message, if all of it was received. The future may be dropped.
+    async fn take_message(&mut self) -> Result<Option<NextMessage<Q>>, Status> {
         let length = match self.length {
             Some(length) => length,
             None if self.received.len() < PREFIX_BYTES => return Ok(None),
             None => self.read_prefix()?,
         };
-        if let Some(long) = self.arriving.take_if(|long| long.bytes == length) {
+        if let Some(counted) = &mut self.counted {
+            if counted.received_bytes()? < length {
+                return Ok(None);
+            }
+            counted.decode(length, self.connection.as_ref()).await;
             self.length = None;
-            return Ok(Some(ReceivedMessage::Long(long)));
-        }
-        if self.arriving.is_some() {
-            return Ok(None);
+            return Ok(self.counted.take().map(NextMessage::Counted));
         }
         if self.received.len() < length {
             return Ok(None);
@@ -158,7 +245,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
         if self.received.is_empty() || length > SHARED_BUFFER_BYTES_MAX {
             self.received = BytesMut::from(&self.received[..]);
         }
-        Ok(Some(ReceivedMessage::Short(message)))
+        Q::from_bytes(message).map(|message| Some(NextMessage::Short(message)))
     }
 
     /// Parses a prefix. Returns the length of the message.
@@ -176,20 +263,118 @@ impl<Q: RequestMessage> MessageStream<Q> {
             )));
         }
         self.length = Some(length);
-        if length > INLINE_MESSAGE_BYTES_MAX {
-            let mut long = LongMessageBytes::default();
-            long.add(&self.received.split_to(length.min(self.received.len())));
-            self.received = BytesMut::from(&self.received[..]);
-            self.arriving = Some(long);
+        if length > RECEIVE_BYTES_FREE {
+            let counted = CountedMessage::new(&self.limits.quota);
+            let mut received = std::mem::take(&mut self.received).freeze();
+            counted.add(&mut received, length)?;
+            self.received = BytesMut::from(&received[..]);
+            self.counted = Some(counted);
         }
         Ok(length)
     }
 }
 
-/// The bytes of a complete message.
-enum ReceivedMessage {
-    Short(Bytes),
-    Long(LongMessageBytes),
+fn ends_within() -> Status {
+    grpc_status::malformed_message("the request ends within a message")
+}
+
+impl<Q: RequestMessage> CountedMessage<Q> {
+    fn new(quota: &Arc<InboundQuota>) -> CountedMessage<Q> {
+        let content = MessageContent::Bytes(LongMessageBytes::default());
+        CountedMessage { content: EvictableValue::new(quota, content), decoding: None }
+    }
+
+    /// Takes the bytes of this message, which has `length` bytes, from the received ones.
+    fn add(&self, received: &mut Bytes, length: usize) -> Result<(), Status> {
+        let added = self.content.change(Some(STALLED_MESSAGE_TIME), |content, share| {
+            let MessageContent::Bytes(long) = content else { return true };
+            let own = received.split_to((length - long.bytes).min(received.len()));
+            let is_free = |bytes: usize| bytes.saturating_sub(RECEIVE_BYTES_FREE);
+            let more = is_free(long.bytes + own.len()) - is_free(long.bytes);
+            let has_quota = share.grow(more);
+            if has_quota {
+                long.add(&own);
+            }
+            has_quota
+        });
+        match added {
+            Some(true) => Ok(()),
+            Some(false) => Err(grpc_status::receive_quota_exhausted()),
+            None => Err(grpc_status::message_evicted()),
+        }
+    }
+
+    /// Number of received bytes; all of them for a message that is being decoded.
+    fn received_bytes(&self) -> Result<usize, Status> {
+        if self.decoding.is_some() {
+            return Ok(usize::MAX);
+        }
+        let bytes = self.content.change(Some(STALLED_MESSAGE_TIME), |content, _| match content {
+            MessageContent::Bytes(long) => long.bytes,
+            _ => usize::MAX,
+        });
+        bytes.ok_or_else(grpc_status::message_evicted)
+    }
+
+    /// Decodes the complete message, long ones on a thread that may be busy. The future may be
+    /// dropped and called again. Afterwards the content is decoded or evicted.
+    async fn decode(&mut self, length: usize, connection: Option<&Arc<Connection>>) {
+        if length <= INLINE_MESSAGE_BYTES_MAX {
+            decode(&self.content);
+            return;
+        }
+        let decoding = self.decoding.get_or_insert_with(|| {
+            // It is not evicted while it waits for its place, where it makes progress.
+            self.content.change(None, |_, _| ());
+            let mut decoding = JoinSet::new();
+            let (content, connection) = (self.content.clone(), connection.cloned());
+            decoding.spawn(decode_later(content, length, connection));
+            decoding
+        });
+        // A failed task leaves no decoded content.
+        let _ = decoding.join_next().await;
+    }
+}
+
+/// Decodes a complete message on a thread that may be busy. A call whose client takes nothing may
+/// never be polled again. So a task runs this: the place that it gets is free once the message is
+/// decoded, whether the message is taken or not.
+async fn decode_later<Q: RequestMessage>(
+    content: EvictableValue<MessageContent<Q>>,
+    length: usize,
+    connection: Option<Arc<Connection>>,
+) {
+    let is_long = length >= LONG_MESSAGE_BYTES_MIN;
+    // The messages of a connection together have one turn in the queue.
+    let _turn = match &connection {
+        Some(connection) => Some(connection.wait_decoding_turn(is_long).await),
+        None => None,
+    };
+    // The semaphore is never closed.
+    let place = DECODING_PLACES[usize::from(is_long)].acquire().await;
+    let work = move || {
+        decode(&content);
+        drop(place);
+    };
+    let _ = tokio::task::spawn_blocking(work).await;
+}
+
+/// Replaces the bytes of a message by the decoded message.
+fn decode<Q: RequestMessage>(content: &EvictableValue<MessageContent<Q>>) {
+    let bytes = content.change(None, |content, _| {
+        match std::mem::replace(content, MessageContent::Decoding) {
+            MessageContent::Bytes(long) => Some(long),
+            other => {
+                *content = other;
+                None
+            }
+        }
+    });
+    let Some(Some(bytes)) = bytes else { return };
+    let decoded = Q::from_bytes(bytes.join());
+    content.change(Some(UNTAKEN_MESSAGE_TIME), |content, _| {
+        *content = MessageContent::Decoded(decoded);
+    });
 }
 
 /// The received part of a long message, in pieces: one buffer would be copied each time it grows,
@@ -237,27 +422,6 @@ impl<Q> std::fmt::Debug for MessageStream<Q> {
     }
 }
 
-/// Decodes a long message on a thread that may be busy.
-async fn decode_long<Q: RequestMessage>(message: LongMessageBytes) -> Result<Q, Status> {
-    // A call whose client takes nothing may never be polled again. So a task waits for the place,
-    // which is free once the message is decoded, whether the result is taken or not.
-    let mut decoding = JoinSet::new();
-    decoding.spawn(async move {
-        // The semaphore is never closed.
-        let place = LONG_MESSAGES.acquire().await;
-        let decode = move || {
-            let decoded = Q::from_bytes(message.join());
-            drop(place);
-            decoded
-        };
-        tokio::task::spawn_blocking(decode).await
-    });
-    match decoding.join_next().await {
-        Some(Ok(Ok(decoded))) => decoded,
-        _ => Err(Status::internal("a message could not be decoded")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -269,12 +433,13 @@ mod tests {
     use umbel_proto::kv::{GetRequest, PutRequest};
 
     use super::*;
+    use crate::resources::connection_registry::ConnectionRegistry;
     use crate::test_support::test_service::{framed, run_paused};
 
     fn of<Q: RequestMessage>(pieces: Vec<Vec<u8>>) -> MessageStream<Q> {
         let frames =
             pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
-        MessageStream::new(StreamBody::new(stream::iter(frames)))
+        MessageStream::new(StreamBody::new(stream::iter(frames)), &Extensions::new())
     }
 
     fn put(bytes: usize) -> PutRequest {
@@ -337,9 +502,8 @@ mod tests {
         run_paused(async {
             let (sender, mut messages) =
                 crate::test_support::test_service::message_channel::<GetRequest, GetRequest>();
-            let waited = tokio::time::timeout(std::time::Duration::from_secs(1), async {
-                messages.message().await
-            });
+            let waited =
+                tokio::time::timeout(Duration::from_secs(1), async { messages.message().await });
             assert!(waited.await.is_err());
             sender.send(GetRequest::default()).unwrap();
             assert_eq!(messages.message().await.unwrap(), Some(GetRequest::default()));
@@ -354,24 +518,174 @@ mod tests {
         runtime.block_on(async {
             let long = || of::<PutRequest>(vec![framed(&put(100_000)).to_vec()]);
             let (mut unpolled, mut other) = (long(), long());
-            let place = LONG_MESSAGES.acquire().await.unwrap();
+            let place = DECODING_PLACES[0].acquire().await.unwrap();
             for messages in [&mut unpolled, &mut other] {
                 // It waits for the place.
                 assert!(messages.message().now_or_never().is_none());
                 tokio::task::yield_now().await;
             }
             drop(place);
-            let time = std::time::Duration::from_secs(20);
+            let time = Duration::from_secs(20);
             let message = tokio::time::timeout(time, other.message()).await;
             assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
             // A dropped stream gives up its turn.
-            let place = LONG_MESSAGES.acquire().await.unwrap();
+            let place = DECODING_PLACES[0].acquire().await.unwrap();
             let (mut dropped, mut other) = (long(), long());
             assert!(dropped.message().now_or_never().is_none());
             assert!(other.message().now_or_never().is_none());
             drop((dropped, place));
             let message = tokio::time::timeout(time, other.message()).await;
             assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
+        });
+    }
+
+    /// The frames of a stream are sent one by one; its messages count against this quota.
+    type Frames = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
+
+    fn within(quota: &Arc<InboundQuota>) -> (Frames, MessageStream<PutRequest>) {
+        let (frames, mut sent) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
+        let frames_of = stream::poll_fn(move |context| {
+            let frame = |data: Vec<u8>| Ok::<_, Infallible>(Frame::data(Bytes::from(data)));
+            sent.poll_recv(context).map(|data| data.map(frame))
+        });
+        let mut extensions = Extensions::new();
+        let time = Duration::from_secs(31);
+        extensions.insert(ReceiveLimits { quota: Arc::clone(quota), time });
+        (frames, MessageStream::new(StreamBody::new(frames_of), &extensions))
+    }
+
+    /// The messages of a stream that has sent a message of this many bytes.
+    fn sent(quota: &Arc<InboundQuota>, bytes: usize) -> (Frames, MessageStream<PutRequest>) {
+        let (frames, messages) = within(quota);
+        frames.send(framed(&put(bytes)).to_vec()).unwrap();
+        (frames, messages)
+    }
+
+    const EXHAUSTED: Code = Code::ResourceExhausted;
+
+    /// Story: a call that is not polled kept the quota of its complete message. Fifteen connections
+    /// whose clients read no responses kept the quota of all clients, for ever.
+    #[test]
+    fn complete_message_of_a_stalled_call_is_evicted_for_others() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let (_open, mut stalled) = sent(&quota, 150_000);
+            assert!(stalled.message().now_or_never().is_none());
+            // It is decoded by a task, and not taken.
+            tokio::time::sleep(UNTAKEN_MESSAGE_TIME / 2).await;
+            let refused = sent(&quota, 150_000).1.message().await.unwrap_err();
+            assert_eq!(refused.code(), EXHAUSTED, "{refused:?}");
+            tokio::time::sleep(UNTAKEN_MESSAGE_TIME).await;
+            assert!(quota.used_bytes() > 100_000, "no other message needs the quota");
+            for _ in 0..3 {
+                let served = sent(&quota, 150_000).1.message().await.unwrap();
+                assert_eq!(served, Some(put(150_000)));
+            }
+            let evicted = stalled.message().await.unwrap_err();
+            assert_eq!(evicted.code(), EXHAUSTED, "{evicted:?}");
+            assert_eq!(stalled.message().await.unwrap(), None);
+            assert_eq!(quota.used_bytes(), 0);
+        });
+    }
+
+    #[test]
+    fn partial_message_without_progress_is_evicted_for_others() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let (frames, mut stalled) = within(&quota);
+            let bytes = framed(&put(150_000)).to_vec();
+            frames.send(bytes[..140_000].to_vec()).unwrap();
+            assert!(stalled.message().now_or_never().is_none());
+            for _ in 0..2 {
+                tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
+                let refused = sent(&quota, 150_000).1.message().await.unwrap_err();
+                assert_eq!(refused.code(), EXHAUSTED, "{refused:?}");
+                // The message makes progress.
+                frames.send(bytes[140_000..140_001].to_vec()).unwrap();
+                assert!(stalled.message().now_or_never().is_none());
+            }
+            tokio::time::sleep(STALLED_MESSAGE_TIME).await;
+            sent(&quota, 150_000).1.message().await.unwrap().unwrap();
+            assert_eq!(stalled.message().now_or_never().unwrap().unwrap_err().code(), EXHAUSTED);
+        });
+    }
+
+    /// Story: the request of a call with one message did not end. Its message was counted by no
+    /// quota meanwhile, and a connection may have a thousand such calls.
+    #[test]
+    fn only_message_counts_until_its_request_ends() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let (frames, messages) = sent(&quota, 150_000);
+            let mut waiting = Box::pin(messages.only_message());
+            let time = Duration::from_millis(500);
+            assert!(tokio::time::timeout(time, &mut waiting).await.is_err());
+            assert!(quota.used_bytes() > 100_000);
+            drop(frames);
+            assert_eq!(waiting.await.unwrap(), put(150_000));
+            assert_eq!(quota.used_bytes(), 0);
+            // Others evict it, and without others it has a time limit.
+            let (_open, messages) = sent(&quota, 150_000);
+            let waiting = tokio::spawn(messages.only_message());
+            tokio::time::sleep(UNTAKEN_MESSAGE_TIME * 2).await;
+            sent(&quota, 150_000).1.message().await.unwrap().unwrap();
+            let late = waiting.await.unwrap().unwrap_err();
+            assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
+            let (frames, messages) = sent(&quota, 150_000);
+            frames.send(framed(&put(1)).to_vec()).unwrap();
+            let twice = messages.only_message().await.unwrap_err();
+            assert!(twice.message().contains("several messages"), "{twice:?}");
+        });
+    }
+
+    /// Story: one long message was decoded for seconds, and appends of 200 KB waited for their turn
+    /// behind it.
+    #[test]
+    fn shorter_message_does_not_wait_for_long_ones() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let place = DECODING_PLACES[1].acquire().await.unwrap();
+            let mut long = of::<PutRequest>(vec![framed(&put(LONG_MESSAGE_BYTES_MIN)).to_vec()]);
+            let moment = Duration::from_millis(100);
+            assert!(tokio::time::timeout(moment, long.message()).await.is_err());
+            let mut shorter = of::<PutRequest>(vec![framed(&put(200_000)).to_vec()]);
+            let time = Duration::from_secs(20);
+            let message = tokio::time::timeout(time, shorter.message()).await;
+            assert_eq!(message.expect("it is decoded").unwrap(), Some(put(200_000)));
+            drop(place);
+            assert!(long.message().await.unwrap().is_some());
+        });
+    }
+
+    /// Story: a connection with a thousand calls had a thousand turns in the queue.
+    #[test]
+    fn messages_of_one_connection_have_one_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let registry = Arc::new(ConnectionRegistry::default());
+            let slots = [(); 2].map(|()| registry.register(None));
+            let on = |connection: &Arc<Connection>| {
+                let mut extensions = Extensions::new();
+                extensions.insert(Arc::clone(connection));
+                let frame = Ok::<_, Infallible>(Frame::data(framed(&put(100_000))));
+                let frames = StreamBody::new(stream::iter([frame]));
+                MessageStream::<PutRequest>::new(frames, &extensions)
+            };
+            let place = DECODING_PLACES[0].acquire().await.unwrap();
+            let mut queued: Vec<_> = (0..20).map(|_| on(&slots[0].connection)).collect();
+            for messages in &mut queued {
+                assert!(messages.message().now_or_never().is_none());
+            }
+            let mut other = on(&slots[1].connection);
+            assert!(other.message().now_or_never().is_none());
+            // All of them wait for the place.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            drop(place);
+            let message = tokio::time::timeout(Duration::from_secs(20), other.message()).await;
+            assert!(message.expect("it is decoded").unwrap().is_some());
+            let decoded = |messages: &mut MessageStream<_>| messages.message().now_or_never();
+            let before = queued.iter_mut().filter_map(decoded).count();
+            assert!(before < 10, "{before} messages of the other connection came before");
         });
     }
 

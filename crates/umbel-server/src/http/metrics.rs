@@ -73,7 +73,7 @@ fn add_memory(registry: &mut Registry, service: &ServerContext) {
         appends,
     );
     let receiving = service.receive_quota.used_bytes() as f64;
-    gauge(registry, "receiving_bytes", "Bytes of partially received messages", receiving);
+    gauge(registry, "receiving_bytes", "Bytes of messages that no call has taken yet", receiving);
     let unread = service.outbound_quota.bytes() as f64;
     gauge(registry, "unread_bytes", "Bytes read for clients that have not received them", unread);
     let groups = service.group_quota.bytes() as f64;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
+use hyper::http::Extensions;
 use prost::Message;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
@@ -21,9 +22,11 @@ use crate::event_store::EventStore;
 use crate::event_store::backups::Backups;
 use crate::event_store::scavenging::{Scavenger, StoreScavenger};
 use crate::event_store::system_projections::SystemProjections;
-use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::grpc_decoder::{MessageStream, ReceiveLimits};
 use crate::grpc::message_limits::RequestMessage;
 use crate::kv_store::{KvConfig, KvStore};
+use crate::limits::PARTIAL_APPEND_TIME;
+use crate::resources::inbound_quota::InboundQuota;
 use crate::server_context::ServerContext;
 
 /// A service on a store of its own.
@@ -99,7 +102,7 @@ where
         messages.poll_recv(context).map(|message| message.map(frame))
     });
     let body = StreamBody::new(frames);
-    (sender, MessageStream::new(body))
+    (sender, MessageStream::new(body, &Extensions::new()))
 }
 
 /// Frames a message for a call.
@@ -117,7 +120,18 @@ where
     M: RequestMessage,
 {
     let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
-    MessageStream::new(StreamBody::new(stream::iter([frame])))
+    MessageStream::new(StreamBody::new(stream::iter([frame])), &Extensions::new())
+}
+
+/// Builds a message stream of one message with any bytes, which count against this quota.
+pub fn message_within<M>(message: &[u8], quota: Arc<InboundQuota>) -> MessageStream<M>
+where
+    M: RequestMessage,
+{
+    let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
+    let mut extensions = Extensions::new();
+    extensions.insert(ReceiveLimits { quota, time: PARTIAL_APPEND_TIME });
+    MessageStream::new(StreamBody::new(stream::iter([frame])), &extensions)
 }
 
 /// The identifier with this number.
