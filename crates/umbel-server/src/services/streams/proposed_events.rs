@@ -6,8 +6,8 @@ use prost::DecodeError;
 use prost::bytes::Buf;
 use prost::encoding::{self, DecodeContext, WireType};
 use tonic::Status;
-use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX};
-use umbel_proto::shared::Uuid;
+use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, STREAM_NAME_BYTES_MAX};
+use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::append_req;
 use umbel_proto::streams::batch_append_req::Options;
 
@@ -97,9 +97,30 @@ impl RequestMessage for BatchPart {
         let part = BatchPart { events, ..BatchPart::default() };
         let mut reader = BatchReader { part, head: HeadLimit::default() };
         message_reader::read_message(message, &mut reader)?;
+        reader.part.detach_head();
         Ok(reader.part)
     }
 }
+
+impl BatchPart {
+    /// Copies the head of the part out of its message, which it would keep in memory while the
+    /// caller is authorized. Of an identifier or name that is too long, only a beginning is kept,
+    /// which is refused in the same way.
+    fn detach_head(&mut self) {
+        if let Some(Uuid { value: Some(uuid::Value::String(text)) }) = &mut self.correlation_id {
+            *text = text.chars().take(HEAD_TEXT_CHARS_MAX).collect();
+        }
+        let options = self.options.as_mut();
+        if let Some(identifier) = options.and_then(|it| it.stream_identifier.as_mut()) {
+            let name = &identifier.stream_name;
+            let name = &name[..name.len().min(HEAD_TEXT_CHARS_MAX)];
+            identifier.stream_name = Bytes::copy_from_slice(name);
+        }
+    }
+}
+
+/// Length of an identifier or name that is longer than any valid one.
+const HEAD_TEXT_CHARS_MAX: usize = STREAM_NAME_BYTES_MAX + 3;
 
 /// Number of the field with the events of a `BatchAppendReq`.
 const BATCH_EVENTS: u32 = 3;

@@ -2,13 +2,14 @@
 //! it is appended.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use crate::limits::{BATCHES_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, BATCHES_OPEN_MAX};
+use crate::limits::{
+    BATCHES_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, BATCHES_OPEN_MAX, UNTAKEN_MESSAGE_TIME,
+};
 use futures_util::FutureExt;
 use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
@@ -24,6 +25,7 @@ use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::inbound_quota::EvictableValue;
 use crate::server_context::ServerContext;
 use crate::services::streams::batch_response::BatchResponseBuilder;
 use crate::services::streams::in_flight_batches::InFlightBatches;
@@ -186,8 +188,8 @@ impl BatchAppendCall {
     /// Handles a part, or the end of the parts.
     async fn receive(&mut self, part: Result<Option<BatchPart>, Status>) {
         match part.map_err(grpc_status::decode_error) {
-            Ok(Some(part)) => {
-                let refusal = self.authorize_counted(&part).await;
+            Ok(Some(mut part)) => {
+                let refusal = self.authorize_counted(&mut part).await;
                 if let Err(status) = self.accept_part(part, refusal) {
                     self.end_input(Some(status));
                 }
@@ -228,30 +230,59 @@ impl BatchAppendCall {
         None
     }
 
-    /// Returns the status of a part that must not be appended. The part's events count against the
-    /// quota while the store is queried, because many calls may wait for the store.
-    async fn authorize_counted(&mut self, part: &BatchPart) -> Option<Status> {
-        let mut share = self.service.append_quota.new_share();
+    /// Returns the status of a part that must not be appended. While the store is queried, the
+    /// part's events count against the quota, because many calls may wait for the store. If this
+    /// call stalls meanwhile, the quota may drop the events.
+    async fn authorize_counted(&mut self, part: &mut BatchPart) -> Option<Status> {
+        let quota = Arc::clone(&self.service.append_quota);
         let mut authorization = pin!(self.authorize(part));
-        match poll_fn(|context| Poll::Ready(authorization.as_mut().poll(context))).await {
-            Poll::Ready(denied) => denied,
-            Poll::Pending if share.grow(part.events.memory_bytes) => authorization.await,
-            Poll::Pending => Some(grpc_status::append_quota_exhausted()),
+        let checked = match authorization.as_mut().now_or_never() {
+            Some(checked) => checked,
+            None => {
+                let bytes = part.events.memory_bytes;
+                let events = EvictableValue::new(&quota, std::mem::take(&mut part.events));
+                let time = Some(UNTAKEN_MESSAGE_TIME);
+                if events.change(time, |_, share| share.grow(bytes)) != Some(true) {
+                    return Some(grpc_status::append_quota_exhausted());
+                }
+                // Queued appends must not wait for this call, which may stall.
+                self.submit_queued(false);
+                let checked = authorization.await;
+                match events.take() {
+                    Some(events) => part.events = events,
+                    None => return Some(grpc_status::append_quota_exhausted()),
+                }
+                checked
+            }
+        };
+        match checked {
+            Ok(Some(caller)) => {
+                self.caller = caller;
+                None
+            }
+            Ok(None) => None,
+            Err(denied) => Some(denied),
         }
     }
 
-    /// Returns the status if the caller must not append the batch that this part begins. Parts are
-    /// checked in order, which keeps the order of their batches.
-    async fn authorize(&mut self, part: &BatchPart) -> Option<Status> {
-        let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
+    /// Returns the present caller if a part begins a batch, or the status if that caller must not
+    /// append the batch. Parts are checked in order, which keeps the order of their batches.
+    fn authorize(
+        &self,
+        part: &BatchPart,
+    ) -> impl Future<Output = Result<Option<Caller>, Status>> + use<> {
+        let identifier = part.options.as_ref().and_then(|it| it.stream_identifier.as_ref());
         // An invalid name is refused as such.
-        let stream = std::str::from_utf8(stream).ok()?;
-        let (access, store) = (&self.service.authorizer, &self.service.store);
-        match access.revalidate(store, &self.caller).await {
-            Ok(caller) => self.caller = caller,
-            Err(status) => return Some(status),
+        let stream = identifier.and_then(|it| str::from_utf8(&it.stream_name).ok());
+        let (stream, caller) = (stream.map(str::to_string), self.caller.clone());
+        let service = Arc::clone(&self.service);
+        async move {
+            let Some(stream) = stream else { return Ok(None) };
+            let (access, store) = (&service.authorizer, &service.store);
+            let caller = access.revalidate(store, &caller).await?;
+            access.authorize(store, &caller, StreamAction::Write, &stream).await?;
+            Ok(Some(caller))
         }
-        access.authorize(store, &self.caller, StreamAction::Write, stream).await.err()
     }
 
     /// Accepts a part. A returned error ends the call; an error of one batch becomes that batch's

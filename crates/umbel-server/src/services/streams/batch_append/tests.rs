@@ -1,11 +1,13 @@
 //! Tests of incomplete batches, with a clock that the test controls.
 
+use std::future::poll_fn;
 use std::task::Poll;
 
 use futures_util::StreamExt;
 use prost::Message;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
+use tonic::Code;
 use umbel_events::{Direction, Revision, StreamState};
 use umbel_proto::streams::BatchAppendReq;
 use umbel_proto::streams::batch_append_req::Expected;
@@ -430,4 +432,88 @@ fn short_batch_does_not_overtake_a_long_one_of_its_call() {
         assert_eq!(next(&mut answers).await, (2, 0));
         assert_eq!(written(&fixture)[1], "2");
     });
+}
+
+/// Story: a call that waited for the answer about permissions kept its part for ever if its client
+/// then read no responses. The quota is that of all clients.
+#[test]
+fn part_of_a_stalled_call_is_evicted_during_the_permission_lookup() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let mut fixture = TestService::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        parts.send(part(1, true, 1)).unwrap();
+        assert!(waits(&mut answers).await);
+        let mut others = fixture.service.append_quota.new_share();
+        assert!(!others.grow(APPENDS_BYTES_MAX), "the part is in use");
+        tokio::time::sleep(UNTAKEN_MESSAGE_TIME + MOMENT).await;
+        assert!(others.grow(APPENDS_BYTES_MAX), "{} bytes are kept", fixture.bytes());
+        drop(others);
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        // Only the batch fails, once the client reads again.
+        assert_eq!(next(&mut answers).await, (1, Code::ResourceExhausted as i32));
+        parts.send(part(2, true, 2)).unwrap();
+        let outcome = next(&mut answers).await;
+        assert_eq!(outcome.0, 2);
+        assert_eq!(fixture.bytes(), 0);
+    });
+}
+
+/// Story: appends that were queued before a part with a new stream were submitted only after the
+/// answer about its permissions. A stalled call kept them for ever.
+#[test]
+fn queued_appends_do_not_wait_for_a_permission_lookup() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let mut fixture = TestService::new();
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        let users_allowed = part(1, true, 1);
+        parts.send(users_allowed).unwrap();
+        let first = next(&mut answers).await;
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        parts.send(part(2, true, 2)).unwrap();
+        let mut other = part(3, true, 3);
+        let name = proto_convert::stream_identifier("unknown");
+        other.options.as_mut().unwrap().stream_identifier = Some(name);
+        parts.send(other).unwrap();
+        assert!(waits(&mut answers).await);
+        // The call is not polled from here on.
+        let began = Instant::now();
+        while written(&fixture).len() < 2 && began.elapsed() < Duration::from_secs(20) {
+            tokio::time::sleep(MOMENT).await;
+        }
+        assert_eq!((first, written(&fixture)), ((1, 0), vec!["1".to_string(), "2".to_string()]));
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+    });
+}
+
+/// Story: the events of a batch were decoded although the batch was refused.
+#[test]
+fn events_after_a_refusal_are_not_decoded() {
+    let invalid = vec![0x1a, 0];
+    let event = part(1, true, 1).proposed_messages[0].encode_to_vec();
+    let valid = [&[0x1a, event.len() as u8], &event[..]].concat();
+    // The content of an event is no message.
+    let malformed = vec![0x1a, 2, 0xff, 0xff];
+    let read = |parts: &[&Vec<u8>]| {
+        let message: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        BatchPart::from_bytes(message.into())
+    };
+    let part = read(&[&valid, &invalid, &malformed, &valid]).unwrap();
+    assert!(part.events.refusal.is_some() && part.events.events.is_empty());
+    assert_eq!(read(&[&valid, &valid]).unwrap().events.events.len(), 2);
+    assert!(read(&[&valid, &malformed]).is_err());
+    // The field itself must be a message nevertheless.
+    assert!(read(&[&invalid, &vec![0x18, 0]]).is_err());
+    let before = crate::protocol::message_reader::fields_read();
+    read(&[&invalid, &valid.repeat(1000)]).unwrap();
+    let fields = crate::protocol::message_reader::fields_read() - before;
+    assert_eq!(fields, 1001);
 }
