@@ -11,6 +11,7 @@ use peak_alloc::PeakAlloc;
 use umbel_env::{Clock, Env};
 use umbel_events::limits::APPEND_EVENTS_MAX;
 use umbel_server::fuzz_entry_points::{CLIENT_PARSERS, ClientParser};
+use umbel_server::limits::PROPERTY_VALUES_MAX;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -23,6 +24,8 @@ const JSON_PERCENT_MAX: usize = 300;
 const MESSAGE_PEAK_MAX: usize = 24 << 20;
 /// Maximum number of events, records or writes of one message.
 const ELEMENTS: usize = APPEND_EVENTS_MAX;
+/// Number of properties of a record, a little less than it may have.
+const VALUES: u32 = PROPERTY_VALUES_MAX as u32 - 100;
 
 /// JSON that consists of repetitions of one part.
 fn repeated(begin: &str, part: &str, end: &str, bytes_max: usize) -> Vec<u8> {
@@ -100,6 +103,21 @@ fn message_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
     let keys: Vec<u8> = (0..of_metadata as u32 / 10)
         .flat_map(|number| field(1, &field(1, &number.to_le_bytes().map(|byte| byte & 0x7f))))
         .collect();
+    // As many properties as a record may have, with keys in no order, and the same in an object.
+    let key = |number: u32| {
+        let number = number.wrapping_mul(2_654_435_761) >> 11;
+        [number >> 14, number >> 7, number].map(|part| part as u8 & 0x7f)
+    };
+    let pairs = |tag: u8| -> Vec<u8> {
+        let pair_of = |number: u32| field(tag, &pair(&key(number), &[]));
+        (0..VALUES).flat_map(pair_of).collect()
+    };
+    let (properties, object) = (pairs(2), property(&field(5, &pairs(1))));
+    for many in [&[&schema[..], &properties].concat(), &[&schema[..], &object].concat()] {
+        let records = bytes_max / (many.len() + 16);
+        inputs.push(field(1, &[&field(5, b"s"), &many[..]].concat()).repeat(records));
+        inputs.push([field(1, b"s"), field(2, many).repeat(records)].concat());
+    }
     let records = [
         schema.repeat(1),
         [&schema[..], &property(&list)].concat(),

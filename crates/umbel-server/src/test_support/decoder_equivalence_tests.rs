@@ -263,7 +263,7 @@ impl Choices {
 
     /// Changes some bytes of some messages.
     fn mutate(&mut self, message: &mut Vec<u8>) {
-        if self.below(3) > 0 {
+        if self.below(3) < 2 {
             return;
         }
         for _ in 0..=self.below(3) {
