@@ -150,6 +150,10 @@ impl<Q: RequestMessage> MessageStream<Q> {
             Err(status) => Err(status),
         };
         self.is_finished = !matches!(next, Ok(Some(_)));
+        if self.is_finished {
+            // The call may wait long until its client takes the status.
+            (self.received, self.counted) = (BytesMut::new(), None);
+        }
         next
     }
 
@@ -425,6 +429,7 @@ impl<Q> std::fmt::Debug for MessageStream<Q> {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::Mutex;
 
     use futures_util::{FutureExt, stream};
     use http_body_util::StreamBody;
@@ -573,10 +578,13 @@ mod tests {
             assert!(stalled.message().now_or_never().is_none());
             // It is decoded by a task, and not taken.
             tokio::time::sleep(UNTAKEN_MESSAGE_TIME / 2).await;
-            let refused = sent(&quota, 150_000).1.message().await.unwrap_err();
+            let before = quota.used_bytes();
+            let (_other, mut other) = sent(&quota, 150_000);
+            let refused = other.message().await.unwrap_err();
             assert_eq!(refused.code(), EXHAUSTED, "{refused:?}");
+            assert_eq!(quota.used_bytes(), before, "a refused call keeps nothing");
             tokio::time::sleep(UNTAKEN_MESSAGE_TIME).await;
-            assert!(quota.used_bytes() > 100_000, "no other message needs the quota");
+            assert_eq!(quota.used_bytes(), before, "no other message needs the quota");
             for _ in 0..3 {
                 let served = sent(&quota, 150_000).1.message().await.unwrap();
                 assert_eq!(served, Some(put(150_000)));
@@ -657,6 +665,20 @@ mod tests {
         });
     }
 
+    /// The first bytes of the messages of this type, in the order of their decoding.
+    static DECODED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    struct OrderedMessage;
+
+    impl RequestMessage for OrderedMessage {
+        const MAY_BE_LONG: bool = true;
+
+        fn from_bytes(message: Bytes) -> Result<OrderedMessage, Status> {
+            DECODED.lock().unwrap().push(message[0]);
+            Ok(OrderedMessage)
+        }
+    }
+
     /// Story: a connection with a thousand calls had a thousand turns in the queue.
     #[test]
     fn messages_of_one_connection_have_one_turn() {
@@ -664,28 +686,29 @@ mod tests {
         runtime.block_on(async {
             let registry = Arc::new(ConnectionRegistry::default());
             let slots = [(); 2].map(|()| registry.register(None));
-            let on = |connection: &Arc<Connection>| {
+            let on = |index: usize| {
                 let mut extensions = Extensions::new();
-                extensions.insert(Arc::clone(connection));
-                let frame = Ok::<_, Infallible>(Frame::data(framed(&put(100_000))));
+                extensions.insert(Arc::clone(&slots[index].connection));
+                let message = framed(&put(100_000));
+                let frame = [&message[..PREFIX_BYTES], &[index as u8], &message[6..]].concat();
+                let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(frame)));
                 let frames = StreamBody::new(stream::iter([frame]));
-                MessageStream::<PutRequest>::new(frames, &extensions)
+                MessageStream::<OrderedMessage>::new(frames, &extensions)
             };
             let place = DECODING_PLACES[0].acquire().await.unwrap();
-            let mut queued: Vec<_> = (0..20).map(|_| on(&slots[0].connection)).collect();
+            let mut queued: Vec<_> = (0..20).map(|_| on(0)).collect();
+            queued.push(on(1));
             for messages in &mut queued {
                 assert!(messages.message().now_or_never().is_none());
             }
-            let mut other = on(&slots[1].connection);
-            assert!(other.message().now_or_never().is_none());
             // All of them wait for the place.
             tokio::time::sleep(Duration::from_millis(10)).await;
             drop(place);
-            let message = tokio::time::timeout(Duration::from_secs(20), other.message()).await;
-            assert!(message.expect("it is decoded").unwrap().is_some());
-            let decoded = |messages: &mut MessageStream<_>| messages.message().now_or_never();
-            let before = queued.iter_mut().filter_map(decoded).count();
-            assert!(before < 10, "{before} messages of the other connection came before");
+            for messages in &mut queued {
+                assert!(messages.message().await.unwrap().is_some());
+            }
+            let order = DECODED.lock().unwrap().clone();
+            assert_eq!((order.len(), &order[..3]), (21, &[0, 1, 0][..]));
         });
     }
 

@@ -67,8 +67,8 @@ enum FramePosition {
 }
 
 impl RequestBody {
-    /// Wraps a received request, and adds the limits of its messages to its extensions. When the request's body is dropped, its unread remainder moves to
-    /// the returned [`UnreadBody`].
+    /// Wraps a received request, and adds the limits of its messages to its extensions. When the
+    /// request's body is dropped, its unread remainder moves to the returned [`UnreadBody`].
     pub fn wrap(
         service: &ServerContext,
         request: Request<Incoming>,

@@ -31,6 +31,10 @@ struct JsonPair {
     value: JsonValue,
 }
 
+/// The values of a list.
+#[derive(Debug, Default)]
+struct JsonList(Vec<JsonValue>);
+
 #[derive(Debug, Default)]
 enum JsonValue {
     #[default]
@@ -38,7 +42,7 @@ enum JsonValue {
     Bool(bool),
     Number(f64),
     Text(MessageRange),
-    List(Box<Vec<JsonValue>>),
+    List(Box<JsonList>),
     Object(Box<JsonObject>),
 }
 
@@ -88,12 +92,14 @@ impl JsonObject {
     pub fn read_pair(
         &mut self,
         limit: &mut ValueLimit<'_>,
+        wire_type: WireType,
         bytes: &mut impl Buf,
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
         limit.take()?;
         let mut pair = JsonPair::default();
-        message_reader::read_pair(&mut PairReader { pair: &mut pair, limit }, bytes, context)?;
+        let mut reader = PairReader { pair: &mut pair, limit };
+        message_reader::read_nested(wire_type, &mut reader, bytes, context)?;
         self.0.push(pair);
         Ok(())
     }
@@ -178,7 +184,7 @@ fn write_bytes(out: &mut dyn Write, bytes: &[u8]) {
 impl JsonValue {
     fn sort(&mut self, message: &[u8]) {
         match self {
-            JsonValue::List(values) => values.iter_mut().for_each(|value| value.sort(message)),
+            JsonValue::List(list) => list.0.iter_mut().for_each(|value| value.sort(message)),
             JsonValue::Object(object) => object.sort(message),
             _ => {}
         }
@@ -198,10 +204,10 @@ impl JsonValue {
             JsonValue::Number(number) => {
                 write_json(out, &Number::from_f64(*number).ok_or(NotFinite)?);
             }
-            JsonValue::List(values) => {
+            JsonValue::List(list) => {
                 write_bytes(out, b"[");
                 let mut is_first = true;
-                for value in values.iter() {
+                for value in &list.0 {
                     write_comma(out, &mut is_first);
                     value.write(out, message)?;
                 }
@@ -293,8 +299,8 @@ impl MessageReader for ValueReader<'_, '_> {
                 if !matches!(value, JsonValue::List(_)) {
                     **value = JsonValue::List(Box::default());
                 }
-                if let JsonValue::List(values) = value {
-                    let mut reader = ListReader { values, limit };
+                if let JsonValue::List(list) = value {
+                    let mut reader = ListReader { list, limit };
                     message_reader::read_nested(wire_type, &mut reader, bytes, context)?;
                 }
             }
@@ -319,7 +325,7 @@ impl MessageReader for ObjectReader<'_, '_> {
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
         match tag {
-            1 => self.object.read_pair(self.limit, bytes, context),
+            1 => self.object.read_pair(self.limit, wire_type, bytes, context),
             _ => encoding::skip_field(wire_type, tag, bytes, context),
         }
     }
@@ -327,7 +333,7 @@ impl MessageReader for ObjectReader<'_, '_> {
 
 /// Reader of a `google.protobuf.ListValue`.
 struct ListReader<'a, 'b> {
-    values: &'a mut Vec<JsonValue>,
+    list: &'a mut JsonList,
     limit: &'a mut ValueLimit<'b>,
 }
 
@@ -346,7 +352,7 @@ impl MessageReader for ListReader<'_, '_> {
         let mut value = JsonValue::Null;
         let mut reader = ValueReader { value: &mut value, limit: self.limit };
         message_reader::read_nested(wire_type, &mut reader, bytes, context)?;
-        self.values.push(value);
+        self.list.0.push(value);
         Ok(())
     }
 }

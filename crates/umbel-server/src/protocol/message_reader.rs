@@ -92,18 +92,6 @@ pub fn read_nested(
     encoding::message::merge(wire_type, &mut Decoded(reader), bytes, context)
 }
 
-/// Hands both fields of a pair of a map to its reader. The decoder ignores the wire type of a map.
-///
-/// # Errors
-/// The pair is malformed.
-pub fn read_pair(
-    reader: &mut impl MessageReader,
-    bytes: &mut impl Buf,
-    context: DecodeContext,
-) -> Result<(), DecodeError> {
-    read_nested(WireType::LengthDelimited, reader, bytes, context)
-}
-
 /// Skips a nested message.
 ///
 /// # Errors

@@ -109,7 +109,7 @@ impl MessageReader for EventReader {
             }
             2 => {
                 let mut pair = TextPair::default();
-                message_reader::read_pair(&mut pair, bytes, context)?;
+                message_reader::read_nested(wire_type, &mut pair, bytes, context)?;
                 match message_reader::text_of(&pair.key) {
                     TYPE => self.kind = Some(pair.value),
                     CONTENT_TYPE => self.content_type = Some(pair.value),

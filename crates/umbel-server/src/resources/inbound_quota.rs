@@ -95,6 +95,9 @@ impl InboundQuota {
     /// Drops values whose time has come, those that have waited longest first, until `bytes` bytes
     /// are free.
     fn evict(&self, bytes: usize) {
+        if bytes > self.bytes_max {
+            return;
+        }
         let now = Instant::now();
         let values: Vec<Arc<dyn Evictable>> = {
             let table = self.table();
@@ -264,6 +267,7 @@ mod tests {
             let mut share = quota.new_share();
             assert!(!share.grow(10), "nothing has waited for long enough");
             tokio::time::sleep(Duration::from_millis(700)).await;
+            assert!(!share.grow(101), "no eviction suffices");
             assert!(share.grow(10));
             assert_eq!((first.take(), quota.used_bytes()), (None, 80));
             assert!(!share.grow(30), "the later value has not waited for long enough");

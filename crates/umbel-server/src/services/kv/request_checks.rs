@@ -171,6 +171,10 @@ pub struct KvBatch {
     sync: bool,
 }
 
+/// Parts of a batch with the names of their keyspaces.
+#[cfg(test)]
+type InKeyspaces<T> = Vec<(String, T)>;
+
 /// A batch as a request message, or the reason to refuse it.
 #[derive(Debug)]
 pub struct BatchMessage(pub Result<KvBatch, Status>);
@@ -323,7 +327,7 @@ impl KvBatch {
 
     /// The operations and conditions with their keyspaces, and whether to sync.
     #[cfg(test)]
-    pub fn parts(&self) -> (Vec<(String, OperationKind)>, Vec<(String, Condition)>, bool) {
+    pub fn parts(&self) -> (InKeyspaces<OperationKind>, InKeyspaces<Condition>, bool) {
         let name = |index: u32| self.keyspaces[index as usize].clone();
         let operations = self.operations.iter().map(|(index, kind)| (name(*index), kind.clone()));
         let conditions = self.conditions.iter().map(|(index, it)| (name(*index), it.clone()));

@@ -59,7 +59,7 @@ impl MessageReader for RecordReader<'_> {
     ) -> Result<(), DecodeError> {
         match tag {
             1 => message_reader::read_text(wire_type, &mut self.id, bytes, context),
-            2 => self.properties.read_pair(&mut self.limit, bytes, context),
+            2 => self.properties.read_pair(&mut self.limit, wire_type, bytes, context),
             3 => encoding::message::merge(wire_type, &mut self.schema, bytes, context),
             4 => encoding::bytes::merge(wire_type, &mut self.data, bytes, context),
             5 => message_reader::read_text(wire_type, &mut self.stream, bytes, context),

@@ -292,7 +292,17 @@ impl MessageReader for SessionReader {
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
         match tag {
-            1 => message_reader::read_text(wire_type, &mut self.stream, bytes, context),
+            1 => {
+                message_reader::read_text(wire_type, &mut self.stream, bytes, context)?;
+                let name = message_reader::text_of(&self.stream);
+                // Errors of records name it. It usually comes before them.
+                if let Some(own) = self.records.streams.first_mut()
+                    && check_stream_name(name).is_ok()
+                {
+                    own.stream = name.to_string();
+                }
+                Ok(())
+            }
             SESSION_RECORDS if self.records.refusal.is_some() => {
                 message_reader::skip_nested(tag, wire_type, bytes, context)
             }

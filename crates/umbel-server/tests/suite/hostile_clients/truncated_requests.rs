@@ -177,7 +177,6 @@ fn messages_of_calls_with_a_zero_window() {
             raw.send_data(1, &sent[..sent.len() - 1]).await.unwrap();
             let window = [&INITIAL_WINDOW.to_be_bytes()[..], &[0; 4]].concat();
             raw.send(&frame(SETTINGS, 0, 0, &window)).await.unwrap();
-            raw.send(&frame(DATA, 0, 1, &sent[sent.len() - 1..])).await.unwrap();
             stuck.push(raw);
         }
         let client = Client::connect(address).await;

@@ -265,7 +265,7 @@ fn expired_batches_do_not_block_complete_ones() {
         assert_eq!(next(&mut answers).await, (90, 0));
         parts.send(part(91, false, 91)).unwrap();
         let status = answers.next().await.unwrap().unwrap_err();
-        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(status.code(), Code::ResourceExhausted);
     });
 }
 
@@ -289,7 +289,7 @@ fn long_stream_name_and_invalid_correlation_id_are_rejected() {
         let correlation_id = Some(Uuid { value });
         parts.send(BatchAppendReq { correlation_id, ..part(1, true, 1) }).unwrap();
         let status = answers.next().await.unwrap().unwrap_err();
-        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().len() < 1000, "the response repeats no invalid options");
     });
 }
@@ -381,9 +381,9 @@ fn shutdown_ends_batches_that_wait_for_their_place() {
             assert!(waits(&mut answers).await);
             fixture.stop();
             let refused = given_up(&mut answers).await;
-            assert_eq!(refused, (1, i32::from(tonic::Code::Unavailable)));
+            assert_eq!(refused, (1, i32::from(Code::Unavailable)));
             let last = answers.next().await.map(|answer| answer.unwrap_err().code());
-            assert_eq!(last, (!has_ended).then_some(tonic::Code::Unavailable));
+            assert_eq!(last, (!has_ended).then_some(Code::Unavailable));
             assert_eq!(fixture.bytes(), 0);
             assert_eq!(fixture.store.stream_state("cart").unwrap(), StreamState::Missing);
             drop(parts);
