@@ -20,8 +20,9 @@ const PAGE: &str = include_str!("../../../docs/reference/parsers.md");
 const PAGE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/parsers.md");
 /// Peak memory of a JSON parser beside its input, in percent of the input.
 const JSON_PERCENT_MAX: usize = 300;
-/// Peak memory of a message beside its bytes. Up to 100,000 elements have a fixed overhead each.
-const MESSAGE_PEAK_MAX: usize = 24 << 20;
+/// Peak memory of a message beside its bytes: the content of an append, and the properties of a
+/// record.
+const MESSAGE_PEAK_MAX: usize = 20 << 20;
 /// Maximum number of events, records or writes of one message.
 const ELEMENTS: usize = APPEND_EVENTS_MAX;
 /// Number of properties of a record, a little less than it may have.

@@ -292,17 +292,7 @@ impl MessageReader for SessionReader {
         context: DecodeContext,
     ) -> Result<(), DecodeError> {
         match tag {
-            1 => {
-                message_reader::read_text(wire_type, &mut self.stream, bytes, context)?;
-                let name = message_reader::text_of(&self.stream);
-                // Errors of records name it. It usually comes before them.
-                if let Some(own) = self.records.streams.first_mut()
-                    && check_stream_name(name).is_ok()
-                {
-                    own.stream = name.to_string();
-                }
-                Ok(())
-            }
+            1 => message_reader::read_text(wire_type, &mut self.stream, bytes, context),
             SESSION_RECORDS if self.records.refusal.is_some() => {
                 message_reader::skip_nested(tag, wire_type, bytes, context)
             }
@@ -330,6 +320,11 @@ impl SessionReader {
             self.named_stream = stream.clone();
         } else if !stream.is_empty() && *stream != self.named_stream {
             return Err(other_stream());
+        }
+        // Errors of records name the stream, which usually comes before them.
+        let own = &mut self.records.streams[0].stream;
+        if own.is_empty() && !proto_convert::is_name_too_long(&self.stream) {
+            *own = message_reader::text_of(&self.stream).to_string();
         }
         self.records.add(0, record.into_record()?)
     }
