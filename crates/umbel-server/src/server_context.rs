@@ -15,6 +15,7 @@ use crate::event_store::EventStore;
 use crate::event_store::backups::Backups;
 use crate::event_store::scavenging::Scavenger;
 use crate::event_store::system_projections::SystemProjections;
+use crate::grpc::grpc_decoder::DecodingPlaces;
 use crate::kv_store::KvStore;
 use crate::limits::{CONSOLE_REQUESTS_MAX, RECEIVE_BYTES_MAX};
 use crate::protocol::grpc_status;
@@ -40,6 +41,8 @@ pub struct ServerContext {
     pub append_quota: Arc<InboundQuota>,
     /// Memory quota of partially received messages.
     pub receive_quota: Arc<InboundQuota>,
+    /// Places of the messages that are decoded at the same time.
+    pub decoding_places: DecodingPlaces,
     /// Memory quota of data that clients have not taken yet.
     pub outbound_quota: Arc<OutboundQuota>,
     /// Open connections.
@@ -114,6 +117,7 @@ impl ServerContext {
             access_log: call_log,
             append_quota: budget,
             receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),
+            decoding_places: DecodingPlaces::default(),
             outbound_quota: unread,
             connections,
             open_calls_max: config.open_calls_max,

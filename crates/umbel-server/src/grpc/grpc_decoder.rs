@@ -26,8 +26,8 @@ use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::{
-    DECODED_MESSAGES_MAX, INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, RECEIVE_BYTES_FREE,
-    STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
+    DECODED_MESSAGES_MAX, INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, PARTIAL_APPEND_TIME,
+    RECEIVE_BYTES_FREE, STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
 };
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
@@ -46,16 +46,32 @@ const INITIAL_CAPACITY: usize = 64 << 10;
 const PIECE_BYTES: (usize, usize) = (4 << 10, 64 << 10);
 
 /// The places of the messages that are decoded at the same time, by their size: long ones are
-/// second.
-static DECODING_PLACES: [Semaphore; 2] = [const { Semaphore::const_new(DECODED_MESSAGES_MAX) }; 2];
+/// second. Clones are the same places.
+#[derive(Debug, Clone)]
+pub struct DecodingPlaces([Arc<Semaphore>; 2]);
+
+impl Default for DecodingPlaces {
+    fn default() -> DecodingPlaces {
+        DecodingPlaces([(); 2].map(|()| Arc::new(Semaphore::new(DECODED_MESSAGES_MAX))))
+    }
+}
 
 /// The quota of received messages, and the time limit of a message. An extension of each request.
 #[derive(Debug, Clone)]
 pub struct ReceiveLimits {
     /// The quota of all connections together.
     pub quota: Arc<InboundQuota>,
+    /// The places of all connections together.
+    pub places: DecodingPlaces,
     /// Maximum time for which a message, or a request after its only message, may stay incomplete.
     pub time: Duration,
+}
+
+impl Default for ReceiveLimits {
+    fn default() -> ReceiveLimits {
+        let (quota, places) = (Arc::default(), DecodingPlaces::default());
+        ReceiveLimits { quota, places, time: PARTIAL_APPEND_TIME }
+    }
 }
 
 /// The messages that a client sends in a call.
@@ -97,6 +113,14 @@ enum NextMessage<Q> {
 }
 
 impl<Q: RequestMessage> NextMessage<Q> {
+    fn is_malformed(&self) -> bool {
+        let is_failed = |content: &_| matches!(content, MessageContent::Decoded(Err(_)));
+        match self {
+            NextMessage::Short(_) => false,
+            NextMessage::Counted(message) => message.content.inspect(is_failed) == Some(true),
+        }
+    }
+
     /// Takes the message. Releases its share of the quota.
     fn take(self) -> Result<Q, Status> {
         match self {
@@ -118,14 +142,10 @@ impl<Q: RequestMessage> MessageStream<Q> {
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        // Without a quota the stream has one of its own.
-        let limits = extensions
-            .get()
-            .cloned()
-            .unwrap_or_else(|| ReceiveLimits { quota: Arc::default(), time: Duration::MAX });
         MessageStream {
             body: Body::new(body),
-            limits,
+            // Without limits the stream has its own.
+            limits: extensions.get().cloned().unwrap_or_default(),
             connection: extensions.get().cloned(),
             received: BytesMut::new(),
             length: None,
@@ -167,6 +187,9 @@ impl<Q: RequestMessage> MessageStream<Q> {
         let message = self.read_next().await?;
         let message =
             message.ok_or_else(|| grpc_status::malformed_message("the request has no message"))?;
+        if message.is_malformed() {
+            return message.take();
+        }
         let end = tokio::time::timeout(self.limits.time, self.read_end()).await;
         end.unwrap_or_else(|_| Err(grpc_status::request_timed_out()))?;
         message.take()
@@ -236,7 +259,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
             if counted.received_bytes()? < length {
                 return Ok(None);
             }
-            counted.decode(length, self.connection.as_ref()).await;
+            counted.decode(length, &self.limits.places, self.connection.as_ref()).await;
             self.length = None;
             return Ok(self.counted.take().map(NextMessage::Counted));
         }
@@ -313,7 +336,7 @@ impl<Q: RequestMessage> CountedMessage<Q> {
         if self.decoding.is_some() {
             return Ok(usize::MAX);
         }
-        let bytes = self.content.change(Some(STALLED_MESSAGE_TIME), |content, _| match content {
+        let bytes = self.content.inspect(|content| match content {
             MessageContent::Bytes(long) => long.bytes,
             _ => usize::MAX,
         });
@@ -322,7 +345,12 @@ impl<Q: RequestMessage> CountedMessage<Q> {
 
     /// Decodes the complete message, long ones on a thread that may be busy. The future may be
     /// dropped and called again. Afterwards the content is decoded or evicted.
-    async fn decode(&mut self, length: usize, connection: Option<&Arc<Connection>>) {
+    async fn decode(
+        &mut self,
+        length: usize,
+        places: &DecodingPlaces,
+        connection: Option<&Arc<Connection>>,
+    ) {
         if length <= INLINE_MESSAGE_BYTES_MAX {
             decode(&self.content);
             return;
@@ -331,8 +359,8 @@ impl<Q: RequestMessage> CountedMessage<Q> {
             // It is not evicted while it waits for its place, where it makes progress.
             self.content.change(None, |_, _| ());
             let mut decoding = JoinSet::new();
-            let (content, connection) = (self.content.clone(), connection.cloned());
-            decoding.spawn(decode_later(content, length, connection));
+            let (content, places) = (self.content.clone(), places.clone());
+            decoding.spawn(decode_later(content, length, places, connection.cloned()));
             decoding
         });
         // A failed task leaves no decoded content.
@@ -346,6 +374,7 @@ impl<Q: RequestMessage> CountedMessage<Q> {
 async fn decode_later<Q: RequestMessage>(
     content: EvictableValue<MessageContent<Q>>,
     length: usize,
+    places: DecodingPlaces,
     connection: Option<Arc<Connection>>,
 ) {
     let is_long = length >= LONG_MESSAGE_BYTES_MIN;
@@ -355,7 +384,7 @@ async fn decode_later<Q: RequestMessage>(
         None => None,
     };
     // The semaphore is never closed.
-    let place = DECODING_PLACES[usize::from(is_long)].acquire().await;
+    let place = Arc::clone(&places.0[usize::from(is_long)]).acquire_owned().await;
     let work = move || {
         decode(&content);
         drop(place);
@@ -447,6 +476,15 @@ mod tests {
         MessageStream::new(StreamBody::new(stream::iter(frames)), &Extensions::new())
     }
 
+    /// The stream of one message, with these places.
+    fn with_places(places: &DecodingPlaces, bytes: usize) -> MessageStream<PutRequest> {
+        let mut extensions = Extensions::new();
+        let places = places.clone();
+        extensions.insert(ReceiveLimits { places, ..ReceiveLimits::default() });
+        let frame = Ok::<_, Infallible>(Frame::data(framed(&put(bytes))));
+        MessageStream::new(StreamBody::new(stream::iter([frame])), &extensions)
+    }
+
     fn put(bytes: usize) -> PutRequest {
         PutRequest { key: vec![1; 7], value: vec![2; bytes], ..PutRequest::default() }
     }
@@ -521,9 +559,10 @@ mod tests {
     fn call_that_is_not_polled_does_not_keep_the_place() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let long = || of::<PutRequest>(vec![framed(&put(100_000)).to_vec()]);
+            let places = DecodingPlaces::default();
+            let long = || with_places(&places, 100_000);
             let (mut unpolled, mut other) = (long(), long());
-            let place = DECODING_PLACES[0].acquire().await.unwrap();
+            let place = places.0[0].acquire().await.unwrap();
             for messages in [&mut unpolled, &mut other] {
                 // It waits for the place.
                 assert!(messages.message().now_or_never().is_none());
@@ -534,7 +573,7 @@ mod tests {
             let message = tokio::time::timeout(time, other.message()).await;
             assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
             // A dropped stream gives up its turn.
-            let place = DECODING_PLACES[0].acquire().await.unwrap();
+            let place = places.0[0].acquire().await.unwrap();
             let (mut dropped, mut other) = (long(), long());
             assert!(dropped.message().now_or_never().is_none());
             assert!(other.message().now_or_never().is_none());
@@ -554,8 +593,8 @@ mod tests {
             sent.poll_recv(context).map(|data| data.map(frame))
         });
         let mut extensions = Extensions::new();
-        let time = Duration::from_secs(31);
-        extensions.insert(ReceiveLimits { quota: Arc::clone(quota), time });
+        let quota = Arc::clone(quota);
+        extensions.insert(ReceiveLimits { quota, ..ReceiveLimits::default() });
         (frames, MessageStream::new(StreamBody::new(frames_of), &extensions))
     }
 
@@ -608,11 +647,14 @@ mod tests {
                 tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
                 let refused = sent(&quota, 150_000).1.message().await.unwrap_err();
                 assert_eq!(refused.code(), EXHAUSTED, "{refused:?}");
-                // The message makes progress.
+                // A poll without a byte is no progress, but the byte is.
+                assert!(stalled.message().now_or_never().is_none());
                 frames.send(bytes[140_000..140_001].to_vec()).unwrap();
                 assert!(stalled.message().now_or_never().is_none());
             }
-            tokio::time::sleep(STALLED_MESSAGE_TIME).await;
+            tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
+            assert!(stalled.message().now_or_never().is_none());
+            tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
             sent(&quota, 150_000).1.message().await.unwrap().unwrap();
             assert_eq!(stalled.message().now_or_never().unwrap().unwrap_err().code(), EXHAUSTED);
         });
@@ -639,6 +681,13 @@ mod tests {
             sent(&quota, 150_000).1.message().await.unwrap().unwrap();
             let late = waiting.await.unwrap().unwrap_err();
             assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
+            // A malformed message fails at once.
+            let (frames, messages) = within(&quota);
+            let malformed = [&framed(&put(150_000))[..PREFIX_BYTES], &[0xff; 160_000]].concat();
+            frames.send(malformed).unwrap();
+            let time = Duration::from_secs(1);
+            let failed = tokio::time::timeout(time, messages.only_message()).await.unwrap();
+            assert_eq!(failed.unwrap_err().code(), Code::InvalidArgument);
             let (frames, messages) = sent(&quota, 150_000);
             frames.send(framed(&put(1)).to_vec()).unwrap();
             let twice = messages.only_message().await.unwrap_err();
@@ -652,11 +701,12 @@ mod tests {
     fn shorter_message_does_not_wait_for_long_ones() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let place = DECODING_PLACES[1].acquire().await.unwrap();
-            let mut long = of::<PutRequest>(vec![framed(&put(LONG_MESSAGE_BYTES_MIN)).to_vec()]);
+            let places = DecodingPlaces::default();
+            let place = places.0[1].acquire().await.unwrap();
+            let mut long = with_places(&places, LONG_MESSAGE_BYTES_MIN);
             let moment = Duration::from_millis(100);
             assert!(tokio::time::timeout(moment, long.message()).await.is_err());
-            let mut shorter = of::<PutRequest>(vec![framed(&put(200_000)).to_vec()]);
+            let mut shorter = with_places(&places, 200_000);
             let time = Duration::from_secs(20);
             let message = tokio::time::timeout(time, shorter.message()).await;
             assert_eq!(message.expect("it is decoded").unwrap(), Some(put(200_000)));
@@ -686,8 +736,11 @@ mod tests {
         runtime.block_on(async {
             let registry = Arc::new(ConnectionRegistry::default());
             let slots = [(); 2].map(|()| registry.register(None));
+            let places = DecodingPlaces::default();
             let on = |index: usize| {
                 let mut extensions = Extensions::new();
+                let places = places.clone();
+                extensions.insert(ReceiveLimits { places, ..ReceiveLimits::default() });
                 extensions.insert(Arc::clone(&slots[index].connection));
                 let message = framed(&put(100_000));
                 let frame = [&message[..PREFIX_BYTES], &[index as u8], &message[6..]].concat();
@@ -695,7 +748,7 @@ mod tests {
                 let frames = StreamBody::new(stream::iter([frame]));
                 MessageStream::<OrderedMessage>::new(frames, &extensions)
             };
-            let place = DECODING_PLACES[0].acquire().await.unwrap();
+            let place = places.0[0].acquire().await.unwrap();
             let mut queued: Vec<_> = (0..20).map(|_| on(0)).collect();
             queued.push(on(1));
             for messages in &mut queued {

@@ -89,7 +89,8 @@ impl RequestBody {
             unread: rest,
         });
         let quota = Arc::clone(&service.receive_quota);
-        request.extensions_mut().insert(ReceiveLimits { quota, time });
+        let places = service.decoding_places.clone();
+        request.extensions_mut().insert(ReceiveLimits { quota, places, time });
         (request, known)
     }
 }

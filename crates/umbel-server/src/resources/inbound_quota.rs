@@ -199,6 +199,12 @@ impl<T: Send + 'static> EvictableValue<T> {
         Some(changed)
     }
 
+    /// Reads the value, which is no progress of its call; `None` if it was evicted.
+    pub fn inspect<R>(&self, inspect: impl FnOnce(&T) -> R) -> Option<R> {
+        let state = self.0.state.lock().ignore_poison();
+        state.content.as_ref().map(|(value, _)| inspect(value))
+    }
+
     /// Takes the value; `None` if it was evicted. Releases its share.
     pub fn take(&self) -> Option<T> {
         let content = self.0.state.lock().ignore_poison().content.take();

@@ -25,7 +25,6 @@ use crate::event_store::system_projections::SystemProjections;
 use crate::grpc::grpc_decoder::{MessageStream, ReceiveLimits};
 use crate::grpc::message_limits::RequestMessage;
 use crate::kv_store::{KvConfig, KvStore};
-use crate::limits::PARTIAL_APPEND_TIME;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::server_context::ServerContext;
 
@@ -130,7 +129,7 @@ where
 {
     let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
     let mut extensions = Extensions::new();
-    extensions.insert(ReceiveLimits { quota, time: PARTIAL_APPEND_TIME });
+    extensions.insert(ReceiveLimits { quota, ..ReceiveLimits::default() });
     MessageStream::new(StreamBody::new(stream::iter([frame])), &extensions)
 }
 
