@@ -18,7 +18,6 @@ use std::time::Duration;
 use hyper::body::{Body as _, Bytes};
 use hyper::http::Extensions;
 use prost::bytes::{Buf, BytesMut};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tonic::Status;
 use tonic::body::Body;
@@ -26,11 +25,12 @@ use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::{
-    DECODED_MESSAGES_MAX, INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, PARTIAL_APPEND_TIME,
-    RECEIVE_BYTES_FREE, STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
+    INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, PARTIAL_APPEND_TIME, RECEIVE_BYTES_FREE,
+    STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
 };
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
+use crate::resources::decoding_places::DecodingPlaces;
 use crate::resources::inbound_quota::{EvictableValue, InboundQuota};
 
 /// Bytes of the prefix of each message: a compression flag, and the length in four bytes.
@@ -44,17 +44,6 @@ const INITIAL_CAPACITY: usize = 64 << 10;
 
 /// Shortest and longest piece of a long message in memory.
 const PIECE_BYTES: (usize, usize) = (4 << 10, 64 << 10);
-
-/// The places of the messages that are decoded at the same time, by their size: long ones are
-/// second. Clones are the same places.
-#[derive(Debug, Clone)]
-pub struct DecodingPlaces([Arc<Semaphore>; 2]);
-
-impl Default for DecodingPlaces {
-    fn default() -> DecodingPlaces {
-        DecodingPlaces([(); 2].map(|()| Arc::new(Semaphore::new(DECODED_MESSAGES_MAX))))
-    }
-}
 
 /// The quota of received messages, and the time limit of a message. An extension of each request.
 #[derive(Debug, Clone)]
@@ -383,8 +372,7 @@ async fn decode_later<Q: RequestMessage>(
         Some(connection) => Some(connection.wait_decoding_turn(is_long).await),
         None => None,
     };
-    // The semaphore is never closed.
-    let place = Arc::clone(&places.0[usize::from(is_long)]).acquire_owned().await;
+    let place = places.acquire(is_long).await;
     let work = move || {
         decode(&content);
         drop(place);
@@ -562,7 +550,7 @@ mod tests {
             let places = DecodingPlaces::default();
             let long = || with_places(&places, 100_000);
             let (mut unpolled, mut other) = (long(), long());
-            let place = places.0[0].acquire().await.unwrap();
+            let place = places.acquire(false).await.unwrap();
             for messages in [&mut unpolled, &mut other] {
                 // It waits for the place.
                 assert!(messages.message().now_or_never().is_none());
@@ -573,7 +561,7 @@ mod tests {
             let message = tokio::time::timeout(time, other.message()).await;
             assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
             // A dropped stream gives up its turn.
-            let place = places.0[0].acquire().await.unwrap();
+            let place = places.acquire(false).await.unwrap();
             let (mut dropped, mut other) = (long(), long());
             assert!(dropped.message().now_or_never().is_none());
             assert!(other.message().now_or_never().is_none());
@@ -702,7 +690,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let places = DecodingPlaces::default();
-            let place = places.0[1].acquire().await.unwrap();
+            let place = places.acquire(true).await.unwrap();
             let mut long = with_places(&places, LONG_MESSAGE_BYTES_MIN);
             let moment = Duration::from_millis(100);
             assert!(tokio::time::timeout(moment, long.message()).await.is_err());
@@ -748,7 +736,7 @@ mod tests {
                 let frames = StreamBody::new(stream::iter([frame]));
                 MessageStream::<OrderedMessage>::new(frames, &extensions)
             };
-            let place = places.0[0].acquire().await.unwrap();
+            let place = places.acquire(false).await.unwrap();
             let mut queued: Vec<_> = (0..20).map(|_| on(0)).collect();
             queued.push(on(1));
             for messages in &mut queued {
