@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
@@ -56,15 +56,51 @@ enum AppendJob {
     Many(Vec<(AppendCommand, AppendCompletion)>),
 }
 
-/// Appends that are not submitted yet. Dropping this value drops them; each completion then reports
-/// a closed store.
+/// Appends of one call that are not submitted yet, in their order. Dropping this value drops them;
+/// each completion then reports a closed store.
 #[derive(Debug)]
-pub struct WaitingAppends(JoinSet<()>);
+pub struct WaitingAppends {
+    /// Jobs for the task, which submits them one after the other.
+    jobs: mpsc::UnboundedSender<AppendJob>,
+    /// Number of jobs that the task has not submitted yet.
+    waiting_jobs: watch::Sender<usize>,
+    _task: JoinSet<()>,
+}
 
 impl WaitingAppends {
-    /// Waits until the appends are submitted.
+    /// Starts the task. A call whose client takes nothing may never be polled again. The task
+    /// proceeds without it: a place that the task gets is free once its append is completed.
+    fn start(queue: AppendQueue, job: AppendJob) -> WaitingAppends {
+        let (jobs, mut received) = mpsc::unbounded_channel();
+        let waiting_jobs = watch::Sender::new(0);
+        let submitted = waiting_jobs.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            while let Some(job) = received.recv().await {
+                queue.enqueue_in_turn(job).await;
+                submitted.send_modify(|count| *count -= 1);
+            }
+        });
+        let waiting = WaitingAppends { jobs, waiting_jobs, _task: task };
+        waiting.enqueue(job);
+        waiting
+    }
+
+    /// Adds appends of the same call, which are submitted after the earlier ones.
+    pub fn add(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
+        self.enqueue(AppendJob::Many(appends));
+    }
+
+    fn enqueue(&self, job: AppendJob) {
+        self.waiting_jobs.send_modify(|count| *count += 1);
+        // Where the runtime ended, the completions are dropped, which reports a closed store.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Waits until all appends are submitted.
     pub async fn wait(&mut self) {
-        self.0.join_next().await;
+        // This value has a sender, so the wait does not fail.
+        let _ = self.waiting_jobs.subscribe().wait_for(|count| *count == 0).await;
     }
 }
 
@@ -105,7 +141,7 @@ impl AppendSubmitter {
             self.run_or_enqueue(job);
             None
         } else {
-            Some(self.queue.enqueue_later(job))
+            Some(WaitingAppends::start(self.queue.clone(), job))
         };
         result.await.unwrap_or(Err(Error::Store(umbel::Error::Closed)))
     }
@@ -118,7 +154,7 @@ impl AppendSubmitter {
     ) -> Option<WaitingAppends> {
         let mut job = AppendJob::Many(appends);
         if !self.queue.try_prepare(&mut job) {
-            return Some(self.queue.enqueue_later(job));
+            return Some(WaitingAppends::start(self.queue.clone(), job));
         }
         self.queue.enqueue(job);
         None
@@ -186,22 +222,15 @@ impl AppendQueue {
 
     /// Enqueues a job once its metadata is checked and it has its place. Without places, a short
     /// append would wait for all long appends that came before.
-    fn enqueue_later(&self, job: AppendJob) -> WaitingAppends {
-        let queue = self.clone();
-        // A call whose client takes nothing may never be polled again. So a task waits for it: the
-        // place that the task gets is free once the append is completed.
-        let mut waiting = JoinSet::new();
-        waiting.spawn(async move {
-            // Where the runtime ended, the completions are dropped, which reports a closed store.
-            let Some(mut job) = check_metadata(job).await else { return };
-            if let Some(kibibytes) = job.kibibytes() {
-                // The semaphore is never closed.
-                let place = Arc::clone(&queue.long_appends).acquire_many_owned(kibibytes).await;
-                place.into_iter().for_each(|place| job.keep_place(Arc::new(place)));
-            }
-            queue.enqueue(job);
-        });
-        WaitingAppends(waiting)
+    async fn enqueue_in_turn(&self, job: AppendJob) {
+        // Where the runtime ended, the completions are dropped, which reports a closed store.
+        let Some(mut job) = check_metadata(job).await else { return };
+        if let Some(kibibytes) = job.kibibytes() {
+            // The semaphore is never closed.
+            let place = Arc::clone(&self.long_appends).acquire_many_owned(kibibytes).await;
+            place.into_iter().for_each(|place| job.keep_place(Arc::new(place)));
+        }
+        self.enqueue(job);
     }
 
     fn enqueue(&self, job: AppendJob) {
@@ -248,11 +277,13 @@ impl AppendJob {
         self.appends().any(AppendCommand::has_long_metadata)
     }
 
-    /// The size of the place that a long append needs; `None` for a short one.
+    /// The size of the place that the long appends need; `None` if all are short. Each append is
+    /// judged alone: many short batches of one call need no place, as those of many calls.
     fn kibibytes(&self) -> Option<u32> {
-        let bytes: usize = self.appends().map(AppendCommand::counted_bytes).sum();
-        let is_long = bytes >= LONG_APPEND_BYTES_MIN;
-        is_long.then_some((bytes.min(LONG_APPENDS_BYTES_MAX) >> 10) as u32)
+        let bytes = self.appends().map(AppendCommand::counted_bytes);
+        let long_bytes: usize = bytes.filter(|bytes| *bytes >= LONG_APPEND_BYTES_MIN).sum();
+        let is_long = long_bytes > 0;
+        is_long.then_some((long_bytes.min(LONG_APPENDS_BYTES_MAX) >> 10) as u32)
     }
 
     /// Keeps the place until all appends are completed.
@@ -427,6 +458,26 @@ mod tests {
         assert_eq!(job(16).kibibytes(), None);
         assert_eq!(job(1000).kibibytes(), Some(125));
         assert_eq!(job(16_383).kibibytes(), Some((LONG_APPENDS_BYTES_MAX >> 10) as u32));
+    }
+
+    /// Story: the sizes of a call's batches were added up. 38 batches of half a kibibyte counted as
+    /// a long append, and waited for the long appends of other clients.
+    #[test]
+    fn many_short_appends_of_a_call_are_no_long_append() {
+        let fixture = TestService::new();
+        let job = |sizes: &[usize]| {
+            let results = Arc::default();
+            let numbered = sizes.iter().zip(0..);
+            let batch = |(bytes, number): (&usize, u64)| {
+                let append = append(&fixture, &format!("s-{number}"), number as u8, *bytes);
+                (append, AppendCompletion::batched(number, &results))
+            };
+            AppendJob::Many(numbered.map(batch).collect())
+        };
+        assert_eq!(job(&[LONG_APPEND_BYTES_MIN / 2; 38]).kibibytes(), None);
+        let (short, long) = (512, 64 << 10);
+        assert_eq!(job(&[short, long, short]).kibibytes(), job(&[long]).kibibytes());
+        assert!(job(&[long]).kibibytes().is_some());
     }
 
     /// Story: places went to a call whose client read no responses. Such a call is not polled, so

@@ -86,13 +86,22 @@ impl InFlightBatches {
         self.outgoing.push((append, AppendCompletion::batched(number, &self.results)));
     }
 
-    /// Submits the queued appends to the store; with `may_wait`, only when many are queued. Returns
-    /// the appends if they wait for their turn. Later appends must not be submitted before them.
-    pub fn submit(&mut self, store: &EventStore, may_wait: bool) -> Option<WaitingAppends> {
+    /// Submits the queued appends to the store; with `may_wait`, only when many are queued. If
+    /// earlier appends are in `waiting`, or these must wait, they are there afterwards.
+    pub fn submit(
+        &mut self,
+        store: &EventStore,
+        may_wait: bool,
+        waiting: &mut Option<WaitingAppends>,
+    ) {
         if self.outgoing.len() < if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
-            return None;
+            return;
         }
-        store.appends().submit_all(std::mem::take(&mut self.outgoing))
+        let appends = std::mem::take(&mut self.outgoing);
+        match waiting {
+            Some(waiting) => waiting.add(appends),
+            None => *waiting = store.appends().submit_all(appends),
+        }
     }
 
     /// Returns the next response; `None` if all batches have had their responses.
@@ -211,6 +220,13 @@ mod tests {
         writing.enqueue(batch.into_append().unwrap(), response, bytes, deadline);
     }
 
+    /// Submits appends that need not wait for their turn.
+    fn submit(fixture: &TestService, writing: &mut InFlightBatches, may_wait: bool) {
+        let mut waiting = None;
+        writing.submit(&fixture.service.store, may_wait, &mut waiting);
+        assert!(waiting.is_none());
+    }
+
     /// Returns the number of the answered batch, and the code of its failure; 0 for a success.
     fn outcome((answer, bytes): CompletedBatch) -> (i64, i32) {
         assert!(bytes > 0, "the batch's quota is released with its response");
@@ -232,10 +248,9 @@ mod tests {
             assert!(writing.next().await.is_none());
             for number in 0..200 {
                 write(&fixture, &mut writing, number, Deadline::NEVER);
-                let waits = number % 7 != 0;
-                assert!(writing.submit(&fixture.service.store, waits).is_none());
+                submit(&fixture, &mut writing, number % 7 != 0);
             }
-            assert!(writing.submit(&fixture.service.store, false).is_none());
+            submit(&fixture, &mut writing, false);
             assert_eq!((writing.len(), writing.next_deadline()), (200, Deadline::NEVER));
             for number in 0..200 {
                 assert_eq!(outcome(writing.next().await.unwrap()), (number, 0));
@@ -263,7 +278,7 @@ mod tests {
             assert_eq!(outcome(writing.expire_next().unwrap()), (3, 4));
             assert!(writing.expire_next().is_none() && writing.next_deadline() != soon);
             assert_eq!(writing.len(), 2);
-            assert!(writing.submit(&fixture.service.store, false).is_none());
+            submit(&fixture, &mut writing, false);
             // The result of the timed-out batch still arrives, and is ignored.
             assert_eq!(outcome(writing.next().await.unwrap()), (1, 0));
             assert_eq!(outcome(writing.next().await.unwrap()), (2, 0));

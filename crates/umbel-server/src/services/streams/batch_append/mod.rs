@@ -141,7 +141,8 @@ impl BatchAppendCall {
                     self.waiting = None;
                 }
                 () = service.wait_stopping(), if !self.input_ended || self.waiting.is_some() => {
-                    // Batches that wait for their turn are refused.
+                    // Batches that wait for their turn are refused, all together: a later batch is
+                    // not written if an earlier one is not.
                     self.waiting = None;
                     if !self.input_ended {
                         self.end_input(Some(grpc_status::shutting_down()));
@@ -179,10 +180,11 @@ impl BatchAppendCall {
     }
 
     /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
+    ///
+    /// INVARIANT: no append is queued in the call while the call waits, since it may not be polled
+    /// again. Appends that wait for their turn belong to a task.
     fn submit_queued(&mut self, may_wait: bool) {
-        if self.waiting.is_none() {
-            self.waiting = self.in_flight.submit(&self.service.store, may_wait);
-        }
+        self.in_flight.submit(&self.service.store, may_wait, &mut self.waiting);
     }
 
     /// Handles a part, or the end of the parts.

@@ -5,6 +5,7 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use prost::Message;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use tonic::Code;
@@ -517,4 +518,98 @@ fn events_after_a_refusal_are_not_decoded() {
     read(&[&invalid, &valid.repeat(1000)]).unwrap();
     let fields = crate::protocol::message_reader::fields_read() - before;
     assert_eq!(fields, 1001);
+}
+
+/// Call whose second batch waits for its place, while the permissions of the third one are queried.
+struct WaitingCall {
+    fixture: TestService,
+    parts: UnboundedSender<BatchAppendReq>,
+    answers: ResponseStream<BatchAppendResp>,
+    places: Option<OwnedSemaphorePermit>,
+}
+
+impl WaitingCall {
+    /// Starts the call; the third batch is for the stream `till`, and has its permissions.
+    async fn start(third_bytes: usize) -> WaitingCall {
+        let mut fixture = TestService::new();
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        parts.send(part(1, true, 1)).unwrap();
+        assert_eq!(next(&mut answers).await, (1, 0));
+        let places = Some(fixture.service.store.appends().take_places());
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        parts.send(long(2, "cart", None)).unwrap();
+        let mut third = part(3, true, 3);
+        third.proposed_messages[0].data = vec![b' '; third_bytes].into();
+        let name = proto_convert::stream_identifier("till");
+        third.options.as_mut().unwrap().stream_identifier = Some(name);
+        parts.send(third).unwrap();
+        assert!(waits(&mut answers).await);
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        for _ in 0..20 {
+            assert!(waits(&mut answers).await);
+            tokio::time::sleep(MOMENT).await;
+        }
+        WaitingCall { fixture, parts, answers, places }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.fixture.store.stream_state("till").unwrap() == StreamState::Missing
+    }
+}
+
+/// Runs a test where one thread blocks.
+fn run_with_one_thread(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().max_blocking_threads(1).build().unwrap().block_on(test);
+}
+
+/// Story: a batch that was authorized while an earlier one waited for its place stayed in the call.
+/// If its client then read no responses, the batch kept its quota for ever.
+#[test]
+fn batch_after_a_waiting_one_does_not_stay_in_a_stalled_call() {
+    run_with_one_thread(async {
+        // A long append of its own, and a short one.
+        for bytes in [60_000, 1] {
+            let mut call = WaitingCall::start(bytes).await;
+            assert!(call.fixture.bytes() > LONG_APPEND_BYTES_MIN && call.is_missing());
+            call.places = None;
+            // The call is not polled from here on.
+            let began = Instant::now();
+            while call.fixture.bytes() > 0 && began.elapsed() < Duration::from_secs(20) {
+                tokio::time::sleep(MOMENT).await;
+            }
+            assert_eq!((call.fixture.bytes(), call.is_missing()), (0, false));
+            assert_eq!(next(&mut call.answers).await, (2, 0));
+            assert_eq!(next(&mut call.answers).await, (3, 0));
+            // The next batch goes directly to the store.
+            call.parts.send(part(4, true, 4)).unwrap();
+            assert_eq!(next(&mut call.answers).await, (4, 0));
+        }
+    });
+}
+
+/// Story: at shutdown, a batch that waited for its place was refused, and a later batch of its call
+/// was written.
+#[test]
+fn shutdown_refuses_waiting_batches_with_all_later_ones() {
+    run_with_one_thread(async {
+        let WaitingCall { fixture, parts, mut answers, places } = WaitingCall::start(1).await;
+        fixture.stop();
+        let mut refused = Vec::new();
+        for _ in 0..2 {
+            refused.push(next(&mut answers).await);
+        }
+        refused.sort_unstable();
+        let unavailable = i32::from(Code::Unavailable);
+        assert_eq!(refused, [(2, unavailable), (3, unavailable)]);
+        drop(places);
+        let last = answers.next().await.map(|answer| answer.unwrap_err().code());
+        assert_eq!(last, Some(Code::Unavailable));
+        assert_eq!(fixture.bytes(), 0);
+        assert_eq!(fixture.store.stream_state("till").unwrap(), StreamState::Missing);
+        assert_eq!(written(&fixture), ["1"]);
+        drop(parts);
+    });
 }
