@@ -102,14 +102,6 @@ enum NextMessage<Q> {
 }
 
 impl<Q: RequestMessage> NextMessage<Q> {
-    fn is_malformed(&self) -> bool {
-        let is_failed = |content: &_| matches!(content, MessageContent::Decoded(Err(_)));
-        match self {
-            NextMessage::Short(_) => false,
-            NextMessage::Counted(message) => message.content.inspect(is_failed) == Some(true),
-        }
-    }
-
     /// Takes the message. Releases its share of the quota.
     fn take(self) -> Result<Q, Status> {
         match self {
@@ -166,28 +158,38 @@ impl<Q: RequestMessage> MessageStream<Q> {
         next
     }
 
-    /// The only message of a request, once the request has ended. Until then the message counts
+    /// The only message of a request, once the request has ended. Until then the message is not
+    /// decoded, because a decoded message may take many times its bytes, and only these count
     /// against the quota.
     ///
     /// # Errors
     /// The request is truncated or does not end in time, the message is malformed, or there is not
     /// exactly one message.
     pub async fn only_message(mut self) -> Result<Q, Status> {
-        let message = self.read_next().await?;
-        let message =
-            message.ok_or_else(|| grpc_status::malformed_message("the request has no message"))?;
-        if message.is_malformed() {
-            return message.take();
+        let length = self.receive_next().await?;
+        let length =
+            length.ok_or_else(|| grpc_status::malformed_message("the request has no message"))?;
+        if let Some(counted) = &self.counted {
+            counted.content.change(Some(UNTAKEN_MESSAGE_TIME), |_, _| ());
         }
-        let end = tokio::time::timeout(self.limits.time, self.read_end()).await;
+        let end = tokio::time::timeout(self.limits.time, self.read_end(length)).await;
         end.unwrap_or_else(|_| Err(grpc_status::request_timed_out()))?;
-        message.take()
+        self.decode_next(length).await?.take()
     }
 
     async fn read_next(&mut self) -> Result<Option<NextMessage<Q>>, Status> {
+        match self.receive_next().await? {
+            Some(length) => self.decode_next(length).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Receives the bytes of the next message; returns their number, or `None` after the last
+    /// message.
+    async fn receive_next(&mut self) -> Result<Option<usize>, Status> {
         loop {
-            if let Some(message) = self.take_message().await? {
-                return Ok(Some(message));
+            if let Some(length) = self.received_length()? {
+                return Ok(Some(length));
             }
             match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
                 // The body ends after trailers.
@@ -201,10 +203,13 @@ impl<Q: RequestMessage> MessageStream<Q> {
         }
     }
 
-    /// Waits for the end of the request, which has no further message.
-    async fn read_end(&mut self) -> Result<(), Status> {
+    /// Waits for the end of the request, which has no message after the received one of `length`
+    /// bytes.
+    async fn read_end(&mut self, length: usize) -> Result<(), Status> {
+        // The bytes of a counted message are not among the received ones.
+        let own = if self.counted.is_some() { 0 } else { length };
         loop {
-            if self.received.len() >= PREFIX_BYTES {
+            if self.received.len() >= own + PREFIX_BYTES {
                 return Err(grpc_status::malformed_message(
                     "the request has several messages; this call takes one",
                 ));
@@ -213,7 +218,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
                 Some(frame) => {
                     self.received.extend_from_slice(&frame?.into_data().unwrap_or_default());
                 }
-                None if self.received.is_empty() => return Ok(()),
+                None if self.received.len() == own => return Ok(()),
                 None => return Err(ends_within()),
             }
         }
@@ -237,31 +242,35 @@ impl<Q: RequestMessage> MessageStream<Q> {
         Ok(())
     }
 
-    /// Returns the next message, if all of it was received. The future may be dropped.
-    async fn take_message(&mut self) -> Result<Option<NextMessage<Q>>, Status> {
+    /// Length of the next message, if all of it was received.
+    fn received_length(&mut self) -> Result<Option<usize>, Status> {
         let length = match self.length {
             Some(length) => length,
             None if self.received.len() < PREFIX_BYTES => return Ok(None),
             None => self.read_prefix()?,
         };
+        let received = match &self.counted {
+            Some(counted) => counted.received_bytes()?,
+            None => self.received.len(),
+        };
+        Ok((received >= length).then_some(length))
+    }
+
+    /// Decodes the received message of this length. The future may be dropped and called again.
+    async fn decode_next(&mut self, length: usize) -> Result<NextMessage<Q>, Status> {
         if let Some(counted) = &mut self.counted {
-            if counted.received_bytes()? < length {
-                return Ok(None);
-            }
             counted.decode(length, &self.limits.places, self.connection.as_ref()).await;
-            self.length = None;
-            return Ok(self.counted.take().map(NextMessage::Counted));
-        }
-        if self.received.len() < length {
-            return Ok(None);
         }
         self.length = None;
+        if let Some(counted) = self.counted.take() {
+            return Ok(NextMessage::Counted(counted));
+        }
         let message = self.received.split_to(length).freeze();
         // The remaining bytes must not keep the memory of a large message before them.
         if self.received.is_empty() || length > SHARED_BUFFER_BYTES_MAX {
             self.received = BytesMut::from(&self.received[..]);
         }
-        Q::from_bytes(message).map(|message| Some(NextMessage::Short(message)))
+        Q::from_bytes(message).map(NextMessage::Short)
     }
 
     /// Parses a prefix. Returns the length of the message.
@@ -393,8 +402,14 @@ fn decode<Q: RequestMessage>(content: &EvictableValue<MessageContent<Q>>) {
     });
     let Some(Some(bytes)) = bytes else { return };
     let decoded = Q::from_bytes(bytes.join());
-    content.change(Some(UNTAKEN_MESSAGE_TIME), |content, _| {
-        *content = MessageContent::Decoded(decoded);
+    content.change(Some(UNTAKEN_MESSAGE_TIME), |content, share| {
+        // Small elements take more memory than their bytes.
+        let memory_bytes = decoded.as_ref().map_or(0, Q::memory_bytes);
+        let has_quota = share.grow_to(memory_bytes.saturating_sub(RECEIVE_BYTES_FREE));
+        *content = MessageContent::Decoded(match has_quota {
+            true => decoded,
+            false => Err(grpc_status::receive_quota_exhausted()),
+        });
     });
 }
 
@@ -447,6 +462,7 @@ impl<Q> std::fmt::Debug for MessageStream<Q> {
 mod tests {
     use std::convert::Infallible;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::{FutureExt, stream};
     use http_body_util::StreamBody;
@@ -574,7 +590,7 @@ mod tests {
     /// The frames of a stream are sent one by one; its messages count against this quota.
     type Frames = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
 
-    fn within(quota: &Arc<InboundQuota>) -> (Frames, MessageStream<PutRequest>) {
+    fn within<Q: RequestMessage>(quota: &Arc<InboundQuota>) -> (Frames, MessageStream<Q>) {
         let (frames, mut sent) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
         let frames_of = stream::poll_fn(move |context| {
             let frame = |data: Vec<u8>| Ok::<_, Infallible>(Frame::data(Bytes::from(data)));
@@ -627,7 +643,7 @@ mod tests {
     fn partial_message_without_progress_is_evicted_for_others() {
         run_paused(async {
             let quota = Arc::new(InboundQuota::new(200_000));
-            let (frames, mut stalled) = within(&quota);
+            let (frames, mut stalled) = within::<PutRequest>(&quota);
             let bytes = framed(&put(150_000)).to_vec();
             frames.send(bytes[..140_000].to_vec()).unwrap();
             assert!(stalled.message().now_or_never().is_none());
@@ -669,10 +685,12 @@ mod tests {
             sent(&quota, 150_000).1.message().await.unwrap().unwrap();
             let late = waiting.await.unwrap().unwrap_err();
             assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
-            // A malformed message fails at once.
-            let (frames, messages) = within(&quota);
-            let malformed = [&framed(&put(150_000))[..PREFIX_BYTES], &[0xff; 160_000]].concat();
-            frames.send(malformed).unwrap();
+            // A malformed message fails once its request has ended.
+            let (frames, messages) = within::<PutRequest>(&quota);
+            let prefix = framed(&put(150_000))[..PREFIX_BYTES].to_vec();
+            let length = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
+            frames.send([prefix, vec![0xff; length]].concat()).unwrap();
+            drop(frames);
             let time = Duration::from_secs(1);
             let failed = tokio::time::timeout(time, messages.only_message()).await.unwrap();
             assert_eq!(failed.unwrap_err().code(), Code::InvalidArgument);
@@ -680,6 +698,79 @@ mod tests {
             frames.send(framed(&put(1)).to_vec()).unwrap();
             let twice = messages.only_message().await.unwrap_err();
             assert!(twice.message().contains("several messages"), "{twice:?}");
+        });
+    }
+
+    /// Message that counts how many of its type were decoded.
+    struct NumberedMessage;
+
+    /// Message that takes 190,000 bytes of memory.
+    struct PeakMessage;
+
+    impl RequestMessage for PeakMessage {
+        fn from_bytes(_: Bytes) -> Result<PeakMessage, Status> {
+            Ok(PeakMessage)
+        }
+
+        fn memory_bytes(&self) -> usize {
+            190_000
+        }
+    }
+
+    static NUMBER_DECODED: AtomicUsize = AtomicUsize::new(0);
+
+    impl RequestMessage for NumberedMessage {
+        const MAY_BE_LONG: bool = true;
+
+        fn from_bytes(_: Bytes) -> Result<NumberedMessage, Status> {
+            NUMBER_DECODED.fetch_add(1, Ordering::Relaxed);
+            Ok(NumberedMessage)
+        }
+    }
+
+    /// Story: the only message of a call was decoded before its request ended. For half a minute
+    /// the decoded message took up to sixty times the bytes that counted.
+    #[test]
+    fn only_message_is_decoded_after_its_request_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let sizes = [100, RECEIVE_BYTES_FREE + 1, INLINE_MESSAGE_BYTES_MAX + 1];
+            for (number, bytes) in sizes.into_iter().enumerate() {
+                let (frames, messages) = within::<NumberedMessage>(&quota);
+                frames.send(framed(&put(bytes)).to_vec()).unwrap();
+                let mut only = Box::pin(messages.only_message());
+                let time = Duration::from_millis(100);
+                assert!(tokio::time::timeout(time, &mut only).await.is_err());
+                assert_eq!(NUMBER_DECODED.load(Ordering::Relaxed), number, "{bytes}");
+                drop(frames);
+                only.await.unwrap();
+                assert_eq!(NUMBER_DECODED.load(Ordering::Relaxed), number + 1, "{bytes}");
+            }
+            assert_eq!(quota.used_bytes(), 0);
+        });
+    }
+
+    /// Story: a decoded message that waited for its call counted with its bytes only.
+    #[test]
+    fn decoded_message_counts_with_its_memory() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for (bytes_max, is_refused) in [(180_000, false), (170_000, true)] {
+                let quota = Arc::new(InboundQuota::new(bytes_max));
+                let message = CountedMessage::<PeakMessage>::new(&quota);
+                let mut bytes = Bytes::from(vec![0; 20_000]);
+                message.add(&mut bytes, 20_000).unwrap();
+                let own = quota.used_bytes();
+                assert!(own < 20_000);
+                decode(&message.content);
+                let used = if is_refused { own } else { 190_000 - RECEIVE_BYTES_FREE };
+                assert_eq!(quota.used_bytes(), used);
+                let taken = NextMessage::Counted(message).take();
+                let code = taken.err().map(|status| status.code());
+                assert_eq!(code, is_refused.then_some(EXHAUSTED));
+                assert_eq!(quota.used_bytes(), 0);
+            }
         });
     }
 

@@ -10,10 +10,13 @@ use prost::bytes::Buf;
 use prost::encoding::{self, DecodeContext, WireType};
 use prost::{DecodeError, Message};
 use tonic::Status;
+use umbel_events::limits::FILTER_PREFIXES_MAX;
 use umbel_proto::kv::{
     CreateKeyspaceRequest, DeleteRequest, DropKeyspaceRequest, GetRequest, MultiGetRequest,
     PutRequest, ScanRequest, WatchRequest,
 };
+use umbel_proto::persistent::ReadReqContent;
+use umbel_proto::shared::Uuid;
 use umbel_proto::streams::{DeleteReq, ReadReq};
 use umbel_proto::{monitoring, operations, persistent, projections, users};
 
@@ -38,6 +41,12 @@ pub trait RequestMessage: Sized + Send + 'static {
 
     /// Decodes a message. The error ends the call.
     fn from_bytes(message: Bytes) -> Result<Self, Status>;
+
+    /// Bytes of memory that the message keeps, as far as they are known; 0 for a message that takes
+    /// little more memory than its bytes.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// A repeated field, or a message that contains repeated fields: its number, the maximum number of
@@ -51,16 +60,36 @@ static CONSUMER: [RepeatedField; 2] =
     [RepeatedField(2, IDS_MAX, &IDS), RepeatedField(3, IDS_MAX, &IDS)];
 static KEYS: [RepeatedField; 1] = [RepeatedField(2, KEYS_MAX, &[])];
 
+/// Prefixes of a filter, in each part of an event that a filter may test.
+static EXPRESSION: [RepeatedField; 1] = [RepeatedField(2, PREFIXES_MAX, &[])];
+static FILTER: [RepeatedField; 2] =
+    [RepeatedField(1, PREFIXES_MAX, &EXPRESSION), RepeatedField(2, PREFIXES_MAX, &EXPRESSION)];
+static READ_OPTIONS: [RepeatedField; 1] = [RepeatedField(7, PREFIXES_MAX, &FILTER)];
+static READ: [RepeatedField; 1] = [RepeatedField(1, PREFIXES_MAX, &READ_OPTIONS)];
+static GROUP_SOURCE: [RepeatedField; 1] = [RepeatedField(4, PREFIXES_MAX, &FILTER)];
+static GROUP_OPTIONS: [RepeatedField; 1] = [RepeatedField(5, PREFIXES_MAX, &GROUP_SOURCE)];
+static GROUP: [RepeatedField; 1] = [RepeatedField(1, PREFIXES_MAX, &GROUP_OPTIONS)];
+
+/// Groups of a user.
+static USER_OPTIONS: [RepeatedField; 1] = [RepeatedField(4, USER_GROUPS_MAX, &[])];
+static USER: [RepeatedField; 1] = [RepeatedField(1, USER_GROUPS_MAX, &USER_OPTIONS)];
+
+const PREFIXES_MAX: usize = 2 * FILTER_PREFIXES_MAX;
+/// The calls for users accept fewer groups.
+const USER_GROUPS_MAX: usize = 1000;
 const IDS_MAX: usize = 2 * GROUP_EVENTS_MAX;
 const KEYS_MAX: usize = 2 * KV_KEYS_MAX;
 
+/// Implements the trait for messages that are decoded as trees. Those with `: &FIELDS` may be long,
+/// those with `=> &FIELDS` may not; the elements of both are counted.
 macro_rules! request_messages {
-    ($($message:ty $(: $fields:expr)?,)*) => {
+    ($($message:ty $(: $fields:expr)? $(=> $short_fields:expr)?,)*) => {
         $(impl RequestMessage for $message {
             $(const MAY_BE_LONG: bool = { let _: &[RepeatedField] = $fields; true };)?
 
             fn from_bytes(message: Bytes) -> Result<Self, Status> {
                 $(check_elements(&message, $fields)?;)?
+                $(check_elements(&message, $short_fields)?;)?
                 <Self as Message>::decode(message).map_err(message_reader::malformed)
             }
         })*
@@ -76,18 +105,17 @@ request_messages! {
     GetRequest,
     MultiGetRequest: &KEYS,
     PutRequest: &[],
-    ReadReq,
+    ReadReq => &READ,
     ScanRequest,
     WatchRequest,
     monitoring::StatsReq,
     operations::SetNodePriorityReq,
     operations::StartScavengeReq,
     operations::StopScavengeReq,
-    persistent::CreateReq,
+    persistent::CreateReq => &GROUP,
     persistent::DeleteReq,
     persistent::GetInfoReq,
     persistent::ListReq,
-    persistent::ReadReq: &CONSUMER,
     persistent::ReplayParkedReq,
     projections::CreateReq,
     projections::ProjectionReq,
@@ -95,7 +123,25 @@ request_messages! {
     users::ChangePasswordReq,
     users::LoginReq,
     users::ResetPasswordReq,
-    users::UserReq,
+    users::UserReq => &USER,
+}
+
+impl RequestMessage for persistent::ReadReq {
+    const MAY_BE_LONG: bool = true;
+
+    fn from_bytes(message: Bytes) -> Result<persistent::ReadReq, Status> {
+        check_elements(&message, &CONSUMER)?;
+        <Self as Message>::decode(message).map_err(message_reader::malformed)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let ids = match &self.content {
+            Some(ReadReqContent::Ack(ack)) => ack.ids.capacity(),
+            Some(ReadReqContent::Nack(nack)) => nack.ids.capacity(),
+            _ => 0,
+        };
+        ids * size_of::<Uuid>() + self.encoded_len()
+    }
 }
 
 /// Fails if a message has more elements than it may have. Elements of the same field are counted
@@ -143,9 +189,56 @@ impl MessageReader for ElementCounter {
 
 #[cfg(test)]
 mod tests {
+    use umbel_proto::persistent::{
+        Ack, CreateOptions, GroupAllOptions, GroupFilter, GroupOrigin, Nack,
+    };
+    use umbel_proto::streams::read_req::{
+        Expression, Filter, FilterOption, FilterOptions, Options,
+    };
+    use umbel_proto::users::UserOptions;
+
     use super::*;
-    use umbel_proto::persistent::{Ack, Nack, ReadReqContent};
-    use umbel_proto::shared::Uuid;
+
+    /// Story: a read with 500,000 empty prefixes took twelve times its bytes, before the filter was
+    /// refused.
+    #[test]
+    fn prefixes_and_groups_are_counted() {
+        let is_refused = |status: Status| status.message().contains("too many elements");
+        for (count, is_read) in [(PREFIXES_MAX, true), (PREFIXES_MAX + 1, false)] {
+            let prefix = vec![String::new(); count];
+            let expression = || Expression { prefix: prefix.clone(), ..Expression::default() };
+            for filter in [Filter::EventType(expression()), Filter::StreamIdentifier(expression())]
+            {
+                let filter = FilterOptions { filter: Some(filter), ..FilterOptions::default() };
+                let filter_option = Some(FilterOption::Filter(filter.clone()));
+                let options = Options { filter_option, ..Options::default() };
+                let read = ReadReq { options: Some(options) };
+                let filter_option = Some(GroupFilter::Filter(filter));
+                let all = GroupAllOptions { filter_option, ..GroupAllOptions::default() };
+                let stream_option = Some(GroupOrigin::All(all));
+                let options = CreateOptions { stream_option, ..CreateOptions::default() };
+                let group = persistent::CreateReq { options: Some(options) };
+                match ReadReq::from_bytes(read.encode_to_vec().into()) {
+                    Ok(message) => assert!(is_read && message == read),
+                    Err(status) => assert!(!is_read && is_refused(status)),
+                }
+                match persistent::CreateReq::from_bytes(group.encode_to_vec().into()) {
+                    Ok(message) => assert!(is_read && message == group),
+                    Err(status) => assert!(!is_read && is_refused(status)),
+                }
+            }
+        }
+        let of_user = |count: usize| {
+            let groups = vec![String::new(); count];
+            let options = UserOptions { groups, ..UserOptions::default() };
+            let user = users::UserReq { options: Some(options) };
+            users::UserReq::from_bytes(user.encode_to_vec().into())
+        };
+        assert!(of_user(USER_GROUPS_MAX).is_ok());
+        assert!(is_refused(of_user(USER_GROUPS_MAX + 1).unwrap_err()));
+        // Their messages stay short ones.
+        assert!(ReadReq::check_length(SMALL_MESSAGE_BYTES_MAX + 1).is_err());
+    }
 
     #[test]
     fn elements_are_counted_at_every_depth() {
@@ -159,6 +252,7 @@ mod tests {
             let nack = ReadReqContent::Nack(Nack { ids: ids.clone(), ..Nack::default() });
             for content in [ReadReqContent::Ack(Ack { ids, ..Ack::default() }), nack] {
                 let message = persistent::ReadReq { content: Some(content) };
+                assert!(message.memory_bytes() >= count * size_of::<Uuid>());
                 let read = persistent::ReadReq::from_bytes(message.encode_to_vec().into());
                 // Acks in one message are one ack for a decoder.
                 let twice = [message.encode_to_vec(), message.encode_to_vec()].concat();

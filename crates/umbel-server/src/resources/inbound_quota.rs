@@ -141,6 +141,12 @@ impl QuotaShare {
         self.bytes += if is_taken { bytes } else { 0 };
         is_taken
     }
+
+    /// Grows to at least `bytes` bytes, as [`grow`](QuotaShare::grow) does.
+    #[must_use]
+    pub fn grow_to(&mut self, bytes: usize) -> bool {
+        self.grow(bytes.saturating_sub(self.bytes))
+    }
 }
 
 impl Drop for QuotaShare {

@@ -204,6 +204,13 @@ impl RequestMessage for BatchMessage {
         })?;
         Ok(BatchMessage(copied.map(|()| batch)))
     }
+
+    fn memory_bytes(&self) -> usize {
+        let Ok(batch) = &self.0 else { return 0 };
+        let operations = batch.operations.capacity() * size_of::<(u32, OperationKind)>();
+        let conditions = batch.conditions.capacity() * size_of::<(u32, Condition)>();
+        batch.bytes + operations + conditions
+    }
 }
 
 /// A part of a batch.

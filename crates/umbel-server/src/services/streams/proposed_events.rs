@@ -100,6 +100,10 @@ impl RequestMessage for BatchPart {
         reader.part.detach_head();
         Ok(reader.part)
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.events.bytes + self.events.events.len() * EVENT_OVERHEAD_BYTES
+    }
 }
 
 impl BatchPart {

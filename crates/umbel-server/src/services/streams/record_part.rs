@@ -161,6 +161,12 @@ impl RequestMessage for RecordsMessage {
         message_reader::read_message(message, &mut reader)?;
         Ok(RecordsMessage(reader.into_part()))
     }
+
+    fn memory_bytes(&self) -> usize {
+        let streams = self.0.iter().flat_map(|part| &part.streams);
+        let memory = |it: &StreamRecords| it.bytes + it.events.len() * EVENT_OVERHEAD_BYTES;
+        streams.map(memory).sum()
+    }
 }
 
 /// Number of the field with the records of an `AppendRecordsRequest`.
@@ -267,6 +273,10 @@ impl RequestMessage for SessionPart {
         };
         message_reader::read_message(message, &mut reader)?;
         Ok(reader.into_part())
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 }
 
