@@ -100,6 +100,7 @@ fn message_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
     inputs.push(field(1, &field(3, b"k")).repeat(ELEMENTS));
     inputs.push(field(2, b"k").repeat(1000));
     inputs.push(field(2, &field(2, &[]).repeat(10_000)));
+    inputs.extend(nested_inputs(bytes_max));
     // The smallest records, and those with properties that swell.
     let schema = field(3, &[8, 1, 18, 1, b't']);
     let property = |value: &[u8]| field(2, &pair(b"k", value));
@@ -136,6 +137,24 @@ fn message_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
         inputs.push(field(1, &[&field(5, b"s"), &record[..]].concat()).repeat(count));
         inputs.push([field(1, b"s"), field(2, record).repeat(count)].concat());
     }
+    inputs
+}
+
+/// Reads with many prefixes, and records with lists in lists.
+fn nested_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
+    // As many prefixes as the message has space for, and as many as there may be.
+    let mut inputs = Vec::new();
+    for prefixes in [(bytes_max - 32) / 3, 2000] {
+        let expression = field(2, b"p").repeat(prefixes);
+        inputs.push(field(1, &field(7, &field(2, &expression))));
+    }
+    let deep = (0..40).fold(Vec::new(), |inner, _| field(6, &field(1, &inner)));
+    let lists = field(6, &field(1, &deep).repeat(190_000 / (deep.len() + 4)));
+    let property = field(2, &[field(1, b"k"), field(2, &lists)].concat());
+    let record = [&field(3, &[8, 1, 18, 1, b't'])[..], &property].concat();
+    let records = bytes_max / (record.len() + 16);
+    inputs.push(field(1, &[&field(5, b"s"), &record[..]].concat()).repeat(records));
+    inputs.push([field(1, b"s"), field(2, &record).repeat(records)].concat());
     inputs
 }
 

@@ -199,8 +199,8 @@ mod tests {
 
     use super::*;
 
-    /// Story: a read with 500,000 empty prefixes took twelve times its bytes, before the filter was
-    /// refused.
+    /// Story: each empty prefix of 2 bytes became a string of 24 bytes, before the filter with half
+    /// a million of them was refused.
     #[test]
     fn prefixes_and_groups_are_counted() {
         let is_refused = |status: Status| status.message().contains("too many elements");
