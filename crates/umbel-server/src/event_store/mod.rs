@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Status;
-use umbel_env::{Env, JoinHandle};
+use umbel_env::{DiskSpace, Env, JoinHandle, ProcessUsage, Resources};
 use umbel_events::{
     ClockState, Error, EventFilter, ExpectedVersion, Source, Stats, Store, Subscription,
     SubscriptionStart,
@@ -108,6 +108,18 @@ impl EventStore {
     /// Statistics of the store.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.blocking(Store::stats).await
+    }
+
+    /// Statistics of the store, and the usage of the machine. Reading that usage may block.
+    pub async fn stats_and_usage(
+        &self,
+        resources: &Arc<dyn Resources>,
+    ) -> Result<(Stats, Option<ProcessUsage>, Option<DiskSpace>), Error> {
+        let resources = Arc::clone(resources);
+        self.blocking(move |store| {
+            Ok((store.stats()?, resources.process_usage(), resources.disk_space(store.path())))
+        })
+        .await
     }
 
     /// Deletes a stream. Returns the position of the delete; `None` if nothing was written.

@@ -8,6 +8,7 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use tonic::body::Body;
 use tonic::{Code, Status};
+use umbel_env::{DiskSpace, ProcessUsage};
 use umbel_events::Stats;
 
 use crate::http::metrics::text_format::TextFormat;
@@ -55,11 +56,11 @@ pub async fn handle(
             let page = node_info::gossip(service, reached).to_string();
             response(StatusCode::OK, Some(JSON), page)
         }
-        _ => match service.store.stats().await {
-            Ok(stats) if path == "/stats" => {
+        _ => match service.store.stats_and_usage(&service.env.resources).await {
+            Ok((stats, ..)) if path == "/stats" => {
                 response(StatusCode::OK, Some(JSON), node_info::stats(&stats).to_string())
             }
-            Ok(stats) => metrics(service, &stats, TextFormat::requested(headers)).await,
+            Ok(usage) => metrics(service, &usage, TextFormat::requested(headers)).await,
             Err(error) => {
                 let text = format!("the store's statistics could not be read: {error}\n");
                 response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
@@ -82,12 +83,16 @@ fn readiness(service: &ServerContext) -> Response<Body> {
     }
 }
 
-async fn metrics(service: &ServerContext, stats: &Stats, format: TextFormat) -> Response<Body> {
+async fn metrics(
+    service: &ServerContext,
+    usage: &(Stats, Option<ProcessUsage>, Option<DiskSpace>),
+    format: TextFormat,
+) -> Response<Body> {
     let kv = match &service.kv {
         Some(kv) => kv.stats().await,
         None => None,
     };
-    match metrics::render(stats, kv.as_ref(), service, format) {
+    match metrics::render(usage, kv.as_ref(), service, format) {
         Ok(text) => response(StatusCode::OK, Some(format.content_type()), text),
         Err(error) => {
             let text = format!("the metrics could not be encoded: {error}\n");

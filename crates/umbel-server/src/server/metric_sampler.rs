@@ -23,12 +23,7 @@ pub async fn sample(service: Arc<ServerContext>, mut stopped: watch::Receiver<bo
 }
 
 async fn read(service: &Arc<ServerContext>) -> Option<MetricReading> {
-    let of = Arc::clone(service);
-    // Reading the usage of the process and of the disk may block.
-    let usage = service.store.blocking(move |store| {
-        let resources = &of.env.resources;
-        Ok((store.stats()?, resources.process_usage(), resources.disk_space(store.path())))
-    });
+    let usage = service.store.stats_and_usage(&service.env.resources);
     let (stats, process, disk) = usage.await.ok()?;
     let unknown = f64::NAN;
     let requests = service.append_quota.used_bytes() + service.receive_quota.used_bytes();

@@ -124,12 +124,7 @@ fn history(service: &ServerContext, query: &QueryString) -> Result<Value, Status
 }
 
 async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value, Status> {
-    let of = Arc::clone(service);
-    // Reading the usage of the process and of the disk may block.
-    let usage = service.store.blocking(move |store| {
-        let resources = &of.env.resources;
-        Ok((store.stats()?, resources.process_usage(), resources.disk_space(store.path())))
-    });
+    let usage = service.store.stats_and_usage(&service.env.resources);
     let (stats, process, disk) = usage.await.map_err(|error| grpc_status::status(&error))?;
     let (is_admin, is_operator) = match caller {
         Caller::Trusted => (true, true),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use umbel::DirectoryStats;
+use umbel_env::{DiskSpace, ProcessUsage};
 use umbel_events::{ExistenceStats, Stats};
 
 use crate::http::metrics::kurrent_metrics::SystemUsage;
@@ -23,7 +24,7 @@ const MICROS: f64 = 1e6;
 
 /// All metrics as text.
 pub fn render(
-    stats: &Stats,
+    (stats, process, disk): &(Stats, Option<ProcessUsage>, Option<DiskSpace>),
     kv: Option<&KvStats>,
     service: &ServerContext,
     format: TextFormat,
@@ -44,22 +45,21 @@ pub fn render(
     if let Some(kv) = kv {
         add_kv(&mut set, kv);
     }
-    add_system(&mut set, stats, service);
+    let now = Duration::from_micros(service.env.clock.wall_micros());
+    let usage = SystemUsage { process: process.as_ref(), disk: disk.as_ref(), now };
+    add_system(&mut set, stats, service, usage);
     format.encode(&set.registry)
 }
 
 /// Adds what the process uses, and the metrics under KurrentDB's names.
-fn add_system(set: &mut MetricSet, stats: &Stats, service: &ServerContext) {
-    let resources = &service.env.resources;
-    let (process, disk) = (resources.process_usage(), resources.disk_space(service.store.path()));
-    if let Some(usage) = &process {
-        process_metrics::add_process(&mut set.registry, usage, resources.open_files_max());
+fn add_system(set: &mut MetricSet, stats: &Stats, service: &ServerContext, usage: SystemUsage<'_>) {
+    if let Some(process) = usage.process {
+        let files_max = service.env.resources.open_files_max();
+        process_metrics::add_process(&mut set.registry, process, files_max);
     }
-    if let Some(space) = &disk {
+    if let Some(space) = usage.disk {
         process_metrics::add_disk(set, space);
     }
-    let now = Duration::from_micros(service.env.clock.wall_micros());
-    let usage = SystemUsage { process: process.as_ref(), disk: disk.as_ref(), now };
     kurrent_metrics::add(&mut set.registry, stats, service, usage);
 }
 
