@@ -69,6 +69,23 @@ pub async fn handle(
     }
 }
 
+/// The HTTP status for a gRPC status.
+pub fn http_status(code: Code) -> StatusCode {
+    match code {
+        // A client that cancelled sees no status.
+        Code::InvalidArgument | Code::OutOfRange | Code::Cancelled => StatusCode::BAD_REQUEST,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
+        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
+        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
 /// Returns the readiness of the server: whether clients should send calls to it.
 fn readiness(service: &ServerContext) -> Response<Body> {
     let why_not = match service.is_stopping() {
@@ -106,8 +123,7 @@ pub fn access_denied(refusal: &Status, has_credentials: bool) -> Response<Body> 
     let status = match refusal.code() {
         Code::PermissionDenied if has_credentials => StatusCode::FORBIDDEN,
         Code::PermissionDenied | Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+        code => http_status(code),
     };
     let mut response = response(status, Some(TEXT), format!("{}\n", refusal.message()));
     if status == StatusCode::UNAUTHORIZED {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use crate::http;
 use crate::protocol::grpc_status;
 
 /// A response.
@@ -71,7 +72,7 @@ impl ApiError {
     pub fn access_denied(refusal: &Status, has_credentials: bool) -> ApiError {
         let status = match refusal.code() {
             Code::PermissionDenied if !has_credentials => StatusCode::UNAUTHORIZED,
-            code => http_status(code),
+            code => http::http_status(code),
         };
         let error = ApiError::new(status, refusal.message());
         match status {
@@ -107,26 +108,9 @@ impl From<Status> for ApiError {
             Some("persistent-subscription-failed") => StatusCode::BAD_REQUEST,
             Some("stream-deleted") => StatusCode::GONE,
             Some("maximum-append-size-exceeded") => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => http_status(status.code()),
+            _ => http::http_status(status.code()),
         };
         ApiError::new(code, status.message())
-    }
-}
-
-/// The HTTP status for a gRPC status.
-fn http_status(code: Code) -> StatusCode {
-    match code {
-        // A client that cancelled sees no status.
-        Code::InvalidArgument | Code::OutOfRange | Code::Cancelled => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
-        Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

@@ -19,8 +19,8 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::SemaphorePermit;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use crate::auth::authorization::Caller;
 use crate::grpc::request_body::RequestBody;
@@ -240,24 +240,9 @@ fn file_response(file: EventDownload) -> HttpResponse {
 fn action_response(answer: Result<Value, Status>) -> HttpResponse {
     let (status, value) = match answer {
         Ok(value) => (StatusCode::OK, value),
-        Err(status) => (http_status(status.code()), json!({ "error": status.message() })),
+        Err(status) => (http::http_status(status.code()), json!({ "error": status.message() })),
     };
     respond(status, "application/json", value.to_string().into())
-}
-
-fn http_status(code: Code) -> StatusCode {
-    match code {
-        // A client that cancelled sees no status.
-        Code::InvalidArgument | Code::OutOfRange | Code::Cancelled => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::AlreadyExists | Code::FailedPrecondition | Code::Aborted => StatusCode::CONFLICT,
-        Code::ResourceExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
 }
 
 fn static_file(kind: &'static str, text: &'static str) -> HttpResponse {
