@@ -24,7 +24,7 @@ use umbel_env::Clock;
 
 use crate::auth::authorization::CertificateUser;
 use crate::auth::client_certificate_verifier::ClientCertificateVerifier;
-use crate::auth::x509_certificate::{certificate_user, parse_pem, validity_problem};
+use crate::auth::x509_certificate::{certificate_user, parse_pem, validity, validity_problem};
 use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
 
 /// Supported HTTP versions, in order of preference.
@@ -58,9 +58,11 @@ pub trait CertificateStore: Send + Sync + fmt::Debug {
     /// The certificates could not be read; the error names the file.
     fn read(&self) -> io::Result<Pem>;
 
-    /// Reports to the operator that certificates were replaced, or that the present ones cannot be
-    /// used.
+    /// Reports to the operator that the present certificates cannot be used, and why.
     fn report(&self, problem: &str);
+
+    /// Reports to the operator that replaced certificates are in use.
+    fn report_replacement(&self, news: &str);
 }
 
 /// TLS configuration of a listener.
@@ -114,6 +116,12 @@ impl Tls {
         Ok(tls)
     }
 
+    /// Time since 1970 at which the certificate in use expires.
+    pub fn certificate_end(&self) -> Option<Duration> {
+        let validity = validity(&self.loaded.borrow().pem.certificates)?;
+        Some(validity.not_after.to_unix_duration())
+    }
+
     /// Makes [`Tls::watch`] check for changes at once.
     pub fn request_reload(&self) {
         // The operator wants to know it again.
@@ -147,10 +155,19 @@ impl Tls {
             Ok(pem) => pem,
             Err(error) => return self.report_refusal(&error.to_string()),
         };
+        let problem = |pem: &Pem| validity_problem(&pem.certificates, &*self.clock);
+        if let Some(why) = problem(&pem)
+            && problem(&former).is_none()
+        {
+            return self.report_refusal(&why);
+        }
         match server_config(&pem) {
             Ok(config) => {
                 self.report_change(&self.reported_refusal, None);
-                self.certificates.report("the replaced certificate is in use");
+                let end = validity(&pem.certificates).map(|validity| validity.not_after);
+                let end = end.map_or(String::new(), |end| format!("; it expires at {end}"));
+                let news = format!("the new certificate is in use{end}");
+                self.certificates.report_replacement(&news);
                 self.loaded.send_replace(LoadedCertificate { pem, config });
                 self.report_validity();
             }
@@ -286,6 +303,10 @@ mod tests {
         fn report(&self, problem: &str) {
             self.0.lock().unwrap().1.push(problem.to_string());
         }
+
+        fn report_replacement(&self, news: &str) {
+            self.report(news);
+        }
     }
 
     impl MemoryCertificates {
@@ -361,7 +382,37 @@ mod tests {
         certificates.put(Ok(second.clone()));
         tls.reload();
         assert!(shown() == second);
-        assert_eq!(certificates.reports().len(), 1);
+        assert_eq!(
+            certificates.reports(),
+            ["the new certificate is in use; it expires at 4000-01-01T00:00:00Z"]
+        );
+        let end = Duration::from_secs(64_060_588_800);
+        assert_eq!(tls.certificate_end(), Some(end));
+    }
+
+    /// Story: an expired certificate replaced a valid one, and every client was cut off.
+    #[test]
+    fn certificate_that_clients_reject_replaces_no_valid_one() {
+        let (valid, expired) = (generate_valid(1971, 1973), generate_valid(1971, 1972));
+        let certificates =
+            Arc::new(MemoryCertificates(Mutex::new((Ok(valid.clone()), Vec::new()))));
+        let clock = Arc::new(FixedClock::default());
+        let year = 366 * 86_400_000_000;
+        clock.0.store(2 * year + year / 2, Ordering::Relaxed);
+        let tls = Tls::open(Arc::clone(&certificates) as _, Arc::clone(&clock) as _).unwrap();
+        let shown = || tls.loaded.borrow().pem.clone();
+        for (years, why) in [((1971, 1972), "expired"), ((1980, 1990), "valid from 1980")] {
+            certificates.put(Ok(generate_valid(years.0, years.1)));
+            tls.reload();
+            let reports = certificates.reports();
+            assert!(shown() == valid && reports.len() == 1, "{reports:?}");
+            assert!(reports[0].contains(why) && reports[0].contains("stays in use"), "{reports:?}");
+        }
+        // Where the former one is no better, the operator's choice holds.
+        clock.0.store(4 * year, Ordering::Relaxed);
+        certificates.put(Ok(expired.clone()));
+        tls.reload();
+        assert!(shown() == expired);
     }
 
     /// Story: while the key could not be read, the log had the same line every 10 s.

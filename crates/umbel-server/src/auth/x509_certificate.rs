@@ -45,11 +45,15 @@ fn common_name(certificate: &Certificate) -> Option<String> {
     Some(text)
 }
 
+/// Period of validity of the first certificate of a PEM text; `None` if it cannot be parsed.
+pub fn validity(pem: &[u8]) -> Option<Validity> {
+    let first = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
+    Some(Certificate::from_der(&first).ok()?.tbs_certificate.validity)
+}
+
 /// The report that the first certificate of a PEM text has expired or is not valid yet.
 pub fn validity_problem(pem: &[u8], clock: &dyn Clock) -> Option<String> {
-    let first = CertificateDer::pem_slice_iter(pem).next()?.ok()?;
-    let certificate = Certificate::from_der(&first).ok()?;
-    let Validity { not_before, not_after } = certificate.tbs_certificate.validity;
+    let Validity { not_before, not_after } = validity(pem)?;
     let now = u128::from(clock.wall_micros());
     if not_after.to_unix_duration().as_micros() < now {
         return Some(format!(

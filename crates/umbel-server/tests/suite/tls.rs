@@ -70,6 +70,8 @@ impl CertificateStore for MemoryCertificates {
     }
 
     fn report(&self, _: &str) {}
+
+    fn report_replacement(&self, _: &str) {}
 }
 
 fn pem((certificate, key): (String, String), authorities: &[&Authority]) -> Pem {

@@ -2,7 +2,7 @@
 //! user.
 
 use std::error::Error;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -42,6 +42,10 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of an accepted HTTP response.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
+/// What an operator can do about a refused call.
+pub const ACCESS_REMEDY: &str = "connect as a user with the right, such as one in $admins, or for \
+                                 operations in $ops: --connect kurrentdb://USER@HOST:PORT";
+
 /// Creates the runtime of connections.
 ///
 /// # Errors
@@ -76,21 +80,39 @@ pub struct Connection {
     pub certificate: Option<Vec<u8>>,
 }
 
+/// Failure of a connection, with the address and the remedy.
+#[derive(Debug)]
+pub struct ConnectionFailure {
+    origin: Uri,
+    reason: String,
+    remedy: &'static str,
+}
+
+impl Display for ConnectionFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConnectionFailure { origin, reason, remedy } = self;
+        write!(formatter, "the connection to {origin} failed: {reason}{remedy}")
+    }
+}
+
+impl Error for ConnectionFailure {}
+
 impl GrpcService<Body> for Connection {
     type ResponseBody = Incoming;
-    type Error = hyper::Error;
+    type Error = ConnectionFailure;
     type Future =
-        Pin<Box<dyn Future<Output = Result<hyper::Response<Incoming>, hyper::Error>> + Send>>;
+        Pin<Box<dyn Future<Output = Result<hyper::Response<Incoming>, ConnectionFailure>> + Send>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.sender.poll_ready(context)
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionFailure>> {
+        self.sender.poll_ready(context).map_err(|error| self.failure(&error))
     }
 
     fn call(&mut self, mut request: hyper::Request<Body>) -> Self::Future {
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
         }
-        Box::pin(self.sender.send_request(request))
+        let (answer, connection) = (self.sender.send_request(request), self.clone());
+        Box::pin(async move { answer.await.map_err(|error| connection.failure(&error)) })
     }
 }
 
@@ -140,6 +162,14 @@ impl Connection {
         Ok(Connection { sender, origin, authorization, certificate })
     }
 
+    fn failure(&self, error: &hyper::Error) -> ConnectionFailure {
+        let remedy = match self.certificate {
+            Some(_) => "",
+            None => "; if the server uses TLS, write https://, or leave out tls=false",
+        };
+        ConnectionFailure { origin: self.origin.clone(), reason: error_chain(error), remedy }
+    }
+
     /// Client for gRPC calls on this connection.
     ///
     /// # Errors
@@ -147,14 +177,7 @@ impl Connection {
     pub async fn grpc_client(&self) -> CommandResult<Grpc<Connection>> {
         let mut grpc = Grpc::with_origin(self.clone(), self.origin.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX);
-        grpc.ready().await.map_err(|error| {
-            let clear = match self.certificate {
-                Some(_) => "",
-                None => "; if the server uses TLS, remove tls=false or write https://",
-            };
-            let reason = error_chain(&error);
-            CommandError::System(format!("{} closed the connection: {reason}{clear}", self.origin))
-        })?;
+        grpc.ready().await.map_err(|failure| CommandError::System(failure.to_string()))?;
         Ok(grpc)
     }
 
@@ -181,7 +204,7 @@ impl Connection {
         let mut connection = self.clone();
         let answer = tokio::time::timeout(CONNECT_TIMEOUT, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
-        let answer = answer.map_err(|error| wrong(&error_chain(&error)))?;
+        let answer = answer.map_err(|failure| wrong(&failure.reason))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
         let body = tokio::time::timeout(CONNECT_TIMEOUT, body).await;
@@ -237,14 +260,19 @@ fn error_chain(error: &dyn Error) -> String {
     text
 }
 
-/// Converts the gRPC status that a server returned to an error.
+/// Converts the gRPC status of a call to an error: the server's status, or one that stands for the
+/// failure of the connection.
 pub fn status_error(status: &Status) -> CommandError {
+    if let Some(failure) = status.source().and_then(|error| error.downcast_ref()) {
+        let failure: &ConnectionFailure = failure;
+        return CommandError::System(failure.to_string());
+    }
     let text = format!("the server says: {}", status.message());
     match status.code() {
+        Code::PermissionDenied => CommandError::usage(format!("{text}; {ACCESS_REMEDY}")),
         Code::InvalidArgument
         | Code::FailedPrecondition
         | Code::NotFound
-        | Code::PermissionDenied
         | Code::Unauthenticated
         | Code::Unimplemented => CommandError::usage(text),
         Code::DataLoss => CommandError::Damaged(text),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
-use crate::events::client::grpc_connection::{self, Connection};
+use crate::events::client::grpc_connection::{self, ACCESS_REMEDY, Connection};
 
 /// Interval between two requests for the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -70,7 +70,9 @@ async fn request(connection: &Connection, method: Method, path: &str) -> Command
     if status.is_success() {
         return Ok(value);
     }
+    let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
     let text = match value["message"].as_str() {
+        Some(message) if is_denied => format!("the server says: {message}; {ACCESS_REMEDY}"),
         Some(message) => format!("the server says: {message}"),
         None => format!("the server answers {path} with {status}"),
     };

@@ -111,8 +111,12 @@ impl CertificateStore for CertificateFiles {
         })
     }
 
-    fn report(&self, news: &str) {
-        tracing::warn!("{news}");
+    fn report(&self, problem: &str) {
+        tracing::warn!("{problem}");
+    }
+
+    fn report_replacement(&self, news: &str) {
+        tracing::info!("{news}");
     }
 }
 

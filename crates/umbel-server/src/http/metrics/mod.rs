@@ -60,6 +60,10 @@ fn add_system(set: &mut MetricSet, stats: &Stats, service: &ServerContext, usage
     if let Some(space) = usage.disk {
         process_metrics::add_disk(set, space);
     }
+    if let Some(end) = service.tls.as_ref().and_then(|tls| tls.certificate_end()) {
+        let help = "Time at which the server's certificate expires, in seconds since 1970";
+        set.gauge("certificate_expiry_timestamp_seconds", help, end.as_secs_f64());
+    }
     kurrent_metrics::add(&mut set.registry, stats, service, usage);
 }
 
