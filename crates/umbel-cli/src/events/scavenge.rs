@@ -109,6 +109,7 @@ fn report_of(state: &Value) -> ScavengeReport {
         chunks: number("chunks"),
         chunks_examined: number("chunksExamined"),
         chunks_rewritten: number("chunksRewritten"),
+        chunks_below_threshold: number("chunksBelowThreshold"),
         events: number("events"),
         events_removed: number("eventsRemoved"),
         events_stubbed: number("eventsStubbed"),
