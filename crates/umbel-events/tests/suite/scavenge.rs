@@ -225,8 +225,8 @@ fn retries_are_recognized_within_the_documented_window() {
     check_whole(&store);
 }
 
-/// A chunk whose file has 27 % dead bytes stays at a threshold of 30 %, and one with half dead
-/// bytes is rewritten. Both are rewritten without a threshold, or if all data must go.
+/// A chunk of which three tenths are dead stays at a threshold of 40 %, and one of which half is
+/// dead is rewritten. Both are rewritten without a threshold, or if all data must go.
 #[test]
 fn chunk_is_rewritten_if_its_share_of_dead_bytes_reaches_the_threshold() {
     let fill = || {
@@ -253,7 +253,7 @@ fn chunk_is_rewritten_if_its_share_of_dead_bytes_reaches_the_threshold() {
     let at = |dead_percent_min| ScavengeOptions { dead_percent_min, ..all() };
     // The last event of a deleted stream stays as a stub.
     assert_eq!(rewritten(at(0)), (2, 0, 6));
-    assert_eq!(rewritten(at(30)), (1, 1, 4));
+    assert_eq!(rewritten(at(40)), (1, 1, 4));
     assert_eq!(rewritten(at(100)), (0, 2, 0));
     let removal = ScavengeOptions { removes_all: true, ..at(100) };
     assert_eq!(rewritten(removal), (2, 0, 6));

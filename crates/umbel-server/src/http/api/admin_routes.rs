@@ -78,16 +78,21 @@ async fn start_scavenge(service: &ServerContext, request: &ApiRequest) -> ApiRes
             || ApiError::bad_request(format!("{name} is {number}, but must be at least {least}"));
         u32::try_from(number).ok().filter(fits).ok_or_else(wrong)
     };
-    if number("throttlePercent", 1, 100)? != 100 {
-        return Err(ApiError::bad_request(
-            "throttlePercent must be 100: `umbel scavenge --busy PERCENT` limits a scavenge",
-        ));
-    }
+    let percent = |name: &str, least: u64| {
+        let percent = query.number(name)?;
+        match percent.filter(|percent| !(least..=100).contains(percent)) {
+            Some(wrong) => {
+                Err(ApiError::bad_request(format!("{name} is {wrong}, but must be {least} to 100")))
+            }
+            None => Ok(percent),
+        }
+    };
     let options = ScavengeOptions {
         threads: number("threads", 1, 1)?,
         first_chunk: number("startFromChunk", 0, 0)?,
         removes_all: query.choice("removeAll", [("true", true), ("false", false)])? == Some(true),
-        ..ScavengeOptions::default()
+        busy_percent: percent("throttlePercent", 1)?,
+        dead_percent_min: percent("thresholdPercent", 0)?.unwrap_or(0),
     };
     match service.start_scavenge(options, origin(request)).await? {
         ScavengeStart::Started(id) => {

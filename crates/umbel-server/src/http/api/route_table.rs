@@ -203,7 +203,8 @@ pub static ROUTES: [Route; 40] = [
         ("removeAll", "true: also removes the data of the newest hidden events"),
         ("threads", "at least 1; a scavenge has one thread"),
         ("startFromChunk", "at least 0; ignored"),
-        ("throttlePercent", "only 100; limit the rate with `umbel scavenge`"),
+        ("throttlePercent", "share of time in which the scavenge works, 1 to 100; default 25"),
+        ("thresholdPercent", "least share of dead bytes of a rewritten chunk; default 0"),
     ])
     .errors(&[409]),
     route(
