@@ -150,8 +150,8 @@ pub struct ScavengeArgs {
     /// 100; with --connect 25]
     #[arg(long, value_name = "PERCENT", value_parser = integer_parser(1, 100))]
     pub busy: Option<u64>,
-    /// Rewrite a chunk only if at least this share of its bytes is dead, in percent [default: 0; with
-    /// --schedule 30]
+    /// Rewrite a chunk only if at least this share of its bytes is dead, in percent [default: 0;
+    /// with --schedule 30]
     #[arg(long, value_name = "PERCENT", value_parser = integer_parser(0, 100))]
     pub threshold: Option<u64>,
     /// Start with the oldest chunk instead of continuing an interrupted scavenge
@@ -164,8 +164,8 @@ pub struct ScavengeArgs {
     /// Let this running server scavenge its store, and wait for the outcome
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["throttle", "from_start"])]
     pub connect: Option<String>,
-    /// Let the server of --connect scavenge at the times of this cron expression in UTC, such as "0 3
-    /// * * *", with --busy and --threshold; `none` ends this
+    /// Let the server of --connect scavenge at the times of this cron expression in UTC, such as
+    /// "0 3 * * *", with --busy and --threshold; `none` ends this
     #[arg(
         long,
         value_name = "CRON",

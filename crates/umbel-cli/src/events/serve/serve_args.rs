@@ -68,8 +68,8 @@ pub struct ServeOptions {
     /// backup of this store
     #[arg(long, value_name = "DIR", value_parser = parse_path)]
     pub backup_dir: Option<PathBuf>,
-    /// Cron expression in UTC of automatic scavenges, such as "0 3 * * *", until a client sets another
-    /// schedule
+    /// Cron expression in UTC of automatic scavenges, such as "0 3 * * *", until a client sets
+    /// another schedule
     #[arg(long, value_name = "CRON", value_parser = parse_schedule)]
     pub scavenge_schedule: Option<ScavengeSchedule>,
     /// Acknowledge appends and writes after fsync (synced: they survive power loss) or before it
