@@ -641,7 +641,8 @@ def fit_schedule_and_history_on_a_phone(browser):
     try:
         open_page(browser, "work", "Work")
         until(browser, lambda: rows(browser, "Last scavenges"), "the history")
-        find(browser, "Change the schedule").click()
+        # The fixed navigation of a phone may cover it.
+        find(browser, "Change the schedule").send_keys(Keys.ENTER)
         assert not is_wider_than_the_window(browser)
         browser.execute_script("document.getElementById('s-schedule').scrollIntoView({ block: 'center' })")
         picture(browser, "phone-work")

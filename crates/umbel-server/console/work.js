@@ -2,7 +2,7 @@
 
 import { confirmed } from "./groups.js";
 import {
-  attempt, button, bytes, change, el, every, field, moment, number, put, refresh, say, server, show, table, view,
+  attempt, button, bytes, change, el, every, field, localTime, number, put, refresh, say, server, show, table, utcTime, view,
 } from "./page.js";
 
 // What still has data after a removal.
@@ -60,7 +60,12 @@ const OUTCOMES = {
 // Rows of a history that are shown at first.
 const SHOWN = 10;
 
-const time = (text) => (text ? moment(Date.parse(text) * 1000) : "–");
+// A local time without milliseconds; its title has all of it in UTC.
+function time(text) {
+  if (!text) return "–";
+  const micros = Date.parse(text) * 1000;
+  return el("time", { datetime: text, title: utcTime(micros) }, localTime(micros).slice(0, -4));
+}
 
 function duration(started, ended) {
   const seconds = (Date.parse(ended) - Date.parse(started)) / 1000;
@@ -84,13 +89,13 @@ const scavengeRow = (work) => [
   time(work.started), outcome(work.scavengeResult), origin(work), duration(work.started, work.ended),
   number(work.eventsRemoved), number(work.eventsStubbed), bytes(work.bytesFreed), number(work.chunksRewritten), reason(work.error),
 ];
-const SCAVENGE_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", ""], ["Took", "number optional"], ["Removed", "number optional"],
+const SCAVENGE_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", "name"], ["Took", "number optional"], ["Removed", "number optional"],
   ["Emptied", "number optional"], ["Freed", "number"], ["Chunks", "number optional"], ["Reason", ""]];
 const backupRow = (work) => [
   time(work.started), outcome(work.backupResult), origin(work), duration(work.started, work.ended),
   bytes(work.copiedBytes), bytes(work.backupBytes), number(work.through), reason(work.error),
 ];
-const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", ""], ["Took", "number optional"],
+const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", "name"], ["Took", "number optional"],
   ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"], ["Reason", ""]];
 
 // A history that is drawn again only after a change, so that selected text and unfolded reasons stay.
@@ -124,7 +129,7 @@ function autoScavengeFacts(auto) {
   return el("dl", { class: "facts" },
     pair("State", STATES[auto.state] ?? auto.state),
     pair("Schedule (UTC)", auto.schedule ? el("code", {}, auto.schedule) : "none"),
-    pair("Next scavenge", time(auto.nextScavenge)),
+    pair("Next scavenge (local time)", time(auto.nextScavenge)),
     pair("Threshold", `${number(auto.thresholdPercent)} % dead bytes in a chunk`),
     pair("Throttle", `works ${number(auto.throttlePercent)} % of the time`));
 }

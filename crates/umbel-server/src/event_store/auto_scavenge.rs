@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tonic::Status;
 use umbel_env::Clock;
 use umbel_events::{
@@ -18,7 +19,9 @@ use crate::event_store::scavenge_schedule::{DueTime, ScavengeSchedule, Timetable
 use crate::event_store::scavenging::{
     ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, Scavenger, StopReason,
 };
-use crate::event_store::work_history::{WorkHistory, WorkOrigin, WorkOutcome};
+use crate::event_store::work_history::{
+    WorkHistory, WorkOrigin, WorkOutcome, time_span, time_text,
+};
 use crate::limits::AUTO_SCAVENGE_BYTES_MAX;
 use crate::protocol::grpc_status;
 use crate::system_stream;
@@ -174,6 +177,21 @@ pub struct AutoScavengeStatus {
     pub next_micros: Option<u64>,
     /// Time until then, in microseconds.
     pub until_next_micros: Option<u64>,
+}
+
+impl AutoScavengeStatus {
+    /// The status as the HTTP API and the console show it, with the members of KurrentDB first.
+    pub fn to_json(&self) -> Value {
+        let settings = &self.settings;
+        json!({
+            "state": self.state.name(),
+            "schedule": settings.schedule.as_ref().map(|schedule| schedule.to_string()),
+            "timeUntilNextCycle": self.until_next_micros.map(time_span),
+            "nextScavenge": self.next_micros.and_then(time_text),
+            "thresholdPercent": settings.threshold_percent,
+            "throttlePercent": settings.throttle_percent,
+        })
+    }
 }
 
 /// Scavenges that a schedule starts.

@@ -40,7 +40,7 @@ impl FromStr for ScavengeSchedule {
     /// Parses an expression. The error says what to change.
     fn from_str(text: &str) -> Result<ScavengeSchedule, String> {
         let text = text.trim();
-        let shown = truncate_text(text, ERROR_BYTES_MAX).escape_debug().to_string();
+        let shown = printable(&truncate_text(text, ERROR_BYTES_MAX));
         if text.len() > SCHEDULE_BYTES_MAX {
             let bytes = text.len();
             return Err(format!(
@@ -56,7 +56,7 @@ impl FromStr for ScavengeSchedule {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed);
         let cron = parser.build().parse(text).map_err(|error| {
             let error = error.to_string();
-            let why = error.trim_end_matches('.').escape_debug();
+            let why = printable(error.trim_end_matches('.'));
             format!("schedule is \"{shown}\", which is no cron expression ({why}); write {EXAMPLE}")
         })?;
         let schedule = ScavengeSchedule { text: text.to_string(), cron };
@@ -67,6 +67,11 @@ impl FromStr for ScavengeSchedule {
             )),
         }
     }
+}
+
+/// The text with its control characters replaced, because operators see it in terminals.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 impl fmt::Debug for ScavengeSchedule {
@@ -243,7 +248,7 @@ mod tests {
             ("0 0 3 * * *", "five fields"),
             ("@daily", "five fields"),
             ("61 3 * * *", "no cron expression"),
-            ("0 3 * * XXX", "no cron expression"),
+            ("0 3 * * DAY", "no cron expression"),
             ("\u{1b}[2J 3 * * *", "no cron expression"),
             ("0 0 30 2 *", "choose a day"),
             ("0 0 31 2,4,6,9,11 *", "choose a day"),

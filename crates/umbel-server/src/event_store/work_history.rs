@@ -270,6 +270,11 @@ impl WorkHistory {
         self.changed.notify_one();
     }
 
+    /// The last works as the HTTP API and the console show them, newest first.
+    pub fn to_json(&self) -> Vec<Value> {
+        self.records().iter().map(|record| record.to_json(self.kind)).collect()
+    }
+
     /// The last works, newest first.
     pub fn records(&self) -> Vec<WorkRecord> {
         self.state().records.iter().rev().cloned().collect()

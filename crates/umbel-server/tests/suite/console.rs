@@ -268,8 +268,7 @@ fn each_endpoint_has_its_permissions() {
     append("open", b"{}");
     let callers = [None, Some("ada:x"), Some("ops:second"), Some("admin:first")];
     let to = |stream: &str| json!({ "stream": stream, "type": "T", "data": "{}" }).to_string();
-    let (to_open, to_hidden) = (to("open"), to("hidden"));
-    let (get, post) = ("GET", "POST");
+    let (to_open, to_hidden, get, post) = (to("open"), to("hidden"), "GET", "POST");
     for (method, name, body, wanted) in [
         (get, "overview", "", ALL),
         (get, "history", "", ALL),

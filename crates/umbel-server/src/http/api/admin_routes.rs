@@ -12,7 +12,7 @@ use crate::event_store::scavenging::{
     ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, StopReason, file_names,
     report_json,
 };
-use crate::event_store::work_history::{WorkHistory, WorkKind, WorkOrigin};
+use crate::event_store::work_history::{WorkKind, WorkOrigin};
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, set_header,
@@ -34,12 +34,10 @@ pub async fn run(
         Operation::ReadScavenge => read_scavenge(service, request.parameter(0)),
         Operation::StopScavenge => stop_scavenge(service, request.parameter(0)),
         Operation::ScavengeHistory => {
-            let history = history_json(&service.scavenge_history, WorkKind::Scavenge);
-            Ok(ok(json!({ "scavenges": history })))
+            Ok(ok(json!({ "scavenges": service.scavenge_history.to_json() })))
         }
         Operation::BackupHistory => {
-            let history = history_json(service.backups.history(), WorkKind::Backup);
-            Ok(ok(json!({ "backups": history })))
+            Ok(ok(json!({ "backups": service.backups.history().to_json() })))
         }
         Operation::StartBackup => start_backup(service, request),
         Operation::ReadBackup => read_backup(service, request.parameter(0)),
@@ -57,11 +55,6 @@ fn ok(value: Value) -> HttpResponse {
 
 fn scavenge_link(id: &str) -> String {
     format!("/admin/scavenge/{id}")
-}
-
-/// The works of a history, newest first.
-pub fn history_json(history: &WorkHistory, kind: WorkKind) -> Vec<Value> {
-    history.records().iter().map(|record| record.to_json(kind)).collect()
 }
 
 /// The origin of work that the caller starts.

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::event_store::auto_scavenge::{AutoScavengeChange, AutoScavengeState};
-use crate::event_store::work_history::{time_span, time_text};
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{ApiResult, json_response};
 use crate::http::api::route_table::Operation;
@@ -35,19 +34,5 @@ pub async fn run(
     let is_pausing = operation == Operation::PauseAutoScavenge
         && auto_scavenge.status().state == AutoScavengeState::Pausing;
     let status = if is_pausing { StatusCode::ACCEPTED } else { StatusCode::OK };
-    Ok(json_response(status, &status_json(service)))
-}
-
-/// State and settings of auto-scavenge, with the members of KurrentDB first.
-pub fn status_json(service: &ServerContext) -> Value {
-    let status = service.auto_scavenge.status();
-    let settings = status.settings;
-    json!({
-        "state": status.state.name(),
-        "schedule": settings.schedule.map(|schedule| schedule.to_string()),
-        "timeUntilNextCycle": status.until_next_micros.map(time_span),
-        "nextScavenge": status.next_micros.and_then(time_text),
-        "thresholdPercent": settings.threshold_percent,
-        "throttlePercent": settings.throttle_percent,
-    })
+    Ok(json_response(status, &auto_scavenge.status().to_json()))
 }

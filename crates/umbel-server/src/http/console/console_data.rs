@@ -16,8 +16,7 @@ use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
 use crate::event_store::event_pager::{EventPage, EventPager, ReadRange};
-use crate::event_store::work_history::{WorkHistory, WorkKind};
-use crate::http::api::{admin_routes, auto_scavenge_routes};
+use crate::event_store::work_history::WorkHistory;
 use crate::http::console::event_download::{self, DOWNLOAD, EventDownload};
 use crate::http::console::event_search::{self, SEARCH};
 use crate::http::console::query_string::QueryString;
@@ -218,15 +217,13 @@ fn work(service: &ServerContext, caller: &Caller) -> Value {
         Caller::Anonymous => false,
         Caller::User(user) => is_operator(user),
     };
-    let history = |history: &WorkHistory, kind| {
-        sees_history.then(|| admin_routes::history_json(history, kind))
-    };
+    let history = |history: &WorkHistory| sees_history.then(|| history.to_json());
     json!({
         "scavenge": service.scavenger.progress(),
-        "autoScavenge": auto_scavenge_routes::status_json(service),
-        "scavenges": history(&service.scavenge_history, WorkKind::Scavenge),
+        "autoScavenge": service.auto_scavenge.status().to_json(),
+        "scavenges": history(&service.scavenge_history),
         "backup": service.backups.progress(),
-        "backups": history(service.backups.history(), WorkKind::Backup),
+        "backups": history(service.backups.history()),
     })
 }
 
