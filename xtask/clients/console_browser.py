@@ -405,6 +405,161 @@ def scavenge_and_back_up(browser):
     picture(browser, "work")
 
 
+def answer_with(browser, change):
+    """Lets the page get data of the endpoint `work` that this JavaScript function has changed."""
+    return browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": (
+        "const asIs = window.fetch; window.fetch = async (path, options) => {"
+        " const answer = await asIs(path, options);"
+        " if (!String(path).startsWith('/console/api/work')) return answer;"
+        " const data = await answer.json();"
+        f" ({change})(data); return new Response(JSON.stringify(data), {{ status: 200 }}); }};")})["identifier"]
+
+
+def answer_as_is(browser, identifier):
+    browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": identifier})
+
+
+def rows(browser, caption):
+    path = f"//table[caption[text()='{caption}']]/tbody/tr"
+    return browser.find_elements(By.XPATH, path)
+
+
+def schedule(browser, text_of):
+    if not browser.find_element(By.ID, "s-schedule").is_displayed():
+        find(browser, "Change the schedule").click()
+    fill(browser, {"s-schedule": text_of})
+    browser.find_element(By.ID, "s-schedule").submit()
+
+
+@case
+def see_outcomes_in_the_history(browser):
+    open_page(browser, "work", "Work")
+    until(browser, lambda: len(rows(browser, "Last scavenges")) == 2, "both scavenges")
+    until(browser, lambda: len(rows(browser, "Last backups")) == 1, "the backup")
+    assert "Success" in rows(browser, "Last backups")[0].text
+
+
+@case
+def see_an_empty_history(browser):
+    changed = answer_with(browser, "data => { data.scavenges = []; data.backups = []; data.scavenge = null; }")
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    for wanted in ("No scavenge yet.", "No backup yet.", "No scavenge since the server started.", "No schedule is set"):
+        says(browser, wanted)
+    picture(browser, "work-empty")
+
+
+@case
+def see_a_hundred_outcomes(browser):
+    changed = answer_with(browser, """data => { data.scavenges = Array.from({ length: 100 }, (_, number) => ({
+        scavengeId: `${number}`, scavengeResult: ["Success", "Skipped", "Missed", "Stopped", "Interrupted"][number % 5], user: null,
+        scheduled: "2026-11-29T03:00:00.000Z", started: "2026-11-29T03:00:00.000Z", ended: "2026-11-29T04:02:03.500Z",
+        error: number % 5 ? "another scavenge was running at this time" : null, eventsRemoved: 1234567, eventsStubbed: 89,
+        bytesFreed: 5e9, chunksRewritten: 152 })); }""")
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    until(browser, lambda: len(rows(browser, "Last scavenges")) == 10, "the last ten")
+    assert "1 h 2 min" in rows(browser, "Last scavenges")[0].text
+    find(browser, "Show all 100").send_keys(Keys.ENTER)
+    until(browser, lambda: len(rows(browser, "Last scavenges")) == 100, "all")
+    assert browser.switch_to.active_element.get_attribute("role") == "region", "the focus is in the table"
+    time.sleep(2)
+    assert len(rows(browser, "Last scavenges")) == 100, "a repetition hides the rows again"
+    picture(browser, "work-large")
+
+
+@case
+def see_why_work_failed(browser):
+    changed = answer_with(browser, """data => { const why = "the disk is full: " + "could not write /var/lib/umbel/events/log/000012.chunk ".repeat(40);
+        const failed = { user: "<b>eve</b>", scheduled: null, started: "2026-11-29T03:00:00.000Z", ended: null, error: why };
+        data.scavenges = [{ ...failed, scavengeId: "1", scavengeResult: "Errored" }];
+        data.backups = [{ ...failed, backupId: "2", backupResult: "Errored" }]; }""")
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    says(browser, "Failed")
+    says(browser, "<b>eve</b>")
+    folded = browser.find_element(By.XPATH, "//table[caption[text()='Last scavenges']]//summary")
+    assert folded.text.startswith("the disk is full") and folded.text.endswith("…"), folded.text
+    folded.send_keys(Keys.ENTER)
+    time.sleep(2)
+    assert browser.find_element(By.XPATH, "//table[caption[text()='Last scavenges']]//details").get_attribute("open"), "it folds by itself"
+    assert not is_wider_than_the_window(browser)
+    picture(browser, "work-broken")
+
+
+@case
+def refuse_a_wrong_schedule(browser):
+    open_page(browser, "work", "Work")
+    for wrong, wanted in (("0 3 * *", "five fields"), ("0 0 30 2 *", "choose a day"), ("<i>61</i> 3 * * *", "no cron expression")):
+        schedule(browser, wrong)
+        until(browser, lambda: wanted in browser.find_element(By.ID, "s-error").text, wanted)
+        entered = browser.find_element(By.ID, "s-schedule")
+        assert entered.get_attribute("aria-invalid") == "true" and entered.get_attribute("value") == wrong
+        assert browser.switch_to.active_element == entered
+    picture(browser, "work-wrong-schedule")
+    assert api("work")["autoScavenge"]["schedule"] is None
+
+
+@case
+def set_a_schedule_by_keyboard(browser):
+    open_page(browser, "work", "Work")
+    find(browser, "Change the schedule").send_keys(Keys.ENTER)
+    browser.find_element(By.ID, "s-schedule").send_keys("0 3 * * *" + Keys.TAB)
+    threshold = browser.switch_to.active_element
+    assert threshold.get_attribute("id") == "s-threshold"
+    threshold.send_keys(Keys.CONTROL, "a")
+    threshold.send_keys("50")
+    # A repetition of the page must not disturb the form.
+    time.sleep(2)
+    threshold.send_keys(Keys.ENTER)
+    says(browser, "Waiting for the next time")
+    says(browser, "50 % dead bytes")
+    auto = api("work")["autoScavenge"]
+    assert (auto["schedule"], auto["thresholdPercent"], auto["throttlePercent"]) == ("0 3 * * *", 50, 25), auto
+    assert browser.switch_to.active_element.text == "Change the schedule", "the focus"
+    assert "03:00:00.000Z" in auto["nextScavenge"]
+
+
+@case
+def pause_and_resume_the_schedule(browser):
+    open_page(browser, "work", "Work")
+    says(browser, "Waiting for the next time")
+    find(browser, "Pause").send_keys(Keys.ENTER)
+    browser.find_element(By.XPATH, "//button[text()='No']").click()
+    assert api("work")["autoScavenge"]["state"] == "Waiting", "it is not confirmed"
+    find(browser, "Pause").send_keys(Keys.ENTER)
+    picture(browser, "work-confirm")
+    browser.find_element(By.XPATH, "//button[text()='Yes']").send_keys(Keys.ENTER)
+    until(browser, lambda: find(browser, "Resume").is_displayed(), "the pause")
+    assert api("work")["autoScavenge"]["state"] == "Paused"
+    browser.refresh()
+    until(browser, lambda: find(browser, "Resume").is_displayed(), "the pause after a reload")
+    picture(browser, "work-paused")
+    find(browser, "Resume").send_keys(Keys.ENTER)
+    says(browser, "Waiting for the next time")
+    assert browser.switch_to.active_element.text == "Pause", "the focus"
+    schedule(browser, "")
+    says(browser, "No schedule is set")
+
+
+@case
+def fit_schedule_and_history_on_a_phone(browser):
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        open_page(browser, "work", "Work")
+        until(browser, lambda: rows(browser, "Last scavenges"), "the history")
+        # The fixed navigation of a phone may cover it.
+        find(browser, "Change the schedule").send_keys(Keys.ENTER)
+        assert not is_wider_than_the_window(browser)
+        browser.execute_script("document.getElementById('s-schedule').scrollIntoView({ block: 'center' })")
+        picture(browser, "phone-work")
+        browser.execute_script("document.querySelector('main .wide').scrollIntoView()")
+        picture(browser, "phone-work-history")
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 @case
 def add_and_refuse_a_user(browser):
     open_page(browser, "users", "Users")

@@ -1,6 +1,9 @@
-// Scavenges, redactions and backups.
+// Scavenges with their schedule, redactions and backups, with the history of each.
 
-import { attempt, button, bytes, change, el, every, number, put, refresh, say, server, show, view } from "./page.js";
+import { confirmed } from "./groups.js";
+import {
+  attempt, button, bytes, change, el, every, field, localTime, number, put, refresh, say, server, show, table, utcTime, view,
+} from "./page.js";
 
 // What still has data after a removal.
 function remainingData({ filesKept, filesWithOtherNames }) {
@@ -50,34 +53,179 @@ function redactForm() {
   );
 }
 
+const OUTCOMES = {
+  InProgress: "Running", Success: "Success", Stopped: "Stopped", Errored: "Failed",
+  Interrupted: "Interrupted", Skipped: "Skipped", Missed: "Missed",
+};
+// Rows of a history that are shown at first.
+const SHOWN = 10;
+
+// A local time without milliseconds; its title has all of it in UTC.
+function time(text) {
+  if (!text) return "–";
+  const micros = Date.parse(text) * 1000;
+  return el("time", { datetime: text, title: utcTime(micros) }, localTime(micros).slice(0, -4));
+}
+
+function duration(started, ended) {
+  const seconds = (Date.parse(ended) - Date.parse(started)) / 1000;
+  if (!Number.isFinite(seconds) || seconds < 0) return "–";
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const minutes = Math.floor(seconds / 60);
+  return minutes < 60 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+const outcome = (result) => el("span", { class: result === "Success" ? "tag good" : result === "Errored" ? "tag failed" : "tag" }, OUTCOMES[result] ?? result);
+const origin = ({ user, scheduled }) => (scheduled ? "Schedule" : user ?? "–");
+
+// A reason; a long one is folded.
+function reason(text) {
+  if (!text) return "";
+  if (text.length <= 90) return text;
+  return el("details", {}, el("summary", {}, `${text.slice(0, 80)}…`), text);
+}
+
+const scavengeRow = (work) => [
+  time(work.started), outcome(work.scavengeResult), origin(work), duration(work.started, work.ended),
+  number(work.eventsRemoved), number(work.eventsStubbed), bytes(work.bytesFreed), number(work.chunksRewritten), reason(work.error),
+];
+const SCAVENGE_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", "name"], ["Took", "number optional"], ["Removed", "number optional"],
+  ["Emptied", "number optional"], ["Freed", "number"], ["Chunks", "number optional"], ["Reason", ""]];
+const backupRow = (work) => [
+  time(work.started), outcome(work.backupResult), origin(work), duration(work.started, work.ended),
+  bytes(work.copiedBytes), bytes(work.backupBytes), number(work.through), reason(work.error),
+];
+const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", "name"], ["Took", "number optional"],
+  ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"], ["Reason", ""]];
+
+// A history that is drawn again only after a change, so that selected text and unfolded reasons stay.
+function history(name, columns, toRow) {
+  const box = el("div", {});
+  let drawn = null;
+  let showsAll = false;
+  const draw = (works) => {
+    const state = JSON.stringify([works, showsAll]);
+    if (state === drawn) return;
+    drawn = state;
+    if (works === null) return put(box, el("p", { class: "soft" }, "Only operators see the history."));
+    const rows = (showsAll ? works : works.slice(0, SHOWN)).map(toRow);
+    const more = button(`Show all ${number(works.length)}`, () => {
+      showsAll = true;
+      draw(works);
+      box.querySelector("[role=region]")?.focus({ preventScroll: true });
+    });
+    put(box, table(`Last ${name}s`, columns, rows, `No ${name} yet.`), rows.length < works.length ? more : null);
+  };
+  return { box, draw };
+}
+
+const STATES = {
+  NotConfigured: "No schedule is set", Waiting: "Waiting for the next time", InProgress: "A scheduled scavenge is running",
+  Pausing: "Paused; a scavenge is still stopping", Paused: "Paused",
+};
+
+function autoScavengeFacts(auto) {
+  const pair = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
+  return el("dl", { class: "facts" },
+    pair("State", STATES[auto.state] ?? auto.state),
+    pair("Schedule (UTC)", auto.schedule ? el("code", {}, auto.schedule) : "none"),
+    pair("Next scavenge (local time)", time(auto.nextScavenge)),
+    pair("Threshold", `${number(auto.thresholdPercent)} % dead bytes in a chunk`),
+    pair("Throttle", `works ${number(auto.throttlePercent)} % of the time`));
+}
+
+// The form of schedule, threshold and throttle. It is drawn once, so that no repetition disturbs it.
+function scheduleForm(auto, changed) {
+  const schedule = el("input", { type: "text", id: "s-schedule", value: auto.schedule ?? "", placeholder: "0 3 * * *", spellcheck: "false",
+    autocomplete: "off", "aria-describedby": "s-schedule-note s-error" });
+  const count = (id, value, min) => el("input", { type: "number", id, min, max: "100", step: "1", required: true, value: String(value) });
+  const threshold = count("s-threshold", auto.thresholdPercent, "0");
+  const throttle = count("s-throttle", auto.throttlePercent, "1");
+  const error = el("p", { class: "bad", id: "s-error", role: "alert" });
+  const form = el("details", { class: "form" }, el("summary", {}, "Change the schedule"));
+  const submit = async (event) => {
+    event.preventDefault();
+    const settings = { schedule: schedule.value.trim() || null, thresholdPercent: Number(threshold.value), throttlePercent: Number(throttle.value) };
+    schedule.removeAttribute("aria-invalid");
+    put(error);
+    try {
+      await change("auto-scavenge", { settings });
+    } catch (failure) {
+      put(error, failure.message);
+      if (failure.message.startsWith("schedule")) {
+        schedule.setAttribute("aria-invalid", "true");
+        schedule.focus();
+      }
+      return;
+    }
+    say(settings.schedule ? "The schedule is set." : "The schedule is removed.");
+    form.open = false;
+    form.querySelector("summary").focus();
+    await attempt(null, changed);
+  };
+  form.append(el("form", { onsubmit: submit },
+    field("s-schedule", "Schedule: minute, hour, day of the month, month, day of the week, in UTC", schedule,
+      "“0 3 * * *” is 03:00 each day, “30 4 * * 0” is 04:30 on Sundays. Leave it empty for no automatic scavenges."),
+    el("div", { class: "grid" },
+      el("div", {}, field("s-threshold", "Rewrite chunks from (% dead bytes)", threshold)),
+      el("div", {}, field("s-throttle", "Work (% of the time)", throttle))),
+    error, el("div", { class: "row" }, el("button", { class: "main" }, "Set"))));
+  return form;
+}
+
+function scavengeProgress(scavenge) {
+  if (!scavenge) return el("p", {}, "No scavenge since the server started.");
+  const isRunning = !scavenge.isDone;
+  return el("div", {}, el("p", { role: "status" },
+    `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
+    `${number(scavenge.eventsRemoved)} events removed, ${number(scavenge.eventsStubbed)} emptied, ${bytes(scavenge.bytesGivenBack)} freed.`),
+    el("progress", { max: Math.max(scavenge.chunks, 1), value: scavenge.chunksExamined, "aria-label": "Scavenge" }),
+    scavenge.eventsStubbed > 0
+      ? el("p", { class: "soft" }, "An emptied event lost its data. Its id stays, so that a retry of its append is recognized.") : null);
+}
+
 export async function work() {
   const scavenging = el("div", {});
+  const automatic = el("div", {});
   const saving = el("div", {});
-  show("Work", el("h2", {}, "Scavenge"),
-    el("p", { class: "soft" }, "Frees the space of events that their streams no longer show. “Remove all now” also removes the newest ones, and reads the log again."),
-    scavenging, server.isOperator ? redactForm() : [],
-    el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."), saving);
+  const disabled = !server.isOperator;
+  const scavenges = history("scavenge", SCAVENGE_COLUMNS, scavengeRow);
+  const backups = history("backup", BACKUP_COLUMNS, backupRow);
+  const first = await view("work");
   const start = (text, removeAll) =>
     button(text, () => attempt(null, async () => {
       const { started } = await change("scavenge", { removeAll });
       say(started ? "Started." : "Another scavenge is running.");
       await draw();
-    }), { disabled: !server.isOperator });
-  const draw = async () => {
-    const { scavenge, backup } = await view("overview");
+    }), { disabled });
+  const pause = (isPaused, text) => attempt(text, () => change("auto-scavenge", { isPaused }).then(() => draw()));
+  const resumeButton = button("Resume", () => pause(false, "Resumed."), { disabled });
+  const pauseButton = disabled ? button("Pause", null, { disabled })
+    : confirmed("Pause", "Start no scavenge until you resume, and stop a scheduled one", () => pause(true, "Paused."));
+  show("Work", el("h2", {}, "Scavenge"),
+    el("p", { class: "soft" }, "Frees the space of events that their streams no longer show. “Remove all now” also removes the newest ones, and reads the log again."),
+    scavenging, disabled ? [] : redactForm(),
+    el("h2", {}, "Auto-scavenge"), automatic, el("div", { class: "row" }, pauseButton, resumeButton),
+    disabled ? [] : scheduleForm(first.autoScavenge, () => draw()),
+    el("h2", {}, "Scavenge history"), scavenges.box,
+    el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."), saving,
+    el("h2", {}, "Backup history"), backups.box);
+  const draw = async (data) => {
+    const { scavenge, autoScavenge, backup, ...lists } = data ?? await view("work");
     const isRunning = scavenge && !scavenge.isDone;
-    refresh(scavenging, 
-      scavenge
-        ? el("div", {}, el("p", { role: "status" },
-            `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
-            `${number(scavenge.eventsRemoved)} events removed, ${bytes(scavenge.bytesGivenBack)} freed.`),
-          el("progress", { max: Math.max(scavenge.chunks, 1), value: scavenge.chunksExamined, "aria-label": "Scavenge" }))
-        : el("p", {}, "No scavenge since the server started."),
+    refresh(scavenging, scavengeProgress(scavenge),
       scavenge?.removesAll && !isRunning ? removalResult(scavenge) : "",
       isRunning
-        ? button("Stop", () => attempt("Stopped.", () => change("stop-scavenge", { id: scavenge.id }).then(draw)), { disabled: !server.isOperator })
+        ? button("Stop", () => attempt("Stopped.", () => change("stop-scavenge", { id: scavenge.id }).then(() => draw())), { disabled })
         : el("div", { class: "row" }, start("Start a scavenge", false), start("Remove all now", true)),
     );
+    put(automatic, autoScavengeFacts(autoScavenge));
+    const isPaused = autoScavenge.state === "Paused" || autoScavenge.state === "Pausing";
+    const active = document.activeElement;
+    const [shown, hidden] = isPaused ? [resumeButton, pauseButton] : [pauseButton, resumeButton];
+    const hadFocus = hidden.contains(active);
+    [shown.hidden, hidden.hidden] = [false, true];
+    if (hadFocus) (shown.querySelector("button") ?? shown).focus({ preventScroll: true });
     refresh(saving, 
       el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
       backup.isRunning || backup.through || backup.error
@@ -85,10 +233,12 @@ export async function work() {
             backup.error ?? (backup.isRunning ? `Running: ${bytes(backup.bytes)} of ${bytes(backup.totalBytes)}.` : `Done, through position ${number(backup.through)}.`))
         : null,
       backup.isRunning ? el("progress", { max: Math.max(backup.totalBytes, 1), value: backup.bytes, "aria-label": "Backup" }) : null,
-      button("Back up now", () => attempt("Started.", () => change("backup", {}).then(draw)),
-        { disabled: !server.isOperator || !backup.folder || backup.isRunning }),
+      button("Back up now", () => attempt("Started.", () => change("backup", {}).then(() => draw())),
+        { disabled: disabled || !backup.folder || backup.isRunning }),
     );
+    scavenges.draw(lists.scavenges);
+    backups.draw(lists.backups);
   };
-  await draw();
-  every(1000, draw);
+  await draw(first);
+  every(1000, () => draw());
 }

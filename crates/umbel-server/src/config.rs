@@ -9,6 +9,7 @@ use umbel_proto::limits::PORT;
 
 use crate::access_control::users::BootstrapPasswords;
 use crate::auth::tls::CertificateStore;
+use crate::event_store::scavenge_schedule::ScavengeSchedule;
 use crate::kv_store::KvConfig;
 use crate::limits::{
     CONNECTIONS_MAX, GROUPS_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, OPEN_CALLS_MAX,
@@ -33,6 +34,8 @@ pub struct Config {
     pub tls: Option<Arc<dyn CertificateStore>>,
     /// Directory of backups that clients request. `None` means that clients cannot request backups.
     pub backup_directory: Option<PathBuf>,
+    /// Times of automatic scavenges, until a client sets other ones; `None` for none.
+    pub scavenge_schedule: Option<ScavengeSchedule>,
     /// Key-value store that is served besides the events; `None` for none.
     pub kv: Option<KvConfig>,
     /// Maximum number of connections.
@@ -63,6 +66,7 @@ impl Default for Config {
             users: None,
             tls: None,
             backup_directory: None,
+            scavenge_schedule: None,
             kv: None,
             connections_max: CONNECTIONS_MAX,
             open_calls_max: OPEN_CALLS_MAX,

@@ -53,6 +53,7 @@ mod test_support;
 pub use crate::access_control::passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use crate::access_control::users::BootstrapPasswords;
 pub use crate::auth::tls::{CertificateStore, Pem};
+pub use crate::event_store::scavenge_schedule::ScavengeSchedule;
 pub use config::Config;
 pub use kv_store::KvConfig;
 pub use server::{Interrupts, Prepared, Running, Server, StartError};

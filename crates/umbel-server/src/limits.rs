@@ -266,5 +266,15 @@ pub const API_USERS_MAX: usize = 1000;
 pub const API_READ_TIME: Duration = Duration::from_secs(30);
 /// Number of ended scavenges, and of backups, whose outcome the server keeps.
 pub const OUTCOMES_MAX: usize = 16;
+/// Number of scavenges, and of backups, in the history that the store keeps.
+pub const HISTORY_MAX: usize = 100;
+/// Maximum bytes of the reason of an outcome in the history.
+pub const WORK_ERROR_BYTES_MAX: usize = 2000;
+/// Maximum bytes of an event of the history.
+pub const WORK_RECORD_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of a cron expression.
+pub const SCHEDULE_BYTES_MAX: usize = 200;
+/// Maximum bytes of an event with the settings of auto-scavenge.
+pub const AUTO_SCAVENGE_BYTES_MAX: usize = 16 << 10;
 /// Maximum bytes of a client's text in an error of the HTTP API.
 pub const ERROR_BYTES_MAX: usize = 300;

@@ -13,9 +13,12 @@ use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::consumer_groups::group_registry::GroupRegistry;
 use crate::event_store::EventStore;
+use crate::event_store::auto_scavenge::AutoScavenge;
 use crate::event_store::backups::Backups;
-use crate::event_store::scavenging::Scavenger;
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, Scavenger};
+use crate::event_store::store_work::StoreWork;
 use crate::event_store::system_projections::SystemProjections;
+use crate::event_store::work_history::{WorkHistory, WorkOrigin};
 use crate::kv_store::KvStore;
 use crate::limits::{CONSOLE_REQUESTS_MAX, RECEIVE_BYTES_MAX};
 use crate::protocol::grpc_status;
@@ -76,6 +79,10 @@ pub struct ServerContext {
     pub tls: Option<Arc<Tls>>,
     /// Starts and stops scavenges.
     pub scavenger: Arc<dyn Scavenger>,
+    /// Outcomes of scavenges.
+    pub scavenge_history: Arc<WorkHistory>,
+    /// Scavenges that a schedule starts.
+    pub auto_scavenge: Arc<AutoScavenge>,
     /// Permits of console requests whose bodies are in memory.
     pub console_requests: Semaphore,
     /// Commit of the program; empty if unknown.
@@ -90,7 +97,7 @@ impl ServerContext {
     /// to wait. `port` is the port that the server listens on.
     pub fn new(
         store: EventStore,
-        (projections, scavenging, backups): (SystemProjections, Arc<dyn Scavenger>, Backups),
+        work: StoreWork,
         env: Env,
         config: Config,
         port: u16,
@@ -116,6 +123,7 @@ impl ServerContext {
             (Arc::new(OutboundQuota::new(unread_bytes_max)), Arc::default());
         let (calls, call_log) = (CallMetrics::default(), Arc::new(AccessLog::new(&env, slow_time)));
         let stop_request = watch::Sender::new(false);
+        let StoreWork { projections, scavenger, scavenge_history, auto_scavenge, backups } = work;
         Ok(ServerContext {
             store,
             authorizer: access,
@@ -139,7 +147,9 @@ impl ServerContext {
             backups,
             kv: None,
             tls: None,
-            scavenger: scavenging,
+            scavenger,
+            scavenge_history,
+            auto_scavenge,
             console_requests: Semaphore::new(CONSOLE_REQUESTS_MAX),
             revision,
             stop_request,
@@ -157,6 +167,20 @@ impl ServerContext {
     /// Generates an identifier for an event that the client sent without one.
     pub fn event_id(&self) -> Result<EventId, Status> {
         self.new_id().map_err(|error| grpc_status::status(&error.into()))
+    }
+
+    /// Starts a scavenge on a blocking thread, because the start is recorded first.
+    ///
+    /// # Errors
+    /// The errors of [`Scavenger::start`]; the server is stopping.
+    pub async fn start_scavenge(
+        &self,
+        options: ScavengeOptions,
+        origin: WorkOrigin,
+    ) -> Result<ScavengeStart, Status> {
+        let scavenger = Arc::clone(&self.scavenger);
+        let starting = tokio::task::spawn_blocking(move || scavenger.start(options, origin)).await;
+        starting.unwrap_or_else(|_| Err(Status::unavailable("the server is stopping")))
     }
 
     /// Requests a shutdown. Returns `false` if no thread listens for shutdown requests.

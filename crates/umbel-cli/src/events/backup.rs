@@ -1,5 +1,6 @@
 //! `umbel backup`, `umbel restore`, and `umbel verify` of a backup.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::json;
@@ -26,8 +27,11 @@ const REPORTED_DAMAGES_MAX: usize = 20;
 
 /// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "let the server back up: umbel backup --connect ADDRESS";
-const SERVER_BACKUP: ServerWork =
-    ServerWork { start: "/admin/backup", link: "backupLink", result: "backupResult" };
+const SERVER_BACKUP: ServerWork = ServerWork {
+    start: Cow::Borrowed("/admin/backup"),
+    link: "backupLink",
+    result: "backupResult",
+};
 
 /// Whether the directory holds a backup.
 pub fn is_backup(directory: &Path) -> bool {

@@ -146,10 +146,14 @@ pub struct ScavengeArgs {
     /// Maximum I/O rate in MiB per second, reads and writes together [default: no limit]
     #[arg(long, value_name = "MiB/s", value_parser = integer_parser(1, 1 << 20))]
     pub throttle: Option<u64>,
-    /// Share of time that the scavenge runs, in percent; it pauses for the remaining time
-    #[arg(long, value_name = "PERCENT", default_value = "100",
-        value_parser = integer_parser(1, 100))]
-    pub busy: u64,
+    /// Share of time that the scavenge runs, in percent; it pauses for the remaining time [default:
+    /// 100; with --connect 25]
+    #[arg(long, value_name = "PERCENT", value_parser = integer_parser(1, 100))]
+    pub busy: Option<u64>,
+    /// Rewrite a chunk only if at least this share of its bytes is dead, in percent [default: 0;
+    /// with --schedule 30]
+    #[arg(long, value_name = "PERCENT", value_parser = integer_parser(0, 100))]
+    pub threshold: Option<u64>,
     /// Start with the oldest chunk instead of continuing an interrupted scavenge
     #[arg(long)]
     pub from_start: bool,
@@ -158,8 +162,34 @@ pub struct ScavengeArgs {
     #[arg(long)]
     pub now: bool,
     /// Let this running server scavenge its store, and wait for the outcome
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["throttle", "busy", "from_start"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["throttle", "from_start"])]
     pub connect: Option<String>,
+    /// Let the server of --connect scavenge at the times of this cron expression in UTC, such as
+    /// "0 3 * * *", with --busy and --threshold; `none` ends this
+    #[arg(
+        long,
+        value_name = "CRON",
+        requires = "connect",
+        conflicts_with = "now",
+        group = "auto_scavenge"
+    )]
+    pub schedule: Option<String>,
+    /// Pause the schedule of the server of --connect, and stop a scavenge that it started
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+        group = "auto_scavenge")]
+    pub pause: bool,
+    /// End a pause; a scavenge that the pause stopped continues
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+        group = "auto_scavenge")]
+    pub resume: bool,
+    /// Print schedule, settings and next time of the server of --connect
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+        group = "auto_scavenge")]
+    pub status: bool,
+    /// List the last 100 scavenges of the server of --connect with their outcomes, newest first
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+        group = "auto_scavenge")]
+    pub history: bool,
 }
 
 /// Arguments of `redact`.

@@ -4,6 +4,7 @@
 
 pub mod accept_clock;
 pub mod append;
+pub mod auto_scavenge;
 pub mod backup;
 pub mod client;
 pub mod delete_stream;

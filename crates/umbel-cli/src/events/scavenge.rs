@@ -10,6 +10,7 @@ use umbel_env::Env;
 use umbel_events::{ScavengeOptions, ScavengeReport};
 
 use crate::errors::CommandResult;
+use crate::events::auto_scavenge::AutoScavengeRequest;
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::server_work::ServerWork;
 use crate::events::event_args::ScavengeArgs;
@@ -24,10 +25,6 @@ use crate::text::numbers;
 const AT_A_SERVER: &str = "start the scavenge there: by umbel scavenge --connect ADDRESS, on the \
     page Work of its console (/console/#/work), or by StartScavenge of a client, whose option \
     remove_all is --now";
-const SERVER_SCAVENGE: ServerWork =
-    ServerWork { start: "/admin/scavenge", link: "scavengeLink", result: "scavengeResult" };
-const SERVER_SCAVENGE_ALL: ServerWork =
-    ServerWork { start: "/admin/scavenge?removeAll=true", ..SERVER_SCAVENGE };
 /// Interval between two updates of the shown progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -39,14 +36,18 @@ pub fn run(
     limits: StoreLimits,
 ) -> CommandResult<()> {
     if let Some(connect) = &args.connect {
-        return run_on_server(connect, args.now, json);
+        return match AutoScavengeRequest::of(args) {
+            Some(request) => request.run(connect, json),
+            None => run_on_server(connect, args, json),
+        };
     }
     let clock = Env::system().clock;
     let store = open_event_store::open(directory, limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let options = ScavengeOptions {
         bytes_per_second: args.throttle.map(|mebibytes| mebibytes << 20),
-        busy_percent: args.busy,
+        busy_percent: args.busy.unwrap_or(100),
+        dead_percent_min: args.threshold.unwrap_or(0),
         from_start: args.from_start,
         removes_all: args.now,
         ..ScavengeOptions::default()
@@ -75,11 +76,12 @@ pub fn run(
 }
 
 /// Lets a server scavenge its store, and waits for the outcome.
-fn run_on_server(connect: &str, removes_all: bool, json: bool) -> CommandResult<()> {
+fn run_on_server(connect: &str, args: &ScavengeArgs, json: bool) -> CommandResult<()> {
+    let removes_all = args.now;
     let address = ConnectionString::parse("--connect", connect)?;
     let clock = Env::system().clock;
     let mut progress = Progress::new("scavenge", Unit::Operations, None, &clock);
-    let work = if removes_all { SERVER_SCAVENGE_ALL } else { SERVER_SCAVENGE };
+    let work = server_work(args);
     let ended = work.run(&address, |state| {
         let so_far = report_of(state);
         progress.set(so_far.chunks_examined, || report_text(&so_far));
@@ -98,6 +100,15 @@ fn run_on_server(connect: &str, removes_all: bool, json: bool) -> CommandResult<
     remaining.map_or(Ok(()), |remaining| remaining.check("umbel scavenge --now --connect"))
 }
 
+/// The request for a scavenge with these arguments.
+fn server_work(args: &ScavengeArgs) -> ServerWork {
+    let mut start = format!("/admin/scavenge?removeAll={}", args.now);
+    for (name, value) in [("throttlePercent", args.busy), ("thresholdPercent", args.threshold)] {
+        start.extend(value.map(|value| format!("&{name}={value}")));
+    }
+    ServerWork { start: start.into(), link: "scavengeLink", result: "scavengeResult" }
+}
+
 /// The report in a response of a server.
 fn report_of(state: &Value) -> ScavengeReport {
     let number = |name: &str| state[name].as_u64().unwrap_or_default();
@@ -109,6 +120,7 @@ fn report_of(state: &Value) -> ScavengeReport {
         chunks: number("chunks"),
         chunks_examined: number("chunksExamined"),
         chunks_rewritten: number("chunksRewritten"),
+        chunks_below_threshold: number("chunksBelowThreshold"),
         events: number("events"),
         events_removed: number("eventsRemoved"),
         events_stubbed: number("eventsStubbed"),

@@ -156,6 +156,51 @@ fn interrupted_restore_is_reported_by_every_command() {
     }
 }
 
+#[test]
+fn running_server_scavenges_at_times_of_a_schedule() {
+    let fixture = Fixture::new();
+    fixture
+        .run(&["serve", "--insecure", "--scavenge-schedule", "0 0 30 2 *"])
+        .fails(2, &["scavenge-schedule", "choose a day that the month has"]);
+    let serving = Serving::start(&fixture, &["--scavenge-schedule", "0 3 * * *"]);
+    let connect = serving.address().to_string();
+    let scavenge = |args: &[&str]| {
+        let args = [&["scavenge", "--connect", &connect], args].concat();
+        fixture.bare(&args)
+    };
+    let status = scavenge(&["--status"]).succeeds().text();
+    for wanted in ["waiting for", "0 3 * * * (UTC)", "T03:00:00.000Z", "30 % dead", "25 % of"] {
+        assert!(status.contains(wanted), "{wanted}: {status}");
+    }
+    let change = ["--schedule", "30 4 * * 0", "--threshold", "50", "--busy", "10", "--json"];
+    let changed = scavenge(&change).succeeds().json();
+    assert_eq!(
+        (&changed["state"], &changed["schedule"]),
+        (&json!("Waiting"), &json!("30 4 * * 0"))
+    );
+    assert_eq!(
+        (&changed["thresholdPercent"], &changed["throttlePercent"]),
+        (&50.into(), &10.into())
+    );
+    scavenge(&["--schedule", "daily"]).fails(2, &["schedule is", "five fields"]);
+    assert!(scavenge(&["--pause"]).succeeds().text().contains("state      paused"));
+    assert_eq!(scavenge(&["--resume", "--json"]).succeeds().json()["state"], "Waiting");
+    let one = scavenge(&["--threshold", "10", "--busy", "100", "--json"]).succeeds().json();
+    assert_eq!(one["chunks"], 0);
+    assert!(scavenge(&["--history"]).succeeds().text().contains("Success"));
+    scavenge(&["--schedule", "none"]).succeeds();
+    assert_eq!(scavenge(&["--status", "--json"]).succeeds().json()["state"], "NotConfigured");
+    scavenge(&["--pause", "--resume"]).fails(2, &["--resume"]);
+    fixture.bare(&["scavenge", "--pause"]).fails(2, &["--connect"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    // The option does not replace the schedule that a client has set.
+    let serving = Serving::start(&fixture, &["--scavenge-schedule", "0 3 * * *"]);
+    let connect = serving.address();
+    let status = ["scavenge", "--connect", connect, "--status", "--json"];
+    assert_eq!(fixture.bare(&status).succeeds().json()["state"], "NotConfigured");
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
 /// Regression: `umbel backup` and `umbel scavenge` could only work on a stopped server.
 #[test]
 fn running_server_backs_up_and_scavenges() {
@@ -178,6 +223,8 @@ fn running_server_backs_up_and_scavenges() {
     let all = ["scavenge", "--now", "--connect", &connect, "--json"];
     let all = fixture.bare(&all).succeeds().json();
     assert_eq!((&all["hidden_events_left"], &all["files_kept"]), (&0.into(), &json!([])));
+    let history = fixture.bare(&["scavenge", "--history", "--connect", &connect]).succeeds().text();
+    assert!(history.lines().count() == 2 && history.matches("by ops").count() == 2, "{history}");
     // Neither without permission, nor with an option that only the offline command has.
     let guessed = format!("kurrentdb://ops:guessed@{}?tls=false", serving.address());
     fixture.bare(&["backup", "--connect", &guessed]).fails(2, &["the server says"]);

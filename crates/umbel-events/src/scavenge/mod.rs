@@ -57,14 +57,25 @@ pub struct ScavengeOptions {
     /// Ends the newest chunk first and begins with the oldest, so that the data of no hidden event
     /// is left. Then reads the log once more, and counts hidden events that still have data.
     pub removes_all: bool,
+    /// Least share of dead bytes in the file of a chunk at which the scavenge rewrites the chunk,
+    /// in percent, 0 to 100. Dead bytes are those by which the rewrite shortens the file. At 0, and
+    /// if the scavenge removes all, one removed event is enough.
+    pub dead_percent_min: u64,
 }
 
 impl Default for ScavengeOptions {
     fn default() -> ScavengeOptions {
         let (bytes_per_second, from_start) = (None, false);
         let retry_bytes = WINDOW_BYTES;
-        let (busy_percent, removes_all) = (25, false);
-        ScavengeOptions { bytes_per_second, busy_percent, from_start, retry_bytes, removes_all }
+        let (busy_percent, removes_all, dead_percent_min) = (25, false, 0);
+        ScavengeOptions {
+            bytes_per_second,
+            busy_percent,
+            from_start,
+            retry_bytes,
+            removes_all,
+            dead_percent_min,
+        }
     }
 }
 
@@ -73,6 +84,11 @@ impl ScavengeOptions {
         if !(1..=100).contains(&self.busy_percent) {
             let percent = self.busy_percent;
             return Err(Error::invalid(format!("busy_percent is {percent}, but must be 1 to 100")));
+        }
+        if self.dead_percent_min > 100 {
+            let percent = self.dead_percent_min;
+            let why = format!("dead_percent_min is {percent}, but must be 0 to 100");
+            return Err(Error::invalid(why));
         }
         if self.bytes_per_second == Some(0) {
             return Err(Error::invalid(
@@ -92,6 +108,9 @@ pub struct ScavengeReport {
     pub chunks_examined: u64,
     /// Number of rewritten chunks.
     pub chunks_rewritten: u64,
+    /// Number of chunks with dead bytes that stay, because their share of dead bytes is below the
+    /// [threshold](ScavengeOptions::dead_percent_min).
+    pub chunks_below_threshold: u64,
     /// Number of examined events.
     pub events: u64,
     /// Number of removed events.
@@ -399,6 +418,10 @@ impl ScavengeJob {
     /// Judges the events of a chunk, and rewrites the chunk if it removes some of them.
     fn examine(&mut self, chunk: &Arc<Chunk>) -> core::result::Result<(), ScavengeHalt> {
         let Some((bytes, scavenged, report)) = self.rewrite(chunk)? else { return Ok(()) };
+        if !self.reaches_threshold(chunk.file_bytes(), scavenged.file_bytes) {
+            self.update_report(|all| all.chunks_below_threshold += 1);
+            return Ok(());
+        }
         let shared = Arc::clone(&self.shared);
         let next = match self.redacted.is_empty() {
             true => chunk.start + chunk.capacity,
@@ -427,6 +450,16 @@ impl ScavengeJob {
             all.bytes_freed += given_back;
         });
         Ok(())
+    }
+
+    /// Whether the share of dead bytes of a chunk is large enough for a rewrite. A redaction
+    /// rewrites every chunk.
+    fn reaches_threshold(&self, old_bytes: u64, new_bytes: u64) -> bool {
+        if self.options.removes_all || !self.redacted.is_empty() {
+            return true;
+        }
+        let dead = u128::from(old_bytes.saturating_sub(new_bytes));
+        dead * 100 >= u128::from(old_bytes) * u128::from(self.options.dead_percent_min)
     }
 
     /// Returns the chunk's new file without the removed events, and the number of removed events;

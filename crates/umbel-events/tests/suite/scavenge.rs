@@ -225,6 +225,43 @@ fn retries_are_recognized_within_the_documented_window() {
     check_whole(&store);
 }
 
+/// A chunk of which three tenths are dead stays at a threshold of 40 %, and one of which half is
+/// dead is rewritten. Both are rewritten without a threshold, or if all data must go.
+#[test]
+fn chunk_is_rewritten_if_its_share_of_dead_bytes_reaches_the_threshold() {
+    let fill = || {
+        let sim = Sim::new(9);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        for (first, dead) in [(0, 3), (100, 5)] {
+            append_each(&store, "kept", first..first + 10 - dead, 2000);
+            append_each(&store, &format!("dead-{dead}"), first + 10..first + 10 + dead, 2000);
+            // Ends the chunk.
+            store.scavenge(&ScavengeOptions { removes_all: true, ..all() }).expect("ended");
+        }
+        for dead in [3, 5] {
+            store.delete(&format!("dead-{dead}"), ExpectedVersion::Any).expect("deleted");
+        }
+        store.flush().expect("flushed");
+        (sim, store)
+    };
+    let rewritten = |options: ScavengeOptions| {
+        let (_sim, store) = fill();
+        let report = store.scavenge(&options).expect("scavenged");
+        check_whole(&store);
+        (report.chunks_rewritten, report.chunks_below_threshold, report.events_removed)
+    };
+    let at = |dead_percent_min| ScavengeOptions { dead_percent_min, ..all() };
+    // The last event of a deleted stream stays as a stub.
+    assert_eq!(rewritten(at(0)), (2, 0, 6));
+    assert_eq!(rewritten(at(40)), (1, 1, 4));
+    assert_eq!(rewritten(at(100)), (0, 2, 0));
+    let removal = ScavengeOptions { removes_all: true, ..at(100) };
+    assert_eq!(rewritten(removal), (2, 0, 6));
+    let (_sim, store) = fill();
+    let wrong = store.scavenge(&at(101)).expect_err("no percentage").to_string();
+    assert!(wrong.contains("dead_percent_min is 101"), "{wrong}");
+}
+
 #[test]
 fn deleting_nine_tenths_frees_most_space() {
     let sim = Sim::new(4);

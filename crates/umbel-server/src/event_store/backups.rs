@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tonic::Status;
 use umbel_env::{Env, Threads};
 use umbel_events::{BackupReport, CopyOptions, CopyProgress, Store};
 
+use crate::event_store::work_history::{WorkHistory, WorkOrigin, WorkOutcome};
 use crate::limits::OUTCOMES_MAX;
 use crate::protocol::grpc_status;
 
@@ -19,6 +20,7 @@ pub struct Backups {
     store: Store,
     threads: Arc<dyn Threads>,
     directory: Option<PathBuf>,
+    history: Arc<WorkHistory>,
     /// The last [`OUTCOMES_MAX`] backups, oldest first.
     states: Arc<Mutex<VecDeque<BackupState>>>,
 }
@@ -36,9 +38,20 @@ pub struct BackupState {
 
 impl Backups {
     /// Creates the backups of a store into this directory; `None` means that no backups are
-    /// possible.
-    pub fn new(store: Store, env: &Env, directory: Option<PathBuf>) -> Backups {
-        Backups { store, threads: Arc::clone(&env.threads), directory, states: Arc::default() }
+    /// possible. The history records them.
+    pub fn new(
+        store: Store,
+        env: &Env,
+        directory: Option<PathBuf>,
+        history: Arc<WorkHistory>,
+    ) -> Backups {
+        let (threads, states) = (Arc::clone(&env.threads), Arc::default());
+        Backups { store, threads, directory, history, states }
+    }
+
+    /// Outcomes of backups.
+    pub fn history(&self) -> &Arc<WorkHistory> {
+        &self.history
     }
 
     /// The directory of the backups.
@@ -46,20 +59,12 @@ impl Backups {
         self.directory.as_deref()
     }
 
-    /// Starts a backup, which continues after this function has returned. See
-    /// [`Backups::start_with_id`].
+    /// Starts a backup, which continues after this function has returned. Returns its id, with
+    /// which [`Backups::state`] finds the backup.
     ///
     /// # Errors
     /// No backup directory is configured, or a backup is running.
-    pub fn start(&self) -> Result<(), Status> {
-        self.start_with_id().map(drop)
-    }
-
-    /// Starts a backup and returns its id, with which [`Backups::state`] finds the backup.
-    ///
-    /// # Errors
-    /// No backup directory is configured, or a backup is running.
-    pub fn start_with_id(&self) -> Result<String, Status> {
+    pub fn start(&self, origin: WorkOrigin) -> Result<String, Status> {
         let Some(directory) = self.directory.clone() else {
             return Err(Status::failed_precondition(
                 "no backup directory is configured: start the server with --backup-dir DIR",
@@ -77,21 +82,25 @@ impl Backups {
             }
             states.push_back(BackupState { id: id.clone(), progress: None, result: None });
         }
+        self.history.begin(&id, origin);
         let (store, states) = (self.store.clone(), Arc::clone(&self.states));
-        let own = id.clone();
+        let (own, history) = (id.clone(), Arc::clone(&self.history));
         let work = move || {
+            // The backup has the record of its start. A failure is logged.
+            let _ = history.flush(&store);
             let mut note = |progress| {
                 change(&states, &own, |state| state.progress = Some(progress));
             };
             let options = CopyOptions { progress: Some(&mut note), ..CopyOptions::default() };
             let ended = store.backup(&directory, options).map_err(|error| error.to_string());
+            record_end(&history, &own, &ended);
             change(&states, &own, |state| state.result = Some(ended));
         };
         if let Err(error) = self.threads.spawn("umbel-backup", Box::new(work)) {
             self.states.lock().ignore_poison().retain(|state| state.id != id);
-            return Err(Status::unavailable(format!(
-                "could not start a thread for the backup: {error}"
-            )));
+            let why = format!("could not start a thread for the backup: {error}");
+            self.history.end(&id, WorkOutcome::Errored, Some(&why), Map::new());
+            return Err(Status::unavailable(why));
         }
         Ok(id)
     }
@@ -122,6 +131,30 @@ impl Backups {
             "through": result.and_then(|ended| Some(ended.as_ref().ok()?.through.0.to_string())),
             "error": result.and_then(|ended| ended.as_ref().err().cloned()),
         })
+    }
+}
+
+/// Records the outcome of a backup.
+fn record_end(history: &WorkHistory, id: &str, ended: &Result<BackupReport, String>) {
+    match ended {
+        Ok(report) => history.end(id, WorkOutcome::Success, None, report_json(report)),
+        Err(error) => history.end(id, WorkOutcome::Errored, Some(error), Map::new()),
+    }
+}
+
+/// The members of a report that the HTTP API and the history have.
+pub fn report_json(report: &BackupReport) -> Map<String, Value> {
+    let value = json!({
+        "through": report.through.0.to_string(),
+        "number": report.number,
+        "files": report.files,
+        "backupBytes": report.bytes,
+        "copiedFiles": report.copied_files,
+        "copiedBytes": report.copied_bytes,
+    });
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
     }
 }
 

@@ -28,13 +28,17 @@ use crate::resources::outbound_quota::PageReservation;
 pub mod append_command;
 pub mod append_completion;
 pub mod append_submitter;
+pub mod auto_scavenge;
 pub mod backups;
 pub mod event_pager;
 pub mod event_resolution;
 pub mod filter_cache;
+pub mod scavenge_schedule;
 pub mod scavenging;
+pub mod store_work;
 pub mod subscription_pager;
 pub mod system_projections;
+pub mod work_history;
 
 /// The event store as async calls use it.
 #[derive(Debug)]

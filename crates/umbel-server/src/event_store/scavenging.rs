@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tonic::Status;
 use umbel_events::{Scavenge, ScavengeReport, Store};
 
+use crate::event_store::work_history::{WorkHistory, WorkOrigin, WorkOutcome};
 use crate::limits::OUTCOMES_MAX;
 use crate::protocol::grpc_status;
 
@@ -22,6 +23,33 @@ pub struct ScavengeOptions {
     pub first_chunk: u32,
     /// Whether the data of all hidden events is removed, also of the newest ones.
     pub removes_all: bool,
+    /// Percentage of time in which the scavenge works, 1 to 100; `None` for the store's default.
+    pub busy_percent: Option<u64>,
+    /// Least share of dead bytes at which a chunk is rewritten, in percent.
+    pub dead_percent_min: u64,
+}
+
+impl Default for ScavengeOptions {
+    fn default() -> ScavengeOptions {
+        ScavengeOptions {
+            threads: 1,
+            first_chunk: 0,
+            removes_all: false,
+            busy_percent: None,
+            dead_percent_min: 0,
+        }
+    }
+}
+
+/// Reason why a scavenge stops before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// A caller stopped it.
+    Requested,
+    /// Auto-scavenge was paused.
+    Paused,
+    /// The server stops.
+    Shutdown,
 }
 
 /// The result of a request to start a scavenge.
@@ -36,18 +64,26 @@ pub enum ScavengeStart {
 /// Starts and stops scavenges.
 pub trait Scavenger: Debug + Send + Sync {
     /// Starts a scavenge unless one is running. The scavenge continues after this function has
-    /// returned.
+    /// returned. Blocks while its start is recorded.
     ///
     /// # Errors
     /// The scavenge cannot be started.
-    fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status>;
+    fn start(&self, options: ScavengeOptions, origin: WorkOrigin) -> Result<ScavengeStart, Status>;
 
     /// Stops the scavenge with this id, unless it has ended. Disk space that the scavenge has freed
     /// stays free.
     ///
     /// # Errors
     /// The last scavenge has another id, or there was none.
-    fn stop(&self, id: &str) -> Result<(), Status>;
+    fn stop(&self, id: &str, reason: StopReason) -> Result<(), Status>;
+
+    /// Generates an id of a scavenge that does not start.
+    fn new_id(&self) -> String {
+        String::new()
+    }
+
+    /// Requests that a running scavenge stops, because the server stops.
+    fn shut_down(&self) {}
 
     /// Progress of the last scavenge, for display; null if there was none.
     fn progress(&self) -> Value {
@@ -86,6 +122,8 @@ pub struct ScavengeState {
     pub id: String,
     /// Phase of the scavenge.
     pub phase: ScavengePhase,
+    /// Reason of its start.
+    pub origin: WorkOrigin,
     /// Whether the scavenge removes the data of all hidden events.
     pub removes_all: bool,
     /// Progress, or the final report.
@@ -97,7 +135,10 @@ pub struct ScavengeState {
 #[derive(Debug)]
 pub struct StoreScavenger {
     store: Store,
+    history: Arc<WorkHistory>,
     scavenges: Mutex<Scavenges>,
+    /// Locked while a scavenge starts. Callers that only read do not wait for it.
+    starting: Mutex<()>,
 }
 
 /// The last scavenge, and the states of ended ones.
@@ -114,30 +155,34 @@ struct RunningScavenge {
     id: String,
     scavenge: Scavenge,
     removes_all: bool,
-    is_stopped: bool,
+    origin: WorkOrigin,
+    stop_reason: Option<StopReason>,
 }
 
 impl Scavenges {
     /// Moves a scavenge that has ended to the final states.
-    fn refresh(&mut self) {
+    fn refresh(&mut self, history: &WorkHistory) {
         if self.running.as_ref().is_none_or(|running| !running.scavenge.is_done()) {
             return;
         }
-        let Some(RunningScavenge { id, scavenge, removes_all, is_stopped }) = self.running.take()
+        let Some(RunningScavenge { id, scavenge, removes_all, origin, stop_reason }) =
+            self.running.take()
         else {
             return;
         };
         let progress = scavenge.progress();
         let (phase, report) = match scavenge.wait() {
-            Ok(report) if is_stopped && !report.is_complete => (ScavengePhase::Stopped, report),
             Ok(report) if report.is_complete => (ScavengePhase::Success, report),
+            Ok(report) if stop_reason.is_some() => (ScavengePhase::Stopped, report),
             Ok(report) => (ScavengePhase::Errored("the scavenge ended early".to_string()), report),
             Err(error) => (ScavengePhase::Errored(error.to_string()), progress),
         };
+        let (outcome, why) = outcome(&phase, stop_reason);
+        history.end(&id, outcome, why, report_json(&report, removes_all));
         if self.ended.len() == OUTCOMES_MAX {
             self.ended.pop_front();
         }
-        self.ended.push_back(ScavengeState { id, phase, removes_all, report });
+        self.ended.push_back(ScavengeState { id, phase, origin, removes_all, report });
     }
 
     fn last_state(&self) -> Option<ScavengeState> {
@@ -148,11 +193,27 @@ impl Scavenges {
     }
 }
 
+/// The outcome of a scavenge that has ended, and its reason.
+fn outcome(phase: &ScavengePhase, stop: Option<StopReason>) -> (WorkOutcome, Option<&str>) {
+    match (phase, stop) {
+        (ScavengePhase::Errored(error), _) => (WorkOutcome::Errored, Some(error)),
+        (ScavengePhase::Stopped, Some(StopReason::Shutdown)) => {
+            (WorkOutcome::Interrupted, Some("the server stopped; the next scavenge continues"))
+        }
+        (ScavengePhase::Stopped, Some(StopReason::Paused)) => {
+            (WorkOutcome::Stopped, Some("auto-scavenge was paused; it continues when resumed"))
+        }
+        (ScavengePhase::Stopped, _) => (WorkOutcome::Stopped, None),
+        (ScavengePhase::Success | ScavengePhase::InProgress, _) => (WorkOutcome::Success, None),
+    }
+}
+
 impl RunningScavenge {
     fn state(&self) -> ScavengeState {
         ScavengeState {
             id: self.id.clone(),
             phase: ScavengePhase::InProgress,
+            origin: self.origin.clone(),
             removes_all: self.removes_all,
             report: self.scavenge.progress(),
         }
@@ -160,14 +221,15 @@ impl RunningScavenge {
 }
 
 impl StoreScavenger {
-    /// Creates the scavenger of this store.
-    pub fn new(store: Store) -> StoreScavenger {
-        StoreScavenger { store, scavenges: Mutex::default() }
+    /// Creates the scavenger of this store, which records scavenges in this history.
+    pub fn new(store: Store, history: Arc<WorkHistory>) -> StoreScavenger {
+        let (scavenges, starting) = (Mutex::default(), Mutex::default());
+        StoreScavenger { store, history, scavenges, starting }
     }
 
     fn scavenges(&self) -> MutexGuard<'_, Scavenges> {
         let mut scavenges = self.scavenges.lock().ignore_poison();
-        scavenges.refresh();
+        scavenges.refresh(&self.history);
         scavenges
     }
 }
@@ -175,26 +237,40 @@ impl StoreScavenger {
 impl Scavenger for StoreScavenger {
     /// Ignores the numbers: a scavenge has one thread, and the client's chunk numbers do not apply
     /// to this store. The scavenge begins with the oldest chunk, or resumes a stopped scavenge.
-    fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status> {
-        let mut scavenges = self.scavenges();
-        if let Some(running) = &scavenges.running {
+    fn start(&self, options: ScavengeOptions, origin: WorkOrigin) -> Result<ScavengeStart, Status> {
+        let _starting = self.starting.lock().ignore_poison();
+        if let Some(running) = &self.scavenges().running {
             return Ok(ScavengeStart::InProgress(running.id.clone()));
         }
+        let defaults = umbel_events::ScavengeOptions::default();
         let removes_all = options.removes_all;
-        let options = umbel_events::ScavengeOptions { removes_all, ..Default::default() };
+        let options = umbel_events::ScavengeOptions {
+            removes_all,
+            busy_percent: options.busy_percent.unwrap_or(defaults.busy_percent),
+            dead_percent_min: options.dead_percent_min,
+            ..defaults
+        };
         let id = self.store.new_id().map_err(|error| grpc_status::status(&error))?.to_string();
-        let begun = self.store.start_scavenge(&options);
-        let scavenge = begun.map_err(|error| grpc_status::status(&error))?;
-        scavenges.running =
-            Some(RunningScavenge { id: id.clone(), scavenge, removes_all, is_stopped: false });
+        self.history.begin(&id, origin.clone());
+        // Written before the scavenge begins, because a record can hide an older one, whose data a
+        // scavenge that removes all must find. A failure is logged: a full disk needs a scavenge.
+        let _ = self.history.flush(&self.store);
+        let scavenge = self.store.start_scavenge(&options).map_err(|error| {
+            let why = error.to_string();
+            self.history.end(&id, WorkOutcome::Errored, Some(&why), Map::new());
+            grpc_status::status(&error)
+        })?;
+        let running =
+            RunningScavenge { id: id.clone(), scavenge, removes_all, origin, stop_reason: None };
+        self.scavenges().running = Some(running);
         Ok(ScavengeStart::Started(id))
     }
 
-    fn stop(&self, id: &str) -> Result<(), Status> {
+    fn stop(&self, id: &str, reason: StopReason) -> Result<(), Status> {
         let mut scavenges = self.scavenges();
         if let Some(running) = scavenges.running.as_mut().filter(|running| running.id == id) {
             running.scavenge.stop();
-            running.is_stopped = true;
+            running.stop_reason = Some(reason);
             return Ok(());
         }
         match scavenges.last_state() {
@@ -203,8 +279,19 @@ impl Scavenger for StoreScavenger {
         }
     }
 
+    fn new_id(&self) -> String {
+        self.store.new_id().map(|id| id.to_string()).unwrap_or_default()
+    }
+
+    fn shut_down(&self) {
+        if let Some(running) = &mut self.scavenges().running {
+            running.stop_reason.get_or_insert(StopReason::Shutdown);
+            running.scavenge.stop();
+        }
+    }
+
     fn progress(&self) -> Value {
-        let Some(ScavengeState { id, phase, removes_all, report }) = self.last_state() else {
+        let Some(ScavengeState { id, phase, removes_all, report, .. }) = self.last_state() else {
             return Value::Null;
         };
         json!({
@@ -213,6 +300,7 @@ impl Scavenger for StoreScavenger {
             "chunks": report.chunks,
             "chunksExamined": report.chunks_examined,
             "eventsRemoved": report.events_removed,
+            "eventsStubbed": report.events_stubbed,
             "bytesGivenBack": report.bytes_freed,
             "removesAll": removes_all,
             "hiddenEventsLeft": report.hidden_events_left,
@@ -231,6 +319,27 @@ impl Scavenger for StoreScavenger {
             return Some(running.state());
         }
         scavenges.ended.iter().find(|state| state.id == id).cloned()
+    }
+}
+
+/// The members of a report that the HTTP API and the history have.
+pub fn report_json(report: &ScavengeReport, removes_all: bool) -> Map<String, Value> {
+    let value = json!({
+        "chunks": report.chunks,
+        "chunksExamined": report.chunks_examined,
+        "chunksRewritten": report.chunks_rewritten,
+        "chunksBelowThreshold": report.chunks_below_threshold,
+        "events": report.events,
+        "eventsRemoved": report.events_removed,
+        "eventsStubbed": report.events_stubbed,
+        "bytesFreed": report.bytes_freed,
+        "resumedFrom": report.resumed_from,
+        "removesAll": removes_all,
+        "hiddenEventsLeft": report.hidden_events_left,
+    });
+    match value {
+        Value::Object(members) => members,
+        _ => Map::new(),
     }
 }
 

@@ -20,9 +20,7 @@ use crate::access_control::users;
 use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::event_store::EventStore;
-use crate::event_store::backups::Backups;
-use crate::event_store::scavenging::{Scavenger, StoreScavenger};
-use crate::event_store::system_projections::SystemProjections;
+use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::server::listener::ListenerLimits;
 use crate::server_context::ServerContext;
@@ -33,6 +31,7 @@ pub mod metric_sampler;
 pub mod preface_timeout;
 pub mod router;
 pub mod store_directory_watch;
+pub mod work_timer;
 
 /// Time limit at exit for reads that no caller waits for any more.
 const READ_DRAIN_TIME: Duration = Duration::from_secs(5);
@@ -176,9 +175,11 @@ impl Prepared {
             .map_err(|source| StartError::system("read the listen address", source))?;
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
-        let projections = SystemProjections::read(&store).map_err(|error| {
+        let (backups, schedule) =
+            (config.backup_directory.clone(), config.scavenge_schedule.clone());
+        let work = StoreWork::read(&store, &env, backups, schedule).map_err(|error| {
             let source = io::Error::other(error.to_string());
-            StartError::system("read which views are stopped", source)
+            StartError::system("read the state of views, scavenges and backups", source)
         })?;
         let made = match &config.users {
             Some(first) => users::bootstrap(&store, &env, first).map_err(|why| {
@@ -186,9 +187,6 @@ impl Prepared {
             })?,
             None => Vec::new(),
         };
-        let scavenging = Arc::new(StoreScavenger::new(store.clone()));
-        let backups = Backups::new(store.clone(), &env, config.backup_directory.clone());
-        let work = (projections, scavenging as Arc<dyn Scavenger>, backups);
         let (store, appender) = EventStore::new(store, &env)
             .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
         let limits = ListenerLimits::new(&config, env.resources.open_files_max());
@@ -203,9 +201,10 @@ impl Prepared {
         let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());
         let clock_watch = clock_watch::watch(Arc::clone(&service), stopped.clone());
         let sampler = metric_sampler::sample(Arc::clone(&service), stopped.clone());
+        let timer = work_timer::run(Arc::clone(&service), stopped.clone());
         let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
         let serve = async {
-            tokio::join!(serve, watch, clock_watch, sampler);
+            tokio::join!(serve, watch, clock_watch, sampler, timer);
         };
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());

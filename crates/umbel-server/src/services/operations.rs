@@ -8,7 +8,9 @@ use umbel_proto::operations::{
     ScavengeResp, ScavengeResult, SetNodePriorityReq, StartScavengeReq, StopScavengeReq,
 };
 
-use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::auth::authorization::Caller;
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
+use crate::event_store::work_history::WorkOrigin;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::protocol::grpc_status;
@@ -57,11 +59,14 @@ async fn start_scavenge(
     service: Arc<ServerContext>,
     request: Request<StartScavengeReq>,
 ) -> Result<Response<ScavengeResp>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
+    let origin = WorkOrigin::of_user(caller.user_name());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let threads = u32::try_from(options.thread_count).ok().filter(|threads| *threads > 0);
     let options = match (threads, u32::try_from(options.start_from_chunk)) {
         (Some(threads), Ok(first_chunk)) => {
-            ScavengeOptions { threads, first_chunk, removes_all: options.remove_all }
+            let removes_all = options.remove_all;
+            ScavengeOptions { threads, first_chunk, removes_all, ..ScavengeOptions::default() }
         }
         _ => {
             return Err(Status::invalid_argument(format!(
@@ -70,7 +75,7 @@ async fn start_scavenge(
             )));
         }
     };
-    let (scavenge_id, result) = match service.scavenger.start(options)? {
+    let (scavenge_id, result) = match service.start_scavenge(options, origin).await? {
         ScavengeStart::Started(id) => (id, ScavengeResult::Started),
         ScavengeStart::InProgress(id) => (id, ScavengeResult::InProgress),
     };
@@ -82,7 +87,7 @@ async fn stop_scavenge(
     request: Request<StopScavengeReq>,
 ) -> Result<Response<ScavengeResp>, Status> {
     let scavenge_id = request.into_inner().options.ok_or_else(missing_options)?.scavenge_id;
-    service.scavenger.stop(&scavenge_id)?;
+    service.scavenger.stop(&scavenge_id, StopReason::Requested)?;
     let scavenge_result = ScavengeResult::Stopped.into();
     Ok(Response::new(ScavengeResp { scavenge_id, scavenge_result }))
 }
@@ -117,7 +122,7 @@ mod tests {
     struct StubScavenger(Mutex<Vec<ScavengeOptions>>);
 
     impl Scavenger for StubScavenger {
-        fn start(&self, options: ScavengeOptions) -> Result<ScavengeStart, Status> {
+        fn start(&self, options: ScavengeOptions, _: WorkOrigin) -> Result<ScavengeStart, Status> {
             let mut requests = self.0.lock().unwrap();
             requests.push(options);
             let id = "one".to_string();
@@ -128,7 +133,7 @@ mod tests {
             })
         }
 
-        fn stop(&self, id: &str) -> Result<(), Status> {
+        fn stop(&self, id: &str, _: StopReason) -> Result<(), Status> {
             if id == "one" { Ok(()) } else { Err(grpc_status::scavenge_not_found(id)) }
         }
     }
@@ -150,7 +155,12 @@ mod tests {
                 let answer = answer.into_inner();
                 assert_eq!((answer.scavenge_result(), &*answer.scavenge_id), (result, "one"));
             }
-            let wanted = ScavengeOptions { threads: 2, first_chunk: 7, removes_all: true };
+            let wanted = ScavengeOptions {
+                threads: 2,
+                first_chunk: 7,
+                removes_all: true,
+                ..ScavengeOptions::default()
+            };
             assert_eq!(*scavenger.0.lock().unwrap(), [wanted, wanted]);
             for (id, code) in [("one", Code::Ok), ("two", Code::NotFound)] {
                 let options = Some(StopScavengeOptions { scavenge_id: id.to_string() });

@@ -18,9 +18,8 @@ use umbel_proto::streams::append_req::ProposedMessage;
 
 use crate::config::Config;
 use crate::event_store::EventStore;
-use crate::event_store::backups::Backups;
-use crate::event_store::scavenging::{Scavenger, StoreScavenger};
-use crate::event_store::system_projections::SystemProjections;
+use crate::event_store::scavenging::Scavenger;
+use crate::event_store::store_work::StoreWork;
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::message_limits::RequestMessage;
 use crate::kv_store::{KvConfig, KvStore};
@@ -40,15 +39,9 @@ impl TestService {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
         let env = Env::system();
-        let projections = SystemProjections::read(&store).unwrap();
-        let scavenging = Arc::new(StoreScavenger::new(store.clone()));
         let (events, _) = EventStore::new(store.clone(), &env).unwrap();
         let (stop, stopped) = watch::channel(false);
-        let work = (
-            projections,
-            scavenging as Arc<dyn Scavenger>,
-            Backups::new(store.clone(), &env, None),
-        );
+        let work = StoreWork::read(&store, &env, None, None).unwrap();
         let service = ServerContext::new(events, work, env, Config::default(), 0, stopped).unwrap();
         TestService { service: Arc::new(service), store, _stop: stop, directory }
     }

@@ -268,8 +268,7 @@ fn each_endpoint_has_its_permissions() {
     append("open", b"{}");
     let callers = [None, Some("ada:x"), Some("ops:second"), Some("admin:first")];
     let to = |stream: &str| json!({ "stream": stream, "type": "T", "data": "{}" }).to_string();
-    let (to_open, to_hidden) = (to("open"), to("hidden"));
-    let (get, post) = ("GET", "POST");
+    let (to_open, to_hidden, get, post) = (to("open"), to("hidden"), "GET", "POST");
     for (method, name, body, wanted) in [
         (get, "overview", "", ALL),
         (get, "history", "", ALL),
@@ -288,6 +287,7 @@ fn each_endpoint_has_its_permissions() {
         (get, "tail", "", ADMINS),
         (get, "search?id=x", "", ADMINS),
         (get, "users", "", ADMINS),
+        (get, "work", "", ALL),
         (post, "append", &to_open, ALL),
         (post, "append", &to_hidden, OPERATORS),
         (post, "replay", r#"{"source":"open","group":"g"}"#, OPERATORS),
@@ -297,6 +297,7 @@ fn each_endpoint_has_its_permissions() {
         (post, "redact", "{}", [401, 403, 400, 400]),
         (post, "backup", "{}", [401, 403, 409, 409]),
         (post, "scavenge", "{}", OPERATORS),
+        (post, "auto-scavenge", "{}", OPERATORS),
         (post, "user", "{}", [401, 403, 403, 400]),
         (post, "password", "{}", [401, 400, 400, 400]),
         (post, "nothing", "{}", [401, 403, 403, 404]),
@@ -786,7 +787,8 @@ fn backup_goes_only_to_the_configured_directory() {
             }
         };
         assert_eq!(backup["error"], Value::Null, "{backup}");
-        assert_eq!(backup["through"], json!(done.position.unwrap().to_string()));
+        let through: u64 = backup["through"].as_str().unwrap().parse().unwrap();
+        assert!(through >= done.position.unwrap(), "{backup}");
     }
     let env = umbel_env::Env::system();
     umbel_events::verify_backup(&env, &target, umbel_events::CopyOptions::default()).unwrap();

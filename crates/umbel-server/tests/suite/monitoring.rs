@@ -80,12 +80,24 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
     let panels: Value = serde_json::from_str(dashboard).unwrap();
     assert!(panels["panels"].as_array().unwrap().len() > 10);
     let alerts = include_str!("../../../../packaging/prometheus/umbel-alerts.yml");
-    TestServer::with_kv().run(async |client, server| {
+    let target = tempfile::tempdir().unwrap();
+    let backup_directory = Some(target.path().join("copy"));
+    let config = Config { backup_directory, ..Config::default() };
+    TestServer::with_kv_and(config).run(async |client, server| {
         let _ = client.append("cart", NO_STREAM, &events(0..1)).await.unwrap();
         client.unary::<(), ()>("no.such.Service", "Call", ()).await.expect_err("it is not served");
         let address = server.address();
-        let request = move || http_request(address, "GET", "/metrics");
-        let (_, text) = tokio::task::spawn_blocking(request).await.unwrap();
+        let request = move || {
+            // The time of a backup has no sample before the first one.
+            let _ = http_request(address, "POST", "/admin/backup");
+            loop {
+                let (_, text) = http_request(address, "GET", "/metrics");
+                if text.contains("umbel_last_successful_backup_timestamp_seconds ") {
+                    return text;
+                }
+            }
+        };
+        let text = tokio::task::spawn_blocking(request).await.unwrap();
         let served = metric_names(&text);
         let named = metric_names(dashboard).into_iter().chain(metric_names(alerts));
         let missing: Vec<_> = named.filter(|name| !served.contains(name)).collect();

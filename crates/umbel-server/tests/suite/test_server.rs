@@ -20,6 +20,7 @@ pub struct TestServer {
     pub store: Store,
     /// The key-value store, if served.
     pub kv: Option<Db>,
+    config: Config,
     running: Option<Running>,
     address: SocketAddr,
 }
@@ -55,9 +56,9 @@ impl TestServer {
         let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
         let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
         let kv = config.kv.as_ref().map(|kv| kv.db.clone());
-        let running = Server::start(store.clone(), config).unwrap();
-        let address = running.address();
-        TestServer { _directory: directory, store, kv, running: Some(running), address }
+        let started = Server::start(store.clone(), config.clone()).unwrap();
+        let (address, running) = (started.address(), Some(started));
+        TestServer { _directory: directory, store, kv, config, running, address }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -73,6 +74,14 @@ impl TestServer {
     pub fn stop(&mut self) -> tokio::task::JoinHandle<()> {
         let running = self.running.take().unwrap();
         tokio::task::spawn_blocking(move || running.shutdown())
+    }
+
+    /// Stops the server, and starts it again with the same configuration.
+    pub fn restart(&mut self) {
+        self.running.take().unwrap().shutdown();
+        let running = Server::start(self.store.clone(), self.config.clone()).unwrap();
+        self.address = running.address();
+        self.running = Some(running);
     }
 
     /// Serves the store again after a stop; returns a client of the new server.

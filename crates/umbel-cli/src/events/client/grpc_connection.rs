@@ -9,14 +9,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base64::Engine;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
-use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use prost::Message;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -195,12 +196,40 @@ impl Connection {
     /// # Errors
     /// The errors of [`Connection::http_get`].
     pub async fn http(&self, method: Method, path: &str) -> CommandResult<(StatusCode, Bytes)> {
+        self.send_http(method, path, None).await
+    }
+
+    /// Returns the body and the status of an HTTP request with a JSON body.
+    ///
+    /// # Errors
+    /// The errors of [`Connection::http_get`].
+    pub async fn http_with_json(
+        &self,
+        method: Method,
+        path: &str,
+        body: &Value,
+    ) -> CommandResult<(StatusCode, Bytes)> {
+        self.send_http(method, path, Some(body.to_string())).await
+    }
+
+    async fn send_http(
+        &self,
+        method: Method,
+        path: &str,
+        json: Option<String>,
+    ) -> CommandResult<(StatusCode, Bytes)> {
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
         let wrong = |reason: &dyn Display| {
             CommandError::System(format!("no response from {uri}: {reason}"))
         };
         let request = hyper::Request::builder().method(method).uri(&uri);
-        let request = request.body(Body::new(Empty::new())).map_err(|error| wrong(&error))?;
+        let request = match json {
+            None => request.body(Body::new(Empty::new())),
+            Some(json) => request
+                .header(CONTENT_TYPE, "application/json")
+                .body(Body::new(Full::new(Bytes::from(json)))),
+        };
+        let request = request.map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
         let answer = tokio::time::timeout(CONNECT_TIMEOUT, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;

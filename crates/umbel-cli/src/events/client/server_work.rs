@@ -1,8 +1,10 @@
 //! [`ServerWork`]: work of a server, such as a backup, that a command starts over HTTP and whose
 //! outcome it waits for.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
@@ -17,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct ServerWork {
     /// Path and query of the request that starts the work.
-    pub start: &'static str,
+    pub start: Cow<'static, str>,
     /// Member of the first response with the path of the work.
     pub link: &'static str,
     /// Member of later responses with the phase of the work.
@@ -44,7 +46,7 @@ impl ServerWork {
         mut show: impl FnMut(&Value),
     ) -> CommandResult<Value> {
         let connection = Connection::open(address).await?;
-        let started = request(&connection, Method::POST, self.start).await?;
+        let started = request(&connection, Method::POST, &self.start).await?;
         let path = started[self.link].as_str().ok_or_else(protocol_error)?;
         loop {
             let state = request(&connection, Method::GET, path).await.map_err(|failure| {
@@ -64,8 +66,27 @@ impl ServerWork {
 }
 
 /// The JSON of a successful response.
-async fn request(connection: &Connection, method: Method, path: &str) -> CommandResult<Value> {
-    let (status, body) = connection.http(method, path).await?;
+///
+/// # Errors
+/// The server refuses the request, or the connection ends.
+pub async fn request(connection: &Connection, method: Method, path: &str) -> CommandResult<Value> {
+    answer_of(path, connection.http(method, path).await?)
+}
+
+/// Like [`request`], with a JSON body.
+///
+/// # Errors
+/// The errors of [`request`].
+pub async fn request_with_json(
+    connection: &Connection,
+    method: Method,
+    path: &str,
+    body: &Value,
+) -> CommandResult<Value> {
+    answer_of(path, connection.http_with_json(method, path, body).await?)
+}
+
+fn answer_of(path: &str, (status, body): (StatusCode, Bytes)) -> CommandResult<Value> {
     let value = serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null);
     if status.is_success() {
         return Ok(value);

@@ -141,6 +141,7 @@ fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
         users,
         tls,
         backup_directory: options.backup_dir.clone(),
+        scavenge_schedule: options.scavenge_schedule.clone(),
         slow_call_time: options.log_slow_milliseconds,
         revision: env!("UMBEL_COMMIT").trim_matches([' ', '(', ')']).to_string(),
         ..Config::default()

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use tracing::Level;
 use umbel::Durability;
 use umbel_events::{ExistenceSize, StoreOptions};
-use umbel_server::{PASSWORD_BYTES_MAX, Secret};
+use umbel_server::{PASSWORD_BYTES_MAX, ScavengeSchedule, Secret};
 
 use crate::events::serve::kurrent_options::IgnoredOptions;
 use crate::events::serve::server_log::{self, LogFormat};
@@ -68,6 +68,10 @@ pub struct ServeOptions {
     /// backup of this store
     #[arg(long, value_name = "DIR", value_parser = parse_path)]
     pub backup_dir: Option<PathBuf>,
+    /// Cron expression in UTC of automatic scavenges, such as "0 3 * * *", until a client sets
+    /// another schedule
+    #[arg(long, value_name = "CRON", value_parser = parse_schedule)]
+    pub scavenge_schedule: Option<ScavengeSchedule>,
     /// Acknowledge appends and writes after fsync (synced: they survive power loss) or before it
     /// (buffered: they survive only the death of the process)
     #[arg(long, value_name = "LEVEL", default_value = "synced", value_parser = parse_durability)]
@@ -196,6 +200,10 @@ pub fn parse_password(text: &str) -> Result<Secret, String> {
             .to_string());
     }
     Ok(Secret::new(text))
+}
+
+fn parse_schedule(text: &str) -> Result<ScavengeSchedule, String> {
+    text.parse()
 }
 
 fn parse_address(text: &str) -> Result<SocketAddr, String> {

@@ -140,6 +140,7 @@ impl ServeConfig {
         };
         let password = |secret: &Option<Secret>| json!(secret.as_ref().map(|_| "(not shown)"));
         let level = options.log_level.as_str().to_ascii_lowercase();
+        let schedule = options.scavenge_schedule.as_ref().map(ToString::to_string);
         let values = [
             ("db", json!(self.db)),
             ("insecure", json!(options.insecure)),
@@ -152,6 +153,7 @@ impl ServeConfig {
             ("listen", json!(options.listen)),
             ("advertise", json!(advertise)),
             ("backup-dir", json!(options.backup_dir)),
+            ("scavenge-schedule", json!(schedule)),
             ("durability", json!(durability_name(options.durability))),
             ("accept-clock", json!(options.accept_clock)),
             ("mem-db", json!(options.mem_db)),

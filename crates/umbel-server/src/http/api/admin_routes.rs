@@ -7,16 +7,17 @@ use hyper::header::LOCATION;
 use serde_json::{Map, Value, json};
 use tonic::Code;
 
-use crate::event_store::backups::BackupState;
+use crate::event_store::backups::{self, BackupState};
 use crate::event_store::scavenging::{
-    ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, file_names,
+    ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, StopReason, file_names,
+    report_json,
 };
+use crate::event_store::work_history::{WorkKind, WorkOrigin};
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, set_header,
 };
 use crate::http::api::route_table::Operation;
-use crate::http::console::query_string::QueryString;
 use crate::server_context::ServerContext;
 use crate::services::operations;
 
@@ -27,12 +28,18 @@ pub async fn run(
     request: &ApiRequest,
 ) -> ApiResult {
     match operation {
-        Operation::StartScavenge => start_scavenge(service, request.query()),
+        Operation::StartScavenge => start_scavenge(service, request).await,
         Operation::CurrentScavenge => Ok(ok(current_scavenge(service))),
         Operation::LastScavenge => Ok(ok(last_scavenge(service))),
         Operation::ReadScavenge => read_scavenge(service, request.parameter(0)),
         Operation::StopScavenge => stop_scavenge(service, request.parameter(0)),
-        Operation::StartBackup => start_backup(service),
+        Operation::ScavengeHistory => {
+            Ok(ok(json!({ "scavenges": service.scavenge_history.to_json() })))
+        }
+        Operation::BackupHistory => {
+            Ok(ok(json!({ "backups": service.backups.history().to_json() })))
+        }
+        Operation::StartBackup => start_backup(service, request),
         Operation::ReadBackup => read_backup(service, request.parameter(0)),
         Operation::Shutdown => {
             operations::shutdown(Arc::clone(service)).await?;
@@ -50,7 +57,13 @@ fn scavenge_link(id: &str) -> String {
     format!("/admin/scavenge/{id}")
 }
 
-fn start_scavenge(service: &ServerContext, query: &QueryString) -> ApiResult {
+/// The origin of work that the caller starts.
+fn origin(request: &ApiRequest) -> WorkOrigin {
+    WorkOrigin::of_user(request.caller().user_name())
+}
+
+async fn start_scavenge(service: &ServerContext, request: &ApiRequest) -> ApiResult {
+    let query = request.query();
     let number = |name: &str, least: u64, default: u64| {
         let number = query.number(name)?.unwrap_or(default);
         let fits = |number: &u32| u64::from(*number) >= least;
@@ -58,17 +71,23 @@ fn start_scavenge(service: &ServerContext, query: &QueryString) -> ApiResult {
             || ApiError::bad_request(format!("{name} is {number}, but must be at least {least}"));
         u32::try_from(number).ok().filter(fits).ok_or_else(wrong)
     };
-    if number("throttlePercent", 1, 100)? != 100 {
-        return Err(ApiError::bad_request(
-            "throttlePercent must be 100: `umbel scavenge --busy PERCENT` limits a scavenge",
-        ));
-    }
+    let percent = |name: &str, least: u64| {
+        let percent = query.number(name)?;
+        match percent.filter(|percent| !(least..=100).contains(percent)) {
+            Some(wrong) => {
+                Err(ApiError::bad_request(format!("{name} is {wrong}, but must be {least} to 100")))
+            }
+            None => Ok(percent),
+        }
+    };
     let options = ScavengeOptions {
         threads: number("threads", 1, 1)?,
         first_chunk: number("startFromChunk", 0, 0)?,
         removes_all: query.choice("removeAll", [("true", true), ("false", false)])? == Some(true),
+        busy_percent: percent("throttlePercent", 1)?,
+        dead_percent_min: percent("thresholdPercent", 0)?.unwrap_or(0),
     };
-    match service.scavenger.start(options)? {
+    match service.start_scavenge(options, origin(request)).await? {
         ScavengeStart::Started(id) => {
             let link = scavenge_link(&id);
             let mut response = ok(json!({ "scavengeId": id, "scavengeLink": link }));
@@ -100,37 +119,33 @@ fn last_scavenge(service: &ServerContext) -> Value {
 }
 
 fn read_scavenge(service: &ServerContext, id: &str) -> ApiResult {
-    let missing = || ApiError::not_found("this run of the server has no scavenge with this id");
-    let state = service.scavenger.state(id).ok_or_else(missing)?;
-    Ok(ok(scavenge_json(&state)))
+    if let Some(state) = service.scavenger.state(id) {
+        return Ok(ok(scavenge_json(&state)));
+    }
+    // An earlier run of the server may have started it.
+    let missing = || ApiError::not_found("the history has no scavenge with this id");
+    let record = service.scavenge_history.record(id).ok_or_else(missing)?;
+    let mut value = record.to_json(WorkKind::Scavenge);
+    value["scavengeLink"] = scavenge_link(id).into();
+    Ok(ok(value))
 }
 
 fn scavenge_json(state: &ScavengeState) -> Value {
-    let ScavengeState { id, phase, removes_all, report } = state;
+    let ScavengeState { id, phase, removes_all, report, .. } = state;
     let (result, error) = match phase {
         ScavengePhase::InProgress => ("InProgress", None),
         ScavengePhase::Success => ("Success", None),
         ScavengePhase::Stopped => ("Stopped", None),
         ScavengePhase::Errored(error) => ("Errored", Some(error)),
     };
-    json!({
-        "scavengeId": id,
-        "scavengeLink": scavenge_link(id),
-        "scavengeResult": result,
-        "error": error,
-        "chunks": report.chunks,
-        "chunksExamined": report.chunks_examined,
-        "chunksRewritten": report.chunks_rewritten,
-        "events": report.events,
-        "eventsRemoved": report.events_removed,
-        "eventsStubbed": report.events_stubbed,
-        "bytesFreed": report.bytes_freed,
-        "resumedFrom": report.resumed_from,
-        "removesAll": removes_all,
-        "hiddenEventsLeft": report.hidden_events_left,
-        "filesKept": file_names(&report.files_kept),
-        "filesWithOtherNames": file_names(&report.files_with_other_names),
-    })
+    let mut value = Value::Object(report_json(report, *removes_all));
+    value["scavengeId"] = json!(id);
+    value["scavengeLink"] = scavenge_link(id).into();
+    value["scavengeResult"] = result.into();
+    value["error"] = json!(error);
+    value["filesKept"] = json!(file_names(&report.files_kept));
+    value["filesWithOtherNames"] = json!(file_names(&report.files_with_other_names));
+    value
 }
 
 fn stop_scavenge(service: &ServerContext, id: &str) -> ApiResult {
@@ -139,7 +154,7 @@ fn stop_scavenge(service: &ServerContext, id: &str) -> ApiResult {
         id => Some(id.to_string()),
     };
     let Some(id) = current else { return Err(ApiError::not_found("no scavenge is running")) };
-    service.scavenger.stop(&id)?;
+    service.scavenger.stop(&id, StopReason::Requested)?;
     Ok(ok(json!({ "scavengeId": id, "scavengeLink": scavenge_link(&id) })))
 }
 
@@ -147,8 +162,8 @@ fn backup_link(id: &str) -> String {
     format!("/admin/backup/{id}")
 }
 
-fn start_backup(service: &ServerContext) -> ApiResult {
-    let id = service.backups.start_with_id().map_err(|status| {
+fn start_backup(service: &ServerContext, request: &ApiRequest) -> ApiResult {
+    let id = service.backups.start(origin(request)).map_err(|status| {
         let running = service.backups.last_state().filter(|state| state.result.is_none());
         let is_running = status.code() == Code::AlreadyExists;
         let error = ApiError::from(status);
@@ -171,9 +186,20 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
         "last" => service.backups.last_state(),
         id => service.backups.state(id),
     };
-    let missing = || ApiError::not_found("this run of the server has no backup with this id");
-    let BackupState { id, progress, result } = state.ok_or_else(missing)?;
-    let mut value = Map::new();
+    let Some(BackupState { id, progress, result }) = state else {
+        // An earlier run of the server may have started it.
+        let history = service.backups.history();
+        let record = if id == "last" { history.last_record() } else { history.record(id) };
+        let missing = || ApiError::not_found("the history has no backup with this id");
+        let record = record.ok_or_else(missing)?;
+        let mut value = record.to_json(WorkKind::Backup);
+        value["backupLink"] = backup_link(&record.id).into();
+        return Ok(ok(value));
+    };
+    let mut value = match &result {
+        Some(Ok(report)) => backups::report_json(report),
+        _ => Map::new(),
+    };
     value.insert("backupLink".into(), backup_link(&id).into());
     value.insert("backupId".into(), id.into());
     value.insert("directory".into(), json!(service.backups.directory()));
@@ -186,15 +212,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
             value.insert("error".into(), error.as_str().into());
             "Errored"
         }
-        Some(Ok(report)) => {
-            value.insert("through".into(), report.through.0.to_string().into());
-            value.insert("number".into(), report.number.into());
-            value.insert("files".into(), report.files.into());
-            value.insert("backupBytes".into(), report.bytes.into());
-            value.insert("copiedFiles".into(), report.copied_files.into());
-            value.insert("copiedBytes".into(), report.copied_bytes.into());
-            "Success"
-        }
+        Some(Ok(_)) => "Success",
     };
     value.insert("backupResult".into(), outcome.into());
     Ok(ok(Value::Object(value)))

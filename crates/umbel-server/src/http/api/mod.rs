@@ -7,6 +7,7 @@
 pub mod admin_routes;
 pub mod api_request;
 pub mod api_response;
+pub mod auto_scavenge_routes;
 pub mod event_json;
 pub mod event_list;
 pub mod group_routes;
@@ -71,10 +72,19 @@ async fn run(service: &Arc<ServerContext>, operation: Operation, request: ApiReq
         | Operation::LastScavenge
         | Operation::ReadScavenge
         | Operation::StopScavenge
+        | Operation::ScavengeHistory
+        | Operation::BackupHistory
         | Operation::StartBackup
         | Operation::ReadBackup
         | Operation::Shutdown
         | Operation::ReloadConfig => admin_routes::run(service, operation, &request).await,
+        Operation::AutoScavengeEnabled
+        | Operation::AutoScavengeStatus
+        | Operation::ConfigureAutoScavenge
+        | Operation::PauseAutoScavenge
+        | Operation::ResumeAutoScavenge => {
+            auto_scavenge_routes::run(service, operation, request).await
+        }
         Operation::ListUsers
         | Operation::CreateUser
         | Operation::ReadCurrentUser

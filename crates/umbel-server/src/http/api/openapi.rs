@@ -194,6 +194,11 @@ fn schemas() -> Value {
         "UserUpdate": object(&["fullName", "groups"], update),
         "PasswordReset": object(&["newPassword"], json!({ "newPassword": text })),
         "PasswordChange": object(&["currentPassword", "newPassword"], change),
+        "AutoScavengeSettings": object(&[], json!({
+            "schedule": { "type": ["string", "null"] },
+            "thresholdPercent": number,
+            "throttlePercent": number,
+        })),
         "GroupSettings": object(&[], Value::Object(group)),
         "NewEvent": object(&["eventType"], event),
     })

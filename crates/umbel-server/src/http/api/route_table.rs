@@ -18,6 +18,20 @@ pub enum Operation {
     ReadScavenge,
     /// Stops a scavenge.
     StopScavenge,
+    /// Lists the outcomes of scavenges.
+    ScavengeHistory,
+    /// Lists the outcomes of backups.
+    BackupHistory,
+    /// Reports whether auto-scavenge exists.
+    AutoScavengeEnabled,
+    /// Reports state and settings of auto-scavenge.
+    AutoScavengeStatus,
+    /// Changes settings of auto-scavenge.
+    ConfigureAutoScavenge,
+    /// Pauses auto-scavenge.
+    PauseAutoScavenge,
+    /// Resumes auto-scavenge.
+    ResumeAutoScavenge,
     /// Starts a backup.
     StartBackup,
     /// Reports a backup.
@@ -112,6 +126,8 @@ const START_SCAVENGE: &str = "/event_store.client.operations.Operations/StartSca
 const STOP_SCAVENGE: &str = "/event_store.client.operations.Operations/StopScavenge";
 const SHUTDOWN: &str = "/event_store.client.operations.Operations/Shutdown";
 const BACKUP: &str = "/console/api/backup";
+const AUTO_SCAVENGE_ENABLED: &str = "/auto-scavenge/enabled";
+const AUTO_SCAVENGE_STATUS: &str = "/auto-scavenge/status";
 const USER_DETAILS: &str = "/event_store.client.users.Users/Details";
 const CREATE_USER: &str = "/event_store.client.users.Users/Create";
 const UPDATE_USER: &str = "/event_store.client.users.Users/Update";
@@ -175,7 +191,7 @@ impl Route {
 }
 
 /// All routes. A path without parameters precedes those that match it with a parameter.
-pub static ROUTES: [Route; 33] = [
+pub static ROUTES: [Route; 40] = [
     route(
         Method::POST,
         "/admin/scavenge",
@@ -187,7 +203,8 @@ pub static ROUTES: [Route; 33] = [
         ("removeAll", "true: also removes the data of the newest hidden events"),
         ("threads", "at least 1; a scavenge has one thread"),
         ("startFromChunk", "at least 0; ignored"),
-        ("throttlePercent", "only 100; limit the rate with `umbel scavenge`"),
+        ("throttlePercent", "share of time in which the scavenge works, 1 to 100; default 25"),
+        ("thresholdPercent", "least share of dead bytes of a rewritten chunk; default 0"),
     ])
     .errors(&[409]),
     route(
@@ -203,6 +220,13 @@ pub static ROUTES: [Route; 33] = [
         START_SCAVENGE,
         Operation::LastScavenge,
         "Reports the last scavenge; scavengeResult is Unknown if the server started none.",
+    ),
+    route(
+        Method::GET,
+        "/admin/scavenge/history",
+        START_SCAVENGE,
+        Operation::ScavengeHistory,
+        "Lists the last 100 scavenges with their outcomes, newest first.",
     ),
     route(
         Method::GET,
@@ -231,12 +255,56 @@ pub static ROUTES: [Route; 33] = [
     .errors(&[409]),
     route(
         Method::GET,
+        "/admin/backup/history",
+        BACKUP,
+        Operation::BackupHistory,
+        "Lists the last 100 backups with their outcomes, newest first.",
+    ),
+    route(
+        Method::GET,
         "/admin/backup/{backupId}",
         BACKUP,
         Operation::ReadBackup,
         "Reports the progress or the outcome of a backup; the id `last` names the last one.",
     )
     .errors(&[404]),
+    route(
+        Method::GET,
+        "/auto-scavenge/enabled",
+        AUTO_SCAVENGE_ENABLED,
+        Operation::AutoScavengeEnabled,
+        "Reports that the server has auto-scavenge.",
+    ),
+    route(
+        Method::GET,
+        "/auto-scavenge/status",
+        AUTO_SCAVENGE_STATUS,
+        Operation::AutoScavengeStatus,
+        "Reports state, settings and next time of auto-scavenge.",
+    ),
+    route(
+        Method::POST,
+        "/auto-scavenge/configure",
+        START_SCAVENGE,
+        Operation::ConfigureAutoScavenge,
+        "Changes the settings of auto-scavenge that the body has.",
+    )
+    .with_body("AutoScavengeSettings")
+    .errors(&[415]),
+    route(
+        Method::POST,
+        "/auto-scavenge/pause",
+        START_SCAVENGE,
+        Operation::PauseAutoScavenge,
+        "Pauses auto-scavenge; 202 while the scavenge that it started still stops.",
+    ),
+    route(
+        Method::POST,
+        "/auto-scavenge/resume",
+        START_SCAVENGE,
+        Operation::ResumeAutoScavenge,
+        "Ends a pause; a scavenge that the pause stopped continues.",
+    ),
     route(
         Method::POST,
         "/admin/shutdown",
@@ -466,7 +534,7 @@ pub enum RouteMatch {
 /// Whether a path belongs to the API.
 pub fn is_api_path(path: &str) -> bool {
     let first = path.split('/').nth(1).unwrap_or_default();
-    ["admin", "users", "subscriptions", "streams", "openapi.json"].contains(&first)
+    ["admin", "auto-scavenge", "users", "subscriptions", "streams", "openapi.json"].contains(&first)
 }
 
 /// The route of a request. A parameter that is not UTF-8 matches no route.

@@ -15,7 +15,9 @@ use umbel_proto::users::{
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
-use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::event_store::auto_scavenge::AutoScavengeChange;
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
+use crate::event_store::work_history::WorkOrigin;
 use crate::http::console::group_settings::{self, CHANGE_GROUP};
 use crate::http::console::redact::{self, REDACT};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
@@ -25,12 +27,13 @@ use crate::server_context::ServerContext;
 use crate::services::{persistent_subscriptions, user_service};
 
 /// The console's actions.
-pub const ACTIONS: [&str; 9] = [
+pub const ACTIONS: [&str; 10] = [
     "append",
     "replay",
     "scavenge",
     "stop-scavenge",
     "backup",
+    AUTO_SCAVENGE,
     "user",
     PASSWORD,
     CHANGE_GROUP,
@@ -38,6 +41,8 @@ pub const ACTIONS: [&str; 9] = [
 ];
 /// Name of the action that changes the caller's own password.
 const PASSWORD: &str = "password";
+/// Name of the action that changes, pauses or resumes auto-scavenge.
+const AUTO_SCAVENGE: &str = "auto-scavenge";
 
 /// Runs an action. The caller's role was checked before; this function checks the caller's
 /// permissions on the stream.
@@ -50,6 +55,7 @@ pub async fn run_action(
     match name {
         "append" => return append(service, caller, body).await,
         REDACT => return redact::redact(service, caller, body).await,
+        AUTO_SCAVENGE => return auto_scavenge(service, &body).await,
         CHANGE_GROUP => return group_settings::change_group(service, body).await,
         _ => {}
     }
@@ -59,19 +65,46 @@ pub async fn run_action(
         PASSWORD => change_password(service, (caller, peer), fields).await,
         "scavenge" => {
             let removes_all = fields.optional("removeAll", "true or false")?.unwrap_or(false);
-            let options = ScavengeOptions { threads: 1, first_chunk: 0, removes_all };
-            Ok(match service.scavenger.start(options)? {
+            let options = ScavengeOptions { removes_all, ..ScavengeOptions::default() };
+            let origin = WorkOrigin::of_user(caller.user_name());
+            Ok(match service.start_scavenge(options, origin).await? {
                 ScavengeStart::Started(id) => json!({ "started": id }),
                 ScavengeStart::InProgress(id) => json!({ "inProgress": id }),
             })
         }
         "stop-scavenge" => {
-            service.scavenger.stop(&fields.text("id")?)?;
+            service.scavenger.stop(&fields.text("id")?, StopReason::Requested)?;
             Ok(json!({}))
         }
-        "backup" => service.backups.start().map(|()| json!({})),
+        "backup" => {
+            let origin = WorkOrigin::of_user(caller.user_name());
+            service.backups.start(origin).map(|id| json!({ "started": id }))
+        }
         _ => user(service, fields).await,
     }
+}
+
+/// Request to change, pause or resume auto-scavenge.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AutoScavengeRequest {
+    is_paused: Option<bool>,
+    settings: Option<AutoScavengeChange>,
+}
+
+async fn auto_scavenge(service: &Arc<ServerContext>, body: &[u8]) -> Result<Value, Status> {
+    let wrong = |error| Status::invalid_argument(format!("the request is not valid: {error}"));
+    let request: AutoScavengeRequest = serde_json::from_slice(body).map_err(wrong)?;
+    let auto_scavenge = &service.auto_scavenge;
+    if let Some(change) = request.settings {
+        auto_scavenge.configure(&service.store, change).await?;
+    }
+    match request.is_paused {
+        Some(true) => auto_scavenge.pause(&service.store).await?,
+        Some(false) => auto_scavenge.resume(&service.store).await?,
+        None => {}
+    }
+    Ok(json!({}))
 }
 
 /// Parses the request of an append. For measurements only.

@@ -16,6 +16,7 @@ use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
 use crate::event_store::event_pager::{EventPage, EventPager, ReadRange};
+use crate::event_store::work_history::WorkHistory;
 use crate::http::console::event_download::{self, DOWNLOAD, EventDownload};
 use crate::http::console::event_search::{self, SEARCH};
 use crate::http::console::query_string::QueryString;
@@ -31,9 +32,9 @@ use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 use crate::services::server_features::VERSION;
 
 /// The data endpoints.
-pub const DATA_PATHS: [&str; 14] = [
+pub const DATA_PATHS: [&str; 15] = [
     "overview", "history", "streams", "views", "stream", "all", "tail", SEARCH, DOWNLOAD, "groups",
-    "group", "levels", "advice", "users",
+    "group", "levels", "advice", "users", "work",
 ];
 
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
@@ -101,6 +102,7 @@ async fn summary_data(
         "group" => group_page::one_group(service, query).await,
         "levels" => levels(service).await,
         "advice" => advice(service).await,
+        "work" => Ok(work(service, caller)),
         _ => users_data(service, query).await,
     }
 }
@@ -206,6 +208,23 @@ async fn streams(
     Ok(json!({
         "streams": streams, "isWhole": is_whole, "isCut": is_cut, "lastExamined": last_examined,
     }))
+}
+
+/// Scavenges and backups. Only operators see the history, which has names of users and of files.
+fn work(service: &ServerContext, caller: &Caller) -> Value {
+    let sees_history = match caller {
+        Caller::Trusted => true,
+        Caller::Anonymous => false,
+        Caller::User(user) => is_operator(user),
+    };
+    let history = |history: &WorkHistory| sees_history.then(|| history.to_json());
+    json!({
+        "scavenge": service.scavenger.progress(),
+        "autoScavenge": service.auto_scavenge.status().to_json(),
+        "scavenges": history(&service.scavenge_history),
+        "backup": service.backups.progress(),
+        "backups": history(service.backups.history()),
+    })
 }
 
 fn is_operator(user: &CachedUser) -> bool {

@@ -18,6 +18,7 @@ mod kurrent_metrics;
 mod metric_set;
 mod process_metrics;
 pub mod text_format;
+mod work_metrics;
 
 /// Microseconds in a second.
 const MICROS: f64 = 1e6;
@@ -39,6 +40,7 @@ pub fn render(
         system_stream::replacements(),
     );
     add_log(&mut set, stats);
+    work_metrics::add(&mut set, service);
     add_existence(&mut set, &stats.existence);
     add_index(&mut set, &stats.index);
     add_levels(&mut set, &stats.index);
