@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
@@ -26,8 +27,10 @@ use crate::event_store::event_resolution::view_system_target;
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
-use crate::grpc::response_stream::{ResponseStream, respond_within_quota, stream_steps};
-use crate::limits::{CONNECTION_NAME_BYTES_MAX, GROUP_EVENTS_MAX};
+use crate::grpc::response_stream::{
+    ResponseStream, respond_within_quota, stream_steps, with_pending_page,
+};
+use crate::limits::{CONNECTION_NAME_BYTES_MAX, GROUP_EVENTS_MAX, GROUP_INFO_BYTES, LIST_BYTES};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::truncate_text::truncate_text;
@@ -37,6 +40,7 @@ use crate::server_context::ServerContext;
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 
+pub mod group_infos;
 pub mod group_manager;
 pub mod group_task;
 
@@ -205,14 +209,23 @@ async fn list(
             })
         }
     };
+    let bytes = list_bytes(&service).await?;
     let list = async move {
-        let subscriptions = service.group_registry.list(&service, of.as_ref()).await?;
+        let all = (0, usize::MAX);
+        let subscriptions = service.group_registry.list(&service, of.as_ref(), all).await?.infos;
         if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
             return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
         }
         Ok(ListResp { subscriptions })
     };
-    respond_within_quota(held, list).await
+    let (answer, unsent) = held.produce(bytes, list, ListResp::encoded_len).await?;
+    Ok(with_pending_page(answer, unsent))
+}
+
+/// Reservation for a list of groups, which is in memory before its bytes count.
+pub async fn list_bytes(service: &ServerContext) -> Result<usize, Status> {
+    let groups = service.group_registry.configs(service).await?.len();
+    Ok(LIST_BYTES.max(groups * GROUP_INFO_BYTES))
 }
 
 /// Ends all groups; the groups resume from their checkpoints when a call next needs them.
