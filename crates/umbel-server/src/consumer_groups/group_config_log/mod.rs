@@ -47,8 +47,9 @@ const CHANGES_READ_MAX: u64 = 100_000;
 const CHANGES_BYTES_READ_MAX: usize = 2 * EVENT_BYTES_MAX;
 /// `$maxCount` that earlier versions set, which would hide a list after a few changes.
 const FORMER_MAX_COUNT: u64 = 5;
-/// Replacement of [`FORMER_MAX_COUNT`], which keeps the last two lists with their changes.
-const MAX_COUNT: u64 = 2 * (CHANGES_MAX + 1);
+/// Replacement of [`FORMER_MAX_COUNT`], which keeps the last two lists with their changes, also
+/// after events of other writers.
+const MAX_COUNT: u64 = 2 * (CHANGES_MAX + 1) + EVENTS_EXAMINED_MAX as u64;
 
 /// Every group with its settings.
 pub type GroupConfigs = BTreeMap<GroupKey, GroupConfig>;
@@ -443,12 +444,16 @@ impl ConfigLog {
     }
 }
 
-/// Whether the stream's metadata keeps this number of its last events, whatever their age.
+/// Whether the stream's metadata keeps this number of its last events, whatever their age, after as
+/// many events of other writers as a reader examines.
 fn retains(store: &Store, stream: &str, events: u64) -> Result<bool, Error> {
     let Some(metadata) = store.metadata(stream)? else { return Ok(true) };
     Ok(match read_json_keys(&metadata.data, ["$maxCount", "$maxAge"]) {
         Ok([None, None]) => true,
-        Ok([Some(count), None]) => count.parse::<u64>().is_ok_and(|count| count >= events),
+        Ok([Some(count), None]) => {
+            let needed = events + EVENTS_EXAMINED_MAX as u64;
+            count.parse::<u64>().is_ok_and(|count| count >= needed)
+        }
         _ => false,
     })
 }

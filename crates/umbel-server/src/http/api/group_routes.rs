@@ -267,7 +267,8 @@ fn list_json(page: &GroupPage, place: Option<(u64, u64)>) -> String {
     }
     let links = Value::from(links);
     format!(
-        r#"{{"count":{count},"links":{links},"offset":{offset},"subscriptions":{groups},"total":{total}}}"#
+        "{{\"count\":{count},\"links\":{links},\"offset\":{offset},\"subscriptions\":{groups},\
+         \"total\":{total}}}"
     )
 }
 
