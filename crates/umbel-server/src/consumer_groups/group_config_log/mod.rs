@@ -79,7 +79,8 @@ struct BaseList {
 }
 
 impl BaseList {
-    /// Revision of the list's last change, or of the list.
+    /// Revision of the list's last change, or of the list. After events of other writers the
+    /// stream's last revision is higher.
     fn last(&self) -> u64 {
         self.revision + self.changes
     }
@@ -200,8 +201,6 @@ impl Scan {
                 None => drop(configs.remove(&key)),
             }
         }
-        // Events of other writers between the changes do not belong to the list.
-        let base = base.filter(|base| self.last == Some(base.last()));
         let groups_bytes = configs.iter().map(|(key, config)| group_bytes(key, config)).sum();
         (configs, ConfigLog { last: self.last, groups_bytes, base })
     }

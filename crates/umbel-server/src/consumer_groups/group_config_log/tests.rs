@@ -119,15 +119,15 @@ fn changes_take_bytes_in_proportion_to_the_groups() {
 fn a_version_without_changes_finds_a_list_among_the_last_events() {
     let fixture = TestService::new();
     let mut server = Server::start(&fixture.store);
-    for number in 0..2500 {
+    for number in 0..3200 {
         server.put(number, 0);
         if number % 100 == 99 {
             assert!(newest_list(&fixture.store).len() + 1000 > number, "{number}");
         }
     }
-    assert!(newest_list(&fixture.store).len() < 2500, "a crash leaves changes after the list");
+    assert!(newest_list(&fixture.store).len() < 3200, "a crash leaves changes after the list");
     server.log = write_list(&fixture.store, &server.configs, &server.log, 8).unwrap();
-    assert_eq!(newest_list(&fixture.store).len(), 2500, "a stop of the server does not");
+    assert_eq!(newest_list(&fixture.store).len(), 3200, "a stop of the server does not");
     let before = events(&fixture.store).len();
     server.log = write_list(&fixture.store, &server.configs, &server.log, 9).unwrap();
     assert_eq!(events(&fixture.store).len(), before, "a list without changes is not repeated");
@@ -343,6 +343,39 @@ fn junk_after_the_last_change_hides_no_group() {
         put_event(&fixture.store, CONFIG, "Other", "[junk");
     }
     server.assert_stored("after more junk");
+}
+
+/// The replacement of a tombstoned stream happens to have as many events as the stream had.
+#[test]
+fn change_is_not_appended_to_another_stream_than_its_list() {
+    let fixture = TestService::new();
+    let mut server = Server::start(&fixture.store);
+    for number in 0..12 {
+        server.put(number, 0);
+    }
+    let last = server.log.last.unwrap();
+    assert_eq!(events(&fixture.store).last().unwrap().0, CHANGE_TYPE);
+    fixture.store.tombstone(CONFIG, ExpectedVersion::Any).unwrap();
+    let (stream, _) = system_stream::find(&fixture.store, CONFIG).unwrap();
+    for _ in 0..=last {
+        put_event(&fixture.store, &stream, "Other", "[junk");
+    }
+    server.put(3, 1);
+    server.assert_stored("in the replacement");
+}
+
+/// A server that stops after events of other writers still leaves a list.
+#[test]
+fn list_of_a_stop_follows_events_of_other_writers() {
+    let fixture = TestService::new();
+    let mut server = Server::start(&fixture.store);
+    for number in 0..12 {
+        server.put(number, 0);
+    }
+    put_event(&fixture.store, CONFIG, "Other", "[junk");
+    let server = Server::start(&fixture.store);
+    write_list(&fixture.store, &server.configs, &server.log, 1).unwrap();
+    assert_eq!(newest_list(&fixture.store).len(), 12);
 }
 
 /// The groups of changes whose list is hidden are complete, and stay.
