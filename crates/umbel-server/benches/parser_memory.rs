@@ -50,6 +50,8 @@ fn json_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
         (user, r#""a","#, "]}"),
         (r#"{"entries":["#, r#"{"":0},"#, "]}"),
         (&format!(r#"{{"entries":[{entry}"#), r#""","#, "]}}]}"),
+        (&format!(r#"{{"entry":{entry}"#), r#""","#, "]}}}"),
+        (r#"{"deleted":{"group":"g","stream":""#, "\\u00e4", r#""}}"#),
         (r#"{"$correlationId":""#, "\\u00e4", r#""}"#),
         (console, "{},", r#"]"}"#),
         (console, "\\u0020", r#"]"}"#),

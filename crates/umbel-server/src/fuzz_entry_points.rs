@@ -22,7 +22,7 @@ use crate::access_control::acl::{self, Acl, DefaultAcls};
 use crate::access_control::users;
 use crate::auth::basic_authentication::BasicCredentials;
 use crate::consumer_groups::group_config::{self, GroupConfig};
-use crate::consumer_groups::{checkpoint_store, dispatcher};
+use crate::consumer_groups::{dispatcher, group_config_log};
 use crate::event_store::system_projections;
 use crate::grpc::message_limits::{self, RequestMessage};
 use crate::http::api::route_table::{self, RouteMatch};
@@ -55,7 +55,7 @@ pub struct ClientParser {
 }
 
 /// The parsers of client bytes, for measurements of their memory.
-pub const CLIENT_PARSERS: [ClientParser; 18] = [
+pub const CLIENT_PARSERS: [ClientParser; 19] = [
     ClientParser {
         name: "stream metadata, on its append",
         bytes_max: METADATA_BYTES_MAX,
@@ -85,7 +85,18 @@ pub const CLIENT_PARSERS: [ClientParser; 18] = [
         name: "groups in `$persistentSubscriptionConfig`",
         bytes_max: EVENT_BYTES_MAX,
         parse: |data| {
-            measured("$PersistentConfig", data, |it| drop(checkpoint_store::parse_configs(it)));
+            measured(group_config_log::LIST_TYPE, data, |it| {
+                drop(group_config_log::parse_list(it));
+            });
+        },
+    },
+    ClientParser {
+        name: "change of a group in `$persistentSubscriptionConfig`",
+        bytes_max: EVENT_BYTES_MAX,
+        parse: |data| {
+            measured(group_config_log::CHANGE_TYPE, data, |it| {
+                drop(group_config_log::parse_change(it));
+            });
         },
     },
     ClientParser {
@@ -258,10 +269,18 @@ pub fn stored_user(input: &[u8]) {
 
 /// Decodes stored state: the consumer groups, a group's checkpoint, and the stopped projections.
 pub fn stored_settings(input: &[u8]) {
-    if let Some(configs) = checkpoint_store::parse_configs(&event("$PersistentConfig", input)) {
-        for (key, config) in &configs {
-            assert_round_trip(key, config);
-        }
+    let list = event(group_config_log::LIST_TYPE, input);
+    for (key, config) in group_config_log::parse_list(&list).iter().flatten() {
+        assert_round_trip(key, config);
+    }
+    let change = event(group_config_log::CHANGE_TYPE, input);
+    if let Some((key, config)) = group_config_log::parse_change(&change) {
+        let written = group_config_log::change_json(&key, config.as_ref(), 0);
+        let again = event(group_config_log::CHANGE_TYPE, written.as_bytes());
+        let (key_again, config_again) =
+            group_config_log::parse_change(&again).expect("it can be read again");
+        assert_eq!((&key, config.is_some()), (&key_again, config_again.is_some()));
+        config.iter().for_each(|config| assert_round_trip(&key, config));
     }
     if let Some(projection_states) = system_projections::parse(&event("$viewsChanged", input)) {
         let again = system_projections::parse(&event(

@@ -129,7 +129,11 @@ pub const FILTER_WINDOW_EVENTS: u32 = 32;
 pub const CHECKPOINT_TIME: Duration = Duration::from_secs(1);
 
 /// Maximum number of consumer groups.
-pub const GROUPS_MAX: usize = 1000;
+pub const GROUPS_MAX: usize = 10_000;
+/// Number of groups whose statistics are read at once.
+pub const GROUP_CHUNK: usize = 128;
+/// Memory of a group's statistics, for which a list of groups reserves quota.
+pub const GROUP_INFO_BYTES: usize = 1 << 10;
 /// Maximum bytes of the name of a consumer group.
 pub const GROUP_NAME_BYTES_MAX: usize = 512;
 /// Maximum number of consumers of one group.

@@ -10,7 +10,7 @@ use umbel_events::{Direction, Error, RecordedEvent, Revision, Store, StreamState
 /// Number of names that a stream can have: its own and those of its replacements.
 const NAMES_MAX: u64 = 9;
 /// Maximum number of events that are examined, in case other writers wrote the last ones.
-const EVENTS_EXAMINED_MAX: usize = 1000;
+pub const EVENTS_EXAMINED_MAX: usize = 1000;
 /// Name prefix of the streams with the state of a consumer group. A replacement keeps the end of
 /// the name, by which filters recognize it.
 pub const GROUP_PREFIX: &str = "$persistentsubscription";

@@ -28,6 +28,7 @@ mod suite {
     mod kv_watch_model;
     mod limits;
     mod long_names;
+    mod many_groups;
     mod monitoring;
     mod operations;
     mod parked_events;

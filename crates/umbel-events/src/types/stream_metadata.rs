@@ -221,6 +221,13 @@ pub enum MetadataUpdate {
     RaiseTruncateBefore(u64),
     /// Sets `$maxCount`, unless the metadata has it.
     DefaultMaxCount(u64),
+    /// Replaces `$maxCount`, if it has the old value.
+    ReplaceMaxCount {
+        /// The value that is replaced.
+        old: u64,
+        /// The value that replaces it.
+        new: u64,
+    },
 }
 
 impl MetadataUpdate {
@@ -234,6 +241,10 @@ impl MetadataUpdate {
             }
             MetadataUpdate::DefaultMaxCount(count) => {
                 (MAX_COUNT, count, value_of(old, MAX_COUNT).is_some())
+            }
+            MetadataUpdate::ReplaceMaxCount { old: from, new: to } => {
+                let present = value_of(old, MAX_COUNT).and_then(|value| value.parse().ok());
+                (MAX_COUNT, to, present != Some(from))
             }
         };
         (!is_done).then(|| set_number(old, key, value))
@@ -375,6 +386,12 @@ mod tests {
         assert_eq!(apply(MetadataUpdate::RaiseTruncateBefore(9), Some(&deleted)), None);
         let limited = apply(MetadataUpdate::DefaultMaxCount(5), Some(&deleted));
         assert_eq!(limited.as_deref(), Some(r#"{"$maxCount":5,"$tb":9223372036854775807}"#));
+        let replace = MetadataUpdate::ReplaceMaxCount { old: 5, new: 70 };
+        let replaced = apply(replace, Some(br#"{"$maxCount":5,"x":1e2}"#));
+        assert_eq!(replaced.as_deref(), Some(&br#"{"$maxCount":70,"x":1e2}"#[..]));
+        for other in [None, Some(&b"{}"[..]), Some(br#"{"$maxCount":6}"#), Some(b"[junk")] {
+            assert_eq!(apply(replace, other), None);
+        }
         assert_eq!(apply(MetadataUpdate::DefaultMaxCount(5), Some(br#"{"$maxCount":2}"#)), None);
         for old in [None, Some(&b"no json"[..]), Some(b"[]")] {
             let new = apply(MetadataUpdate::DefaultMaxCount(5), old);

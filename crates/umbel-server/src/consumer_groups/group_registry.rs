@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, mpsc};
 
-use crate::consumer_groups::checkpoint_store::GroupConfigs;
 use crate::consumer_groups::group_command::GroupCommand;
+use crate::consumer_groups::group_config_log::{ConfigLog, GroupConfigs};
 use crate::protocol::group_key::GroupKey;
 
 /// The consumer groups of the server.
@@ -19,9 +19,9 @@ pub struct GroupRegistry {
 /// State of the registry.
 #[derive(Debug, Default)]
 pub struct RegistryState {
-    /// The stored groups and their revision; `None` before they are read, and after another writer
-    /// changed them.
-    pub configs: Option<(Arc<GroupConfigs>, Option<u64>)>,
+    /// The stored groups and the state of their stream; `None` before they are read, and after
+    /// another writer changed them.
+    pub configs: Option<(Arc<GroupConfigs>, ConfigLog)>,
     /// The running groups.
     pub running: HashMap<GroupKey, mpsc::Sender<GroupCommand>>,
 }

@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
+use umbel_events::{Error, Store};
 use umbel_proto::persistent::{ConnectionInfo, SubscriptionInfo};
 
+use crate::consumer_groups::checkpoint_store;
 use crate::consumer_groups::dispatcher::{ConsumerId, Dispatcher};
 use crate::consumer_groups::group_command::{ConnectedConsumer, ConsumerRequest};
 use crate::consumer_groups::group_config::{GroupConfig, StartFrom, format_position, to_millis};
+use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::SendRate;
 use crate::protocol::group_key::GroupKey;
 
@@ -73,6 +76,24 @@ impl GroupStats<'_> {
             ..config_info(key, self.config)
         }
     }
+}
+
+/// The statistics of a group whose task does not run, from its stored state. They are those of a
+/// task that has just started.
+pub fn stored_info(
+    store: &Store,
+    key: &GroupKey,
+    config: &GroupConfig,
+) -> Result<SubscriptionInfo, Error> {
+    let checkpoint = checkpoint_store::peek_checkpoint(store, key)?;
+    let (_, (first, next)) = parked_stream::parked_range(store, &key.parked_stream())?;
+    let position = checkpoint.map(|at| format_position(key, at)).unwrap_or_default();
+    Ok(SubscriptionInfo {
+        last_checkpointed_event_position: position.clone(),
+        last_known_event_position: position,
+        parked_message_count: to_i64(next - first),
+        ..config_info(key, config)
+    })
 }
 
 /// The settings of a group in the client protocol.

@@ -32,10 +32,16 @@ impl GroupKey {
         format!("$persistentsubscription-{}::{}-parked", self.source(), self.group)
     }
 
-    /// Whether another group would keep its state in the same streams, which is possible because
-    /// names may contain `::`.
-    pub fn shares_streams_with(&self, other: &GroupKey) -> bool {
-        self.checkpoint_stream() == other.checkpoint_stream()
+    /// Every group that would keep its state in the same streams, including this one. There are
+    /// several because names may contain `::`.
+    pub fn keys_with_same_streams(&self) -> impl Iterator<Item = GroupKey> {
+        let joined = format!("{}::{}", self.source(), self.group);
+        let ends: Vec<usize> =
+            (0..joined.len()).filter(|at| joined.as_bytes()[*at..].starts_with(b"::")).collect();
+        ends.into_iter().map(move |end| {
+            let stream = Some(joined[..end].to_string()).filter(|name| name != ALL_SOURCE);
+            GroupKey { stream, group: joined[end + 2..].to_string() }
+        })
     }
 
     /// Fails if the names of the group's own streams would be invalid.
@@ -60,5 +66,31 @@ impl GroupKey {
     /// Whether the group reads a view.
     pub fn is_of_view(&self) -> bool {
         matches!(self.event_source(), Source::View(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_with_the_same_streams_are_found() {
+        let key = |stream: &str, group: &str| {
+            let stream = Some(stream.to_string()).filter(|name| name != ALL_SOURCE);
+            GroupKey { stream, group: group.to_string() }
+        };
+        for (stream, group, wanted) in [
+            ("cart", "g", vec![key("cart", "g")]),
+            ("a::b", "c", vec![key("a", "b::c"), key("a::b", "c")]),
+            ("$all", "b::c", vec![key("$all", "b::c"), key("$all::b", "c")]),
+            ("a", ":b", vec![key("a", ":b"), key("a:", "b")]),
+            ("ü::", "ü", vec![key("ü", "::ü"), key("ü:", ":ü"), key("ü::", "ü")]),
+        ] {
+            let own = key(stream, group);
+            let found: Vec<GroupKey> = own.keys_with_same_streams().collect();
+            assert_eq!(found, wanted, "{stream} {group}");
+            let streams = found.iter().map(GroupKey::checkpoint_stream);
+            assert!(streams.into_iter().all(|stream| stream == own.checkpoint_stream()));
+        }
     }
 }

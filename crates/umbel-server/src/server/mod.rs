@@ -202,9 +202,10 @@ impl Prepared {
         let clock_watch = clock_watch::watch(Arc::clone(&service), stopped.clone());
         let sampler = metric_sampler::sample(Arc::clone(&service), stopped.clone());
         let timer = work_timer::run(Arc::clone(&service), stopped.clone());
-        let serve = listener::serve(listener, service, tls.clone(), limits, stopped);
-        let serve = async {
+        let serve = listener::serve(listener, Arc::clone(&service), tls.clone(), limits, stopped);
+        let serve = async move {
             tokio::join!(serve, watch, clock_watch, sampler, timer);
+            service.group_registry.write_list(&service).await;
         };
         let connections = Some(runtime.spawn(serve));
         let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());

@@ -22,6 +22,7 @@ use crate::limits::LIST_BYTES;
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
+use crate::services::persistent_subscriptions::group_infos::GroupPage;
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::services::persistent_subscriptions::{self, change_group};
 
@@ -223,24 +224,36 @@ async fn list(
         return Err(ApiError::bad_request("count must be a number, at least 1"));
     }
     let place = count.map(|count| (offset.unwrap_or(0), count));
-    let (context, shown) = (Arc::clone(service), of.clone());
+    let context = Arc::clone(service);
     let work = async move {
-        let groups = context.group_registry.list(&context, shown.as_ref()).await?;
-        if let Some(stream) = of.filter(|_| groups.is_empty()) {
+        let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let shown =
+            place.map_or((0, usize::MAX), |(offset, count)| (number(offset), number(count)));
+        let page = context.group_registry.list(&context, of.as_ref(), shown).await?;
+        if let Some(stream) = of.filter(|_| page.total == 0) {
             return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
         }
-        Ok(list_json(&groups, place).to_string())
+        // Thousands of groups would occupy an asynchronous worker too long.
+        let text = context.store.blocking(move |_| Ok(list_json(&page, place)));
+        text.await.map_err(|error| grpc_status::status(&error))
     };
-    within_quota(service, request, work).await
+    let bytes = persistent_subscriptions::list_bytes(service).await?;
+    within_quota(service, request, bytes, work).await
 }
 
-fn list_json(groups: &[SubscriptionInfo], place: Option<(u64, u64)>) -> Value {
-    let Some((offset, count)) = place else {
-        return groups.iter().map(summary).collect();
-    };
-    let total = groups.len() as u64;
-    let first = usize::try_from(offset.min(total)).unwrap_or(usize::MAX);
-    let shown = groups[first..].iter().take(usize::try_from(count).unwrap_or(usize::MAX));
+/// The text of a list. Each group becomes text at once, since a tree of all groups takes many times
+/// the bytes of the text.
+fn list_json(page: &GroupPage, place: Option<(u64, u64)>) -> String {
+    let mut groups = String::from("[");
+    for (index, info) in page.infos.iter().enumerate() {
+        if index > 0 {
+            groups.push(',');
+        }
+        groups.push_str(&summary(info).to_string());
+    }
+    groups.push(']');
+    let Some((offset, count)) = place else { return groups };
+    let total = page.total as u64;
     let link = |offset: u64, relation: &str| {
         let href = format!("/subscriptions?offset={offset}&count={count}");
         json!({ "href": href, "rel": relation })
@@ -252,23 +265,22 @@ fn list_json(groups: &[SubscriptionInfo], place: Option<(u64, u64)>) -> Value {
     if offset.saturating_add(count) < total {
         links.push(link(offset + count, "next"));
     }
-    json!({
-        "links": links,
-        "offset": offset,
-        "count": count,
-        "total": total,
-        "subscriptions": shown.map(summary).collect::<Vec<_>>(),
-    })
+    let links = Value::from(links);
+    format!(
+        "{{\"count\":{count},\"links\":{links},\"offset\":{offset},\"subscriptions\":{groups},\
+         \"total\":{total}}}"
+    )
 }
 
 /// Sends a text that may be long, within the quota of responses.
 async fn within_quota(
     service: &Arc<ServerContext>,
     request: &ApiRequest,
+    bytes: usize,
     work: impl Future<Output = Result<String, tonic::Status>> + Send + 'static,
 ) -> ApiResult {
     let held = service.outbound_quota.new_share(request.connection());
-    let (text, unsent) = held.produce(LIST_BYTES, work, String::len).await?;
+    let (text, unsent) = held.produce(bytes, work, String::len).await?;
     let mut response = json_text_response(text);
     response.extensions_mut().insert(unsent);
     Ok(response)
@@ -280,7 +292,7 @@ async fn info(service: &Arc<ServerContext>, request: &ApiRequest, key: GroupKey)
         let info = context.group_registry.info(&context, &key).await?;
         Ok(info_json(&info).to_string())
     };
-    within_quota(service, request, work).await
+    within_quota(service, request, LIST_BYTES, work).await
 }
 
 /// Members that lists and single groups have.

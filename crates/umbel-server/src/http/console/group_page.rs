@@ -24,23 +24,28 @@ enum GroupLag {
 
 /// Serves a page of groups whose source or name contains `search`, after the given number of them.
 pub async fn groups(service: &Arc<ServerContext>, query: &QueryString) -> Result<Value, Status> {
-    let search = query.text("search");
+    let search = query.text("search").to_string();
     let skipped = usize::try_from(query.number("skip")?.unwrap_or(0)).unwrap_or(usize::MAX);
-    let keys = service.group_registry.keys(service).await?;
-    let total = keys.len();
-    let found: Vec<GroupKey> = keys
-        .into_iter()
-        .filter(|key| key.source().contains(search) || key.group.contains(search))
-        .collect();
-    let mut groups = Vec::new();
-    for key in found.iter().skip(skipped).take(CONSOLE_GROUPS_MAX) {
+    let configs = service.group_registry.configs(service).await?;
+    let total = configs.len();
+    // A search of thousands of names would occupy an asynchronous worker too long.
+    let matching = service.store.blocking(move |_| {
+        let is_found =
+            |key: &&GroupKey| key.source().contains(&search) || key.group.contains(&search);
+        let found = configs.keys().filter(is_found);
+        let page = found.clone().skip(skipped).take(CONSOLE_GROUPS_MAX).cloned();
+        Ok((page.collect::<Vec<GroupKey>>(), found.count()))
+    });
+    let (page, found) = matching.await.map_err(|error| grpc_status::status(&error))?;
+    let mut groups = Vec::with_capacity(page.len());
+    for key in &page {
         // A group that was deleted meanwhile is left out.
         if let Ok(shown) = group(service, key).await {
             groups.push(shown);
         }
     }
-    let is_whole = found.len().saturating_sub(skipped) <= CONSOLE_GROUPS_MAX;
-    let (found, size) = (found.len(), CONSOLE_GROUPS_MAX);
+    let is_whole = found.saturating_sub(skipped) <= CONSOLE_GROUPS_MAX;
+    let size = CONSOLE_GROUPS_MAX;
     Ok(json!({
         "groups": groups, "total": total, "found": found, "pageSize": size, "isWhole": is_whole,
     }))

@@ -1,4 +1,5 @@
-//! Creates, changes and finds consumer groups. Each group's task starts when a call first needs it.
+//! Creates, changes and finds consumer groups. Each group's task starts when a consumer or a call
+//! about parked events first needs it.
 
 use std::sync::Arc;
 
@@ -6,13 +7,12 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use umbel_base::fail_point;
 use umbel_events::Error;
-use umbel_proto::persistent::SubscriptionInfo;
 
-use crate::consumer_groups::checkpoint_store::{self, GroupConfigs};
+use crate::consumer_groups::checkpoint_store;
 use crate::consumer_groups::group_command::GroupCommand;
 use crate::consumer_groups::group_config::{GroupConfig, StartFrom};
+use crate::consumer_groups::group_config_log::{self, ConfigChange, ConfigLog, GroupConfigs};
 use crate::consumer_groups::group_registry::{GroupRegistry, RegistryState};
-use crate::consumer_groups::group_stats;
 use crate::limits::{GROUP_MESSAGES_MAX, GROUPS_MAX};
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::grpc_status;
@@ -39,7 +39,7 @@ fn check_creatable(key: &GroupKey, configs: &GroupConfigs) -> Result<(), Status>
         return Err(grpc_status::group_failed(key, &full));
     }
     key.check_names()?;
-    match configs.keys().find(|other| other.shares_streams_with(key)) {
+    match key.keys_with_same_streams().find(|other| configs.contains_key(other)) {
         Some(other) => {
             let taken = format!(
                 "The group's state streams would collide with the state streams of group '{}' on \
@@ -69,9 +69,14 @@ fn check_change(
     }
 }
 
-fn insert_config(configs: &mut GroupConfigs, key: &GroupKey, config: GroupConfig) {
-    fail_point!("group-forget-update", configs.contains_key(key), |_| ());
-    configs.insert(key.clone(), config);
+/// The settings that a group gets. An update keeps the filter.
+fn new_config(old: Option<&GroupConfig>, config: GroupConfig, after: Option<u64>) -> GroupConfig {
+    fail_point!("group-forget-update", old.is_some(), |_| old.cloned().unwrap_or(config));
+    let filter = match old {
+        Some(old) => old.filter.clone(),
+        None => config.filter,
+    };
+    GroupConfig { filter, start_after: after, ..config }
 }
 
 impl GroupRegistry {
@@ -91,58 +96,27 @@ impl GroupRegistry {
             compiled.map_err(|error| store_status(&error))?;
         }
         let mut kept = self.state.lock().await;
-        let (loaded, last) =
+        let (configs, _) =
             kept.load_configs(service).await.map_err(|error| store_status(&error))?;
-        let mut configs = GroupConfigs::clone(&loaded);
         check_change(key, &change, &configs)?;
-        let is_update = matches!(change, GroupChange::Update(_));
-        match change {
+        let is_create = matches!(change, GroupChange::Create(_));
+        let config = match change {
             GroupChange::Create(config) | GroupChange::Update(config) => {
-                let old = configs.get(key).and_then(|old| old.filter.clone());
-                let filter = if is_update { old } else { config.filter.clone() };
                 let after = start_position(service, key, config.start_from).await?;
-                let config = GroupConfig { filter, start_after: after, ..config };
-                insert_config(&mut configs, key, config);
+                Some(new_config(configs.get(key), config, after))
             }
-            GroupChange::Delete => drop(configs.remove(key)),
-        }
-        if is_update {
+            GroupChange::Delete => None,
+        };
+        let is_delete = config.is_none();
+        if !is_create && !is_delete {
             kept.stop(key).await;
         }
-        let configs = Arc::new(configs);
-        let (written, updated) = (Arc::clone(&configs), service.env.clock.wall_micros());
-        let of = key.clone();
-        let write = service.store.blocking(move |store| {
-            let made = written.contains_key(&of) && !is_update;
-            if made {
-                // Deletes the state that a deleted group of the same name left.
-                checkpoint_store::delete_state(store, &of)?;
-            }
-            let last = checkpoint_store::write_configs(store, &written, last, updated)?;
-            Ok(last)
-        });
-        match write.await {
-            Ok(last) => kept.configs = Some((configs, last)),
-            Err(error) => {
-                kept.reload_configs(service).await;
-                return Err(store_status(&error));
-            }
-        }
-        if kept.configs.as_ref().is_some_and(|(configs, _)| !configs.contains_key(key)) {
+        drop(configs);
+        let written = kept.write_change(service, (key.clone(), config), is_create).await;
+        written.map_err(|error| store_status(&error))?;
+        if is_delete {
             kept.stop(key).await;
-            let of = key.clone();
-            let forgetting =
-                service.store.blocking(move |store| checkpoint_store::delete_state(store, &of));
-            if let Err(error) = forgetting.await {
-                // The group is deleted. A group that is created under its name clears the rest.
-                let (stream, group) = (key.source(), &key.group);
-                tracing::warn!(
-                    stream,
-                    group,
-                    %error,
-                    "the state of a deleted consumer group could not be deleted"
-                );
-            }
+            delete_state(service, key).await;
         }
         Ok(())
     }
@@ -170,43 +144,19 @@ impl GroupRegistry {
         Ok(sender)
     }
 
-    /// Statistics of a group.
-    pub async fn info(
-        &self,
-        service: &Arc<ServerContext>,
-        key: &GroupKey,
-    ) -> Result<SubscriptionInfo, Status> {
-        let sender = self.command_sender(service, key).await?;
-        let (answer, receiver) = oneshot::channel();
-        // If the group ended meanwhile, the reply sender is dropped.
-        let _ = sender.send(GroupCommand::Info(answer)).await;
-        receiver.await.map_err(|_| grpc_status::group_missing(key))
+    /// The groups with their settings. Starts no group.
+    pub async fn configs(&self, service: &ServerContext) -> Result<Arc<GroupConfigs>, Status> {
+        let configs = self.state.lock().await.load_configs(service).await;
+        configs.map(|(configs, _)| configs).map_err(|error| store_status(&error))
     }
 
-    /// The groups, in order. Starts no group.
-    pub async fn keys(&self, service: &Arc<ServerContext>) -> Result<Vec<GroupKey>, Status> {
-        let configs = self.state.lock().await.load_configs(service).await;
-        let (configs, _) = configs.map_err(|error| store_status(&error))?;
-        Ok(configs.keys().cloned().collect())
-    }
-
-    /// Statistics of all groups, of the groups of one stream, or of the groups of all events.
-    pub async fn list(
-        &self,
-        service: &Arc<ServerContext>,
-        of: Option<&Option<String>>,
-    ) -> Result<Vec<SubscriptionInfo>, Status> {
-        let configs = self.state.lock().await.load_configs(service).await;
-        let (configs, _) = configs.map_err(|error| store_status(&error))?;
-        let mut infos = Vec::new();
-        for (key, config) in configs.iter() {
-            if of.is_none_or(|stream| *stream == key.stream) {
-                // A group that cannot be started shows its settings only.
-                let info = self.info(service, key).await;
-                infos.push(info.unwrap_or_else(|_| group_stats::config_info(key, config)));
-            }
+    /// Writes the list of all groups if changes followed the last list, so that an earlier version
+    /// of the server finds all groups. A failure is only reported: no group is lost.
+    pub async fn write_list(&self, service: &ServerContext) {
+        let mut kept = self.state.lock().await;
+        if let Err(error) = kept.write_list(service).await {
+            tracing::warn!(%error, "the list of consumer groups could not be written");
         }
-        Ok(infos)
     }
 
     /// Ends every group and drops its consumers; each group restarts when a call next needs it.
@@ -221,26 +171,68 @@ impl GroupRegistry {
 }
 
 impl RegistryState {
-    /// Loads the groups' settings, and the revision of the event that holds the settings.
+    /// Loads the groups' settings, and the state of the stream that holds them.
     async fn load_configs(
         &mut self,
         service: &ServerContext,
-    ) -> Result<(Arc<GroupConfigs>, Option<u64>), Error> {
+    ) -> Result<(Arc<GroupConfigs>, ConfigLog), Error> {
         if let Some(kept) = &self.configs {
             return Ok(kept.clone());
         }
-        let (configs, last) = service.store.blocking(checkpoint_store::read_configs).await?;
-        let read = (Arc::new(configs), last);
+        let (configs, log) = service.store.blocking(group_config_log::read_configs).await?;
+        let read = (Arc::new(configs), log);
         self.configs = Some(read.clone());
         Ok(read)
+    }
+
+    /// Stores a change of a group. A new group gets no state that a deleted group of the same name
+    /// left.
+    async fn write_change(
+        &mut self,
+        service: &ServerContext,
+        change: ConfigChange,
+        is_create: bool,
+    ) -> Result<(), Error> {
+        let (mut configs, log) = self.load_configs(service).await?;
+        // Without a second reference the change copies no other group.
+        self.configs = None;
+        let updated = service.env.clock.wall_micros();
+        let write = service.store.blocking(move |store| {
+            let cleared =
+                if is_create { checkpoint_store::delete_state(store, &change.0) } else { Ok(()) };
+            let written = cleared.and_then(|()| {
+                group_config_log::write_change(store, &mut configs, &log, change, updated)
+            });
+            Ok(match written {
+                Ok(log) => (configs, log, Ok(())),
+                Err(error) => (configs, log, Err(error)),
+            })
+        });
+        let (configs, log, written) = write.await?;
+        self.configs = Some((configs, log));
+        if written.is_err() {
+            self.reload_configs(service).await;
+        }
+        written
+    }
+
+    async fn write_list(&mut self, service: &ServerContext) -> Result<(), Error> {
+        let (configs, log) = self.load_configs(service).await?;
+        let updated = service.env.clock.wall_micros();
+        let write = service.store.blocking(move |store| {
+            let log = group_config_log::write_list(store, &configs, &log, updated)?;
+            Ok((configs, log))
+        });
+        self.configs = Some(write.await?);
+        Ok(())
     }
 
     /// Loads the groups' settings again after a failed write, which may have taken effect. Where
     /// the store has none that is valid, those in memory stay.
     async fn reload_configs(&mut self, service: &ServerContext) {
-        let read = service.store.blocking(checkpoint_store::read_valid_configs).await;
-        if let Ok(Some((configs, last))) = read {
-            self.configs = Some((Arc::new(configs), last));
+        let read = service.store.blocking(group_config_log::read_valid_configs).await;
+        if let Ok(Some((configs, log))) = read {
+            self.configs = Some((Arc::new(configs), log));
         }
     }
 
@@ -251,6 +243,22 @@ impl RegistryState {
         // A group that ended by itself does not reply.
         let _ = sender.send(GroupCommand::End(ended)).await;
         let _ = end.await;
+    }
+}
+
+/// Deletes the state of a deleted group. Where that fails, a group that is created under its name
+/// clears the rest.
+async fn delete_state(service: &ServerContext, key: &GroupKey) {
+    let of = key.clone();
+    let deleting = service.store.blocking(move |store| checkpoint_store::delete_state(store, &of));
+    if let Err(error) = deleting.await {
+        let (stream, group) = (key.source(), &key.group);
+        tracing::warn!(
+            stream,
+            group,
+            %error,
+            "the state of a deleted consumer group could not be deleted"
+        );
     }
 }
 

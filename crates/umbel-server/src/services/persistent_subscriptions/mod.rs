@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use prost::Message;
 use prost::bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tonic::body::Body;
@@ -10,9 +11,9 @@ use tonic::{Request, Response, Status};
 use umbel_events::EventId;
 use umbel_proto::persistent::{
     CreateReq, DeleteReq, DeleteStreamOption, GetInfoReq, GetInfoResp, GetInfoStreamOption,
-    ListOption, ListReq, ListResp, ListStreamOption, NackAction, ReadOptions, ReadReq,
-    ReadReqContent, ReadResp, ReadRespContent, ReadRespEvent, ReadStreamOption, ReplayParkedReq,
-    ReplayStreamOption, StopAt, SubscriptionConfirmation,
+    ListOption, ListReq, ListStreamOption, NackAction, ReadOptions, ReadReq, ReadReqContent,
+    ReadResp, ReadRespContent, ReadRespEvent, ReadStreamOption, ReplayParkedReq,
+    ReplayStreamOption, StopAt, SubscriptionConfirmation, SubscriptionInfo,
 };
 use umbel_proto::shared::{StreamIdentifier, Uuid};
 
@@ -26,8 +27,10 @@ use crate::event_store::event_resolution::view_system_target;
 use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
-use crate::grpc::response_stream::{ResponseStream, respond_within_quota, stream_steps};
-use crate::limits::{CONNECTION_NAME_BYTES_MAX, GROUP_EVENTS_MAX};
+use crate::grpc::response_stream::{
+    ResponseStream, respond_within_quota, stream_steps, with_pending_page,
+};
+use crate::limits::{CONNECTION_NAME_BYTES_MAX, GROUP_EVENTS_MAX, GROUP_INFO_BYTES, LIST_BYTES};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::truncate_text::truncate_text;
@@ -37,6 +40,7 @@ use crate::server_context::ServerContext;
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 
+pub mod group_infos;
 pub mod group_manager;
 pub mod group_task;
 
@@ -192,7 +196,7 @@ pub async fn replay_before(
 async fn list(
     service: Arc<ServerContext>,
     request: Request<ListReq>,
-) -> Result<Response<ListResp>, Status> {
+) -> Result<Response<EncodedList>, Status> {
     let held = service.outbound_quota.held_for(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let of = match options.list_option.ok_or_else(missing_options)? {
@@ -205,14 +209,40 @@ async fn list(
             })
         }
     };
+    let bytes = list_bytes(&service).await?;
     let list = async move {
-        let subscriptions = service.group_registry.list(&service, of.as_ref()).await?;
-        if let Some(stream) = of.filter(|_| subscriptions.is_empty()) {
+        let all = (0, usize::MAX);
+        let infos = service.group_registry.list(&service, of.as_ref(), all).await?.infos;
+        if let Some(stream) = of.filter(|_| infos.is_empty()) {
             return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
         }
-        Ok(ListResp { subscriptions })
+        // Thousands of groups would occupy an asynchronous worker too long.
+        let encoded = service.store.blocking(move |_| Ok(EncodedList::new(&infos)));
+        encoded.await.map_err(|error| grpc_status::status(&error))
     };
-    respond_within_quota(held, list).await
+    let (answer, unsent) = held.produce(bytes, list, EncodedList::encoded_len).await?;
+    Ok(with_pending_page(answer, unsent))
+}
+
+/// A `ListResp` whose groups are encoded already. It has the same bytes.
+#[derive(Clone, PartialEq, Message)]
+struct EncodedList {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    subscriptions: Vec<Bytes>,
+}
+
+impl EncodedList {
+    fn new(infos: &[SubscriptionInfo]) -> EncodedList {
+        EncodedList {
+            subscriptions: infos.iter().map(|info| info.encode_to_vec().into()).collect(),
+        }
+    }
+}
+
+/// Reservation for a list of groups, which is in memory before its bytes count.
+pub async fn list_bytes(service: &ServerContext) -> Result<usize, Status> {
+    let groups = service.group_registry.configs(service).await?.len();
+    Ok(LIST_BYTES.max(groups * GROUP_INFO_BYTES))
 }
 
 /// Ends all groups; the groups resume from their checkpoints when a call next needs them.
@@ -466,4 +496,23 @@ fn missing_stream() -> Status {
 
 fn empty_message() -> Status {
     Status::invalid_argument("the message has neither an ack nor a nack")
+}
+
+#[cfg(test)]
+mod tests {
+    use umbel_proto::persistent::ListResp;
+
+    use super::*;
+
+    #[test]
+    fn encoded_list_has_the_bytes_of_the_message() {
+        let info = |group: &str, parked| SubscriptionInfo {
+            group_name: group.to_string(),
+            parked_message_count: parked,
+            ..SubscriptionInfo::default()
+        };
+        let infos = vec![info("billing", 3), SubscriptionInfo::default(), info("audit", 0)];
+        let encoded = EncodedList::new(&infos).encode_to_vec();
+        assert_eq!(encoded, ListResp { subscriptions: infos }.encode_to_vec());
+    }
 }

@@ -1,0 +1,101 @@
+//! Statistics of consumer groups. The task of a running group reports them; those of other groups
+//! are read from their stored state, so that a list of all groups starts no task.
+
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use umbel_proto::persistent::SubscriptionInfo;
+
+use crate::consumer_groups::group_command::GroupCommand;
+use crate::consumer_groups::group_config::GroupConfig;
+use crate::consumer_groups::group_registry::GroupRegistry;
+use crate::consumer_groups::group_stats;
+use crate::limits::GROUP_CHUNK;
+use crate::protocol::group_key::GroupKey;
+use crate::protocol::grpc_status;
+use crate::server_context::ServerContext;
+
+/// A group with its settings.
+type Group = (GroupKey, GroupConfig);
+
+/// The groups of a list, and the number of groups from which they were taken.
+#[derive(Debug)]
+pub struct GroupPage {
+    /// Statistics of the groups, in order.
+    pub infos: Vec<SubscriptionInfo>,
+    /// Number of groups on all pages.
+    pub total: usize,
+}
+
+impl GroupRegistry {
+    /// Statistics of a group.
+    pub async fn info(
+        &self,
+        service: &ServerContext,
+        key: &GroupKey,
+    ) -> Result<SubscriptionInfo, Status> {
+        let configs = self.configs(service).await?;
+        let Some(config) = configs.get(key) else { return Err(grpc_status::group_missing(key)) };
+        let group = (key.clone(), config.clone());
+        drop(configs);
+        let info = self.chunk_infos(service, vec![group]).await?.pop();
+        info.ok_or_else(|| grpc_status::group_missing(key))
+    }
+
+    /// Statistics of all groups, of the groups of one stream, or of the groups of all events:
+    /// `count` of them after the first `skipped`.
+    pub async fn list(
+        &self,
+        service: &ServerContext,
+        of: Option<&Option<String>>,
+        (skipped, count): (usize, usize),
+    ) -> Result<GroupPage, Status> {
+        let configs = self.configs(service).await?;
+        let is_listed = |key: &&GroupKey| of.is_none_or(|stream| *stream == key.stream);
+        let keys: Vec<&GroupKey> = configs.keys().filter(is_listed).collect();
+        let page = keys.iter().skip(skipped).take(count).copied().collect::<Vec<_>>();
+        let mut infos = Vec::with_capacity(page.len());
+        for keys in page.chunks(GROUP_CHUNK) {
+            let group = |key: &&GroupKey| Some(((*key).clone(), configs.get(*key)?.clone()));
+            let groups = keys.iter().filter_map(group).collect();
+            infos.append(&mut self.chunk_infos(service, groups).await?);
+        }
+        Ok(GroupPage { infos, total: keys.len() })
+    }
+
+    /// Statistics of at most [`GROUP_CHUNK`] groups, in order.
+    async fn chunk_infos(
+        &self,
+        service: &ServerContext,
+        groups: Vec<Group>,
+    ) -> Result<Vec<SubscriptionInfo>, Status> {
+        // The lock is held neither for reads nor while a task reports.
+        let senders: Vec<Option<mpsc::Sender<GroupCommand>>> = {
+            let kept = self.state.lock().await;
+            groups.iter().map(|(key, _)| kept.running.get(key).cloned()).collect()
+        };
+        let mut reported = Vec::with_capacity(groups.len());
+        for sender in senders {
+            reported.push(match sender {
+                Some(sender) => running_info(&sender).await,
+                None => None,
+            });
+        }
+        let read = service.store.blocking(move |store| {
+            let infos = groups.iter().zip(reported).map(|((key, config), reported)| {
+                // A group whose state cannot be read shows its settings only.
+                reported
+                    .or_else(|| group_stats::stored_info(store, key, config).ok())
+                    .unwrap_or_else(|| group_stats::config_info(key, config))
+            });
+            Ok(infos.collect())
+        });
+        read.await.map_err(|error| grpc_status::status(&error))
+    }
+}
+
+/// Statistics that the group's task reports; `None` if the task has ended.
+async fn running_info(sender: &mpsc::Sender<GroupCommand>) -> Option<SubscriptionInfo> {
+    let (answer, receiver) = oneshot::channel();
+    sender.send(GroupCommand::Info(answer)).await.ok()?;
+    receiver.await.ok()
+}
