@@ -268,3 +268,22 @@ pub const API_READ_TIME: Duration = Duration::from_secs(30);
 pub const OUTCOMES_MAX: usize = 16;
 /// Maximum bytes of a client's text in an error of the HTTP API.
 pub const ERROR_BYTES_MAX: usize = 300;
+
+/// Maximum number of spans, and of log lines, that wait for their export.
+pub const OTLP_QUEUE_RECORDS_MAX: usize = 4096;
+/// Maximum bytes of the spans, and of the log lines, that wait for their export.
+pub const OTLP_QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of spans or log lines in one export.
+pub const OTLP_BATCH_RECORDS: usize = 512;
+/// Time after which an incomplete batch is exported.
+pub const OTLP_BATCH_TIME: Duration = Duration::from_secs(1);
+/// Time for which the export of a batch is retried.
+pub const OTLP_RETRY_TIME: Duration = Duration::from_secs(300);
+/// First and longest pause before a retry.
+pub const OTLP_RETRY_PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Time limit of the last exports when the server stops.
+pub const OTLP_SHUTDOWN_TIME: Duration = Duration::from_secs(3);
+/// Maximum bytes of a collector's response.
+pub const OTLP_RESPONSE_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of the message of an exported log line.
+pub const OTLP_MESSAGE_BYTES_MAX: usize = 16 << 10;

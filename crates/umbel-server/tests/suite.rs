@@ -37,6 +37,8 @@ mod suite {
     mod reflection;
     mod stream_permissions;
     mod subscriptions;
+    #[cfg(feature = "otlp")]
+    mod telemetry;
     mod test_server;
     mod tls;
     mod users;

@@ -2,7 +2,7 @@
 //! flags.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -13,6 +13,7 @@ use toml::{Table, Value};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::serve::kurrent_options;
+use crate::events::serve::otlp_options::OTEL_VARIABLES;
 use crate::text::suggestion::nearest;
 
 /// Maximum length of a config file.
@@ -221,14 +222,23 @@ impl OptionSources {
         Ok(layer)
     }
 
-    /// Returns the options in KurrentDB's and in Umbel's environment variables.
+    /// Returns the options in the environment variables of others, KurrentDB and OpenTelemetry, and
+    /// in Umbel's.
     fn parse_environment(
         &self,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> CommandResult<(Layer, Layer)> {
-        let [mut older, mut kurrent, mut ours] = [Layer::new(), Layer::new(), Layer::new()];
+        let [mut older, mut kurrent, mut otel, mut ours] = [(); 4].map(|()| Layer::new());
         for (variable, value) in variables {
             let Some(variable) = variable.to_str() else { continue };
+            if let Some((_, name)) = OTEL_VARIABLES.iter().find(|(otel, _)| *otel == variable) {
+                // An empty variable counts as unset, by OpenTelemetry's specification.
+                if !value.is_empty() {
+                    let value = variable_value(variable, &value)?;
+                    insert(&mut otel, name, value)?;
+                }
+                continue;
+            }
             let is_ours = variable.starts_with(ENV_PREFIX);
             let is_older = variable.starts_with(KURRENT_ENV_PREFIXES[0]);
             let (prefix, layer) = match (is_ours, is_older) {
@@ -249,14 +259,12 @@ impl OptionSources {
                 }
                 _ => continue,
             };
-            let Some(text) = value.to_str().map(str::to_string) else {
-                return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
-            };
-            let (source, place) = (variable.to_string(), variable.to_string());
-            insert(layer, name, OptionValue { text, source, place })?;
+            insert(layer, name, variable_value(variable, &value)?)?;
         }
         older.retain(|name, _| !kurrent.keys().any(|other| overlap(name, other)));
         kurrent.append(&mut older);
+        // No option has names of both.
+        kurrent.append(&mut otel);
         Ok((kurrent, ours))
     }
 
@@ -279,6 +287,14 @@ impl OptionSources {
         }
         Ok(layer)
     }
+}
+
+/// The value of an environment variable.
+fn variable_value(variable: &str, value: &OsStr) -> CommandResult<OptionValue> {
+    let Some(text) = value.to_str().map(str::to_string) else {
+        return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
+    };
+    Ok(OptionValue { text, source: variable.to_string(), place: variable.to_string() })
 }
 
 /// Names of the parts of an option.

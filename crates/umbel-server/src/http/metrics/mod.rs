@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use umbel::DirectoryStats;
 use umbel_env::{DiskSpace, ProcessUsage};
-use umbel_events::{ExistenceStats, Stats};
+use umbel_events::{Error, ExistenceStats, Stats};
 
 use crate::http::metrics::kurrent_metrics::SystemUsage;
 use crate::http::metrics::metric_set::{Counters, Gauges, MetricSet};
@@ -17,19 +18,50 @@ use crate::telemetry::metric_labels::Labels;
 mod kurrent_metrics;
 mod metric_set;
 mod process_metrics;
+mod telemetry_metrics;
 pub mod text_format;
 
 /// Microseconds in a second.
 const MICROS: f64 = 1e6;
 
+/// Readings of the stores and of the system, from which the metrics are made.
+#[derive(Debug)]
+pub struct MetricReadings {
+    /// Statistics of the event store, and the usage by the process and of the disk.
+    pub usage: (Stats, Option<ProcessUsage>, Option<DiskSpace>),
+    /// Statistics of the key-value store, if served.
+    pub kv: Option<KvStats>,
+}
+
+impl MetricReadings {
+    /// Reads the present numbers.
+    pub async fn read(service: &ServerContext) -> Result<MetricReadings, Error> {
+        let usage = service.store.stats_and_usage(&service.env.resources).await?;
+        let kv = match &service.kv {
+            Some(kv) => kv.stats().await,
+            None => None,
+        };
+        Ok(MetricReadings { usage, kv })
+    }
+}
+
 /// All metrics as text.
 pub fn render(
-    (stats, process, disk): &(Stats, Option<ProcessUsage>, Option<DiskSpace>),
-    kv: Option<&KvStats>,
+    readings: &MetricReadings,
     service: &ServerContext,
     format: TextFormat,
 ) -> Result<String, std::fmt::Error> {
-    let mut set = MetricSet::default();
+    format.encode(&collect(readings, service, true))
+}
+
+/// All metrics. The former names of renamed metrics are left out on request.
+pub fn collect(
+    readings: &MetricReadings,
+    service: &ServerContext,
+    has_former_names: bool,
+) -> Registry {
+    let MetricReadings { usage: (stats, process, disk), kv } = readings;
+    let mut set = MetricSet { has_former_names, ..MetricSet::default() };
     service.call_metrics.register(set.registry.sub_registry_with_prefix("umbel"));
     process_metrics::add_build(&mut set, &service.revision);
     add_memory(&mut set, service);
@@ -42,13 +74,16 @@ pub fn render(
     add_existence(&mut set, &stats.existence);
     add_index(&mut set, &stats.index);
     add_levels(&mut set, &stats.index);
+    if let Some(hub) = &service.telemetry {
+        telemetry_metrics::add(&mut set, hub);
+    }
     if let Some(kv) = kv {
         add_kv(&mut set, kv);
     }
     let now = Duration::from_micros(service.env.clock.wall_micros());
     let usage = SystemUsage { process: process.as_ref(), disk: disk.as_ref(), now };
     add_system(&mut set, stats, service, usage);
-    format.encode(&set.registry)
+    set.registry
 }
 
 /// Adds what the process uses, and the metrics under KurrentDB's names.
@@ -220,8 +255,10 @@ fn add_index(set: &mut MetricSet, index: &umbel::Stats) {
     let stalled = index.stall_micros as f64 / MICROS;
     let help = "Seconds of write stalls of the index";
     set.seconds_counter("index_write_stall_seconds", help, stalled);
-    let help = "Deprecated name of umbel_index_write_stall_seconds_total";
-    set.gauge("index_stall_seconds", help, stalled);
+    if set.has_former_names {
+        let help = "Deprecated name of umbel_index_write_stall_seconds_total";
+        set.gauge("index_stall_seconds", help, stalled);
+    }
 }
 
 /// Metrics of the key-value store and its watches.

@@ -1,0 +1,184 @@
+//! [`OtlpOptions`]: options of the export to an OpenTelemetry collector. Each has an environment
+//! variable that OpenTelemetry's specification names.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::TypedValueParser;
+use clap::{ArgAction, Args};
+use umbel_server::{
+    CollectorEndpoint, OtlpConfig, Sampler, Secret, Signal, TelemetryHub, parse_headers,
+    parse_pairs,
+};
+
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::tls;
+use crate::events::serve::option_sources::OptionSources;
+use crate::events::serve::serve_args::{ServeOptions, parse_path};
+use crate::text::numbers::{integer_parser, parse_switch};
+
+/// Variables of OpenTelemetry's specification, and the options that they set.
+pub const OTEL_VARIABLES: [(&str, &str); 11] = [
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp-endpoint"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp-protocol"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "otlp-headers"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp-timeout"),
+    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp-certificate"),
+    ("OTEL_SERVICE_NAME", "otlp-service-name"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "otlp-resource-attributes"),
+    ("OTEL_TRACES_SAMPLER", "trace-sampler"),
+    ("OTEL_TRACES_SAMPLER_ARG", "trace-sample-ratio"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp-metric-interval"),
+    ("OTEL_SDK_DISABLED", "otlp-disabled"),
+];
+/// Prefix of those variables.
+pub const OTEL_PREFIX: &str = "OTEL_";
+/// Limits of the interval and the timeout in milliseconds.
+const INTERVAL_MILLIS: (u64, u64) = (100, 3_600_000);
+const TIMEOUT_MILLIS: (u64, u64) = (1, 600_000);
+
+/// Options of the export that are no flags: the headers may be secrets, which other users of a
+/// machine see in flags, and the others have variables that all programs with OpenTelemetry share.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct OtlpOptions {
+    /// Protocol; only `http/protobuf`.
+    #[arg(long, default_value = "http/protobuf", value_parser = parse_protocol)]
+    pub otlp_protocol: String,
+    /// Headers of each request, as `name=value` pairs with commas.
+    #[arg(long, value_parser = parse_secret_headers)]
+    pub otlp_headers: Option<Secret>,
+    /// Milliseconds for one export.
+    #[arg(long, default_value = "10000",
+        value_parser = integer_parser(TIMEOUT_MILLIS.0, TIMEOUT_MILLIS.1)
+            .map(Duration::from_millis))]
+    pub otlp_timeout: Duration,
+    /// PEM file of the trusted authorities, in place of those of the operating system.
+    #[arg(long, value_parser = parse_path)]
+    pub otlp_certificate: Option<PathBuf>,
+    /// Name of the service.
+    #[arg(long)]
+    pub otlp_service_name: Option<String>,
+    /// Attributes of the server, as `name=value` pairs with commas.
+    #[arg(long, value_parser = parse_attributes)]
+    pub otlp_resource_attributes: Option<String>,
+    /// Name of the sampler of spans.
+    #[arg(long, default_value = Sampler::DEFAULT_NAME, value_parser = parse_sampler)]
+    pub trace_sampler: String,
+    /// Milliseconds between two exports of metrics.
+    #[arg(long, default_value = "60000",
+        value_parser = integer_parser(INTERVAL_MILLIS.0, INTERVAL_MILLIS.1)
+            .map(Duration::from_millis))]
+    pub otlp_metric_interval: Duration,
+    /// Whether nothing is exported, in spite of an endpoint.
+    #[arg(long, action = ArgAction::Set, default_value = "false", value_parser = parse_switch)]
+    pub otlp_disabled: bool,
+}
+
+impl OtlpOptions {
+    /// Whether an endpoint, if there is one, is used.
+    pub fn is_on(&self) -> bool {
+        !self.otlp_disabled
+    }
+
+    /// Returns the state of the export; `None` if nothing is exported.
+    ///
+    /// # Errors
+    /// The certificates cannot be used, or the program is built without the export.
+    pub fn to_hub(
+        &self,
+        options: &ServeOptions,
+        sources: &OptionSources,
+    ) -> CommandResult<Option<Arc<TelemetryHub>>> {
+        let Some(endpoint) = options.otlp_endpoint.clone().filter(|_| self.is_on()) else {
+            return Ok(None);
+        };
+        let tls = match endpoint.is_encrypted {
+            true => Some(Arc::new(tls::verifying_config(self.otlp_certificate.as_deref())?)),
+            false => None,
+        };
+        let usage = |why: String| CommandError::Usage(format!("otlp: {why}"));
+        let headers = self.otlp_headers.as_ref().map_or("", Secret::reveal);
+        let config = OtlpConfig {
+            endpoint,
+            signals: options.otlp_signals.0.clone(),
+            headers: parse_headers(headers).map_err(usage)?,
+            resource: self.resource().map_err(usage)?,
+            sampler: self.sampler(options.trace_sample_ratio, sources).map_err(usage)?,
+            metric_interval: self.otlp_metric_interval,
+            timeout: self.otlp_timeout,
+            tls,
+        };
+        TelemetryHub::new(config).map(Some).map_err(CommandError::usage)
+    }
+
+    /// The sampler. A ratio from a source of Umbel's own is not ignored because a variable, which
+    /// all programs share, names a sampler without a ratio.
+    fn sampler(&self, ratio: f64, sources: &OptionSources) -> Result<Sampler, String> {
+        let ratio_source = sources.source("trace-sample-ratio");
+        let is_shared = ratio_source == "default" || ratio_source.starts_with(OTEL_PREFIX);
+        let is_overridden = sources.source("trace-sampler").starts_with(OTEL_PREFIX) && !is_shared;
+        let name = if is_overridden { Sampler::DEFAULT_NAME } else { &self.trace_sampler };
+        Sampler::from_name(name, ratio)
+    }
+
+    /// Names and values that describe the server. The name of the service comes first.
+    fn resource(&self) -> Result<Vec<(String, String)>, String> {
+        let mut pairs = parse_pairs(self.otlp_resource_attributes.as_deref().unwrap_or_default())?;
+        if let Some(service) = &self.otlp_service_name {
+            pairs.retain(|(name, _)| name != "service.name");
+            pairs.push(("service.name".to_string(), service.clone()));
+        }
+        Ok(pairs)
+    }
+}
+
+/// Exported signals, in the order of the text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignalList(pub Vec<Signal>);
+
+impl SignalList {
+    /// Parses names with commas between them.
+    pub fn parse(text: &str) -> Result<SignalList, String> {
+        Signal::parse_list(text).map(SignalList)
+    }
+
+    /// The names with commas between them.
+    pub fn names(&self) -> String {
+        self.0.iter().map(|signal| signal.name()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Parses the address of a collector.
+pub fn parse_endpoint(text: &str) -> Result<CollectorEndpoint, String> {
+    CollectorEndpoint::parse(text)
+}
+
+/// Parses a share of calls.
+pub fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| "must be a number from 0 to 1".to_string())
+}
+
+fn parse_protocol(text: &str) -> Result<String, String> {
+    match text {
+        "http/protobuf" => Ok(text.to_string()),
+        _ => {
+            Err("must be http/protobuf: no other protocol is supported, and the collector's port \
+                  for it is usually 4318"
+                .to_string())
+        }
+    }
+}
+
+fn parse_secret_headers(text: &str) -> Result<Secret, String> {
+    parse_headers(text).map(|_| Secret::new(text))
+}
+
+fn parse_attributes(text: &str) -> Result<String, String> {
+    parse_pairs(text).map(|_| text.to_string())
+}
+
+fn parse_sampler(text: &str) -> Result<String, String> {
+    Sampler::from_name(text, 0.0).map(|_| text.to_string())
+}
