@@ -269,6 +269,15 @@ pub const OUTCOMES_MAX: usize = 16;
 /// Maximum bytes of a client's text in an error of the HTTP API.
 pub const ERROR_BYTES_MAX: usize = 300;
 
+/// Maximum number of consumer groups with metrics of their own.
+pub const METRIC_GROUPS_MAX: usize = 500;
+/// Maximum bytes of the names of those groups and their streams.
+pub const METRIC_GROUP_NAME_BYTES_MAX: usize = 128 << 10;
+/// Time for which the metrics of consumer groups are served again.
+pub const GROUP_READING_INTERVAL: Duration = Duration::from_secs(5);
+/// Time limit of a reading of all consumer groups.
+pub const GROUP_READING_TIME: Duration = Duration::from_secs(2);
+
 /// Maximum number of spans, and of log lines, that wait for their export.
 pub const OTLP_QUEUE_RECORDS_MAX: usize = 4096;
 /// Maximum bytes of the spans, and of the log lines, that wait for their export.

@@ -15,6 +15,7 @@ mod suite {
     mod event_filters;
     #[cfg(target_os = "linux")]
     mod fork;
+    mod group_metrics;
     mod group_skipped_events;
     mod group_streams;
     mod hostile_clients;

@@ -5,6 +5,7 @@ pub mod checkpoint_store;
 pub mod dispatcher;
 pub mod group_command;
 pub mod group_config;
+pub mod group_reading;
 pub mod group_registry;
 pub mod group_stats;
 pub mod parked_stream;

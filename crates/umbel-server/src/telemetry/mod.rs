@@ -1,5 +1,5 @@
-//! Access log, metrics of calls and appends, trace context, spans, their export, and what ends with a
-//! response.
+//! Access log, metrics of calls and appends, trace context, spans, the export of telemetry, and
+//! what ends with a response.
 
 pub mod access_log;
 pub mod append_metrics;

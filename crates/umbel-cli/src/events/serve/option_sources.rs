@@ -13,7 +13,6 @@ use toml::{Table, Value};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::serve::kurrent_options;
-use crate::events::serve::otlp_options::OTEL_VARIABLES;
 use crate::text::suggestion::nearest;
 
 /// Maximum length of a config file.
@@ -22,6 +21,22 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const ENV_PREFIX: &str = "UMBEL_";
 /// Prefixes of KurrentDB's environment variables; the earlier prefix yields to the later one.
 const KURRENT_ENV_PREFIXES: [&str; 2] = ["EVENTSTORE_", "KURRENTDB_"];
+/// Variables of OpenTelemetry's specification, and the options that they set.
+const OTEL_VARIABLES: [(&str, &str); 11] = [
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp-endpoint"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp-protocol"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "otlp-headers"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp-timeout"),
+    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp-certificate"),
+    ("OTEL_SERVICE_NAME", "otlp-service-name"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "otlp-resource-attributes"),
+    ("OTEL_TRACES_SAMPLER", "trace-sampler"),
+    ("OTEL_TRACES_SAMPLER_ARG", "trace-sample-ratio"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp-metric-interval"),
+    ("OTEL_SDK_DISABLED", "otlp-disabled"),
+];
+/// Prefix of those variables.
+pub const OTEL_PREFIX: &str = "OTEL_";
 /// Options that have the same meaning in KurrentDB.
 const KURRENT_OPTIONS: [&str; 15] = [
     "db",
@@ -209,10 +224,11 @@ impl OptionSources {
             let text = match value {
                 Value::String(text) => text,
                 Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
                 Value::Boolean(switch) => switch.to_string(),
                 other => {
                     return Err(CommandError::usage(format!(
-                        "{place} is {}, but must be text, a whole number, true or false",
+                        "{place} is {}, but must be text, a number, true or false",
                         other.type_str()
                     )));
                 }

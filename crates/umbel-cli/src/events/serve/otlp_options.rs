@@ -14,26 +14,10 @@ use umbel_server::{
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::tls;
-use crate::events::serve::option_sources::OptionSources;
+use crate::events::serve::option_sources::{OTEL_PREFIX, OptionSources};
 use crate::events::serve::serve_args::{ServeOptions, parse_path};
 use crate::text::numbers::{integer_parser, parse_switch};
 
-/// Variables of OpenTelemetry's specification, and the options that they set.
-pub const OTEL_VARIABLES: [(&str, &str); 11] = [
-    ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp-endpoint"),
-    ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp-protocol"),
-    ("OTEL_EXPORTER_OTLP_HEADERS", "otlp-headers"),
-    ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp-timeout"),
-    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp-certificate"),
-    ("OTEL_SERVICE_NAME", "otlp-service-name"),
-    ("OTEL_RESOURCE_ATTRIBUTES", "otlp-resource-attributes"),
-    ("OTEL_TRACES_SAMPLER", "trace-sampler"),
-    ("OTEL_TRACES_SAMPLER_ARG", "trace-sample-ratio"),
-    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp-metric-interval"),
-    ("OTEL_SDK_DISABLED", "otlp-disabled"),
-];
-/// Prefix of those variables.
-pub const OTEL_PREFIX: &str = "OTEL_";
 /// Limits of the interval and the timeout in milliseconds.
 const INTERVAL_MILLIS: (u64, u64) = (100, 3_600_000);
 const TIMEOUT_MILLIS: (u64, u64) = (1, 600_000);

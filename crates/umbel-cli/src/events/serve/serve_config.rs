@@ -146,7 +146,7 @@ impl ServeConfig {
             ("otlp-metric-interval", json!(otlp.otlp_metric_interval.as_millis() as u64)),
             ("otlp-disabled", json!(otlp.otlp_disabled)),
             ("trace-sampler", json!(otlp.trace_sampler)),
-            ("trace-sample-ratio", json!(options.trace_sample_ratio.to_string())),
+            ("trace-sample-ratio", json!(options.trace_sample_ratio)),
         ]
     }
 

@@ -1,5 +1,6 @@
 //! Text of `/metrics`: the store, its index, its filters, the calls and the process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
@@ -7,6 +8,7 @@ use umbel::DirectoryStats;
 use umbel_env::{DiskSpace, ProcessUsage};
 use umbel_events::{Error, ExistenceStats, Stats};
 
+use crate::consumer_groups::group_reading::GroupReadings;
 use crate::http::metrics::kurrent_metrics::SystemUsage;
 use crate::http::metrics::metric_set::{Counters, Gauges, MetricSet};
 use crate::http::metrics::text_format::TextFormat;
@@ -15,6 +17,7 @@ use crate::server_context::ServerContext;
 use crate::system_stream;
 use crate::telemetry::metric_labels::Labels;
 
+mod group_metrics;
 mod kurrent_metrics;
 mod metric_set;
 mod process_metrics;
@@ -31,6 +34,8 @@ pub struct MetricReadings {
     pub usage: (Stats, Option<ProcessUsage>, Option<DiskSpace>),
     /// Statistics of the key-value store, if served.
     pub kv: Option<KvStats>,
+    /// Numbers of the consumer groups, if they could be read.
+    pub groups: Option<Arc<GroupReadings>>,
 }
 
 impl MetricReadings {
@@ -41,7 +46,8 @@ impl MetricReadings {
             Some(kv) => kv.stats().await,
             None => None,
         };
-        Ok(MetricReadings { usage, kv })
+        let groups = service.group_registry.readings(service).await;
+        Ok(MetricReadings { usage, kv, groups })
     }
 }
 
@@ -60,7 +66,7 @@ pub fn collect(
     service: &ServerContext,
     has_former_names: bool,
 ) -> Registry {
-    let MetricReadings { usage: (stats, process, disk), kv } = readings;
+    let MetricReadings { usage: (stats, process, disk), kv, groups } = readings;
     let mut set = MetricSet { has_former_names, ..MetricSet::default() };
     service.call_metrics.register(set.registry.sub_registry_with_prefix("umbel"));
     process_metrics::add_build(&mut set, &service.revision);
@@ -83,6 +89,11 @@ pub fn collect(
     let now = Duration::from_micros(service.env.clock.wall_micros());
     let usage = SystemUsage { process: process.as_ref(), disk: disk.as_ref(), now };
     add_system(&mut set, stats, service, usage);
+    if let Some(groups) = groups {
+        group_metrics::add(&mut set, groups, now);
+        let registry = set.registry.sub_registry_with_prefix(kurrent_metrics::PREFIX);
+        group_metrics::add_kurrent(registry, groups, now);
+    }
     set.registry
 }
 

@@ -222,7 +222,7 @@ impl GroupRegistry {
 
 impl RegistryState {
     /// Loads the groups' settings, and the revision of the event that holds the settings.
-    async fn load_configs(
+    pub async fn load_configs(
         &mut self,
         service: &ServerContext,
     ) -> Result<(Arc<GroupConfigs>, Option<u64>), Error> {

@@ -38,6 +38,7 @@ use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 
 pub mod group_manager;
+mod group_readings;
 pub mod group_task;
 
 /// Serves a call.
