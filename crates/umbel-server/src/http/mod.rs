@@ -1,5 +1,7 @@
 //! Plain HTTP endpoints: health checks, server information and statistics of the store.
 
+use std::sync::Arc;
+
 use http_body_util::Full;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use hyper::http::HeaderValue;
@@ -30,7 +32,7 @@ pub const PATHS: [&str; 7] =
 
 /// The response to a request that is not a gRPC call.
 pub async fn handle(
-    service: &ServerContext,
+    service: &Arc<ServerContext>,
     method: &Method,
     path: &str,
     headers: &HeaderMap,
@@ -68,7 +70,7 @@ pub async fn handle(
             Err(error) => unreadable(&error),
         },
         _ => match MetricReadings::read(service).await {
-            Ok(readings) => metrics(service, &readings, TextFormat::requested(headers)),
+            Ok(readings) => metrics(service, readings, TextFormat::requested(headers)).await,
             Err(error) => unreadable(&error),
         },
     }
@@ -111,12 +113,17 @@ fn unreadable(error: &Error) -> Response<Body> {
     response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
 }
 
-fn metrics(
-    service: &ServerContext,
-    readings: &MetricReadings,
+/// Renders the metrics on another thread: with hundreds of consumer groups it takes milliseconds.
+async fn metrics(
+    service: &Arc<ServerContext>,
+    readings: MetricReadings,
     format: TextFormat,
 ) -> Response<Body> {
-    match metrics::render(readings, service, format) {
+    let service = Arc::clone(service);
+    let rendering =
+        tokio::task::spawn_blocking(move || metrics::render(&readings, &service, format));
+    // An error of the task means that it panicked, or that the server stops.
+    match rendering.await.unwrap_or(Err(std::fmt::Error)) {
         Ok(text) => response(StatusCode::OK, Some(format.content_type()), text),
         Err(error) => {
             let text = format!("the metrics could not be encoded: {error}\n");

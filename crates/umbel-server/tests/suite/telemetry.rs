@@ -142,7 +142,7 @@ fn attributes(list: &[KeyValue]) -> BTreeMap<&str, String> {
 }
 
 fn append(server: &mut TestServer, stream: &str) {
-    server.run(async |mut client, _| client.append(stream, ANY, &events(0..3)).await.unwrap());
+    server.run(async |client, _| client.append(stream, ANY, &events(0..3)).await.unwrap());
 }
 
 /// Values of counters and gauges without labels, by name.
