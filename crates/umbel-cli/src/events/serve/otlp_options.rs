@@ -166,3 +166,80 @@ fn parse_attributes(text: &str) -> Result<String, String> {
 fn parse_sampler(text: &str) -> Result<String, String> {
     Sampler::from_name(text, 0.0).map(|_| text.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use clap::{Args as _, Command};
+
+    use super::*;
+    use crate::events::serve::serve_args::ServeArgs;
+    use crate::events::serve::serve_config::ServeConfig;
+
+    type Read = (Option<Arc<TelemetryHub>>, String);
+
+    /// The export that flags and variables configure, and the printed options.
+    fn read(flags: &[&str], variables: &[(&str, &str)]) -> Read {
+        let command = ServeArgs::augment_args(Command::new("serve").no_binary_name(true));
+        let flags = command.try_get_matches_from(flags).unwrap();
+        let owned = variables.iter().map(|(name, value)| (name.into(), value.into()));
+        let owned: Vec<(OsString, OsString)> = owned.collect();
+        let (config, sources) = ServeConfig::read(None, owned.into_iter(), Some(&flags)).unwrap();
+        let hub = config.otlp.to_hub(&config.options, &sources).unwrap();
+        (hub, config.to_toml(&sources))
+    }
+
+    const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://shared:4318");
+
+    fn sampler(name: &str, ratio: f64) -> Sampler {
+        Sampler::from_name(name, ratio).unwrap()
+    }
+
+    #[test]
+    fn export_is_off_without_an_endpoint_or_if_disabled() {
+        let is_on = |variables: &[(&str, &str)]| read(&[], variables).0.is_some();
+        assert!(!is_on(&[]) && !is_on(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")]));
+        assert!(is_on(&[ENDPOINT]));
+        assert!(!is_on(&[ENDPOINT, ("OTEL_SDK_DISABLED", "true")]));
+    }
+
+    #[test]
+    fn own_sources_override_the_variables_that_programs_share() {
+        let flags = ["--otlp-endpoint", "http://own:1", "--otlp-signals", "logs"];
+        let (hub, _) = read(&flags, &[ENDPOINT, ("OTEL_TRACES_SAMPLER_ARG", "0.5")]);
+        let config = hub.unwrap().config().clone();
+        assert_eq!(config.endpoint.to_string(), "http://own:1");
+        assert_eq!(config.signals, [Signal::Logs]);
+        assert_eq!(config.sampler, sampler(Sampler::DEFAULT_NAME, 0.5));
+        let shared = [ENDPOINT, ("OTEL_TRACES_SAMPLER", "always_on")];
+        let (hub, _) = read(&[], &shared);
+        assert_eq!(hub.unwrap().config().sampler, sampler("always_on", 0.0));
+        let (hub, _) = read(&["--trace-sample-ratio", "0.25"], &shared);
+        assert_eq!(hub.unwrap().config().sampler, sampler(Sampler::DEFAULT_NAME, 0.25));
+    }
+
+    #[test]
+    fn resource_and_headers_come_from_variables_and_headers_are_not_shown() {
+        let (hub, printed) = read(
+            &[],
+            &[
+                ENDPOINT,
+                ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=kept"),
+                ("OTEL_RESOURCE_ATTRIBUTES", "service.name=other,zone=eu"),
+                ("OTEL_SERVICE_NAME", "shop"),
+                ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
+            ],
+        );
+        let config = hub.unwrap().config().clone();
+        let wanted = [("zone", "eu"), ("service.name", "shop")];
+        let wanted = wanted.map(|(name, value)| (name.to_string(), value.to_string()));
+        assert_eq!(config.resource, wanted);
+        assert_eq!(config.metric_interval, Duration::from_millis(500));
+        assert_eq!(config.headers[0].1, "kept");
+        assert!(!printed.contains("kept"), "{printed}");
+        let line = "otlp-endpoint = \"http://shared:4318\"";
+        assert!(printed.contains(line) && printed.contains("# OTEL_EXPORTER_OTLP_ENDPOINT"));
+        assert!(printed.contains("# otlp-headers is set by OTEL_EXPORTER_OTLP_HEADERS"));
+    }
+}
