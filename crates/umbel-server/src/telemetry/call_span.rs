@@ -99,7 +99,7 @@ impl CallSpan {
     }
 
     /// Records the end of the response with this status.
-    pub fn end(mut self: Box<Self>, code: Code) {
+    pub fn end(mut self, code: Code) {
         self.code = code;
     }
 

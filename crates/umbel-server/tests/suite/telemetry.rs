@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
@@ -16,6 +16,8 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as NumberValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
+use tokio::time::Instant;
+use umbel_env::Env;
 use umbel_server::{
     AttributeValue, CollectorEndpoint, Config, ExportOutcome, LogRecord, OtlpConfig, Sampler,
     Signal, TelemetryHub, TraceId, parse_headers,
@@ -31,11 +33,14 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Status for which the collector sends no response.
 const SILENT: u16 = 0;
 
+/// Path, head and body of a request.
+type ReceivedRequest = (String, String, Vec<u8>);
+
 /// A collector that keeps the requests it gets, and answers them with a status.
 struct Collector {
     address: SocketAddr,
     status: Arc<AtomicU16>,
-    requests: Arc<Mutex<Vec<(String, String, Vec<u8>)>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Collector {
@@ -45,12 +50,14 @@ impl Collector {
         let (status, requests) = (Arc::new(AtomicU16::new(200)), Arc::default());
         let collector = Collector { address, status, requests };
         let (status, requests) = (Arc::clone(&collector.status), Arc::clone(&collector.requests));
-        std::thread::spawn(move || {
+        let accept = move || {
             for stream in listener.incoming() {
                 let (status, requests) = (Arc::clone(&status), Arc::clone(&requests));
-                std::thread::spawn(move || answer(stream.unwrap(), &status, &requests));
+                let serve = move || answer(stream.unwrap(), &status, &requests);
+                drop(Env::system().threads.spawn("collector", Box::new(serve)).unwrap());
             }
-        });
+        };
+        drop(Env::system().threads.spawn("collector", Box::new(accept)).unwrap());
         collector
     }
 
@@ -72,7 +79,7 @@ impl Collector {
 fn answer(
     mut stream: std::net::TcpStream,
     status: &AtomicU16,
-    requests: &Mutex<Vec<(String, String, Vec<u8>)>>,
+    requests: &Mutex<Vec<ReceivedRequest>>,
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     loop {
@@ -88,7 +95,7 @@ fn answer(
         reader.read_exact(&mut body).unwrap();
         let status = status.load(Ordering::SeqCst);
         if status == SILENT {
-            std::thread::sleep(TEST_TIMEOUT);
+            Env::system().threads.pause(TEST_TIMEOUT);
             return;
         }
         if status == 200 {
@@ -128,7 +135,7 @@ fn wait_until(what: &str, is_met: impl Fn() -> bool) {
     let end = Instant::now() + TEST_TIMEOUT;
     while !is_met() {
         assert!(Instant::now() < end, "never: {what}");
-        std::thread::sleep(Duration::from_millis(20));
+        Env::system().threads.pause(Duration::from_millis(20));
     }
 }
 

@@ -24,6 +24,7 @@ use crate::store_kind::KV_DIRECTORY;
 
 pub mod kurrent_options;
 pub mod option_sources;
+pub mod otlp_flags;
 pub mod otlp_options;
 pub mod serve_args;
 pub mod serve_config;

@@ -7,10 +7,7 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::{ArgAction, Args};
-use umbel_server::{
-    CollectorEndpoint, OtlpConfig, Sampler, Secret, Signal, TelemetryHub, parse_headers,
-    parse_pairs,
-};
+use umbel_server::{OtlpConfig, Sampler, Secret, TelemetryHub, parse_headers, parse_pairs};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::tls;
@@ -117,33 +114,6 @@ impl OtlpOptions {
     }
 }
 
-/// Exported signals, in the order of the text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SignalList(pub Vec<Signal>);
-
-impl SignalList {
-    /// Parses names with commas between them.
-    pub fn parse(text: &str) -> Result<SignalList, String> {
-        Signal::parse_list(text).map(SignalList)
-    }
-
-    /// The names with commas between them.
-    pub fn names(&self) -> String {
-        self.0.iter().map(|signal| signal.name()).collect::<Vec<_>>().join(",")
-    }
-}
-
-/// Parses the address of a collector.
-pub fn parse_endpoint(text: &str) -> Result<CollectorEndpoint, String> {
-    CollectorEndpoint::parse(text)
-}
-
-/// Parses a share of calls.
-pub fn parse_ratio(text: &str) -> Result<f64, String> {
-    let ratio = text.parse::<f64>().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| "must be a number from 0 to 1".to_string())
-}
-
 fn parse_protocol(text: &str) -> Result<String, String> {
     match text {
         "http/protobuf" => Ok(text.to_string()),
@@ -172,6 +142,7 @@ mod tests {
     use std::ffi::OsString;
 
     use clap::{Args as _, Command};
+    use umbel_server::Signal;
 
     use super::*;
     use crate::events::serve::serve_args::ServeArgs;

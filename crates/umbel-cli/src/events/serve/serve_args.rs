@@ -12,7 +12,7 @@ use umbel_events::{ExistenceSize, StoreOptions};
 use umbel_server::{CollectorEndpoint, PASSWORD_BYTES_MAX, Secret};
 
 use crate::events::serve::kurrent_options::IgnoredOptions;
-use crate::events::serve::otlp_options::{self, SignalList};
+use crate::events::serve::otlp_flags::{self, SignalList};
 use crate::events::serve::server_log::{self, LogFormat};
 use crate::text::numbers::{integer_parser, parse_switch};
 
@@ -119,7 +119,7 @@ pub struct ServeOptions {
     pub log_slow_milliseconds: Duration,
     /// Export metrics, logs and spans to an OpenTelemetry collector at this address, such as
     /// http://localhost:4318 (OTLP over HTTP)
-    #[arg(long, value_name = "URL", value_parser = otlp_options::parse_endpoint)]
+    #[arg(long, value_name = "URL", value_parser = otlp_flags::parse_endpoint)]
     pub otlp_endpoint: Option<CollectorEndpoint>,
     /// Signals to export
     #[arg(long, value_name = "SIGNALS", default_value = "metrics,logs,traces",
@@ -128,7 +128,7 @@ pub struct ServeOptions {
     /// Share of calls that are recorded as spans, from 0 to 1; the trace of a client decides for
     /// its calls
     #[arg(long, value_name = "RATIO", default_value = "0.01",
-        value_parser = otlp_options::parse_ratio)]
+        value_parser = otlp_flags::parse_ratio)]
     pub trace_sample_ratio: f64,
     /// KurrentDB name for the address of --listen.
     #[arg(long, hide = true, value_parser = parse_ip)]
