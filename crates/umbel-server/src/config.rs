@@ -15,6 +15,7 @@ use crate::limits::{
     CONNECTIONS_MAX, GROUPS_BYTES_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, OPEN_CALLS_MAX,
     OUTBOUND_BYTES_MAX, PARTIAL_APPEND_TIME, SLOW_CALL_TIME,
 };
+use crate::telemetry::otlp::telemetry_hub::TelemetryHub;
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -52,6 +53,8 @@ pub struct Config {
     pub groups_bytes_max: usize,
     /// A call whose first response takes longer than this counts as slow and is logged.
     pub slow_call_time: Duration,
+    /// Export to an OpenTelemetry collector; `None` for no export.
+    pub telemetry: Option<Arc<TelemetryHub>>,
     /// Commit of the program, for the metric of the build; empty if unknown.
     pub revision: String,
 }
@@ -75,6 +78,7 @@ impl Default for Config {
             outbound_bytes_max: OUTBOUND_BYTES_MAX,
             groups_bytes_max: GROUPS_BYTES_MAX,
             slow_call_time: SLOW_CALL_TIME,
+            telemetry: None,
             revision: String::new(),
         }
     }

@@ -282,3 +282,31 @@ pub const SCHEDULE_BYTES_MAX: usize = 200;
 pub const AUTO_SCAVENGE_BYTES_MAX: usize = 16 << 10;
 /// Maximum bytes of a client's text in an error of the HTTP API.
 pub const ERROR_BYTES_MAX: usize = 300;
+
+/// Maximum number of consumer groups with metrics of their own.
+pub const METRIC_GROUPS_MAX: usize = 500;
+/// Maximum bytes of the names of those groups and their streams.
+pub const METRIC_GROUP_NAME_BYTES_MAX: usize = 128 << 10;
+/// Time for which the metrics of consumer groups are served again.
+pub const GROUP_READING_INTERVAL: Duration = Duration::from_secs(5);
+/// Time limit of a reading of all consumer groups.
+pub const GROUP_READING_TIME: Duration = Duration::from_secs(2);
+
+/// Maximum number of spans, and of log lines, that wait for their export.
+pub const OTLP_QUEUE_RECORDS_MAX: usize = 4096;
+/// Maximum bytes of the spans, and of the log lines, that wait for their export.
+pub const OTLP_QUEUE_BYTES_MAX: usize = 4 << 20;
+/// Maximum number of spans or log lines in one export.
+pub const OTLP_BATCH_RECORDS: usize = 512;
+/// Time after which an incomplete batch is exported.
+pub const OTLP_BATCH_TIME: Duration = Duration::from_secs(1);
+/// Time for which the export of a batch is retried.
+pub const OTLP_RETRY_TIME: Duration = Duration::from_secs(300);
+/// First and longest pause before a retry.
+pub const OTLP_RETRY_PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// Time limit of the last exports when the server stops.
+pub const OTLP_SHUTDOWN_TIME: Duration = Duration::from_secs(3);
+/// Maximum bytes of a collector's response.
+pub const OTLP_RESPONSE_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of the message of an exported log line.
+pub const OTLP_MESSAGE_BYTES_MAX: usize = 16 << 10;

@@ -29,6 +29,7 @@ use crate::resources::outbound_quota::OutboundQuota;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::call_metrics::CallMetrics;
 use crate::telemetry::metric_history::MetricHistory;
+use crate::telemetry::otlp::telemetry_hub::TelemetryHub;
 
 /// State that all calls of one server share.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub struct ServerContext {
     pub metric_history: MetricHistory,
     /// Log of failed and slow calls.
     pub access_log: Arc<AccessLog>,
+    /// Export to an OpenTelemetry collector; `None` if nothing is exported.
+    pub telemetry: Option<Arc<TelemetryHub>>,
     /// Memory quota of appends.
     pub append_quota: Arc<InboundQuota>,
     /// Memory quota of partially received messages.
@@ -114,6 +117,7 @@ impl ServerContext {
             outbound_bytes_max: unread_bytes_max,
             slow_call_time: slow_time,
             revision,
+            telemetry,
             ..
         } = config;
         let is_encrypted = config.tls.is_some();
@@ -130,6 +134,7 @@ impl ServerContext {
             call_metrics: calls,
             metric_history: MetricHistory::default(),
             access_log: call_log,
+            telemetry,
             append_quota: budget,
             receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),
             outbound_quota: unread,

@@ -15,6 +15,7 @@ mod suite {
     mod event_filters;
     #[cfg(target_os = "linux")]
     mod fork;
+    mod group_metrics;
     mod group_skipped_events;
     mod group_streams;
     mod hostile_clients;
@@ -38,6 +39,8 @@ mod suite {
     mod reflection;
     mod stream_permissions;
     mod subscriptions;
+    #[cfg(feature = "otlp")]
+    mod telemetry;
     mod test_server;
     mod tls;
     mod users;

@@ -161,6 +161,9 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
     note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
+    if let Some(finding) = stats.as_ref().ok().and_then(telemetry_state) {
+        note("telemetry", finding);
+    }
     if writes {
         let writing = async { write(&connection, &clock).await.unwrap_or_else(error_state) };
         note("write", with_timeout(writing).await);
@@ -461,6 +464,28 @@ fn filter_state(stats: &Value) -> (FindingState, String) {
     (if damaged > 0 { FindingState::Doubtful } else { FindingState::Fine }, message)
 }
 
+/// Finding about the export to an OpenTelemetry collector; `None` if nothing is exported.
+fn telemetry_state(stats: &Value) -> Option<(FindingState, String)> {
+    let export = stats["openTelemetry"].as_object()?;
+    let collector = export["collector"].as_str().unwrap_or("unknown");
+    let dropped = export["droppedRecords"].as_u64().unwrap_or_default();
+    let failing = export["failing"].as_array().map_or(&[][..], Vec::as_slice);
+    let failing = failing.iter().map(|outage| {
+        let text = |name: &str| outage[name].as_str().unwrap_or_default();
+        let seconds = outage["seconds"].as_u64().unwrap_or_default();
+        format!("{} for {seconds} s ({})", text("signal"), text("reason"))
+    });
+    let failing = failing.collect::<Vec<_>>().join(", ");
+    Some(match failing.is_empty() {
+        true => (FindingState::Fine, format!("{collector} gets it; {dropped} records dropped")),
+        false => {
+            let message =
+                format!("{collector} does not accept {failing}; {dropped} records dropped");
+            (FindingState::Doubtful, message)
+        }
+    })
+}
+
 /// Appends an event, reads it and deletes its stream.
 async fn write(
     connection: &Connection,
@@ -549,6 +574,18 @@ mod tests {
         let (state, message) = filter_state(&page);
         assert!(state == FindingState::Doubtful && message.contains("2 damaged"), "{message}");
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
+        assert!(telemetry_state(&parse_json(b"{}")).is_none());
+        let export = |failing: &str| {
+            let page = format!(
+                r#"{{"openTelemetry":{{"collector":"http://c:4318","droppedRecords":5,
+                "failing":[{failing}]}}}}"#
+            );
+            telemetry_state(&parse_json(page.as_bytes())).unwrap()
+        };
+        assert_eq!(export("").0, FindingState::Fine);
+        let (state, message) = export(r#"{"signal":"logs","reason":"no response","seconds":9}"#);
+        let wanted = "http://c:4318 does not accept logs for 9 s (no response); 5 records dropped";
+        assert_eq!((state, &message[..]), (FindingState::Doubtful, wanted));
         let (_, message) = version(br#"{"version":"1","authentication":{"type":"insecure"}}"#);
         assert!(message.contains("without users"), "{message}");
         assert_eq!(missing_page(Ok(StatusCode::FORBIDDEN)).0, FindingState::Unseen);

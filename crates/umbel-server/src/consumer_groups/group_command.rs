@@ -10,6 +10,7 @@ use umbel_proto::persistent::{ReadResp, SubscriptionInfo};
 use umbel_proto::streams::read_req::UuidForm;
 
 use crate::consumer_groups::dispatcher::{ConsumerId, NackDecision};
+use crate::consumer_groups::group_reading::GroupState;
 use crate::consumer_groups::rate_meter::RateMeter;
 use crate::protocol::truncate_text::truncate_text;
 use crate::resources::connection_registry::Connection;
@@ -33,6 +34,8 @@ pub enum GroupCommand {
     Nack(ConsumerId, Vec<EventId>, NackDecision),
     /// Requests the group's statistics.
     Info(oneshot::Sender<SubscriptionInfo>),
+    /// Requests the group's numbers for the metrics.
+    ReadState(oneshot::Sender<GroupState>),
     /// Replays events parked before this revision of the parked stream.
     Replay(u64, oneshot::Sender<Result<(), Status>>),
     /// Removes events parked before this revision of the parked stream.

@@ -7,6 +7,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::consumer_groups::group_command::GroupCommand;
 use crate::consumer_groups::group_config_log::{ConfigLog, GroupConfigs};
+use crate::consumer_groups::group_reading::ReadingCache;
 use crate::protocol::group_key::GroupKey;
 
 /// The consumer groups of the server.
@@ -14,6 +15,8 @@ use crate::protocol::group_key::GroupKey;
 pub struct GroupRegistry {
     /// Locked during each lookup or change of a group.
     pub state: Mutex<RegistryState>,
+    /// The last numbers of the groups for the metrics. Locked while they are read.
+    pub readings: Mutex<ReadingCache>,
 }
 
 /// State of the registry.

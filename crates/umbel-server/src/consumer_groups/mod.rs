@@ -6,6 +6,7 @@ pub mod dispatcher;
 pub mod group_command;
 pub mod group_config;
 pub mod group_config_log;
+pub mod group_reading;
 pub mod group_registry;
 pub mod group_stats;
 pub mod parked_stream;

@@ -1,5 +1,7 @@
 //! Plain HTTP endpoints: health checks, server information and statistics of the store.
 
+use std::sync::Arc;
+
 use http_body_util::Full;
 use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use hyper::http::HeaderValue;
@@ -8,9 +10,9 @@ use hyper::{HeaderMap, Method, Response, StatusCode};
 use prost::bytes::Bytes;
 use tonic::body::Body;
 use tonic::{Code, Status};
-use umbel_env::{DiskSpace, ProcessUsage};
-use umbel_events::Stats;
+use umbel_events::Error;
 
+use crate::http::metrics::MetricReadings;
 use crate::http::metrics::text_format::TextFormat;
 use crate::limits::HEADERS_MAX;
 use crate::server_context::ServerContext;
@@ -30,7 +32,7 @@ pub const PATHS: [&str; 7] =
 
 /// The response to a request that is not a gRPC call.
 pub async fn handle(
-    service: &ServerContext,
+    service: &Arc<ServerContext>,
     method: &Method,
     path: &str,
     headers: &HeaderMap,
@@ -56,15 +58,20 @@ pub async fn handle(
             let page = node_info::gossip(service, reached).to_string();
             response(StatusCode::OK, Some(JSON), page)
         }
-        _ => match service.store.stats_and_usage(&service.env.resources).await {
-            Ok((stats, ..)) if path == "/stats" => {
-                response(StatusCode::OK, Some(JSON), node_info::stats(&stats).to_string())
+        "/stats" => match service.store.stats().await {
+            Ok(stats) => {
+                let telemetry = service.telemetry.as_deref();
+                response(
+                    StatusCode::OK,
+                    Some(JSON),
+                    node_info::stats_page(&stats, telemetry).to_string(),
+                )
             }
-            Ok(usage) => metrics(service, &usage, TextFormat::requested(headers)).await,
-            Err(error) => {
-                let text = format!("the store's statistics could not be read: {error}\n");
-                response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
-            }
+            Err(error) => unreadable(&error),
+        },
+        _ => match MetricReadings::read(service).await {
+            Ok(readings) => metrics(service, readings, TextFormat::requested(headers)).await,
+            Err(error) => unreadable(&error),
         },
     }
 }
@@ -100,16 +107,23 @@ fn readiness(service: &ServerContext) -> Response<Body> {
     }
 }
 
+/// The response where the store has no statistics: it is closed or cannot be read.
+fn unreadable(error: &Error) -> Response<Body> {
+    let text = format!("the store's statistics could not be read: {error}\n");
+    response(StatusCode::SERVICE_UNAVAILABLE, Some(TEXT), text)
+}
+
+/// Renders the metrics on another thread: with hundreds of consumer groups it takes milliseconds.
 async fn metrics(
-    service: &ServerContext,
-    usage: &(Stats, Option<ProcessUsage>, Option<DiskSpace>),
+    service: &Arc<ServerContext>,
+    readings: MetricReadings,
     format: TextFormat,
 ) -> Response<Body> {
-    let kv = match &service.kv {
-        Some(kv) => kv.stats().await,
-        None => None,
-    };
-    match metrics::render(usage, kv.as_ref(), service, format) {
+    let service = Arc::clone(service);
+    let rendering =
+        tokio::task::spawn_blocking(move || metrics::render(&readings, &service, format));
+    // An error of the task means that it panicked, or that the server stops.
+    match rendering.await.unwrap_or(Err(std::fmt::Error)) {
         Ok(text) => response(StatusCode::OK, Some(format.content_type()), text),
         Err(error) => {
             let text = format!("the metrics could not be encoded: {error}\n");

@@ -23,6 +23,8 @@ use crate::event_store::EventStore;
 use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::server::listener::ListenerLimits;
+#[cfg(feature = "otlp")]
+use crate::server::telemetry_exporter::TelemetryExporter;
 use crate::server_context::ServerContext;
 
 pub mod clock_watch;
@@ -31,6 +33,8 @@ pub mod metric_sampler;
 pub mod preface_timeout;
 pub mod router;
 pub mod store_directory_watch;
+#[cfg(feature = "otlp")]
+pub mod telemetry_exporter;
 pub mod work_timer;
 
 /// Time limit at exit for reads that no caller waits for any more.
@@ -77,6 +81,9 @@ struct RunningParts {
     writers: Vec<Box<dyn umbel_env::JoinHandle>>,
     generated_passwords: Vec<(&'static str, Secret)>,
     tls: Option<Arc<Tls>>,
+    /// Thread that exports telemetry.
+    #[cfg(feature = "otlp")]
+    exporter: Option<TelemetryExporter>,
 }
 
 /// Reason why a server did not start.
@@ -198,6 +205,8 @@ impl Prepared {
         (service.kv, service.tls) = (kv, tls.clone());
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
+        #[cfg(feature = "otlp")]
+        let exporter = start_exporter(&service)?;
         let watch = store_directory_watch::watch(Arc::clone(&service), stopped.clone());
         let clock_watch = clock_watch::watch(Arc::clone(&service), stopped.clone());
         let sampler = metric_sampler::sample(Arc::clone(&service), stopped.clone());
@@ -218,6 +227,8 @@ impl Prepared {
             writers,
             generated_passwords: made,
             tls,
+            #[cfg(feature = "otlp")]
+            exporter,
         };
         Ok(Running(ProcessOwned::new(parts)))
     }
@@ -278,6 +289,10 @@ impl RunningParts {
         };
         // An error means that serving panicked: there is nothing left to wait for.
         let _ = runtime.block_on(connections);
+        #[cfg(feature = "otlp")]
+        if let Some(exporter) = self.exporter.take() {
+            exporter.stop();
+        }
         runtime.shutdown_timeout(READ_DRAIN_TIME);
         // The calls ended with the runtime; the threads end when there is no caller left.
         for writer in self.writers.drain(..) {
@@ -409,6 +424,14 @@ fn start_kv(what: Option<KvConfig>, env: &Env) -> Result<Option<StartedKv>, Star
     let (store, writer) = KvStore::new(what, env)
         .map_err(|error| StartError::system("open the key-value store", to_io_error(&error)))?;
     Ok(Some((Arc::new(store), writer)))
+}
+
+/// Starts the export of telemetry, if configured.
+#[cfg(feature = "otlp")]
+fn start_exporter(service: &Arc<ServerContext>) -> Result<Option<TelemetryExporter>, StartError> {
+    let Some(hub) = service.telemetry.clone() else { return Ok(None) };
+    let exporter = TelemetryExporter::start(Arc::clone(service), hub);
+    exporter.map(Some).map_err(|error| StartError::system("start a thread", error))
 }
 
 fn to_io_error(error: &umbel::Error) -> io::Error {

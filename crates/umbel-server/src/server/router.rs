@@ -17,7 +17,7 @@ use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::http;
 use crate::http::api;
-use crate::http::api::route_table::{self, is_api_path};
+use crate::http::api::route_table::{self, RouteMatch, is_api_path};
 use crate::http::console;
 use crate::limits::HEADERS_MAX;
 use crate::protocol::deadline::Deadline;
@@ -33,6 +33,7 @@ use crate::services::{
 };
 use crate::telemetry::access_log::AccessLogLine;
 use crate::telemetry::call_metrics::CallTimer;
+use crate::telemetry::call_span::CallSpan;
 use crate::telemetry::response_end::ResponseEnd;
 
 /// Path prefixes of gRPC calls.
@@ -50,14 +51,33 @@ pub async fn route(
     let is_call = is_grpc(request.headers());
     let (request, rest) = RequestBody::wrap(&service, request, is_call);
     let peer = request.extensions().get::<Arc<Connection>>().and_then(|peer| peer.address());
+    let route = || route_template(request.method(), request.uri().path());
+    let hub = service.telemetry.as_ref();
+    let mut span = CallSpan::begin(hub, &request, peer, is_call, route);
     let mut line = AccessLogLine::begin(&service.access_log, &request, peer, is_call);
+    if let (Some(line), Some(span)) = (&mut line, &span) {
+        line.set_trace(span.trace());
+    }
     let (mut response, timer) = match is_call {
         true => route_grpc(service, request, &mut line).await,
         false => (route_http(service, request, &mut line).await, None),
     };
     let log_line = line.and_then(|line| line.record_head(&mut response));
+    span = span.and_then(|span| span.record_head(&response));
     rest.drain().await;
-    (response, ResponseEnd { log_line, timer })
+    (response, ResponseEnd { log_line, timer, span })
+}
+
+/// Template of the path of a request that is no gRPC call; `None` if it has none.
+fn route_template(method: &Method, path: &str) -> Option<&'static str> {
+    if is_api_path(path) {
+        return match route_table::find(method, path) {
+            RouteMatch::Route(route, _) => Some(route.path),
+            _ => None,
+        };
+    }
+    let fixed = http::PATHS.into_iter().find(|fixed| *fixed == path);
+    fixed.or_else(|| console::is_console_path(path).then_some("/console"))
 }
 
 /// Responds to a request that is no gRPC call.

@@ -8,6 +8,7 @@ use crate::protocol::proto_convert;
 use crate::server_context::ServerContext;
 use crate::services::gossip;
 use crate::services::server_features::VERSION;
+use crate::telemetry::otlp::telemetry_hub::TelemetryHub;
 
 /// Describes the server.
 pub fn info(service: &ServerContext) -> Value {
@@ -56,6 +57,15 @@ pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
         "esVersion": VERSION,
     });
     json!({ "members": [member], "serverIp": host, "serverPort": port })
+}
+
+/// Lists the store's statistics and, where the server exports telemetry, the state of the export.
+pub fn stats_page(store: &Stats, telemetry: Option<&TelemetryHub>) -> Value {
+    let mut shown = stats(store);
+    if let Some(hub) = telemetry {
+        shown["openTelemetry"] = hub.status();
+    }
+    shown
 }
 
 /// Lists the store's statistics.

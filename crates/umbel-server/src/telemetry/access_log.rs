@@ -154,6 +154,11 @@ impl AccessLogLine {
         })
     }
 
+    /// Sets the trace under which the call is recorded as a span.
+    pub fn set_trace(&mut self, trace: TraceId) {
+        self.trace = Some(trace);
+    }
+
     /// Sets the authenticated caller.
     pub fn set_caller(&mut self, caller: &Caller) {
         self.caller = Some(caller.clone());

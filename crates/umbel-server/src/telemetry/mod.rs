@@ -1,10 +1,13 @@
-//! Access log, metrics of calls and appends, trace context, and what ends with a response.
+//! Access log, metrics of calls and appends, trace context, spans, the export of telemetry, and
+//! what ends with a response.
 
 pub mod access_log;
 pub mod append_metrics;
 pub mod call_metrics;
+pub mod call_span;
 pub mod latency_counts;
 pub mod metric_history;
 pub mod metric_labels;
+pub mod otlp;
 pub mod response_end;
 pub mod trace_context;

@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
-use umbel_server::Config;
+use umbel_server::{CollectorEndpoint, Config, OtlpConfig, Sampler, Signal, TelemetryHub};
 
 use super::client::{ANY, NO_STREAM, events};
+use super::persistent_subscriptions::{by_stream, create, of_all, of_stream, settings};
 use super::test_server::TestServer;
 
 /// Head and body of the response to `METHOD path` over HTTP/1.1.
@@ -82,9 +85,12 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
     let alerts = include_str!("../../../../packaging/prometheus/umbel-alerts.yml");
     let target = tempfile::tempdir().unwrap();
     let backup_directory = Some(target.path().join("copy"));
-    let config = Config { backup_directory, ..Config::default() };
+    let telemetry = unreachable_collector();
+    let config = Config { backup_directory, telemetry, ..Config::default() };
     TestServer::with_kv_and(config).run(async |client, server| {
         let _ = client.append("cart", NO_STREAM, &events(0..1)).await.unwrap();
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        create(&client, of_all(by_stream("", &["cart"]))).await.unwrap();
         client.unary::<(), ()>("no.such.Service", "Call", ()).await.expect_err("it is not served");
         let address = server.address();
         let request = move || {
@@ -103,6 +109,21 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
         let missing: Vec<_> = named.filter(|name| !served.contains(name)).collect();
         assert!(missing.is_empty() || !cfg!(target_os = "linux"), "{missing:?}");
     });
+}
+
+/// Export to a collector that does not exist; none if the export is not built.
+fn unreachable_collector() -> Option<Arc<TelemetryHub>> {
+    let config = OtlpConfig {
+        endpoint: CollectorEndpoint::parse("http://127.0.0.1:9").unwrap(),
+        signals: Signal::ALL.to_vec(),
+        headers: Vec::new(),
+        resource: Vec::new(),
+        sampler: Sampler::from_name("always_off", 0.0).unwrap(),
+        metric_interval: Duration::from_secs(60),
+        timeout: Duration::from_secs(1),
+        tls: None,
+    };
+    TelemetryHub::new(config).ok()
 }
 
 /// Checks the metrics of the process and of the disk, and those under KurrentDB's names.

@@ -107,6 +107,18 @@ fn client_config(wanted: &TlsOptions) -> CommandResult<ClientConfig> {
     Ok(config)
 }
 
+/// The settings of a client of HTTP/1.1 that trusts the authorities in the file if given, otherwise
+/// those of the operating system.
+///
+/// # Errors
+/// The file has no certificate, or the system has none.
+pub fn verifying_config(authorities: Option<&Path>) -> CommandResult<ClientConfig> {
+    let authorities = authorities.map(Path::to_path_buf);
+    let mut config = client_config(&TlsOptions { verifies: true, authorities, user: None })?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
 /// Returns the trusted authorities: those in the file if given, otherwise those of the operating
 /// system.
 fn trusted_authorities(file: Option<&Path>) -> CommandResult<RootCertStore> {

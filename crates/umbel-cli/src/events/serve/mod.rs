@@ -8,7 +8,7 @@ use serde_json::json;
 use umbel::{Db, Durability};
 use umbel_env::Env;
 use umbel_events::check_backup_target;
-use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError};
+use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError, TelemetryHub};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::open_event_store;
@@ -24,10 +24,13 @@ use crate::store_kind::KV_DIRECTORY;
 
 pub mod kurrent_options;
 pub mod option_sources;
+pub mod otlp_flags;
+pub mod otlp_options;
 pub mod serve_args;
 pub mod serve_config;
 pub mod server_log;
 pub mod server_security;
+pub mod telemetry_layer;
 
 /// Serves the event store in the directory that the operator names; creates the store if the
 /// directory is missing or empty.
@@ -41,7 +44,8 @@ pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()
         return config.print(&sources, json);
     }
     let security = ServerSecurity::from_config(&config)?;
-    let log = ServerLog::start(config.options.log_format, config.options.log_level)?;
+    let hub = config.otlp.to_hub(&config.options, &sources)?;
+    let log = ServerLog::start(config.options.log_format, config.options.log_level, hub.clone())?;
     for notice in sources.notices() {
         tracing::warn!("{notice}");
     }
@@ -53,14 +57,14 @@ pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()
     if let Some(temporary) = &temporary {
         config.db = temporary.path().join("events");
     }
-    let outcome = serve(&config, &security, &log, json);
+    let outcome = serve(&config, (&security, hub), &log, json);
     drop(temporary);
     log.report_exit(outcome.map_err(|failure| config.limits.with_lock_wait(failure)))
 }
 
 fn serve(
     config: &ServeConfig,
-    security: &ServerSecurity,
+    (security, telemetry): (&ServerSecurity, Option<Arc<TelemetryHub>>),
     log: &ServerLog,
     json: bool,
 ) -> CommandResult<()> {
@@ -69,7 +73,7 @@ fn serve(
     if let Some(target) = &config.options.backup_dir {
         check_backup_target(&Env::system(), &config.db, target)?;
     }
-    let server = server_config(config, security);
+    let server = Config { telemetry, ..server_config(config, security) };
     let prepared = Server::prepare(&server).map_err(start_error)?;
     let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
     // The directory is that of an event store first: no other process makes one of it.
@@ -195,6 +199,7 @@ fn announce(
     let scheme = if is_encrypted { "https" } else { "http" };
     let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
     log.print(&format!("the store is in {}", config.db.display()));
+    print_collector(config, log);
     if config.options.mem_db {
         log.print("this directory is temporary (--mem-db): it is removed when the process ends");
     }
@@ -210,6 +215,14 @@ fn announce(
     ));
     log.print(&listening_message(address, security));
     Ok(())
+}
+
+/// Prints where telemetry is exported to, if it is.
+fn print_collector(config: &ServeConfig, log: &ServerLog) {
+    if let Some(collector) = config.options.otlp_endpoint.as_ref().filter(|_| config.otlp.is_on()) {
+        let signals = config.options.otlp_signals.names().replace(',', ", ");
+        log.print(&format!("OpenTelemetry collector at {collector} gets {signals}"));
+    }
 }
 
 /// The log line with the durability of acknowledged writes.

@@ -2,7 +2,7 @@
 //! flags.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::Read;
 use std::path::Path;
@@ -21,6 +21,22 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const ENV_PREFIX: &str = "UMBEL_";
 /// Prefixes of KurrentDB's environment variables; the earlier prefix yields to the later one.
 const KURRENT_ENV_PREFIXES: [&str; 2] = ["EVENTSTORE_", "KURRENTDB_"];
+/// Variables of OpenTelemetry's specification, and the options that they set.
+const OTEL_VARIABLES: [(&str, &str); 11] = [
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp-endpoint"),
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp-protocol"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "otlp-headers"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp-timeout"),
+    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp-certificate"),
+    ("OTEL_SERVICE_NAME", "otlp-service-name"),
+    ("OTEL_RESOURCE_ATTRIBUTES", "otlp-resource-attributes"),
+    ("OTEL_TRACES_SAMPLER", "trace-sampler"),
+    ("OTEL_TRACES_SAMPLER_ARG", "trace-sample-ratio"),
+    ("OTEL_METRIC_EXPORT_INTERVAL", "otlp-metric-interval"),
+    ("OTEL_SDK_DISABLED", "otlp-disabled"),
+];
+/// Prefix of those variables.
+pub const OTEL_PREFIX: &str = "OTEL_";
 /// Options that have the same meaning in KurrentDB.
 const KURRENT_OPTIONS: [&str; 15] = [
     "db",
@@ -208,10 +224,11 @@ impl OptionSources {
             let text = match value {
                 Value::String(text) => text,
                 Value::Integer(number) => number.to_string(),
+                Value::Float(number) => number.to_string(),
                 Value::Boolean(switch) => switch.to_string(),
                 other => {
                     return Err(CommandError::usage(format!(
-                        "{place} is {}, but must be text, a whole number, true or false",
+                        "{place} is {}, but must be text, a number, true or false",
                         other.type_str()
                     )));
                 }
@@ -221,14 +238,23 @@ impl OptionSources {
         Ok(layer)
     }
 
-    /// Returns the options in KurrentDB's and in Umbel's environment variables.
+    /// Returns the options in the environment variables of others, KurrentDB and OpenTelemetry, and
+    /// in Umbel's.
     fn parse_environment(
         &self,
         variables: impl Iterator<Item = (OsString, OsString)>,
     ) -> CommandResult<(Layer, Layer)> {
-        let [mut older, mut kurrent, mut ours] = [Layer::new(), Layer::new(), Layer::new()];
+        let [mut older, mut kurrent, mut otel, mut ours] = [(); 4].map(|()| Layer::new());
         for (variable, value) in variables {
             let Some(variable) = variable.to_str() else { continue };
+            if let Some((_, name)) = OTEL_VARIABLES.iter().find(|(otel, _)| *otel == variable) {
+                // An empty variable counts as unset, by OpenTelemetry's specification.
+                if !value.is_empty() {
+                    let value = variable_value(variable, &value)?;
+                    insert(&mut otel, name, value)?;
+                }
+                continue;
+            }
             let is_ours = variable.starts_with(ENV_PREFIX);
             let is_older = variable.starts_with(KURRENT_ENV_PREFIXES[0]);
             let (prefix, layer) = match (is_ours, is_older) {
@@ -249,14 +275,12 @@ impl OptionSources {
                 }
                 _ => continue,
             };
-            let Some(text) = value.to_str().map(str::to_string) else {
-                return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
-            };
-            let (source, place) = (variable.to_string(), variable.to_string());
-            insert(layer, name, OptionValue { text, source, place })?;
+            insert(layer, name, variable_value(variable, &value)?)?;
         }
         older.retain(|name, _| !kurrent.keys().any(|other| overlap(name, other)));
         kurrent.append(&mut older);
+        // No option has names of both.
+        kurrent.append(&mut otel);
         Ok((kurrent, ours))
     }
 
@@ -279,6 +303,14 @@ impl OptionSources {
         }
         Ok(layer)
     }
+}
+
+/// The value of an environment variable.
+fn variable_value(variable: &str, value: &OsStr) -> CommandResult<OptionValue> {
+    let Some(text) = value.to_str().map(str::to_string) else {
+        return Err(CommandError::usage(format!("the variable {variable} is not UTF-8")));
+    };
+    Ok(OptionValue { text, source: variable.to_string(), place: variable.to_string() })
 }
 
 /// Names of the parts of an option.

@@ -9,9 +9,10 @@ use clap::{ArgAction, Args};
 use tracing::Level;
 use umbel::Durability;
 use umbel_events::{ExistenceSize, StoreOptions};
-use umbel_server::{PASSWORD_BYTES_MAX, ScavengeSchedule, Secret};
+use umbel_server::{CollectorEndpoint, PASSWORD_BYTES_MAX, ScavengeSchedule, Secret};
 
 use crate::events::serve::kurrent_options::IgnoredOptions;
+use crate::events::serve::otlp_flags::{self, SignalList};
 use crate::events::serve::server_log::{self, LogFormat};
 use crate::text::numbers::{integer_parser, parse_switch};
 
@@ -120,6 +121,19 @@ pub struct ServeOptions {
     #[arg(long, value_name = "MILLISECONDS", default_value = "1000",
         value_parser = integer_parser(0, 3_600_000).map(Duration::from_millis))]
     pub log_slow_milliseconds: Duration,
+    /// Export metrics, logs and spans to an OpenTelemetry collector at this address, such as
+    /// http://localhost:4318 (OTLP over HTTP)
+    #[arg(long, value_name = "URL", value_parser = otlp_flags::parse_endpoint)]
+    pub otlp_endpoint: Option<CollectorEndpoint>,
+    /// Signals to export
+    #[arg(long, value_name = "SIGNALS", default_value = "metrics,logs,traces",
+        value_parser = SignalList::parse)]
+    pub otlp_signals: SignalList,
+    /// Share of calls that are recorded as spans, from 0 to 1; the trace of a client decides for
+    /// its calls
+    #[arg(long, value_name = "RATIO", default_value = "0.01",
+        value_parser = otlp_flags::parse_ratio)]
+    pub trace_sample_ratio: f64,
     /// KurrentDB name for the address of --listen.
     #[arg(long, hide = true, value_parser = parse_ip)]
     pub node_ip: Option<IpAddr>,

@@ -13,6 +13,7 @@ use umbel_server::Secret;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::serve::option_sources::{OptionSources, OptionValue};
+use crate::events::serve::otlp_options::OtlpOptions;
 use crate::events::serve::serve_args::{ServeOptions, durability_name, parse_password, parse_path};
 use crate::global_options::{StoreLimits, with_memory_flag};
 use crate::io::output::Output;
@@ -34,6 +35,9 @@ pub struct ServeConfig {
     /// Password of `ops` at the first start.
     #[arg(long, alias = "default-ops-password", value_parser = parse_password)]
     pub ops_password: Option<Secret>,
+    /// Options of the export to OpenTelemetry that are no flags.
+    #[command(flatten)]
+    pub otlp: OtlpOptions,
     /// Options that are flags of `serve` only.
     #[command(flatten)]
     pub options: ServeOptions,
@@ -118,13 +122,32 @@ impl ServeConfig {
             let from = from.replace(char::is_control, "?");
             let line = match value {
                 Value::Null => format!("# {name} is not set"),
-                _ if name.ends_with("password") => format!("# {name} is set by {from}"),
+                _ if is_secret(name) => format!("# {name} is set by {from}"),
                 value => format!("{:<44} # {from}", format!("{name} = {}", as_toml(&value))),
             };
             text.push_str(&line);
             text.push('\n');
         }
         text
+    }
+
+    fn otlp_lines(&self) -> [(&'static str, Value); 12] {
+        let (options, otlp) = (&self.options, &self.otlp);
+        let endpoint = options.otlp_endpoint.as_ref().map(ToString::to_string);
+        [
+            ("otlp-endpoint", json!(endpoint)),
+            ("otlp-signals", json!(options.otlp_signals.names())),
+            ("otlp-protocol", json!(otlp.otlp_protocol)),
+            ("otlp-headers", json!(otlp.otlp_headers.as_ref().map(|_| "(not shown)"))),
+            ("otlp-timeout", json!(otlp.otlp_timeout.as_millis() as u64)),
+            ("otlp-certificate", json!(otlp.otlp_certificate)),
+            ("otlp-service-name", json!(otlp.otlp_service_name)),
+            ("otlp-resource-attributes", json!(otlp.otlp_resource_attributes)),
+            ("otlp-metric-interval", json!(otlp.otlp_metric_interval.as_millis() as u64)),
+            ("otlp-disabled", json!(otlp.otlp_disabled)),
+            ("trace-sampler", json!(otlp.trace_sampler)),
+            ("trace-sample-ratio", json!(options.trace_sample_ratio)),
+        ]
     }
 
     fn lines(&self, sources: &OptionSources) -> Vec<PrintedOption> {
@@ -141,7 +164,7 @@ impl ServeConfig {
         let password = |secret: &Option<Secret>| json!(secret.as_ref().map(|_| "(not shown)"));
         let level = options.log_level.as_str().to_ascii_lowercase();
         let schedule = options.scavenge_schedule.as_ref().map(ToString::to_string);
-        let values = [
+        let mut values = vec![
             ("db", json!(self.db)),
             ("insecure", json!(options.insecure)),
             ("certificate-file", json!(options.certificate_file)),
@@ -168,8 +191,15 @@ impl ServeConfig {
             ("log-level", json!(level)),
             ("log-slow-milliseconds", json!(options.log_slow_milliseconds.as_millis() as u64)),
         ];
-        values.map(|(name, value)| (name, value, sources.source(name))).into()
+        values.extend(self.otlp_lines());
+        let lines = values.into_iter();
+        lines.map(|(name, value)| (name, value, sources.source(name))).collect()
     }
+}
+
+/// Whether the value of an option is not shown.
+fn is_secret(name: &str) -> bool {
+    name.ends_with("password") || name == "otlp-headers"
 }
 
 /// Formats a value for TOML: like JSON, except for one control character that JSON does not escape.
@@ -187,6 +217,7 @@ fn value_error(sources: &OptionSources, error: &clap::Error) -> CommandError {
         Some(OptionValue { place, .. }) if name.ends_with("password") => {
             format!("{place}: the password of {} {reason}", name.trim_end_matches("-password"))
         }
+        Some(OptionValue { place, .. }) if is_secret(name) => format!("{place} {reason}"),
         Some(OptionValue { place, text, .. }) => {
             let text = if text.is_empty() { "empty" } else { text };
             let link = if reason.starts_with("must ") { ", but " } else { ": " };
@@ -296,6 +327,20 @@ mod tests {
             ("UMBEL_LOG_LEVEL", "loud", "must be error, warn, info or debug"),
             ("UMBEL_LOG_SLOW_MILLISECONDS", "3600001", "must be 0 to 3600000"),
             ("UMBEL_STREAM_EXISTENCE_FILTER_SIZE", "5", "must be growing, 0 for no filter"),
+            ("UMBEL_OTLP_ENDPOINT", "collector:4318", "such as http://localhost:4318"),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                "collector",
+                "OTEL_EXPORTER_OTLP_ENDPOINT is collector",
+            ),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "grpc, but must be http/protobuf"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "kept", "OTEL_EXPORTER_OTLP_HEADERS must be pairs"),
+            ("OTEL_TRACES_SAMPLER", "jaeger_remote", "must be always_on"),
+            ("OTEL_TRACES_SAMPLER_ARG", "2", "must be a number from 0 to 1"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "1", "must be 100 to 3600000"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "a", "must be pairs such as name=value"),
+            ("OTEL_SDK_DISABLED", "maybe", "neither true (on, 1) nor false (off, 0)"),
+            ("UMBEL_OTLP_SIGNALS", "spans", "must be some of metrics, logs and traces"),
         ];
         for (variable, text, why) in cases {
             let error = read(&[], &[(variable, text)]).expect_err("refused");

@@ -16,8 +16,10 @@ use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use umbel_env::Env;
+use umbel_server::TelemetryHub;
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::serve::telemetry_layer::TelemetryLayer;
 use crate::io::output::note;
 
 /// Maximum number of lines that wait to be written.
@@ -72,6 +74,8 @@ pub fn parse_level(text: &str) -> Result<Level, String> {
 pub struct ServerLog {
     format: LogFormat,
     lines: LogWriter,
+    /// Export of the log.
+    exported: Option<TelemetryLayer>,
 }
 
 impl ServerLog {
@@ -79,11 +83,16 @@ impl ServerLog {
     ///
     /// # Errors
     /// The system cannot start the writing thread.
-    pub fn start(format: LogFormat, level: Level) -> CommandResult<ServerLog> {
+    pub fn start(
+        format: LogFormat,
+        level: Level,
+        hub: Option<Arc<TelemetryHub>>,
+    ) -> CommandResult<ServerLog> {
         let lines = LogWriter::start(Box::new(io::stderr()), &Env::system())?;
         let targets = Targets::new().with_target(TARGET_PREFIX, level);
         let layer = fmt::layer().with_ansi(false).with_target(false).with_writer(lines.clone());
-        let registry = tracing_subscriber::registry().with(targets);
+        let exported = || hub.clone().map(TelemetryLayer::new);
+        let registry = tracing_subscriber::registry().with(targets).with(exported());
         let started = match format {
             LogFormat::Text => registry.with(layer).try_init(),
             LogFormat::Json => {
@@ -99,13 +108,18 @@ impl ServerLog {
                 tracing::error!(place, "panicked: {why}");
             }));
         }
-        Ok(ServerLog { format, lines })
+        Ok(ServerLog { format, lines, exported: exported() })
     }
 
     /// Prints a line for the operator, as plain text or as JSON.
     pub fn print(&self, text: &str) {
         match self.format {
-            LogFormat::Text => note(text),
+            LogFormat::Text => {
+                note(text);
+                if let Some(exported) = &self.exported {
+                    exported.add_line(text);
+                }
+            }
             LogFormat::Json => tracing::info!("{text}"),
         }
     }

@@ -15,7 +15,7 @@ use crate::server_context::ServerContext;
 use crate::telemetry::metric_labels::Labels;
 
 /// Prefix of the names.
-const PREFIX: &str = "kurrentdb";
+pub const PREFIX: &str = "kurrentdb";
 
 type Gauges = Family<Labels, Gauge<f64, AtomicU64>>;
 type Counters = Family<Labels, Counter<u64>>;

@@ -46,6 +46,8 @@ const RENAMED: [(&str, &str); 24] = [
 /// The metrics of one response.
 #[derive(Debug, Default)]
 pub struct MetricSet {
+    /// Whether renamed metrics appear under their former names, too.
+    pub has_former_names: bool,
     /// The registry, for metrics that other systems name.
     pub registry: Registry,
 }
@@ -53,7 +55,8 @@ pub struct MetricSet {
 impl MetricSet {
     /// Adds a metric under its name with the prefix `umbel_`, and under its former name.
     pub fn add<M: Metric>(&mut self, name: &str, help: &str, metric: impl Fn() -> M) {
-        if let Some((_, former)) = RENAMED.iter().find(|(present, _)| *present == name) {
+        let mut renamed = RENAMED.iter().filter(|_| self.has_former_names);
+        if let Some((_, former)) = renamed.find(|(present, _)| *present == name) {
             let help = format!("Deprecated name of umbel_{name}");
             self.registry.register(format!("umbel_{former}"), help, metric());
         }

@@ -1,11 +1,14 @@
 //! Text of `/metrics`: the store, its index, its filters, the calls and the process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use umbel::DirectoryStats;
 use umbel_env::{DiskSpace, ProcessUsage};
-use umbel_events::{ExistenceStats, Stats};
+use umbel_events::{Error, ExistenceStats, Stats};
 
+use crate::consumer_groups::group_reading::GroupReadings;
 use crate::http::metrics::kurrent_metrics::SystemUsage;
 use crate::http::metrics::metric_set::{Counters, Gauges, MetricSet};
 use crate::http::metrics::text_format::TextFormat;
@@ -14,23 +17,58 @@ use crate::server_context::ServerContext;
 use crate::system_stream;
 use crate::telemetry::metric_labels::Labels;
 
+mod group_metrics;
 mod kurrent_metrics;
 mod metric_set;
 mod process_metrics;
+mod telemetry_metrics;
 pub mod text_format;
 mod work_metrics;
 
 /// Microseconds in a second.
 const MICROS: f64 = 1e6;
 
+/// Readings of the stores and of the system, from which the metrics are made.
+#[derive(Debug)]
+pub struct MetricReadings {
+    /// Statistics of the event store, and the usage by the process and of the disk.
+    pub usage: (Stats, Option<ProcessUsage>, Option<DiskSpace>),
+    /// Statistics of the key-value store, if served.
+    pub kv: Option<KvStats>,
+    /// Numbers of the consumer groups, if they could be read.
+    pub groups: Option<Arc<GroupReadings>>,
+}
+
+impl MetricReadings {
+    /// Reads the present numbers.
+    pub async fn read(service: &ServerContext) -> Result<MetricReadings, Error> {
+        let usage = service.store.stats_and_usage(&service.env.resources).await?;
+        let kv = match &service.kv {
+            Some(kv) => kv.stats().await,
+            None => None,
+        };
+        let groups = service.group_registry.readings(service).await;
+        Ok(MetricReadings { usage, kv, groups })
+    }
+}
+
 /// All metrics as text.
 pub fn render(
-    (stats, process, disk): &(Stats, Option<ProcessUsage>, Option<DiskSpace>),
-    kv: Option<&KvStats>,
+    readings: &MetricReadings,
     service: &ServerContext,
     format: TextFormat,
 ) -> Result<String, std::fmt::Error> {
-    let mut set = MetricSet::default();
+    format.encode(&collect(readings, service, true))
+}
+
+/// All metrics. The former names of renamed metrics are left out on request.
+pub fn collect(
+    readings: &MetricReadings,
+    service: &ServerContext,
+    has_former_names: bool,
+) -> Registry {
+    let MetricReadings { usage: (stats, process, disk), kv, groups } = readings;
+    let mut set = MetricSet { has_former_names, ..MetricSet::default() };
     service.call_metrics.register(set.registry.sub_registry_with_prefix("umbel"));
     process_metrics::add_build(&mut set, &service.revision);
     add_memory(&mut set, service);
@@ -44,13 +82,21 @@ pub fn render(
     add_existence(&mut set, &stats.existence);
     add_index(&mut set, &stats.index);
     add_levels(&mut set, &stats.index);
+    if let Some(hub) = &service.telemetry {
+        telemetry_metrics::add(&mut set, hub);
+    }
     if let Some(kv) = kv {
         add_kv(&mut set, kv);
     }
     let now = Duration::from_micros(service.env.clock.wall_micros());
     let usage = SystemUsage { process: process.as_ref(), disk: disk.as_ref(), now };
     add_system(&mut set, stats, service, usage);
-    format.encode(&set.registry)
+    if let Some(groups) = groups {
+        group_metrics::add(&mut set, groups, now);
+        let registry = set.registry.sub_registry_with_prefix(kurrent_metrics::PREFIX);
+        group_metrics::add_kurrent(registry, groups, now);
+    }
+    set.registry
 }
 
 /// Adds what the process uses, and the metrics under KurrentDB's names.
@@ -226,8 +272,10 @@ fn add_index(set: &mut MetricSet, index: &umbel::Stats) {
     let stalled = index.stall_micros as f64 / MICROS;
     let help = "Seconds of write stalls of the index";
     set.seconds_counter("index_write_stall_seconds", help, stalled);
-    let help = "Deprecated name of umbel_index_write_stall_seconds_total";
-    set.gauge("index_stall_seconds", help, stalled);
+    if set.has_former_names {
+        let help = "Deprecated name of umbel_index_write_stall_seconds_total";
+        set.gauge("index_stall_seconds", help, stalled);
+    }
 }
 
 /// Metrics of the key-value store and its watches.

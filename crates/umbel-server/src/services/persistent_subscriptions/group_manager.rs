@@ -172,7 +172,7 @@ impl GroupRegistry {
 
 impl RegistryState {
     /// Loads the groups' settings, and the state of the stream that holds them.
-    async fn load_configs(
+    pub async fn load_configs(
         &mut self,
         service: &ServerContext,
     ) -> Result<(Arc<GroupConfigs>, ConfigLog), Error> {

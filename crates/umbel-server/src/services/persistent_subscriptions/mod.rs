@@ -42,6 +42,7 @@ use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 
 pub mod group_infos;
 pub mod group_manager;
+mod group_readings;
 pub mod group_task;
 
 /// Serves a call.

@@ -25,6 +25,7 @@ use crate::consumer_groups::dispatcher::{
 };
 use crate::consumer_groups::group_command::{ConnectedConsumer, GroupCommand};
 use crate::consumer_groups::group_config::GroupConfig;
+use crate::consumer_groups::group_reading::GroupState;
 use crate::consumer_groups::group_stats::GroupStats;
 use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::RateMeter;
@@ -403,6 +404,9 @@ impl GroupTask {
             GroupCommand::Info(answer) => {
                 let _ = answer.send(self.stats().to_info());
             }
+            GroupCommand::ReadState(answer) => {
+                let _ = answer.send(self.state());
+            }
             GroupCommand::Replay(before, answer) => {
                 let end = self.first_parked + self.parked_count;
                 let until = before.min(end);
@@ -417,6 +421,21 @@ impl GroupTask {
             GroupCommand::End(ended) => self.end_reply = Some(ended),
             // It needs the store.
             GroupCommand::TruncateParked(..) => {}
+        }
+    }
+
+    fn state(&self) -> GroupState {
+        let consumers = self.dispatcher.consumers();
+        GroupState {
+            consumers: consumers.len() as u64,
+            in_flight: consumers.values().map(|consumer| consumer.in_flight() as u64).sum(),
+            pending: self.dispatcher.tracked().0 as u64,
+            sent: self.dispatcher.sent,
+            checkpoint: self.checkpoint,
+            last_read: self.last_read,
+            parked_stream: self.parked_stream.clone(),
+            first_parked: self.first_parked,
+            parked: self.parked_count,
         }
     }
 
