@@ -20,6 +20,7 @@ use crate::kv_store::KvStore;
 use crate::limits::{CONSOLE_REQUESTS_MAX, RECEIVE_BYTES_MAX};
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::ConnectionRegistry;
+use crate::resources::decoding_places::DecodingPlaces;
 use crate::resources::group_quota::GroupQuota;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::resources::outbound_quota::OutboundQuota;
@@ -44,6 +45,8 @@ pub struct ServerContext {
     pub append_quota: Arc<InboundQuota>,
     /// Memory quota of partially received messages.
     pub receive_quota: Arc<InboundQuota>,
+    /// Places of the messages that are decoded at the same time.
+    pub decoding_places: DecodingPlaces,
     /// Memory quota of data that clients have not taken yet.
     pub outbound_quota: Arc<OutboundQuota>,
     /// Open connections.
@@ -124,6 +127,7 @@ impl ServerContext {
             access_log: call_log,
             append_quota: budget,
             receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),
+            decoding_places: DecodingPlaces::default(),
             outbound_quota: unread,
             connections,
             open_calls_max: config.open_calls_max,

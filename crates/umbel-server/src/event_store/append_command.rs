@@ -6,7 +6,7 @@ use umbel_events::{
     AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, StreamAppend,
 };
 
-use crate::limits::UNCHECKED_METADATA_BYTES_MAX;
+use crate::limits::{EVENT_OVERHEAD_BYTES, UNCHECKED_METADATA_BYTES_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inbound_quota::QuotaShare;
 
@@ -102,6 +102,11 @@ impl AppendCommand {
     /// Takes the result of the check of the metadata, if there was one.
     pub fn take_checked_metadata(&mut self) -> Option<Result<CheckedMetadata, Error>> {
         self.metadata.take()
+    }
+
+    /// Bytes of the types, data and metadata of all events, and the overhead of each event.
+    pub fn counted_bytes(&self) -> usize {
+        self.events().map(|event| event.bytes() + EVENT_OVERHEAD_BYTES).sum()
     }
 
     /// The events of all streams.

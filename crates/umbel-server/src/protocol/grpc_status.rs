@@ -270,12 +270,25 @@ pub fn append_quota_exhausted() -> Status {
     ))
 }
 
-/// Status: partially received messages fill their quota.
+/// Status: received messages fill their quota.
 pub fn receive_quota_exhausted() -> Status {
     Status::resource_exhausted(format!(
-        "partially received messages hold {RECEIVE_BYTES_MAX} bytes, which is their quota; try \
+        "received messages hold {RECEIVE_BYTES_MAX} bytes, which is their quota; try \
          again"
     ))
+}
+
+/// Status: a message was dropped, because its call did not take it and others needed its memory.
+pub fn message_evicted() -> Status {
+    Status::resource_exhausted(
+        "received messages fill their quota, and this call did not take its message in time; read \
+         its responses, and try again",
+    )
+}
+
+/// Status: a request did not end in time after its only message.
+pub fn request_timed_out() -> Status {
+    Status::deadline_exceeded("the request did not end in time after its message")
 }
 
 /// Status: a message did not arrive completely in time.

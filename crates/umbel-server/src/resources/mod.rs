@@ -1,6 +1,7 @@
 //! Quotas on the bytes that clients hold, open connections, and inline execution.
 
 pub mod connection_registry;
+pub mod decoding_places;
 pub mod group_quota;
 pub mod inbound_quota;
 pub mod inline_execution;

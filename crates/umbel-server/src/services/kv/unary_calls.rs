@@ -5,10 +5,10 @@ use tonic::{Request, Response, Status};
 use umbel::Error;
 use umbel::limits::KEYSPACES_MAX;
 use umbel_proto::kv::{
-    BatchRequest, BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DEFAULT_KEYSPACE,
-    DeleteRequest, DeleteResponse, DropKeyspaceRequest, DropKeyspaceResponse, Entry, FoundValue,
-    GetRequest, GetResponse, ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, Operation,
-    OperationKind, PutRequest, PutResponse,
+    BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DEFAULT_KEYSPACE, DeleteRequest,
+    DeleteResponse, DropKeyspaceRequest, DropKeyspaceResponse, Entry, FoundValue, GetRequest,
+    GetResponse, ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, OperationKind,
+    PutRequest, PutResponse,
 };
 
 use crate::access_control::users::ADMINS_GROUP;
@@ -21,7 +21,7 @@ use crate::limits::{KV_VALUE_BYTES_MAX, OPERATOR_KEYSPACES_MAX};
 use crate::protocol::grpc_status;
 use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call_context::KvCallContext;
-use crate::services::kv::request_checks;
+use crate::services::kv::request_checks::{self, BatchMessage, KvBatch};
 
 /// Response with one message, which may be large.
 type UnaryResult<A> = Result<Response<ResponseStream<A>>, Status>;
@@ -124,9 +124,9 @@ pub async fn delete(
 /// Writes a batch, entirely or not at all.
 pub async fn batch(
     call: KvCallContext,
-    request: Request<BatchRequest>,
+    request: Request<BatchMessage>,
 ) -> Result<Response<BatchResponse>, Status> {
-    let sequence = write(&call, request.into_inner()).await?;
+    let sequence = write(&call, request.into_inner().0?).await?;
     Ok(Response::new(BatchResponse { sequence }))
 }
 
@@ -136,11 +136,10 @@ async fn write_one(
     kind: OperationKind,
     sync: bool,
 ) -> Result<u64, Status> {
-    let operations = vec![Operation { keyspace, kind: Some(kind) }];
-    write(call, BatchRequest { operations, conditions: Vec::new(), sync }).await
+    write(call, KvBatch::of_one(keyspace, kind, sync)?).await
 }
 
-async fn write(call: &KvCallContext, batch: BatchRequest) -> Result<u64, Status> {
+async fn write(call: &KvCallContext, batch: KvBatch) -> Result<u64, Status> {
     let write = request_checks::parse_write(&call.kv, &call.service.append_quota, batch)?;
     let written = call.kv.submit(write).await.unwrap_or(Err(Error::Closed));
     written.map_err(|error| grpc_status::engine_status(&error))
