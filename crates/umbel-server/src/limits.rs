@@ -71,6 +71,11 @@ pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
 /// Time without a received byte after which a partially received message is dropped, if another
 /// message finds no quota.
 pub const STALLED_MESSAGE_TIME: Duration = Duration::from_secs(5);
+/// Bytes that a partially received message must grow by in each [`MESSAGE_GROWTH_TIME`]; otherwise
+/// it is dropped, too, if another message finds no quota.
+pub const MESSAGE_GROWTH_BYTES: usize = 4 << 10;
+/// Time in which a partially received message must grow by [`MESSAGE_GROWTH_BYTES`].
+pub const MESSAGE_GROWTH_TIME: Duration = Duration::from_secs(10);
 /// Time after which a complete message that its call does not take is dropped, if another message
 /// finds no quota. A call takes no message while its client reads no responses.
 pub const UNTAKEN_MESSAGE_TIME: Duration = Duration::from_secs(1);
@@ -82,9 +87,9 @@ pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of values in the properties of one record, with the values in other values.
 pub const PROPERTY_VALUES_MAX: usize = 100_000;
-/// Bytes of a message up to which it is decoded where it was received. A thread that may be busy
-/// decodes longer ones.
-pub const INLINE_MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a message up to which it is decoded where it was received, which takes at most 2 ms. A
+/// thread that may be busy decodes longer ones.
+pub const INLINE_MESSAGE_BYTES_MAX: usize = 32 << 10;
 /// Bytes of a message from which it is a long one. Long messages are decoded one after the other,
 /// and shorter ones do not wait for them.
 pub const LONG_MESSAGE_BYTES_MIN: usize = 1 << 20;

@@ -19,6 +19,7 @@ use crate::event_store::system_projections::SystemProjections;
 use crate::kv_store::KvStore;
 use crate::limits::{CONSOLE_REQUESTS_MAX, RECEIVE_BYTES_MAX};
 use crate::protocol::grpc_status;
+use crate::protocol::id_generator::IdGenerator;
 use crate::resources::connection_registry::ConnectionRegistry;
 use crate::resources::decoding_places::DecodingPlaces;
 use crate::resources::group_quota::GroupQuota;
@@ -161,6 +162,11 @@ impl ServerContext {
     /// Generates an identifier for an event that the client sent without one.
     pub fn event_id(&self) -> Result<EventId, Status> {
         self.new_id().map_err(|error| grpc_status::status(&error.into()))
+    }
+
+    /// Creates the generator of identifiers for the events of one call.
+    pub fn id_generator(&self) -> IdGenerator {
+        IdGenerator::new(&self.env.entropy)
     }
 
     /// Requests a shutdown. Returns `false` if no thread listens for shutdown requests.

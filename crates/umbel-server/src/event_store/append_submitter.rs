@@ -400,7 +400,7 @@ mod tests {
         let content = (vec![b' '; bytes].into(), Box::default());
         let event = ProposedEvent::new(EventId([id; 16]), "Stated".into(), false, content);
         let stream = stream.to_string();
-        let (expected, events) = (ExpectedVersion::NoStream, vec![event]);
+        let (expected, events) = (ExpectedVersion::NoStream, vec![event].into());
         let share = fixture.service.append_quota.new_share();
         AppendCommand::to_stream(StreamEvents { stream, expected, events }, share)
     }
@@ -450,7 +450,7 @@ mod tests {
                 ProposedEvent::new(id, "".into(), false, content)
             };
             let (stream, expected) = ("s".to_string(), ExpectedVersion::Any);
-            let events = (0..count).map(event).collect();
+            let events = (0..count).map(event).collect::<Vec<_>>().into();
             let share = fixture.service.append_quota.new_share();
             let append = AppendCommand::to_stream(StreamEvents { stream, expected, events }, share);
             AppendJob::Single(append, AppendCompletion::single().0)
@@ -478,6 +478,50 @@ mod tests {
         let (short, long) = (512, 64 << 10);
         assert_eq!(job(&[short, long, short]).kibibytes(), job(&[long]).kibibytes());
         assert!(job(&[long]).kibibytes().is_some());
+    }
+
+    /// The appends of a call are written in their order: those that wait, those added to them, and
+    /// those submitted afterwards.
+    #[test]
+    fn appends_of_a_call_keep_their_order_around_a_wait() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let results = Arc::default();
+            let one = |number: u8| {
+                // Every third append is long.
+                let bytes = if number.is_multiple_of(3) { LONG_APPEND_BYTES_MIN } else { 10 };
+                let content = (vec![b' '; bytes].into(), Box::default());
+                let event = ProposedEvent::new(EventId([number; 16]), "t".into(), false, content);
+                let (stream, events) = ("cart".to_string(), vec![event].into());
+                let target = StreamEvents { stream, expected: ExpectedVersion::Any, events };
+                let append =
+                    AppendCommand::to_stream(target, fixture.service.append_quota.new_share());
+                (append, AppendCompletion::batched(number.into(), &results))
+            };
+            let places = submitter.take_places();
+            let mut waiting = submitter.submit_all(vec![one(0)]).expect("it waits for its place");
+            for number in 1..10 {
+                waiting.add(vec![one(number)]);
+                assert!(waiting.wait().now_or_never().is_none());
+            }
+            drop(places);
+            waiting.wait().await;
+            // The places of the long ones among them are free again.
+            while submitter.queue.long_appends.available_permits() < LONG_APPENDS_BYTES_MAX >> 10 {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert!(submitter.submit_all((10..20).map(one).collect()).is_none());
+            let mut done = Vec::new();
+            while done.len() < 20 {
+                std::future::poll_fn(|context| results.poll_take(&mut done, context)).await;
+            }
+            for (number, result) in done {
+                assert_eq!(result.unwrap().last, Some(number));
+            }
+            assert_eq!(fixture.bytes(), 0);
+        });
     }
 
     /// Story: places went to a call whose client read no responses. Such a call is not polled, so

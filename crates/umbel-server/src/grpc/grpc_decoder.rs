@@ -19,14 +19,15 @@ use hyper::body::{Body as _, Bytes};
 use hyper::http::Extensions;
 use prost::bytes::{Buf, BytesMut};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::{
-    INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, PARTIAL_APPEND_TIME, RECEIVE_BYTES_FREE,
-    STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
+    INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, MESSAGE_GROWTH_BYTES, MESSAGE_GROWTH_TIME,
+    PARTIAL_APPEND_TIME, RECEIVE_BYTES_FREE, STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
 };
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
@@ -44,6 +45,10 @@ const INITIAL_CAPACITY: usize = 64 << 10;
 
 /// Shortest and longest piece of a long message in memory.
 const PIECE_BYTES: (usize, usize) = (4 << 10, 64 << 10);
+
+/// Bytes of a message whose decoding consumes one unit of a task's budget. A task yields after 128
+/// units, which are those of the longest message that is decoded where it is received.
+const BYTES_PER_BUDGET_UNIT: usize = INLINE_MESSAGE_BYTES_MAX / 128;
 
 /// The quota of received messages, and the time limit of a message. An extension of each request.
 #[derive(Debug, Clone)]
@@ -74,6 +79,8 @@ pub struct MessageStream<Q> {
     length: Option<usize>,
     /// The next message, if it counts against the quota.
     counted: Option<CountedMessage<Q>>,
+    /// Units of the task's budget that the received message still consumes before it is decoded.
+    budget_units: Option<usize>,
     /// Whether the stream has ended, so that no more bytes are read.
     is_finished: bool,
     _message: PhantomData<fn() -> Q>,
@@ -82,8 +89,35 @@ pub struct MessageStream<Q> {
 /// A message that counts against the quota, until its call takes it.
 struct CountedMessage<Q> {
     content: EvictableValue<MessageContent<Q>>,
+    growth: MessageGrowth,
     /// The task that decodes the complete message.
     decoding: Option<JoinSet<()>>,
+}
+
+/// The growth of a message that is being received. A client that trickles bytes would otherwise
+/// keep its share of the quota.
+struct MessageGrowth {
+    /// Begin of the present period, which ends once enough bytes are received.
+    began: Instant,
+    /// Bytes received in the present period.
+    bytes: usize,
+}
+
+impl MessageGrowth {
+    fn new() -> MessageGrowth {
+        MessageGrowth { began: Instant::now(), bytes: 0 }
+    }
+
+    /// Records received bytes. Returns the time after which the message may be evicted if no more
+    /// bytes arrive.
+    fn record(&mut self, bytes: usize) -> Duration {
+        self.bytes += bytes;
+        if self.bytes >= MESSAGE_GROWTH_BYTES {
+            *self = MessageGrowth::new();
+        }
+        let left = MESSAGE_GROWTH_TIME.saturating_sub(self.began.elapsed());
+        left.min(STALLED_MESSAGE_TIME)
+    }
 }
 
 /// The content of a message.
@@ -131,6 +165,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
             received: BytesMut::new(),
             length: None,
             counted: None,
+            budget_units: None,
             is_finished: false,
             _message: PhantomData,
         }
@@ -228,7 +263,11 @@ impl<Q: RequestMessage> MessageStream<Q> {
     /// costs no memory. The buffer never grows beyond the end of the message, which may occupy it
     /// for a long time.
     fn append(&mut self, mut data: Bytes) -> Result<(), Status> {
-        if let (Some(length), Some(counted)) = (self.length, &self.counted) {
+        // A frame without bytes is no progress.
+        if data.is_empty() {
+            return Ok(());
+        }
+        if let (Some(length), Some(counted)) = (self.length, &mut self.counted) {
             counted.add(&mut data, length)?;
         }
         let (come, capacity) = (self.received.len() + data.len(), self.received.capacity());
@@ -258,10 +297,13 @@ impl<Q: RequestMessage> MessageStream<Q> {
 
     /// Decodes the received message of this length. The future may be dropped and called again.
     async fn decode_next(&mut self, length: usize) -> Result<NextMessage<Q>, Status> {
+        if length <= INLINE_MESSAGE_BYTES_MAX {
+            self.consume_budget(length).await;
+        }
         if let Some(counted) = &mut self.counted {
             counted.decode(length, &self.limits.places, self.connection.as_ref()).await;
         }
-        self.length = None;
+        (self.length, self.budget_units) = (None, None);
         if let Some(counted) = self.counted.take() {
             return Ok(NextMessage::Counted(counted));
         }
@@ -271,6 +313,17 @@ impl<Q: RequestMessage> MessageStream<Q> {
             self.received = BytesMut::from(&self.received[..]);
         }
         Q::from_bytes(message).map(NextMessage::Short)
+    }
+
+    /// Consumes the budget for a message that is decoded here. Once the budget is consumed, the
+    /// task yields: a call may have received hundreds of messages at once.
+    async fn consume_budget(&mut self, length: usize) {
+        let units = self.budget_units.get_or_insert(length / BYTES_PER_BUDGET_UNIT);
+        // A future that is dropped has consumed its units nevertheless.
+        while *units > 0 {
+            tokio::task::consume_budget().await;
+            *units -= 1;
+        }
     }
 
     /// Parses a prefix. Returns the length of the message.
@@ -289,7 +342,7 @@ impl<Q: RequestMessage> MessageStream<Q> {
         }
         self.length = Some(length);
         if length > RECEIVE_BYTES_FREE {
-            let counted = CountedMessage::new(&self.limits.quota);
+            let mut counted = CountedMessage::new(&self.limits.quota);
             let mut received = std::mem::take(&mut self.received).freeze();
             counted.add(&mut received, length)?;
             self.received = BytesMut::from(&received[..]);
@@ -306,12 +359,14 @@ fn ends_within() -> Status {
 impl<Q: RequestMessage> CountedMessage<Q> {
     fn new(quota: &Arc<InboundQuota>) -> CountedMessage<Q> {
         let content = MessageContent::Bytes(LongMessageBytes::default());
-        CountedMessage { content: EvictableValue::new(quota, content), decoding: None }
+        let content = EvictableValue::new(quota, content);
+        CountedMessage { content, growth: MessageGrowth::new(), decoding: None }
     }
 
     /// Takes the bytes of this message, which has `length` bytes, from the received ones.
-    fn add(&self, received: &mut Bytes, length: usize) -> Result<(), Status> {
-        let added = self.content.change(Some(STALLED_MESSAGE_TIME), |content, share| {
+    fn add(&mut self, received: &mut Bytes, length: usize) -> Result<(), Status> {
+        let evictable_after = self.growth.record(received.len());
+        let added = self.content.change(Some(evictable_after), |content, share| {
             let MessageContent::Bytes(long) = content else { return true };
             let own = received.split_to((length - long.bytes).min(received.len()));
             let is_free = |bytes: usize| bytes.saturating_sub(RECEIVE_BYTES_FREE);
@@ -664,6 +719,46 @@ mod tests {
         });
     }
 
+    /// Story: a client that sent a byte, or a frame without bytes, every few seconds kept its share
+    /// of the quota.
+    #[test]
+    fn trickled_message_is_evicted_for_others() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let bytes = framed(&put(150_000)).to_vec();
+            let second = Duration::from_secs(1);
+            let is_free = || quota.clone().new_share().grow(100_000);
+            // Frames of these sizes, one each second.
+            let enough = MESSAGE_GROWTH_BYTES.div_ceil(MESSAGE_GROWTH_TIME.as_secs() as usize - 1);
+            let too_few = MESSAGE_GROWTH_BYTES / (MESSAGE_GROWTH_TIME.as_secs() as usize + 1);
+            for (size, kept) in [
+                (enough, 26),
+                (too_few, MESSAGE_GROWTH_TIME.as_secs()),
+                (1, MESSAGE_GROWTH_TIME.as_secs()),
+                (0, STALLED_MESSAGE_TIME.as_secs()),
+            ] {
+                let (frames, mut messages) = within::<PutRequest>(&quota);
+                frames.send(bytes[..120_000].to_vec()).unwrap();
+                let mut sent = 120_000;
+                assert!(messages.message().now_or_never().is_none());
+                for number in 1..=25 {
+                    tokio::time::sleep(second).await;
+                    assert_eq!(is_free(), number >= kept, "{size} bytes, after {number} s");
+                    frames.send(bytes[sent..sent + size].to_vec()).unwrap();
+                    sent += size;
+                    let received = messages.message().now_or_never();
+                    let Some(received) = received else { continue };
+                    let status = received.unwrap_err();
+                    assert_eq!(status.code(), EXHAUSTED);
+                    assert!(status.message().contains("4096 bytes in 10 s"), "{status:?}");
+                    break;
+                }
+                drop(messages);
+                assert_eq!(quota.used_bytes(), 0);
+            }
+        });
+    }
+
     /// Story: the request of a call with one message did not end. Its message was counted by no
     /// quota meanwhile, and a connection may have a thousand such calls.
     #[test]
@@ -758,7 +853,7 @@ mod tests {
         runtime.block_on(async {
             for (bytes_max, is_refused) in [(180_000, false), (170_000, true)] {
                 let quota = Arc::new(InboundQuota::new(bytes_max));
-                let message = CountedMessage::<PeakMessage>::new(&quota);
+                let mut message = CountedMessage::<PeakMessage>::new(&quota);
                 let mut bytes = Bytes::from(vec![0; 20_000]);
                 message.add(&mut bytes, 20_000).unwrap();
                 let own = quota.used_bytes();
@@ -791,6 +886,96 @@ mod tests {
             assert_eq!(message.expect("it is decoded").unwrap(), Some(put(200_000)));
             drop(place);
             assert!(long.message().await.unwrap().is_some());
+        });
+    }
+
+    /// Story: a call decoded all messages that had arrived, up to 256 of 64 KiB each, before its
+    /// worker served another call.
+    #[test]
+    fn messages_of_one_poll_are_limited() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for (bytes, most) in [(INLINE_MESSAGE_BYTES_MAX - 100, 1), (8 << 10, 4), (2, 100)] {
+                let sent: Vec<u8> = (0..100).flat_map(|_| framed(&put(bytes))).collect();
+                let mut messages = of::<PutRequest>(vec![sent]);
+                let mut polls = Vec::new();
+                while polls.iter().sum::<usize>() < 100 {
+                    tokio::task::yield_now().await;
+                    let mut decoded = 0;
+                    // A step of a call reads what has arrived, without waiting, and then waits.
+                    while let Some(message) = messages.message().now_or_never() {
+                        assert!(message.unwrap().is_some());
+                        decoded += 1;
+                        if polls.iter().sum::<usize>() + decoded == 100 {
+                            break;
+                        }
+                    }
+                    polls.push(decoded);
+                }
+                let highest = polls.iter().copied().max().unwrap();
+                assert!(highest <= most && highest * 2 > most, "{bytes}: {polls:?}");
+                assert_eq!(messages.message().await.unwrap(), None);
+            }
+        });
+    }
+
+    /// Message whose decoding takes until a thread is released, and then fails.
+    struct PanickingMessage;
+
+    static RELEASED: Mutex<Option<std::sync::mpsc::Receiver<()>>> = Mutex::new(None);
+
+    impl RequestMessage for PanickingMessage {
+        const MAY_BE_LONG: bool = true;
+
+        fn from_bytes(_: Bytes) -> Result<PanickingMessage, Status> {
+            let released = RELEASED.lock().unwrap().take().expect("one message at a time");
+            let _ = released.recv();
+            panic!("a test of a panic");
+        }
+    }
+
+    /// Neither a call that is dropped while its message is decoded, nor a panic of the decoder,
+    /// keeps quota or a place.
+    #[test]
+    fn failed_and_dropped_decoding_release_quota_and_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let places = DecodingPlaces::default();
+            for is_dropped in [false, true] {
+                let (release, released) = std::sync::mpsc::channel();
+                *RELEASED.lock().unwrap() = Some(released);
+                let mut extensions = Extensions::new();
+                let limits = ReceiveLimits {
+                    quota: Arc::clone(&quota),
+                    places: places.clone(),
+                    ..ReceiveLimits::default()
+                };
+                extensions.insert(limits);
+                let frame = Ok::<_, Infallible>(Frame::data(framed(&put(150_000))));
+                let frames = StreamBody::new(stream::iter([frame]));
+                let mut messages = MessageStream::<PanickingMessage>::new(frames, &extensions);
+                while RELEASED.lock().unwrap().is_some() {
+                    assert!(messages.message().now_or_never().is_none());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(quota.used_bytes() > 100_000);
+                if is_dropped {
+                    drop(messages);
+                    assert!(places.acquire(false).now_or_never().is_none(), "it is decoded");
+                    release.send(()).unwrap();
+                } else {
+                    release.send(()).unwrap();
+                    let status = messages.message().await.map(drop).unwrap_err();
+                    assert_eq!(status.code(), Code::Internal, "{status:?}");
+                }
+                let time = Duration::from_secs(20);
+                let place = tokio::time::timeout(time, places.acquire(false)).await;
+                assert!(place.expect("the place is free").is_some());
+                while quota.used_bytes() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
         });
     }
 

@@ -9,7 +9,8 @@ use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, ExpectedVersion, PresentEvents, is_index_name, parse_index};
 
 use crate::limits::{
-    APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
+    APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, MESSAGE_GROWTH_BYTES,
+    MESSAGE_GROWTH_TIME, RECEIVE_BYTES_MAX, STALLED_MESSAGE_TIME, STATUS_BYTES_MAX,
 };
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::truncate_text::truncate_text;
@@ -280,10 +281,13 @@ pub fn receive_quota_exhausted() -> Status {
 
 /// Status: a message was dropped, because its call did not take it and others needed its memory.
 pub fn message_evicted() -> Status {
-    Status::resource_exhausted(
-        "received messages fill their quota, and this call did not take its message in time; read \
-         its responses, and try again",
-    )
+    Status::resource_exhausted(format!(
+        "received messages fill their quota, and the message of this call made no progress: send a \
+         message without pauses of {} s and with at least {MESSAGE_GROWTH_BYTES} bytes in {} s, \
+         read the responses of the call, and try again",
+        STALLED_MESSAGE_TIME.as_secs(),
+        MESSAGE_GROWTH_TIME.as_secs(),
+    ))
 }
 
 /// Status: a request did not end in time after its only message.

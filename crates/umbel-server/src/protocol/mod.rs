@@ -5,6 +5,7 @@ pub mod deadline;
 pub mod filter_request;
 pub mod group_key;
 pub mod grpc_status;
+pub mod id_generator;
 pub mod json_value;
 pub mod message_reader;
 pub mod proto_convert;

@@ -444,7 +444,7 @@ fn compare_records(message: &[u8]) -> bool {
         Ok(RecordsMessage(Err(_))) => assert!(valid.is_none(), "{decoded:?}"),
         Ok(RecordsMessage(Ok(part))) => {
             let mut valid = valid.expect("it is valid");
-            for records in part.streams {
+            for records in part.streams.into_inner() {
                 let read: Vec<Stored> = records.events.iter().map(stored).collect();
                 let (own, others) = valid.into_iter().partition(|it| it.0 == records.stream);
                 let own: Vec<_> = Vec::into_iter(own).map(|(_, event)| event).collect();

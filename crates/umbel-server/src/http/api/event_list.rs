@@ -131,7 +131,7 @@ pub fn parse(
 pub fn check(bytes: &[u8]) {
     let quota = Arc::new(InboundQuota::default());
     let Ok(buffer) = parse(&quota, bytes, || Ok(EventId([7; 16]))) else { return };
-    for event in &buffer.events {
+    for event in &*buffer.events {
         let event = event.as_new_event();
         for part in [event.data, event.metadata] {
             assert!(part.is_empty() || serde_json::from_slice::<&RawValue>(part).is_ok());

@@ -193,5 +193,6 @@ fn parse_events(
         buffer.add(proposed_event(id, kind, is_json, (&body.bytes, b"")))?;
         return Ok(buffer);
     }
-    event_list::parse(&service.append_quota, &body.bytes, || service.event_id())
+    let mut ids = service.id_generator();
+    event_list::parse(&service.append_quota, &body.bytes, || ids.generate())
 }

@@ -221,7 +221,7 @@ async fn append(
     service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
     let id = service.event_id()?;
     let content = (data.into_bytes().into(), metadata.into_bytes().into());
-    let events = vec![ProposedEvent::new(id, kind.into(), is_json, content)];
+    let events = vec![ProposedEvent::new(id, kind.into(), is_json, content)].into();
     let append = StreamEvents { stream, expected, events };
     let append = AppendCommand::to_stream(append, service.append_quota.new_share());
     let written = service.store.appends().submit(append).await;

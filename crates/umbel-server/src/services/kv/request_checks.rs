@@ -23,6 +23,7 @@ use crate::limits::{
 };
 use crate::protocol::grpc_status;
 use crate::protocol::message_reader::{self, MessageReader};
+use crate::resources::deferred_drop::{DeferredDrop, PartCount};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 
 /// Name of the keyspace that a request means; an empty name means the default.
@@ -162,7 +163,7 @@ pub struct KvBatch {
     /// Names of the keyspaces.
     keyspaces: Vec<String>,
     /// Operations, with the indexes of their keyspaces.
-    operations: Vec<(u32, OperationKind)>,
+    operations: DeferredDrop<Vec<(u32, OperationKind)>>,
     /// Conditions, with the indexes of their keyspaces.
     conditions: Vec<(u32, Condition)>,
     /// Bytes of all keys and values.
@@ -170,6 +171,15 @@ pub struct KvBatch {
     /// Whether the write is acknowledged only after a sync.
     sync: bool,
 }
+
+impl PartCount for Vec<(u32, OperationKind)> {
+    fn part_count(&self) -> usize {
+        self.len()
+    }
+}
+
+/// Maximum number of operations and conditions of a batch whose write a worker builds.
+const SHORT_BATCH_MAX: usize = 4096;
 
 /// Parts of a batch with the names of their keyspaces.
 #[cfg(test)]
@@ -328,8 +338,13 @@ impl KvBatch {
     pub fn of_one(keyspace: String, kind: OperationKind, sync: bool) -> Result<KvBatch, Status> {
         let bytes = check_kind(Some(&kind)).map_err(|status| at_index("operation", 0, &status))?;
         let kind = copy_operation(kind, &mut BytesMut::with_capacity(bytes));
-        let operations = vec![(0, kind)];
+        let operations = vec![(0, kind)].into();
         Ok(KvBatch { keyspaces: vec![keyspace], operations, bytes, sync, ..KvBatch::default() })
+    }
+
+    /// Whether a thread that may be busy builds the write.
+    pub fn is_long(&self) -> bool {
+        self.operations.len() + self.conditions.len() > SHORT_BATCH_MAX
     }
 
     /// The operations and conditions with their keyspaces, and whether to sync.
@@ -343,7 +358,7 @@ impl KvBatch {
 
     fn with_sizes(sizes: &BatchSizes) -> KvBatch {
         KvBatch {
-            operations: Vec::with_capacity(sizes.operations),
+            operations: Vec::with_capacity(sizes.operations).into(),
             conditions: Vec::with_capacity(sizes.conditions),
             bytes: sizes.bytes,
             ..KvBatch::default()
@@ -408,7 +423,7 @@ pub fn parse_write(
         WriteCondition { keyspace: keyspace(index), key: condition.key, value: condition.value }
     });
     let conditions = conditions.collect();
-    let operations = batch.operations.into_iter();
+    let operations = batch.operations.into_inner().into_iter();
     let operations =
         operations.map(|(index, kind)| WriteOperation { keyspace: keyspace(index), kind });
     let operations = operations.collect();

@@ -1,5 +1,7 @@
 //! Key-value calls with one request and one response message.
 
+use std::sync::Arc;
+
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 use umbel::Error;
@@ -140,7 +142,15 @@ async fn write_one(
 }
 
 async fn write(call: &KvCallContext, batch: KvBatch) -> Result<u64, Status> {
-    let write = request_checks::parse_write(&call.kv, &call.service.append_quota, batch)?;
+    let (kv, quota) = (Arc::clone(&call.kv), Arc::clone(&call.service.append_quota));
+    let is_long = batch.is_long();
+    let build = move || request_checks::parse_write(&kv, &quota, batch);
+    let write = match is_long {
+        true => {
+            tokio::task::spawn_blocking(build).await.map_err(|_| grpc_status::shutting_down())?
+        }
+        false => build(),
+    }?;
     let written = call.kv.submit(write).await.unwrap_or(Err(Error::Closed));
     written.map_err(|error| grpc_status::engine_status(&error))
 }

@@ -19,6 +19,7 @@ use crate::grpc::grpc_decoder::MessageStream;
 use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::grpc_status;
 use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::resources::deferred_drop::ProposedEventList;
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
 use crate::services::streams::proposed_events::{self, AppendPart, ProposedEvents};
@@ -103,7 +104,7 @@ async fn next_part(parts: &mut MessageStream<AppendPart>) -> Result<Option<Appen
 #[derive(Debug)]
 pub struct EventBuffer {
     /// The events.
-    pub events: Vec<ProposedEvent>,
+    pub events: ProposedEventList,
     /// Bytes of the events.
     pub bytes: usize,
     /// Share of the quota of all appends.
@@ -113,7 +114,11 @@ pub struct EventBuffer {
 impl EventBuffer {
     /// Creates an empty buffer.
     pub fn new(budget: &Arc<InboundQuota>) -> EventBuffer {
-        EventBuffer { events: Vec::new(), bytes: 0, quota_share: budget.new_share() }
+        EventBuffer {
+            events: ProposedEventList::default(),
+            bytes: 0,
+            quota_share: budget.new_share(),
+        }
     }
 
     /// Adds an event; fails if it exceeds a limit.

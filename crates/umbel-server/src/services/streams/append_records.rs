@@ -26,7 +26,7 @@ pub async fn append_records(
 ) -> Result<Response<AppendRecordsResponse>, Status> {
     let caller = Caller::from_extensions(request.extensions());
     let message = read_message(&service, request.into_inner()).await?;
-    let (transaction, origins) = build_transaction(&service, message.0?)?;
+    let (transaction, origins) = build_transaction(&service, message.0?).await?;
     for (action, stream) in transaction.accesses() {
         let checked = service.authorizer.authorize(&service.store, &caller, action, stream).await;
         checked.map_err(|status| {
@@ -63,21 +63,24 @@ struct CheckOrigins {
     checks: Vec<usize>,
 }
 
-fn build_transaction(
+async fn build_transaction(
     service: &ServerContext,
     request: RecordsPart,
 ) -> Result<(Transaction, CheckOrigins), Status> {
     let mut transaction = Transaction::new(&service.append_quota);
     let mut stream_indexes: HashMap<String, usize> = HashMap::new();
-    for mut records in request.streams {
+    let mut ids = service.id_generator();
+    let RecordsPart { mut streams, checks } = request;
+    for records in &mut *streams {
         let stream = std::mem::take(&mut records.stream);
         let stream_index = transaction.add_stream(stream.clone(), ExpectedVersion::Any)?;
         stream_indexes.insert(stream, stream_index);
-        records.set_missing_ids(|| service.event_id())?;
-        transaction.add_all(stream_index, records.events, records.bytes)?;
+        records.set_missing_ids(&mut ids).await?;
+        let events = std::mem::take(&mut records.events);
+        transaction.add_all(stream_index, events, records.bytes)?;
     }
     let mut origins = CheckOrigins::default();
-    for (index, ConsistencyCheck { check }) in request.checks.into_iter().enumerate() {
+    for (index, ConsistencyCheck { check }) in checks.into_iter().enumerate() {
         let Some(CheckType::StreamState(StreamStateCheck { stream, expected_state })) = check
         else {
             return Err(invalid(format!(

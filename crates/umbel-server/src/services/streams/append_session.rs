@@ -45,7 +45,7 @@ async fn read_session(
     mut parts: MessageStream<SessionPart>,
 ) -> Result<Transaction, Status> {
     let mut transaction = Transaction::new(&service.append_quota);
-    let mut named = HashSet::new();
+    let (mut named, mut ids) = (HashSet::new(), service.id_generator());
     while let Some(part) = parts.message().await.map_err(rich_status::decode_error)? {
         let SessionPart { stream, records, expected_revision, memory_bytes } = part;
         let expected = match expected_revision.map(multi_stream_append::expected_from_number) {
@@ -82,7 +82,7 @@ async fn read_session(
             return Err(rich_status::duplicate_stream(&shown));
         }
         let mut records = records?;
-        records.set_missing_ids(|| service.event_id())?;
+        records.set_missing_ids(&mut ids).await?;
         transaction.add_all(index, records.events, records.bytes)?;
         if transaction.has_no_records(index) {
             return Err(invalid(format!(

@@ -13,14 +13,14 @@ use crate::event_store::EventStore;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::grpc_status;
-use crate::protocol::proto_convert::ProposedEvent;
+use crate::resources::deferred_drop::{DeferredDrop, ProposedEventList};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::services::streams::record_part;
 
 /// Records of several streams, within the limits of one append.
 #[derive(Debug)]
 pub struct Transaction {
-    streams: Vec<StreamEvents>,
+    streams: DeferredDrop<Vec<StreamEvents>>,
     checks: Vec<(String, ExpectedVersion)>,
     records: usize,
     bytes: usize,
@@ -41,7 +41,7 @@ pub struct TransactionResult {
 impl Transaction {
     /// Creates an empty transaction.
     pub fn new(budget: &Arc<InboundQuota>) -> Transaction {
-        let (streams, checks) = (Vec::new(), Vec::new());
+        let (streams, checks) = (DeferredDrop::default(), Vec::new());
         let (share, names_share) = (budget.new_share(), budget.new_share());
         Transaction { streams, checks, records: 0, bytes: 0, share, names_share }
     }
@@ -56,7 +56,7 @@ impl Transaction {
         if !self.names_share.grow(stream.len()) {
             return Err(grpc_status::append_quota_exhausted());
         }
-        self.streams.push(StreamEvents { stream, expected, events: Vec::new() });
+        self.streams.push(StreamEvents { stream, expected, events: ProposedEventList::default() });
         Ok(self.streams.len() - 1)
     }
 
@@ -64,7 +64,7 @@ impl Transaction {
     pub fn add_all(
         &mut self,
         index: usize,
-        mut added: Vec<ProposedEvent>,
+        mut added: ProposedEventList,
         bytes: usize,
     ) -> Result<(), Status> {
         self.bytes += bytes;

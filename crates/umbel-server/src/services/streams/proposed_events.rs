@@ -16,12 +16,13 @@ use crate::limits::{EVENT_OVERHEAD_BYTES, SMALL_MESSAGE_BYTES_MAX};
 use crate::protocol::grpc_status;
 use crate::protocol::message_reader::{self, MessageReader};
 use crate::protocol::proto_convert::{EventReader, ProposedEvent};
+use crate::resources::deferred_drop::ProposedEventList;
 
 /// Events of one message, within the limits of one append.
 #[derive(Debug, Default)]
 pub struct ProposedEvents {
     /// The events.
-    pub events: Vec<ProposedEvent>,
+    pub events: ProposedEventList,
     /// Bytes of the events.
     pub bytes: usize,
     /// Bytes of memory that the events keep.
@@ -33,7 +34,7 @@ pub struct ProposedEvents {
 impl ProposedEvents {
     /// Creates an empty list with space for this number of events.
     pub fn with_capacity(events: usize) -> ProposedEvents {
-        let events = Vec::with_capacity(events.min(APPEND_EVENTS_MAX));
+        let events = Vec::with_capacity(events.min(APPEND_EVENTS_MAX)).into();
         ProposedEvents { events, ..ProposedEvents::default() }
     }
 

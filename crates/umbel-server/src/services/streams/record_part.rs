@@ -15,10 +15,15 @@ use umbel_proto::v2::streams::ConsistencyCheck;
 
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::EVENT_OVERHEAD_BYTES;
+use crate::protocol::id_generator::IdGenerator;
 use crate::protocol::message_reader::{self, MessageReader};
-use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::protocol::proto_convert;
 use crate::protocol::rich_status::{self, invalid};
+use crate::resources::deferred_drop::{DeferredDrop, PartCount, ProposedEventList};
 use crate::services::streams::new_record::{NewRecord, RecordReader};
+
+/// Number of identifiers after which a call yields to others.
+const IDS_PER_SLICE: usize = 4096;
 
 /// Records for one stream.
 #[derive(Debug, Default)]
@@ -26,7 +31,7 @@ pub struct StreamRecords {
     /// The stream.
     pub stream: String,
     /// The records as events.
-    pub events: Vec<ProposedEvent>,
+    pub events: ProposedEventList,
     /// Bytes of the events.
     pub bytes: usize,
     /// Indexes of the events whose records have no identifier.
@@ -34,22 +39,30 @@ pub struct StreamRecords {
 }
 
 impl StreamRecords {
-    /// Gives the records without an identifier a new one.
-    pub fn set_missing_ids(
-        &mut self,
-        new_id: impl Fn() -> Result<EventId, Status>,
-    ) -> Result<(), Status> {
-        for index in std::mem::take(&mut self.without_id) {
-            self.events[index as usize].set_id(new_id()?);
+    /// Gives the records without an identifier a new one. Yields between many of them.
+    pub async fn set_missing_ids(&mut self, ids: &mut IdGenerator) -> Result<(), Status> {
+        for indexes in std::mem::take(&mut self.without_id).chunks(IDS_PER_SLICE) {
+            for index in indexes {
+                self.events[*index as usize].set_id(ids.generate()?);
+            }
+            if indexes.len() == IDS_PER_SLICE {
+                tokio::task::yield_now().await;
+            }
         }
         Ok(())
+    }
+}
+
+impl PartCount for Vec<StreamRecords> {
+    fn part_count(&self) -> usize {
+        self.iter().map(|stream| stream.events.len() + 1).sum()
     }
 }
 
 /// Records of one message, within the limits of one append.
 #[derive(Debug, Default)]
 struct RecordList {
-    streams: Vec<StreamRecords>,
+    streams: DeferredDrop<Vec<StreamRecords>>,
     count: usize,
     bytes: usize,
     /// Reason to refuse the append; there are no records then.
@@ -63,7 +76,7 @@ impl RecordList {
         if self.streams.len() == APPEND_STREAMS_MAX {
             return Err(too_many_streams());
         }
-        let events = Vec::with_capacity(capacity.min(APPEND_EVENTS_MAX));
+        let events = Vec::with_capacity(capacity.min(APPEND_EVENTS_MAX)).into();
         let stream = stream.to_string();
         self.streams.push(StreamRecords { stream, events, ..StreamRecords::default() });
         Ok(self.streams.len() - 1)
@@ -137,7 +150,7 @@ pub fn too_many_streams() -> Status {
 #[derive(Debug)]
 pub struct RecordsPart {
     /// The records by stream, in the order in which the streams come first.
-    pub streams: Vec<StreamRecords>,
+    pub streams: DeferredDrop<Vec<StreamRecords>>,
     /// The checks of streams.
     pub checks: Vec<ConsistencyCheck>,
 }
@@ -163,7 +176,7 @@ impl RequestMessage for RecordsMessage {
     }
 
     fn memory_bytes(&self) -> usize {
-        let streams = self.0.iter().flat_map(|part| &part.streams);
+        let streams = self.0.iter().flat_map(|part| &*part.streams);
         let memory = |it: &StreamRecords| it.bytes + it.events.len() * EVENT_OVERHEAD_BYTES;
         streams.map(memory).sum()
     }
@@ -262,14 +275,14 @@ impl RequestMessage for SessionPart {
 
     fn from_bytes(message: Bytes) -> Result<SessionPart, Status> {
         let count = message_reader::count_fields(&message, SESSION_RECORDS);
-        let events = Vec::with_capacity(count.min(APPEND_EVENTS_MAX));
+        let events = Vec::with_capacity(count.min(APPEND_EVENTS_MAX)).into();
         let own = StreamRecords { events, ..StreamRecords::default() };
         let mut reader = SessionReader {
             message: message.clone(),
             stream: Bytes::new(),
             expected_revision: None,
             named_stream: Bytes::new(),
-            records: RecordList { streams: vec![own], ..RecordList::default() },
+            records: RecordList { streams: vec![own].into(), ..RecordList::default() },
         };
         message_reader::read_message(message, &mut reader)?;
         Ok(reader.into_part())
