@@ -375,3 +375,43 @@ fn other_stream() -> Status {
          out",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use futures_util::FutureExt;
+    use prost::Message;
+    use umbel_env::Env;
+    use umbel_proto::v2::streams::{AppendRecord, AppendRequest, SchemaInfo};
+
+    use super::*;
+
+    /// Story: an asynchronous worker drew the identifiers of 100,000 records one after the other.
+    #[test]
+    fn call_yields_while_many_records_get_identifiers() {
+        let schema = SchemaInfo { format: 1, name: "Counted".to_string(), id: None };
+        let given = "00000000-0000-1234-0000-000000000003";
+        let record = |number: usize| AppendRecord {
+            schema: Some(schema.clone()),
+            record_id: (number == 1).then(|| given.to_string()),
+            ..AppendRecord::default()
+        };
+        for (count, yields) in [(IDS_PER_SLICE, 0), (3 * IDS_PER_SLICE, 2)] {
+            let (stream, records) = ("s".to_string(), (0..count).map(record).collect());
+            let message = AppendRequest { stream, records, expected_revision: None };
+            let part = SessionPart::from_bytes(message.encode_to_vec().into()).unwrap();
+            let (mut records, entropy) = (part.records.unwrap(), Env::system().entropy);
+            let mut ids = IdGenerator::new(&entropy);
+            let mut setting = Box::pin(records.set_missing_ids(&mut ids));
+            for _ in 0..yields {
+                assert!((&mut setting).now_or_never().is_none());
+            }
+            setting.now_or_never().expect("it is done").unwrap();
+            let ids = records.events.iter().map(|event| event.as_new_event().id);
+            let unique: HashSet<EventId> = ids.collect();
+            assert_eq!(unique.len(), count);
+            assert!(unique.contains(&given.parse().unwrap()));
+        }
+    }
+}
