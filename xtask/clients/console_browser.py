@@ -1,82 +1,28 @@
-"""The console in headless Chromium.
+"""The console in headless Chromium: what its pages show, and what its forms do.
 
     python console_browser.py CONNECTION FOLDER
 
-CONNECTION is the connection string of a server, FOLDER gets a screenshot of each page. REQUIRES:
-python_parked.py has appended and parked events. Each case prints a line; the last line counts
-passed, failed and skipped cases.
+REQUIRES: python_parked.py has appended and parked events.
 """
 
-import http.client
 import json
 import re
-import shutil
 import sys
 import time
-import traceback
 import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
-CONNECTION, FOLDER = sys.argv[1], Path(sys.argv[2])
-ADDRESS = "http://" + CONNECTION.split("://")[1].split("?")[0]
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
-
-
-def start():
-    options = webdriver.ChromeOptions()
-    for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "window-size=1280,900"):
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # With explicit paths Selenium downloads nothing.
-    options.binary_location = shutil.which("chromium")
-    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-
-
-def until(browser, is_so, what):
-    # An element may be stale: the page renders again.
-    wait = WebDriverWait(browser, 20, ignored_exceptions=[StaleElementReferenceException])
-    wait.until(lambda _: is_so(), f"never: {what}")
-
-
-def text(browser):
-    return browser.find_element(By.ID, "main").text
-
-
-def open_page(browser, page, title):
-    browser.get(f"{ADDRESS}/console/#/{page}")
-    browser.refresh()
-    heading = lambda: browser.find_elements(By.CSS_SELECTOR, "main h1")
-    until(browser, lambda: heading() and heading()[0].text == title, f"the page {title}")
-
-
-def says(browser, wanted):
-    until(browser, lambda: wanted in text(browser), wanted)
-
-
-def picture(browser, name):
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    browser.save_screenshot(str(FOLDER / f"{name}.png"))
-
-
-def find(browser, text_of):
-    return browser.find_element(By.XPATH, f"//*[self::button or self::a or self::summary][text()='{text_of}']")
-
-
-def is_wider_than_the_window(browser):
-    return browser.execute_script("return document.documentElement.scrollWidth > innerWidth")
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from console_page import (
+    ADDRESS, LOG, MISSING_VALUE, Appends, api, case, fill, find, heading, is_wider_than_the_window, main, open_page,
+    picture, said, says, text, until,
+)
 
 
 @case
@@ -128,44 +74,6 @@ def see_the_events_of_a_client(browser):
     find(browser, "parked-1").click()
     says(browser, "Counted")
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 5
-
-
-class Appends:
-    """Appends over one connection, without the browser."""
-
-    def __init__(self):
-        self.connection = http.client.HTTPConnection(ADDRESS.split("://")[1])
-
-    def append(self, stream, kind="Live", data="{}", **fields):
-        return self.post("append", {"stream": stream, "type": kind, "data": data, **fields})
-
-    def post(self, action, fields):
-        headers = {"content-type": "application/json", "x-umbel-console": "1"}
-        self.connection.request("POST", f"/console/api/{action}", json.dumps(fields), headers)
-        answer = self.connection.getresponse()
-        text = answer.read().decode()
-        assert answer.status == 200, text
-        return json.loads(text)
-
-
-def api(path):
-    with urllib.request.urlopen(f"{ADDRESS}/console/api/{path}") as answer:
-        return json.load(answer)
-
-
-def heading(browser):
-    return browser.find_element(By.CSS_SELECTOR, "main h1").text
-
-
-def said(browser):
-    return browser.find_element(By.ID, "said").text
-
-
-def fill(browser, values):
-    for name, value in values.items():
-        field = browser.find_element(By.ID, name)
-        field.clear()
-        field.send_keys(value)
 
 
 def live_state(browser):
@@ -314,7 +222,7 @@ def create_change_and_delete_a_group(browser):
     fill(browser, {"g-source": "till-1", "g-group": "made/here::ü", "g-start": "start"})
     browser.find_element(By.XPATH, "//button[text()='Create']").click()
     until(browser, lambda: heading(browser) == "made/here::ü on till-1", "the group")
-    says(browser, "1 events")
+    says(browser, "1 event")
     find(browser, "Change the settings").click()
     fill(browser, {"g-maxRetryCount": "77"})
     browser.find_element(By.XPATH, "//button[text()='Change']").click()
@@ -628,10 +536,6 @@ def list_many_groups_in_pages(browser):
     until(browser, lambda: len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 1, "the rest")
 
 
-# What a page shows for a value that it does not have.
-MISSING_VALUE = re.compile(r"\b(null|undefined|NaN|Infinity|Invalid Date)|\[object")
-
-
 @case
 def show_no_missing_values(browser):
     """Story: the page Work said "nullnull", since the DOM shows null as a word."""
@@ -648,29 +552,6 @@ def show_no_missing_values(browser):
 def log_no_errors(browser):
     kept = [line for line in LOG if line["level"] == "SEVERE" and not re.search("40[09]|ERR_INTERNET_DISCONNECTED", line["message"])]
     assert kept == [], kept
-
-
-LOG = []
-
-
-def main():
-    passed = failed = 0
-    browser = start()
-    for function in CASES:
-        name = "Browser: " + function.__name__.replace("_", " ")
-        try:
-            function(browser)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            passed += 1
-            print(f"ok {name}")
-        LOG.extend(browser.get_log("browser"))
-    browser.quit()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
 
 
 sys.exit(main())

@@ -3,7 +3,7 @@
 import { event } from "./event.js";
 import { group, groups } from "./groups.js";
 import { live } from "./live.js";
-import { beginPage, button, el, endRepetitions, main, say, server, show, Superseded, view } from "./page.js";
+import { beginPage, button, el, endRepetitions, main, server, show, Superseded, view } from "./page.js";
 import { overview } from "./overview.js";
 import { search } from "./search.js";
 import { store } from "./store.js";
@@ -17,6 +17,16 @@ const PAGES = {
 };
 // Pages below another page of the navigation.
 const PARENTS = { stream: "streams", event: "streams", search: "streams", group: "groups", user: "users" };
+
+// Who the caller is, and what the caller may do. Pages show buttons by it.
+async function identify() {
+  const { user: name, hasUsers, isAdmin, isOperator } = await view("overview");
+  Object.assign(server, { user: name, hasUsers, isAdmin, isOperator });
+  const who = document.querySelector("#who");
+  who.textContent = name ?? (hasUsers ? "" : "insecure");
+  if (name) who.href = "#/account";
+  document.querySelector("#users-link").hidden = !isAdmin;
+}
 
 async function route() {
   endRepetitions();
@@ -32,6 +42,7 @@ async function route() {
   }
   main.setAttribute("aria-busy", "true");
   try {
+    if (server.user === undefined) await identify();
     await PAGES[shown](rest.map(decodeURIComponent), new URLSearchParams(search));
   } catch (error) {
     if (error instanceof Superseded) return;
@@ -66,14 +77,4 @@ addEventListener("resize", () => {
   resized = setTimeout(() => dispatchEvent(new Event("umbel-redraw")), 200);
 });
 
-try {
-  const { user: name, hasUsers, isAdmin, isOperator } = await view("overview");
-  Object.assign(server, { user: name, hasUsers, isAdmin, isOperator });
-  const who = document.querySelector("#who");
-  who.textContent = name ?? (hasUsers ? "" : "insecure");
-  if (name) who.href = "#/account";
-  document.querySelector("#users-link").hidden = !isAdmin;
-} catch (error) {
-  say(error.message);
-}
 await route();

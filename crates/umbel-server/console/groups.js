@@ -2,8 +2,8 @@
 
 import { eventRow } from "./event.js";
 import {
-  address, attempt, button, bytes, change, el, every, field, link, number, put, refresh, reload, server, show, streamLink,
-  table, view,
+  address, attempt, button, bytes, change, counted, el, every, field, link, number, put, refresh, reload, server,
+  show, streamLink, table, view,
 } from "./page.js";
 
 const sourceLink = (source) => (source === "$all" ? "all events" : streamLink(source));
@@ -40,7 +40,7 @@ export async function groups(_, query) {
     ]);
     const page = (text, from) => link(`#/groups?${new URLSearchParams({ search, skip: from })}`, text);
     refresh(list,
-      table(found.found === 1 ? "1 consumer group" : `${number(found.found)} consumer groups`, columns, rows,
+      table(counted(found.found, "consumer group"), columns, rows,
         search ? "No group matches." : "There are no consumer groups."),
       el("nav", { class: "row", "aria-label": "Pages of groups" },
         skip > 0 ? page("Previous", Math.max(0, skip - found.pageSize)) : null,
@@ -67,6 +67,16 @@ function startText(text) {
   return position === "0" ? "start" : position;
 }
 
+// Fails if another operator changed the settings after this page was loaded: the form has them all.
+async function checkUnchanged({ source, group, settings }) {
+  const now = (await view("group", { source, group })).settings;
+  const differs = (key) => JSON.stringify(now[key]) !== JSON.stringify(settings[key]);
+  const changed = Object.keys(now).filter(differs);
+  if (changed.length === 0) return;
+  const what = changed.map((key) => `${key} is ${now[key]} now, and was ${settings[key]}`).join("; ");
+  throw new Error(`the settings were changed meanwhile: ${what}. Load the page again.`);
+}
+
 // A form that creates a group, or changes this one.
 function groupForm(group) {
   const known = group?.settings ?? {};
@@ -90,7 +100,10 @@ function groupForm(group) {
     };
     if (group) settings.extraStatistics = known.extraStatistics;
     const fields = { do: group ? "update" : "create", source: source.value, group: name.value, settings };
-    const done = await attempt(group ? "Changed. The consumers connect again." : "Created.", () => change("change-group", fields));
+    const done = await attempt(group ? "Changed. The consumers connect again." : "Created.", async () => {
+      if (group) await checkUnchanged(group);
+      await change("change-group", fields);
+    });
     if (!done) return;
     const target = address("group", source.value, name.value);
     if (location.hash === target) reload();
@@ -114,7 +127,7 @@ function groupForm(group) {
 function facts(group) {
   const pair = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
   return el("dl", { class: "facts" },
-    pair("Stream", sourceLink(group.source)), pair("Lag", lagText(group), group.lagEvents === null ? " of the log" : " events"),
+    pair("Stream", sourceLink(group.source)), pair("Lag", group.lagEvents === null ? `${lagText(group)} of the log` : counted(group.lagEvents, "event")),
     pair("In flight", number(group.inFlight)), pair("Waiting", number(group.waiting)), pair("To retry", number(group.retrying)),
     pair("Sent since the group started", number(group.total)), pair("Events/s", number(group.perSecond)),
     pair("Checkpoint", group.checkpoint || "–"), pair("Last event read", group.lastKnown || "–"));

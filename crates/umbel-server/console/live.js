@@ -1,7 +1,9 @@
 // The live tail.
 
 import { eventCells } from "./search.js";
-import { address, button, bytes, el, every, link, moment, number, outage, put, show, streamLink, view } from "./page.js";
+import {
+  address, button, bytes, counted, el, every, link, moment, number, outage, put, show, streamLink, view,
+} from "./page.js";
 
 // Most rows on the page.
 const ROWS_MAX = 300;
@@ -34,7 +36,7 @@ function lag(cursor, answer, first) {
 function lagText({ bytes: left, events }) {
   const size = `${bytes(left)} of the log`;
   if (events === null) return `Behind by ${size}.`;
-  return `Behind by ${number(events)} ${events === 1 ? "event" : "events"} (${size}).`;
+  return `Behind by ${counted(events, "event")} (${size}).`;
 }
 
 export async function live(_, query) {
@@ -86,7 +88,7 @@ export async function live(_, query) {
     const behind = lag(cursor, answer, first);
     const isBehind = behind !== null && (isPaused || !answer.isEnd);
     jump.hidden = !isBehind;
-    const total = seen === 0 ? "Waiting for events." : `${number(seen)} ${seen === 1 ? "event" : "events"} since this page was opened.`;
+    const total = seen === 0 ? "Waiting for events." : `${counted(seen, "event")} since this page was opened.`;
     const text = `${isPaused ? "Paused. " : ""}${isBehind ? `${lagText(behind)} ` : ""}${total}`;
     if (count.textContent !== text) count.textContent = text;
   };

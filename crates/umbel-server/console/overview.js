@@ -1,6 +1,6 @@
 // The overview: what the server does now, and plots of the last minutes or hours.
 
-import { bytes, el, every, number, put, show, view } from "./page.js";
+import { bytes, counted, el, every, number, put, show, view } from "./page.js";
 
 /* global uPlot: the library of the plots, loaded by a script element of the page. */
 
@@ -124,7 +124,7 @@ function cards(now, history, groups) {
     card("Event log", bytes(now.stats.store.logBytes), growth === null ? null : `${growth >= 0 ? "+" : "−"}${bytes(Math.abs(growth))} per hour`),
     card("Memory of the process", bytes(now.process?.residentBytes)),
     card("Connections", number(now.connections), `${number(now.openCalls)} open calls`),
-    card("Consumer groups", number(groups?.total), lagging.length > 0 ? `largest lag: ${number(Math.max(...lagging))} events` : null),
+    card("Consumer groups", number(groups?.total), lagging.length > 0 ? `largest lag: ${counted(Math.max(...lagging), "event")}` : null),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
     card("Version", now.version, now.revision ? now.revision.slice(0, 12) : null),
   ];

@@ -3,7 +3,8 @@
 
 export const main = document.querySelector("#main");
 const said = document.querySelector("#said");
-export const server = { user: null, hasUsers: false, isAdmin: false, isOperator: false };
+// The caller is undefined until the server has answered.
+export const server = { user: undefined, hasUsers: false, isAdmin: false, isOperator: false };
 
 // -- the server ------------------------------------------------------------------------------------
 
@@ -26,7 +27,8 @@ async function answerOf(request) {
   try {
     answer = await response.json();
   } catch {
-    throw new ServerError(response.status, `the server responded with status ${response.status}`);
+    const what = response.ok ? "The response is cut off or not from the server" : "The response is not from the server";
+    throw new ServerError(response.status, `${what} (status ${response.status}): look at the proxy and the connection.`);
   }
   if (!response.ok) {
     throw new ServerError(response.status, answer.error ?? `the server responded with status ${response.status}`);
@@ -155,6 +157,9 @@ export function number(value) {
   const count = Number(value);
   return Number.isFinite(count) ? count.toLocaleString("en") : "–";
 }
+
+// A count with its noun.
+export const counted = (count, noun) => `${number(count)} ${Number(count) === 1 ? noun : `${noun}s`}`;
 
 export const percent = (share) => (Number.isFinite(share) ? `${(share * 100).toPrecision(3)} %` : "–");
 

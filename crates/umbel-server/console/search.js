@@ -1,6 +1,8 @@
 // A search for events by an id. It reads the log backwards, since no index has these ids.
 
-import { address, button, bytes, el, every, link, moment, number, show, streamLink, table, view } from "./page.js";
+import {
+  address, button, bytes, counted, el, every, link, moment, number, show, streamLink, table, view,
+} from "./page.js";
 
 const TITLES = {
   correlation: "Events with the correlation id",
@@ -34,7 +36,7 @@ export async function search(_, query) {
     results.replaceChildren(table("Newest event first", COLUMNS, found.map(eventCells),
       isEnd || isStopped ? "No event has this id." : "No event yet."));
     stop.hidden = isEnd || isStopped;
-    const count = `${number(found.length)} ${found.length === 1 ? "event" : "events"}`;
+    const count = counted(found.length, "event");
     state.textContent = isEnd ? `${count} in the whole log.` : `${count}. ${isStopped ? "Stopped" : "Searching"} before position ${number(before)}.`;
   };
   every(50, async () => {

@@ -1,4 +1,4 @@
-//! Test of the console in headless Chromium: contents of its pages, and screenshots.
+//! Tests of the console in headless Chromium: contents of its pages, and screenshots.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,33 +27,50 @@ pub fn console(pictures: Option<&Path>) -> StepOutcome {
     if let Err(reason) = tool_install::python("client-python", "kurrentdbclient", PYTHON_CLIENT) {
         return StepOutcome::skip(format!("the console in a browser: {reason}"));
     }
-    let folder = std::env::temp_dir().join(format!("umbel-console-{}", std::process::id()));
+    let own = built_programs::target().join("console-pictures");
+    let pictures = pictures.unwrap_or(&own);
+    let mut outcome = on_server("console", |server| {
+        let parked = python_script("python_parked.py")
+            .map(|mut command| command.arg(&server.connection).output())
+            .and_then(|output| tool_install::succeeded("appending and parking", output));
+        match parked {
+            Ok(()) => run_cases("console_browser.py", &browser, server, pictures),
+            Err(complaint) => {
+                println!("FAILED the console in a browser: {complaint}");
+                StepOutcome::of(false)
+            }
+        }
+    });
+    outcome.add(on_server("console-states", |server| {
+        run_cases("console_states.py", &browser, server, pictures)
+    }));
+    outcome
+}
+
+/// Runs the cases of a program on a server, and counts them.
+fn run_cases(program: &str, browser: &Path, server: &Server, pictures: &Path) -> StepOutcome {
+    let mut command = Command::new(browser);
+    command.arg("-I").arg(script(program)).arg(&server.connection).arg(pictures);
+    run_counting(&mut command, |_| true)
+}
+
+/// Runs tests on a server with an empty store of this name.
+fn on_server(name: &str, test: impl FnOnce(&Server) -> StepOutcome) -> StepOutcome {
+    let folder = std::env::temp_dir().join(format!("umbel-{name}-{}", std::process::id()));
     let started = Server::start(&folder.join("events"), |command| {
         command.args(["--insecure", "--backup-dir"]).arg(folder.join("backup"))
     });
-    let server = match started {
-        Ok(server) => server,
+    let mut outcome = StepOutcome::default();
+    match started {
+        Ok(server) => {
+            outcome.add(test(&server));
+            outcome.add(server.stop());
+        }
         Err(complaint) => {
             println!("FAILED a server for the console: {complaint}");
-            return StepOutcome::of(false);
+            outcome.add(StepOutcome::of(false));
         }
-    };
-    let parked = python_script("python_parked.py")
-        .map(|mut command| command.arg(&server.connection).output())
-        .and_then(|output| tool_install::succeeded("appending and parking", output));
-    let mut outcome = match parked {
-        Ok(()) => {
-            let own = built_programs::target().join("console-pictures");
-            let mut command = Command::new(browser);
-            command.arg("-I").arg(script("console_browser.py")).arg(&server.connection);
-            run_counting(command.arg(pictures.unwrap_or(&own)), |_| true)
-        }
-        Err(complaint) => {
-            println!("FAILED the console in a browser: {complaint}");
-            StepOutcome::of(false)
-        }
-    };
-    outcome.add(server.stop());
+    }
     // Nothing depends on whether the folder goes: its name is this process's own.
     std::fs::remove_dir_all(&folder).ok();
     outcome
