@@ -115,6 +115,28 @@ pub fn serving(arguments: &[String]) -> bool {
     run_rivals("serving", "serving", &[&umbel[..], arguments].concat())
 }
 
+/// Builds the command line and measures an honest client of its server beside hostile clients,
+/// readers of hidden events, and bare fsyncs. Returns whether it succeeded.
+pub fn attackers(arguments: &[String]) -> bool {
+    if run(cargo().args(["build", "--release", "-p", "umbel-cli"])).counts.failed != 0 {
+        return false;
+    }
+    let mut command = cargo();
+    command.args([
+        "run",
+        "--release",
+        "-p",
+        "umbel-torture",
+        "--bin",
+        "attackers",
+        "--",
+        "--umbel",
+    ]);
+    command.arg(built_programs::umbel_program()).arg("--directory");
+    command.arg(target().join("attackers"));
+    run(command.args(arguments)).counts.failed == 0
+}
+
 fn run_rivals(binary: &str, features: &str, arguments: &[String]) -> bool {
     let manifest = file_tree::root().join("crates/umbel-rivals/Cargo.toml");
     if !manifest.exists() {

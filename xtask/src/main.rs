@@ -25,6 +25,7 @@ cargo xtask queues [ARGUMENTS]             engines as queues and time series
 cargo xtask deletions [ARGUMENTS]          disk space that engines free after deletes
 cargo xtask filters [ARGUMENTS]            comparison with filters of other crates
 cargo xtask serving [ARGUMENTS]            comparison of the server with a bare server
+cargo xtask attackers [ARGUMENTS]          an honest client of the server beside hostile ones
 cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         ("deletions", _) => campaigns::deletions(rest),
         ("filters", _) => campaigns::filters(rest),
         ("serving", _) => campaigns::serving(rest),
+        ("attackers", _) => campaigns::attackers(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
@@ -89,7 +91,7 @@ fn main() -> ExitCode {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
                  clients, suites, console, docs, kills, starts, audit, instructions, torture, \
-                 rivals, queues, deletions, filters, serving and fuzz"
+                 rivals, queues, deletions, filters, serving, attackers and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }

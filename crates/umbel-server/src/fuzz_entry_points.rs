@@ -2,18 +2,18 @@
 //! Each entry point accepts any bytes, and checks that the decoded value has the properties on
 //! which its users rely.
 
+use hyper::body::Bytes;
 use hyper::header::AUTHORIZATION;
 use hyper::http::HeaderValue;
 use hyper::{HeaderMap, Method};
 use prost::Message;
-use prost_types::{Value, value::Kind};
 use umbel_events::limits::{EVENT_BYTES_MAX, METADATA_BYTES_MAX};
 use umbel_events::{
     AppendRequest as StoreRequest, EventId, ExpectedVersion, NewEvent, RecordedEvent, StreamAppend,
 };
-use umbel_proto::kv::{BatchRequest, MultiGetRequest};
+use umbel_proto::kv::MultiGetRequest;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
-use umbel_proto::persistent::{self, CreateOptions, CreateReq, ReadReqContent};
+use umbel_proto::persistent::{self, CreateOptions, CreateReq};
 use umbel_proto::streams::append_req::{Content, ProposedMessage};
 use umbel_proto::streams::{AppendReq, BatchAppendReq, ReadReq, read_req};
 use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest};
@@ -24,7 +24,7 @@ use crate::auth::basic_authentication::BasicCredentials;
 use crate::consumer_groups::group_config::{self, GroupConfig};
 use crate::consumer_groups::{dispatcher, group_config_log};
 use crate::event_store::system_projections;
-use crate::grpc::message_limits::{self, RequestMessage};
+use crate::grpc::message_limits::RequestMessage;
 use crate::http::api::route_table::{self, RouteMatch};
 use crate::http::api::{event_list, group_routes, user_routes};
 use crate::http::console::console_actions;
@@ -33,11 +33,15 @@ use crate::limits::{API_REQUEST_BYTES_MAX, CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTE
 use crate::protocol::deadline::Deadline;
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::group_key::GroupKey;
-use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::protocol::message_reader;
+use crate::protocol::proto_convert::{self, EventReader, ProposedEvent};
 use crate::services::kv;
-use crate::services::streams::new_record::NewRecord;
+use crate::services::kv::BatchMessage;
+use crate::services::streams::new_record::RecordReader;
 use crate::services::streams::oversized_messages;
+use crate::services::streams::proposed_events::{AppendPart, BatchPart};
 use crate::services::streams::read_request::ReadRequest;
+use crate::services::streams::record_part::{RecordsMessage, SessionPart};
 use crate::telemetry::trace_context::TraceId;
 
 /// Longest message stream that is filtered at once, and the limit of its messages.
@@ -51,41 +55,41 @@ pub struct ClientParser {
     /// Most bytes that it gets.
     pub bytes_max: usize,
     /// Parses the bytes and drops the result.
-    pub parse: fn(&[u8]),
+    pub parse: fn(Bytes),
 }
 
 /// The parsers of client bytes, for measurements of their memory.
-pub const CLIENT_PARSERS: [ClientParser; 19] = [
+pub const CLIENT_PARSERS: [ClientParser; 22] = [
     ClientParser {
         name: "stream metadata, on its append",
         bytes_max: METADATA_BYTES_MAX,
-        parse: |data| check_metadata("$$s", data),
+        parse: |data| check_metadata("$$s", &data),
     },
     ClientParser {
         name: "`$settings`, on its append",
         bytes_max: METADATA_BYTES_MAX,
-        parse: |data| check_metadata("$settings", data),
+        parse: |data| check_metadata("$settings", &data),
     },
     ClientParser {
         name: "ACL in stream metadata",
         bytes_max: EVENT_BYTES_MAX,
-        parse: |data| drop(Acl::from_metadata(data)),
+        parse: |data| drop(Acl::from_metadata(&data)),
     },
     ClientParser {
         name: "default ACLs in `$settings`",
         bytes_max: EVENT_BYTES_MAX,
-        parse: |data| drop(DefaultAcls::from_settings(data)),
+        parse: |data| drop(DefaultAcls::from_settings(&data)),
     },
     ClientParser {
         name: "user in `$user-…`",
         bytes_max: EVENT_BYTES_MAX,
-        parse: |data| measured("$UserUpdated", data, users::parse),
+        parse: |data| measured("$UserUpdated", &data, users::parse),
     },
     ClientParser {
         name: "groups in `$persistentSubscriptionConfig`",
         bytes_max: EVENT_BYTES_MAX,
         parse: |data| {
-            measured(group_config_log::LIST_TYPE, data, |it| {
+            measured(group_config_log::LIST_TYPE, &data, |it| {
                 drop(group_config_log::parse_list(it));
             });
         },
@@ -94,7 +98,7 @@ pub const CLIENT_PARSERS: [ClientParser; 19] = [
         name: "change of a group in `$persistentSubscriptionConfig`",
         bytes_max: EVENT_BYTES_MAX,
         parse: |data| {
-            measured(group_config_log::CHANGE_TYPE, data, |it| {
+            measured(group_config_log::CHANGE_TYPE, &data, |it| {
                 drop(group_config_log::parse_change(it));
             });
         },
@@ -102,13 +106,13 @@ pub const CLIENT_PARSERS: [ClientParser; 19] = [
     ClientParser {
         name: "checkpoint of a group",
         bytes_max: EVENT_BYTES_MAX,
-        parse: |data| drop(serde_json::from_slice::<String>(data)),
+        parse: |data| drop(serde_json::from_slice::<String>(&data)),
     },
     ClientParser {
         name: "projections in `$umbel-views`",
         bytes_max: EVENT_BYTES_MAX,
         parse: |data| {
-            measured("$viewsChanged", data, |it| {
+            measured("$viewsChanged", &data, |it| {
                 let _ = system_projections::parse(it);
             });
         },
@@ -117,56 +121,63 @@ pub const CLIENT_PARSERS: [ClientParser; 19] = [
         name: "`$correlationId` in event metadata",
         bytes_max: EVENT_BYTES_MAX,
         parse: |data| {
-            let _ = dispatcher::correlation_hash(data, "s");
+            let _ = dispatcher::correlation_hash(&data, "s");
         },
     },
     ClientParser {
         name: "console, append",
         bytes_max: CONSOLE_BYTES_MAX,
-        parse: console_actions::parse_append,
+        parse: |data| console_actions::parse_append(&data),
     },
     ClientParser {
         name: "HTTP, list of events",
         bytes_max: MESSAGE_BYTES_MAX,
-        parse: event_list::check,
+        parse: |data| event_list::check(&data),
     },
     ClientParser {
         name: "HTTP, user",
         bytes_max: API_REQUEST_BYTES_MAX,
-        parse: user_routes::check,
+        parse: |data| user_routes::check(&data),
     },
     ClientParser {
         name: "HTTP, settings of a group",
         bytes_max: API_REQUEST_BYTES_MAX,
-        parse: group_routes::check,
+        parse: |data| group_routes::check(&data),
     },
     ClientParser {
-        name: "properties of a record (v2)",
+        name: "message `AppendReq`",
         bytes_max: MESSAGE_BYTES_MAX,
-        parse: |data| {
-            if message_limits::check::<AppendRecordsRequest>(data)
-                && let Ok(request) = AppendRecordsRequest::decode(data)
-            {
-                for record in request.records {
-                    drop(NewRecord::from_message(record, || Ok(EventId([7; 16]))));
-                }
-            }
-        },
+        parse: decode::<AppendPart>,
     },
     ClientParser {
         name: "message `BatchAppendReq`",
         bytes_max: MESSAGE_BYTES_MAX,
-        parse: decode::<BatchAppendReq>,
+        parse: decode::<BatchPart>,
     },
     ClientParser {
-        name: "message `AppendRecordsRequest`",
+        name: "message `AppendRecordsRequest`, with the properties of its records",
         bytes_max: MESSAGE_BYTES_MAX,
-        parse: decode::<AppendRecordsRequest>,
+        parse: decode::<RecordsMessage>,
+    },
+    ClientParser {
+        name: "message `AppendRequest` of a session, with the properties of its records",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: decode::<SessionPart>,
     },
     ClientParser {
         name: "message `BatchRequest` (keys and values)",
         bytes_max: MESSAGE_BYTES_MAX,
-        parse: decode::<BatchRequest>,
+        parse: decode::<BatchMessage>,
+    },
+    ClientParser {
+        name: "message `MultiGetRequest` (keys and values)",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: decode::<MultiGetRequest>,
+    },
+    ClientParser {
+        name: "messages of a consumer, such as acks",
+        bytes_max: MESSAGE_BYTES_MAX,
+        parse: decode::<persistent::ReadReq>,
     },
     ClientParser {
         name: "other messages, such as `ReadReq`",
@@ -186,9 +197,9 @@ fn measured(kind: &str, data: &[u8], parse: fn(&RecordedEvent)) {
     parse(&event(kind, data));
 }
 
-fn decode<M: RequestMessage>(data: &[u8]) {
-    if message_limits::check::<M>(data) {
-        drop(M::decode(data));
+fn decode<M: RequestMessage>(data: Bytes) {
+    if M::check_length(data.len()).is_ok() {
+        drop(M::from_bytes(data));
     }
 }
 
@@ -326,10 +337,14 @@ pub fn requests(input: &[u8]) {
     if let Ok(request) = CreateOptions::decode(input) {
         group(Some(request));
     }
-    if let Ok(message) = ProposedMessage::decode(input)
-        && let Ok(event) = ProposedEvent::from_message(message)
-    {
+    let bytes = Bytes::copy_from_slice(input);
+    let mut event = EventReader::default();
+    let event = message_reader::read_message(bytes.clone(), &mut event).map(|()| event);
+    assert_eq!(event.is_ok(), ProposedMessage::decode(input).is_ok());
+    if let Ok(Ok(event)) = event.map(EventReader::into_event) {
+        let message = ProposedMessage::decode(input).expect("it is a message");
         assert!(event.bytes() <= input.len() && event.memory_bytes() >= event.bytes());
+        check_event(&event, &message);
     }
     if let Ok(id) = umbel_proto::shared::Uuid::decode(input)
         && let Ok(known) = proto_convert::event_id(Some(&id))
@@ -337,67 +352,65 @@ pub fn requests(input: &[u8]) {
         let written: EventId = known.to_string().parse().expect("it is a UUID");
         assert_eq!(written, known);
     }
-    if let Ok(message) = AppendRecord::decode(input)
-        && let Ok(record) = NewRecord::from_message(message, || Ok(EventId([7; 16])))
-    {
+    let mut record = RecordReader::new(&bytes);
+    let record = message_reader::read_message(bytes.clone(), &mut record).map(|()| record);
+    if let Ok(Ok(record)) = record.map(RecordReader::into_record) {
+        let message = AppendRecord::decode(input).expect("it is a message");
         let event = record.into_event();
         let metadata: serde_json::Value =
             serde_json::from_slice(event.as_new_event().metadata).expect("metadata is JSON");
         assert!(metadata["$schema.name"].is_string() && metadata["$schema.format"].is_string());
+        let kept = message.properties.keys().all(|key| metadata.get(key).is_some());
+        assert!(kept, "a property is missing");
+        assert_eq!(event.as_new_event().data, message.data);
     }
 }
 
-/// Checks long messages: every repeated part must be counted before it is decoded.
+/// Checks that an event read from bytes is the event of the decoded message.
+fn check_event(event: &ProposedEvent, message: &ProposedMessage) {
+    let event = event.as_new_event();
+    assert_eq!(Ok(event.id), proto_convert::event_id(message.id.as_ref()).map_err(drop));
+    assert_eq!(Some(event.kind), message.metadata.get("type").map(String::as_str));
+    assert_eq!((event.data, event.metadata), (&message.data[..], &message.custom_metadata[..]));
+}
+
+/// Checks long messages: what is read from the bytes is what a decoder reads.
 fn check_long_message(input: &[u8]) {
-    if let Ok(batch) = BatchAppendReq::decode(input) {
-        let events = batch.proposed_messages;
-        let pairs: usize = events.iter().map(|event| event.metadata.len()).sum();
-        let bytes = pairs * size_of::<(String, String)>() + size_of_val(&events[..]);
-        assert!(message_limits::decoded_bytes::<BatchAppendReq>(input) >= bytes);
+    if let Ok(part) = BatchPart::from_bytes(Bytes::copy_from_slice(input)) {
+        let batch = BatchAppendReq::decode(input).expect("it is a message");
+        assert_eq!(part.correlation_id, batch.correlation_id);
+        assert_eq!((part.options, part.is_final), (batch.options, batch.is_final));
+        if part.events.refusal.is_none() {
+            assert_eq!(part.events.events.len(), batch.proposed_messages.len());
+            for (event, message) in part.events.events.iter().zip(&batch.proposed_messages) {
+                check_event(event, message);
+            }
+        }
     }
-    if let Ok(records) = AppendRecordsRequest::decode(input) {
-        let bytes =
-            records.records.iter().flat_map(|record| record.properties.values()).map(heap_bytes);
-        let bytes = bytes.sum::<usize>() + size_of_val(&records.records[..]);
-        assert!(message_limits::decoded_bytes::<AppendRecordsRequest>(input) >= bytes);
-    }
-    if let Ok(session) = AppendRequest::decode(input) {
-        let bytes =
-            session.records.iter().flat_map(|record| record.properties.values()).map(heap_bytes);
-        let bytes = bytes.sum::<usize>() + size_of_val(&session.records[..]);
-        assert!(message_limits::decoded_bytes::<AppendRequest>(input) >= bytes);
-    }
-    if let Ok(AppendReq { content: Some(Content::ProposedMessage(event)) }) =
-        AppendReq::decode(input)
+    if let Ok(RecordsMessage(Ok(part))) = RecordsMessage::from_bytes(Bytes::copy_from_slice(input))
     {
-        let bytes = event.metadata.len() * size_of::<(String, String)>();
-        assert!(message_limits::decoded_bytes::<AppendReq>(input) >= bytes);
+        let request = AppendRecordsRequest::decode(input).expect("it is a message");
+        let events: usize = part.streams.iter().map(|records| records.events.len()).sum();
+        assert_eq!((events, part.checks), (request.records.len(), request.checks));
     }
-    if let Ok(get) = MultiGetRequest::decode(input) {
-        assert!(
-            message_limits::decoded_bytes::<MultiGetRequest>(input) >= size_of_val(&get.keys[..])
+    if let Ok(part) = SessionPart::from_bytes(Bytes::copy_from_slice(input))
+        && let Ok(records) = part.records
+    {
+        let request = AppendRequest::decode(input).expect("it is a message");
+        assert_eq!(records.events.len(), request.records.len());
+        assert_eq!(
+            (part.stream, part.expected_revision),
+            (request.stream, request.expected_revision)
         );
     }
-    if let Ok(persistent::ReadReq { content: Some(ReadReqContent::Ack(ack)) }) =
-        persistent::ReadReq::decode(input)
+    if let Ok(AppendPart::Event(Ok(event))) = AppendPart::from_bytes(Bytes::copy_from_slice(input))
     {
-        let bytes = size_of_val(&ack.ids[..]);
-        assert!(message_limits::decoded_bytes::<persistent::ReadReq>(input) >= bytes);
+        let content = AppendReq::decode(input).expect("it is a message").content;
+        let Some(Content::ProposedMessage(message)) = content else { panic!("{content:?}") };
+        check_event(&event, &message);
     }
-    if let Ok(batch) = BatchRequest::decode(input) {
-        let bytes = size_of_val(&batch.operations[..]) + size_of_val(&batch.conditions[..]);
-        assert!(message_limits::decoded_bytes::<BatchRequest>(input) >= bytes);
-    }
-}
-
-/// Bytes of a value and of the values nested in it.
-fn heap_bytes(value: &Value) -> usize {
-    let inner = match &value.kind {
-        Some(Kind::StructValue(fields)) => fields.fields.values().map(heap_bytes).sum(),
-        Some(Kind::ListValue(list)) => list.values.iter().map(heap_bytes).sum(),
-        _ => 0,
-    };
-    inner + size_of::<Value>()
+    let _ = MultiGetRequest::from_bytes(Bytes::copy_from_slice(input));
+    let _ = persistent::ReadReq::from_bytes(Bytes::copy_from_slice(input));
 }
 
 fn group(options: Option<CreateOptions>) {

@@ -68,13 +68,34 @@ pub const EVENT_OVERHEAD_BYTES: usize = 128;
 pub const RECEIVE_BYTES_MAX: usize = 256 << 20;
 /// Bytes of each partially received message that do not count.
 pub const RECEIVE_BYTES_FREE: usize = 16 << 10;
+/// Time without a received byte after which a partially received message is dropped, if another
+/// message finds no quota.
+pub const STALLED_MESSAGE_TIME: Duration = Duration::from_secs(5);
+/// Bytes that a partially received message must grow by in each [`MESSAGE_GROWTH_TIME`]; otherwise
+/// it is dropped, too, if another message finds no quota.
+pub const MESSAGE_GROWTH_BYTES: usize = 4 << 10;
+/// Time in which a partially received message must grow by [`MESSAGE_GROWTH_BYTES`].
+pub const MESSAGE_GROWTH_TIME: Duration = Duration::from_secs(10);
+/// Time after which a complete message that its call does not take is dropped, if another message
+/// finds no quota. A call takes no message while its client reads no responses.
+pub const UNTAKEN_MESSAGE_TIME: Duration = Duration::from_secs(1);
 /// Time by which the limit of a message exceeds the limit of an append, so that the append's own
 /// timeout comes first.
 pub const MESSAGE_EXTRA_TIME: Duration = Duration::from_secs(1);
-/// Maximum bytes of a message without events or values.
+/// Maximum bytes of a message without events or values, and of the other fields of a message with
+/// events.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of memory that the parts of a long message may take besides their content.
-pub const DECODED_OVERHEAD_BYTES_MAX: usize = 192 << 20;
+/// Maximum number of values in the properties of one record, with the values in other values.
+pub const PROPERTY_VALUES_MAX: usize = 100_000;
+/// Bytes of a message up to which it is decoded where it was received, which takes at most 2 ms. A
+/// thread that may be busy decodes longer ones.
+pub const INLINE_MESSAGE_BYTES_MAX: usize = 32 << 10;
+/// Bytes of a message from which it is a long one. Long messages are decoded one after the other,
+/// and shorter ones do not wait for them.
+pub const LONG_MESSAGE_BYTES_MIN: usize = 1 << 20;
+/// Maximum number of messages of each of these sizes that are decoded at the same time; others wait
+/// for their turn. One thread decodes more than the appender can write.
+pub const DECODED_MESSAGES_MAX: usize = 1;
 /// Minimum size of an event's field that is not copied but keeps its whole message in memory. The
 /// whole message then counts.
 pub const LARGE_FIELD_BYTES: usize = MESSAGE_BYTES_MAX / 2;
@@ -95,6 +116,11 @@ pub const PAGE_BYTES: usize = 1 << 20;
 pub const INLINE_EVENTS_MAX: usize = 16;
 /// Maximum bytes of an inline append.
 pub const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the events of an append from which it is a long one.
+pub const LONG_APPEND_BYTES_MIN: usize = 16 << 10;
+/// Maximum bytes of all long appends together between their submission and their acknowledgement;
+/// a longer append is alone. Others wait, so that short appends need not wait for them.
+pub const LONG_APPENDS_BYTES_MAX: usize = 1 << 20;
 /// Bytes of stream metadata that the thread of an append checks itself. Other threads check longer
 /// metadata before.
 pub const UNCHECKED_METADATA_BYTES_MAX: usize = 16 << 10;

@@ -22,7 +22,9 @@ use crate::event_store::work_history::{WorkHistory, WorkOrigin};
 use crate::kv_store::KvStore;
 use crate::limits::{CONSOLE_REQUESTS_MAX, RECEIVE_BYTES_MAX};
 use crate::protocol::grpc_status;
+use crate::protocol::id_generator::IdGenerator;
 use crate::resources::connection_registry::ConnectionRegistry;
+use crate::resources::decoding_places::DecodingPlaces;
 use crate::resources::group_quota::GroupQuota;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::resources::outbound_quota::OutboundQuota;
@@ -50,6 +52,8 @@ pub struct ServerContext {
     pub append_quota: Arc<InboundQuota>,
     /// Memory quota of partially received messages.
     pub receive_quota: Arc<InboundQuota>,
+    /// Places of the messages that are decoded at the same time.
+    pub decoding_places: DecodingPlaces,
     /// Memory quota of data that clients have not taken yet.
     pub outbound_quota: Arc<OutboundQuota>,
     /// Open connections.
@@ -137,6 +141,7 @@ impl ServerContext {
             telemetry,
             append_quota: budget,
             receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),
+            decoding_places: DecodingPlaces::default(),
             outbound_quota: unread,
             connections,
             open_calls_max: config.open_calls_max,
@@ -186,6 +191,11 @@ impl ServerContext {
         let scavenger = Arc::clone(&self.scavenger);
         let starting = tokio::task::spawn_blocking(move || scavenger.start(options, origin)).await;
         starting.unwrap_or_else(|_| Err(Status::unavailable("the server is stopping")))
+    }
+
+    /// Creates the generator of identifiers for the events of one call.
+    pub fn id_generator(&self) -> IdGenerator {
+        IdGenerator::new(&self.env.entropy)
     }
 
     /// Requests a shutdown. Returns `false` if no thread listens for shutdown requests.

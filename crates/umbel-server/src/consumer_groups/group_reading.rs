@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use umbel_events::{Direction, Error, Position, Revision, Source, Store, StreamState};
 
-use crate::consumer_groups::checkpoint_store::{self, GroupConfigs};
+use crate::consumer_groups::checkpoint_store;
+use crate::consumer_groups::group_config_log::GroupConfigs;
 use crate::consumer_groups::parked_stream;
 use crate::limits::{METRIC_GROUP_NAME_BYTES_MAX, METRIC_GROUPS_MAX};
 use crate::protocol::group_key::GroupKey;

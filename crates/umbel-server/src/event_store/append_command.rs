@@ -6,8 +6,9 @@ use umbel_events::{
     AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, StreamAppend,
 };
 
-use crate::limits::UNCHECKED_METADATA_BYTES_MAX;
+use crate::limits::{EVENT_OVERHEAD_BYTES, UNCHECKED_METADATA_BYTES_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
+use crate::resources::deferred_drop::{DeferredDrop, PartCount, ProposedEventList};
 use crate::resources::inbound_quota::QuotaShare;
 
 /// Events for one stream.
@@ -18,7 +19,13 @@ pub struct StreamEvents {
     /// The expected revision of the stream.
     pub expected: ExpectedVersion,
     /// The events.
-    pub events: Vec<ProposedEvent>,
+    pub events: ProposedEventList,
+}
+
+impl PartCount for Vec<StreamEvents> {
+    fn part_count(&self) -> usize {
+        self.iter().map(|stream| stream.events.len() + 1).sum()
+    }
 }
 
 /// An append to one or several streams, of all events or none.
@@ -38,7 +45,7 @@ pub struct AppendCommand {
 #[derive(Debug)]
 enum AppendTarget {
     Stream(StreamEvents),
-    Streams(Vec<StreamEvents>),
+    Streams(DeferredDrop<Vec<StreamEvents>>),
 }
 
 /// The appends to these streams, whose events are in `events`, in the same order.
@@ -62,7 +69,7 @@ impl AppendCommand {
 
     /// Creates an append to several streams.
     pub fn to_streams(
-        streams: Vec<StreamEvents>,
+        streams: DeferredDrop<Vec<StreamEvents>>,
         checks: Vec<(String, ExpectedVersion)>,
         share: QuotaShare,
     ) -> AppendCommand {
@@ -104,9 +111,14 @@ impl AppendCommand {
         self.metadata.take()
     }
 
+    /// Bytes of the types, data and metadata of all events, and the overhead of each event.
+    pub fn counted_bytes(&self) -> usize {
+        self.events().map(|event| event.bytes() + EVENT_OVERHEAD_BYTES).sum()
+    }
+
     /// The events of all streams.
     pub fn events(&self) -> impl Iterator<Item = &ProposedEvent> {
-        self.streams().iter().flat_map(|stream| &stream.events)
+        self.streams().iter().flat_map(|stream| &*stream.events)
     }
 
     /// Returns the names of the system streams, whose cached users and ACLs the append invalidates,
@@ -117,7 +129,8 @@ impl AppendCommand {
             AppendTarget::Stream(stream) if is_system(&stream) => vec![stream.stream],
             AppendTarget::Stream(_) => Vec::new(),
             AppendTarget::Streams(streams) => {
-                streams.into_iter().filter(is_system).map(|stream| stream.stream).collect()
+                let streams = streams.into_inner().into_iter();
+                streams.filter(is_system).map(|stream| stream.stream).collect()
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use umbel_events::{Error, WriteResult};
 
 /// The result of an append: a write result for each stream, or an error that names every stream
@@ -24,6 +24,8 @@ pub type BatchedResult = Result<WriteResult, Error>;
 pub struct AppendCompletion {
     /// Receiver of the result; `None` after the result was delivered.
     target: Option<CompletionTarget>,
+    /// Place of a long append, which is freed with this value.
+    place: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 #[derive(Debug)]
@@ -35,15 +37,24 @@ enum CompletionTarget {
 }
 
 impl AppendCompletion {
+    fn new(target: CompletionTarget) -> AppendCompletion {
+        AppendCompletion { target: Some(target), place: None }
+    }
+
+    /// Keeps the place of a long append until the append is completed.
+    pub fn keep_place(&mut self, place: Option<Arc<OwnedSemaphorePermit>>) {
+        self.place = place;
+    }
+
     /// Creates the completion of a call's only append, and the receiver of its result.
     pub fn single() -> (AppendCompletion, oneshot::Receiver<AppendResult>) {
         let (sender, result) = oneshot::channel();
-        (AppendCompletion { target: Some(CompletionTarget::Single(sender)) }, result)
+        (AppendCompletion::new(CompletionTarget::Single(sender)), result)
     }
 
     /// Creates the completion of the append with this number.
     pub fn batched(number: u64, results: &Arc<AppendResults>) -> AppendCompletion {
-        AppendCompletion { target: Some(CompletionTarget::Batch(number, Arc::clone(results))) }
+        AppendCompletion::new(CompletionTarget::Batch(number, Arc::clone(results)))
     }
 
     /// Delivers the result of the append.
@@ -60,6 +71,7 @@ impl AppendCompletion {
     }
 
     fn deliver(&mut self, result: AppendResult) {
+        self.place = None;
         match self.target.take() {
             // The receiver may have been dropped; the append is done nevertheless.
             Some(CompletionTarget::Single(sender)) => drop(sender.send(result)),

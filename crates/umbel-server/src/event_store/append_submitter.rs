@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
 use umbel_env::{Env, JoinHandle};
 use umbel_events::{
     AppendRequest, Error, NewEvent, PendingAppend, Store, StreamAppend, StreamCheck,
@@ -16,12 +17,17 @@ use umbel_events::{
 use crate::access_control::acl_cache::AclCache;
 use crate::event_store::append_command::{AppendCommand, stream_appends};
 use crate::event_store::append_completion::{AppendCompletion, AppendResult};
-use crate::limits::{INLINE_BYTES_MAX, INLINE_EVENTS_MAX};
+use crate::limits::{
+    INLINE_BYTES_MAX, INLINE_EVENTS_MAX, LONG_APPEND_BYTES_MIN, LONG_APPENDS_BYTES_MAX,
+};
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inline_execution::InlinePolicy;
 
 /// Number of appends in a group after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;
+
+/// The place of the check of long metadata.
+static METADATA_CHECKS: Semaphore = Semaphore::const_new(1);
 
 /// The entry of appends to the store.
 #[derive(Debug)]
@@ -29,7 +35,15 @@ pub struct AppendSubmitter {
     store: Store,
     acl_cache: Arc<AclCache>,
     inline_appends: InlinePolicy,
+    queue: AppendQueue,
+}
+
+/// The queue of the appender thread.
+#[derive(Debug, Clone)]
+struct AppendQueue {
     jobs: mpsc::UnboundedSender<AppendJob>,
+    /// Places of long appends, in KiB.
+    long_appends: Arc<Semaphore>,
     /// Number of jobs that are queued for, or being executed by, the appender thread.
     queued_jobs: Arc<AtomicUsize>,
 }
@@ -42,6 +56,54 @@ enum AppendJob {
     Many(Vec<(AppendCommand, AppendCompletion)>),
 }
 
+/// Appends of one call that are not submitted yet, in their order. Dropping this value drops them;
+/// each completion then reports a closed store.
+#[derive(Debug)]
+pub struct WaitingAppends {
+    /// Jobs for the task, which submits them one after the other.
+    jobs: mpsc::UnboundedSender<AppendJob>,
+    /// Number of jobs that the task has not submitted yet.
+    waiting_jobs: watch::Sender<usize>,
+    _task: JoinSet<()>,
+}
+
+impl WaitingAppends {
+    /// Starts the task. A call whose client takes nothing may never be polled again. The task
+    /// proceeds without it: a place that the task gets is free once its append is completed.
+    fn start(queue: AppendQueue, job: AppendJob) -> WaitingAppends {
+        let (jobs, mut received) = mpsc::unbounded_channel();
+        let waiting_jobs = watch::Sender::new(0);
+        let submitted = waiting_jobs.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            while let Some(job) = received.recv().await {
+                queue.enqueue_in_turn(job).await;
+                submitted.send_modify(|count| *count -= 1);
+            }
+        });
+        let waiting = WaitingAppends { jobs, waiting_jobs, _task: task };
+        waiting.enqueue(job);
+        waiting
+    }
+
+    /// Adds appends of the same call, which are submitted after the earlier ones.
+    pub fn add(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
+        self.enqueue(AppendJob::Many(appends));
+    }
+
+    fn enqueue(&self, job: AppendJob) {
+        self.waiting_jobs.send_modify(|count| *count += 1);
+        // Where the runtime ended, the completions are dropped, which reports a closed store.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Waits until all appends are submitted.
+    pub async fn wait(&mut self) {
+        // This value has a sender, so the wait does not fail.
+        let _ = self.waiting_jobs.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
 impl AppendSubmitter {
     /// Starts the appender thread, which ends once the submitter is dropped.
     pub fn start(
@@ -51,44 +113,76 @@ impl AppendSubmitter {
     ) -> umbel::Result<(AppendSubmitter, Box<dyn JoinHandle>)> {
         // Calls bound the queue: each waits for its result before it takes on more.
         let (jobs, received) = mpsc::unbounded_channel();
+        let queue = AppendQueue {
+            jobs,
+            long_appends: Arc::new(Semaphore::new(LONG_APPENDS_BYTES_MAX >> 10)),
+            queued_jobs: Arc::default(),
+        };
+        let queued_jobs = Arc::clone(&queue.queued_jobs);
         let submitter = AppendSubmitter {
             store: store.clone(),
             acl_cache: Arc::clone(acl_cache),
             inline_appends: InlinePolicy::new(env),
-            jobs,
-            queued_jobs: Arc::default(),
+            queue,
         };
         let (store, acl_cache) = (store.clone(), Arc::clone(acl_cache));
-        let queued_jobs = Arc::clone(&submitter.queued_jobs);
         let run = move || run_appender(&store, &acl_cache, received, &queued_jobs);
         let thread = env.threads.spawn("umbel-append", Box::new(run))?;
         Ok((submitter, thread))
     }
 
-    /// Submits an append. The future resolves once the append has the store's durability. A
-    /// submitted append continues if the future is dropped.
+    /// Submits an append. The future resolves once the append has the store's durability. If the
+    /// future is dropped, a submitted append continues, but a long append that waits for its turn
+    /// is dropped.
     pub async fn submit(&self, append: AppendCommand) -> AppendResult {
-        let [append] = check_metadata([append]).await?;
         let (completion, result) = AppendCompletion::single();
-        match self.try_append_inline(&append) {
-            Some(pending) => complete(&self.acl_cache, append, Ok(pending), completion),
-            None => self.enqueue(AppendJob::Single(append, completion)),
-        }
+        let mut job = AppendJob::Single(append, completion);
+        let _waiting = if self.queue.try_prepare(&mut job) {
+            self.run_or_enqueue(job);
+            None
+        } else {
+            Some(WaitingAppends::start(self.queue.clone(), job))
+        };
         result.await.unwrap_or(Err(Error::Store(umbel::Error::Closed)))
     }
 
-    /// Submits the appends of one call, which receives the results in batches.
-    pub async fn submit_all(&self, appends: Vec<(AppendCommand, AppendCompletion)>) {
-        // Where the runtime ended, the completions are dropped, which reports a closed store.
-        let Ok(appends) = check_metadata(appends).await else { return };
-        self.enqueue(AppendJob::Many(appends));
+    /// Submits the appends of one call, which receives the results in batches. Returns the appends
+    /// if they wait for their turn.
+    pub fn submit_all(
+        &self,
+        appends: Vec<(AppendCommand, AppendCompletion)>,
+    ) -> Option<WaitingAppends> {
+        let mut job = AppendJob::Many(appends);
+        if !self.queue.try_prepare(&mut job) {
+            return Some(WaitingAppends::start(self.queue.clone(), job));
+        }
+        self.queue.enqueue(job);
+        None
+    }
+
+    /// Takes the places of all long appends.
+    #[cfg(test)]
+    pub fn take_places(&self) -> OwnedSemaphorePermit {
+        let places = (LONG_APPENDS_BYTES_MAX >> 10) as u32;
+        Arc::clone(&self.queue.long_appends).try_acquire_many_owned(places).expect("all are free")
+    }
+
+    fn run_or_enqueue(&self, job: AppendJob) {
+        match job {
+            AppendJob::Single(append, completion)
+                if let Some(pending) = self.try_append_inline(&append) =>
+            {
+                complete(&self.acl_cache, append, Ok(pending), completion);
+            }
+            job => self.queue.enqueue(job),
+        }
     }
 
     /// Appends a few events on the calling thread if the append need not wait, since waking the
     /// appender thread takes longer.
     fn try_append_inline(&self, append: &AppendCommand) -> Option<PendingAppend> {
         // Earlier appends are not overtaken.
-        let comes_first = self.queued_jobs.load(Ordering::Acquire) == 0;
+        let comes_first = self.queue.queued_jobs.load(Ordering::Acquire) == 0;
         let [target] = append.streams() else { return None };
         if !comes_first
             || append.has_checked_metadata()
@@ -109,6 +203,35 @@ impl AppendSubmitter {
         let request = AppendRequest { appends: &appends, checks: &[] };
         self.inline_appends.run(|| self.store.try_submit(&request))
     }
+}
+
+impl AppendQueue {
+    /// Gives a job its place; returns false if the job must wait for it, or has long metadata.
+    fn try_prepare(&self, job: &mut AppendJob) -> bool {
+        if job.has_long_metadata() {
+            return false;
+        }
+        let Some(kibibytes) = job.kibibytes() else { return true };
+        // Queued jobs are not overtaken: free places are theirs first.
+        let place = Arc::clone(&self.long_appends).try_acquire_many_owned(kibibytes);
+        place.is_ok_and(|place| {
+            job.keep_place(Arc::new(place));
+            true
+        })
+    }
+
+    /// Enqueues a job once its metadata is checked and it has its place. Without places, a short
+    /// append would wait for all long appends that came before.
+    async fn enqueue_in_turn(&self, job: AppendJob) {
+        // Where the runtime ended, the completions are dropped, which reports a closed store.
+        let Some(mut job) = check_metadata(job).await else { return };
+        if let Some(kibibytes) = job.kibibytes() {
+            // The semaphore is never closed.
+            let place = Arc::clone(&self.long_appends).acquire_many_owned(kibibytes).await;
+            place.into_iter().for_each(|place| job.keep_place(Arc::new(place)));
+        }
+        self.enqueue(job);
+    }
 
     fn enqueue(&self, job: AppendJob) {
         self.queued_jobs.fetch_add(1, Ordering::AcqRel);
@@ -117,35 +240,55 @@ impl AppendSubmitter {
     }
 }
 
-/// Checks long metadata of the appends on a thread that may be busy.
-async fn check_metadata<A>(mut appends: A) -> Result<A, Error>
-where
-    A: AsCommands + Send + 'static,
-{
-    if !appends.commands().any(|append| append.has_long_metadata()) {
-        return Ok(appends);
+/// Checks long metadata of the appends on a thread that may be busy. `None` if the runtime ended.
+async fn check_metadata(mut job: AppendJob) -> Option<AppendJob> {
+    if !job.has_long_metadata() {
+        return Some(job);
     }
+    // One check keeps a processor busy; many at once would slow the asynchronous workers.
+    let place = METADATA_CHECKS.acquire().await;
     let check = move || {
-        appends.commands().for_each(AppendCommand::check_metadata);
-        appends
+        job.for_each(|append, _| append.check_metadata());
+        drop(place);
+        job
     };
-    tokio::task::spawn_blocking(check).await.map_err(|_| Error::Store(umbel::Error::Closed))
+    tokio::task::spawn_blocking(check).await.ok()
 }
 
-/// A collection of appends.
-trait AsCommands {
-    fn commands(&mut self) -> impl Iterator<Item = &mut AppendCommand>;
-}
-
-impl AsCommands for [AppendCommand; 1] {
-    fn commands(&mut self) -> impl Iterator<Item = &mut AppendCommand> {
-        self.iter_mut()
+impl AppendJob {
+    fn for_each(&mut self, mut work: impl FnMut(&mut AppendCommand, &mut AppendCompletion)) {
+        match self {
+            AppendJob::Single(append, completion) => work(append, completion),
+            AppendJob::Many(many) => {
+                many.iter_mut().for_each(|(append, completion)| work(append, completion));
+            }
+        }
     }
-}
 
-impl AsCommands for Vec<(AppendCommand, AppendCompletion)> {
-    fn commands(&mut self) -> impl Iterator<Item = &mut AppendCommand> {
-        self.iter_mut().map(|(append, _)| append)
+    fn appends(&self) -> impl Iterator<Item = &AppendCommand> {
+        let (single, many) = match self {
+            AppendJob::Single(append, _) => (Some(append), &[][..]),
+            AppendJob::Many(many) => (None, &many[..]),
+        };
+        single.into_iter().chain(many.iter().map(|(append, _)| append))
+    }
+
+    fn has_long_metadata(&self) -> bool {
+        self.appends().any(AppendCommand::has_long_metadata)
+    }
+
+    /// The size of the place that the long appends need; `None` if all are short. Each append is
+    /// judged alone: many short batches of one call need no place, as those of many calls.
+    fn kibibytes(&self) -> Option<u32> {
+        let bytes = self.appends().map(AppendCommand::counted_bytes);
+        let long_bytes: usize = bytes.filter(|bytes| *bytes >= LONG_APPEND_BYTES_MIN).sum();
+        let is_long = long_bytes > 0;
+        is_long.then_some((long_bytes.min(LONG_APPENDS_BYTES_MAX) >> 10) as u32)
+    }
+
+    /// Keeps the place until all appends are completed.
+    fn keep_place(&mut self, place: Arc<OwnedSemaphorePermit>) {
+        self.for_each(|_, completion| completion.keep_place(Some(Arc::clone(&place))));
     }
 }
 
@@ -234,5 +377,207 @@ fn complete(
             });
         }
         Err(error) => completion.resolve(Err(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Poll;
+
+    use futures_util::FutureExt;
+    use hyper::body::Bytes;
+    use tonic::Code;
+    use umbel_events::{EventId, ExpectedVersion};
+
+    use super::*;
+    use crate::event_store::append_command::StreamEvents;
+    use crate::limits::UNCHECKED_METADATA_BYTES_MAX;
+    use crate::protocol::grpc_status;
+    use crate::test_support::test_service::TestService;
+
+    /// An append to a new stream of an event with this number.
+    fn append(fixture: &TestService, stream: &str, id: u8, bytes: usize) -> AppendCommand {
+        let content = (vec![b' '; bytes].into(), Box::default());
+        let event = ProposedEvent::new(EventId([id; 16]), "Stated".into(), false, content);
+        let stream = stream.to_string();
+        let (expected, events) = (ExpectedVersion::NoStream, vec![event].into());
+        let share = fixture.service.append_quota.new_share();
+        AppendCommand::to_stream(StreamEvents { stream, expected, events }, share)
+    }
+
+    /// Story: an append of a few bytes waited for the long appends of 50 clients, 50 MB and their
+    /// sync, each time.
+    #[test]
+    fn short_append_does_not_wait_for_long_ones() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let all = LONG_APPENDS_BYTES_MAX >> 10;
+            let places = submitter.take_places();
+            let free = || submitter.queue.long_appends.available_permits();
+            assert_eq!(free(), 0);
+            let long = submitter.submit(append(&fixture, "s-1", 1, LONG_APPEND_BYTES_MIN));
+            let mut long = std::pin::pin!(long);
+            let is_pending = std::future::poll_fn(|context| {
+                Poll::Ready(long.as_mut().poll(context).is_pending())
+            });
+            assert!(is_pending.await);
+            submitter.submit(append(&fixture, "s-2", 2, LONG_APPEND_BYTES_MIN / 2)).await.unwrap();
+            assert!(
+                fixture.store.stream_state("s-1").unwrap() == umbel_events::StreamState::Missing
+            );
+            drop(places);
+            long.await.unwrap();
+            assert_eq!(free(), all);
+            // An append that fails frees its place, too.
+            let again = submitter.submit(append(&fixture, "s-1", 3, LONG_APPEND_BYTES_MIN)).await;
+            let status = grpc_status::status(&again.unwrap_err());
+            assert_ne!(status.code(), Code::Ok);
+            assert_eq!(free(), all);
+        });
+    }
+
+    /// Story: 16,383 empty events counted as a short append, which needs no place. The store needs
+    /// as long for them as for two megabytes.
+    #[test]
+    fn many_empty_events_are_a_long_append() {
+        let fixture = TestService::new();
+        let job = |count: usize| {
+            let event = |number: usize| {
+                let content = (Bytes::new(), Box::default());
+                let id = EventId((number as u128).to_be_bytes());
+                ProposedEvent::new(id, "".into(), false, content)
+            };
+            let (stream, expected) = ("s".to_string(), ExpectedVersion::Any);
+            let events = (0..count).map(event).collect::<Vec<_>>().into();
+            let share = fixture.service.append_quota.new_share();
+            let append = AppendCommand::to_stream(StreamEvents { stream, expected, events }, share);
+            AppendJob::Single(append, AppendCompletion::single().0)
+        };
+        assert_eq!(job(16).kibibytes(), None);
+        assert_eq!(job(1000).kibibytes(), Some(125));
+        assert_eq!(job(16_383).kibibytes(), Some((LONG_APPENDS_BYTES_MAX >> 10) as u32));
+    }
+
+    /// Story: the sizes of a call's batches were added up. 38 batches of half a kibibyte counted as
+    /// a long append, and waited for the long appends of other clients.
+    #[test]
+    fn many_short_appends_of_a_call_are_no_long_append() {
+        let fixture = TestService::new();
+        let job = |sizes: &[usize]| {
+            let results = Arc::default();
+            let numbered = sizes.iter().zip(0..);
+            let batch = |(bytes, number): (&usize, u64)| {
+                let append = append(&fixture, &format!("s-{number}"), number as u8, *bytes);
+                (append, AppendCompletion::batched(number, &results))
+            };
+            AppendJob::Many(numbered.map(batch).collect())
+        };
+        assert_eq!(job(&[LONG_APPEND_BYTES_MIN / 2; 38]).kibibytes(), None);
+        let (short, long) = (512, 64 << 10);
+        assert_eq!(job(&[short, long, short]).kibibytes(), job(&[long]).kibibytes());
+        assert!(job(&[long]).kibibytes().is_some());
+    }
+
+    /// The appends of a call are written in their order: those that wait, those added to them, and
+    /// those submitted afterwards.
+    #[test]
+    fn appends_of_a_call_keep_their_order_around_a_wait() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let results = Arc::default();
+            let one = |number: u8| {
+                // Every third append is long.
+                let bytes = if number.is_multiple_of(3) { LONG_APPEND_BYTES_MIN } else { 10 };
+                let content = (vec![b' '; bytes].into(), Box::default());
+                let event = ProposedEvent::new(EventId([number; 16]), "t".into(), false, content);
+                let (stream, events) = ("cart".to_string(), vec![event].into());
+                let target = StreamEvents { stream, expected: ExpectedVersion::Any, events };
+                let append =
+                    AppendCommand::to_stream(target, fixture.service.append_quota.new_share());
+                (append, AppendCompletion::batched(number.into(), &results))
+            };
+            let places = submitter.take_places();
+            let mut waiting = submitter.submit_all(vec![one(0)]).expect("it waits for its place");
+            for number in 1..10 {
+                waiting.add(vec![one(number)]);
+                assert!(waiting.wait().now_or_never().is_none());
+            }
+            drop(places);
+            waiting.wait().await;
+            // The places of the long ones among them are free again.
+            while submitter.queue.long_appends.available_permits() < LONG_APPENDS_BYTES_MAX >> 10 {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert!(submitter.submit_all((10..20).map(one).collect()).is_none());
+            let mut done = Vec::new();
+            while done.len() < 20 {
+                std::future::poll_fn(|context| results.poll_take(&mut done, context)).await;
+            }
+            for (number, result) in done {
+                assert_eq!(result.unwrap().last, Some(number));
+            }
+            assert_eq!(fixture.bytes(), 0);
+        });
+    }
+
+    /// Story: places went to a call whose client read no responses. Such a call is not polled, so
+    /// no other client's long appends were written any more.
+    #[test]
+    fn append_that_is_not_polled_does_not_keep_places() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let places = submitter.take_places();
+            let long = |number: u8| {
+                let append =
+                    append(&fixture, &format!("s-{number}"), number, LONG_APPENDS_BYTES_MAX);
+                Box::pin(submitter.submit(append))
+            };
+            let (mut unpolled, mut dropped, mut other) = (long(1), long(2), long(3));
+            for append in [&mut unpolled, &mut dropped, &mut other] {
+                assert!(append.now_or_never().is_none());
+                // It waits for its place.
+                tokio::task::yield_now().await;
+            }
+            drop(dropped);
+            drop(places);
+            let time = std::time::Duration::from_secs(20);
+            tokio::time::timeout(time, other).await.expect("it is written").unwrap();
+            let is_missing = |stream| {
+                fixture.store.stream_state(stream).unwrap() == umbel_events::StreamState::Missing
+            };
+            assert!(!is_missing("s-1") && is_missing("s-2"));
+            unpolled.await.unwrap();
+        });
+    }
+
+    /// Story: the one place of the checks of long metadata went to a call that was not polled.
+    #[test]
+    fn check_that_is_not_polled_does_not_keep_its_place() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let place = METADATA_CHECKS.acquire().await.unwrap();
+            let metadata = |number: u8| {
+                let stream = format!("$$s-{number}");
+                let append = append(&fixture, &stream, number, UNCHECKED_METADATA_BYTES_MAX + 1);
+                Box::pin(submitter.submit(append))
+            };
+            let (mut unpolled, mut other) = (metadata(1), metadata(2));
+            for append in [&mut unpolled, &mut other] {
+                assert!(append.now_or_never().is_none());
+                tokio::task::yield_now().await;
+            }
+            drop(place);
+            let time = std::time::Duration::from_secs(20);
+            // Spaces are no valid metadata.
+            tokio::time::timeout(time, other).await.expect("it is checked").unwrap_err();
+        });
     }
 }

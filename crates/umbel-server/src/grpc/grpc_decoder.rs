@@ -3,19 +3,36 @@
 //! Each message has its own memory, which is freed with the message. tonic's decoder keeps the
 //! memory of the longest message until the call ends. A client may keep a thousand calls open that
 //! each had a long message: docs/decisions/0037.
+//!
+//! A message of more than some kibibytes counts against a quota until its call takes it. A call is
+//! polled only while its client takes responses. So the message lies in an [`EvictableValue`],
+//! which the quota drops if the call stalls and another message needs the quota. A task decodes
+//! messages that take long, and proceeds without its call.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::{Body as _, Bytes};
+use hyper::http::Extensions;
 use prost::bytes::{Buf, BytesMut};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_limits::RequestMessage;
+use crate::limits::{
+    INLINE_MESSAGE_BYTES_MAX, LONG_MESSAGE_BYTES_MIN, MESSAGE_GROWTH_BYTES, MESSAGE_GROWTH_TIME,
+    PARTIAL_APPEND_TIME, RECEIVE_BYTES_FREE, STALLED_MESSAGE_TIME, UNTAKEN_MESSAGE_TIME,
+};
 use crate::protocol::grpc_status;
+use crate::resources::connection_registry::Connection;
+use crate::resources::decoding_places::DecodingPlaces;
+use crate::resources::inbound_quota::{EvictableValue, InboundQuota};
 
 /// Bytes of the prefix of each message: a compression flag, and the length in four bytes.
 pub const PREFIX_BYTES: usize = 5;
@@ -26,31 +43,129 @@ const SHARED_BUFFER_BYTES_MAX: usize = 4 << 10;
 /// Initial buffer capacity for a message too long for a shared buffer.
 const INITIAL_CAPACITY: usize = 64 << 10;
 
+/// Shortest and longest piece of a long message in memory.
+const PIECE_BYTES: (usize, usize) = (4 << 10, 64 << 10);
+
+/// Bytes of a message whose decoding consumes one unit of a task's budget. A task yields after 128
+/// units, which are those of the longest message that is decoded where it is received.
+const BYTES_PER_BUDGET_UNIT: usize = INLINE_MESSAGE_BYTES_MAX / 128;
+
+/// The quota of received messages, and the time limit of a message. An extension of each request.
+#[derive(Debug, Clone)]
+pub struct ReceiveLimits {
+    /// The quota of all connections together.
+    pub quota: Arc<InboundQuota>,
+    /// The places of all connections together.
+    pub places: DecodingPlaces,
+    /// Maximum time for which a message, or a request after its only message, may stay incomplete.
+    pub time: Duration,
+}
+
+impl Default for ReceiveLimits {
+    fn default() -> ReceiveLimits {
+        let (quota, places) = (Arc::default(), DecodingPlaces::default());
+        ReceiveLimits { quota, places, time: PARTIAL_APPEND_TIME }
+    }
+}
+
 /// The messages that a client sends in a call.
-#[derive(Debug)]
 pub struct MessageStream<Q> {
     body: Body,
+    limits: ReceiveLimits,
+    connection: Option<Arc<Connection>>,
     /// Received bytes of the next message, and perhaps of later ones.
     received: BytesMut,
     /// Length of the next message, once its prefix was received.
     length: Option<usize>,
+    /// The next message, if it counts against the quota.
+    counted: Option<CountedMessage<Q>>,
+    /// Units of the task's budget that the received message still consumes before it is decoded.
+    budget_units: Option<usize>,
     /// Whether the stream has ended, so that no more bytes are read.
     is_finished: bool,
     _message: PhantomData<fn() -> Q>,
 }
 
+/// A message that counts against the quota, until its call takes it.
+struct CountedMessage<Q> {
+    content: EvictableValue<MessageContent<Q>>,
+    growth: MessageGrowth,
+    /// The task that decodes the complete message.
+    decoding: Option<JoinSet<()>>,
+}
+
+/// The growth of a message that is being received. A client that trickles bytes would otherwise
+/// keep its share of the quota.
+struct MessageGrowth {
+    /// Begin of the present period, which ends once enough bytes are received.
+    began: Instant,
+    /// Bytes received in the present period.
+    bytes: usize,
+}
+
+impl MessageGrowth {
+    fn new() -> MessageGrowth {
+        MessageGrowth { began: Instant::now(), bytes: 0 }
+    }
+
+    /// Records received bytes. Returns the time after which the message may be evicted if no more
+    /// bytes arrive.
+    fn record(&mut self, bytes: usize) -> Duration {
+        self.bytes += bytes;
+        if self.bytes >= MESSAGE_GROWTH_BYTES {
+            *self = MessageGrowth::new();
+        }
+        let left = MESSAGE_GROWTH_TIME.saturating_sub(self.began.elapsed());
+        left.min(STALLED_MESSAGE_TIME)
+    }
+}
+
+/// The content of a message.
+enum MessageContent<Q> {
+    Bytes(LongMessageBytes),
+    Decoded(Result<Q, Status>),
+    /// Neither of them, while the message is decoded.
+    Decoding,
+}
+
+/// The next message of a stream.
+enum NextMessage<Q> {
+    Short(Q),
+    /// The decoded message, which still counts against the quota.
+    Counted(CountedMessage<Q>),
+}
+
+impl<Q: RequestMessage> NextMessage<Q> {
+    /// Takes the message. Releases its share of the quota.
+    fn take(self) -> Result<Q, Status> {
+        match self {
+            NextMessage::Short(message) => Ok(message),
+            NextMessage::Counted(message) => match message.content.take() {
+                Some(MessageContent::Decoded(decoded)) => decoded,
+                Some(_) => Err(Status::internal("a message could not be decoded")),
+                None => Err(grpc_status::message_evicted()),
+            },
+        }
+    }
+}
+
 impl<Q: RequestMessage> MessageStream<Q> {
-    /// Creates the stream of the messages in a request body.
-    pub fn new<B>(body: B) -> MessageStream<Q>
+    /// Creates the stream of the messages in a request body. The extensions are those of the
+    /// request.
+    pub fn new<B>(body: B, extensions: &Extensions) -> MessageStream<Q>
     where
         B: hyper::body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (body, come) = (Body::new(body), BytesMut::new());
         MessageStream {
-            body,
-            received: come,
+            body: Body::new(body),
+            // Without limits the stream has its own.
+            limits: extensions.get().cloned().unwrap_or_default(),
+            connection: extensions.get().cloned(),
+            received: BytesMut::new(),
             length: None,
+            counted: None,
+            budget_units: None,
             is_finished: false,
             _message: PhantomData,
         }
@@ -65,28 +180,81 @@ impl<Q: RequestMessage> MessageStream<Q> {
         if self.is_finished {
             return Ok(None);
         }
-        let next = self.read_next().await;
+        let next = match self.read_next().await {
+            Ok(Some(next)) => next.take().map(Some),
+            Ok(None) => Ok(None),
+            Err(status) => Err(status),
+        };
         self.is_finished = !matches!(next, Ok(Some(_)));
+        if self.is_finished {
+            // The call may wait long until its client takes the status.
+            (self.received, self.counted) = (BytesMut::new(), None);
+        }
         next
     }
 
-    async fn read_next(&mut self) -> Result<Option<Q>, Status> {
+    /// The only message of a request, once the request has ended. Until then the message is not
+    /// decoded, because a decoded message may take many times its bytes, and only these count
+    /// against the quota.
+    ///
+    /// # Errors
+    /// The request is truncated or does not end in time, the message is malformed, or there is not
+    /// exactly one message.
+    pub async fn only_message(mut self) -> Result<Q, Status> {
+        let length = self.receive_next().await?;
+        let length =
+            length.ok_or_else(|| grpc_status::malformed_message("the request has no message"))?;
+        if let Some(counted) = &self.counted {
+            counted.content.change(Some(UNTAKEN_MESSAGE_TIME), |_, _| ());
+        }
+        let end = tokio::time::timeout(self.limits.time, self.read_end(length)).await;
+        end.unwrap_or_else(|_| Err(grpc_status::request_timed_out()))?;
+        self.decode_next(length).await?.take()
+    }
+
+    async fn read_next(&mut self) -> Result<Option<NextMessage<Q>>, Status> {
+        match self.receive_next().await? {
+            Some(length) => self.decode_next(length).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Receives the bytes of the next message; returns their number, or `None` after the last
+    /// message.
+    async fn receive_next(&mut self) -> Result<Option<usize>, Status> {
         loop {
-            if let Some(message) = self.try_decode()? {
-                return Ok(Some(message));
+            if let Some(length) = self.received_length()? {
+                return Ok(Some(length));
             }
             match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
                 // The body ends after trailers.
                 Some(frame) => {
                     let data = frame?.into_data().unwrap_or_default();
-                    self.append(&data);
+                    self.append(data)?;
                 }
                 None if self.received.is_empty() && self.length.is_none() => return Ok(None),
-                None => {
-                    return Err(grpc_status::malformed_message(
-                        "the request ends within a message",
-                    ));
+                None => return Err(ends_within()),
+            }
+        }
+    }
+
+    /// Waits for the end of the request, which has no message after the received one of `length`
+    /// bytes.
+    async fn read_end(&mut self, length: usize) -> Result<(), Status> {
+        // The bytes of a counted message are not among the received ones.
+        let own = if self.counted.is_some() { 0 } else { length };
+        loop {
+            if self.received.len() >= own + PREFIX_BYTES {
+                return Err(grpc_status::malformed_message(
+                    "the request has several messages; this call takes one",
+                ));
+            }
+            match poll_fn(|context| Pin::new(&mut self.body).poll_frame(context)).await {
+                Some(frame) => {
+                    self.received.extend_from_slice(&frame?.into_data().unwrap_or_default());
                 }
+                None if self.received.len() == own => return Ok(()),
+                None => return Err(ends_within()),
             }
         }
     }
@@ -94,7 +262,14 @@ impl<Q: RequestMessage> MessageStream<Q> {
     /// Adds received bytes. The buffer grows with the received bytes, so an announced length alone
     /// costs no memory. The buffer never grows beyond the end of the message, which may occupy it
     /// for a long time.
-    fn append(&mut self, data: &[u8]) {
+    fn append(&mut self, mut data: Bytes) -> Result<(), Status> {
+        // A frame without bytes is no progress.
+        if data.is_empty() {
+            return Ok(());
+        }
+        if let (Some(length), Some(counted)) = (self.length, &mut self.counted) {
+            counted.add(&mut data, length)?;
+        }
         let (come, capacity) = (self.received.len() + data.len(), self.received.capacity());
         if let Some(length) = self.length.filter(|_| come > capacity) {
             let grown = (2 * capacity).clamp(INITIAL_CAPACITY, length.max(INITIAL_CAPACITY));
@@ -102,28 +277,53 @@ impl<Q: RequestMessage> MessageStream<Q> {
             larger.extend_from_slice(&self.received);
             self.received = larger;
         }
-        self.received.extend_from_slice(data);
+        self.received.extend_from_slice(&data);
+        Ok(())
     }
 
-    /// Returns the next message, if all of it was received.
-    fn try_decode(&mut self) -> Result<Option<Q>, Status> {
+    /// Length of the next message, if all of it was received.
+    fn received_length(&mut self) -> Result<Option<usize>, Status> {
         let length = match self.length {
             Some(length) => length,
             None if self.received.len() < PREFIX_BYTES => return Ok(None),
             None => self.read_prefix()?,
         };
-        if self.received.len() < length {
-            return Ok(None);
+        let received = match &self.counted {
+            Some(counted) => counted.received_bytes()?,
+            None => self.received.len(),
+        };
+        Ok((received >= length).then_some(length))
+    }
+
+    /// Decodes the received message of this length. The future may be dropped and called again.
+    async fn decode_next(&mut self, length: usize) -> Result<NextMessage<Q>, Status> {
+        if length <= INLINE_MESSAGE_BYTES_MAX {
+            self.consume_budget(length).await;
         }
-        self.length = None;
+        if let Some(counted) = &mut self.counted {
+            counted.decode(length, &self.limits.places, self.connection.as_ref()).await;
+        }
+        (self.length, self.budget_units) = (None, None);
+        if let Some(counted) = self.counted.take() {
+            return Ok(NextMessage::Counted(counted));
+        }
         let message = self.received.split_to(length).freeze();
         // The remaining bytes must not keep the memory of a large message before them.
         if self.received.is_empty() || length > SHARED_BUFFER_BYTES_MAX {
             self.received = BytesMut::from(&self.received[..]);
         }
-        Q::check_fields(&message).map_err(|why| grpc_status::malformed_message(&why))?;
-        let decoded = Q::decode(message);
-        decoded.map(Some).map_err(|error| grpc_status::malformed_message(&error.to_string()))
+        Q::from_bytes(message).map(NextMessage::Short)
+    }
+
+    /// Consumes the budget for a message that is decoded here. Once the budget is consumed, the
+    /// task yields: a call may have received hundreds of messages at once.
+    async fn consume_budget(&mut self, length: usize) {
+        let units = self.budget_units.get_or_insert(length / BYTES_PER_BUDGET_UNIT);
+        // A future that is dropped has consumed its units nevertheless.
+        while *units > 0 {
+            tokio::task::consume_budget().await;
+            *units -= 1;
+        }
     }
 
     /// Parses a prefix. Returns the length of the message.
@@ -141,27 +341,207 @@ impl<Q: RequestMessage> MessageStream<Q> {
             )));
         }
         self.length = Some(length);
+        if length > RECEIVE_BYTES_FREE {
+            let mut counted = CountedMessage::new(&self.limits.quota);
+            let mut received = std::mem::take(&mut self.received).freeze();
+            counted.add(&mut received, length)?;
+            self.received = BytesMut::from(&received[..]);
+            self.counted = Some(counted);
+        }
         Ok(length)
+    }
+}
+
+fn ends_within() -> Status {
+    grpc_status::malformed_message("the request ends within a message")
+}
+
+impl<Q: RequestMessage> CountedMessage<Q> {
+    fn new(quota: &Arc<InboundQuota>) -> CountedMessage<Q> {
+        let content = MessageContent::Bytes(LongMessageBytes::default());
+        let content = EvictableValue::new(quota, content);
+        CountedMessage { content, growth: MessageGrowth::new(), decoding: None }
+    }
+
+    /// Takes the bytes of this message, which has `length` bytes, from the received ones.
+    fn add(&mut self, received: &mut Bytes, length: usize) -> Result<(), Status> {
+        let evictable_after = self.growth.record(received.len());
+        let added = self.content.change(Some(evictable_after), |content, share| {
+            let MessageContent::Bytes(long) = content else { return true };
+            let own = received.split_to((length - long.bytes).min(received.len()));
+            let is_free = |bytes: usize| bytes.saturating_sub(RECEIVE_BYTES_FREE);
+            let more = is_free(long.bytes + own.len()) - is_free(long.bytes);
+            let has_quota = share.grow(more);
+            if has_quota {
+                long.add(&own);
+            }
+            has_quota
+        });
+        match added {
+            Some(true) => Ok(()),
+            Some(false) => Err(grpc_status::receive_quota_exhausted()),
+            None => Err(grpc_status::message_evicted()),
+        }
+    }
+
+    /// Number of received bytes; all of them for a message that is being decoded.
+    fn received_bytes(&self) -> Result<usize, Status> {
+        if self.decoding.is_some() {
+            return Ok(usize::MAX);
+        }
+        let bytes = self.content.inspect(|content| match content {
+            MessageContent::Bytes(long) => long.bytes,
+            _ => usize::MAX,
+        });
+        bytes.ok_or_else(grpc_status::message_evicted)
+    }
+
+    /// Decodes the complete message, long ones on a thread that may be busy. The future may be
+    /// dropped and called again. Afterwards the content is decoded or evicted.
+    async fn decode(
+        &mut self,
+        length: usize,
+        places: &DecodingPlaces,
+        connection: Option<&Arc<Connection>>,
+    ) {
+        if length <= INLINE_MESSAGE_BYTES_MAX {
+            decode(&self.content);
+            return;
+        }
+        let decoding = self.decoding.get_or_insert_with(|| {
+            // It is not evicted while it waits for its place, where it makes progress.
+            self.content.change(None, |_, _| ());
+            let mut decoding = JoinSet::new();
+            let (content, places) = (self.content.clone(), places.clone());
+            decoding.spawn(decode_later(content, length, places, connection.cloned()));
+            decoding
+        });
+        // A failed task leaves no decoded content.
+        let _ = decoding.join_next().await;
+    }
+}
+
+/// Decodes a complete message on a thread that may be busy. A call whose client takes nothing may
+/// never be polled again. So a task runs this: the place that it gets is free once the message is
+/// decoded, whether the message is taken or not.
+async fn decode_later<Q: RequestMessage>(
+    content: EvictableValue<MessageContent<Q>>,
+    length: usize,
+    places: DecodingPlaces,
+    connection: Option<Arc<Connection>>,
+) {
+    let is_long = length >= LONG_MESSAGE_BYTES_MIN;
+    // The messages of a connection together have one turn in the queue.
+    let _turn = match &connection {
+        Some(connection) => Some(connection.wait_decoding_turn(is_long).await),
+        None => None,
+    };
+    let place = places.acquire(is_long).await;
+    let work = move || {
+        decode(&content);
+        drop(place);
+    };
+    let _ = tokio::task::spawn_blocking(work).await;
+}
+
+/// Replaces the bytes of a message by the decoded message.
+fn decode<Q: RequestMessage>(content: &EvictableValue<MessageContent<Q>>) {
+    let bytes = content.change(None, |content, _| {
+        match std::mem::replace(content, MessageContent::Decoding) {
+            MessageContent::Bytes(long) => Some(long),
+            other => {
+                *content = other;
+                None
+            }
+        }
+    });
+    let Some(Some(bytes)) = bytes else { return };
+    let decoded = Q::from_bytes(bytes.join());
+    content.change(Some(UNTAKEN_MESSAGE_TIME), |content, share| {
+        // Small elements take more memory than their bytes.
+        let memory_bytes = decoded.as_ref().map_or(0, Q::memory_bytes);
+        let has_quota = share.grow_to(memory_bytes.saturating_sub(RECEIVE_BYTES_FREE));
+        *content = MessageContent::Decoded(match has_quota {
+            true => decoded,
+            false => Err(grpc_status::receive_quota_exhausted()),
+        });
+    });
+}
+
+/// The received part of a long message, in pieces: one buffer would be copied each time it grows,
+/// on an asynchronous worker.
+///
+/// INVARIANT: the pieces have at most twice the capacity of the received bytes, or of one piece.
+#[derive(Debug, Default)]
+struct LongMessageBytes {
+    /// Copies of the received bytes. The bytes themselves are parts of larger buffers, which no
+    /// quota counts.
+    pieces: Vec<Vec<u8>>,
+    /// Bytes of all pieces.
+    bytes: usize,
+}
+
+impl LongMessageBytes {
+    fn add(&mut self, mut received: &[u8]) {
+        while !received.is_empty() {
+            if self.pieces.last().is_none_or(|piece| piece.len() == piece.capacity()) {
+                let capacity = self.bytes.clamp(PIECE_BYTES.0, PIECE_BYTES.1);
+                self.pieces.push(Vec::with_capacity(capacity));
+            }
+            let Some(piece) = self.pieces.last_mut() else { return };
+            let (taken, rest) =
+                received.split_at(received.len().min(piece.capacity() - piece.len()));
+            piece.extend_from_slice(taken);
+            self.bytes += taken.len();
+            received = rest;
+        }
+    }
+
+    /// Joins the pieces, which are freed one after the other.
+    fn join(self) -> Bytes {
+        let mut message = Vec::with_capacity(self.bytes);
+        for piece in self.pieces {
+            message.extend_from_slice(&piece);
+        }
+        message.into()
+    }
+}
+
+impl<Q> std::fmt::Debug for MessageStream<Q> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("MessageStream").field("length", &self.length).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use futures_util::stream;
+    use futures_util::{FutureExt, stream};
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use tonic::Code;
     use umbel_proto::kv::{GetRequest, PutRequest};
 
     use super::*;
+    use crate::resources::connection_registry::ConnectionRegistry;
     use crate::test_support::test_service::{framed, run_paused};
 
     fn of<Q: RequestMessage>(pieces: Vec<Vec<u8>>) -> MessageStream<Q> {
         let frames =
             pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::from(piece))));
-        MessageStream::new(StreamBody::new(stream::iter(frames)))
+        MessageStream::new(StreamBody::new(stream::iter(frames)), &Extensions::new())
+    }
+
+    /// The stream of one message, with these places.
+    fn with_places(places: &DecodingPlaces, bytes: usize) -> MessageStream<PutRequest> {
+        let mut extensions = Extensions::new();
+        let places = places.clone();
+        extensions.insert(ReceiveLimits { places, ..ReceiveLimits::default() });
+        let frame = Ok::<_, Infallible>(Frame::data(framed(&put(bytes))));
+        MessageStream::new(StreamBody::new(stream::iter([frame])), &extensions)
     }
 
     fn put(bytes: usize) -> PutRequest {
@@ -223,13 +603,447 @@ mod tests {
     fn message_after_a_cancelled_wait_is_received() {
         run_paused(async {
             let (sender, mut messages) =
-                crate::test_support::test_service::message_channel::<GetRequest>();
-            let waited = tokio::time::timeout(std::time::Duration::from_secs(1), async {
-                messages.message().await
-            });
+                crate::test_support::test_service::message_channel::<GetRequest, GetRequest>();
+            let waited =
+                tokio::time::timeout(Duration::from_secs(1), async { messages.message().await });
             assert!(waited.await.is_err());
             sender.send(GetRequest::default()).unwrap();
             assert_eq!(messages.message().await.unwrap(), Some(GetRequest::default()));
         });
+    }
+
+    /// Story: the one place for decoding went to a call whose client read no responses. Such a call
+    /// is not polled, so no other client's long messages were decoded any more.
+    #[test]
+    fn call_that_is_not_polled_does_not_keep_the_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let places = DecodingPlaces::default();
+            let long = || with_places(&places, 100_000);
+            let (mut unpolled, mut other) = (long(), long());
+            let place = places.acquire(false).await.unwrap();
+            for messages in [&mut unpolled, &mut other] {
+                // It waits for the place.
+                assert!(messages.message().now_or_never().is_none());
+                tokio::task::yield_now().await;
+            }
+            drop(place);
+            let time = Duration::from_secs(20);
+            let message = tokio::time::timeout(time, other.message()).await;
+            assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
+            // A dropped stream gives up its turn.
+            let place = places.acquire(false).await.unwrap();
+            let (mut dropped, mut other) = (long(), long());
+            assert!(dropped.message().now_or_never().is_none());
+            assert!(other.message().now_or_never().is_none());
+            drop((dropped, place));
+            let message = tokio::time::timeout(time, other.message()).await;
+            assert_eq!(message.expect("it is decoded").unwrap(), Some(put(100_000)));
+        });
+    }
+
+    /// The frames of a stream are sent one by one; its messages count against this quota.
+    type Frames = tokio::sync::mpsc::UnboundedSender<Vec<u8>>;
+
+    fn within<Q: RequestMessage>(quota: &Arc<InboundQuota>) -> (Frames, MessageStream<Q>) {
+        let (frames, mut sent) = tokio::sync::mpsc::unbounded_channel::<Vec<u8>>();
+        let frames_of = stream::poll_fn(move |context| {
+            let frame = |data: Vec<u8>| Ok::<_, Infallible>(Frame::data(Bytes::from(data)));
+            sent.poll_recv(context).map(|data| data.map(frame))
+        });
+        let mut extensions = Extensions::new();
+        let quota = Arc::clone(quota);
+        extensions.insert(ReceiveLimits { quota, ..ReceiveLimits::default() });
+        (frames, MessageStream::new(StreamBody::new(frames_of), &extensions))
+    }
+
+    /// The messages of a stream that has sent a message of this many bytes.
+    fn sent(quota: &Arc<InboundQuota>, bytes: usize) -> (Frames, MessageStream<PutRequest>) {
+        let (frames, messages) = within(quota);
+        frames.send(framed(&put(bytes)).to_vec()).unwrap();
+        (frames, messages)
+    }
+
+    const EXHAUSTED: Code = Code::ResourceExhausted;
+
+    /// Story: a call that is not polled kept the quota of its complete message. Fifteen connections
+    /// whose clients read no responses kept the quota of all clients, for ever.
+    #[test]
+    fn complete_message_of_a_stalled_call_is_evicted_for_others() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let (_open, mut stalled) = sent(&quota, 150_000);
+            assert!(stalled.message().now_or_never().is_none());
+            // It is decoded by a task, and not taken.
+            tokio::time::sleep(UNTAKEN_MESSAGE_TIME / 2).await;
+            let before = quota.used_bytes();
+            let (_other, mut other) = sent(&quota, 150_000);
+            let refused = other.message().await.unwrap_err();
+            assert_eq!(refused.code(), EXHAUSTED, "{refused:?}");
+            assert_eq!(quota.used_bytes(), before, "a refused call keeps nothing");
+            tokio::time::sleep(UNTAKEN_MESSAGE_TIME).await;
+            assert_eq!(quota.used_bytes(), before, "no other message needs the quota");
+            for _ in 0..3 {
+                let served = sent(&quota, 150_000).1.message().await.unwrap();
+                assert_eq!(served, Some(put(150_000)));
+            }
+            let evicted = stalled.message().await.unwrap_err();
+            assert_eq!(evicted.code(), EXHAUSTED, "{evicted:?}");
+            assert_eq!(stalled.message().await.unwrap(), None);
+            assert_eq!(quota.used_bytes(), 0);
+        });
+    }
+
+    #[test]
+    fn partial_message_without_progress_is_evicted_for_others() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let (frames, mut stalled) = within::<PutRequest>(&quota);
+            let bytes = framed(&put(150_000)).to_vec();
+            frames.send(bytes[..140_000].to_vec()).unwrap();
+            assert!(stalled.message().now_or_never().is_none());
+            for _ in 0..2 {
+                tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
+                let refused = sent(&quota, 150_000).1.message().await.unwrap_err();
+                assert_eq!(refused.code(), EXHAUSTED, "{refused:?}");
+                // A poll without a byte is no progress, but the byte is.
+                assert!(stalled.message().now_or_never().is_none());
+                frames.send(bytes[140_000..140_001].to_vec()).unwrap();
+                assert!(stalled.message().now_or_never().is_none());
+            }
+            tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
+            assert!(stalled.message().now_or_never().is_none());
+            tokio::time::sleep(STALLED_MESSAGE_TIME / 2).await;
+            sent(&quota, 150_000).1.message().await.unwrap().unwrap();
+            assert_eq!(stalled.message().now_or_never().unwrap().unwrap_err().code(), EXHAUSTED);
+        });
+    }
+
+    /// Story: a client that sent a byte, or a frame without bytes, every few seconds kept its share
+    /// of the quota.
+    #[test]
+    fn trickled_message_is_evicted_for_others() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let bytes = framed(&put(150_000)).to_vec();
+            let second = Duration::from_secs(1);
+            let is_free = || quota.clone().new_share().grow(100_000);
+            // Frames of these sizes, one each second.
+            let enough = MESSAGE_GROWTH_BYTES.div_ceil(MESSAGE_GROWTH_TIME.as_secs() as usize - 1);
+            let too_few = MESSAGE_GROWTH_BYTES / (MESSAGE_GROWTH_TIME.as_secs() as usize + 1);
+            for (size, kept) in [
+                (enough, 26),
+                (too_few, MESSAGE_GROWTH_TIME.as_secs()),
+                (1, MESSAGE_GROWTH_TIME.as_secs()),
+                (0, STALLED_MESSAGE_TIME.as_secs()),
+            ] {
+                let (frames, mut messages) = within::<PutRequest>(&quota);
+                frames.send(bytes[..120_000].to_vec()).unwrap();
+                let mut sent = 120_000;
+                assert!(messages.message().now_or_never().is_none());
+                for number in 1..=25 {
+                    tokio::time::sleep(second).await;
+                    assert_eq!(is_free(), number >= kept, "{size} bytes, after {number} s");
+                    frames.send(bytes[sent..sent + size].to_vec()).unwrap();
+                    sent += size;
+                    let received = messages.message().now_or_never();
+                    let Some(received) = received else { continue };
+                    let status = received.unwrap_err();
+                    assert_eq!(status.code(), EXHAUSTED);
+                    assert!(status.message().contains("4096 bytes in 10 s"), "{status:?}");
+                    break;
+                }
+                drop(messages);
+                assert_eq!(quota.used_bytes(), 0);
+            }
+        });
+    }
+
+    /// Story: the request of a call with one message did not end. Its message was counted by no
+    /// quota meanwhile, and a connection may have a thousand such calls.
+    #[test]
+    fn only_message_counts_until_its_request_ends() {
+        run_paused(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let (frames, messages) = sent(&quota, 150_000);
+            let mut waiting = Box::pin(messages.only_message());
+            let time = Duration::from_millis(500);
+            assert!(tokio::time::timeout(time, &mut waiting).await.is_err());
+            assert!(quota.used_bytes() > 100_000);
+            drop(frames);
+            assert_eq!(waiting.await.unwrap(), put(150_000));
+            assert_eq!(quota.used_bytes(), 0);
+            // Others evict it, and without others it has a time limit.
+            let (_open, messages) = sent(&quota, 150_000);
+            let waiting = tokio::spawn(messages.only_message());
+            tokio::time::sleep(UNTAKEN_MESSAGE_TIME * 2).await;
+            sent(&quota, 150_000).1.message().await.unwrap().unwrap();
+            let late = waiting.await.unwrap().unwrap_err();
+            assert_eq!(late.code(), Code::DeadlineExceeded, "{late:?}");
+            // A malformed message fails once its request has ended.
+            let (frames, messages) = within::<PutRequest>(&quota);
+            let prefix = framed(&put(150_000))[..PREFIX_BYTES].to_vec();
+            let length = u32::from_be_bytes(prefix[1..].try_into().unwrap()) as usize;
+            frames.send([prefix, vec![0xff; length]].concat()).unwrap();
+            drop(frames);
+            let time = Duration::from_secs(1);
+            let failed = tokio::time::timeout(time, messages.only_message()).await.unwrap();
+            assert_eq!(failed.unwrap_err().code(), Code::InvalidArgument);
+            let (frames, messages) = sent(&quota, 150_000);
+            frames.send(framed(&put(1)).to_vec()).unwrap();
+            let twice = messages.only_message().await.unwrap_err();
+            assert!(twice.message().contains("several messages"), "{twice:?}");
+        });
+    }
+
+    /// Message that counts how many of its type were decoded.
+    struct NumberedMessage;
+
+    /// Message that takes 190,000 bytes of memory.
+    struct PeakMessage;
+
+    impl RequestMessage for PeakMessage {
+        fn from_bytes(_: Bytes) -> Result<PeakMessage, Status> {
+            Ok(PeakMessage)
+        }
+
+        fn memory_bytes(&self) -> usize {
+            190_000
+        }
+    }
+
+    static NUMBER_DECODED: AtomicUsize = AtomicUsize::new(0);
+
+    impl RequestMessage for NumberedMessage {
+        const MAY_BE_LONG: bool = true;
+
+        fn from_bytes(_: Bytes) -> Result<NumberedMessage, Status> {
+            NUMBER_DECODED.fetch_add(1, Ordering::Relaxed);
+            Ok(NumberedMessage)
+        }
+    }
+
+    /// Story: the only message of a call was decoded before its request ended. For half a minute
+    /// the decoded message took up to sixty times the bytes that counted.
+    #[test]
+    fn only_message_is_decoded_after_its_request_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let sizes = [100, RECEIVE_BYTES_FREE + 1, INLINE_MESSAGE_BYTES_MAX + 1];
+            for (number, bytes) in sizes.into_iter().enumerate() {
+                let (frames, messages) = within::<NumberedMessage>(&quota);
+                frames.send(framed(&put(bytes)).to_vec()).unwrap();
+                let mut only = Box::pin(messages.only_message());
+                let time = Duration::from_millis(100);
+                assert!(tokio::time::timeout(time, &mut only).await.is_err());
+                assert_eq!(NUMBER_DECODED.load(Ordering::Relaxed), number, "{bytes}");
+                drop(frames);
+                only.await.unwrap();
+                assert_eq!(NUMBER_DECODED.load(Ordering::Relaxed), number + 1, "{bytes}");
+            }
+            assert_eq!(quota.used_bytes(), 0);
+        });
+    }
+
+    /// Story: a decoded message that waited for its call counted with its bytes only.
+    #[test]
+    fn decoded_message_counts_with_its_memory() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for (bytes_max, is_refused) in [(180_000, false), (170_000, true)] {
+                let quota = Arc::new(InboundQuota::new(bytes_max));
+                let mut message = CountedMessage::<PeakMessage>::new(&quota);
+                let mut bytes = Bytes::from(vec![0; 20_000]);
+                message.add(&mut bytes, 20_000).unwrap();
+                let own = quota.used_bytes();
+                assert!(own < 20_000);
+                decode(&message.content);
+                let used = if is_refused { own } else { 190_000 - RECEIVE_BYTES_FREE };
+                assert_eq!(quota.used_bytes(), used);
+                let taken = NextMessage::Counted(message).take();
+                let code = taken.err().map(|status| status.code());
+                assert_eq!(code, is_refused.then_some(EXHAUSTED));
+                assert_eq!(quota.used_bytes(), 0);
+            }
+        });
+    }
+
+    /// Story: one long message was decoded for seconds, and appends of 200 KB waited for their turn
+    /// behind it.
+    #[test]
+    fn shorter_message_does_not_wait_for_long_ones() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let places = DecodingPlaces::default();
+            let place = places.acquire(true).await.unwrap();
+            let mut long = with_places(&places, LONG_MESSAGE_BYTES_MIN);
+            let moment = Duration::from_millis(100);
+            assert!(tokio::time::timeout(moment, long.message()).await.is_err());
+            let mut shorter = with_places(&places, 200_000);
+            let time = Duration::from_secs(20);
+            let message = tokio::time::timeout(time, shorter.message()).await;
+            assert_eq!(message.expect("it is decoded").unwrap(), Some(put(200_000)));
+            drop(place);
+            assert!(long.message().await.unwrap().is_some());
+        });
+    }
+
+    /// Story: a call decoded all messages that had arrived, up to 256 of 64 KiB each, before its
+    /// worker served another call.
+    #[test]
+    fn messages_of_one_poll_are_limited() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            for (bytes, most) in [(INLINE_MESSAGE_BYTES_MAX - 100, 1), (8 << 10, 4), (2, 100)] {
+                let sent: Vec<u8> = (0..100).flat_map(|_| framed(&put(bytes))).collect();
+                let mut messages = of::<PutRequest>(vec![sent]);
+                let mut polls = Vec::new();
+                while polls.iter().sum::<usize>() < 100 {
+                    tokio::task::yield_now().await;
+                    let mut decoded = 0;
+                    // A step of a call reads what has arrived, without waiting, and then waits.
+                    while let Some(message) = messages.message().now_or_never() {
+                        assert!(message.unwrap().is_some());
+                        decoded += 1;
+                        if polls.iter().sum::<usize>() + decoded == 100 {
+                            break;
+                        }
+                    }
+                    polls.push(decoded);
+                }
+                let highest = polls.iter().copied().max().unwrap();
+                assert!(highest <= most && highest * 2 > most, "{bytes}: {polls:?}");
+                assert_eq!(messages.message().await.unwrap(), None);
+            }
+        });
+    }
+
+    /// Message whose decoding takes until a thread is released, and then fails.
+    struct PanickingMessage;
+
+    static RELEASED: Mutex<Option<std::sync::mpsc::Receiver<()>>> = Mutex::new(None);
+
+    impl RequestMessage for PanickingMessage {
+        const MAY_BE_LONG: bool = true;
+
+        fn from_bytes(_: Bytes) -> Result<PanickingMessage, Status> {
+            let released = RELEASED.lock().unwrap().take().expect("one message at a time");
+            let _ = released.recv();
+            panic!("a test of a panic");
+        }
+    }
+
+    /// Neither a call that is dropped while its message is decoded, nor a panic of the decoder,
+    /// keeps quota or a place.
+    #[test]
+    fn failed_and_dropped_decoding_release_quota_and_place() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let quota = Arc::new(InboundQuota::new(200_000));
+            let places = DecodingPlaces::default();
+            for is_dropped in [false, true] {
+                let (release, released) = std::sync::mpsc::channel();
+                *RELEASED.lock().unwrap() = Some(released);
+                let mut extensions = Extensions::new();
+                let limits = ReceiveLimits {
+                    quota: Arc::clone(&quota),
+                    places: places.clone(),
+                    ..ReceiveLimits::default()
+                };
+                extensions.insert(limits);
+                let frame = Ok::<_, Infallible>(Frame::data(framed(&put(150_000))));
+                let frames = StreamBody::new(stream::iter([frame]));
+                let mut messages = MessageStream::<PanickingMessage>::new(frames, &extensions);
+                while RELEASED.lock().unwrap().is_some() {
+                    assert!(messages.message().now_or_never().is_none());
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert!(quota.used_bytes() > 100_000);
+                if is_dropped {
+                    drop(messages);
+                    assert!(places.acquire(false).now_or_never().is_none(), "it is decoded");
+                    release.send(()).unwrap();
+                } else {
+                    release.send(()).unwrap();
+                    let status = messages.message().await.map(drop).unwrap_err();
+                    assert_eq!(status.code(), Code::Internal, "{status:?}");
+                }
+                let time = Duration::from_secs(20);
+                let place = tokio::time::timeout(time, places.acquire(false)).await;
+                assert!(place.expect("the place is free").is_some());
+                while quota.used_bytes() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        });
+    }
+
+    /// The first bytes of the messages of this type, in the order of their decoding.
+    static DECODED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+    struct OrderedMessage;
+
+    impl RequestMessage for OrderedMessage {
+        const MAY_BE_LONG: bool = true;
+
+        fn from_bytes(message: Bytes) -> Result<OrderedMessage, Status> {
+            DECODED.lock().unwrap().push(message[0]);
+            Ok(OrderedMessage)
+        }
+    }
+
+    /// Story: a connection with a thousand calls had a thousand turns in the queue.
+    #[test]
+    fn messages_of_one_connection_have_one_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let registry = Arc::new(ConnectionRegistry::default());
+            let slots = [(); 2].map(|()| registry.register(None));
+            let places = DecodingPlaces::default();
+            let on = |index: usize| {
+                let mut extensions = Extensions::new();
+                let places = places.clone();
+                extensions.insert(ReceiveLimits { places, ..ReceiveLimits::default() });
+                extensions.insert(Arc::clone(&slots[index].connection));
+                let message = framed(&put(100_000));
+                let frame = [&message[..PREFIX_BYTES], &[index as u8], &message[6..]].concat();
+                let frame = Ok::<_, Infallible>(Frame::data(Bytes::from(frame)));
+                let frames = StreamBody::new(stream::iter([frame]));
+                MessageStream::<OrderedMessage>::new(frames, &extensions)
+            };
+            let place = places.acquire(false).await.unwrap();
+            let mut queued: Vec<_> = (0..20).map(|_| on(0)).collect();
+            queued.push(on(1));
+            for messages in &mut queued {
+                assert!(messages.message().now_or_never().is_none());
+            }
+            // All of them wait for the place.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            drop(place);
+            for messages in &mut queued {
+                assert!(messages.message().await.unwrap().is_some());
+            }
+            let order = DECODED.lock().unwrap().clone();
+            assert_eq!((order.len(), &order[..3]), (21, &[0, 1, 0][..]));
+        });
+    }
+
+    /// Story: short pieces between long ones kept a buffer of 64 KiB each, which no quota counted.
+    #[test]
+    fn pieces_of_a_long_message_take_little_more_than_their_bytes() {
+        for sizes in [&[1, 4096][..], &[1], &[4095], &[16_384], &[100_000, 1], &[4096, 1, 1, 1]] {
+            let (mut long, mut expected) = (LongMessageBytes::default(), Vec::new());
+            for (number, size) in sizes.iter().cycle().take(300).enumerate() {
+                let received = vec![number as u8; *size];
+                long.add(&received);
+                expected.extend_from_slice(&received);
+                let memory: usize = long.pieces.iter().map(Vec::capacity).sum();
+                assert!(memory <= (2 * long.bytes).max(PIECE_BYTES.0), "{sizes:?}: {memory}");
+                assert!(memory < long.bytes + PIECE_BYTES.1);
+            }
+            assert_eq!(long.bytes, expected.len());
+            assert_eq!(long.join(), expected);
+        }
     }
 }

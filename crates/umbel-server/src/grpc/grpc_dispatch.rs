@@ -130,22 +130,17 @@ fn request_stream<Q: RequestMessage>(
     request: hyper::Request<impl GrpcBody>,
 ) -> Result<Request<MessageStream<Q>>, Status> {
     check_encoding(request.headers())?;
-    Ok(Request::from_http(request.map(MessageStream::new)))
+    let (head, body) = request.into_parts();
+    let messages = MessageStream::new(body, &head.extensions);
+    Ok(Request::from_http(hyper::Request::from_parts(head, messages)))
 }
 
 /// The single message of a request.
 async fn one<Q: RequestMessage>(
     request: hyper::Request<impl GrpcBody>,
 ) -> Result<Request<Q>, Status> {
-    let (metadata, extensions, mut messages) = request_stream(request)?.into_parts();
-    let message = messages.message().await?;
-    let message =
-        message.ok_or_else(|| grpc_status::malformed_message("the request has no message"))?;
-    if messages.message().await?.is_some() {
-        return Err(grpc_status::malformed_message(
-            "the request has several messages; this call takes one",
-        ));
-    }
+    let (metadata, extensions, messages) = request_stream(request)?.into_parts();
+    let message = messages.only_message().await?;
     Ok(Request::from_parts(metadata, extensions, message))
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The body solves three problems:
 //!
-//! - The decoder buffers a message while it arrives; a client can send it slowly or never finish
-//!   it. All partial messages together stay within a quota, and each has a deadline.
+//! - A client can send a message slowly or never finish it. So each partial message has a deadline.
+//!   The decoder counts its bytes.
 //! - An HTTP/2 stream may end with a reset without an error, sent by the client or because the
 //!   connection closes. Decoders take such a reset for the end of the body, and would write half of
 //!   an append as all of it. [`RequestBody`] reports an error instead.
@@ -23,15 +23,12 @@ use hyper::Request;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, timeout_at};
 use tonic::Status;
-use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
-use crate::grpc::grpc_decoder::PREFIX_BYTES;
+use crate::grpc::grpc_decoder::{PREFIX_BYTES, ReceiveLimits};
 use crate::limits::{
     DISCARD_BYTES_MAX, DISCARD_IDLE_TIME, DISCARD_MESSAGE_GAP, DISCARD_TIME, MESSAGE_EXTRA_TIME,
-    RECEIVE_BYTES_FREE,
 };
 use crate::protocol::grpc_status;
-use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
 
 /// The body of a request. Reading the body fails if the request is truncated.
@@ -44,22 +41,13 @@ pub struct RequestBody {
     unread: UnreadBody,
 }
 
-/// Tracks the quota and deadline of a partial message.
+/// Tracks the deadline of a partial message.
 #[derive(Debug)]
 struct PartialMessageTracker {
-    quota: Arc<InboundQuota>,
     /// Maximum time for which a message may stay incomplete.
     timeout: Duration,
-    /// The partial message; `None` between messages.
-    message: Option<PartialMessage>,
-}
-
-#[derive(Debug)]
-struct PartialMessage {
-    share: QuotaShare,
-    /// The bytes of the share.
-    bytes: usize,
-    deadline: Pin<Box<Sleep>>,
+    /// The deadline of the partial message; `None` between messages.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 /// The unread remainder of a request whose [`RequestBody`] was dropped.
@@ -73,14 +61,14 @@ enum FramePosition {
     Delimited,
     /// A body without gRPC messages.
     Unframed,
-    /// The length of a message and its missing bytes. Between messages these two fields are 0, and
-    /// the other fields hold the received part of the next prefix.
-    Framed { length: usize, left: usize, prefix: [u8; PREFIX_BYTES], come: usize },
+    /// The missing bytes of a message. Between messages this number is 0, and the other fields hold
+    /// the received part of the next prefix.
+    Framed { left: usize, prefix: [u8; PREFIX_BYTES], come: usize },
 }
 
 impl RequestBody {
-    /// Wraps a received request. When the request's body is dropped, its unread remainder moves to
-    /// the returned [`UnreadBody`].
+    /// Wraps a received request, and adds the limits of its messages to its extensions. When the
+    /// request's body is dropped, its unread remainder moves to the returned [`UnreadBody`].
     pub fn wrap(
         service: &ServerContext,
         request: Request<Incoming>,
@@ -93,17 +81,17 @@ impl RequestBody {
             _ => FramePosition::Delimited,
         };
         let time = service.partial_append_time.saturating_add(MESSAGE_EXTRA_TIME);
-        let receiving = PartialMessageTracker::new(Arc::clone(&service.receive_quota), time);
         let known = rest.clone();
-        (
-            request.map(|body| RequestBody {
-                body: Some(body),
-                position,
-                partial: receiving,
-                unread: rest,
-            }),
-            known,
-        )
+        let mut request = request.map(|body| RequestBody {
+            body: Some(body),
+            position,
+            partial: PartialMessageTracker { timeout: time, deadline: None },
+            unread: rest,
+        });
+        let quota = Arc::clone(&service.receive_quota);
+        let places = service.decoding_places.clone();
+        request.extensions_mut().insert(ReceiveLimits { quota, places, time });
+        (request, known)
     }
 }
 
@@ -124,7 +112,8 @@ impl Body for RequestBody {
         Poll::Ready(match polled {
             Some(Ok(frame)) => {
                 let has_ended = position.advance(&frame);
-                Some(receiving.record(position.partial_bytes(), has_ended).map(|()| frame))
+                receiving.record(position.is_within_message(), has_ended);
+                Some(Ok(frame))
             }
             None if body.is_end_stream() || matches!(position, FramePosition::Delimited) => None,
             Some(Err(_)) | None => Some(Err(grpc_status::truncated_request())),
@@ -172,32 +161,21 @@ impl UnreadBody {
 }
 
 impl PartialMessageTracker {
-    fn new(budget: Arc<InboundQuota>, time: Duration) -> PartialMessageTracker {
-        PartialMessageTracker { quota: budget, timeout: time, message: None }
-    }
-
-    /// Records the bytes of a partial message, and whether the message before it ended. An error if
-    /// the quota is exhausted.
-    fn record(&mut self, part: Option<usize>, has_ended: bool) -> Result<(), Status> {
+    /// Records whether a message is received in part, and whether the message before it ended.
+    fn record(&mut self, is_within_message: bool, has_ended: bool) {
         if has_ended {
-            self.message = None;
+            self.deadline = None;
         }
-        let Some(bytes) = part else { return Ok(()) };
-        let message = self.message.get_or_insert_with(|| PartialMessage {
-            share: self.quota.new_share(),
-            bytes: 0,
-            deadline: Box::pin(sleep(self.timeout)),
-        });
-        let more = bytes.saturating_sub(RECEIVE_BYTES_FREE).saturating_sub(message.bytes);
-        message.bytes += more;
-        if message.share.grow(more) { Ok(()) } else { Err(grpc_status::receive_quota_exhausted()) }
+        if is_within_message {
+            self.deadline.get_or_insert_with(|| Box::pin(sleep(self.timeout)));
+        }
     }
 
     /// Waits until the deadline of the partial message.
     fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<Status> {
-        match &mut self.message {
-            Some(message) => {
-                message.deadline.as_mut().poll(context).map(|()| grpc_status::message_timed_out())
+        match &mut self.deadline {
+            Some(deadline) => {
+                deadline.as_mut().poll(context).map(|()| grpc_status::message_timed_out())
             }
             None => Poll::Pending,
         }
@@ -207,43 +185,34 @@ impl PartialMessageTracker {
 impl FramePosition {
     /// The position before the first message.
     const START: FramePosition =
-        FramePosition::Framed { length: 0, left: 0, prefix: [0; PREFIX_BYTES], come: 0 };
+        FramePosition::Framed { left: 0, prefix: [0; PREFIX_BYTES], come: 0 };
 
     /// Advances by a frame; returns whether a message ended within the frame.
     fn advance(&mut self, frame: &Frame<Bytes>) -> bool {
-        let FramePosition::Framed { length, left, prefix, come } = self else { return false };
+        let FramePosition::Framed { left, prefix, come } = self else { return false };
         let mut bytes = frame.data_ref().map_or(&[][..], |data| &data[..]);
         let mut has_ended = false;
         while !bytes.is_empty() {
             let skipped = bytes.len().min(*left);
             (*left, bytes) = (*left - skipped, &bytes[skipped..]);
-            if skipped > 0 && *left == 0 {
-                (*length, has_ended) = (0, true);
-            }
+            has_ended |= skipped > 0 && *left == 0;
             let begun = bytes.len().min(PREFIX_BYTES - *come);
             prefix[*come..*come + begun].copy_from_slice(&bytes[..begun]);
             (*come, bytes) = (*come + begun, &bytes[begun..]);
             if *come == PREFIX_BYTES {
                 let [_, length_bytes @ ..] = *prefix;
-                *length = u32::from_be_bytes(length_bytes) as usize;
-                (*left, *come) = (*length, 0);
-                has_ended |= *length == 0;
+                (*left, *come) = (u32::from_be_bytes(length_bytes) as usize, 0);
+                has_ended |= *left == 0;
             }
         }
         has_ended
     }
 
-    /// Bytes received of a partial message; 0 for a message over the limit, which is not buffered.
-    /// `None` between messages.
-    fn partial_bytes(&self) -> Option<usize> {
-        match *self {
-            FramePosition::Framed { left: 0, come: 0, .. }
-            | FramePosition::Delimited
-            | FramePosition::Unframed => None,
-            FramePosition::Framed { length, left, .. } if length <= MESSAGE_BYTES_MAX => {
-                Some(length - left)
-            }
-            FramePosition::Framed { .. } => Some(0),
+    /// Whether a part of a message was received.
+    fn is_within_message(&self) -> bool {
+        match self {
+            FramePosition::Framed { left, come, .. } => (*left, *come) != (0, 0),
+            FramePosition::Delimited | FramePosition::Unframed => false,
         }
     }
 
@@ -299,49 +268,40 @@ mod tests {
     }
 
     #[test]
-    fn frame_position_tracks_partial_bytes_and_message_end() {
+    fn frame_position_tracks_the_beginning_and_end_of_messages() {
         let mut position = FramePosition::START;
         let mut note = |bytes: &[u8]| {
             let has_ended = position.advance(&Frame::data(Bytes::copy_from_slice(bytes)));
-            (position.partial_bytes(), has_ended)
+            (position.is_within_message(), has_ended)
         };
-        assert_eq!(note(&[0, 0]), (Some(0), false), "a part of a prefix");
-        assert_eq!(note(&[0, 0, 4, 7]), (Some(1), false));
-        assert_eq!(note(&[7, 7]), (Some(3), false));
-        assert_eq!(note(&[7]), (None, true));
-        assert_eq!(note(&[0]), (Some(0), false), "nothing of the last one is left");
-        assert_eq!(note(&[0, 0, 0, 0]), (None, true), "one without bytes");
-        assert_eq!(note(&[0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 9, 7]), (Some(1), true));
-        assert_eq!(note(&[7; 8]), (None, true));
-        assert_eq!(
-            note(&[0, 0xff, 0, 0, 0, 1, 2]),
-            (Some(0), false),
-            "the partial message is not kept"
-        );
+        assert_eq!(note(&[0, 0]), (true, false), "a part of a prefix");
+        assert_eq!(note(&[0, 0, 4, 7]), (true, false));
+        assert_eq!(note(&[7, 7]), (true, false));
+        assert_eq!(note(&[7]), (false, true));
+        assert_eq!(note(&[0]), (true, false), "nothing of the last one is left");
+        assert_eq!(note(&[0, 0, 0, 0]), (false, true), "one without bytes");
+        assert_eq!(note(&[0, 0, 0, 0, 1, 7, 0, 0, 0, 0, 9, 7]), (true, true));
+        assert_eq!(note(&[7; 8]), (false, true));
     }
 
     /// Story: a message of 17 MiB whose last byte did not arrive was buffered without a time limit.
     /// A connection can have a thousand such calls.
     #[test]
-    fn partial_messages_are_bounded_by_quota_and_timeout() {
+    fn partial_message_has_a_deadline() {
         run_paused(async {
-            let budget = Arc::new(InboundQuota::new(100));
-            let time = Duration::from_secs(30);
-            let [mut one, mut two] =
-                [(); 2].map(|()| PartialMessageTracker::new(Arc::clone(&budget), time));
-            one.record(Some(RECEIVE_BYTES_FREE), false).unwrap();
-            assert_eq!(budget.used_bytes(), 0);
-            one.record(Some(RECEIVE_BYTES_FREE + 70), false).unwrap();
-            let refused = two.record(Some(RECEIVE_BYTES_FREE + 31), false).unwrap_err();
-            assert_eq!((refused.code(), budget.used_bytes()), (Code::ResourceExhausted, 70));
-            // A client that sends little is not refused.
-            let mut three = PartialMessageTracker::new(Arc::clone(&budget), time);
-            three.record(Some(RECEIVE_BYTES_FREE), false).unwrap();
+            let timeout = Duration::from_secs(30);
+            let mut partial = PartialMessageTracker { timeout, deadline: None };
             let began = Instant::now();
-            let late = std::future::poll_fn(|context| one.poll_timeout(context)).await;
-            assert_eq!((late.code(), began.elapsed() >= time), (Code::DeadlineExceeded, true));
-            one.record(None, true).unwrap();
-            assert_eq!(budget.used_bytes(), 0);
+            partial.record(true, false);
+            sleep(timeout / 2).await;
+            partial.record(true, false);
+            let late = std::future::poll_fn(|context| partial.poll_timeout(context)).await;
+            assert_eq!((late.code(), began.elapsed()), (Code::DeadlineExceeded, timeout));
+            partial.record(true, true);
+            std::future::poll_fn(|context| partial.poll_timeout(context)).await;
+            assert_eq!(began.elapsed(), 2 * timeout, "the next message has its own deadline");
+            partial.record(false, true);
+            assert!(partial.deadline.is_none());
         });
     }
 }

@@ -9,7 +9,8 @@ use umbel_events::limits::{APPEND_BYTES_MAX, EVENT_BYTES_MAX};
 use umbel_events::{Error, ExpectedVersion, PresentEvents, is_index_name, parse_index};
 
 use crate::limits::{
-    APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, RECEIVE_BYTES_MAX, STATUS_BYTES_MAX,
+    APPENDS_BYTES_MAX, FILTER_EXPRESSIONS_MAX, HEADERS_MAX, MESSAGE_GROWTH_BYTES,
+    MESSAGE_GROWTH_TIME, RECEIVE_BYTES_MAX, STALLED_MESSAGE_TIME, STATUS_BYTES_MAX,
 };
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::truncate_text::truncate_text;
@@ -270,12 +271,28 @@ pub fn append_quota_exhausted() -> Status {
     ))
 }
 
-/// Status: partially received messages fill their quota.
+/// Status: received messages fill their quota.
 pub fn receive_quota_exhausted() -> Status {
     Status::resource_exhausted(format!(
-        "partially received messages hold {RECEIVE_BYTES_MAX} bytes, which is their quota; try \
+        "received messages hold {RECEIVE_BYTES_MAX} bytes, which is their quota; try \
          again"
     ))
+}
+
+/// Status: a message was dropped, because its call did not take it and others needed its memory.
+pub fn message_evicted() -> Status {
+    Status::resource_exhausted(format!(
+        "received messages fill their quota, and the message of this call made no progress: send a \
+         message without pauses of {} s and with at least {MESSAGE_GROWTH_BYTES} bytes in {} s, \
+         read the responses of the call, and try again",
+        STALLED_MESSAGE_TIME.as_secs(),
+        MESSAGE_GROWTH_TIME.as_secs(),
+    ))
+}
+
+/// Status: a request did not end in time after its only message.
+pub fn request_timed_out() -> Status {
+    Status::deadline_exceeded("the request did not end in time after its message")
 }
 
 /// Status: a message did not arrive completely in time.

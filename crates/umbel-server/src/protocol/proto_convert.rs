@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use prost::bytes::Bytes;
+use prost::DecodeError;
+use prost::bytes::{Buf, Bytes};
+use prost::encoding::{self, DecodeContext, WireType};
 use prost_types::Timestamp;
 use tonic::Status;
 use umbel_base::fail_point;
@@ -10,12 +12,12 @@ use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{EventId, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent};
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::{AllStreamPosition, StreamIdentifier, Uuid, uuid};
-use umbel_proto::streams::append_req::ProposedMessage;
 use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::{ExpectedRevision, ReadResp, read_resp};
 
 use crate::limits::LARGE_FIELD_BYTES;
 use crate::protocol::grpc_status;
+use crate::protocol::message_reader::{self, MessageReader};
 
 /// Metadata keys of an event.
 const TYPE: &str = "type";
@@ -36,7 +38,8 @@ pub struct ProposedEvent {
     kind: Box<str>,
     is_json: bool,
     data: Bytes,
-    metadata: Bytes,
+    /// Without shared ownership, which would take twice the memory of an empty field.
+    metadata: Box<[u8]>,
 }
 
 impl ProposedEvent {
@@ -45,23 +48,14 @@ impl ProposedEvent {
         id: EventId,
         kind: Box<str>,
         is_json: bool,
-        (data, metadata): (Bytes, Bytes),
+        (data, metadata): (Bytes, Box<[u8]>),
     ) -> ProposedEvent {
         ProposedEvent { id, kind, is_json, data, metadata }
     }
 
-    /// Reads a message; fails if it lacks a required field.
-    pub fn from_message(mut message: ProposedMessage) -> Result<ProposedEvent, Status> {
-        let id = event_id(message.id.as_ref())?;
-        let (Some(kind), Some(content)) =
-            (message.metadata.remove(TYPE), message.metadata.get(CONTENT_TYPE))
-        else {
-            return Err(grpc_status::metadata_missing());
-        };
-        let is_json = content == JSON;
-        let (data, metadata) = (detach(message.data), detach(message.custom_metadata));
-        // It may have overwritten a longer text, whose capacity it keeps.
-        Ok(ProposedEvent { id, kind: kind.into_boxed_str(), is_json, data, metadata })
+    /// Sets the identifier of an event that its client sent without one.
+    pub fn set_id(&mut self, id: EventId) {
+        self.id = id;
     }
 
     /// Bytes of the event's type, data and metadata.
@@ -71,11 +65,11 @@ impl ProposedEvent {
 
     /// Bytes of memory that the event keeps.
     pub fn memory_bytes(&self) -> usize {
-        let held = |field: &Bytes| match field.len() {
+        let data = match self.data.len() {
             bytes if bytes < LARGE_FIELD_BYTES => bytes,
             _ => MESSAGE_BYTES_MAX,
         };
-        self.kind.len() + held(&self.data) + held(&self.metadata)
+        self.kind.len() + data + self.metadata.len()
     }
 
     /// Borrows the event in the store's form.
@@ -90,8 +84,88 @@ impl ProposedEvent {
     }
 }
 
+/// Reader of a `ProposedMessage`. The same reader merges several messages.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    id: Option<Uuid>,
+    kind: Option<Bytes>,
+    content_type: Option<Bytes>,
+    metadata: Bytes,
+    data: Bytes,
+}
+
+impl MessageReader for EventReader {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => {
+                let id = self.id.get_or_insert_default();
+                encoding::message::merge(wire_type, id, bytes, context)
+            }
+            2 => {
+                let mut pair = TextPair::default();
+                message_reader::read_nested(wire_type, &mut pair, bytes, context)?;
+                match message_reader::text_of(&pair.key) {
+                    TYPE => self.kind = Some(pair.value),
+                    CONTENT_TYPE => self.content_type = Some(pair.value),
+                    _ => {}
+                }
+                Ok(())
+            }
+            3 => encoding::bytes::merge(wire_type, &mut self.metadata, bytes, context),
+            4 => encoding::bytes::merge(wire_type, &mut self.data, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
+        }
+    }
+}
+
+impl EventReader {
+    /// The event; fails if the message lacks a required field.
+    pub fn into_event(self) -> Result<ProposedEvent, Status> {
+        let id = event_id(self.id.as_ref())?;
+        let (Some(kind), Some(content_type)) = (self.kind, self.content_type) else {
+            return Err(grpc_status::metadata_missing());
+        };
+        Ok(ProposedEvent {
+            id,
+            kind: message_reader::text_of(&kind).into(),
+            is_json: content_type == JSON,
+            data: detach(self.data),
+            metadata: self.metadata[..].into(),
+        })
+    }
+}
+
+/// A pair of a map of texts.
+#[derive(Debug, Default)]
+struct TextPair {
+    key: Bytes,
+    value: Bytes,
+}
+
+impl MessageReader for TextPair {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => message_reader::read_text(wire_type, &mut self.key, bytes, context),
+            2 => message_reader::read_text(wire_type, &mut self.value, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
+        }
+    }
+}
+
 /// Copies a field out of the buffer of its message, unless the field is nearly all of it.
-fn detach(field: Bytes) -> Bytes {
+pub fn detach(field: Bytes) -> Bytes {
     if field.len() < LARGE_FIELD_BYTES { Bytes::copy_from_slice(&field) } else { field }
 }
 
@@ -226,8 +300,19 @@ pub fn to_timestamp(wall_micros: u64) -> Timestamp {
 mod tests {
     use prost::Message;
     use tonic::Code;
+    use umbel_proto::streams::append_req::ProposedMessage;
 
     use super::*;
+
+    fn read(message: &ProposedMessage) -> Result<ProposedEvent, Status> {
+        read_bytes(&message.encode_to_vec().into())
+    }
+
+    fn read_bytes(message: &Bytes) -> Result<ProposedEvent, Status> {
+        let mut reader = EventReader::default();
+        message_reader::read_message(message.clone(), &mut reader).expect("it is well-formed");
+        reader.into_event()
+    }
 
     const ID: EventId = EventId(*b"\x80123456789abcdef");
 
@@ -256,17 +341,15 @@ mod tests {
     fn event_without_type_or_content_type_is_rejected() {
         let id = Some(to_uuid(ID, UuidForm::String(())));
         let properties = [("type", "Opened"), ("content-type", "application/json")];
-        let read = ProposedEvent::from_message(proposed(id.clone(), &properties)).unwrap();
-        assert_eq!((read.as_new_event().kind, read.as_new_event().is_json), ("Opened", true));
+        let event = read(&proposed(id.clone(), &properties)).unwrap();
+        assert_eq!((event.as_new_event().kind, event.as_new_event().is_json), ("Opened", true));
         for lacking in [&properties[..1], &properties[1..], &[]] {
-            let status = ProposedEvent::from_message(proposed(id.clone(), lacking)).unwrap_err();
+            let status = read(&proposed(id.clone(), lacking)).unwrap_err();
             let exception = status.metadata().get("exception").unwrap();
             assert_eq!(exception, "missing-required-metadata-property");
         }
         let binary = [("type", "Opened"), ("content-type", "application/json; charset=utf-8")];
-        assert!(
-            !ProposedEvent::from_message(proposed(id, &binary)).unwrap().as_new_event().is_json
-        );
+        assert!(!read(&proposed(id, &binary)).unwrap().as_new_event().is_json);
     }
 
     /// Story: one byte of data kept its whole message in memory, but was counted as one byte.
@@ -279,18 +362,14 @@ mod tests {
         message.data = Bytes::from_static(b"d");
         message.custom_metadata = Bytes::from_static(b"m");
         let message_bytes = Bytes::from(message.encode_to_vec());
-        let read =
-            ProposedEvent::from_message(ProposedMessage::decode(message_bytes.clone()).unwrap())
-                .unwrap();
+        let read = read_bytes(&message_bytes).unwrap();
         assert_eq!((&*read.data, &*read.metadata), (&b"d"[..], &b"m"[..]));
         assert!(message_bytes.is_unique(), "something of the message is kept");
         assert_eq!(read.memory_bytes(), read.bytes());
         // If nearly all of the message is kept, it is not copied but counted as a whole.
         message.data = vec![7; LARGE_FIELD_BYTES].into();
         let message_bytes = Bytes::from(message.encode_to_vec());
-        let read =
-            ProposedEvent::from_message(ProposedMessage::decode(message_bytes.clone()).unwrap())
-                .unwrap();
+        let read = read_bytes(&message_bytes).unwrap();
         assert!(
             message_bytes.as_ptr_range().contains(&read.data.as_ptr()),
             "a long event was copied"

@@ -42,6 +42,8 @@ pub struct Connection {
     page_slots: Arc<Semaphore>,
     /// Lock of the one call that waits for read quota.
     quota_turn: Mutex<()>,
+    /// Locks of the one message of each size that waits for its decoding.
+    decoding_turns: [Mutex<()>; 2],
     closing: watch::Sender<bool>,
 }
 
@@ -80,6 +82,7 @@ impl ConnectionRegistry {
             idle_since: AtomicU64::new(0),
             page_slots: Arc::new(Semaphore::new(PAGES_MAX)),
             quota_turn: Mutex::new(()),
+            decoding_turns: Default::default(),
             closing: watch::Sender::new(false),
         });
         self.locked(|all| all.insert(peer.number, Arc::clone(&peer)));
@@ -164,6 +167,12 @@ impl Connection {
     /// Waits until no other call of the connection waits for read quota.
     pub async fn wait_quota_turn(&self) -> MutexGuard<'_, ()> {
         self.quota_turn.lock().await
+    }
+
+    /// Waits until no other message of the connection waits for its decoding among those of this
+    /// size.
+    pub async fn wait_decoding_turn(&self, is_long: bool) -> MutexGuard<'_, ()> {
+        self.decoding_turns[usize::from(is_long)].lock().await
     }
 
     /// Whether the connection is closing.

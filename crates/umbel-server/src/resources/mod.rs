@@ -1,6 +1,8 @@
-//! Quotas on the bytes that clients hold, open connections, and inline execution.
+//! Quotas on the bytes that clients hold, open connections, inline execution, and deferred drops.
 
 pub mod connection_registry;
+pub mod decoding_places;
+pub mod deferred_drop;
 pub mod group_quota;
 pub mod inbound_quota;
 pub mod inline_execution;

@@ -14,11 +14,12 @@ use umbel_env::ProcessLocal;
 use umbel_proto::{DESCRIPTORS, kv};
 
 use crate::grpc::request_body::RequestBody;
+use crate::limits::RECEIVE_BYTES_FREE;
 use crate::server_context::ServerContext;
 
-/// Maximum bytes of a request. A request stays in memory until its call ends, and is repeated in
-/// the response.
-const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of a request, which counts against no quota. A request stays in memory until its
+/// call ends, and is repeated in the response.
+const REQUEST_BYTES_MAX: usize = RECEIVE_BYTES_FREE;
 
 type Responder = Box<
     dyn Fn(hyper::Request<RequestBody>) -> BoxFuture<hyper::Response<Body>, Infallible>

@@ -1,5 +1,7 @@
 //! Services without a connection and malformed requests, for tests.
 
+mod decoder_equivalence_tests;
+mod deferred_drop_tests;
 #[cfg(feature = "failpoints")]
 pub mod failpoint_list;
 mod malformed_kv_request_tests;

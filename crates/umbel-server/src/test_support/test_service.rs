@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::stream;
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
+use hyper::http::Extensions;
 use prost::Message;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
@@ -20,9 +21,10 @@ use crate::config::Config;
 use crate::event_store::EventStore;
 use crate::event_store::scavenging::Scavenger;
 use crate::event_store::store_work::StoreWork;
-use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::grpc_decoder::{MessageStream, ReceiveLimits};
 use crate::grpc::message_limits::RequestMessage;
 use crate::kv_store::{KvConfig, KvStore};
+use crate::resources::inbound_quota::InboundQuota;
 use crate::server_context::ServerContext;
 use crate::telemetry::append_metrics::AppendTimer;
 
@@ -30,7 +32,7 @@ use crate::telemetry::append_metrics::AppendTimer;
 pub struct TestService {
     pub service: Arc<ServerContext>,
     pub store: Store,
-    _stop: watch::Sender<bool>,
+    stop: watch::Sender<bool>,
     directory: TempDir,
 }
 
@@ -43,7 +45,7 @@ impl TestService {
         let (stop, stopped) = watch::channel(false);
         let work = StoreWork::read(&store, &env, None, None).unwrap();
         let service = ServerContext::new(events, work, env, Config::default(), 0, stopped).unwrap();
-        TestService { service: Arc::new(service), store, _stop: stop, directory }
+        TestService { service: Arc::new(service), store, stop, directory }
     }
 
     /// Creates a service with this scavenger.
@@ -64,6 +66,11 @@ impl TestService {
         (fixture, db)
     }
 
+    /// Begins the shutdown.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Bytes of appends that are not in the log yet.
     pub fn bytes(&self) -> usize {
         self.service.append_quota.used_bytes()
@@ -82,9 +89,10 @@ pub fn run_paused<F: Future>(test: F) -> F::Output {
 }
 
 /// Creates a client's message stream; it ends once the sender is dropped.
-pub fn message_channel<M>() -> (mpsc::UnboundedSender<M>, MessageStream<M>)
+pub fn message_channel<M, Q>() -> (mpsc::UnboundedSender<M>, MessageStream<Q>)
 where
-    M: RequestMessage + 'static,
+    M: Message + 'static,
+    Q: RequestMessage,
 {
     let (sender, mut messages) = mpsc::unbounded_channel::<M>();
     let frames = stream::poll_fn(move |context| {
@@ -92,7 +100,7 @@ where
         messages.poll_recv(context).map(|message| message.map(frame))
     });
     let body = StreamBody::new(frames);
-    (sender, MessageStream::new(body))
+    (sender, MessageStream::new(body, &Extensions::new()))
 }
 
 /// Frames a message for a call.
@@ -107,10 +115,21 @@ fn frame(message: &[u8]) -> Bytes {
 /// Builds a message stream of one message with any bytes.
 pub fn message_from_bytes<M>(message: &[u8]) -> MessageStream<M>
 where
-    M: RequestMessage + 'static,
+    M: RequestMessage,
 {
     let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
-    MessageStream::new(StreamBody::new(stream::iter([frame])))
+    MessageStream::new(StreamBody::new(stream::iter([frame])), &Extensions::new())
+}
+
+/// Builds a message stream of one message with any bytes, which count against this quota.
+pub fn message_within<M>(message: &[u8], quota: Arc<InboundQuota>) -> MessageStream<M>
+where
+    M: RequestMessage,
+{
+    let frame = Ok::<_, Infallible>(Frame::data(frame(message)));
+    let mut extensions = Extensions::new();
+    extensions.insert(ReceiveLimits { quota, ..ReceiveLimits::default() });
+    MessageStream::new(StreamBody::new(stream::iter([frame])), &extensions)
 }
 
 /// The identifier with this number.

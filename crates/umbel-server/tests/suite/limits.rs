@@ -180,10 +180,8 @@ fn documentation_page_states_the_limits() {
         ("bytes of all messages", format!("{} MiB", limits::RECEIVE_BYTES_MAX >> 20)),
         ("bytes of all messages", format!("{} KiB", limits::RECEIVE_BYTES_FREE >> 10)),
         ("one message of a call", format!("{} MiB", limits::SMALL_MESSAGE_BYTES_MAX >> 20)),
-        (
-            "bytes of memory that the events",
-            format!("{} MiB", limits::DECODED_OVERHEAD_BYTES_MAX >> 20),
-        ),
+        ("fields of one message", format!("{} MiB", limits::SMALL_MESSAGE_BYTES_MAX >> 20)),
+        ("a message that is decoded", format!("{} KiB", limits::INLINE_MESSAGE_BYTES_MAX >> 10)),
         ("the text of a status", format!("{} KiB", limits::STATUS_BYTES_MAX >> 10)),
         ("the ACL in", written(limits::CACHED_ACLS_MAX)),
         ("the ACL in", format!("{} MiB in all", limits::CACHED_ACLS_BYTES_MAX >> 19)),
@@ -217,6 +215,8 @@ fn documentation_page_states_the_limits() {
         ("a batch of keys", format!("{} conditions", written(limits::KV_CONDITIONS_MAX))),
         ("a batch of keys", format!("{} MiB", limits::KV_BATCH_BYTES_MAX >> 20)),
         ("threads that read", written(limits::BLOCKING_THREADS_MAX)),
+        ("bytes of all appends over", format!("{} KiB", limits::LONG_APPEND_BYTES_MIN >> 10)),
+        ("bytes of all appends over", format!("{} MiB", limits::LONG_APPENDS_BYTES_MAX >> 20)),
         ("a connection that sends nothing", format!("{} s,", limits::KEEPALIVE_INTERVAL.as_secs())),
         (
             "a connection that sends nothing",

@@ -8,12 +8,10 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 use tonic::Status;
 use umbel_events::{Error, EventId};
-use umbel_proto::streams::append_req::ProposedMessage;
-use umbel_proto::streams::read_req::UuidForm;
 
 use crate::http::api::api_response::ApiError;
 use crate::limits::ERROR_BYTES_MAX;
-use crate::protocol::proto_convert;
+use crate::protocol::proto_convert::ProposedEvent;
 use crate::protocol::truncate_text::truncate_text;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::services::streams::append::EventBuffer;
@@ -133,7 +131,7 @@ pub fn parse(
 pub fn check(bytes: &[u8]) {
     let quota = Arc::new(InboundQuota::default());
     let Ok(buffer) = parse(&quota, bytes, || Ok(EventId([7; 16]))) else { return };
-    for event in &buffer.events {
+    for event in &*buffer.events {
         let event = event.as_new_event();
         for part in [event.data, event.metadata] {
             assert!(part.is_empty() || serde_json::from_slice::<&RawValue>(part).is_ok());
@@ -143,21 +141,14 @@ pub fn check(bytes: &[u8]) {
     assert_eq!(quota.used_bytes(), 0, "the events have released their quota");
 }
 
-/// The message of an event, as clients of the gRPC protocol send it.
-pub fn event_message(
+/// An event of a request, as [`EventBuffer::add`] takes it.
+pub fn proposed_event(
     id: EventId,
     kind: String,
     is_json: bool,
     (data, metadata): (&[u8], &[u8]),
-) -> ProposedMessage {
-    let content_type = if is_json { "application/json" } else { "application/octet-stream" };
-    ProposedMessage {
-        id: Some(proto_convert::to_uuid(id, UuidForm::Structured(()))),
-        metadata: [("type".to_string(), kind), ("content-type".to_string(), content_type.into())]
-            .into(),
-        data: data.to_vec().into(),
-        custom_metadata: metadata.to_vec().into(),
-    }
+) -> ProposedEvent {
+    ProposedEvent::new(id, kind.into(), is_json, (data.to_vec().into(), metadata.into()))
 }
 
 /// Adds the events of a list to a buffer while they are parsed, so that the quota of appends bounds
@@ -181,7 +172,7 @@ impl<N: FnMut() -> Result<EventId, Status>> EventList<'_, N> {
         let kind = event.kind.ok_or_else(missing)?;
         let bytes = |value: Option<&'de RawValue>| value.map_or("", RawValue::get).as_bytes();
         let content = (bytes(event.data), bytes(event.metadata));
-        self.buffer.add(event_message(id, kind, true, content))
+        self.buffer.add(proposed_event(id, kind, true, content))
     }
 }
 

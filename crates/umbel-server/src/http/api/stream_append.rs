@@ -18,7 +18,7 @@ use crate::http::api::api_request::{ApiRequest, ReceivedBody, encode_segment, un
 use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, set_header,
 };
-use crate::http::api::event_list::{self, event_message};
+use crate::http::api::event_list::{self, proposed_event};
 use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
 use crate::services::streams::append::EventBuffer;
@@ -190,8 +190,9 @@ fn parse_events(
             })?;
         }
         let is_json = content == Content::Json;
-        buffer.add(event_message(id, kind, is_json, (&body.bytes, b"")))?;
+        buffer.add(proposed_event(id, kind, is_json, (&body.bytes, b"")))?;
         return Ok(buffer);
     }
-    event_list::parse(&service.append_quota, &body.bytes, || service.event_id())
+    let mut ids = service.id_generator();
+    event_list::parse(&service.append_quota, &body.bytes, || ids.generate())
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use hyper::body::Bytes;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, Visitor};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tonic::{Request, Status};
-use umbel_events::{ExpectedVersion, JsonKeysError, NewEvent, read_json_keys};
+use umbel_events::{ExpectedVersion, JsonKeysError, read_json_keys};
 use umbel_proto::users::{
     ChangePasswordOptions, ChangePasswordReq, Login, LoginReq, ResetPasswordOptions,
     ResetPasswordReq, UserOptions, UserReq,
@@ -15,6 +16,7 @@ use umbel_proto::users::{
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
+use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::event_store::auto_scavenge::AutoScavengeChange;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
 use crate::event_store::work_history::WorkOrigin;
@@ -22,6 +24,7 @@ use crate::http::console::group_settings::{self, CHANGE_GROUP};
 use crate::http::console::redact::{self, REDACT};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::grpc_status;
+use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 use crate::services::{persistent_subscriptions, user_service};
@@ -106,6 +109,9 @@ async fn auto_scavenge(service: &Arc<ServerContext>, body: &[u8]) -> Result<Valu
     }
     Ok(json!({}))
 }
+
+/// The turn of the request whose text is read.
+static PARSING: Semaphore = Semaphore::const_new(1);
 
 /// Parses the request of an append. For measurements only.
 pub fn parse_append(body: &[u8]) {
@@ -235,22 +241,25 @@ async fn append(
     caller: &Caller,
     body: Bytes,
 ) -> Result<Value, Status> {
-    // Reading a long text takes time.
-    let parsing = tokio::task::spawn_blocking(move || ConsoleAppend::parse(&body)).await;
+    // Reading a long text takes time, so it is done for one request at a time.
+    let turn = PARSING.acquire().await;
+    let parsing = tokio::task::spawn_blocking(move || {
+        // If the client disconnects, the turn lasts until the text is read.
+        let _turn = turn;
+        ConsoleAppend::parse(&body)
+    });
     let stopped = |_| Status::unavailable("the server is stopping");
     let ConsoleAppend { stream, expected, kind, data, metadata, is_json } =
-        parsing.map_err(stopped)??;
+        parsing.await.map_err(stopped)??;
     service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
     let id = service.event_id()?;
-    let rules = Arc::clone(service.authorizer.acl_cache());
-    let written = service.store.blocking(move |store| {
-        let (data, metadata) = (data.as_bytes(), metadata.as_bytes());
-        let event = NewEvent { id, kind: &kind, is_json, data, metadata };
-        let done = store.append(&stream, expected, &[event]);
-        rules.invalidate(&stream);
-        done
-    });
-    let done = written.await.map_err(|error| grpc_status::status(&error))?;
+    let content = (data.into_bytes().into(), metadata.into_bytes().into());
+    let events = vec![ProposedEvent::new(id, kind.into(), is_json, content)].into();
+    let append = StreamEvents { stream, expected, events };
+    let append = AppendCommand::to_stream(append, service.append_quota.new_share());
+    let written = service.store.appends().submit(append).await;
+    let written = written.map_err(umbel_events::Error::into_first_conflict);
+    let done = written.map_err(|error| grpc_status::status(&error))?[0];
     let number = |number: Option<u64>| number.map(|number| number.to_string());
     Ok(json!({ "revision": number(done.last), "position": number(done.position) }))
 }

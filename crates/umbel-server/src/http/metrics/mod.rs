@@ -126,7 +126,8 @@ fn add_memory(set: &mut MetricSet, service: &ServerContext) {
         appends,
     );
     let receiving = service.receive_quota.used_bytes() as f64;
-    set.gauge("request_buffered_bytes", "Bytes of partially received messages", receiving);
+    let help = "Bytes of messages that no call has taken yet";
+    set.gauge("request_buffered_bytes", help, receiving);
     let unread = service.outbound_quota.bytes() as f64;
     set.gauge(
         "response_buffered_bytes",

@@ -24,7 +24,7 @@ use crate::server_context::ServerContext;
 
 use kv_call_context::KvCallContext;
 
-pub use request_checks::check_decoding;
+pub use request_checks::{BatchMessage, check_decoding};
 
 /// Names of the calls.
 #[cfg(test)]

@@ -3,23 +3,27 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use prost::Message;
-use prost::bytes::{Bytes, BytesMut};
+use prost::bytes::{Buf, Bytes, BytesMut};
+use prost::encoding::{self, DecodeContext, WireType};
+use prost::{DecodeError, Message};
 use tonic::Status;
 use umbel::Keyspace;
-use umbel::limits::KEY_BYTES_MAX;
+use umbel::limits::{KEY_BYTES_MAX, KEYSPACE_NAME_BYTES_MAX};
 use umbel_base::fail_point;
 use umbel_proto::kv::{
-    BatchRequest, Condition, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, OperationKind,
-    ScanRequest,
+    BatchRequest, Condition, DEFAULT_KEYSPACE, Entry, KeyRange, MultiGetRequest, Operation,
+    OperationKind, ScanRequest,
 };
 
+use crate::grpc::message_limits::RequestMessage;
 use crate::kv_store::{KvStore, ScanRange, WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::{
     APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, KV_BATCH_BYTES_MAX, KV_CONDITIONS_MAX, KV_KEYS_MAX,
     KV_OPERATIONS_MAX, KV_VALUE_BYTES_MAX,
 };
 use crate::protocol::grpc_status;
+use crate::protocol::message_reader::{self, MessageReader};
+use crate::resources::deferred_drop::{DeferredDrop, PartCount};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 
 /// Name of the keyspace that a request means; an empty name means the default.
@@ -34,13 +38,20 @@ pub fn find_keyspace(kv: &KvStore, given: &str) -> Result<Keyspace, Status> {
     fail_point!("kv-replace-missing-keyspace", found.is_none() && name != DEFAULT_KEYSPACE, |_| {
         find_keyspace(kv, DEFAULT_KEYSPACE)
     });
-    found.ok_or_else(|| {
-        let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
-        Status::not_found(format!(
-            "there is no keyspace '{shown}'; CreateKeyspace creates a keyspace, ListKeyspaces \
-             lists existing keyspaces"
-        ))
-    })
+    found.ok_or_else(|| no_keyspace(name))
+}
+
+fn no_keyspace(name: &str) -> Status {
+    let shown: String = name.chars().take(grpc_status::PATH_CHARS_MAX).collect();
+    Status::not_found(format!(
+        "there is no keyspace '{shown}'; CreateKeyspace creates a keyspace, ListKeyspaces lists \
+         existing keyspaces"
+    ))
+}
+
+/// Fails if no keyspace can have this name. A batch keeps the names of its keyspaces twice.
+fn check_keyspace_name(name: &str) -> Result<(), Status> {
+    if name.len() > KEYSPACE_NAME_BYTES_MAX { Err(no_keyspace(name)) } else { Ok(()) }
 }
 
 /// Fails if these bytes cannot be a key.
@@ -146,39 +157,251 @@ fn check_kind(kind: Option<&OperationKind>) -> Result<usize, Status> {
     Ok(kind_bytes(kind))
 }
 
-/// Returns the bytes of a batch's keys and values. Fails if the batch is invalid, whatever the
-/// store contains.
-fn check_batch(batch: &BatchRequest) -> Result<usize, Status> {
-    check_count("operations", batch.operations.len(), KV_OPERATIONS_MAX)?;
-    check_count("conditions", batch.conditions.len(), KV_CONDITIONS_MAX)?;
-    if batch.operations.is_empty() {
-        return Err(Status::invalid_argument("the batch has no operations"));
+/// An atomic write whose operations and conditions are valid, whatever the store contains.
+#[derive(Debug, Default)]
+pub struct KvBatch {
+    /// Names of the keyspaces.
+    keyspaces: Vec<String>,
+    /// Operations, with the indexes of their keyspaces.
+    operations: DeferredDrop<Vec<(u32, OperationKind)>>,
+    /// Conditions, with the indexes of their keyspaces.
+    conditions: Vec<(u32, Condition)>,
+    /// Bytes of all keys and values.
+    bytes: usize,
+    /// Whether the write is acknowledged only after a sync.
+    sync: bool,
+}
+
+impl PartCount for Vec<(u32, OperationKind)> {
+    fn part_count(&self) -> usize {
+        self.len()
     }
-    let mut bytes = 0;
-    for (number, operation) in (0..).zip(&batch.operations) {
-        let placed = |status| at_index("operation", number, &status);
-        bytes += check_kind(operation.kind.as_ref()).map_err(placed)?;
+}
+
+/// Maximum number of operations and conditions of a batch whose write a worker builds.
+const SHORT_BATCH_MAX: usize = 4096;
+
+/// Parts of a batch with the names of their keyspaces.
+#[cfg(test)]
+type InKeyspaces<T> = Vec<(String, T)>;
+
+/// A batch as a request message, or the reason to refuse it.
+#[derive(Debug)]
+pub struct BatchMessage(pub Result<KvBatch, Status>);
+
+/// Numbers of the fields of `BatchRequest`.
+const OPERATIONS: u32 = 1;
+const CONDITIONS: u32 = 2;
+const SYNC: u32 = 3;
+
+impl RequestMessage for BatchMessage {
+    const MAY_BE_LONG: bool = true;
+
+    /// Reads each operation from the bytes of the message, since a vector of all of them takes up
+    /// to a hundred times as much. The first pass checks and counts; the second one copies.
+    fn from_bytes(message: Bytes) -> Result<BatchMessage, Status> {
+        let mut sizes = BatchSizes::default();
+        let checked = read_parts(&message, |part| sizes.check(part))?;
+        if let Err(refusal) = checked.and_then(|()| sizes.check_operations()) {
+            return Ok(BatchMessage(Err(refusal)));
+        }
+        let mut batch = KvBatch::with_sizes(&sizes);
+        let mut copies = BytesMut::with_capacity(sizes.bytes);
+        let mut indexes = HashMap::new();
+        let copied = read_parts(&message, |part| {
+            batch.add(part, &mut copies, &mut indexes);
+            Ok(())
+        })?;
+        Ok(BatchMessage(copied.map(|()| batch)))
     }
-    for (number, condition) in (0..).zip(&batch.conditions) {
-        let placed = |status| at_index("condition", number, &status);
-        let value = condition.value.as_deref().unwrap_or_default();
-        check_key(&condition.key).and_then(|()| check_value(value)).map_err(placed)?;
-        bytes += condition.key.len() + value.len();
+
+    fn memory_bytes(&self) -> usize {
+        let Ok(batch) = &self.0 else { return 0 };
+        let operations = batch.operations.capacity() * size_of::<(u32, OperationKind)>();
+        let conditions = batch.conditions.capacity() * size_of::<(u32, Condition)>();
+        batch.bytes + operations + conditions
     }
-    if bytes > KV_BATCH_BYTES_MAX {
-        return Err(Status::invalid_argument(format!(
-            "the batch has {bytes} bytes of keys and values; the limit is {KV_BATCH_BYTES_MAX}; \
-             split the batch"
-        )));
+}
+
+/// A part of a batch.
+enum BatchPart {
+    Operation(Operation),
+    Condition(Condition),
+    Sync(bool),
+}
+
+/// Hands each part of a batch to `handle`, until it refuses one. The outer error is about malformed
+/// bytes.
+fn read_parts(
+    message: &Bytes,
+    handle: impl FnMut(BatchPart) -> Result<(), Status> + Send + Sync,
+) -> Result<Result<(), Status>, Status> {
+    let mut reader = BatchReader { handle, outcome: Ok(()) };
+    message_reader::read_message(message.clone(), &mut reader)?;
+    Ok(reader.outcome)
+}
+
+/// Reader of a `BatchRequest`.
+struct BatchReader<F> {
+    handle: F,
+    outcome: Result<(), Status>,
+}
+
+impl<F: FnMut(BatchPart) -> Result<(), Status> + Send + Sync> MessageReader for BatchReader<F> {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        let part = match tag {
+            // The parts of a refused batch are not decoded.
+            OPERATIONS | CONDITIONS if self.outcome.is_err() => {
+                return message_reader::skip_nested(tag, wire_type, bytes, context);
+            }
+            OPERATIONS => {
+                let mut operation = Operation::default();
+                encoding::message::merge(wire_type, &mut operation, bytes, context)?;
+                BatchPart::Operation(operation)
+            }
+            CONDITIONS => {
+                let mut condition = Condition::default();
+                encoding::message::merge(wire_type, &mut condition, bytes, context)?;
+                BatchPart::Condition(condition)
+            }
+            SYNC => {
+                let mut sync = false;
+                encoding::bool::merge(wire_type, &mut sync, bytes, context)?;
+                BatchPart::Sync(sync)
+            }
+            _ => return encoding::skip_field(wire_type, tag, bytes, context),
+        };
+        if self.outcome.is_ok() {
+            self.outcome = (self.handle)(part);
+        }
+        Ok(())
     }
-    Ok(bytes)
+}
+
+/// Numbers and bytes of a batch's parts.
+#[derive(Debug, Default)]
+struct BatchSizes {
+    operations: usize,
+    conditions: usize,
+    bytes: usize,
+}
+
+impl BatchSizes {
+    /// Counts a part; fails if it is invalid or exceeds a limit.
+    fn check(&mut self, part: BatchPart) -> Result<(), Status> {
+        match part {
+            BatchPart::Operation(operation) => {
+                let number = self.operations;
+                self.operations += 1;
+                check_count("operations", self.operations, KV_OPERATIONS_MAX)?;
+                let placed = |status| at_index("operation", number, &status);
+                check_keyspace_name(&operation.keyspace)?;
+                self.bytes += check_kind(operation.kind.as_ref()).map_err(placed)?;
+            }
+            BatchPart::Condition(condition) => {
+                let number = self.conditions;
+                self.conditions += 1;
+                check_count("conditions", self.conditions, KV_CONDITIONS_MAX)?;
+                let placed = |status| at_index("condition", number, &status);
+                let value = condition.value.as_deref().unwrap_or_default();
+                check_keyspace_name(&condition.keyspace)?;
+                check_key(&condition.key).and_then(|()| check_value(value)).map_err(placed)?;
+                self.bytes += condition.key.len() + value.len();
+            }
+            BatchPart::Sync(_) => {}
+        }
+        if self.bytes > KV_BATCH_BYTES_MAX {
+            return Err(Status::invalid_argument(format!(
+                "the batch has more than {KV_BATCH_BYTES_MAX} bytes of keys and values, which is \
+                 the limit; split the batch"
+            )));
+        }
+        Ok(())
+    }
+
+    fn check_operations(&self) -> Result<(), Status> {
+        if self.operations == 0 {
+            return Err(Status::invalid_argument("the batch has no operations"));
+        }
+        Ok(())
+    }
+}
+
+impl KvBatch {
+    /// Creates a batch of one operation; fails if it is invalid.
+    pub fn of_one(keyspace: String, kind: OperationKind, sync: bool) -> Result<KvBatch, Status> {
+        let bytes = check_kind(Some(&kind)).map_err(|status| at_index("operation", 0, &status))?;
+        let kind = copy_operation(kind, &mut BytesMut::with_capacity(bytes));
+        let operations = vec![(0, kind)].into();
+        Ok(KvBatch { keyspaces: vec![keyspace], operations, bytes, sync, ..KvBatch::default() })
+    }
+
+    /// Whether a thread that may be busy builds the write.
+    pub fn is_long(&self) -> bool {
+        self.operations.len() + self.conditions.len() > SHORT_BATCH_MAX
+    }
+
+    /// The operations and conditions with their keyspaces, and whether to sync.
+    #[cfg(test)]
+    pub fn parts(&self) -> (InKeyspaces<OperationKind>, InKeyspaces<Condition>, bool) {
+        let name = |index: u32| self.keyspaces[index as usize].clone();
+        let operations = self.operations.iter().map(|(index, kind)| (name(*index), kind.clone()));
+        let conditions = self.conditions.iter().map(|(index, it)| (name(*index), it.clone()));
+        (operations.collect(), conditions.collect(), self.sync)
+    }
+
+    fn with_sizes(sizes: &BatchSizes) -> KvBatch {
+        KvBatch {
+            operations: Vec::with_capacity(sizes.operations).into(),
+            conditions: Vec::with_capacity(sizes.conditions),
+            bytes: sizes.bytes,
+            ..KvBatch::default()
+        }
+    }
+
+    /// Adds a part that was checked.
+    fn add(&mut self, part: BatchPart, copies: &mut BytesMut, indexes: &mut HashMap<String, u32>) {
+        match part {
+            BatchPart::Operation(Operation { keyspace, kind }) => {
+                let index = self.keyspace_index(keyspace, indexes);
+                let kind = kind.map(|kind| copy_operation(kind, copies));
+                self.operations.extend(kind.map(|kind| (index, kind)));
+            }
+            BatchPart::Condition(mut condition) => {
+                let keyspace = std::mem::take(&mut condition.keyspace);
+                let index = self.keyspace_index(keyspace, indexes);
+                self.conditions.push((index, condition));
+            }
+            BatchPart::Sync(sync) => self.sync = sync,
+        }
+    }
+
+    fn keyspace_index(&mut self, name: String, indexes: &mut HashMap<String, u32>) -> u32 {
+        // Nearly all batches have one keyspace.
+        if self.keyspaces.last() == Some(&name) {
+            return self.keyspaces.len() as u32 - 1;
+        }
+        if let Some(index) = indexes.get(&name) {
+            return *index;
+        }
+        let index = self.keyspaces.len() as u32;
+        self.keyspaces.push(name.clone());
+        indexes.insert(name, index);
+        index
+    }
 }
 
 fn at_index(what: &str, number: usize, status: &Status) -> Status {
     Status::new(status.code(), format!("{what} {number}: {}", status.message()))
 }
 
-fn take_conditions(batch: &mut BatchRequest) -> Vec<Condition> {
+fn take_conditions(batch: &mut KvBatch) -> Vec<(u32, Condition)> {
     let conditions = &mut batch.conditions;
     fail_point!("kv-skip-first-condition", !conditions.is_empty(), |_| conditions.split_off(1));
     std::mem::take(conditions)
@@ -188,32 +411,22 @@ fn take_conditions(batch: &mut BatchRequest) -> Vec<Condition> {
 pub fn parse_write(
     kv: &KvStore,
     budget: &Arc<InboundQuota>,
-    mut batch: BatchRequest,
+    mut batch: KvBatch,
 ) -> Result<WriteRequest, Status> {
-    let bytes = check_batch(&batch)?;
     let count = batch.operations.len() + batch.conditions.len();
-    let share = reserve_share(budget, bytes + count * EVENT_OVERHEAD_BYTES)?;
-    let mut known: HashMap<String, Keyspace> = HashMap::new();
-    let mut find = |name: String| match known.get(&name) {
-        Some(keyspace) => Ok(keyspace.clone()),
-        None => {
-            let keyspace = find_keyspace(kv, &name)?;
-            known.insert(name, keyspace.clone());
-            Ok::<_, Status>(keyspace)
-        }
-    };
-    let mut operations = Vec::with_capacity(batch.operations.len());
-    let mut copies = BytesMut::with_capacity(bytes);
-    for operation in std::mem::take(&mut batch.operations) {
-        let keyspace = find(operation.keyspace)?;
-        let kind = operation.kind.map(|kind| copy_operation(kind, &mut copies));
-        operations.extend(kind.map(|kind| WriteOperation { keyspace, kind }));
-    }
-    let mut conditions = Vec::with_capacity(batch.conditions.len());
-    for condition in take_conditions(&mut batch) {
-        let keyspace = find(condition.keyspace)?;
-        conditions.push(WriteCondition { keyspace, key: condition.key, value: condition.value });
-    }
+    let share = reserve_share(budget, batch.bytes + count * EVENT_OVERHEAD_BYTES)?;
+    let keyspaces: Result<Vec<Keyspace>, Status> =
+        batch.keyspaces.iter().map(|name| find_keyspace(kv, name)).collect();
+    let keyspaces = keyspaces?;
+    let keyspace = |index: u32| keyspaces[index as usize].clone();
+    let conditions = take_conditions(&mut batch).into_iter().map(|(index, condition)| {
+        WriteCondition { keyspace: keyspace(index), key: condition.key, value: condition.value }
+    });
+    let conditions = conditions.collect();
+    let operations = batch.operations.into_inner().into_iter();
+    let operations =
+        operations.map(|(index, kind)| WriteOperation { keyspace: keyspace(index), kind });
+    let operations = operations.collect();
     Ok(WriteRequest { operations, conditions, sync: batch.sync, share })
 }
 
@@ -248,10 +461,12 @@ fn reserve_share(budget: &Arc<InboundQuota>, bytes: usize) -> Result<QuotaShare,
 /// Decodes any bytes as a batch and as a scan; accepted requests must be within the limits. For
 /// fuzzing only.
 pub fn check_decoding(input: &[u8]) {
-    if let Ok(batch) = BatchRequest::decode(input)
-        && let Ok(bytes) = check_batch(&batch)
-    {
-        assert!(bytes <= input.len() && batch.operations.iter().all(|o| o.kind.is_some()));
+    if let Ok(BatchMessage(Ok(batch))) = BatchMessage::from_bytes(Bytes::copy_from_slice(input)) {
+        let decoded = BatchRequest::decode(input).expect("it is a message");
+        let operations: Vec<_> = decoded.operations.iter().map(|it| it.kind.as_ref()).collect();
+        let read: Vec<_> = batch.operations.iter().map(|(_, kind)| Some(kind)).collect();
+        assert!(batch.bytes <= input.len() && read == operations);
+        assert_eq!((batch.conditions.len(), batch.sync), (decoded.conditions.len(), decoded.sync));
     }
     if let Ok(mut request) = ScanRequest::decode(input) {
         let prefix = request.prefix.clone();
@@ -264,34 +479,38 @@ pub fn check_decoding(input: &[u8]) {
 #[cfg(test)]
 mod tests {
     use tonic::Code;
-    use umbel_proto::kv::{self, Entry};
+    use umbel_proto::kv::Entry;
 
     use super::*;
 
-    fn put(key: Vec<u8>, value: Vec<u8>) -> kv::Operation {
+    fn put(key: Vec<u8>, value: Vec<u8>) -> Operation {
         let entry = Entry { key: key.into(), value: value.into() };
-        kv::Operation { keyspace: String::new(), kind: Some(OperationKind::Put(entry)) }
+        Operation { keyspace: String::new(), kind: Some(OperationKind::Put(entry)) }
+    }
+
+    fn read(batch: &BatchRequest) -> Result<KvBatch, Status> {
+        BatchMessage::from_bytes(batch.encode_to_vec().into()).unwrap().0
     }
 
     fn refused(batch: &BatchRequest) -> String {
-        let status = check_batch(batch).unwrap_err();
+        let status = read(batch).unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         status.message().to_string()
     }
 
-    fn of(operations: Vec<kv::Operation>) -> BatchRequest {
+    fn of(operations: Vec<Operation>) -> BatchRequest {
         BatchRequest { operations, ..BatchRequest::default() }
     }
 
     #[test]
     fn invalid_batch_is_rejected_with_the_operation_number() {
         let fine = || put(vec![1], vec![2; 3]);
-        assert_eq!(check_batch(&of(vec![fine(), fine()])).unwrap(), 8);
+        assert_eq!(read(&of(vec![fine(), fine()])).unwrap().bytes, 8);
         assert!(refused(&of(vec![])).contains("no operations"));
         let message = refused(&of(vec![fine(), put(vec![], vec![])]));
         assert!(message.contains("operation 1: the key is empty"), "{message}");
         assert!(
-            refused(&of(vec![kv::Operation::default()])).contains("operation 0: the operation has")
+            refused(&of(vec![Operation::default()])).contains("operation 0: the operation has")
         );
         let long = put(vec![0; KEY_BYTES_MAX + 1], vec![]);
         assert!(refused(&of(vec![long])).contains("65537 bytes; the limit is 65536"));
@@ -304,7 +523,7 @@ mod tests {
         let range = |end: Vec<u8>| {
             let range = KeyRange { start: vec![2].into(), end: end.into() };
             let kind = Some(OperationKind::DeleteRange(range));
-            refused(&of(vec![kv::Operation { keyspace: String::new(), kind }]))
+            refused(&of(vec![Operation { keyspace: String::new(), kind }]))
         };
         assert!(range(vec![2]).contains("greater than its start"));
         // Story: an empty end, which a scan takes for the last key, was "before its first key".

@@ -1,14 +1,16 @@
 //! Key-value calls with one request and one response message.
 
+use std::sync::Arc;
+
 use prost::bytes::Bytes;
 use tonic::{Request, Response, Status};
 use umbel::Error;
 use umbel::limits::KEYSPACES_MAX;
 use umbel_proto::kv::{
-    BatchRequest, BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DEFAULT_KEYSPACE,
-    DeleteRequest, DeleteResponse, DropKeyspaceRequest, DropKeyspaceResponse, Entry, FoundValue,
-    GetRequest, GetResponse, ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, Operation,
-    OperationKind, PutRequest, PutResponse,
+    BatchResponse, CreateKeyspaceRequest, CreateKeyspaceResponse, DEFAULT_KEYSPACE, DeleteRequest,
+    DeleteResponse, DropKeyspaceRequest, DropKeyspaceResponse, Entry, FoundValue, GetRequest,
+    GetResponse, ListKeyspacesResponse, MultiGetRequest, MultiGetResponse, OperationKind,
+    PutRequest, PutResponse,
 };
 
 use crate::access_control::users::ADMINS_GROUP;
@@ -21,7 +23,7 @@ use crate::limits::{KV_VALUE_BYTES_MAX, OPERATOR_KEYSPACES_MAX};
 use crate::protocol::grpc_status;
 use crate::resources::outbound_call_share::OutboundShare;
 use crate::services::kv::kv_call_context::KvCallContext;
-use crate::services::kv::request_checks;
+use crate::services::kv::request_checks::{self, BatchMessage, KvBatch};
 
 /// Response with one message, which may be large.
 type UnaryResult<A> = Result<Response<ResponseStream<A>>, Status>;
@@ -124,9 +126,9 @@ pub async fn delete(
 /// Writes a batch, entirely or not at all.
 pub async fn batch(
     call: KvCallContext,
-    request: Request<BatchRequest>,
+    request: Request<BatchMessage>,
 ) -> Result<Response<BatchResponse>, Status> {
-    let sequence = write(&call, request.into_inner()).await?;
+    let sequence = write(&call, request.into_inner().0?).await?;
     Ok(Response::new(BatchResponse { sequence }))
 }
 
@@ -136,12 +138,19 @@ async fn write_one(
     kind: OperationKind,
     sync: bool,
 ) -> Result<u64, Status> {
-    let operations = vec![Operation { keyspace, kind: Some(kind) }];
-    write(call, BatchRequest { operations, conditions: Vec::new(), sync }).await
+    write(call, KvBatch::of_one(keyspace, kind, sync)?).await
 }
 
-async fn write(call: &KvCallContext, batch: BatchRequest) -> Result<u64, Status> {
-    let write = request_checks::parse_write(&call.kv, &call.service.append_quota, batch)?;
+async fn write(call: &KvCallContext, batch: KvBatch) -> Result<u64, Status> {
+    let (kv, quota) = (Arc::clone(&call.kv), Arc::clone(&call.service.append_quota));
+    let is_long = batch.is_long();
+    let build = move || request_checks::parse_write(&kv, &quota, batch);
+    let write = match is_long {
+        true => {
+            tokio::task::spawn_blocking(build).await.map_err(|_| grpc_status::shutting_down())?
+        }
+        false => build(),
+    }?;
     let written = call.kv.submit(write).await.unwrap_or(Err(Error::Closed));
     written.map_err(|error| grpc_status::engine_status(&error))
 }

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
-use umbel_events::limits::{APPEND_BYTES_MAX, APPEND_EVENTS_MAX, STREAM_NAME_BYTES_MAX};
+use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_events::{Error, ExpectedVersion, WriteResult};
-use umbel_proto::streams::append_req::{Content, ProposedMessage};
 use umbel_proto::streams::append_resp::{
     Current, CurrentRevision, OldCurrent, OldExpected, Outcome, PositionOption, Success,
     WrongExpectedVersion,
 };
-use umbel_proto::streams::{AppendReq, AppendResp, append_resp};
+use umbel_proto::streams::{AppendResp, append_resp};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
@@ -20,8 +19,10 @@ use crate::grpc::grpc_decoder::MessageStream;
 use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::grpc_status;
 use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::resources::deferred_drop::ProposedEventList;
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
 use crate::server_context::ServerContext;
+use crate::services::streams::proposed_events::{self, AppendPart, ProposedEvents};
 
 /// Header of a response with a version conflict: its cause, where the numbers do not say it.
 const CONFLICT_REASON: &str = "reason";
@@ -29,7 +30,7 @@ const CONFLICT_REASON: &str = "reason";
 /// Appends the client's events once all of them are received.
 pub async fn append(
     service: Arc<ServerContext>,
-    request: Request<MessageStream<AppendReq>>,
+    request: Request<MessageStream<AppendPart>>,
 ) -> Result<Response<AppendResp>, Status> {
     // Received events occupy memory that all appends share.
     let caller = Caller::from_extensions(request.extensions());
@@ -56,10 +57,10 @@ pub async fn append(
 async fn read_append(
     service: &ServerContext,
     caller: &Caller,
-    mut parts: MessageStream<AppendReq>,
+    mut parts: MessageStream<AppendPart>,
 ) -> Result<AppendCommand, Status> {
     let options = match next_part(&mut parts).await? {
-        Some(Content::Options(options)) => options,
+        Some(AppendPart::Options(options)) => options,
         _ => return Err(Status::invalid_argument("the first message of an append has no options")),
     };
     let stream = proto_convert::stream_name(options.stream_identifier)?;
@@ -73,8 +74,8 @@ async fn read_append(
     let mut gathered = EventBuffer::new(&service.append_quota);
     while let Some(content) = next_part(&mut parts).await? {
         match content {
-            Content::ProposedMessage(message) => gathered.add(message)?,
-            Content::Options(_) => {
+            AppendPart::Event(event) => gathered.add(*event?)?,
+            AppendPart::Options(_) | AppendPart::Empty => {
                 return Err(Status::invalid_argument(
                     "the append has its options twice; send them in the first message only",
                 ));
@@ -85,17 +86,17 @@ async fn read_append(
     Ok(AppendCommand::to_stream(StreamEvents { stream, expected, events }, share))
 }
 
-async fn next_part(parts: &mut MessageStream<AppendReq>) -> Result<Option<Content>, Status> {
+async fn next_part(parts: &mut MessageStream<AppendPart>) -> Result<Option<AppendPart>, Status> {
     let part = parts.message().await;
     fail_point!("append-accept-truncated", part.is_err(), |_| Ok(None));
     match part.map_err(grpc_status::decode_error)? {
         None => Ok(None),
-        Some(AppendReq { content: Some(content) }) => Ok(Some(content)),
-        Some(AppendReq { content: None }) => {
+        Some(AppendPart::Empty) => {
             fail_point!("append-accept-empty-part", |_| Ok(None));
             let why = "a message of the append has neither options nor an event";
             Err(Status::invalid_argument(why))
         }
+        Some(part) => Ok(Some(part)),
     }
 }
 
@@ -103,7 +104,7 @@ async fn next_part(parts: &mut MessageStream<AppendReq>) -> Result<Option<Conten
 #[derive(Debug)]
 pub struct EventBuffer {
     /// The events.
-    pub events: Vec<ProposedEvent>,
+    pub events: ProposedEventList,
     /// Bytes of the events.
     pub bytes: usize,
     /// Share of the quota of all appends.
@@ -113,36 +114,42 @@ pub struct EventBuffer {
 impl EventBuffer {
     /// Creates an empty buffer.
     pub fn new(budget: &Arc<InboundQuota>) -> EventBuffer {
-        EventBuffer { events: Vec::new(), bytes: 0, quota_share: budget.new_share() }
-    }
-
-    /// Reserves capacity for the events of the first message, which are often all events of the
-    /// append.
-    pub fn reserve(&mut self, events: usize) {
-        if self.events.is_empty() {
-            self.events.reserve_exact(events.min(APPEND_EVENTS_MAX));
+        EventBuffer {
+            events: ProposedEventList::default(),
+            bytes: 0,
+            quota_share: budget.new_share(),
         }
     }
 
-    /// Adds an event; fails if it is malformed or exceeds a limit.
-    pub fn add(&mut self, message: ProposedMessage) -> Result<(), Status> {
-        let event = ProposedEvent::from_message(message)?;
-        self.bytes += event.bytes();
-        if self.bytes > APPEND_BYTES_MAX {
-            let limit = APPEND_BYTES_MAX as u64;
-            let message = format!("the append exceeds {limit} bytes; append the events in parts");
-            return Err(grpc_status::append_too_large(limit, message));
-        }
-        if self.events.len() == APPEND_EVENTS_MAX {
-            return Err(Status::invalid_argument(format!(
-                "the append exceeds {APPEND_EVENTS_MAX} events; append them in parts"
-            )));
-        }
-        if !self.quota_share.grow(event.memory_bytes() + EVENT_OVERHEAD_BYTES) {
-            return Err(grpc_status::append_quota_exhausted());
-        }
+    /// Adds an event; fails if it exceeds a limit.
+    pub fn add(&mut self, event: ProposedEvent) -> Result<(), Status> {
+        self.charge(event.bytes(), event.memory_bytes() + EVENT_OVERHEAD_BYTES, 1)?;
         self.events.push(event);
         Ok(())
+    }
+
+    /// Adds the events of a message; fails if the message is refused or exceeds a limit.
+    pub fn add_all(&mut self, message: ProposedEvents) -> Result<(), Status> {
+        let ProposedEvents { mut events, bytes, memory_bytes, refusal } = message;
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        self.charge(bytes, memory_bytes, events.len())?;
+        if self.events.is_empty() {
+            self.events = events;
+        } else {
+            self.events.append(&mut events);
+        }
+        Ok(())
+    }
+
+    fn charge(&mut self, bytes: usize, memory_bytes: usize, events: usize) -> Result<(), Status> {
+        self.bytes += bytes;
+        proposed_events::check_append_limits(self.bytes, self.events.len() + events)?;
+        if self.quota_share.grow(memory_bytes) {
+            return Ok(());
+        }
+        Err(grpc_status::append_quota_exhausted())
     }
 }
 
@@ -194,12 +201,17 @@ fn wrong_expected_version(expected: ExpectedVersion, current: Option<u64>) -> Wr
 
 #[cfg(test)]
 mod tests {
+    use prost::Message;
     use tonic::Code;
     use umbel_events::EventId;
+    use umbel_events::limits::APPEND_BYTES_MAX;
+    use umbel_proto::streams::AppendReq;
+    use umbel_proto::streams::append_req::{Content, ProposedMessage};
     use umbel_proto::streams::read_req::UuidForm;
 
+    use crate::grpc::message_limits::RequestMessage;
     use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
-    use crate::test_support::test_service::{TestService, event, message_channel, run_paused};
+    use crate::test_support::test_service::{self, TestService, message_channel, run_paused};
     use umbel_events::StreamState;
     use umbel_proto::streams::ExpectedRevision;
     use umbel_proto::streams::append_req::Options;
@@ -240,7 +252,9 @@ mod tests {
                 stream_identifier: Some(proto_convert::stream_identifier("cart")),
                 expected_stream_revision: Some(ExpectedRevision::Any(())),
             };
-            for content in [Content::Options(options), Content::ProposedMessage(event(1))] {
+            for content in
+                [Content::Options(options), Content::ProposedMessage(test_service::event(1))]
+            {
                 parts.send(AppendReq { content: Some(content) }).unwrap();
             }
             let begun = tokio::time::Instant::now();
@@ -263,23 +277,30 @@ mod tests {
 
     #[test]
     fn events_are_accepted_up_to_the_limit() {
-        let message = |bytes: usize| ProposedMessage {
-            id: Some(proto_convert::to_uuid(EventId([7; 16]), UuidForm::String(()))),
-            metadata: [("type", "t"), ("content-type", "x")]
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .into(),
-            data: vec![0; bytes].into(),
-            ..ProposedMessage::default()
+        let event = |bytes: usize| {
+            let message = ProposedMessage {
+                id: Some(proto_convert::to_uuid(EventId([7; 16]), UuidForm::String(()))),
+                metadata: [("type", "t"), ("content-type", "x")]
+                    .map(|(key, value)| (key.to_string(), value.to_string()))
+                    .into(),
+                data: vec![0; bytes].into(),
+                ..ProposedMessage::default()
+            };
+            let content = Some(Content::ProposedMessage(message));
+            match AppendPart::from_bytes(AppendReq { content }.encode_to_vec().into()) {
+                Ok(AppendPart::Event(Ok(event))) => *event,
+                other => panic!("{other:?}"),
+            }
         };
         let budget = Arc::new(InboundQuota::default());
         let mut gathered = EventBuffer::new(&budget);
-        gathered.add(message(APPEND_BYTES_MAX - 1)).unwrap();
-        let status = gathered.add(message(0)).unwrap_err();
+        gathered.add(event(APPEND_BYTES_MAX - 1)).unwrap();
+        let status = gathered.add(event(0)).unwrap_err();
         assert_eq!(status.metadata().get("exception").unwrap(), "maximum-append-size-exceeded");
         let others: Vec<_> = (1..APPENDS_BYTES_MAX / APPEND_BYTES_MAX)
             .map(|_| {
                 let mut other = EventBuffer::new(&budget);
-                other.add(message(APPEND_BYTES_MAX - 1)).map(|()| other)
+                other.add(event(APPEND_BYTES_MAX - 1)).map(|()| other)
             })
             .collect();
         let status =

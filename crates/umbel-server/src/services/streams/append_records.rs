@@ -8,8 +8,7 @@ use tonic::{Request, Response, Status};
 use umbel_events::{Error, ExpectedVersion, RequestItem, VersionConflict};
 use umbel_proto::v2::errors::{ConsistencyViolation, StreamStateViolation, ViolationType};
 use umbel_proto::v2::streams::{
-    AppendRecordsRequest, AppendRecordsResponse, CheckType, ConsistencyCheck, StreamRevision,
-    StreamStateCheck,
+    AppendRecordsResponse, CheckType, ConsistencyCheck, StreamRevision, StreamStateCheck,
 };
 
 use crate::auth::authorization::Caller;
@@ -18,20 +17,16 @@ use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;
 use crate::services::streams::append_session::revision_conflict_status;
 use crate::services::streams::multi_stream_append::{self, Transaction};
-use crate::services::streams::new_record::NewRecord;
+use crate::services::streams::record_part::{RecordsMessage, RecordsPart};
 
 /// Appends the records if the checks hold.
 pub async fn append_records(
     service: Arc<ServerContext>,
-    request: Request<MessageStream<AppendRecordsRequest>>,
+    request: Request<MessageStream<RecordsMessage>>,
 ) -> Result<Response<AppendRecordsResponse>, Status> {
     let caller = Caller::from_extensions(request.extensions());
-    let mut messages = request.into_inner();
-    let come = tokio::time::timeout(service.partial_append_time, messages.message()).await;
-    let message = come.map_err(|_| rich_status::session_timed_out())?;
-    let message = message.map_err(rich_status::decode_error)?;
-    let message = message.ok_or_else(|| invalid("the call has no message; send one"))?;
-    let (transaction, origins) = build_transaction(&service, message)?;
+    let message = read_message(&service, request.into_inner()).await?;
+    let (transaction, origins) = build_transaction(&service, message.0?).await?;
     for (action, stream) in transaction.accesses() {
         let checked = service.authorizer.authorize(&service.store, &caller, action, stream).await;
         checked.map_err(|status| {
@@ -48,6 +43,17 @@ pub async fn append_records(
     Ok(Response::new(AppendRecordsResponse { revisions: revisions.collect(), position }))
 }
 
+/// Reads the message. Nothing of the stream is kept while the store appends the records.
+async fn read_message(
+    service: &ServerContext,
+    mut messages: MessageStream<RecordsMessage>,
+) -> Result<RecordsMessage, Status> {
+    let come = tokio::time::timeout(service.partial_append_time, messages.message()).await;
+    let message = come.map_err(|_| rich_status::session_timed_out())?;
+    let message = message.map_err(rich_status::decode_error)?;
+    message.ok_or_else(|| invalid("the call has no message; send one"))
+}
+
 /// Maps each expectation of a transaction to the client's check that it comes from.
 #[derive(Debug, Default)]
 struct CheckOrigins {
@@ -57,29 +63,24 @@ struct CheckOrigins {
     checks: Vec<usize>,
 }
 
-fn build_transaction(
+async fn build_transaction(
     service: &ServerContext,
-    request: AppendRecordsRequest,
+    request: RecordsPart,
 ) -> Result<(Transaction, CheckOrigins), Status> {
     let mut transaction = Transaction::new(&service.append_quota);
     let mut stream_indexes: HashMap<String, usize> = HashMap::new();
-    if request.records.is_empty() {
-        return Err(invalid("there are no records; send at least one"));
-    }
-    for mut record in request.records {
-        let stream = std::mem::take(&mut record.stream);
-        let stream_index = match stream_indexes.get(&stream) {
-            Some(stream_index) => *stream_index,
-            None => {
-                let stream_index = transaction.add_stream(stream.clone(), ExpectedVersion::Any)?;
-                stream_indexes.insert(stream, stream_index);
-                stream_index
-            }
-        };
-        transaction.add(stream_index, NewRecord::from_message(record, || service.event_id())?)?;
+    let mut ids = service.id_generator();
+    let RecordsPart { mut streams, checks } = request;
+    for records in &mut *streams {
+        let stream = std::mem::take(&mut records.stream);
+        let stream_index = transaction.add_stream(stream.clone(), ExpectedVersion::Any)?;
+        stream_indexes.insert(stream, stream_index);
+        records.set_missing_ids(&mut ids).await?;
+        let events = std::mem::take(&mut records.events);
+        transaction.add_all(stream_index, events, records.bytes)?;
     }
     let mut origins = CheckOrigins::default();
-    for (index, ConsistencyCheck { check }) in request.checks.into_iter().enumerate() {
+    for (index, ConsistencyCheck { check }) in checks.into_iter().enumerate() {
         let Some(CheckType::StreamState(StreamStateCheck { stream, expected_state })) = check
         else {
             return Err(invalid(format!(
@@ -145,11 +146,13 @@ fn check_violation(index: usize, violation: VersionConflict) -> ConsistencyViola
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use umbel_proto::v2::streams::{AppendRecord, AppendRequest, SchemaInfo};
+    use umbel_events::StreamState;
+    use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest, SchemaInfo};
 
     use super::*;
+    use crate::limits::LONG_APPENDS_BYTES_MAX;
     use crate::services::streams::append_session::append_session;
-    use crate::test_support::test_service::{TestService, message_from_bytes};
+    use crate::test_support::test_service::{self, TestService, message_from_bytes};
 
     const MESSAGES: u64 = 3000;
 
@@ -224,5 +227,39 @@ mod tests {
         assert_eq!(fixture.bytes(), 0);
         let report = fixture.store.verify().unwrap();
         assert!(report.damage.is_empty(), "{report:?}");
+    }
+
+    /// Story: the call kept the stream of its request, with the quota of the received message,
+    /// until its append was acknowledged.
+    #[test]
+    fn dropped_call_releases_all_that_it_holds() {
+        let fixture = TestService::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let places = submitter.take_places();
+            let call = |number: u64| {
+                let long = AppendRecord { data: vec![7; 1 << 20], ..record(number, "cart") };
+                let message = AppendRecordsRequest { records: vec![long], checks: vec![] };
+                let quota = Arc::clone(&fixture.service.receive_quota);
+                let stream = test_service::message_within(&message.encode_to_vec(), quota);
+                Box::pin(append_records(Arc::clone(&fixture.service), Request::new(stream)))
+            };
+            let mut dropped = call(1);
+            let time = std::time::Duration::from_secs(1);
+            assert!(tokio::time::timeout(time, &mut dropped).await.is_err(), "it has no place");
+            assert_eq!(fixture.service.receive_quota.used_bytes(), 0, "the message was taken");
+            assert!(fixture.bytes() > 1 << 20);
+            drop(dropped);
+            // The task that waits for the place ends.
+            tokio::task::yield_now().await;
+            assert_eq!(fixture.bytes(), 0);
+            drop(places);
+            call(2).await.unwrap();
+            assert_eq!(submitter.take_places().num_permits(), LONG_APPENDS_BYTES_MAX >> 10);
+            assert_eq!(fixture.bytes(), 0);
+            let state = fixture.store.stream_state("cart").unwrap();
+            assert!(matches!(state, StreamState::Live { last: 0, .. }), "{state:?}");
+        });
     }
 }

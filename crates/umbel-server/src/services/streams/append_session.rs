@@ -7,22 +7,21 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
 use umbel_events::{Error, ExpectedVersion, StreamState, VersionConflict};
-use umbel_proto::v2::streams::{AppendRequest, AppendResponse, AppendSessionResponse};
+use umbel_proto::v2::streams::{AppendResponse, AppendSessionResponse};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::grpc::grpc_decoder::MessageStream;
-use crate::grpc::message_limits;
 use crate::protocol::grpc_status;
 use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;
 use crate::services::streams::multi_stream_append::{self, Transaction};
-use crate::services::streams::new_record::NewRecord;
+use crate::services::streams::record_part::SessionPart;
 
 /// Appends the client's records once all of them are received.
 pub async fn append_session(
     service: Arc<ServerContext>,
-    request: Request<MessageStream<AppendRequest>>,
+    request: Request<MessageStream<SessionPart>>,
 ) -> Result<Response<AppendSessionResponse>, Status> {
     // Received records occupy memory that all appends share.
     let caller = Caller::from_extensions(request.extensions());
@@ -43,12 +42,12 @@ pub async fn append_session(
 async fn read_session(
     service: &ServerContext,
     caller: &Caller,
-    mut parts: MessageStream<AppendRequest>,
+    mut parts: MessageStream<SessionPart>,
 ) -> Result<Transaction, Status> {
     let mut transaction = Transaction::new(&service.append_quota);
-    let mut named = HashSet::new();
+    let (mut named, mut ids) = (HashSet::new(), service.id_generator());
     while let Some(part) = parts.message().await.map_err(rich_status::decode_error)? {
-        let AppendRequest { stream, records, expected_revision } = part;
+        let SessionPart { stream, records, expected_revision, memory_bytes } = part;
         let expected = match expected_revision.map(multi_stream_append::expected_from_number) {
             None => ExpectedVersion::Any,
             Some(Some(
@@ -66,7 +65,7 @@ async fn read_session(
         };
         // They stay counted during the store's append.
         let mut share = service.append_quota.new_share();
-        if !share.grow(message_limits::records_bytes(records.len())) {
+        if !share.grow(memory_bytes) {
             return Err(grpc_status::append_quota_exhausted());
         }
         let checked = service
@@ -82,15 +81,9 @@ async fn read_session(
         if !named.insert(shown.to_lowercase()) {
             return Err(rich_status::duplicate_stream(&shown));
         }
-        for record in records {
-            if !record.stream.is_empty() && record.stream != shown {
-                return Err(invalid(
-                    "a record of a session names another stream than its request; leave the \
-                     record's stream out",
-                ));
-            }
-            transaction.add(index, NewRecord::from_message(record, || service.event_id())?)?;
-        }
+        let mut records = records?;
+        records.set_missing_ids(&mut ids).await?;
+        transaction.add_all(index, records.events, records.bytes)?;
         if transaction.has_no_records(index) {
             return Err(invalid(format!(
                 "the request for stream '{}' has no records; send at least one",
@@ -136,7 +129,7 @@ pub fn revision_conflict_status(violation: &VersionConflict) -> Status {
 #[cfg(test)]
 mod tests {
     use tonic::Code;
-    use umbel_proto::v2::streams::{AppendRecord, SchemaInfo};
+    use umbel_proto::v2::streams::{AppendRecord, AppendRequest, SchemaInfo};
 
     use super::*;
     use crate::limits::PARTIAL_APPEND_TIME;

@@ -10,6 +10,7 @@ use umbel_proto::streams::BatchAppendResp;
 use crate::event_store::EventStore;
 use crate::event_store::append_command::AppendCommand;
 use crate::event_store::append_completion::{AppendCompletion, AppendResults, BatchedResult};
+use crate::event_store::append_submitter::WaitingAppends;
 use crate::limits::BATCHES_IN_FLIGHT_MAX;
 use crate::protocol::deadline::Deadline;
 use crate::services::streams::batch_response::BatchResponseBuilder;
@@ -85,10 +86,21 @@ impl InFlightBatches {
         self.outgoing.push((append, AppendCompletion::batched(number, &self.results)));
     }
 
-    /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
-    pub async fn submit(&mut self, store: &EventStore, may_wait: bool) {
-        if self.outgoing.len() >= if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
-            store.appends().submit_all(std::mem::take(&mut self.outgoing)).await;
+    /// Submits the queued appends to the store; with `may_wait`, only when many are queued. If
+    /// earlier appends are in `waiting`, or these must wait, they are there afterwards.
+    pub fn submit(
+        &mut self,
+        store: &EventStore,
+        may_wait: bool,
+        waiting: &mut Option<WaitingAppends>,
+    ) {
+        if self.outgoing.len() < if may_wait { SUBMIT_BATCH_MAX } else { 1 } {
+            return;
+        }
+        let appends = std::mem::take(&mut self.outgoing);
+        match waiting {
+            Some(waiting) => waiting.add(appends),
+            None => *waiting = store.appends().submit_all(appends),
         }
     }
 
@@ -172,14 +184,17 @@ impl InFlightBatches {
 mod tests {
     use std::time::Duration;
 
+    use prost::Message;
     use umbel_events::StreamState;
     use umbel_proto::streams::BatchAppendReq;
     use umbel_proto::streams::batch_append_req::{Expected, Options};
     use umbel_proto::streams::batch_append_resp::Outcome;
 
     use super::*;
+    use crate::grpc::message_limits::RequestMessage;
     use crate::protocol::proto_convert;
     use crate::services::streams::partial_batch::PartialBatch;
+    use crate::services::streams::proposed_events::BatchPart;
     use crate::test_support::test_service::{TestService, event, id, run_paused};
 
     /// Enqueues a batch with one event, to a stream named after its number.
@@ -197,11 +212,19 @@ mod tests {
         let mut batch = PartialBatch::new(options, deadline, timer, quota);
         let proposed_messages = vec![event(number)];
         let part = BatchAppendReq { proposed_messages, ..BatchAppendReq::default() };
+        let part = BatchPart::from_bytes(part.encode_to_vec().into()).unwrap();
         batch.add(part, quota);
         let timer = batch.timer.clone();
         let response = BatchResponseBuilder::new(id(number), &batch.options, timer);
         let bytes = batch.bytes();
         writing.enqueue(batch.into_append().unwrap(), response, bytes, deadline);
+    }
+
+    /// Submits appends that need not wait for their turn.
+    fn submit(fixture: &TestService, writing: &mut InFlightBatches, may_wait: bool) {
+        let mut waiting = None;
+        writing.submit(&fixture.service.store, may_wait, &mut waiting);
+        assert!(waiting.is_none());
     }
 
     /// Returns the number of the answered batch, and the code of its failure; 0 for a success.
@@ -225,10 +248,9 @@ mod tests {
             assert!(writing.next().await.is_none());
             for number in 0..200 {
                 write(&fixture, &mut writing, number, Deadline::NEVER);
-                let waits = number % 7 != 0;
-                writing.submit(&fixture.service.store, waits).await;
+                submit(&fixture, &mut writing, number % 7 != 0);
             }
-            writing.submit(&fixture.service.store, false).await;
+            submit(&fixture, &mut writing, false);
             assert_eq!((writing.len(), writing.next_deadline()), (200, Deadline::NEVER));
             for number in 0..200 {
                 assert_eq!(outcome(writing.next().await.unwrap()), (number, 0));
@@ -256,7 +278,7 @@ mod tests {
             assert_eq!(outcome(writing.expire_next().unwrap()), (3, 4));
             assert!(writing.expire_next().is_none() && writing.next_deadline() != soon);
             assert_eq!(writing.len(), 2);
-            writing.submit(&fixture.service.store, false).await;
+            submit(&fixture, &mut writing, false);
             // The result of the timed-out batch still arrives, and is ignored.
             assert_eq!(outcome(writing.next().await.unwrap()), (1, 0));
             assert_eq!(outcome(writing.next().await.unwrap()), (2, 0));

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use tonic::Status;
-use umbel_events::limits::{
-    APPEND_BYTES_MAX, APPEND_EVENTS_MAX, APPEND_STREAMS_MAX, EVENT_BYTES_MAX, STREAM_NAME_BYTES_MAX,
-};
+use umbel_events::limits::APPEND_STREAMS_MAX;
 use umbel_events::{Error, ExpectedVersion, StreamState, WriteResult};
 use umbel_proto::v2::streams::expected;
 
@@ -14,15 +12,15 @@ use crate::access_control::acl::StreamAction;
 use crate::event_store::EventStore;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::limits::EVENT_OVERHEAD_BYTES;
-use crate::protocol::rich_status::{self, invalid};
-use crate::protocol::{grpc_status, proto_convert};
+use crate::protocol::grpc_status;
+use crate::resources::deferred_drop::{DeferredDrop, ProposedEventList};
 use crate::resources::inbound_quota::{InboundQuota, QuotaShare};
-use crate::services::streams::new_record::NewRecord;
+use crate::services::streams::record_part;
 
 /// Records of several streams, within the limits of one append.
 #[derive(Debug)]
 pub struct Transaction {
-    streams: Vec<StreamEvents>,
+    streams: DeferredDrop<Vec<StreamEvents>>,
     checks: Vec<(String, ExpectedVersion)>,
     records: usize,
     bytes: usize,
@@ -43,7 +41,7 @@ pub struct TransactionResult {
 impl Transaction {
     /// Creates an empty transaction.
     pub fn new(budget: &Arc<InboundQuota>) -> Transaction {
-        let (streams, checks) = (Vec::new(), Vec::new());
+        let (streams, checks) = (DeferredDrop::default(), Vec::new());
         let (share, names_share) = (budget.new_share(), budget.new_share());
         Transaction { streams, checks, records: 0, bytes: 0, share, names_share }
     }
@@ -58,32 +56,29 @@ impl Transaction {
         if !self.names_share.grow(stream.len()) {
             return Err(grpc_status::append_quota_exhausted());
         }
-        self.streams.push(StreamEvents { stream, expected, events: Vec::new() });
+        self.streams.push(StreamEvents { stream, expected, events: ProposedEventList::default() });
         Ok(self.streams.len() - 1)
     }
 
-    /// Adds a record to the stream at an index.
-    pub fn add(&mut self, index: usize, record: NewRecord) -> Result<(), Status> {
-        let StreamEvents { stream, events, .. } = &mut self.streams[index];
-        let limited_bytes = record.limited_bytes();
-        if limited_bytes > EVENT_BYTES_MAX {
-            let id = record.id().to_string();
-            return Err(rich_status::record_too_large(stream, id, limited_bytes));
-        }
-        self.bytes += record.bytes();
-        if self.bytes > APPEND_BYTES_MAX {
-            return Err(rich_status::transaction_too_large(self.bytes as u64));
-        }
-        if self.records == APPEND_EVENTS_MAX {
-            return Err(invalid(format!(
-                "the append exceeds {APPEND_EVENTS_MAX} records; append them in parts"
-            )));
-        }
-        if !self.share.grow(record.bytes() + EVENT_OVERHEAD_BYTES) {
+    /// Adds events with this many bytes to the stream at an index.
+    pub fn add_all(
+        &mut self,
+        index: usize,
+        mut added: ProposedEventList,
+        bytes: usize,
+    ) -> Result<(), Status> {
+        self.bytes += bytes;
+        self.records += added.len();
+        record_part::check_transaction_limits(self.bytes, self.records)?;
+        if !self.share.grow(bytes + added.len() * EVENT_OVERHEAD_BYTES) {
             return Err(grpc_status::append_quota_exhausted());
         }
-        self.records += 1;
-        events.push(record.into_event());
+        let events = &mut self.streams[index].events;
+        if events.is_empty() {
+            *events = added;
+        } else {
+            events.append(&mut added);
+        }
         Ok(())
     }
 
@@ -126,16 +121,9 @@ impl Transaction {
 
     /// Charges a stream's name to the quota, and shrinks the name's memory to its length.
     fn charge_name(&mut self, mut stream: String) -> Result<String, Status> {
-        if stream.is_empty() || proto_convert::is_name_too_long(stream.as_bytes()) {
-            return Err(invalid(format!(
-                "a stream's name has {} bytes, but must have 1 to {STREAM_NAME_BYTES_MAX}",
-                stream.len()
-            )));
-        }
+        record_part::check_stream_name(&stream)?;
         if self.streams.len() + self.checks.len() == APPEND_STREAMS_MAX {
-            return Err(invalid(format!(
-                "an append names at most {APPEND_STREAMS_MAX} streams, checks included"
-            )));
+            return Err(record_part::too_many_streams());
         }
         if !self.share.grow(stream.len() + EVENT_OVERHEAD_BYTES) {
             return Err(grpc_status::append_quota_exhausted());

@@ -1,17 +1,22 @@
 //! [`NewRecord`]: an event as clients of the second protocol send it. The record's properties
 //! become event metadata, in which clients of the first protocol find the properties.
 
-use std::collections::BTreeMap;
+use std::io::Write;
 
-use prost_types::Value;
-use prost_types::value::Kind;
-use serde_json::Number;
+use hyper::body::Bytes;
+use prost::DecodeError;
+use prost::bytes::Buf;
+use prost::encoding::{self, DecodeContext, WireType};
 use tonic::Status;
-use umbel_events::{EventId, NewEvent};
-use umbel_proto::v2::streams::{AppendRecord, SchemaFormat, SchemaInfo};
+use umbel_events::EventId;
+use umbel_events::limits::{EVENT_BYTES_MAX, EVENT_SCHEMA_BYTES_MAX};
+use umbel_proto::v2::streams::{SchemaFormat, SchemaInfo};
 
-use crate::protocol::proto_convert::ProposedEvent;
-use crate::protocol::rich_status::invalid;
+use crate::limits::PROPERTY_VALUES_MAX;
+use crate::protocol::json_value::{self, JsonObject, NotFinite, ValueLimit};
+use crate::protocol::message_reader::{self, MessageReader};
+use crate::protocol::proto_convert::{self, ProposedEvent};
+use crate::protocol::rich_status::{self, invalid};
 use crate::protocol::truncate_text::truncate_text;
 
 /// Maximum bytes of a property name in an error message.
@@ -21,88 +26,136 @@ const SCHEMA_NAME: &str = "$schema.name";
 const SCHEMA_FORMAT: &str = "$schema.format";
 const SCHEMA_ID: &str = "$schema.id";
 
-/// Largest float that is written as an integer: above it, floats cannot represent every integer.
-const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
+/// Metadata longer than this is over the limit of an event, even without the schema.
+const METADATA_LENGTH_MAX: usize = EVENT_BYTES_MAX + EVENT_SCHEMA_BYTES_MAX;
 
-/// An event to be appended, which shares no memory with its message.
+/// An event to be appended, as a record of the second protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRecord {
-    id: EventId,
-    kind: String,
-    is_json: bool,
-    data: Vec<u8>,
-    metadata: Vec<u8>,
+    /// The identifier; `None` if the client sent none.
+    id: Option<EventId>,
+    event: ProposedEvent,
+}
+
+/// Reader of an `AppendRecord`, which is a part of a message.
+#[derive(Debug)]
+pub struct RecordReader<'a> {
+    message: &'a [u8],
+    limit: ValueLimit<'a>,
+    id: Bytes,
+    properties: JsonObject,
+    schema: SchemaInfo,
+    data: Bytes,
+    stream: Bytes,
+}
+
+impl MessageReader for RecordReader<'_> {
+    fn read_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        bytes: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        match tag {
+            1 => message_reader::read_text(wire_type, &mut self.id, bytes, context),
+            2 => self.properties.read_pair(&mut self.limit, wire_type, bytes, context),
+            3 => encoding::message::merge(wire_type, &mut self.schema, bytes, context),
+            4 => encoding::bytes::merge(wire_type, &mut self.data, bytes, context),
+            5 => message_reader::read_text(wire_type, &mut self.stream, bytes, context),
+            _ => encoding::skip_field(wire_type, tag, bytes, context),
+        }
+    }
+}
+
+impl<'a> RecordReader<'a> {
+    /// Creates the reader of a record in this message.
+    pub fn new(message: &'a [u8]) -> RecordReader<'a> {
+        RecordReader {
+            message,
+            limit: ValueLimit::new(message, PROPERTY_VALUES_MAX),
+            id: Bytes::new(),
+            properties: JsonObject::default(),
+            schema: SchemaInfo::default(),
+            data: Bytes::new(),
+            stream: Bytes::new(),
+        }
+    }
+
+    /// The stream that the record names; empty if it names none.
+    pub fn stream(&self) -> &Bytes {
+        &self.stream
+    }
+
+    /// The record; fails if it is no valid event.
+    pub fn into_record(self) -> Result<NewRecord, Status> {
+        let id = match message_reader::text_of(&self.id) {
+            "" => None,
+            text => Some(
+                text.parse()
+                    .map_err(|error: umbel_events::Error| invalid(format!("record_id: {error}")))?,
+            ),
+        };
+        let RecordReader { message, mut properties, schema, data, .. } = self;
+        let format = schema_format(&schema)?;
+        properties.sort(message);
+        let metadata = build_metadata(&properties, message, &schema, format)?;
+        let is_json = format == SchemaFormat::Json;
+        let content = (proto_convert::detach(data), metadata.into_boxed_slice());
+        let known_id = id.unwrap_or(EventId([0; 16]));
+        let event = ProposedEvent::new(known_id, schema.name.as_str().into(), is_json, content);
+        Ok(NewRecord { id, event })
+    }
 }
 
 impl NewRecord {
-    /// Reads a message; fails if it is no valid event. `new_id` generates the identifier if the
-    /// client sent none.
-    pub fn from_message(
-        message: AppendRecord,
-        new_id: impl FnOnce() -> Result<EventId, Status>,
-    ) -> Result<NewRecord, Status> {
-        let id = match message.record_id.filter(|id| !id.is_empty()) {
-            Some(text) => text
-                .parse()
-                .map_err(|error: umbel_events::Error| invalid(format!("record_id: {error}")))?,
-            None => new_id()?,
-        };
-        let schema = message.schema.unwrap_or_default();
-        let format = match SchemaFormat::try_from(schema.format) {
-            Ok(SchemaFormat::Unspecified) => {
-                return Err(invalid(
-                    "a record has no schema format; set JSON, PROTOBUF, AVRO or BYTES",
-                ));
-            }
-            Ok(format) => format,
-            Err(_) => {
-                return Err(invalid(format!(
-                    "{} is not a schema format; set JSON (1), PROTOBUF (2), AVRO (3) or BYTES (4)",
-                    schema.format
-                )));
-            }
-        };
-        if schema.name.is_empty() {
-            return Err(invalid("a record has no schema name, which is the event's type; set it"));
-        }
-        let mut metadata = build_metadata(message.properties, &schema, format)?;
-        let is_json = format == SchemaFormat::Json;
-        let (mut kind, mut data) = (schema.name, message.data);
-        // A field that overwrote a longer one keeps its capacity, while only its length is counted.
-        kind.shrink_to_fit();
-        data.shrink_to_fit();
-        metadata.shrink_to_fit();
-        Ok(NewRecord { id, kind, is_json, data, metadata })
-    }
-
-    /// The event's identifier.
-    pub fn id(&self) -> EventId {
+    /// The event's identifier; `None` if the client sent none.
+    pub fn id(&self) -> Option<EventId> {
         self.id
     }
 
     /// Bytes of the record's data and metadata that the limit of an event counts.
     pub fn limited_bytes(&self) -> usize {
-        let event = NewEvent::binary(self.id, &self.kind, &self.data);
-        event.with_metadata(&self.metadata).limited_bytes()
+        self.event.as_new_event().limited_bytes()
     }
 
     /// Bytes that the record holds.
     pub fn bytes(&self) -> usize {
-        self.kind.len() + self.data.len() + self.metadata.len()
+        self.event.bytes()
     }
 
-    /// Converts the record into an event without copying its data.
+    /// The record as an event.
     pub fn into_event(self) -> ProposedEvent {
-        let NewRecord { id, kind, is_json, data, metadata } = self;
-        let content = (data.into(), metadata.into());
-        ProposedEvent::new(id, kind.into_boxed_str(), is_json, content)
+        self.event
     }
 }
 
-/// Builds the metadata of an event with these properties. The schema comes first, because the limit
-/// of an event leaves it out there.
+fn schema_format(schema: &SchemaInfo) -> Result<SchemaFormat, Status> {
+    let format = match SchemaFormat::try_from(schema.format) {
+        Ok(SchemaFormat::Unspecified) => {
+            return Err(invalid(
+                "a record has no schema format; set JSON, PROTOBUF, AVRO or BYTES",
+            ));
+        }
+        Ok(format) => format,
+        Err(_) => {
+            return Err(invalid(format!(
+                "{} is not a schema format; set JSON (1), PROTOBUF (2), AVRO (3) or BYTES (4)",
+                schema.format
+            )));
+        }
+    };
+    if schema.name.is_empty() {
+        return Err(invalid("a record has no schema name, which is the event's type; set it"));
+    }
+    Ok(format)
+}
+
+/// Builds the metadata of a record's properties. The schema comes first, because the limit of an
+/// event leaves it out there.
 fn build_metadata(
-    properties: BTreeMap<String, Value>,
+    properties: &JsonObject,
+    message: &[u8],
     schema: &SchemaInfo,
     format: SchemaFormat,
 ) -> Result<Vec<u8>, Status> {
@@ -115,85 +168,67 @@ fn build_metadata(
     let id = schema.id.as_deref().filter(|id| !id.is_empty());
     let members =
         [(SCHEMA_FORMAT, Some(format)), (SCHEMA_ID, id), (SCHEMA_NAME, Some(&schema.name))];
-    let mut text = vec![b'{'];
-    for (key, value) in members {
-        if let Some(value) = value {
-            write_key(&mut text, key);
-            write_json(&mut text, &value);
+    let members = members.iter().filter_map(|(key, value)| Some((*key, (*value)?)));
+    let is_reserved = |key: &str| {
+        key == SCHEMA_FORMAT || key == SCHEMA_NAME || (key == SCHEMA_ID && id.is_some())
+    };
+    let write = |out: &mut dyn Write| -> Result<(), Status> {
+        let _ = out.write_all(b"{");
+        let mut is_first = true;
+        for (key, value) in members.clone() {
+            json_value::write_key(out, key, &mut is_first);
+            json_value::write_json(out, value);
         }
-    }
-    for (key, value) in properties {
-        if key == SCHEMA_FORMAT || key == SCHEMA_NAME || (key == SCHEMA_ID && id.is_some()) {
-            continue;
+        for (key, value) in properties.pairs(message).filter(|(key, _)| !is_reserved(key)) {
+            json_value::write_key(out, key, &mut is_first);
+            value.write(out, message).map_err(|NotFinite| not_finite(key))?;
         }
-        write_key(&mut text, &key);
-        write_value(&mut text, value).ok_or_else(|| {
-            let name = truncate_text(&key, PROPERTY_NAME_BYTES_MAX);
-            let name = name.escape_debug();
-            invalid(format!("the property '{name}' has a number that is not finite"))
-        })?;
+        let _ = out.write_all(b"}");
+        Ok(())
+    };
+    // The exact length first, so that no buffer grows.
+    let mut length = ByteCounter(0);
+    write(&mut length)?;
+    if length.0 > METADATA_LENGTH_MAX {
+        let id = String::new();
+        return Err(rich_status::record_too_large("", id, length.0));
     }
-    text.push(b'}');
+    let mut text = Vec::with_capacity(length.0);
+    write(&mut text)?;
     Ok(text)
 }
 
-/// Writes a comma, unless the object begins, and a key.
-fn write_key(out: &mut Vec<u8>, key: &str) {
-    if out.last() != Some(&b'{') {
-        out.push(b',');
-    }
-    write_json(out, key);
-    out.push(b':');
+fn not_finite(key: &str) -> Status {
+    let name = truncate_text(key, PROPERTY_NAME_BYTES_MAX);
+    let name = name.escape_debug();
+    invalid(format!("the property '{name}' has a number that is not finite"))
 }
 
-/// Writes a text or number.
-fn write_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
-    // Writing to memory does not fail.
-    let _ = serde_json::to_writer(out, value);
-}
+/// Counts the bytes that are written.
+struct ByteCounter(usize);
 
-/// Writes a value as JSON; `None` if JSON cannot represent it. The limit on the depth of messages
-/// also bounds the recursion of this function.
-fn write_value(out: &mut Vec<u8>, value: Value) -> Option<()> {
-    match value.kind {
-        None | Some(Kind::NullValue(_)) => out.extend_from_slice(b"null"),
-        Some(Kind::BoolValue(value)) => write_json(out, &value),
-        Some(Kind::StringValue(text)) => write_json(out, &text),
-        Some(Kind::NumberValue(number))
-            if number.fract() == 0.0 && number.abs() <= EXACT_INTEGER_MAX =>
-        {
-            write_json(out, &(number as i64));
-        }
-        Some(Kind::NumberValue(number)) => write_json(out, &Number::from_f64(number)?),
-        Some(Kind::ListValue(list)) => {
-            out.push(b'[');
-            for (index, value) in list.values.into_iter().enumerate() {
-                if index > 0 {
-                    out.push(b',');
-                }
-                write_value(out, value)?;
-            }
-            out.push(b']');
-        }
-        Some(Kind::StructValue(fields)) => {
-            out.push(b'{');
-            for (key, value) in fields.fields {
-                write_key(out, &key);
-                write_value(out, value)?;
-            }
-            out.push(b'}');
-        }
+impl Write for ByteCounter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
     }
-    Some(())
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use prost::Message;
-    use prost_types::{ListValue, Struct};
+    use prost_types::value::Kind;
+    use prost_types::{ListValue, Struct, Value};
     use tonic::Code;
+    use umbel_proto::v2::streams::AppendRecord;
 
     use super::*;
+
+    const PROPERTIES: u32 = 2;
 
     fn value(kind: Kind) -> Value {
         Value { kind: Some(kind) }
@@ -213,11 +248,19 @@ mod tests {
     }
 
     fn read(message: AppendRecord) -> Result<NewRecord, Status> {
-        NewRecord::from_message(message, || Ok(EventId([7; 16])))
+        read_bytes(message.encode_to_vec())
+    }
+
+    fn read_bytes(message: Vec<u8>) -> Result<NewRecord, Status> {
+        let message = Bytes::from(message);
+        let mut reader = RecordReader::new(&message);
+        message_reader::read_message(message.clone(), &mut reader)?;
+        reader.into_record()
     }
 
     fn metadata_of(message: AppendRecord) -> String {
-        String::from_utf8(read(message).unwrap().metadata).unwrap()
+        let event = read(message).unwrap().into_event();
+        String::from_utf8(event.as_new_event().metadata.to_vec()).unwrap()
     }
 
     #[test]
@@ -259,19 +302,59 @@ mod tests {
         }
     }
 
-    /// Story: a message may contain a field twice; the second value kept the memory capacity of the
-    /// first.
+    /// Story: a message may contain a field twice. The last value counts, as for other readers.
     #[test]
-    fn record_keeps_no_capacity_of_repeated_fields() {
-        let long = || "x".repeat(1 << 20);
-        let schema = SchemaInfo { format: 1, name: long(), id: None };
-        let before = AppendRecord { schema: Some(schema), data: long().into_bytes(), ..message(1) };
-        let bytes = [before.encode_to_vec(), message(1).encode_to_vec()].concat();
-        let twice = AppendRecord::decode(&bytes[..]).unwrap();
-        assert!(twice == message(1) && twice.data.capacity() >= 1 << 20);
-        let record = read(twice).unwrap();
-        let capacities = [record.kind.capacity(), record.data.capacity()];
-        assert!(capacities.iter().all(|capacity| *capacity < 1000), "{capacities:?}");
+    fn last_value_of_a_repeated_field_counts() {
+        let schema = SchemaInfo { format: 4, name: "Other".to_string(), id: None };
+        let property = |number: f64| [("n".to_string(), self::number(number))].into();
+        let before = AppendRecord {
+            schema: Some(schema),
+            data: vec![1; 9],
+            properties: property(1.0),
+            ..message(1)
+        };
+        let after = AppendRecord { properties: property(2.0), ..message(1) };
+        let bytes = [before.encode_to_vec(), after.encode_to_vec()].concat();
+        assert_eq!(read_bytes(bytes).unwrap(), read(after).unwrap());
+    }
+
+    /// Story: an own limit of the depth refused values that the decoder of Protobuf accepts.
+    #[test]
+    fn nested_property_has_the_depth_of_any_message() {
+        let nested = |depth: usize| {
+            let inner = (0..depth).fold(Value::default(), |inner, _| {
+                value(Kind::ListValue(ListValue { values: vec![inner] }))
+            });
+            AppendRecord { properties: [("p".to_string(), inner)].into(), ..message(1) }
+        };
+        for depth in 40..60 {
+            let message = nested(depth);
+            let is_decoded = AppendRecord::decode(&message.encode_to_vec()[..]).is_ok();
+            assert_eq!(read(message).is_ok(), is_decoded, "{depth}");
+        }
+        assert!(read(nested(40)).is_ok() && read(nested(59)).is_err());
+    }
+
+    /// Story: a list of 8 million empty values has 16 MiB, and a thousand times as many bytes in
+    /// a tree.
+    #[test]
+    fn values_of_a_record_are_limited() {
+        let list = |count: usize| {
+            let values = vec![Value::default(); count];
+            let value = value(Kind::ListValue(ListValue { values }));
+            AppendRecord { properties: [("p".to_string(), value)].into(), ..message(1) }
+        };
+        assert!(read(list(PROPERTY_VALUES_MAX - 1)).is_ok());
+        let status = read(list(PROPERTY_VALUES_MAX)).unwrap_err();
+        assert!(status.message().ends_with("more than 100000 values"), "{status:?}");
+        // Pairs with the same key count, too.
+        let repeated = |count: usize| {
+            let mut record = message(1).encode_to_vec();
+            (0..count).for_each(|_| field(&mut record, PROPERTIES, &[]));
+            read_bytes(record)
+        };
+        assert!(repeated(PROPERTY_VALUES_MAX).is_ok());
+        assert!(repeated(PROPERTY_VALUES_MAX + 1).is_err());
     }
 
     #[test]
@@ -303,11 +386,82 @@ mod tests {
     }
 
     #[test]
-    fn missing_record_id_is_generated() {
+    fn missing_record_id_is_recognized() {
         for record_id in [None, Some(String::new())] {
             let record = read(AppendRecord { record_id, ..message(1) }).unwrap();
-            assert_eq!(record.id(), EventId([7; 16]));
+            assert_eq!(record.id(), None);
         }
-        assert_ne!(read(message(1)).unwrap().id(), EventId([7; 16]));
+        assert!(read(message(1)).unwrap().id().is_some());
+    }
+
+    /// Appends a field with a length.
+    fn field(out: &mut Vec<u8>, tag: u32, content: &[u8]) {
+        encoding::encode_key(tag, WireType::LengthDelimited, out);
+        encoding::encode_varint(content.len() as u64, out);
+        out.extend_from_slice(content);
+    }
+
+    fn pair(fields: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut pair = Vec::new();
+        fields.iter().for_each(|(tag, content)| field(&mut pair, *tag, content));
+        pair
+    }
+
+    fn number_of(number: f64) -> Vec<u8> {
+        self::number(number).encode_to_vec()
+    }
+
+    /// Story: each comparison of two keys read all fields of their pairs. A message of 8 MiB with a
+    /// pair of two million other fields kept a thread busy for hours.
+    #[test]
+    fn keys_are_found_once() {
+        const PAIRS: usize = 4000;
+        const OTHER_FIELDS: usize = 100_000;
+        let mut long = pair(&[(1, b"k-2000-long"), (2, &number_of(1.0))]);
+        (0..OTHER_FIELDS).for_each(|_| field(&mut long, 3, &[]));
+        let mut record = message(1).encode_to_vec();
+        for number in 0..PAIRS {
+            // Neighbours in the message are no neighbours in the order.
+            let key = format!("k-{:04}", number * 1009 % PAIRS);
+            field(&mut record, PROPERTIES, &pair(&[(1, key.as_bytes()), (2, &number_of(2.0))]));
+            if number == PAIRS / 2 {
+                field(&mut record, PROPERTIES, &long);
+            }
+        }
+        let before = message_reader::fields_read();
+        let event = read_bytes(record).unwrap().into_event();
+        let read = message_reader::fields_read() - before;
+        // Each field once: the pair, its key, its value, and the number in the value.
+        assert!(read < OTHER_FIELDS + 4 * PAIRS + 20, "{read}");
+        let metadata: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(event.as_new_event().metadata).unwrap();
+        assert_eq!(metadata.len(), PAIRS + 3);
+        assert_eq!(metadata["k-2000-long"], 1);
+    }
+
+    /// Story: a long key among many short ones was checked to be UTF-8 at each comparison. Only the
+    /// common bytes of two keys are compared, and of equal keys the last one counts.
+    #[test]
+    fn last_pair_of_each_key_counts() {
+        let long = "k".repeat(100_000);
+        let mut record = message(4).encode_to_vec();
+        let pairs: [&[(u32, &[u8])]; 9] = [
+            &[],
+            &[(1, b"b"), (2, &number_of(1.0))],
+            &[(1, b""), (2, &number_of(2.0))],
+            &[(1, long.as_bytes()), (2, &number_of(3.0))],
+            &[(2, &number_of(4.0))],
+            // The last key and the last value of a pair count.
+            &[(1, b"x"), (2, &number_of(5.0)), (3, b"?"), (1, b"b"), (2, &number_of(6.0))],
+            &[(1, b"x"), (1, b""), (2, &number_of(7.0))],
+            &[(1, long.as_bytes()), (2, &number_of(8.0))],
+            &[(1, b"a")],
+        ];
+        pairs.iter().for_each(|fields| field(&mut record, PROPERTIES, &pair(fields)));
+        let event = read_bytes(record).unwrap().into_event();
+        let wanted = format!(
+            r#"{{"$schema.format":"Bytes","$schema.name":"Opened","":7,"a":null,"b":6,"{long}":8}}"#
+        );
+        assert_eq!(std::str::from_utf8(event.as_new_event().metadata).unwrap(), wanted);
     }
 }

@@ -13,8 +13,8 @@ use tokio::task::AbortHandle;
 use tonic::Status;
 use umbel_events::limits::STREAM_NAME_BYTES_MAX;
 use umbel_proto::shared::{StreamIdentifier, Uuid};
-use umbel_proto::streams::batch_append_req::{Options, ProposedMessage};
-use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
+use umbel_proto::streams::BatchAppendResp;
+use umbel_proto::streams::batch_append_req::Options;
 
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::protocol::deadline::Deadline;
@@ -22,6 +22,7 @@ use crate::protocol::proto_convert;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::services::streams::append::EventBuffer;
 use crate::services::streams::batch_response::BatchResponseBuilder;
+use crate::services::streams::proposed_events::{BatchPart, ProposedEvents};
 use crate::telemetry::append_metrics::AppendTimer;
 
 /// The received part of a batch.
@@ -67,31 +68,25 @@ impl PartialBatch {
     }
 
     /// Adds a part.
-    pub fn add(&mut self, part: BatchAppendReq, budget: &Arc<InboundQuota>) {
+    pub fn add(&mut self, part: BatchPart, budget: &Arc<InboundQuota>) {
         if self.changes_options(&part) {
             let why = "the options of a batch belong in its first part and cannot change";
             self.reject(Status::invalid_argument(why), budget);
         }
-        self.add_events(part.proposed_messages, budget);
+        self.add_events(part.events, budget);
     }
 
     /// Whether the part has options other than those of the first part.
-    fn changes_options(&self, part: &BatchAppendReq) -> bool {
+    fn changes_options(&self, part: &BatchPart) -> bool {
         fail_point!("batch-accept-changed-options", |_| false);
         part.options.as_ref().is_some_and(|options| *options != self.options)
     }
 
-    fn add_events(&mut self, messages: Vec<ProposedMessage>, budget: &Arc<InboundQuota>) {
-        if self.rejection.is_none() {
-            self.events.reserve(messages.len());
-        }
-        for message in messages {
-            if self.rejection.is_some() {
-                return;
-            }
-            if let Err(refusal) = self.events.add(message) {
-                self.reject(refusal, budget);
-            }
+    fn add_events(&mut self, message: ProposedEvents, budget: &Arc<InboundQuota>) {
+        if self.rejection.is_none()
+            && let Err(refusal) = self.events.add_all(message)
+        {
+            self.reject(refusal, budget);
         }
     }
 
@@ -141,12 +136,7 @@ impl OpenBatch {
     }
 
     /// Adds a part, unless the deadline has passed.
-    pub fn add(
-        &mut self,
-        part: BatchAppendReq,
-        refusal: Option<Status>,
-        budget: &Arc<InboundQuota>,
-    ) {
+    pub fn add(&mut self, part: BatchPart, refusal: Option<Status>, budget: &Arc<InboundQuota>) {
         let mut batch = self.batch.lock().ignore_poison();
         if let Some(batch) = &mut *batch {
             batch.add(part, budget);

@@ -86,6 +86,40 @@ impl Raw {
         Ok(Frame { kind: head[3], flags: head[4], stream, payload })
     }
 
+    /// Sends bytes of a request, as far as the windows of the server permit, and reads frames
+    /// meanwhile. The call must be the first one of its connection.
+    pub async fn send_data(&mut self, stream: u32, mut bytes: &[u8]) -> io::Result<()> {
+        let mut windows = [u64::from(u16::MAX); 2];
+        while !bytes.is_empty() {
+            let window = windows[0].min(windows[1]).min(16_384) as usize;
+            if window > 0 {
+                let (sent, rest) = bytes.split_at(window.min(bytes.len()));
+                self.send(&frame(DATA, 0, stream, sent)).await?;
+                windows = windows.map(|window| window - sent.len() as u64);
+                bytes = rest;
+                continue;
+            }
+            let Frame { kind, flags, stream: of, payload } = self.frame().await?;
+            let number = |at: usize| {
+                let bytes: [u8; 4] = payload[at..at + 4].try_into().unwrap();
+                u64::from(u32::from_be_bytes(bytes))
+            };
+            match kind {
+                WINDOW_UPDATE => windows[usize::from(of != 0)] += number(0),
+                SETTINGS if flags & END == 0 => {
+                    for at in (0..payload.len()).step_by(6) {
+                        if payload[at..at + 2] == INITIAL_WINDOW.to_be_bytes() {
+                            windows[1] += number(at + 2) - u64::from(u16::MAX);
+                        }
+                    }
+                    self.send(&frame(SETTINGS, END, 0, &[])).await?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Reads until the connection ends; returns the server's error code, if it sent one.
     pub async fn closed(mut self) -> Option<u32> {
         let mut reason = None;

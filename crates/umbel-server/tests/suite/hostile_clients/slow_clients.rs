@@ -38,7 +38,7 @@ async fn unread(address: SocketAddr) -> usize {
 }
 
 /// Value of one of the server's metrics.
-async fn metric(address: SocketAddr, name: &str) -> usize {
+pub async fn metric(address: SocketAddr, name: &str) -> usize {
     let mut raw = Raw::silent(address).await;
     raw.send(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
     let text = raw.text().await;

@@ -4,17 +4,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use prost::Message;
-use umbel_proto::streams::append_req::{Content, Options};
+use umbel_proto::limits::MESSAGE_BYTES_MAX;
+use umbel_proto::streams::append_req::{Content, Options, ProposedMessage};
 use umbel_proto::streams::read_req::RevisionOption;
 use umbel_proto::streams::read_resp;
 use umbel_proto::v2::streams::AppendRequest;
 use umbel_server::Config;
+use umbel_server::limits::RECEIVE_BYTES_MAX;
 
 use super::super::client::{ANY, Client, event, name, of_stream, part};
 use super::super::v2_client;
 use super::raw_connection::{
-    DATA, END, END_HEADERS, HEADERS, RESET, Raw, call, frame, header, message,
+    DATA, END, END_HEADERS, HEADERS, INITIAL_WINDOW, RESET, Raw, SETTINGS, call, frame, header,
+    message,
 };
+use super::slow_clients::metric;
 use super::target_server::Target;
 
 const APPEND: &str = "/event_store.client.streams.Streams/Append";
@@ -155,6 +159,36 @@ fn rejected_idle_sender_is_not_waited_for() {
             let answered = async { while raw.frame().await.unwrap().kind != HEADERS {} };
             tokio::time::timeout(timeout, answered).await.expect("it is answered");
         }
+    });
+}
+
+/// Story: a client reduced its window to zero while it sent a message. The server then polls the
+/// call no more, so neither the memory nor the time of the message had a limit. Fifteen connections
+/// filled the quota of received messages, and longer appends of all clients failed for ever.
+#[test]
+fn messages_of_calls_with_a_zero_window() {
+    Target::attack(Config::default(), async |address| {
+        let sent = message(&vec![0x0a; MESSAGE_BYTES_MAX]);
+        let mut stuck = Vec::new();
+        for _ in 0..RECEIVE_BYTES_MAX / MESSAGE_BYTES_MAX {
+            let mut raw = Raw::http2(address, &[(INITIAL_WINDOW, 1)]).await;
+            let path = call("/event_store.client.streams.Streams/BatchAppend");
+            raw.send(&frame(HEADERS, END_HEADERS, 1, &path)).await.unwrap();
+            raw.send_data(1, &sent[..sent.len() - 1]).await.unwrap();
+            let window = [&INITIAL_WINDOW.to_be_bytes()[..], &[0; 4]].concat();
+            raw.send(&frame(SETTINGS, 0, 0, &window)).await.unwrap();
+            stuck.push(raw);
+        }
+        let client = Client::connect(address).await;
+        let long = ProposedMessage { data: vec![7; 3_000_000].into(), ..event(1) };
+        let held = metric(address, "umbel_receiving_bytes").await;
+        assert!(held > RECEIVE_BYTES_MAX - long.data.len(), "only {held} bytes are held");
+        let written = async {
+            while client.append("long", ANY, std::slice::from_ref(&long)).await.is_err() {
+                tokio::time::sleep(MOMENT).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), written).await.expect("it is written");
     });
 }
 

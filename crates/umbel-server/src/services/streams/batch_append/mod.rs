@@ -2,33 +2,36 @@
 //! it is appended.
 
 use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use crate::limits::{BATCHES_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, BATCHES_OPEN_MAX};
+use crate::limits::{
+    BATCHES_BYTES_MAX, BATCHES_IN_FLIGHT_MAX, BATCHES_OPEN_MAX, UNTAKEN_MESSAGE_TIME,
+};
 use futures_util::FutureExt;
 use tonic::{Request, Response, Status};
 use umbel_base::fail_point;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 use umbel_proto::shared::Uuid;
+use umbel_proto::streams::BatchAppendResp;
 use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
-use umbel_proto::streams::{BatchAppendReq, BatchAppendResp};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
+use crate::event_store::append_submitter::WaitingAppends;
 use crate::grpc::grpc_decoder::MessageStream;
-use crate::grpc::message_limits;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::inbound_quota::EvictableValue;
 use crate::server_context::ServerContext;
 use crate::services::streams::batch_response::BatchResponseBuilder;
 use crate::services::streams::in_flight_batches::InFlightBatches;
 use crate::services::streams::oversized_messages::OversizedMessages;
 use crate::services::streams::partial_batch::{OpenBatch, PartialBatch};
+use crate::services::streams::proposed_events::BatchPart;
 
 type BatchResult = Result<BatchAppendResp, Status>;
 
@@ -38,7 +41,7 @@ pub async fn batch_append(
     service: Arc<ServerContext>,
     deadline: Deadline,
     oversized: OversizedMessages,
-    request: Request<MessageStream<BatchAppendReq>>,
+    request: Request<MessageStream<BatchPart>>,
 ) -> Result<Response<ResponseStream<BatchAppendResp>>, Status> {
     let caller = Caller::from_extensions(request.extensions());
     let batches = BatchAppendCall::new(service, caller, deadline, oversized, request.into_inner());
@@ -51,7 +54,7 @@ struct BatchAppendCall {
     caller: Caller,
     deadline: Deadline,
     oversized: OversizedMessages,
-    requests: MessageStream<BatchAppendReq>,
+    requests: MessageStream<BatchPart>,
     /// Number of messages read.
     messages_read: u64,
     /// Whether the client has sent its last message, or the call has stopped reading.
@@ -60,6 +63,8 @@ struct BatchAppendCall {
     /// recognized.
     open: HashMap<Uuid, OpenBatch>,
     in_flight: InFlightBatches,
+    /// Appends of batches in flight that wait for their turn. The call reads no more meanwhile.
+    waiting: Option<WaitingAppends>,
     /// Bytes of the batches that are open or being written.
     bytes: usize,
     /// Final status of the call, after the responses to batches being written.
@@ -72,7 +77,7 @@ impl BatchAppendCall {
         caller: Caller,
         deadline: Deadline,
         oversized: OversizedMessages,
-        parts: MessageStream<BatchAppendReq>,
+        parts: MessageStream<BatchPart>,
     ) -> BatchAppendCall {
         BatchAppendCall {
             service,
@@ -84,6 +89,7 @@ impl BatchAppendCall {
             input_ended: false,
             open: HashMap::new(),
             in_flight: InFlightBatches::default(),
+            waiting: None,
             bytes: 0,
             final_status: None,
         }
@@ -110,7 +116,7 @@ impl BatchAppendCall {
     async fn next_response(&mut self) -> Option<BatchAppendResp> {
         loop {
             self.take_ready_parts().await;
-            self.in_flight.submit(&self.service.store, false).await;
+            self.submit_queued(false);
             if self.input_ended && self.in_flight.is_empty() {
                 return None;
             }
@@ -131,8 +137,16 @@ impl BatchAppendCall {
                         return answer;
                     }
                 }
-                () = service.wait_stopping(), if !self.input_ended => {
-                    self.end_input(Some(grpc_status::shutting_down()));
+                () = wait_submitted(&mut self.waiting), if self.waiting.is_some() => {
+                    self.waiting = None;
+                }
+                () = service.wait_stopping(), if !self.input_ended || self.waiting.is_some() => {
+                    // Batches that wait for their turn are refused, all together: a later batch is
+                    // not written if an earlier one is not.
+                    self.waiting = None;
+                    if !self.input_ended {
+                        self.end_input(Some(grpc_status::shutting_down()));
+                    }
                 }
                 () = self.deadline.wait(), if !self.input_ended => {
                     self.end_input(Some(deadline::deadline_exceeded()));
@@ -143,6 +157,9 @@ impl BatchAppendCall {
 
     /// Whether the call may read another part.
     fn has_capacity(&self) -> bool {
+        if self.waiting.is_some() {
+            return false;
+        }
         let has_memory = self.bytes < BATCHES_BYTES_MAX && self.service.append_quota.has_capacity();
         self.in_flight.has_place() && (has_memory || self.in_flight.is_empty())
     }
@@ -158,15 +175,23 @@ impl BatchAppendCall {
                 Some(part) => self.receive(part).await,
                 None => return,
             }
-            self.in_flight.submit(&self.service.store, true).await;
+            self.submit_queued(true);
         }
     }
 
+    /// Submits the queued appends to the store; with `may_wait`, only when many are queued.
+    ///
+    /// INVARIANT: no append is queued in the call while the call waits, since it may not be polled
+    /// again. Appends that wait for their turn belong to a task.
+    fn submit_queued(&mut self, may_wait: bool) {
+        self.in_flight.submit(&self.service.store, may_wait, &mut self.waiting);
+    }
+
     /// Handles a part, or the end of the parts.
-    async fn receive(&mut self, part: Result<Option<BatchAppendReq>, Status>) {
+    async fn receive(&mut self, part: Result<Option<BatchPart>, Status>) {
         match part.map_err(grpc_status::decode_error) {
-            Ok(Some(part)) => {
-                let refusal = self.authorize_counted(&part).await;
+            Ok(Some(mut part)) => {
+                let refusal = self.authorize_counted(&mut part).await;
                 if let Err(status) = self.accept_part(part, refusal) {
                     self.end_input(Some(status));
                 }
@@ -207,43 +232,64 @@ impl BatchAppendCall {
         None
     }
 
-    /// Returns the status of a part that must not be appended. The part's events count against the
-    /// quota while the store is queried, because many calls may wait for the store.
-    async fn authorize_counted(&mut self, part: &BatchAppendReq) -> Option<Status> {
-        let mut share = self.service.append_quota.new_share();
+    /// Returns the status of a part that must not be appended. While the store is queried, the
+    /// part's events count against the quota, because many calls may wait for the store. If this
+    /// call stalls meanwhile, the quota may drop the events.
+    async fn authorize_counted(&mut self, part: &mut BatchPart) -> Option<Status> {
+        let quota = Arc::clone(&self.service.append_quota);
         let mut authorization = pin!(self.authorize(part));
-        match poll_fn(|context| Poll::Ready(authorization.as_mut().poll(context))).await {
-            Poll::Ready(denied) => denied,
-            Poll::Pending
-                if share.grow(message_limits::events_bytes(part.proposed_messages.len())) =>
-            {
-                authorization.await
+        let checked = match authorization.as_mut().now_or_never() {
+            Some(checked) => checked,
+            None => {
+                let bytes = part.events.memory_bytes;
+                let events = EvictableValue::new(&quota, std::mem::take(&mut part.events));
+                let time = Some(UNTAKEN_MESSAGE_TIME);
+                if events.change(time, |_, share| share.grow(bytes)) != Some(true) {
+                    return Some(grpc_status::append_quota_exhausted());
+                }
+                // Queued appends must not wait for this call, which may stall.
+                self.submit_queued(false);
+                let checked = authorization.await;
+                match events.take() {
+                    Some(events) => part.events = events,
+                    None => return Some(grpc_status::append_quota_exhausted()),
+                }
+                checked
             }
-            Poll::Pending => Some(grpc_status::append_quota_exhausted()),
+        };
+        match checked {
+            Ok(Some(caller)) => {
+                self.caller = caller;
+                None
+            }
+            Ok(None) => None,
+            Err(denied) => Some(denied),
         }
     }
 
-    /// Returns the status if the caller must not append the batch that this part begins. Parts are
-    /// checked in order, which keeps the order of their batches.
-    async fn authorize(&mut self, part: &BatchAppendReq) -> Option<Status> {
-        let stream = &part.options.as_ref()?.stream_identifier.as_ref()?.stream_name;
+    /// Returns the present caller if a part begins a batch, or the status if that caller must not
+    /// append the batch. Parts are checked in order, which keeps the order of their batches.
+    fn authorize(
+        &self,
+        part: &BatchPart,
+    ) -> impl Future<Output = Result<Option<Caller>, Status>> + use<> {
+        let identifier = part.options.as_ref().and_then(|it| it.stream_identifier.as_ref());
         // An invalid name is refused as such.
-        let stream = std::str::from_utf8(stream).ok()?;
-        let (access, store) = (&self.service.authorizer, &self.service.store);
-        match access.revalidate(store, &self.caller).await {
-            Ok(caller) => self.caller = caller,
-            Err(status) => return Some(status),
+        let stream = identifier.and_then(|it| str::from_utf8(&it.stream_name).ok());
+        let (stream, caller) = (stream.map(str::to_string), self.caller.clone());
+        let service = Arc::clone(&self.service);
+        async move {
+            let Some(stream) = stream else { return Ok(None) };
+            let (access, store) = (&service.authorizer, &service.store);
+            let caller = access.revalidate(store, &caller).await?;
+            access.authorize(store, &caller, StreamAction::Write, &stream).await?;
+            Ok(Some(caller))
         }
-        access.authorize(store, &self.caller, StreamAction::Write, stream).await.err()
     }
 
     /// Accepts a part. A returned error ends the call; an error of one batch becomes that batch's
     /// response.
-    fn accept_part(
-        &mut self,
-        mut part: BatchAppendReq,
-        denied: Option<Status>,
-    ) -> Result<(), Status> {
+    fn accept_part(&mut self, mut part: BatchPart, denied: Option<Status>) -> Result<(), Status> {
         let id = proto_convert::correlation_id(part.correlation_id.take())?;
         let refusal = self.oversized.take(self.messages_read).then(|| {
             grpc_status::message_too_large(&format!(
@@ -297,7 +343,7 @@ impl BatchAppendCall {
     }
 
     /// Creates a batch from its first part.
-    fn start_batch(&self, mut part: BatchAppendReq, refusal: Option<Status>) -> PartialBatch {
+    fn start_batch(&self, mut part: BatchPart, refusal: Option<Status>) -> PartialBatch {
         let options = part.options.take().unwrap_or_default();
         let deadline = self.deadline.earlier(self.deadline_of(&options));
         let timer = self.service.call_metrics.appends().begin_batch(&self.service.env.clock);
@@ -341,6 +387,13 @@ impl BatchAppendCall {
             }
             None => Deadline::NEVER,
         }
+    }
+}
+
+/// Waits until the appends are submitted.
+async fn wait_submitted(waiting: &mut Option<WaitingAppends>) {
+    if let Some(waiting) = waiting {
+        waiting.wait().await;
     }
 }
 

@@ -1,11 +1,16 @@
 //! Tests of incomplete batches, with a clock that the test controls.
 
+use std::future::poll_fn;
 use std::task::Poll;
 
 use futures_util::StreamExt;
+use prost::Message;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
+use tonic::Code;
 use umbel_events::{Direction, Revision, StreamState};
+use umbel_proto::streams::BatchAppendReq;
 use umbel_proto::streams::batch_append_req::Expected;
 use umbel_proto::streams::batch_append_resp::Outcome;
 
@@ -13,8 +18,15 @@ use super::*;
 use crate::access_control::append_invalidated_cache::StreamCache;
 use crate::access_control::users::User;
 use crate::auth::authorization::Authorizer;
-use crate::limits::{APPENDS_BYTES_MAX, PARTIAL_APPEND_TIME};
+use crate::grpc::message_limits::RequestMessage;
+use crate::limits::{
+    APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, LONG_APPEND_BYTES_MIN, LONG_APPENDS_BYTES_MAX,
+    PARTIAL_APPEND_TIME,
+};
 use crate::test_support::test_service::{TestService, event, id, message_channel, run_paused};
+
+/// Memory that counts for an event of one digit and the type "Counted".
+const EVENT_BYTES: usize = EVENT_OVERHEAD_BYTES + 8;
 
 /// Time longer than the lateness of timers.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -107,14 +119,14 @@ fn part_is_charged_during_the_permission_lookup() {
         let (parts, mut answers) = call_of_user(&mut fixture).await;
         parts.send(part(1, true, 1)).unwrap();
         assert!(waits(&mut answers).await);
-        assert_eq!(fixture.bytes(), message_limits::events_bytes(1));
+        assert_eq!(fixture.bytes(), EVENT_BYTES);
         release.send(()).unwrap();
         busy.await.unwrap().unwrap();
         assert_eq!(next(&mut answers).await, (1, 0));
         assert_eq!((fixture.bytes(), written(&fixture)), (0, vec!["1".to_string()]));
         // A cached permission is not queried again.
         let mut share = fixture.service.append_quota.new_share();
-        assert!(share.grow(APPENDS_BYTES_MAX - message_limits::events_bytes(1)));
+        assert!(share.grow(APPENDS_BYTES_MAX - EVENT_BYTES));
         parts.send(part(2, true, 2)).unwrap();
         assert_eq!(next(&mut answers).await, (2, 0));
     });
@@ -254,7 +266,7 @@ fn expired_batches_do_not_block_complete_ones() {
         assert_eq!(next(&mut answers).await, (90, 0));
         parts.send(part(91, false, 91)).unwrap();
         let status = answers.next().await.unwrap().unwrap_err();
-        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(status.code(), Code::ResourceExhausted);
     });
 }
 
@@ -278,7 +290,7 @@ fn long_stream_name_and_invalid_correlation_id_are_rejected() {
         let correlation_id = Some(Uuid { value });
         parts.send(BatchAppendReq { correlation_id, ..part(1, true, 1) }).unwrap();
         let status = answers.next().await.unwrap().unwrap_err();
-        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().len() < 1000, "the response repeats no invalid options");
     });
 }
@@ -289,7 +301,7 @@ fn long_stream_name_and_invalid_correlation_id_are_rejected() {
 fn batch_that_expires_at_completion_is_not_counted() {
     run_paused(async {
         let fixture = TestService::new();
-        let (_parts, parts) = message_channel();
+        let (_parts, parts) = message_channel::<BatchAppendReq, BatchPart>();
         let service = Arc::clone(&fixture.service);
         let mut batches = BatchAppendCall::new(
             service,
@@ -298,7 +310,8 @@ fn batch_that_expires_at_completion_is_not_counted() {
             OversizedMessages::default(),
             parts,
         );
-        batches.accept_part(part(1, false, 1), None).unwrap();
+        let batch_part = BatchPart::from_bytes(part(1, false, 1).encode_to_vec().into()).unwrap();
+        batches.accept_part(batch_part, None).unwrap();
         assert!(batches.bytes > 0);
         tokio::time::sleep(PARTIAL_APPEND_TIME + MOMENT).await;
         let begun = batches.open.remove(&id(1)).unwrap();
@@ -325,5 +338,280 @@ fn batch_does_not_retain_the_message_of_its_options() {
             assert_eq!(batch.options.stream_identifier.is_some(), is_kept);
             assert!(message.is_unique(), "{bytes} bytes of the message are retained");
         }
+    });
+}
+
+/// Builds a complete batch that is a long append, for this stream.
+fn long(batch: i64, stream: &str, deadline: Option<Duration>) -> BatchAppendReq {
+    let mut part = part(batch, true, batch);
+    part.proposed_messages[0].data = vec![b' '; LONG_APPEND_BYTES_MIN].into();
+    let options = part.options.as_mut().unwrap();
+    options.stream_identifier = Some(proto_convert::stream_identifier(stream));
+    options.deadline_option =
+        deadline.map(|time| DeadlineOption::Deadline(time.try_into().unwrap()));
+    part
+}
+
+/// Story: a call waited for the place of a long append, and saw neither deadlines nor a shutdown
+/// meanwhile.
+#[test]
+fn batch_that_waits_for_its_place_times_out() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let places = fixture.service.store.appends().take_places();
+        let (begun, time) = (Instant::now(), Duration::from_secs(3));
+        parts.send(long(1, "cart", Some(time))).unwrap();
+        parts.send(long(2, "till", None)).unwrap();
+        assert_eq!(given_up(&mut answers).await, (1, 4));
+        assert!((time..time + MOMENT).contains(&begun.elapsed()));
+        drop(places);
+        assert_eq!(next(&mut answers).await, (2, 0));
+        assert_eq!(fixture.bytes(), 0);
+    });
+}
+
+#[test]
+fn shutdown_ends_batches_that_wait_for_their_place() {
+    for has_ended in [false, true] {
+        run_paused(async {
+            let fixture = TestService::new();
+            let (parts, mut answers) = call(&fixture).await;
+            let _places = fixture.service.store.appends().take_places();
+            parts.send(long(1, "cart", None)).unwrap();
+            let parts = Some(parts).filter(|_| !has_ended);
+            assert!(waits(&mut answers).await);
+            fixture.stop();
+            let refused = given_up(&mut answers).await;
+            assert_eq!(refused, (1, i32::from(Code::Unavailable)));
+            let last = answers.next().await.map(|answer| answer.unwrap_err().code());
+            assert_eq!(last, (!has_ended).then_some(Code::Unavailable));
+            assert_eq!(fixture.bytes(), 0);
+            assert_eq!(fixture.store.stream_state("cart").unwrap(), StreamState::Missing);
+            drop(parts);
+        });
+    }
+}
+
+/// Story: a call whose client read no responses was not polled, and kept the places that it got.
+#[test]
+fn call_that_is_not_polled_does_not_keep_places() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let (other_parts, mut others) = call(&fixture).await;
+        let places = fixture.service.store.appends().take_places();
+        parts.send(long(1, "cart", None)).unwrap();
+        assert!(waits(&mut answers).await);
+        tokio::time::sleep(MOMENT).await;
+        // All places are needed.
+        let mut other = long(2, "till", None);
+        other.proposed_messages[0].data = vec![b' '; LONG_APPENDS_BYTES_MAX].into();
+        other_parts.send(other).unwrap();
+        let waiting = tokio::time::timeout(MOMENT, next(&mut others)).await;
+        assert!(waiting.is_err());
+        drop(places);
+        assert_eq!(given_up(&mut others).await, (2, 0));
+        assert_eq!(next(&mut answers).await, (1, 0));
+    });
+}
+
+/// Batches of a call are written in the order in which they came, long and short ones.
+#[test]
+fn short_batch_does_not_overtake_a_long_one_of_its_call() {
+    run_paused(async {
+        let fixture = TestService::new();
+        let (parts, mut answers) = call(&fixture).await;
+        let places = fixture.service.store.appends().take_places();
+        parts.send(long(1, "cart", None)).unwrap();
+        assert!(waits(&mut answers).await);
+        parts.send(part(2, true, 2)).unwrap();
+        assert!(waits(&mut answers).await);
+        assert!(written(&fixture).is_empty());
+        drop(places);
+        assert_eq!(next(&mut answers).await, (1, 0));
+        assert_eq!(next(&mut answers).await, (2, 0));
+        assert_eq!(written(&fixture)[1], "2");
+    });
+}
+
+/// Story: a call that waited for the answer about permissions kept its part for ever if its client
+/// then read no responses. The quota is that of all clients.
+#[test]
+fn part_of_a_stalled_call_is_evicted_during_the_permission_lookup() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let mut fixture = TestService::new();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        parts.send(part(1, true, 1)).unwrap();
+        assert!(waits(&mut answers).await);
+        let mut others = fixture.service.append_quota.new_share();
+        assert!(!others.grow(APPENDS_BYTES_MAX), "the part is in use");
+        tokio::time::sleep(UNTAKEN_MESSAGE_TIME + MOMENT).await;
+        assert!(others.grow(APPENDS_BYTES_MAX), "{} bytes are kept", fixture.bytes());
+        drop(others);
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        // Only the batch fails, once the client reads again.
+        assert_eq!(next(&mut answers).await, (1, Code::ResourceExhausted as i32));
+        parts.send(part(2, true, 2)).unwrap();
+        let outcome = next(&mut answers).await;
+        assert_eq!(outcome.0, 2);
+        assert_eq!(fixture.bytes(), 0);
+    });
+}
+
+/// Story: appends that were queued before a part with a new stream were submitted only after the
+/// answer about its permissions. A stalled call kept them for ever.
+#[test]
+fn queued_appends_do_not_wait_for_a_permission_lookup() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let mut fixture = TestService::new();
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        let users_allowed = part(1, true, 1);
+        parts.send(users_allowed).unwrap();
+        let first = next(&mut answers).await;
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        parts.send(part(2, true, 2)).unwrap();
+        let mut other = part(3, true, 3);
+        let name = proto_convert::stream_identifier("unknown");
+        other.options.as_mut().unwrap().stream_identifier = Some(name);
+        parts.send(other).unwrap();
+        assert!(waits(&mut answers).await);
+        // The call is not polled from here on.
+        let began = Instant::now();
+        while written(&fixture).len() < 2 && began.elapsed() < Duration::from_secs(20) {
+            tokio::time::sleep(MOMENT).await;
+        }
+        assert_eq!((first, written(&fixture)), ((1, 0), vec!["1".to_string(), "2".to_string()]));
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+    });
+}
+
+/// Story: the events of a batch were decoded although the batch was refused.
+#[test]
+fn events_after_a_refusal_are_not_decoded() {
+    let invalid = vec![0x1a, 0];
+    let event = part(1, true, 1).proposed_messages[0].encode_to_vec();
+    let valid = [&[0x1a, event.len() as u8], &event[..]].concat();
+    // The content of an event is no message.
+    let malformed = vec![0x1a, 2, 0xff, 0xff];
+    let read = |parts: &[&Vec<u8>]| {
+        let message: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        BatchPart::from_bytes(message.into())
+    };
+    let part = read(&[&valid, &invalid, &malformed, &valid]).unwrap();
+    assert!(part.events.refusal.is_some() && part.events.events.is_empty());
+    assert_eq!(read(&[&valid, &valid]).unwrap().events.events.len(), 2);
+    assert!(read(&[&valid, &malformed]).is_err());
+    // The field itself must be a message nevertheless.
+    assert!(read(&[&invalid, &vec![0x18, 0]]).is_err());
+    let before = crate::protocol::message_reader::fields_read();
+    read(&[&invalid, &valid.repeat(1000)]).unwrap();
+    let fields = crate::protocol::message_reader::fields_read() - before;
+    assert_eq!(fields, 1001);
+}
+
+/// Call whose second batch waits for its place, while the permissions of the third one are queried.
+struct WaitingCall {
+    fixture: TestService,
+    parts: UnboundedSender<BatchAppendReq>,
+    answers: ResponseStream<BatchAppendResp>,
+    places: Option<OwnedSemaphorePermit>,
+}
+
+impl WaitingCall {
+    /// Starts the call; the third batch is for the stream `till`, and has its permissions.
+    async fn start(third_bytes: usize) -> WaitingCall {
+        let mut fixture = TestService::new();
+        let (parts, mut answers) = call_of_user(&mut fixture).await;
+        parts.send(part(1, true, 1)).unwrap();
+        assert_eq!(next(&mut answers).await, (1, 0));
+        let places = Some(fixture.service.store.appends().take_places());
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        parts.send(long(2, "cart", None)).unwrap();
+        let mut third = part(3, true, 3);
+        third.proposed_messages[0].data = vec![b' '; third_bytes].into();
+        let name = proto_convert::stream_identifier("till");
+        third.options.as_mut().unwrap().stream_identifier = Some(name);
+        parts.send(third).unwrap();
+        assert!(waits(&mut answers).await);
+        release.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        for _ in 0..20 {
+            assert!(waits(&mut answers).await);
+            tokio::time::sleep(MOMENT).await;
+        }
+        WaitingCall { fixture, parts, answers, places }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.fixture.store.stream_state("till").unwrap() == StreamState::Missing
+    }
+}
+
+/// Runs a test where one thread blocks.
+fn run_with_one_thread(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().max_blocking_threads(1).build().unwrap().block_on(test);
+}
+
+/// Story: a batch that was authorized while an earlier one waited for its place stayed in the call.
+/// If its client then read no responses, the batch kept its quota for ever.
+#[test]
+fn batch_after_a_waiting_one_does_not_stay_in_a_stalled_call() {
+    run_with_one_thread(async {
+        // The call receives both batches in one poll.
+        for bytes in [10_000, 1] {
+            let mut call = WaitingCall::start(bytes).await;
+            assert!(call.fixture.bytes() > LONG_APPEND_BYTES_MIN && call.is_missing());
+            call.places = None;
+            // The call is not polled from here on.
+            let began = Instant::now();
+            // The quota is released with the submission, and the stream exists once it is durable.
+            let is_done = |call: &WaitingCall| call.fixture.bytes() == 0 && !call.is_missing();
+            while !is_done(&call) && began.elapsed() < Duration::from_secs(20) {
+                tokio::time::sleep(MOMENT).await;
+            }
+            assert_eq!((call.fixture.bytes(), call.is_missing()), (0, false));
+            assert_eq!(next(&mut call.answers).await, (2, 0));
+            assert_eq!(next(&mut call.answers).await, (3, 0));
+            // The next batch goes directly to the store.
+            call.parts.send(part(4, true, 4)).unwrap();
+            assert_eq!(next(&mut call.answers).await, (4, 0));
+        }
+    });
+}
+
+/// Story: at shutdown, a batch that waited for its place was refused, and a later batch of its call
+/// was written.
+#[test]
+fn shutdown_refuses_waiting_batches_with_all_later_ones() {
+    run_with_one_thread(async {
+        let WaitingCall { fixture, parts, mut answers, places } = WaitingCall::start(1).await;
+        fixture.stop();
+        let mut refused = Vec::new();
+        for _ in 0..2 {
+            refused.push(next(&mut answers).await);
+        }
+        refused.sort_unstable();
+        let unavailable = i32::from(Code::Unavailable);
+        assert_eq!(refused, [(2, unavailable), (3, unavailable)]);
+        drop(places);
+        let last = answers.next().await.map(|answer| answer.unwrap_err().code());
+        assert_eq!(last, Some(Code::Unavailable));
+        assert_eq!(fixture.bytes(), 0);
+        assert_eq!(fixture.store.stream_state("till").unwrap(), StreamState::Missing);
+        assert_eq!(written(&fixture), ["1"]);
+        drop(parts);
     });
 }

@@ -1,0 +1,134 @@
+//! Tests that events and writes of requests are left to blocking threads, however they are dropped.
+
+use std::sync::Arc;
+
+use prost::Message;
+use tonic::Status;
+use umbel_events::ExpectedVersion;
+use umbel_proto::kv::{BatchRequest, Operation, OperationKind};
+use umbel_proto::streams::BatchAppendReq;
+use umbel_proto::streams::batch_append_req::Options;
+use umbel_proto::v2::streams::{AppendRecord, AppendRecordsRequest, AppendRequest, SchemaInfo};
+
+use crate::event_store::append_command::{AppendCommand, StreamEvents};
+use crate::grpc::message_limits::RequestMessage;
+use crate::protocol::deadline::Deadline;
+use crate::protocol::proto_convert;
+use crate::resources::deferred_drop::count_parts_left;
+use crate::services::kv::BatchMessage;
+use crate::services::streams::multi_stream_append::Transaction;
+use crate::services::streams::partial_batch::PartialBatch;
+use crate::services::streams::proposed_events::BatchPart;
+use crate::services::streams::record_part::{RecordsMessage, SessionPart};
+use crate::test_support::test_service::{TestService, event};
+
+/// Number of events, records or writes; a list of half of them would be dropped at once.
+const PARTS: usize = 2000;
+
+/// Runs a test on the only worker of a runtime.
+fn run_on_worker(test: impl FnOnce()) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { test() });
+}
+
+fn read<M: RequestMessage>(message: &impl Message) -> M {
+    M::from_bytes(message.encode_to_vec().into()).unwrap()
+}
+
+fn batch_part() -> BatchPart {
+    let proposed_messages = (0..PARTS as i64).map(event).collect();
+    read(&BatchAppendReq { proposed_messages, ..BatchAppendReq::default() })
+}
+
+fn records(streams: &[&str]) -> Vec<AppendRecord> {
+    let schema = SchemaInfo { format: 1, name: "Counted".to_string(), id: None };
+    let record = |number: usize| AppendRecord {
+        schema: Some(schema.clone()),
+        stream: streams[number % streams.len()].to_string(),
+        ..AppendRecord::default()
+    };
+    (0..PARTS).map(record).collect()
+}
+
+fn left<T>(value: T) -> usize {
+    count_parts_left(|| drop(value))
+}
+
+/// Story: the worker of a call freed the events of a message or batch that was refused.
+#[test]
+fn events_of_a_batch_are_not_freed_on_a_worker() {
+    run_on_worker(|| {
+        assert_eq!(left(batch_part()), PARTS);
+        let fixture = TestService::new();
+        let quota = &fixture.service.append_quota;
+        let batch = || {
+            let stream_identifier = Some(proto_convert::stream_identifier("cart"));
+            let options = Options { stream_identifier, ..Options::default() };
+            let mut batch =
+                PartialBatch::new(options, Deadline::NEVER, fixture.batch_timer(), quota);
+            batch.add(batch_part(), quota);
+            batch
+        };
+        assert_eq!(left(batch()), PARTS);
+        let mut rejected = batch();
+        let reject = || rejected.reject(Status::internal("no"), quota);
+        assert_eq!(count_parts_left(reject), PARTS);
+        let part = batch_part();
+        assert_eq!(count_parts_left(|| rejected.add(part, quota)), PARTS);
+        let mut added = batch();
+        let mut others = quota.new_share();
+        assert!(others.grow(crate::limits::APPENDS_BYTES_MAX - quota.used_bytes()));
+        let part = batch_part();
+        assert_eq!(count_parts_left(|| added.add(part, quota)), 2 * PARTS, "there is no quota");
+        drop(others);
+        let mut complete = batch();
+        complete.options.expected_stream_position =
+            Some(umbel_proto::streams::batch_append_req::Expected::Any(()));
+        assert_eq!(left(complete.into_append().unwrap()), PARTS);
+        assert_eq!(quota.used_bytes(), 0);
+    });
+}
+
+#[test]
+fn records_of_a_transaction_are_not_freed_on_a_worker() {
+    run_on_worker(|| {
+        let request = AppendRecordsRequest { records: records(&["a", "b"]), checks: Vec::new() };
+        let message = || read::<RecordsMessage>(&request);
+        // The streams are parts, too.
+        assert_eq!(left(message()), PARTS + 2);
+        let stream = "a".to_string();
+        let session = AppendRequest { stream, records: records(&[""]), expected_revision: None };
+        assert_eq!(left(read::<SessionPart>(&session)), PARTS);
+        let fixture = TestService::new();
+        let quota = &fixture.service.append_quota;
+        let mut transaction = Transaction::new(quota);
+        for mut records in message().0.unwrap().streams.into_inner() {
+            let (stream, expected) = (records.stream.clone(), ExpectedVersion::Any);
+            let index = transaction.add_stream(stream, expected).unwrap();
+            let events = std::mem::take(&mut records.events);
+            transaction.add_all(index, events, records.bytes).unwrap();
+        }
+        assert_eq!(left(transaction), PARTS + 2);
+        let streams = message().0.unwrap().streams.into_inner().into_iter().map(|records| {
+            let (stream, events) = (records.stream, records.events);
+            StreamEvents { stream, expected: ExpectedVersion::Any, events }
+        });
+        let streams: Vec<StreamEvents> = streams.collect();
+        let share = Arc::clone(quota).new_share();
+        assert_eq!(left(AppendCommand::to_streams(streams.into(), Vec::new(), share)), PARTS + 2);
+        assert_eq!(quota.used_bytes(), 0);
+    });
+}
+
+#[test]
+fn writes_of_a_batch_are_not_freed_on_a_worker() {
+    run_on_worker(|| {
+        let operation = || Operation {
+            keyspace: String::new(),
+            kind: Some(OperationKind::Delete(b"k".to_vec().into())),
+        };
+        let operations = (0..PARTS).map(|_| operation()).collect();
+        let request = BatchRequest { operations, ..BatchRequest::default() };
+        assert_eq!(left(read::<BatchMessage>(&request)), PARTS);
+    });
+}
