@@ -22,7 +22,7 @@ from console_page import (
     picture, said, says, text, until,
 )
 
-STREAMS, GROUPS, USERS, EVENTS = 10_000, 1_000, 250, 2_000
+STREAMS, GROUPS, USERS, EVENTS = 10_000, 10_000, 250, 2_000
 # An event has at most 8 MiB with its names.
 HUGE = json.dumps({"text": "x" * 8_000_000})
 WRITERS = 4
