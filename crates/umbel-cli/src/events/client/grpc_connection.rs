@@ -43,7 +43,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of an accepted HTTP response.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What an operator can do about a refused call.
+/// Remedy of an operator whose call is refused.
 pub const ACCESS_REMEDY: &str = "connect as a user with the right, such as one in $admins, or for \
                                  operations in $ops: --connect kurrentdb://USER@HOST:PORT";
 
