@@ -40,6 +40,11 @@ const PINGS: usize = 20;
 const SLOW_PING: Duration = Duration::from_millis(50);
 /// Timeout of each check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+/// Available bytes of a disk below which the server can soon append nothing: a chunk of the event
+/// log with the index's work on it.
+const DISK_BYTES_MIN: u64 = 64 << 20;
+/// Divisor of the disk's size below which its space needs attention.
+const DISK_SHARE_MIN: u64 = 10;
 /// A certificate that ends within this many days should be replaced.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
 
@@ -160,6 +165,9 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     };
     note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
     note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
+    if let Some(finding) = stats.as_ref().ok().and_then(disk_state) {
+        note("disk", finding);
+    }
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
     if let Some(finding) = stats.as_ref().ok().and_then(telemetry_state) {
         note("telemetry", finding);
@@ -409,6 +417,15 @@ fn store_state(stats: &Value) -> (FindingState, String) {
     if let Some(reason) = index["readOnlyReason"].as_str() {
         return (FindingState::Wrong, format!("the store refuses appends: {reason}"));
     }
+    for (member, what) in [("isRemoved", "removed"), ("isMoved", "moved or replaced")] {
+        if stats["directory"][member] == true {
+            let message = format!(
+                "the store's directory was {what}; the server continues in the directory that it \
+                 opened: put the directory back, or restart the server"
+            );
+            return (FindingState::Wrong, message);
+        }
+    }
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let message = format!(
         "event log {} in {} chunks; index memory {} of {}; {} write stalls",
@@ -419,6 +436,22 @@ fn store_state(stats: &Value) -> (FindingState, String) {
         number(&index["stalls"]),
     );
     (FindingState::Fine, message)
+}
+
+/// Finding about the space for the event log; `None` if the server does not report it.
+fn disk_state(stats: &Value) -> Option<(FindingState, String)> {
+    let available = stats["disk"]["availableBytes"].as_u64()?;
+    let total = stats["disk"]["totalBytes"].as_u64()?;
+    let mut message = format!("{} of {} available", bytes(available), bytes(total));
+    let state = match () {
+        () if available < DISK_BYTES_MIN => {
+            message.push_str(": appends fail or soon will; free space, or enlarge the disk");
+            FindingState::Wrong
+        }
+        () if available < total / DISK_SHARE_MIN => FindingState::Doubtful,
+        () => FindingState::Fine,
+    };
+    Some((state, message))
 }
 
 fn clock_state(stats: &Value) -> (FindingState, String) {
@@ -559,6 +592,21 @@ mod tests {
             store_state(&parse_json(br#"{"index":{"readOnlyReason":"a failed sync"}}"#));
         assert!(state == FindingState::Wrong && message.contains("a failed sync"), "{message}");
         assert_eq!(store_state(&parse_json(b"{}")).0, FindingState::Fine);
+        let (state, message) = store_state(&parse_json(br#"{"directory":{"isMoved":true}}"#));
+        assert!(state == FindingState::Wrong && message.contains("was moved"), "{message}");
+        let disk = |available: u64| {
+            let disk = json!({ "availableBytes": available, "totalBytes": 3_u64 << 30 });
+            disk_state(&json!({ "disk": disk })).unwrap()
+        };
+        // Story: on a full disk every check was fine.
+        let (state, message) = disk(0);
+        assert!(state == FindingState::Wrong && message.contains("appends fail"), "{message}");
+        assert_eq!(
+            disk(200 << 20),
+            (FindingState::Doubtful, "200.0 MiB of 3.0 GiB available".into())
+        );
+        assert_eq!(disk(2 << 30).0, FindingState::Fine);
+        assert!(disk_state(&json!({})).is_none(), "KurrentDB");
         let clock = |page: &str| clock_state(&parse_json(page.as_bytes()));
         assert_eq!(clock("{}").0, FindingState::Unseen, "KurrentDB");
         for fault in ["clockRejectedSeconds", "clockBehindSeconds"] {

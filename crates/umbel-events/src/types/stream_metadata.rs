@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(limited.as_deref(), Some(r#"{"$maxCount":5,"$tb":9223372036854775807}"#));
         let replace = MetadataUpdate::ReplaceMaxCount { old: 5, new: 70 };
         let replaced = apply(replace, Some(br#"{"$maxCount":5,"x":1e2}"#));
-        assert_eq!(replaced.as_deref(), Some(&br#"{"$maxCount":70,"x":1e2}"#[..]));
+        assert_eq!(replaced.as_deref(), Some(r#"{"$maxCount":70,"x":1e2}"#));
         for other in [None, Some(&b"{}"[..]), Some(br#"{"$maxCount":6}"#), Some(b"[junk")] {
             assert_eq!(apply(replace, other), None);
         }

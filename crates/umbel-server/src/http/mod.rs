@@ -58,13 +58,13 @@ pub async fn handle(
             let page = node_info::gossip(service, reached).to_string();
             response(StatusCode::OK, Some(JSON), page)
         }
-        "/stats" => match service.store.stats().await {
-            Ok(stats) => {
+        "/stats" => match service.store.stats_and_usage(&service.env.resources).await {
+            Ok((stats, _, disk)) => {
                 let telemetry = service.telemetry.as_deref();
                 response(
                     StatusCode::OK,
                     Some(JSON),
-                    node_info::stats_page(&stats, telemetry).to_string(),
+                    node_info::stats_page(&stats, disk.as_ref(), telemetry).to_string(),
                 )
             }
             Err(error) => unreadable(&error),

@@ -2,6 +2,7 @@
 
 use hyper::http::uri::Authority;
 use serde_json::{Value, json};
+use umbel_env::DiskSpace;
 use umbel_events::Stats;
 
 use crate::protocol::proto_convert;
@@ -60,8 +61,19 @@ pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
 }
 
 /// Lists the store's statistics and, where the server exports telemetry, the state of the export.
-pub fn stats_page(store: &Stats, telemetry: Option<&TelemetryHub>) -> Value {
+pub fn stats_page(
+    store: &Stats,
+    disk: Option<&DiskSpace>,
+    telemetry: Option<&TelemetryHub>,
+) -> Value {
     let mut shown = stats(store);
+    if let Some(DiskSpace { available_bytes, total_bytes }) = disk {
+        shown["disk"] = json!({ "availableBytes": available_bytes, "totalBytes": total_bytes });
+    }
+    shown["directory"] = json!({
+        "isMoved": store.directory.is_moved,
+        "isRemoved": store.directory.is_removed,
+    });
     if let Some(hub) = telemetry {
         shown["openTelemetry"] = hub.status();
     }

@@ -15,6 +15,9 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::serve::kurrent_options;
 use crate::text::suggestion::nearest;
 
+/// Variables of all commands, or of other commands: no options of the server.
+const VARIABLES_OF_COMMANDS: [&str; 3] = ["UMBEL_DB", "UMBEL_PASSWORD", "UMBEL_NEW_PASSWORD"];
+
 /// Maximum length of a config file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Prefix of Umbel's environment variables.
@@ -262,11 +265,10 @@ impl OptionSources {
                 (false, true) => (KURRENT_ENV_PREFIXES[0], &mut older),
                 (false, false) => (KURRENT_ENV_PREFIXES[1], &mut kurrent),
             };
-            // The command line has the directory of the store, of all commands.
-            let Some(written) = variable.strip_prefix(prefix).filter(|_| variable != "UMBEL_DB")
-            else {
+            if VARIABLES_OF_COMMANDS.contains(&variable) {
                 continue;
-            };
+            }
+            let Some(written) = variable.strip_prefix(prefix) else { continue };
             let name = match self.name(written) {
                 Some(name) if is_ours || KURRENT_OPTIONS.contains(&&*kebab(written)) => name,
                 // A near miss is a mistake; other variables may belong to other programs.
@@ -456,6 +458,9 @@ mod tests {
         let variables = [
             ("UMBEL_LISTEN", "0.0.0.0:1"),
             ("UMBEL_DB", "elsewhere"),
+            // Story: the variable of scripts was refused as a mistake for `ops-password`.
+            ("UMBEL_PASSWORD", "secret"),
+            ("UMBEL_NEW_PASSWORD", "secret"),
             ("UMBEL_TEST_TOLD", "x"),
             ("KURRENTDB_NODE_PORT", "2"),
             ("KURRENTDB_CLUSTER_SIZE", "3"),
