@@ -159,10 +159,7 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     note("user", with_timeout(user_state(&connection, address)).await);
     note("answers", with_timeout(response_time(&connection, &clock)).await);
     // One page, so that both are of one moment.
-    let stats = match connection.http_get("/stats").await {
-        Ok((status, body)) if status.is_success() => Ok(parse_json(&body)),
-        other => Err(missing_page(other.map(|(status, _)| status))),
-    };
+    let stats = read_stats(&connection).await;
     note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
     note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
     if let Some(finding) = stats.as_ref().ok().and_then(disk_state) {
@@ -177,6 +174,14 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
         note("write", with_timeout(writing).await);
     }
     Ok(findings)
+}
+
+/// Reads the statistics of the store, or returns the finding that they are not there.
+async fn read_stats(connection: &Connection) -> Result<Value, (FindingState, String)> {
+    match connection.http_get("/stats").await {
+        Ok((status, body)) if status.is_success() => Ok(parse_json(&body)),
+        other => Err(missing_page(other.map(|(status, _)| status))),
+    }
 }
 
 /// Checks that the server runs. After an error, no other check can work.
