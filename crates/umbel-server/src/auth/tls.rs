@@ -137,20 +137,31 @@ impl Tls {
                 () = self.reload_request.notified() => {}
             }
             let tls = Arc::clone(&self);
-            // An error means that the server stops.
-            if tokio::task::spawn_blocking(move || tls.reload()).await.is_err() {
+            // An error of the task means that the server stops; a refusal is in the log.
+            if tokio::task::spawn_blocking(move || drop(tls.reload())).await.is_err() {
                 return;
             }
         }
     }
 
-    fn reload(&self) {
+    /// Loads changed certificates now, as a request of an operator. Blocks.
+    ///
+    /// # Errors
+    /// The reason why the present certificates are not used; the former ones stay in use.
+    pub fn reload_on_request(&self) -> Result<(), String> {
+        // The operator wants to know it again.
+        self.report_change(&self.reported_refusal, None);
+        self.reload()
+    }
+
+    fn reload(&self) -> Result<(), String> {
         let former = self.loaded.borrow().pem.clone();
         let pem = match self.certificates.read() {
             // The certificate may have expired meanwhile.
             Ok(pem) if pem == former => {
                 self.report_change(&self.reported_refusal, None);
-                return self.report_validity();
+                self.report_validity();
+                return Ok(());
             }
             Ok(pem) => pem,
             Err(error) => return self.report_refusal(&error.to_string()),
@@ -170,6 +181,7 @@ impl Tls {
                 self.certificates.report_replacement(&news);
                 self.loaded.send_replace(LoadedCertificate { pem, config });
                 self.report_validity();
+                Ok(())
             }
             // The files are written one after the other: the next check may find both.
             Err(why) => self.report_refusal(&why),
@@ -177,10 +189,12 @@ impl Tls {
     }
 
     /// Reports why the files' certificate cannot be used, and the validity of the one in use.
-    fn report_refusal(&self, reason: &str) {
+    /// Returns the reason as an error.
+    fn report_refusal(&self, reason: &str) -> Result<(), String> {
         let refusal = format!("{reason}; the former certificate stays in use");
-        self.report_change(&self.reported_refusal, Some(refusal));
+        self.report_change(&self.reported_refusal, Some(refusal.clone()));
         self.report_validity();
+        Err(refusal)
     }
 
     /// Reports that the server's certificate has expired or is not valid yet.
@@ -361,7 +375,7 @@ mod tests {
             Arc::new(MemoryCertificates(Mutex::new((Ok(first.clone()), Vec::new()))));
         let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
         let shown = || tls.loaded.borrow().pem.clone();
-        tls.reload();
+        let _ = tls.reload();
         assert!(certificates.reports().is_empty());
         // Between the writes of two files, and while one is missing.
         let half = Pem { key: second.key.clone(), ..first.clone() };
@@ -370,7 +384,7 @@ mod tests {
             (Err("a.pem: not there"), "not there"),
         ] {
             certificates.put(there);
-            tls.reload();
+            let _ = tls.reload();
             let reports = certificates.reports();
             assert!(shown() == first && reports.len() == 1, "{reports:?}");
             assert!(
@@ -380,7 +394,7 @@ mod tests {
             );
         }
         certificates.put(Ok(second.clone()));
-        tls.reload();
+        let _ = tls.reload();
         assert!(shown() == second);
         assert_eq!(
             certificates.reports(),
@@ -403,15 +417,17 @@ mod tests {
         let shown = || tls.loaded.borrow().pem.clone();
         for (years, why) in [((1971, 1972), "expired"), ((1980, 1990), "valid from 1980")] {
             certificates.put(Ok(generate_valid(years.0, years.1)));
-            tls.reload();
+            let _ = tls.reload();
             let reports = certificates.reports();
+            assert_eq!(tls.reload_on_request(), Err(reports[0].clone()));
+            assert_eq!(certificates.reports(), reports);
             assert!(shown() == valid && reports.len() == 1, "{reports:?}");
             assert!(reports[0].contains(why) && reports[0].contains("stays in use"), "{reports:?}");
         }
         // Where the former one is no better, the operator's choice holds.
         clock.0.store(4 * year, Ordering::Relaxed);
         certificates.put(Ok(expired.clone()));
-        tls.reload();
+        let _ = tls.reload();
         assert!(shown() == expired);
     }
 
@@ -424,7 +440,7 @@ mod tests {
         let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
         let reported = |there: Result<Pem, &'static str>| {
             certificates.put(there);
-            tls.reload();
+            let _ = tls.reload();
             certificates.reports().len()
         };
         assert_eq!([0; 3].map(|_| reported(Err("a.pem: not there"))), [1, 0, 0]);
@@ -471,7 +487,7 @@ mod tests {
             let pem = generate_valid(years.0, years.1);
             let certificates = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
             let tls = Tls::open(Arc::clone(&certificates) as _, Env::system().clock).unwrap();
-            tls.reload();
+            let _ = tls.reload();
             let reports = certificates.reports();
             assert!(reports.len() == 1 && reports[0].contains(why), "{reports:?}");
         }
@@ -500,11 +516,11 @@ mod tests {
         let year = 366 * 86_400_000_000;
         clock.0.store(year + year / 2, Ordering::Relaxed);
         let tls = Tls::open(Arc::clone(&certificates) as _, Arc::clone(&clock) as _).unwrap();
-        tls.reload();
+        let _ = tls.reload();
         assert!(certificates.reports().is_empty());
         clock.0.store(2 * year, Ordering::Relaxed);
-        tls.reload();
-        tls.reload();
+        let _ = tls.reload();
+        let _ = tls.reload();
         let reports = certificates.reports();
         assert!(reports.len() == 1 && reports[0].contains("expired at 1972-01-01"), "{reports:?}");
     }

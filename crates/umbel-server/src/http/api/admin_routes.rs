@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::{Map, Value, json};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::event_store::backups::{self, BackupState};
 use crate::event_store::scavenging::{
@@ -45,7 +45,7 @@ pub async fn run(
             operations::shutdown(Arc::clone(service)).await?;
             Ok(ok(json!({ "success": true })))
         }
-        _ => reload_config(service),
+        _ => reload_config(service).await,
     }
 }
 
@@ -218,7 +218,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
     Ok(ok(Value::Object(value)))
 }
 
-fn reload_config(service: &ServerContext) -> ApiResult {
+async fn reload_config(service: &ServerContext) -> ApiResult {
     let Some(tls) = &service.tls else {
         return Err(ApiError::new(
             StatusCode::CONFLICT,
@@ -226,6 +226,10 @@ fn reload_config(service: &ServerContext) -> ApiResult {
              restart",
         ));
     };
-    tls.request_reload();
-    Ok(ok(json!({ "success": true })))
+    let tls = Arc::clone(tls);
+    match tokio::task::spawn_blocking(move || tls.reload_on_request()).await {
+        Ok(Ok(())) => Ok(ok(json!({ "success": true }))),
+        Ok(Err(refusal)) => Err(ApiError::new(StatusCode::CONFLICT, refusal)),
+        Err(_) => Err(Status::unavailable("the server is stopping").into()),
+    }
 }
