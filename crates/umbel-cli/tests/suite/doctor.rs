@@ -87,7 +87,7 @@ fn doctor_reports_only_missing_encryption() {
     let states = states(&run);
     let names: Vec<&str> = states.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = "reached encryption live ready version advertised methods user answers store \
-                  clock filter write";
+                  clock disk filter write";
     assert_eq!(names.join(" "), wanted);
     for (name, state) in &states {
         assert_eq!(state, if name == "encryption" { "look" } else { "ok" }, "{name}");
