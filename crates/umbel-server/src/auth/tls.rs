@@ -78,6 +78,8 @@ pub struct Tls {
     reported_problem: Mutex<Option<String>>,
     /// The last reported reason why the replaced certificate is not in use.
     reported_refusal: Mutex<Option<String>>,
+    /// Held during a reload, so that an older reading replaces no newer one.
+    reloading: Mutex<()>,
 }
 
 #[derive(Debug, Clone)]
@@ -111,6 +113,7 @@ impl Tls {
             reload_request: Notify::new(),
             reported_problem: Mutex::default(),
             reported_refusal: Mutex::default(),
+            reloading: Mutex::default(),
         };
         tls.report_validity();
         Ok(tls)
@@ -155,6 +158,7 @@ impl Tls {
     }
 
     fn reload(&self) -> Result<(), String> {
+        let _reloading = self.reloading.lock().ignore_poison();
         let former = self.loaded.borrow().pem.clone();
         let pem = match self.certificates.read() {
             // The certificate may have expired meanwhile.
