@@ -6,8 +6,8 @@
 //! machine, with the client on the same machine. Each server is a separate process; one client
 //! program sends the same requests to both, in turns.
 //!
-//! Instead of the bare server, another binary of Umbel can be the measure, or the same binary without
-//! scrapes, console and telemetry.
+//! Instead of the bare server, another binary of Umbel can be the measure, or the same binary
+//! without scrapes, console and telemetry.
 //!
 //! The soak is no comparison: it runs only `umbel serve`, for a long time.
 

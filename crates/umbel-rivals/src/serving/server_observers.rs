@@ -1,4 +1,4 @@
-//! What observes a server in operation: a scrape of the metrics each second, an open console, and a
+//! Observers of a server in operation: a scrape of the metrics each second, an open console, and a
 //! collector that takes the metrics, logs and spans.
 
 use std::convert::Infallible;

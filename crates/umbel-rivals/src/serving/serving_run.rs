@@ -49,7 +49,7 @@ impl WorkRow {
 pub struct ServingResults {
     /// One row for each kind of work.
     pub rows: Vec<WorkRow>,
-    /// What the observers of the observed server counted.
+    /// Counts of the observers, if the server was observed.
     pub observed: Option<ObserverCounts>,
 }
 
