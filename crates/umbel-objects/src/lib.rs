@@ -1,12 +1,15 @@
 //! Object stores behind [`umbel_env::Objects`], and a probe of their guarantees.
 //!
 //! [`open`] opens the store that a URL names. [`DirectoryObjects`] keeps objects in a directory of
-//! a mounted file system.
+//! a mounted file system. [`Probe`] tries every guarantee that the callers of a store rely on, and
+//! reports by name which one a store breaks.
 #![forbid(unsafe_code)]
 
 mod directory_objects;
 mod file_errors;
+mod probe;
 mod store_url;
 
 pub use directory_objects::DirectoryObjects;
+pub use probe::{Check, CheckOutcome, Probe, ProbeReport, ProbeVerdict};
 pub use store_url::open;

@@ -20,11 +20,22 @@ pub fn open(env: &Env, url: &str) -> Result<Arc<dyn Objects>> {
     Ok(Arc::new(DirectoryObjects::open(env, &directory)?))
 }
 
+/// Returns a URL for messages, without a user and a password before its host.
+fn without_credentials(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(end) => format!("{scheme}://***{}", &rest[end..]),
+        None => text.to_owned(),
+    }
+}
+
 /// Returns the directory of a `file:` URL.
 fn parse_directory(text: &str) -> Result<PathBuf> {
+    let shown = without_credentials(text);
     let invalid = |reason: &str| {
         Err(Error::invalid(format!(
-            "{text:?} is not the URL of an object store: {reason}; write for example \
+            "{shown:?} is not the URL of an object store: {reason}; write for example \
              file:///mnt/share/backups"
         )))
     };
@@ -57,6 +68,21 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn messages_show_no_credentials() {
+        for (url, shown) in [
+            ("s3://id:secret@b/p@q", "s3://***@b/p@q"),
+            ("file://u@h:p@host/x", "file://***@host/x"),
+            ("file:///a@b", "file:///a@b"),
+            ("s3://b", "s3://b"),
+            ("x", "x"),
+        ] {
+            assert_eq!(without_credentials(url), shown);
+        }
+        let error = parse_directory("s3://id:secret@b/p").expect_err("another scheme");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
 
     #[test]
     fn file_urls_name_absolute_directories_of_this_host() {

@@ -4,4 +4,5 @@
 mod suite {
     mod directory_crashes;
     mod directory_objects;
+    mod probe;
 }
