@@ -69,7 +69,7 @@ fn url_that_names_no_store_is_refused() {
     fixture.bare(&["store", "probe", &missing]).fails(2, &["is missing; mount its file system"]);
     assert!(!fixture.path("missing").exists());
     for (url, reason) in [
-        ("s3://bucket/prefix", "no store with the scheme \"s3\""),
+        ("gs://bucket/prefix", "no store with the scheme \"gs\""),
         ("/mnt/share", "write for example file:///mnt/share/backups"),
         ("file:relative", "the path must be absolute"),
         ("", "is not the URL of an object store"),

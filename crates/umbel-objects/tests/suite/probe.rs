@@ -1,9 +1,14 @@
 //! The probe: right stores pass, and each wrong store is refused by the name of its fault.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_env::Env;
+use umbel_env::{
+    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectName, ObjectResult,
+    ObjectSource, Objects,
+};
 use umbel_objects::{Check, CheckOutcome, DirectoryObjects, Probe, ProbeReport, ProbeVerdict};
 use umbel_sim::{ConditionMode, FaultRates, ObjectFault, ObjectSim, ObjectStoreMode};
 
@@ -73,6 +78,59 @@ fn right_store_behind_a_bad_network_is_never_refused() {
 fn store_that_ignores_conditions_is_refused() {
     let mode = with_conditions(ConditionMode::Ignored);
     expect_refused(&mode, Check::CreateIfAbsent, "ignores the condition");
+}
+
+/// A store that confirms creations which it refused.
+#[derive(Debug)]
+struct ConfirmingStore(Arc<dyn Objects>);
+
+impl Objects for ConfirmingStore {
+    fn location(&self) -> &str {
+        self.0.location()
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
+        let answer = self.0.create(name, bytes)?;
+        let value = match answer.value {
+            Creation::Exists => Creation::Created,
+            other => other,
+        };
+        Ok(Answer { value, ..answer })
+    }
+
+    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
+        self.0.create_concurrently(requests)
+    }
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        self.0.put(name, source)
+    }
+
+    fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
+        self.0.read(name, range)
+    }
+
+    fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        objects_max: usize,
+    ) -> ObjectResult<ListPage> {
+        self.0.list(prefix, after, objects_max)
+    }
+
+    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
+        self.0.delete(name)
+    }
+}
+
+#[test]
+fn store_that_confirms_refused_creations_is_refused() {
+    let sim = ObjectSim::new(4);
+    let (env, store) = (sim.env(), ConfirmingStore(sim.client(1)));
+    let report = Probe::new(&env, &store).unwrap().run();
+    let broken: Vec<_> = report.broken().map(|(check, _)| check).collect();
+    assert_eq!(broken, [Check::CreateIfAbsent], "{report:?}");
 }
 
 #[test]
