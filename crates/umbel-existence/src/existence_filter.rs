@@ -242,13 +242,15 @@ impl ExistenceFilter {
             .map_or(0, |inner| inner.filters.pending() + inner.gauges.unwritten.get())
     }
 
-    /// Bytes of memory of the filter's lines, of the repair of damaged lines, and of hashes that
-    /// are in no file yet.
+    /// Bytes of memory of the filter's lines, of the repair of damaged lines, of hashes that are in
+    /// no file yet, and of hashes that wait to be counted.
     pub fn memory_bytes(&self) -> u64 {
         let Some(inner) = self.inner_of_process() else { return 0 };
         let view = inner.filters.view();
         let of = |lines: &Arc<BlockedFilter>| {
-            lines.shape().bytes() + REPAIR_BYTES_PER_LINE * lines.damaged_count()
+            lines.shape().bytes()
+                + REPAIR_BYTES_PER_LINE * lines.damaged_count()
+                + lines.uncounted_bytes()
         };
         let lines: u64 = view.first.iter().chain(&view.second).map(of).sum();
         lines + 8 * (inner.filters.buffered() + inner.gauges.unwritten.get())

@@ -113,6 +113,11 @@ function cards(now, history, groups) {
   const growth = perHour(history, "logBytes");
   const share = now.disk ? now.disk.availableBytes / now.disk.totalBytes : 1;
   const left = growth > 0 && now.disk ? now.disk.availableBytes / growth : null;
+  const log = now.stats.store;
+  const logNotes = [
+    ...(log.logQuotaBytes ? [`of a quota of ${bytes(log.logQuotaBytes)}`] : []),
+    ...(growth === null ? [] : [`${growth >= 0 ? "+" : "−"}${bytes(Math.abs(growth))} per hour`]),
+  ];
   const lagging = groups?.groups.filter((group) => group.lagEvents !== null).map((group) => Number(group.lagEvents)) ?? [];
   return [
     card("Appended", rate(latest("eventsAppended")), byteRate(latest("bytesAppended"))),
@@ -121,7 +126,8 @@ function cards(now, history, groups) {
     card("Append latency p99", milliseconds(latest("appendP99")), `p99.9: ${milliseconds(latest("appendP999"))}`),
     el("div", { class: share < 0.1 ? "card alarm" : "card" }, "Disk available", el("b", {}, bytes(now.disk?.availableBytes)),
       el("span", { class: "soft" }, now.disk ? `of ${bytes(now.disk.totalBytes)}${left !== null && left < 24 * 30 ? `, full in ${duration(left * 3600)}` : ""}` : null)),
-    card("Event log", bytes(now.stats.store.logBytes), growth === null ? null : `${growth >= 0 ? "+" : "−"}${bytes(Math.abs(growth))} per hour`),
+    el("div", { class: log.logBytes > 0.9 * (log.logQuotaBytes ?? Infinity) ? "card alarm" : "card" }, "Event log", el("b", {}, bytes(log.logBytes)),
+      el("span", { class: "soft" }, logNotes.join(", "))),
     card("Memory of the process", bytes(now.process?.residentBytes)),
     card("Connections", number(now.connections), `${number(now.openCalls)} open calls`),
     card("Consumer groups", number(groups?.total), lagging.length > 0 ? `largest lag: ${counted(Math.max(...lagging), "event")}` : null),

@@ -26,6 +26,7 @@ use crate::layout::filter_sizing::FilterDimensions;
 use crate::memory::journal_hashes::{DeferredInserts, PARTITIONS, PartitionedHashes};
 use crate::memory::lazy_pages::LazyPages;
 use crate::memory::line_probe::{ProbeTarget, Prober, probe, probe_all};
+use crate::memory::uncounted_inserts::UncountedInserts;
 
 /// Number of lines that are prefetched together.
 pub(crate) const GROUP: usize = 16;
@@ -57,6 +58,8 @@ pub(crate) struct BlockedFilter {
     deferred: OnceLock<DeferredInserts>,
     damaged: Mutex<BTreeSet<u64>>,
     damaged_count: AtomicU64,
+    /// Hashes inserted into unread pages, which `items` does not count yet.
+    uncounted: UncountedInserts,
     /// Number of hashes that changed a bit.
     items: PaddedCounter,
     /// Number of `items` at which an insert reports that the filter is full.
@@ -129,6 +132,7 @@ impl BlockedFilter {
             deferred: OnceLock::new(),
             damaged: Mutex::default(),
             damaged_count: AtomicU64::new(0),
+            uncounted: UncountedInserts::default(),
             items: PaddedCounter(AtomicU64::new(items)),
             report_at: AtomicU64::new(shape.keys),
             file_state: Mutex::new(None),
@@ -156,7 +160,7 @@ impl BlockedFilter {
     }
 
     /// Number of hashes that changed a bit: all different hashes, except a few whose bits were all
-    /// set by others. A hash inserted before its page was read counts twice.
+    /// set by others. A hash inserted before its page is read counts when the page is read.
     pub(crate) fn items(&self) -> u64 {
         self.items.0.load(Ordering::Relaxed).min(self.shape.items_max())
     }
@@ -193,13 +197,43 @@ impl BlockedFilter {
         umbel_arena::prefetch(self.lines(), place.line as usize);
     }
 
-    /// Adds a hash. Returns the new number of hashes if the hash changed a bit.
+    /// Adds a hash with `set`, or with [`set_shared`] while pages are read. Returns the new number
+    /// of hashes if the hash changed a bit of a page that is in memory.
     #[inline]
     fn add(&self, hash: u64, set: impl Fn(&AtomicLine, LinePosition, u32) -> bool) -> Option<u64> {
         let place = self.locate(hash);
         let line = self.line(place.line)?;
-        let is_changed = set(line, place, self.shape.probes);
+        // Acquire: if complete, read pages have their bits by now, and a caller that reads a page
+        // once more adds none.
+        let is_complete = self.is_complete.load(Ordering::Acquire);
+        if !is_complete && self.add_to_unread(line, place) {
+            return None;
+        }
+        let is_changed = match is_complete {
+            true => set(line, place, self.shape.probes),
+            false => set_shared(line, place, self.shape.probes),
+        };
         is_changed.then(|| self.items.0.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Adds a hash to a line whose page is not read yet; the read of the page counts the hash.
+    /// Returns `false`, without a change, if the page is in memory.
+    #[cold]
+    fn add_to_unread(&self, line: &AtomicLine, place: LinePosition) -> bool {
+        let Some(unread) = &self.lazy_pages else { return false };
+        let page = place.line / PAGE_LINES;
+        if unread.is_read(page) {
+            return false;
+        }
+        let mut uncounted = self.uncounted.lock();
+        // Another thread may have read the page meanwhile, and then has counted its hashes.
+        if unread.is_read(page) {
+            return false;
+        }
+        if set_shared(line, place, self.shape.probes) {
+            uncounted.push(place);
+        }
+        true
     }
 
     /// Adds a hash. Returns `true`, only at intervals, if the filter has as many hashes as it was
@@ -215,12 +249,7 @@ impl BlockedFilter {
     /// time. Reads of pages and of deferred hashes may run concurrently.
     #[inline]
     pub(crate) fn insert_unshared(&self, hash: u64) -> bool {
-        // Acquire: read pages have their bits by now, and a caller that reads a page once more adds
-        // none.
-        match self.is_complete.load(Ordering::Acquire) {
-            true => self.reports_at(self.add(hash, set_unshared)),
-            false => self.insert(hash),
-        }
+        self.reports_at(self.add(hash, set_unshared))
     }
 
     /// Whether an insert reports this number of hashes.
@@ -352,6 +381,12 @@ impl BlockedFilter {
     }
 
     fn take_page(&self, unread: &LazyPages, number: u64, lines: &PageLines) {
+        let mut uncounted = self.uncounted.lock();
+        if unread.is_read(number) {
+            return;
+        }
+        let added = uncounted.take_new(number, lines, self.shape.probes);
+        self.items.0.fetch_add(added, Ordering::Relaxed);
         for (index, bits) in lines.iter().enumerate() {
             let at = number * PAGE_LINES + index as u64;
             let Some(line) = self.line(at) else { continue };
@@ -394,6 +429,11 @@ impl BlockedFilter {
             self.take_page(unread, number, &lines.unwrap_or(NOTHING));
         });
         !self.is_complete()
+    }
+
+    /// Bytes of memory of the hashes that wait to be counted.
+    pub(crate) fn uncounted_bytes(&self) -> u64 {
+        self.uncounted.bytes()
     }
 
     /// Number of pages not read yet.

@@ -6,3 +6,4 @@ pub mod journal_hashes;
 pub mod lazy_pages;
 pub mod line_probe;
 pub mod prefetcher;
+pub(crate) mod uncounted_inserts;
