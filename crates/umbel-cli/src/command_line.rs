@@ -20,6 +20,7 @@ use crate::events::serve::serve_args::ServeArgs;
 use crate::events::users::user_args::UserCommand;
 use crate::filter::FilterCommand;
 use crate::global_options::StoreLimits;
+use crate::object_store::StoreCommand;
 use crate::text::numbers::integer_parser;
 
 /// Version of the package and commit of the build.
@@ -110,6 +111,9 @@ pub enum Command {
     /// List, create, change and delete consumer groups of a server; replay parked events
     #[command(subcommand)]
     Group(GroupCommand),
+    /// Check whether an object store keeps the guarantees that backups need
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Size, build, check, inspect and benchmark filters, without a store
     #[command(subcommand)]
     Filter(FilterCommand),

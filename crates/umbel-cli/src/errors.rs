@@ -13,7 +13,7 @@ pub const EXIT_CODES: &str = "\
 Exit codes:
   0  success
   1  the key, stream or selected line is absent (get, read, filter check), or removed data is left
-  2  refused: a flag, name, number or input line is invalid, or the store does not exist
+  2  refused: an invalid flag, name, number, input line or object store, or no such store
   3  damage: bytes on disk differ from the bytes that were written
   4  refused by the operating system: I/O error, permissions, full disk
   5  another process has the store open

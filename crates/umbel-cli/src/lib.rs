@@ -13,6 +13,7 @@ mod global_options;
 mod io;
 mod kv;
 mod lab;
+mod object_store;
 mod open_kv_store;
 mod stats_json;
 mod store_kind;
@@ -197,6 +198,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Doctor(args) => events::doctor::run(args, json),
         Command::User(command) => events::users::run(command, json),
         Command::Group(command) => events::groups::run(command, json),
+        Command::Store(command) => object_store::run(command, json),
         Command::Filter(command) => filter::run(command, json),
         Command::Lab(command) => lab::run(command, json),
         Command::Completions { shell } => completions_man::completions(&mut help_parser(), *shell),

@@ -17,6 +17,7 @@ mod suite {
     mod lab;
     mod lock_wait;
     mod metadata;
+    mod object_stores;
     mod removal_kills;
     mod removals;
     mod repairs;

@@ -4,4 +4,9 @@
 mod suite {
     mod directory_crashes;
     mod directory_objects;
+    mod probe;
+    #[cfg(feature = "s3")]
+    mod s3_answers;
+    #[cfg(feature = "s3")]
+    mod s3_servers;
 }

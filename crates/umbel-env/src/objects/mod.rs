@@ -133,6 +133,16 @@ impl ObjectSource for [u8] {
     }
 }
 
+impl ObjectSource for &[u8] {
+    fn byte_count(&self) -> u64 {
+        (**self).byte_count()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), ObjectError> {
+        (**self).read(buffer, offset)
+    }
+}
+
 impl ObjectSource for Vec<u8> {
     fn byte_count(&self) -> u64 {
         self.as_slice().byte_count()

@@ -208,6 +208,21 @@ fn link_without_an_answer_counts_as_done() {
     }
 }
 
+/// Without an answer of the server, a link can take effect later. A full disk is an answer.
+#[test]
+fn link_that_fails_without_an_answer_is_unknown() {
+    for (kind, is_certain) in [(FaultKind::Eio, false), (FaultKind::Enospc, true)] {
+        let sim = machine(8);
+        let store = open(&sim);
+        sim.fail_site("hard_link", 1, Fault { kind, sticky: false });
+        let outcome = store.create(&name("slots/1"), b"x");
+        assert_eq!(outcome.is_err(), is_certain, "{outcome:?}");
+        let is_unknown = outcome.is_ok_and(|o| matches!(o.value, Creation::Unknown(_)));
+        assert_eq!(is_unknown, !is_certain);
+        assert_eq!(read(&store, "slots/1"), None);
+    }
+}
+
 #[test]
 fn file_system_without_links_is_refused() {
     let sim = machine(5);

@@ -1,0 +1,193 @@
+//! [`HttpClient`]: HTTP for the object store library, on hyper and rustls.
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Limited};
+use hyper::Response;
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient as LibraryClient, HttpConnector as LibraryConnector, HttpError, HttpErrorKind,
+    HttpRequest, HttpResponse, HttpService,
+};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::Sleep;
+
+use super::call_record::{ANSWER_BYTES_MAX, CALL, CallRecord};
+
+/// Time until a connection must be established.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time until the whole answer must be there, without the delay of a slow body.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after which an idle connection is closed, which is shorter than that of most stores.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// HTTP client that notes the facts of each request in its [`CallRecord`].
+#[derive(Debug, Clone)]
+pub(super) struct HttpClient {
+    client: Client<HttpsConnector<HttpConnector>, PacedBody>,
+}
+
+impl HttpClient {
+    /// Creates a client that trusts these certificate authorities.
+    pub(super) fn new(authorities: RootCertStore) -> Result<HttpClient, String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(authorities)
+            .with_no_client_auth();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        http.set_nodelay(true);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            // A creation is sent once. A request on a connection that the store has just closed
+            // fails, and the caller decides.
+            .retry_canceled_requests(false)
+            .build(connector);
+        Ok(HttpClient { client })
+    }
+
+    async fn send(self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let record = CALL
+            .try_with(Arc::clone)
+            .unwrap_or_else(|_| CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX));
+        let timeout = REQUEST_TIMEOUT + record.body_delay;
+        match tokio::time::timeout(timeout, self.exchange(request, &record)).await {
+            Ok(done) => done,
+            Err(elapsed) => {
+                record.note_sent();
+                record.forget_answer();
+                Err(HttpError::new(HttpErrorKind::Timeout, elapsed))
+            }
+        }
+    }
+
+    async fn exchange(
+        self,
+        request: HttpRequest,
+        record: &CallRecord,
+    ) -> Result<HttpResponse, HttpError> {
+        let (parts, body) = request.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        let body = PacedBody::new(bytes, record.body_delay);
+        let answer = self.client.request(hyper::Request::from_parts(parts, body)).await;
+        let answer = answer.map_err(|error| match error.is_connect() {
+            true => HttpError::new(HttpErrorKind::Connect, error),
+            false => {
+                record.note_sent();
+                HttpError::new(HttpErrorKind::Interrupted, error)
+            }
+        })?;
+        record.note_sent();
+        let (parts, body) = answer.into_parts();
+        record.note_answer(parts.status.as_u16(), &parts.headers);
+        let limit = if parts.status.is_success() { record.answer_bytes_max } else { 1 << 20 };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let body = Limited::new(body, limit).collect().await.map_err(|error| {
+            let is_cut = error.downcast_ref::<hyper::Error>().is_some();
+            if is_cut {
+                record.forget_answer();
+                return HttpError::new(HttpErrorKind::Interrupted, BodyError(error));
+            }
+            HttpError::new(HttpErrorKind::Decode, BodyError(error))
+        })?;
+        Ok(Response::from_parts(parts, body.to_bytes().into()))
+    }
+}
+
+/// Failure to receive a body.
+#[derive(Debug)]
+struct BodyError(Box<dyn Error + Send + Sync>);
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the body of the answer: {}", self.0)
+    }
+}
+
+impl Error for BodyError {}
+
+impl HttpService for HttpClient {
+    fn call<'client, 'future>(
+        &'client self,
+        request: HttpRequest,
+    ) -> Pin<Box<dyn Future<Output = Result<HttpResponse, HttpError>> + Send + 'future>>
+    where
+        'client: 'future,
+        Self: 'future,
+    {
+        Box::pin(self.clone().send(request))
+    }
+}
+
+impl LibraryConnector for HttpClient {
+    fn connect(&self, _options: &ClientOptions) -> object_store::Result<LibraryClient> {
+        Ok(LibraryClient::new(self.clone()))
+    }
+}
+
+/// Body of a request whose last bytes can be late.
+#[derive(Debug)]
+struct PacedBody {
+    bytes: Bytes,
+    /// Wait after the first byte, before the other bytes.
+    delay: Option<Pin<Box<Sleep>>>,
+    is_begun: bool,
+}
+
+impl PacedBody {
+    fn new(bytes: Bytes, delay: Duration) -> PacedBody {
+        let delay = (!delay.is_zero()).then(|| Box::pin(tokio::time::sleep(delay)));
+        PacedBody { bytes, delay, is_begun: false }
+    }
+}
+
+impl Body for PacedBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if self.bytes.is_empty() {
+            return Poll::Ready(None);
+        }
+        if self.delay.is_some() && !self.is_begun {
+            self.is_begun = true;
+            let first = self.bytes.split_to(1);
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        if let Some(delay) = &mut self.delay {
+            ready!(delay.as_mut().poll(context));
+            self.delay = None;
+        }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.bytes)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.bytes.len() as u64)
+    }
+}

@@ -1,0 +1,414 @@
+//! [`S3Objects`]: objects in a bucket with the S3 protocol, through the crate `object_store`.
+//!
+//! The crate signs requests, finds credentials and parses answers. The HTTP client is ours, since
+//! callers need the status of a refused creation and the store's `Date`. The crate's retries are
+//! off: a creation is sent once, and callers repeat other requests.
+
+mod call_record;
+mod http_client;
+mod s3_errors;
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::path::Path as FilePath;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+};
+use rustls::RootCertStore;
+use tokio::runtime::{Builder, Handle, Runtime};
+use umbel_base::{Error, Result};
+use umbel_env::{
+    Answer, Creation, CreationRequest, ListPage, ListedObject, ObjectBytes, ObjectError,
+    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
+};
+
+use call_record::{ANSWER_BYTES_MAX, CALL, CallRecord};
+use http_client::HttpClient;
+use s3_errors::s3_error;
+
+/// Bytes of a part of a large object. Larger objects than two parts are sent in parts.
+const PART_BYTES: u64 = 8 << 20;
+/// Maximum number of objects of a page, which is that of the protocol.
+const PAGE_OBJECTS_MAX: usize = 1000;
+
+/// Object store in a bucket with the S3 protocol.
+///
+/// Its calls wait for threads of its own, so they must not be made from an asynchronous task.
+pub struct S3Objects {
+    store: Arc<AmazonS3>,
+    tasks: Handle,
+    /// The threads of the tasks; `None` only during the drop.
+    runtime: Option<Runtime>,
+    location: String,
+    /// Prefix of all keys, with a slash at the end, or empty.
+    prefix: String,
+}
+
+/// Location and credentials of a bucket.
+#[derive(Clone, Default)]
+pub struct S3Options {
+    /// Name of the bucket.
+    pub bucket: String,
+    /// Prefix of all keys, without a slash at its ends; empty for the whole bucket.
+    pub prefix: String,
+    /// URL of a store that is not Amazon's; `None` reads `AWS_ENDPOINT_URL`.
+    pub endpoint: Option<String>,
+    /// Access key id and secret; `None` reads the environment, a web identity, or the metadata of
+    /// the instance.
+    pub access_key: Option<(String, String)>,
+}
+
+impl fmt::Debug for S3Objects {
+    /// Shows the location only, since the library's types show the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Objects").field("location", &self.location).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for S3Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Options")
+            .field("bucket", &self.bucket)
+            .field("prefix", &self.prefix)
+            .field("endpoint", &self.endpoint)
+            .field("access_key", &self.access_key.as_ref().map(|(id, _)| id))
+            .finish()
+    }
+}
+
+fn certificate_authorities() -> RootCertStore {
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    authorities
+}
+
+impl S3Objects {
+    /// Opens a bucket. Other settings are those of the environment variables of Amazon's tools,
+    /// such as `AWS_REGION`. No request is sent. The certificate authorities are those of the
+    /// system, or of the file in `SSL_CERT_FILE`.
+    ///
+    /// # Errors
+    /// An option is invalid.
+    pub fn open(options: &S3Options) -> Result<S3Objects> {
+        let invalid =
+            |reason: String| Error::invalid(format!("the S3 store cannot be used: {reason}"));
+        let is_allowed =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let bucket = options.bucket.as_bytes();
+        if !(1..=255).contains(&bucket.len()) || !bucket.iter().all(|byte| is_allowed(*byte)) {
+            return Err(invalid("the name of the bucket is no name of a bucket".into()));
+        }
+        let prefix = options.prefix.trim_matches('/');
+        if !prefix.is_empty() {
+            ObjectName::new(prefix)?;
+        }
+        let client = HttpClient::new(certificate_authorities()).map_err(invalid)?;
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&options.bucket)
+            .with_http_connector(client)
+            .with_disable_bulk_delete(true)
+            .with_retry(retry);
+        if let Some(endpoint) = &options.endpoint {
+            builder = builder.with_endpoint(endpoint);
+        }
+        if let Some((id, secret)) = &options.access_key {
+            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+        }
+        let store = builder.build().map_err(|error| invalid(error.to_string()))?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("umbel-s3")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::io("start threads for", FilePath::new("S3"), error))?;
+        let location = match prefix {
+            "" => format!("s3://{}", options.bucket),
+            prefix => format!("s3://{}/{prefix}", options.bucket),
+        };
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let (tasks, runtime) = (runtime.handle().clone(), Some(runtime));
+        Ok(S3Objects { store: Arc::new(store), tasks, runtime, location, prefix })
+    }
+
+    fn key(&self, name: &ObjectName) -> Path {
+        Path::from(format!("{}{name}", self.prefix))
+    }
+
+    fn object(&self, name: &str) -> String {
+        format!("{}/{name}", self.location)
+    }
+
+    /// Runs a request on the threads of this store; `None` if it panicked.
+    fn run<T: Send + 'static>(
+        &self,
+        record: &Arc<CallRecord>,
+        request: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = mpsc::channel();
+        let request = CALL.scope(Arc::clone(record), request);
+        self.tasks.spawn(async move {
+            // Without a receiver the caller is gone.
+            let _ = sender.send(request.await);
+        });
+        receiver.recv().ok()
+    }
+
+    /// Runs a request, and returns its answer with the store's time.
+    fn request<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        record: &Arc<CallRecord>,
+        request: impl Future<Output = object_store::Result<T>> + Send + 'static,
+    ) -> ObjectResult<T> {
+        match self.run(record, request) {
+            Some(Ok(value)) => Ok(Answer { value, store_micros: record.store_micros() }),
+            Some(Err(error)) => Err(s3_error(operation, &self.object(name), record, &error)),
+            None => Err(self.panicked(operation, name)),
+        }
+    }
+
+    fn panicked(&self, operation: &'static str, name: &str) -> ObjectError {
+        let cause = "internal: the task of the request panicked";
+        ObjectError::new(ObjectErrorKind::Unavailable, operation, self.object(name), cause)
+    }
+
+    /// Sends one creation.
+    fn creation(
+        &self,
+        name: &ObjectName,
+        bytes: &[u8],
+        record: &Arc<CallRecord>,
+    ) -> impl Future<Output = object_store::Result<()>> + Send + 'static {
+        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let payload = PutPayload::from(bytes.to_vec());
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let put = async move { store.put_opts(&key, payload, options).await.map(drop) };
+        CALL.scope(Arc::clone(record), put)
+    }
+
+    /// Returns the outcome of a creation.
+    fn outcome(
+        &self,
+        name: &ObjectName,
+        record: &CallRecord,
+        done: object_store::Result<()>,
+    ) -> ObjectResult<Creation> {
+        let store_micros = record.store_micros();
+        let Err(error) = done else {
+            return Ok(Answer { value: Creation::Created, store_micros });
+        };
+        let error = s3_error("create", &self.object(name.as_str()), record, &error);
+        let value = match record.status() {
+            Some(412 | 304) => Creation::Exists,
+            Some(_) if error.kind == ObjectErrorKind::Unavailable => Creation::Unknown(error),
+            // An answer of success whose body cannot be read.
+            Some(200..=299) => Creation::Unknown(error),
+            Some(_) => return Err(error),
+            None if record.was_sent() => Creation::Unknown(error),
+            None => return Err(error),
+        };
+        Ok(Answer { value, store_micros })
+    }
+}
+
+impl Objects for S3Objects {
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
+        let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        match self.run(&record, self.creation(name, bytes, &record)) {
+            Some(done) => self.outcome(name, &record, done),
+            None => Ok(Answer {
+                value: Creation::Unknown(self.panicked("create", name.as_str())),
+                store_micros: None,
+            }),
+        }
+    }
+
+    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
+        let record =
+            |request: &CreationRequest| CallRecord::new(request.body_delay, ANSWER_BYTES_MAX);
+        let records: Vec<_> = requests.iter().map(record).collect();
+        let creations = requests.iter().zip(&records);
+        let creations: Vec<_> = creations
+            .map(|(request, record)| {
+                // Each on a task of its own, so that bodies and answers of all are in flight.
+                self.tasks.spawn(self.creation(&request.name, &request.bytes, record))
+            })
+            .collect();
+        let all = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let done = self.run(&all, join_all(creations)).unwrap_or_default();
+        let mut done = done.into_iter();
+        let outcomes = requests.iter().zip(&records);
+        outcomes
+            .map(|(request, record)| match done.next() {
+                Some(Ok(done)) => self.outcome(&request.name, record, done),
+                Some(Err(_)) | None => Ok(Answer {
+                    value: Creation::Unknown(self.panicked("create", request.name.as_str())),
+                    store_micros: None,
+                }),
+            })
+            .collect()
+    }
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        let bytes = source.byte_count();
+        if bytes <= 2 * PART_BYTES {
+            let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+            source.read(&mut buffer, 0)?;
+            let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+            let (store, key) = (Arc::clone(&self.store), self.key(name));
+            let put = async move { store.put(&key, PutPayload::from(buffer)).await.map(drop) };
+            return self.request("write", name.as_str(), &record, put);
+        }
+        self.put_parts(name, source)
+    }
+
+    fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
+        let range_bytes = range.end.saturating_sub(range.start);
+        let record = CallRecord::new(Duration::ZERO, range_bytes);
+        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        // An empty range is no range of the protocol.
+        let wanted = range.start..range.end.max(range.start.saturating_add(1));
+        let options = GetOptions::default().with_range(Some(GetRange::Bounded(wanted)));
+        let get = async move {
+            let found = store.get_opts(&key, options).await?;
+            let object_bytes = found.meta.size;
+            Ok((found.bytes().await?, object_bytes))
+        };
+        let done = self.request("read", name.as_str(), &record, get);
+        let store_micros = record.store_micros();
+        let value = match (done, record.status()) {
+            (Ok(answer), _) => {
+                let (bytes, object_bytes) = answer.value;
+                let len = usize::try_from(range_bytes).unwrap_or(usize::MAX).min(bytes.len());
+                Some(ObjectBytes { bytes: bytes[..len].to_vec(), object_bytes })
+            }
+            (Err(error), Some(404)) if !error.cause.contains("NoSuchBucket") => None,
+            // The range begins at or after the end of the object.
+            (Err(error), Some(416)) => {
+                let object_bytes = match record.object_bytes() {
+                    Some(object_bytes) => object_bytes,
+                    None => self.object_bytes(name).map_err(|_| error)?,
+                };
+                Some(ObjectBytes { bytes: Vec::new(), object_bytes })
+            }
+            (Err(error), Some(200)) => {
+                let cause = format!("the store ignores ranges ({})", error.cause);
+                let kind = ObjectErrorKind::Damaged;
+                return Err(ObjectError { kind, cause, ..error });
+            }
+            (Err(error), _) => return Err(error),
+        };
+        Ok(Answer { value, store_micros })
+    }
+
+    fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        objects_max: usize,
+    ) -> ObjectResult<ListPage> {
+        let objects_max = objects_max.clamp(1, PAGE_OBJECTS_MAX);
+        let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let options = PaginatedListOptions {
+            offset: after.map(|after| format!("{}{after}", self.prefix)),
+            max_keys: Some(objects_max),
+            ..PaginatedListOptions::default()
+        };
+        let (store, key) = (Arc::clone(&self.store), format!("{}{prefix}", self.prefix));
+        let list = async move { store.list_paginated(Some(&key), options).await };
+        let answer = self.request("list", prefix, &record, list)?;
+        let mut page = ListPage::default();
+        let mut last = None;
+        for found in answer.value.result.objects {
+            let key = found.location.to_string();
+            let Some(name) = key.strip_prefix(&self.prefix) else { continue };
+            last = Some(name.to_owned());
+            // Other programs can have keys that are no names of objects.
+            let Ok(name) = ObjectName::new(name) else { continue };
+            let created_micros = u64::try_from(found.last_modified.timestamp_micros()).ok();
+            page.objects.push(ListedObject { name, bytes: found.size, created_micros });
+        }
+        if answer.value.page_token.is_some() {
+            page.next_after = last;
+        }
+        Ok(Answer { value: page, store_micros: answer.store_micros })
+    }
+
+    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
+        let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let delete = async move { store.delete(&key).await };
+        match self.request("delete", name.as_str(), &record, delete) {
+            Err(error) if record.status() == Some(404) && !error.cause.contains("NoSuchBucket") => {
+                Ok(Answer { value: (), store_micros: record.store_micros() })
+            }
+            done => done,
+        }
+    }
+}
+
+impl Drop for S3Objects {
+    /// Ends the threads without a wait for requests, which an asynchronous caller could not do.
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl S3Objects {
+    /// Writes an object in parts, so that one part is in memory.
+    fn put_parts(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        let record = || CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let begin = async move { store.put_multipart(&key).await };
+        let mut upload = self.request("write", name.as_str(), &record(), begin)?.value;
+        let (bytes, mut done) = (source.byte_count(), 0);
+        let failure = loop {
+            if done == bytes {
+                break None;
+            }
+            let len = PART_BYTES.min(bytes - done);
+            let mut buffer = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
+            if let Err(error) = source.read(&mut buffer, done) {
+                break Some(error);
+            }
+            let part = upload.put_part(PutPayload::from(buffer));
+            if let Err(error) = self.request("write", name.as_str(), &record(), part) {
+                break Some(error);
+            }
+            done += len;
+        };
+        let last = record();
+        let Some(failure) = failure else {
+            let complete = async move { upload.complete().await.map(drop) };
+            return self.request("write", name.as_str(), &last, complete);
+        };
+        // Parts that stay cost money until a rule of the bucket removes them.
+        let abort = async move { upload.abort().await };
+        let _ = self.request("write", name.as_str(), &last, abort);
+        Err(failure)
+    }
+
+    /// Returns the length of an object.
+    fn object_bytes(&self, name: &ObjectName) -> std::result::Result<u64, ObjectError> {
+        let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let head = async move { store.head(&key).await.map(|found| found.size) };
+        Ok(self.request("read", name.as_str(), &record, head)?.value)
+    }
+}
