@@ -109,6 +109,10 @@ pub trait Clock: Send + Sync + Debug {
     }
     /// Microseconds since 1970 by the wall clock, which can jump.
     fn wall_micros(&self) -> u64;
+    /// Processor time that the calling thread has used; `None` where the system does not report it.
+    fn thread_time(&self) -> Option<Duration> {
+        None
+    }
     /// Random id of the machine's last start. Times of [`Clock::now_with_suspends`] from processes
     /// with the same id can be compared. `None` where the system has no such id.
     fn boot_id(&self) -> Option<[u8; 16]> {

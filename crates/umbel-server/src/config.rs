@@ -55,6 +55,9 @@ pub struct Config {
     pub slow_call_time: Duration,
     /// Export to an OpenTelemetry collector; `None` for no export.
     pub telemetry: Option<Arc<TelemetryHub>>,
+    /// Whether the processor time of each poll of a task, and of each job of the appender thread,
+    /// is measured for the metric `umbel_worker_busy_seconds`.
+    pub measures_workers: bool,
     /// Commit of the program, for the metric of the build; empty if unknown.
     pub revision: String,
 }
@@ -79,6 +82,7 @@ impl Default for Config {
             groups_bytes_max: GROUPS_BYTES_MAX,
             slow_call_time: SLOW_CALL_TIME,
             telemetry: None,
+            measures_workers: false,
             revision: String::new(),
         }
     }

@@ -28,6 +28,7 @@ use crate::resources::decoding_places::DecodingPlaces;
 use crate::resources::group_quota::GroupQuota;
 use crate::resources::inbound_quota::InboundQuota;
 use crate::resources::outbound_quota::OutboundQuota;
+use crate::resources::worker_times::TaskSpawner;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::call_metrics::CallMetrics;
 use crate::telemetry::metric_history::MetricHistory;
@@ -60,6 +61,8 @@ pub struct ServerContext {
     pub connections: Arc<ConnectionRegistry>,
     /// Maximum number of open calls on all connections together.
     pub open_calls_max: usize,
+    /// Starts the tasks of connections, calls and groups.
+    pub tasks: TaskSpawner,
     /// Operating system environment.
     pub env: Env,
     /// Random identifier of this start of the server.
@@ -145,6 +148,7 @@ impl ServerContext {
             outbound_quota: unread,
             connections,
             open_calls_max: config.open_calls_max,
+            tasks: TaskSpawner::default(),
             env,
             instance_id: instance,
             advertise,

@@ -74,6 +74,12 @@ impl Clock for SystemClock {
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn thread_time(&self) -> Option<Duration> {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(time).ok()
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
     fn boot_id(&self) -> Option<[u8; 16]> {
         let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
         let digits: String = text.trim().chars().filter(|c| *c != '-').collect();

@@ -22,6 +22,7 @@ use crate::limits::{
 };
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::inline_execution::InlinePolicy;
+use crate::resources::worker_times::TaskSpawner;
 
 /// Number of appends in a group after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;
@@ -110,6 +111,7 @@ impl AppendSubmitter {
         store: &Store,
         acl_cache: &Arc<AclCache>,
         env: &Env,
+        tasks: &TaskSpawner,
     ) -> umbel::Result<(AppendSubmitter, Box<dyn JoinHandle>)> {
         // Calls bound the queue: each waits for its result before it takes on more.
         let (jobs, received) = mpsc::unbounded_channel();
@@ -126,7 +128,8 @@ impl AppendSubmitter {
             queue,
         };
         let (store, acl_cache) = (store.clone(), Arc::clone(acl_cache));
-        let run = move || run_appender(&store, &acl_cache, received, &queued_jobs);
+        let tasks = tasks.clone();
+        let run = move || run_appender(&store, &acl_cache, received, (&queued_jobs, &tasks));
         let thread = env.threads.spawn("umbel-append", Box::new(run))?;
         Ok((submitter, thread))
     }
@@ -296,7 +299,7 @@ fn run_appender(
     store: &Store,
     acl_cache: &Arc<AclCache>,
     mut jobs: mpsc::UnboundedReceiver<AppendJob>,
-    queued_jobs: &AtomicUsize,
+    (queued_jobs, tasks): (&AtomicUsize, &TaskSpawner),
 ) {
     while let Some(job) = jobs.blocking_recv() {
         let mut count = 0;
@@ -321,7 +324,7 @@ fn run_appender(
             next = (appends.len() < APPENDS_PER_GROUP).then(|| jobs.try_recv().ok()).flatten();
         }
         let _deferred: Vec<_> = results.iter().map(|results| results.defer_wakeup()).collect();
-        let submitted = submit_each(store, &mut appends);
+        let submitted = tasks.run_append(|| submit_each(store, &mut appends));
         for ((append, pending), completion) in appends.into_iter().zip(submitted).zip(completions) {
             complete(acl_cache, append, pending, completion);
         }

@@ -442,6 +442,7 @@ mod tests {
 
     use super::*;
     use crate::event_store::work_history::{WorkKind, WorkRecord};
+    use crate::resources::worker_times::TaskSpawner;
     use umbel_events::ScavengeReport;
 
     const HOUR: u64 = 3_600_000_000;
@@ -535,7 +536,9 @@ mod tests {
         fn new() -> Fixture {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::open(directory.path(), StoreOptions::default()).unwrap();
-            let (events, _) = EventStore::new(store.clone(), &umbel_env::Env::system()).unwrap();
+            let (events, _) =
+                EventStore::new(store.clone(), &umbel_env::Env::system(), &TaskSpawner::default())
+                    .unwrap();
             let clock = Arc::new(ManualClock::default());
             clock.0.store(MIDNIGHT, Ordering::Relaxed);
             let scavenger = Arc::default();

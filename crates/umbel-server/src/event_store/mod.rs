@@ -24,6 +24,7 @@ use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
 use crate::resources::inline_execution::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
+use crate::resources::worker_times::TaskSpawner;
 
 pub mod append_command;
 pub mod append_completion;
@@ -63,9 +64,13 @@ pub enum Deletion {
 
 impl EventStore {
     /// Starts the appender thread for this store, which ends once the [`EventStore`] is dropped.
-    pub fn new(store: Store, env: &Env) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
+    pub fn new(
+        store: Store,
+        env: &Env,
+        tasks: &TaskSpawner,
+    ) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
         let acl_cache = Arc::new(AclCache::default());
-        let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env)?;
+        let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env, tasks)?;
         let inline_reads = InlinePolicy::new(env);
         let filter_cache = Arc::default();
         let events_read = AtomicU64::new(0);

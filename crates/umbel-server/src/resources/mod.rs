@@ -1,4 +1,5 @@
-//! Quotas on the bytes that clients hold, open connections, inline execution, and deferred drops.
+//! Quotas on the bytes that clients hold, open connections, inline execution, deferred drops, and
+//! processor times of workers.
 
 pub mod connection_registry;
 pub mod decoding_places;
@@ -9,3 +10,4 @@ pub mod inline_execution;
 pub mod outbound_call_share;
 pub mod outbound_quota;
 pub mod unsent_page;
+pub mod worker_times;

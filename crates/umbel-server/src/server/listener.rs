@@ -13,7 +13,7 @@ use crate::limits::{
 };
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,6 +25,7 @@ use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::grpc::response_body::ResponseBody;
 use crate::resources::connection_registry::{Connection, ConnectionRegistry};
+use crate::resources::worker_times::TaskSpawner;
 use crate::server::preface_timeout::PrefaceTimeout;
 use crate::server::router;
 use crate::server_context::ServerContext;
@@ -105,7 +106,7 @@ pub async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let following = tls.as_ref().map(|tls| tokio::spawn(Arc::clone(tls).watch()));
-    let builder = Arc::new(http_builder(limits));
+    let builder = Arc::new(http_builder(limits, service.tasks.clone()));
     let slots = Arc::new(Semaphore::new(limits.connections_max));
     let (mut connections, mut waiting) = (JoinSet::new(), None);
     loop {
@@ -126,7 +127,8 @@ pub async fn serve(
             // them.
             let _ = stream.set_nodelay(true);
             let opening = limits.preface_time;
-            connections.spawn(async move {
+            let tasks = service.tasks.clone();
+            let serving = async move {
                 let among = service.connections.register(Some(address));
                 let peer = Arc::clone(&among.connection);
                 tokio::select! {
@@ -134,7 +136,8 @@ pub async fn serve(
                     () = among.connection.closed() => {}
                 }
                 drop(slot);
-            });
+            };
+            tasks.spawn_in(&mut connections, serving);
         }
     }
     drop(listener);
@@ -189,7 +192,7 @@ async fn accept_next(
 
 /// Serves a connection, which is encrypted if the server has certificates.
 async fn serve_tls(
-    builder: &Builder<TokioExecutor>,
+    builder: &Builder<TaskSpawner>,
     stream: TcpStream,
     of: (Arc<ServerContext>, Arc<Connection>),
     (tls, opening_time): (Option<Arc<Tls>>, Duration),
@@ -211,7 +214,7 @@ async fn serve_tls(
 }
 
 async fn serve_connection<S>(
-    builder: &Builder<TokioExecutor>,
+    builder: &Builder<TaskSpawner>,
     stream: PrefaceTimeout<S>,
     (service, peer): (Arc<ServerContext>, Arc<Connection>),
     user: Option<CertificateUser>,
@@ -240,8 +243,8 @@ async fn serve_connection<S>(
     let _ = connection.await;
 }
 
-fn http_builder(limits: ListenerLimits) -> Builder<TokioExecutor> {
-    let mut builder = Builder::new(TokioExecutor::new());
+fn http_builder(limits: ListenerLimits, tasks: TaskSpawner) -> Builder<TaskSpawner> {
+    let mut builder = Builder::new(tasks);
     builder
         .http1()
         .timer(TokioTimer::new())

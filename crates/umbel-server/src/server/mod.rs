@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::event_store::EventStore;
 use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
+use crate::resources::worker_times::TaskSpawner;
 use crate::server::listener::ListenerLimits;
 #[cfg(feature = "otlp")]
 use crate::server::telemetry_exporter::TelemetryExporter;
@@ -194,7 +195,8 @@ impl Prepared {
             })?,
             None => Vec::new(),
         };
-        let (store, appender) = EventStore::new(store, &env)
+        let tasks = TaskSpawner::new(config.measures_workers, &env.clock);
+        let (store, appender) = EventStore::new(store, &env, &tasks)
             .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
         let limits = ListenerLimits::new(&config, env.resources.open_files_max());
         let (kv, kv_writer) = start_kv(config.kv.clone(), &env)?.unzip();
@@ -202,7 +204,7 @@ impl Prepared {
             ServerContext::new(store, work, env, config, address.port(), stopped.clone()).map_err(
                 |error| StartError::system("generate an instance id", to_io_error(&error)),
             )?;
-        (service.kv, service.tls) = (kv, tls.clone());
+        (service.kv, service.tls, service.tasks) = (kv, tls.clone(), tasks);
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
         #[cfg(feature = "otlp")]

@@ -25,6 +25,7 @@ use crate::grpc::message_limits::RequestMessage;
 use crate::grpc::message_stream::{MessageStream, ReceiveLimits};
 use crate::kv_store::{KvConfig, KvStore};
 use crate::resources::inbound_quota::InboundQuota;
+use crate::resources::worker_times::TaskSpawner;
 use crate::server_context::ServerContext;
 use crate::telemetry::append_metrics::AppendTimer;
 
@@ -41,7 +42,7 @@ impl TestService {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
         let env = Env::system();
-        let (events, _) = EventStore::new(store.clone(), &env).unwrap();
+        let (events, _) = EventStore::new(store.clone(), &env, &TaskSpawner::default()).unwrap();
         let (stop, stopped) = watch::channel(false);
         let work = StoreWork::read(&store, &env, None, None).unwrap();
         let service = ServerContext::new(events, work, env, Config::default(), 0, stopped).unwrap();

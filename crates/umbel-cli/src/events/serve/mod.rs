@@ -147,6 +147,7 @@ fn server_config(config: &ServeConfig, security: &ServerSecurity) -> Config {
         backup_directory: options.backup_dir.clone(),
         scavenge_schedule: options.scavenge_schedule.clone(),
         slow_call_time: options.log_slow_milliseconds,
+        measures_workers: options.measure_workers,
         revision: env!("UMBEL_COMMIT").trim_matches([' ', '(', ')']).to_string(),
         ..Config::default()
     }

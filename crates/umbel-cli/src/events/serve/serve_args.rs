@@ -126,6 +126,12 @@ pub struct ServeOptions {
     #[arg(long, value_name = "MILLISECONDS", default_value = "1000",
         value_parser = integer_parser(0, 3_600_000).map(Duration::from_millis))]
     pub log_slow_milliseconds: Duration,
+    /// Measure the processor time of each poll of a task, for the metric umbel_worker_busy_seconds;
+    /// it costs some percent
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value = "false", default_missing_value = "true", hide_default_value = true,
+        value_name = "BOOL", value_parser = parse_switch)]
+    pub measure_workers: bool,
     /// Export metrics, logs and spans to an OpenTelemetry collector at this address, such as
     /// http://localhost:4318 (OTLP over HTTP)
     #[arg(long, value_name = "URL", value_parser = otlp_flags::parse_endpoint)]

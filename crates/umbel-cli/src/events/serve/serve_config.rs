@@ -192,6 +192,7 @@ impl ServeConfig {
             ("log-format", json!(options.log_format.name())),
             ("log-level", json!(level)),
             ("log-slow-milliseconds", json!(options.log_slow_milliseconds.as_millis() as u64)),
+            ("measure-workers", json!(options.measure_workers)),
         ];
         values.extend(self.otlp_lines());
         let lines = values.into_iter();

@@ -139,7 +139,7 @@ impl GroupRegistry {
         let group = GroupTask::open(Arc::clone(service), key.clone(), config.clone()).await;
         let group = group.map_err(|error| store_status(&error))?;
         let (sender, messages) = mpsc::channel(GROUP_MESSAGES_MAX);
-        tokio::spawn(group.run(messages));
+        service.tasks.spawn(group.run(messages));
         kept.running.insert(key.clone(), sender.clone());
         Ok(sender)
     }

@@ -312,7 +312,7 @@ async fn read(
     let _ = group.send(GroupCommand::Connect(joining, answer)).await;
     let id = joined.await.map_err(|_| grpc_status::group_dropped(&key))??;
     let (stays, closed) = oneshot::channel();
-    tokio::spawn(forward_commands(messages, group, id, answers, closed));
+    service.tasks.spawn(forward_commands(messages, group, id, answers, closed));
     let reading = ConsumerStream {
         service,
         permission,

@@ -11,6 +11,7 @@ use umbel_proto::read_options::{at_most, of_stream};
 use umbel_proto::streams::read_req::RevisionOption;
 
 use crate::background_clients::BackgroundClients;
+use crate::busy_threads::BusyThreads;
 use crate::client;
 use crate::server_process::{self, ServerProcess};
 
@@ -40,6 +41,8 @@ pub struct Window {
     pub processors: (f64, f64),
     /// Calls that the background clients finished.
     pub calls: u64,
+    /// Steps of the server's threads.
+    pub busy: BusyThreads,
 }
 
 /// Measures for some seconds.
@@ -50,6 +53,8 @@ pub fn measure(
     users: &[String],
 ) -> Result<Window, String> {
     std::thread::sleep(WARM_UP);
+    let read_busy = || crate::in_runtime(BusyThreads::read(server.address));
+    let busy_before = read_busy()?;
     let is_over = AtomicBool::new(false);
     let times = || [server.id(), clients.id()].map(server_process::processor_time);
     let (before, begun) = (times(), Instant::now());
@@ -83,6 +88,7 @@ pub fn measure(
     let (after, elapsed) = (times(), begun.elapsed().as_secs_f64());
     let used = |index: usize| after[index].saturating_sub(before[index]).as_secs_f64() / elapsed;
     window.processors = (used(0), used(1));
+    window.busy = read_busy()?.since(&busy_before);
     Ok(window)
 }
 

@@ -9,6 +9,7 @@
 
 mod attack;
 mod background_clients;
+mod busy_threads;
 mod client;
 mod fsyncs;
 mod hidden_events;
@@ -26,6 +27,7 @@ use clap::Parser;
 
 use crate::attack::Attack;
 use crate::background_clients::BackgroundClients;
+use crate::hidden_events::HiddenClass;
 use crate::honest_client::Window;
 use crate::reading_calls::ReadingCall;
 use crate::report::{Comparison, Report};
@@ -102,6 +104,19 @@ impl Arguments {
     fn is_chosen(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == name)
     }
+
+    /// Whether readers of a class run; every class where no class is named.
+    fn is_chosen_class(&self, name: &str, classes: &[HiddenClass]) -> bool {
+        let names_none = classes.iter().all(|class| !self.only.iter().any(|it| it == class.name));
+        names_none || self.is_chosen(name)
+    }
+
+    /// Whether a reading call runs; every call where no call is named.
+    fn is_chosen_call(&self, call: ReadingCall) -> bool {
+        let names_none =
+            ReadingCall::ALL.iter().all(|call| !self.only.iter().any(|it| it == call.name()));
+        names_none || self.is_chosen(call.name())
+    }
 }
 
 fn run(arguments: &Arguments) -> Result<Report, String> {
@@ -148,15 +163,20 @@ fn measure_readers(arguments: &Arguments, report: &mut Report) -> Result<(), Str
     in_runtime(client::create_users(server.address))?;
     for class in &classes {
         in_runtime(class.prepare(server.address))?;
-        if !arguments.is_chosen(class.name) {
+        if !arguments.is_chosen_class(class.name, &classes) {
             continue;
         }
-        let idle = window(arguments, &mut server, background_clients::IDLE, READERS)?;
         for call in ReadingCall::ALL {
+            if !arguments.is_chosen_call(call) {
+                continue;
+            }
             let work = call.work(class);
             let mut row = Comparison::new(&format!("{}, {}", class.name, call.name()), "");
-            row.idle.push(idle.clone());
-            row.busy.push(window(arguments, &mut server, &work, READERS)?);
+            for _ in 0..arguments.rounds {
+                let idle = background_clients::IDLE;
+                row.idle.push(window(arguments, &mut server, idle, READERS)?);
+                row.busy.push(window(arguments, &mut server, &work, READERS)?);
+            }
             eprintln!("{}", row.line());
             report.readers.push(row);
         }

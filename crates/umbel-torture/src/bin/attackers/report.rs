@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::Command;
 
+use crate::busy_threads::{self, BusyThreads, STEP_US_MAX};
 use crate::fsyncs::FsyncRates;
 use crate::honest_client::Window;
 use crate::server_process::MEMORY_MIB;
@@ -46,6 +47,10 @@ impl Comparison {
         median(self.busy.iter().map(|it| quantile(&it.health_us, 0.99)).collect())
     }
 
+    fn busy_threads(&self) -> BusyThreads {
+        busy_threads::sum(self.busy.iter().map(|it| &it.busy))
+    }
+
     fn logins(&self) -> (usize, usize) {
         self.busy.iter().fold((0, 0), |sum, it| (sum.0 + it.logins.0, sum.1 + it.logins.1))
     }
@@ -70,12 +75,15 @@ impl Comparison {
             self.busy.iter().map(of).sum::<f64>() / self.busy.len().max(1) as f64
         };
         format!(
-            "| {} | {} | {} | {:.1} | {} | {right} of {all} | {} | {} | {:.2} / {:.2} | {} |",
+            "| {} | {} | {} | {:.1} | {} | {} / {} | {right} of {all} | {} | {} | {:.2} / {:.2} | \
+             {} |",
             self.name,
             times(&self.idle),
             times(&self.busy),
             self.factor(),
             ms(self.health_us()),
+            self.busy_threads().bound(),
+            self.busy_threads().faults(),
             self.failures(),
             self.resident_mib(),
             mean(|it| it.processors.0),
@@ -92,6 +100,11 @@ impl Comparison {
         }
         if self.health_us() > HEALTH_US_MAX && factor_max == READER_FACTOR_MAX {
             misses.push(format!("`/health/live` p99 {:.1} ms", self.health_us() as f64 / 1000.0));
+        }
+        let busy = self.busy_threads();
+        if busy.faults() > 0 {
+            let (faults, limit) = (busy.faults(), STEP_US_MAX / 1000);
+            misses.push(format!("{faults} steps over {limit} ms ({} ms)", busy.bound()));
         }
         if right < all {
             misses.push(format!("{} logins failed", all - right));
@@ -118,8 +131,9 @@ pub struct Report {
 }
 
 const COLUMNS: &str = "\
-append idle, ms p50 / p99 | beside, ms p50 / p99 | p99 factor | `/health/live` p99, ms | first \
-logins | failed appends | RSS peak, MiB | processors of server / clients | their calls |";
+append idle, ms p50 / p99 | beside, ms p50 / p99 | p99 factor | `/health/live` p99, ms | \
+longest step, ms / steps over 2 ms | first logins | failed appends | RSS peak, MiB | processors of \
+server / clients | their calls |";
 
 impl Report {
     /// Creates an empty report.
@@ -139,7 +153,8 @@ impl Report {
              at the lowest priority (`nice -n 19`), as if on another machine, and share the \
              processors. The honest client appends one by one, checks `/health/live` every 20 ms, \
              and logs users in for the first time. Windows of {} s beside idle and beside busy \
-             connections alternate.",
+             connections alternate. A step is one poll of a task, or one group of appends, in \
+             processor time (`--measure-workers`); none may take over 2 ms.",
             self.seconds
         );
         if let Some(rates) = &self.fsyncs {
@@ -152,9 +167,10 @@ impl Report {
             let _ = writeln!(
                 page,
                 "\n## Readers of hidden events\n\n{READERS} clients of each call, over {} hidden \
-                 events of each class; one window each. Limits: append p99 {READER_FACTOR_MAX} \
+                 events of each class, {} rounds. Limits: append p99 {READER_FACTOR_MAX} \
                  times idle, `/health/live` p99 20 ms.\n\n| class, call | {COLUMNS}\n{}",
                 self.events,
+                self.rounds,
                 separator()
             );
             write_rows(&mut page, &self.readers, READER_FACTOR_MAX);
@@ -198,7 +214,7 @@ impl Report {
 }
 
 fn separator() -> String {
-    format!("|---|{}", "--:|".repeat(9))
+    format!("|---|{}", "--:|".repeat(10))
 }
 
 fn write_rows(page: &mut String, rows: &[Comparison], factor_max: f64) {

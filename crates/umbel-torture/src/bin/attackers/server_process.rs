@@ -38,8 +38,12 @@ impl ServerProcess {
         std::fs::create_dir_all(folder).map_err(failed)?;
         let log = File::create(folder.join("log")).map_err(failed)?;
         let mut command = Command::new(umbel);
-        command.args(["serve", "--disable-tls", "--listen", "127.0.0.1:0", "--kv", "--memory"]);
-        command.arg(format!("{MEMORY_MIB}MiB")).arg("--db").arg(folder.join("db"));
+        command.args(["serve", "--disable-tls", "--listen", "127.0.0.1:0", "--measure-workers"]);
+        command
+            .args(["--kv", "--memory"])
+            .arg(format!("{MEMORY_MIB}MiB"))
+            .arg("--db")
+            .arg(folder.join("db"));
         command.env("UMBEL_ADMIN_PASSWORD", PASSWORD).env("UMBEL_OPS_PASSWORD", PASSWORD);
         let printed = folder.join("printed");
         let output = File::create(&printed).map_err(failed)?;
