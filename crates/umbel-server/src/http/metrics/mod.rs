@@ -70,6 +70,7 @@ pub fn collect(
     let MetricReadings { usage: (stats, process, disk), kv, groups } = readings;
     let mut set = MetricSet { has_former_names, ..MetricSet::default() };
     service.call_metrics.register(set.registry.sub_registry_with_prefix("umbel"));
+    service.failed_logins.register(set.registry.sub_registry_with_prefix("umbel"));
     process_metrics::add_build(&mut set, &service.revision);
     add_memory(&mut set, service);
     set.counter(
