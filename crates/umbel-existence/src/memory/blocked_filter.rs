@@ -197,8 +197,8 @@ impl BlockedFilter {
         umbel_arena::prefetch(self.lines(), place.line as usize);
     }
 
-    /// Adds a hash with `set`, or with [`set_shared`] while pages are read. Returns the new number of
-    /// hashes if the hash changed a bit of a page that is in memory.
+    /// Adds a hash with `set`, or with [`set_shared`] while pages are read. Returns the new number
+    /// of hashes if the hash changed a bit of a page that is in memory.
     #[inline]
     fn add(&self, hash: u64, set: impl Fn(&AtomicLine, LinePosition, u32) -> bool) -> Option<u64> {
         let place = self.locate(hash);
