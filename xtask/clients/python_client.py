@@ -10,6 +10,7 @@ skipped cases.
 import json
 import sys
 import threading
+from pathlib import Path
 from uuid import uuid4
 
 from kurrentdbclient import CaughtUp, Checkpoint, KurrentDBClient, NewEvent, StreamState
@@ -23,6 +24,9 @@ from kurrentdbclient.exceptions import (
     WrongCurrentVersionError,
 )
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from case_list import CaseList, expect, fails
 
 ANY, NO_STREAM, EXISTS = StreamState.ANY, StreamState.NO_STREAM, StreamState.EXISTS

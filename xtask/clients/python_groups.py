@@ -9,6 +9,7 @@ failed and skipped cases.
 import json
 import sys
 import time
+from pathlib import Path
 from uuid import uuid4
 
 from kurrentdbclient import KurrentDBClient, NewEvent, StreamState
@@ -19,6 +20,9 @@ from kurrentdbclient.exceptions import (
     NotFoundError,
 )
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from case_list import CaseList, expect, fails
 
 case = CaseList()

@@ -9,10 +9,14 @@ counts passed, failed and skipped cases.
 
 import sys
 import threading
+from pathlib import Path
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from case_list import CaseList
 
 SERVICE = "umbel.kv.v1.KeyValue"

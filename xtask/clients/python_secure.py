@@ -20,6 +20,9 @@ from kurrentdbclient.exceptions import (
     UnauthenticatedError,
 )
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from case_list import CaseList, fails
 
 case = CaseList()

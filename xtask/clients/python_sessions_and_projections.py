@@ -8,6 +8,7 @@ failed and skipped cases.
 
 import json
 import sys
+from pathlib import Path
 from uuid import uuid4
 
 from kurrentdbclient import (
@@ -31,6 +32,9 @@ from kurrentdbclient.exceptions import (
     WrongCurrentVersionError,
 )
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 from case_list import CaseList, expect, fails
 
 ANY, NO_STREAM, EXISTS = StreamState.ANY, StreamState.NO_STREAM, StreamState.EXISTS

@@ -243,7 +243,7 @@ pub struct DeleteArgs {
     #[arg(long)]
     pub sync: bool,
     /// With --stream: delete at this running server: http://HOST:PORT, or a connection string
-    #[arg(long, value_name = "ADDRESS", requires = "stream", conflicts_with = "sync")]
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["key", "sync"])]
     pub connect: Option<String>,
 }
 

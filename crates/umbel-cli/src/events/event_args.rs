@@ -206,7 +206,7 @@ pub struct RedactArgs {
     /// Reason for the audit events in the stream $redactions, at most 4,096 bytes
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
-    /// Redact the events of this running server, as a user of $admins: http://HOST:PORT, or a
+    /// Redact the events of this running server, as a user of $ops: http://HOST:PORT, or a
     /// connection string
     #[arg(long, value_name = "ADDRESS")]
     pub connect: Option<String>,

@@ -13,6 +13,8 @@ use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, ACCESS_REMEDY, Connection};
 use crate::io::output::note;
 
+/// Most bytes of a line of text with the reason of a refusal.
+const LINE_BYTES_MAX: usize = 500;
 /// Interval between two requests for the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -122,8 +124,11 @@ fn answer_of(path: &str, (status, body): (StatusCode, Bytes)) -> CommandResult<V
         return Ok(value);
     }
     let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
-    // An action of the console has its reason as `error`.
+    // An action of the console has its reason as `error`. A refused login has a line of text.
+    let line = std::str::from_utf8(&body).unwrap_or_default().trim();
+    let is_line = !line.is_empty() && line.len() <= LINE_BYTES_MAX && !line.contains(['<', '\n']);
     let reason = value["message"].as_str().or_else(|| value["error"].as_str());
+    let reason = reason.or_else(|| is_line.then_some(line));
     let text = match reason {
         Some(message) if is_denied => format!("the server says: {message}; {ACCESS_REMEDY}"),
         Some(message) => format!("the server says: {message}"),
