@@ -64,7 +64,8 @@ const SHOWN = 10;
 function time(text) {
   if (!text) return "–";
   const micros = Date.parse(text) * 1000;
-  return el("time", { datetime: text, title: utcTime(micros) }, localTime(micros).slice(0, -4));
+  const [day, clock] = localTime(micros).slice(0, -4).split(" ").map((piece) => el("span", { class: "piece" }, piece));
+  return el("time", { datetime: text, title: utcTime(micros) }, day, " ", clock);
 }
 
 function duration(started, ended) {

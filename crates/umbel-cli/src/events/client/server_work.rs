@@ -61,7 +61,10 @@ impl ServerWork {
         let (name, origin) = (self.name, address.origin());
         let command = match self.history {
             Some(history) => format!("{history} {origin}"),
-            None => format!("curl -u USER {}{path}", origin.trim_end_matches('/')),
+            None => {
+                let user = if address.user.is_some() { "-u USER " } else { "" };
+                format!("curl {user}{origin}{path}")
+            }
         };
         note(&format!(
             "umbel: {name} {id} runs on the server, also if this command ends; its outcome: \
