@@ -105,6 +105,10 @@ impl File for MemoryFile {
         Ok(identity(&self.bytes))
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(lock(&self.bytes).len() as u64)
     }
@@ -224,6 +228,8 @@ impl FileSystem for MemoryFiles {
             name: file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             len: lock(bytes).len() as u64,
             is_directory: false,
+            is_file: true,
+            modified_micros: 0,
             identity: identity(bytes),
         };
         Ok(inside.map(entry).collect())

@@ -26,8 +26,13 @@ pub struct DirectoryEntry {
     pub len: u64,
     /// Whether the name is that of a directory.
     pub is_directory: bool,
+    /// Whether the name is that of a regular file, and not of a directory, a symbolic link, a pipe
+    /// or a device.
+    pub is_file: bool,
     /// Identity of the file or directory.
     pub identity: FileIdentity,
+    /// Time of the last change of the bytes, as [`File::modified_micros`] returns it.
+    pub modified_micros: u64,
 }
 
 /// Identity of a file or directory, independent of its names: device and inode number. Two equal
@@ -66,6 +71,9 @@ pub trait File: Send + Sync + Debug {
     fn has_other_names(&self) -> Result<bool> {
         Ok(false)
     }
+    /// Time of the last change of the bytes, in microseconds since 1970. The clock is that of the
+    /// file system: a file system on the network has the clock of its server.
+    fn modified_micros(&self) -> Result<u64>;
     /// Length of the file in bytes.
     fn len(&self) -> Result<u64>;
     /// Whether the file is empty.

@@ -17,6 +17,7 @@ pub mod env;
 pub mod file_system;
 #[doc(hidden)]
 pub mod file_system_wrapper;
+pub mod objects;
 pub mod process;
 pub mod system;
 
@@ -42,6 +43,11 @@ pub use file_system::{
 };
 #[doc(hidden)]
 pub use file_system_wrapper::WrapperResult;
+pub use objects::{
+    Answer, Creation, CreationRequest, ListPage, ListedObject, OBJECT_NAME_BYTES_MAX,
+    OBJECT_NAME_SEGMENT_BYTES_MAX, OBJECT_NAME_SEGMENTS_MAX, ObjectBytes, ObjectError,
+    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
+};
 pub use ownership_checked_files::{OwnershipCheck, OwnershipCheckedFiles};
 pub use pinned_files::PinnedFiles;
 pub use process::{OpenMark, OpenState, ProcessLocal, ProcessMark, ProcessOwned};

@@ -41,6 +41,10 @@ impl File for MemoryFile {
         Ok(FileIdentity { device: 0, inode: 0 })
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(self.bytes.lock().ignore_poison().len() as u64)
     }

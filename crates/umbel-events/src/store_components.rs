@@ -29,6 +29,8 @@ pub struct StoreComponents {
     pub read_only: bool,
     /// Whether an append is acknowledged only once it is durable.
     pub sync_before_ack: bool,
+    /// Maximum bytes of the event log; `None` for no limit.
+    pub log_quota_bytes: Option<u64>,
     /// The event log.
     pub log: Arc<EventLog>,
     /// Index that is derived from the log.

@@ -26,6 +26,7 @@ mod suite {
     pub mod imports;
     pub mod io_errors;
     pub mod links;
+    mod log_quota;
     pub mod multi_stream_appends;
     pub mod opening;
     pub mod read_only_handles;

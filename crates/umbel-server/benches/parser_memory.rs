@@ -45,6 +45,8 @@ fn json_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
         r#""namedConsumerStrategy":"Pinned","filter":{"by":"type","regex":"","prefixes":["#
     );
     let user = r#"{"loginName":"ada","hash":"","groups":["#;
+    let record = r#"{"scavengeId":"1","startedMicros":1,"result":"Success","#;
+    let settings = r#"{"thresholdPercent":30,"throttlePercent":25,"isPaused":false,"#;
     let console = r#"{"stream":"s","type":"t","data":"["#;
     let cases = [
         (r#"{"x":["#, r#"{"":0},"#, "]}"),
@@ -59,6 +61,12 @@ fn json_inputs(bytes_max: usize) -> Vec<Vec<u8>> {
         (&format!(r#"{{"entries":[{entry}"#), r#""","#, "]}}]}"),
         (&format!(r#"{{"entry":{entry}"#), r#""","#, "]}}}"),
         (r#"{"deleted":{"group":"g","stream":""#, "\\u00e4", r#""}}"#),
+        (&format!(r#"{record}"details":{{"#), r#""a":0,"#, "}}"),
+        (&format!(r#"{record}"details":{{"a":["#), r#"{"":0},"#, "]}}"),
+        (&format!(r#"{record}"details":{{"a":""#), "\\u00e4", r#""}}"#),
+        (&format!(r#"{record}"error":""#), "\\u00e4", r#""}"#),
+        (&format!(r#"{settings}"x":["#), r#"{"":0},"#, "]}"),
+        (&format!(r#"{settings}"schedule":""#), "\\u002a", r#""}"#),
         (r#"{"$correlationId":""#, "\\u00e4", r#""}"#),
         (console, "{},", r#"]"}"#),
         (console, "\\u0020", r#"]"}"#),

@@ -131,6 +131,11 @@ function cards(now, history, groups) {
   const refused = latest("appendsRefused") ?? 0;
   const share = now.disk ? now.disk.availableBytes / now.disk.totalBytes : 1;
   const left = growth > 0 && now.disk ? now.disk.availableBytes / growth : null;
+  const log = now.stats.store;
+  const logNotes = [
+    ...(log.logQuotaBytes ? [`of a quota of ${bytes(log.logQuotaBytes)}`] : []),
+    ...(growth === null ? [] : [`${growth >= 0 ? "+" : "−"}${bytes(Math.abs(growth))} per hour`]),
+  ];
   return [
     card("Appended", rate(latest("eventsAppended")), byteRate(latest("bytesAppended"))),
     card("Read", rate(latest("eventsRead")), `calls: ${rate(latest("calls"))}`),
@@ -138,14 +143,15 @@ function cards(now, history, groups) {
     card("Append latency p99", milliseconds(latest("appendP99")), `p99.9: ${milliseconds(latest("appendP999"))}`),
     el("div", { class: share < 0.1 ? "card alarm" : "card" }, "Disk available", el("b", {}, bytes(now.disk?.availableBytes)),
       el("span", { class: "soft" }, now.disk ? `of ${bytes(now.disk.totalBytes)}${left !== null && left < 24 * 30 ? `, ${left < 1 / 60 ? "full in less than a minute" : `full in ${duration(left * 3600)}`}` : ""}` : null)),
-    card("Event log", bytes(now.stats.store.logBytes), growth === null ? null : `${growth >= 0 ? "+" : "−"}${bytes(Math.abs(growth))} per hour`),
+    el("div", { class: log.logBytes > 0.9 * (log.logQuotaBytes ?? Infinity) ? "card alarm" : "card" }, "Event log", el("b", {}, bytes(log.logBytes)),
+      el("span", { class: "soft" }, logNotes.join(", "))),
     card("Memory of the process", bytes(now.process?.residentBytes)),
     card("Connections", number(now.connections), `${number(now.openCalls)} open calls`),
     el("div", { class: "card" }, "Consumer groups", el("b", {}, number(groups?.total)),
       lagNote(groups?.largestLagEvents, (lag) => counted(lag, "event")),
       lagNote(groups?.largestLagBytes, (lag) => `${bytes(Number(lag))} of the log`)),
     el("div", { class: refused > 0 ? "card alarm" : "card" }, "Appends refused", el("b", {}, number(now.appendsRefused)),
-      el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start: disk full, read-only or overloaded")),
+      el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start: disk or quota full, read-only or overloaded")),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
     card("Version", now.version, now.revision ? now.revision.slice(0, 12) : null),
   ];

@@ -23,13 +23,17 @@ use crate::access_control::users;
 use crate::auth::basic_authentication::BasicCredentials;
 use crate::consumer_groups::group_config::{self, GroupConfig};
 use crate::consumer_groups::{dispatcher, group_config_log};
-use crate::event_store::system_projections;
+use crate::event_store::work_history::{self, WorkKind};
+use crate::event_store::{auto_scavenge, system_projections};
 use crate::grpc::message_limits::RequestMessage;
 use crate::http::api::route_table::{self, RouteMatch};
 use crate::http::api::{event_list, group_routes, user_routes};
 use crate::http::console::console_actions;
 use crate::http::console::query_string::QueryString;
-use crate::limits::{API_REQUEST_BYTES_MAX, CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX};
+use crate::limits::{
+    API_REQUEST_BYTES_MAX, AUTO_SCAVENGE_BYTES_MAX, CONSOLE_BYTES_MAX, SMALL_MESSAGE_BYTES_MAX,
+    WORK_RECORD_BYTES_MAX,
+};
 use crate::protocol::deadline::Deadline;
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::group_key::GroupKey;
@@ -59,7 +63,7 @@ pub struct ClientParser {
 }
 
 /// The parsers of client bytes, for measurements of their memory.
-pub const CLIENT_PARSERS: [ClientParser; 22] = [
+pub const CLIENT_PARSERS: [ClientParser; 24] = [
     ClientParser {
         name: "stream metadata, on its append",
         bytes_max: METADATA_BYTES_MAX,
@@ -115,6 +119,22 @@ pub const CLIENT_PARSERS: [ClientParser; 22] = [
             measured("$viewsChanged", &data, |it| {
                 let _ = system_projections::parse(it);
             });
+        },
+    },
+    ClientParser {
+        name: "outcome in `$scavenges` or `$backups`",
+        bytes_max: WORK_RECORD_BYTES_MAX,
+        parse: |data| {
+            measured("$scavengeCompleted", &data, |it| {
+                drop(work_history::parse(WorkKind::Scavenge, it));
+            });
+        },
+    },
+    ClientParser {
+        name: "settings in `$umbel-auto-scavenge`",
+        bytes_max: AUTO_SCAVENGE_BYTES_MAX,
+        parse: |data| {
+            measured(auto_scavenge::CHANGED_TYPE, &data, |it| drop(auto_scavenge::parse(it)));
         },
     },
     ClientParser {

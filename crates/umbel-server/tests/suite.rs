@@ -28,6 +28,7 @@ mod suite {
     mod kv_client;
     mod kv_watch_model;
     mod limits;
+    mod log_quota;
     mod long_names;
     mod many_groups;
     mod monitoring;

@@ -59,6 +59,8 @@ pub(crate) struct Inode {
     pub(crate) reserved: u64,
     /// Whether a failed sync dropped bytes that the page cache still shows.
     pub(crate) forgetful: bool,
+    /// Time of the last change of the bytes, in microseconds since 1970. It survives every crash.
+    pub(crate) modified_micros: u64,
 }
 
 /// The names in a directory.
@@ -157,6 +159,8 @@ pub(crate) struct Disk {
     pub(crate) name_changes: Vec<NameChange>,
     /// Directories that are mounted over others; a restart unmounts all of them.
     pub(crate) mounts: BTreeMap<u64, MountPoint>,
+    /// Time of the present call, in microseconds since 1970.
+    pub(crate) now_micros: u64,
     next_node: u64,
     next_unit: UnitNumber,
 }
@@ -169,6 +173,7 @@ impl Disk {
             directories: BTreeMap::from([(ROOT, Directory::default())]),
             name_changes: Vec::new(),
             mounts: BTreeMap::new(),
+            now_micros: 0,
             next_node: ROOT + 1,
             next_unit: 1,
         }
@@ -330,7 +335,8 @@ impl Disk {
             return Err(exists());
         }
         let number = self.new_node();
-        self.inodes.insert(number, Inode::default());
+        let modified_micros = self.now_micros;
+        self.inodes.insert(number, Inode { modified_micros, ..Inode::default() });
         self.change_names(Node::File(number), None, Some(place));
         Ok(number)
     }
@@ -450,7 +456,9 @@ impl Disk {
     /// Changes a file in the page cache and records the change as pending.
     pub(crate) fn change(&mut self, number: u64, change: Change) -> io::Result<()> {
         let unit = Unit { number: self.new_unit(), change };
+        let now_micros = self.now_micros;
         let inode = self.inode_mut(number)?;
+        inode.modified_micros = now_micros;
         unit.change.apply(&mut inode.current);
         inode.pending.push(unit);
         Ok(())

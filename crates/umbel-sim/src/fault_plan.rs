@@ -87,12 +87,21 @@ enum FaultTrigger {
     Site { pattern: String, calls_left: u64 },
 }
 
+/// A call that takes effect and reports an error.
+#[derive(Debug, Clone)]
+struct LostAnswer {
+    pattern: String,
+    calls_left: u64,
+    error_number: i32,
+}
+
 /// Every fault to come.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FaultPlan {
     pub(crate) crash: Option<(u64, CrashSide)>,
     armed: Vec<ArmedFault>,
     ignored: Vec<String>,
+    lost_answers: Vec<LostAnswer>,
     /// Number of calls that failed as planned.
     pub(crate) fired: u64,
     /// Number of calls that were ignored as planned.
@@ -132,7 +141,27 @@ impl FaultPlan {
     pub(crate) fn heal(&mut self) {
         self.armed.clear();
         self.ignored.clear();
+        self.lost_answers.clear();
         self.lies = false;
+    }
+
+    pub(crate) fn lose_answer(&mut self, pattern: &str, nth: u64, error_number: i32) {
+        let pattern = pattern.to_owned();
+        self.lost_answers.push(LostAnswer { pattern, calls_left: nth, error_number });
+    }
+
+    /// Returns the error that replaces the answer of a successful call, if there is one.
+    /// REQUIRES: called once for each successful call.
+    pub(crate) fn lost_answer(&mut self, operation: Operation, class: &str) -> Option<io::Error> {
+        let mut found = None;
+        for lost in &mut self.lost_answers {
+            if lost.calls_left > 0 && matches(&lost.pattern, operation, class) {
+                lost.calls_left -= 1;
+                found = (lost.calls_left == 0).then_some(lost.error_number).or(found);
+            }
+        }
+        self.fired += u64::from(found.is_some());
+        found.map(io::Error::from_raw_os_error)
     }
 
     /// Returns the fault of this call, if it has one. REQUIRES: called once for each call.

@@ -35,6 +35,8 @@ pub(crate) enum Operation {
     Lock,
     /// A reader pins a version.
     Pin,
+    /// Query of the time of a file's last change.
+    Modified,
 }
 
 impl Operation {
@@ -65,6 +67,7 @@ impl Operation {
             Operation::SyncDir => "sync_dir",
             Operation::Lock => "lock",
             Operation::Pin => "pin",
+            Operation::Modified => "modified",
         }
     }
 
@@ -95,6 +98,7 @@ impl Operation {
             Operation::SyncDir => "sync the directory",
             Operation::Lock => "lock",
             Operation::Pin => "pin a version in",
+            Operation::Modified => "read the time of",
         }
     }
 
@@ -107,6 +111,7 @@ impl Operation {
                 | Operation::Identity
                 | Operation::Open
                 | Operation::Len
+                | Operation::Modified
                 | Operation::Read
                 | Operation::Map
                 | Operation::ReadDir

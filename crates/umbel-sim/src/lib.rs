@@ -80,6 +80,11 @@
 //! forgotten them: a campaign that still passes with `sync_dir` ignored proves nothing.
 //! [`Sim::calls_ignored`] says whether a planted fault was reached.
 //!
+//! # Object stores
+//!
+//! [`ObjectSim`] is a store of objects with its own clock and faults, behind
+//! [`umbel_env::Objects`].
+//!
 //! # Cost
 //!
 //! File contents are in shared pages of 4 KiB. So an image takes about as much memory as its
@@ -91,6 +96,7 @@ mod disk;
 mod fault_plan;
 mod file_call_class;
 mod file_content;
+mod objects;
 mod operator_commands;
 mod operator_schedule;
 mod power_loss;
@@ -101,6 +107,10 @@ mod sim_files;
 mod simulated_machine;
 
 pub use fault_plan::{CrashSide, Fault, FaultKind};
+pub use objects::{
+    ConditionMode, FaultRates, ObjectDamage, ObjectFault, ObjectSim, ObjectStoreMode, RequestKind,
+    RequestTimes,
+};
 pub use operator_commands::Mount;
 pub use power_loss::{SECTOR_BYTES, Survival};
 pub use random::{Random, scramble};

@@ -207,7 +207,8 @@ fn apply_fates(inode: &Inode, fate: impl Fn(UnitNumber) -> UnitFate) -> Inode {
     for unit in &inode.pending {
         survive(&mut content, &unit.change, fate(unit.number));
     }
-    Inode { durable: content.clone(), current: content, ..Inode::default() }
+    let modified_micros = inode.modified_micros;
+    Inode { durable: content.clone(), current: content, modified_micros, ..Inode::default() }
 }
 
 fn survive(content: &mut FileContent, change: &Change, fate: UnitFate) {

@@ -120,6 +120,14 @@ impl Sim {
         self.with(|state| state.plan.fail_site(pattern, nth.max(1), fault));
     }
 
+    /// Lets the `nth` successful call from now on of the matching sites take its full effect and
+    /// return this error of the operating system. A network file system does so if its server's
+    /// answer is lost: a repeated `link` then reports that the name exists (17). Patterns are those
+    /// of [`Sim::fail_site`].
+    pub fn lose_answer(&self, pattern: &str, nth: u64, error_number: i32) {
+        self.with(|state| state.plan.lose_answer(pattern, nth.max(1), error_number));
+    }
+
     /// Lets the matching calls succeed without doing anything, like a caller with the planted bug
     /// that it omits them. Patterns are those of [`Sim::fail_site`]. Calls that return a value
     /// (`create`, `open`, `read`, `lock`) cannot be ignored.

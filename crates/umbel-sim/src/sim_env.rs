@@ -8,10 +8,7 @@ use umbel_env::{Clock, Entropy, Env, JoinHandle, Resources, Threads};
 
 use crate::random::join;
 use crate::sim_files::SimFiles;
-use crate::simulated_machine::Machine;
-
-/// Start of the simulated time: the 14th of November 2023, in microseconds since 1970.
-const WALL_START_MICROS: u64 = 1_700_000_000_000_000;
+use crate::simulated_machine::{Machine, WALL_START_MICROS};
 
 /// The environment of a simulated machine.
 pub(crate) fn env(machine: &Arc<Machine>) -> Env {

@@ -137,6 +137,12 @@ impl File for SimFile {
         })
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        let call = self.name.call(Operation::Modified, 0);
+        let number = self.name.number;
+        self.machine.simple_call(call, None, |state| Ok(state.disk.inode(number)?.modified_micros))
+    }
+
     fn len(&self) -> Result<u64> {
         let call = self.name.call(Operation::Len, 0);
         let number = self.name.number;
@@ -617,12 +623,15 @@ impl FileSystem for SimFiles {
             let number = state.disk.resolve_directory(start, rest)?.directory;
             let Some(directory) = state.disk.directories.get(&number) else { return Ok(vec![]) };
             let entry = |(name, node): (&String, &Node)| {
-                let (len, is_directory) = match node {
-                    Node::File(number) => (state.disk.inode(*number)?.current.len(), false),
-                    Node::Directory(_) => (0, true),
+                let (len, modified_micros, is_file) = match node {
+                    Node::File(number) => {
+                        let inode = state.disk.inode(*number)?;
+                        (inode.current.len(), inode.modified_micros, true)
+                    }
+                    Node::Directory(_) => (0, 0, false),
                 };
-                let identity = identity_of(*node);
-                Ok(DirectoryEntry { name: name.clone(), len, is_directory, identity })
+                let (name, identity, is_directory) = (name.clone(), identity_of(*node), !is_file);
+                Ok(DirectoryEntry { name, len, is_directory, is_file, identity, modified_micros })
             };
             directory.current.iter().map(entry).collect()
         })

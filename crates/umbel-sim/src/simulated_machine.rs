@@ -16,6 +16,9 @@ use crate::file_call_class::Operation;
 use crate::operator_schedule::OperatorSchedule;
 use crate::random::{Random, digest, join};
 
+/// Start of the simulated time: the 14th of November 2023, in microseconds since 1970.
+pub(crate) const WALL_START_MICROS: u64 = 1_700_000_000_000_000;
+
 /// A simulated machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
@@ -121,6 +124,11 @@ impl Machine {
         self.now_ns.fetch_add(ns, Ordering::Relaxed) + ns
     }
 
+    /// Returns the wall clock, in microseconds since 1970.
+    pub(crate) fn wall_micros(&self) -> u64 {
+        WALL_START_MICROS + self.now_ns.load(Ordering::Relaxed) / 1000
+    }
+
     /// Makes the moves that are planned before the next call. No lock is held, so that a move may
     /// do whatever a test does.
     fn run_scheduled(&self) {
@@ -149,6 +157,7 @@ impl Machine {
         if state.is_dead {
             return Err(call.power_lost());
         }
+        state.disk.now_micros = self.wall_micros();
         let number = state.count(&call);
         match state.plan.crash {
             Some((at, CrashSide::Before)) if at == number => {
@@ -162,7 +171,12 @@ impl Machine {
             None if state.plan.ignores(call.operation, call.class) => CallVerdict::Ignore,
             None => CallVerdict::Execute,
         };
-        let result = work(&mut state, verdict);
+        let mut result = work(&mut state, verdict);
+        if result.is_ok()
+            && let Some(error) = state.plan.lost_answer(call.operation, call.class)
+        {
+            result = Err(call.error(error));
+        }
         state.trace = join(state.trace, u64::from(result.is_ok()));
         if state.plan.crash == Some((number, CrashSide::After)) {
             state.is_dead = true;

@@ -5,6 +5,7 @@ mod suite {
     mod call_trace;
     mod directories;
     mod faults;
+    mod objects;
     mod power_loss;
     mod power_loss_model;
 }

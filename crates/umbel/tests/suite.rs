@@ -36,6 +36,7 @@ mod suite {
     mod option_sets;
     mod prefix_filters;
     mod queues;
+    mod range_deletes;
     mod read_only;
     mod regressions_arena;
     mod regressions_crash;

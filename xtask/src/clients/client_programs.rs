@@ -82,6 +82,13 @@ impl Server {
         Ok(Server { process, connection })
     }
 
+    /// Port of the connection string.
+    pub fn port(&self) -> Option<u16> {
+        let (_, rest) = self.connection.split_once("127.0.0.1:")?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..digits].parse().ok()
+    }
+
     /// Sends SIGTERM. Fails unless the server then ends by itself, without an error.
     pub fn stop(mut self) -> StepOutcome {
         if !cfg!(unix) {

@@ -9,6 +9,8 @@ use crate::tools::check_steps::{CheckCounts, StepOutcome};
 pub mod go_suite;
 pub mod known_failures;
 pub mod published_sources;
+pub mod rust_suite;
+pub mod test_certificates;
 pub mod test_results;
 
 /// Outcome of an attempt to run a suite.
@@ -33,15 +35,13 @@ pub struct Suite {
 pub const SUITES: [Suite; 5] = [
     Suite { client: "python", run: || SuiteRun::Unavailable(PYTHON.to_string()) },
     Suite { client: "go", run: go_suite::run_go_suite },
-    Suite { client: "rust", run: || SuiteRun::Unavailable(RUST.to_string()) },
+    Suite { client: "rust", run: rust_suite::run_rust_suite },
     Suite { client: "node", run: || SuiteRun::Unavailable(NODE.to_string()) },
     Suite { client: "java", run: || SuiteRun::Unavailable(JAVA.to_string()) },
 ];
 
 const PYTHON: &str = "neither the wheel nor the source package of kurrentdbclient 1.3.5 on PyPI \
                       contains its tests; esdbclient 1.1.7 does not either";
-const RUST: &str =
-    "the tests in the crate kurrentdb 1.2.0 start their servers as Docker containers";
 const NODE: &str = "the package @kurrent/kurrentdb-client 1.3.1 of npm does not contain its tests";
 const JAVA: &str = "Maven Central has no tests artifact of io.kurrent:kurrentdb-client 1.1.0";
 

@@ -106,6 +106,33 @@ pub fn read_go_output(output: &str) -> TestResults {
     results.without_containers()
 }
 
+/// Reads the log of a Rust test. Its steps write a line `before STEP` and, unless they fail, a line
+/// `Complete` or `passed`. A failed test without a failed step fails itself.
+pub fn read_step_output(test: &str, output: &str) -> TestResults {
+    let mut results = TestResults::default();
+    let mut running: Option<String> = None;
+    for line in output.lines() {
+        // The names of modules precede the message.
+        let message = line.rsplit(": ").next().unwrap_or(line).trim();
+        if let Some(step) = message.strip_prefix("Before ").or(message.strip_prefix("before ")) {
+            let step = step.strip_prefix("test ").unwrap_or(step);
+            let step = step.trim_end_matches(['.', '…']).to_string();
+            // The step before it wrote no end.
+            if let Some(step) = running.replace(step) {
+                results.add(format!("{test}/{step}"), Verdict::Passed);
+            }
+        } else if let Some(step) = running.take_if(|_| matches!(message, "Complete" | "passed")) {
+            results.add(format!("{test}/{step}"), Verdict::Passed);
+        }
+    }
+    if let Some(step) = running {
+        results.add(format!("{test}/{step}"), Verdict::Failed);
+    }
+    let has_passed = output.lines().any(|line| line.starts_with("test result: ok. 1 passed"));
+    results.add(test, if has_passed { Verdict::Passed } else { Verdict::Failed });
+    results.without_containers()
+}
+
 /// Removes `FILE.go:LINE: ` before a message.
 fn without_source_line(line: &str) -> &str {
     match line.split_once(".go:").and_then(|(_, rest)| rest.split_once(": ")) {
@@ -142,6 +169,23 @@ mod tests {
         );
         assert_eq!(ids(&results, &Verdict::Failed), ["TestA"]);
         assert_eq!(ids(&results, &Verdict::Passed), ["TestA/first"]);
+    }
+
+    #[test]
+    fn steps_of_a_rust_test_are_read_from_its_log() {
+        let begun = "running 1 test\n\
+             2026 DEBUG integration::api::streams: tests/a.rs:1: Before test_a…\n\
+             2026 DEBUG integration::api::streams: tests/a.rs:2: Complete\n\
+             2026 DEBUG integration::api::streams: tests/a.rs:3: Before test test_b\n";
+        let results = read_step_output("t", &format!("{begun}test t ... FAILED\n"));
+        assert_eq!(ids(&results, &Verdict::Passed), ["t/test_a"]);
+        assert_eq!(ids(&results, &Verdict::Failed), ["t/test_b"]);
+        let end = "2026 DEBUG x: Complete\ntest t ... ok\n\ntest result: ok. 1 passed; 0 failed\n";
+        let results = read_step_output("t", &format!("{begun}{end}"));
+        assert_eq!(ids(&results, &Verdict::Passed), ["t/test_a", "t/test_b"]);
+        assert!(ids(&results, &Verdict::Failed).is_empty());
+        let results = read_step_output("t", &format!("{begun}2026 DEBUG x: Complete\npanicked\n"));
+        assert_eq!(ids(&results, &Verdict::Failed), ["t"], "the test failed after its last step");
     }
 
     #[test]

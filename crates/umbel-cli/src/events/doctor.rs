@@ -39,8 +39,15 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 const DISK_BYTES_MIN: u64 = 64 << 20;
 /// Divisor of the disk's size below which its space needs attention.
 const DISK_SHARE_MIN: u64 = 10;
+/// Divisors of the log's quota: below the first share, the remaining bytes need attention; below
+/// the second one, appends are refused or soon will be.
+const QUOTA_SHARE_MIN: u64 = 10;
+const QUOTA_SHARE_FULL: u64 = 100;
 /// A certificate that ends within this many days should be replaced.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
+
+/// A check of the server's statistics; `None` if it does not concern the server.
+type StatsCheck = fn(&Value) -> Option<(FindingState, String)>;
 
 /// State that a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,8 +163,10 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     let stats = read_stats(&connection).await;
     note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
     note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
-    if let Some(finding) = stats.as_ref().ok().and_then(disk_state) {
-        note("disk", finding);
+    for (check, state) in [("disk", disk_state as StatsCheck), ("quota", quota_state)] {
+        if let Some(finding) = stats.as_ref().ok().and_then(state) {
+            note(check, finding);
+        }
     }
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
     if let Some(finding) = stats.as_ref().ok().and_then(telemetry_state) {
@@ -453,6 +462,25 @@ fn disk_state(stats: &Value) -> Option<(FindingState, String)> {
     Some((state, message))
 }
 
+/// Finding about the quota of the event log; `None` without a quota.
+fn quota_state(stats: &Value) -> Option<(FindingState, String)> {
+    let quota = stats["store"]["logQuotaBytes"].as_u64()?;
+    let used = stats["store"]["logBytes"].as_u64().unwrap_or_default();
+    let mut message = format!("{} of {} of the event log used", bytes(used), bytes(quota));
+    let state = match quota.saturating_sub(used) {
+        left if left > quota / QUOTA_SHARE_MIN => return Some((FindingState::Fine, message)),
+        // An append has at most a few mebibytes, but most are far shorter.
+        left if left > quota / QUOTA_SHARE_FULL => FindingState::Doubtful,
+        _ => FindingState::Wrong,
+    };
+    message.push_str(match state {
+        FindingState::Wrong => ": appends fail or soon will",
+        _ => "",
+    });
+    message.push_str("; delete or truncate streams and scavenge, or raise --log-quota");
+    Some((state, message))
+}
+
 fn clock_state(stats: &Value) -> (FindingState, String) {
     let store = &stats["store"];
     let Some(epoch) = store["clockEpoch"].as_u64() else {
@@ -583,6 +611,18 @@ mod tests {
         );
         assert_eq!(disk(2 << 30).0, FindingState::Fine);
         assert!(disk_state(&json!({})).is_none(), "KurrentDB");
+        let quota = |used: u64| {
+            let store = json!({ "logBytes": used << 20, "logQuotaBytes": 1000_u64 << 20 });
+            quota_state(&json!({ "store": store })).unwrap()
+        };
+        assert_eq!(quota(800).0, FindingState::Fine);
+        let (state, message) = quota(950);
+        assert!(state == FindingState::Doubtful && message.contains("--log-quota"), "{message}");
+        for used in [995, 1000, 1010] {
+            let (state, message) = quota(used);
+            assert!(state == FindingState::Wrong && message.contains("appends fail"), "{message}");
+        }
+        assert!(quota_state(&json!({ "store": { "logBytes": 5 } })).is_none());
         let clock = |page: &str| clock_state(&parse_json(page.as_bytes()));
         assert_eq!(clock("{}").0, FindingState::Unseen, "KurrentDB");
         for fault in ["clockRejectedSeconds", "clockBehindSeconds"] {

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, ope
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use umbel_base::{Error, Result};
 
-use crate::file_system::{DirectoryLocation, FileIdentity};
+use crate::file_system::{DirectoryEntry, DirectoryLocation, FileIdentity};
 
 /// Flags with which every directory is opened.
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -49,6 +49,30 @@ pub(super) fn identity(stat: &Stat) -> FileIdentity {
     // The types differ from platform to platform.
     #[expect(clippy::unnecessary_cast, reason = "the types of the fields depend on the platform")]
     FileIdentity { device: stat.st_dev as u64, inode: stat.st_ino as u64 }
+}
+
+/// Returns the time of the last change of a file's bytes, in microseconds since 1970; 0 for earlier
+/// times.
+pub(super) fn modified_micros(stat: &Stat) -> u64 {
+    // The types differ from platform to platform.
+    #[expect(clippy::unnecessary_cast, reason = "the types of the fields depend on the platform")]
+    let (seconds, nanoseconds) = (stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+    let micros = seconds.saturating_mul(1_000_000).saturating_add(nanoseconds / 1000);
+    u64::try_from(micros).unwrap_or(0)
+}
+
+/// Returns the entry of a directory that a `stat` describes.
+pub(super) fn entry(name: String, stat: &Stat) -> DirectoryEntry {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let is_directory = kind == FileType::Directory;
+    DirectoryEntry {
+        name,
+        len: if is_directory { 0 } else { u64::try_from(stat.st_size).unwrap_or(0) },
+        is_directory,
+        is_file: kind == FileType::RegularFile,
+        identity: identity(stat),
+        modified_micros: modified_micros(stat),
+    }
 }
 
 /// Whether a name in a directory is that of a symbolic link.

@@ -17,9 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, linkat, renameat, statat, unlinkat,
-};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, linkat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
@@ -125,6 +123,13 @@ impl File for SystemFile {
     fn has_other_names(&self) -> Result<bool> {
         match open_directory::retry_on_interrupt(|| fstat(&self.file)) {
             Ok(stat) => Ok(stat.st_nlink > 1),
+            Err(error) => Err(self.error("read the metadata of", error)),
+        }
+    }
+
+    fn modified_micros(&self) -> Result<u64> {
+        match open_directory::retry_on_interrupt(|| fstat(&self.file)) {
+            Ok(stat) => Ok(open_directory::modified_micros(&stat)),
             Err(error) => Err(self.error("read the metadata of", error)),
         }
     }
@@ -539,10 +544,7 @@ impl FileSystem for SystemFiles {
                     return Err(Error::io("read the metadata of", &path.join(name), error));
                 }
             };
-            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-            let len = if is_directory { 0 } else { u64::try_from(stat.st_size).unwrap_or(0) };
-            let identity = open_directory::identity(&stat);
-            entries.push(DirectoryEntry { name, len, is_directory, identity });
+            entries.push(open_directory::entry(name, &stat));
         }
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)

@@ -316,3 +316,25 @@ fn foreign_files_are_not_changed() {
     }
     assert!(matches!(own.check_named(&at("found")), Err(Error::Replaced { .. })));
 }
+
+#[test]
+fn time_of_a_file_is_that_of_its_last_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let env = Env::system();
+    let path = directory.path().join("a");
+    let file = env.files.create(&path).unwrap();
+    let created = file.modified_micros().unwrap();
+    assert!(created.abs_diff(env.clock.wall_micros()) < 60_000_000);
+    env.threads.pause(std::time::Duration::from_millis(30));
+    env.files.hard_link(&path, &*env.files, &directory.path().join("b")).unwrap();
+    assert_eq!(file.modified_micros().unwrap(), created);
+    file.write_all_at(b"x", 0).unwrap();
+    let written = file.modified_micros().unwrap();
+    assert!(written > created);
+    std::os::unix::fs::symlink(&path, directory.path().join("c")).unwrap();
+    env.files.create_dir_all(&directory.path().join("d")).unwrap();
+    let entries = env.files.read_dir(directory.path()).unwrap();
+    let kinds: Vec<_> = entries.iter().map(|e| (e.is_file, e.is_directory)).collect();
+    assert_eq!(kinds, [(true, false), (true, false), (false, false), (false, true)]);
+    assert_eq!((entries[0].modified_micros, entries[1].modified_micros), (written, written));
+}

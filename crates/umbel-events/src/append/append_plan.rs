@@ -13,6 +13,7 @@ use crate::limits::TOMBSTONE_REVISION;
 use crate::types::event::NewEvent;
 use crate::types::stream_metadata::RetentionRules;
 use crate::types::stream_names;
+use crate::types::view_kind;
 
 /// Events that will be appended to one stream.
 #[derive(Debug)]
@@ -50,6 +51,12 @@ impl<'a> AppendPlan<'a> {
     pub fn frees_space(&self) -> bool {
         let ends = |event: &NewEvent<'_>| event.kind == stream_names::TOMBSTONE_TYPE;
         stream_names::metadata_subject(&self.stream).is_some() || self.events.iter().all(ends)
+    }
+
+    /// Whether the append may use the reserve above the log's quota: it hides events, or the stream
+    /// is a system stream.
+    pub fn may_use_reserve(&self) -> bool {
+        view_kind::is_system(&self.stream) || self.frees_space()
     }
 }
 

@@ -8,6 +8,7 @@ pub mod event_id_table;
 pub mod expected_version_check;
 pub mod index_commit;
 pub mod index_queue;
+pub mod log_quota;
 pub mod pending_heads;
 pub mod recent_event_ids;
 pub mod stream_history_reader;

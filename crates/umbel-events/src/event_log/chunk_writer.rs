@@ -52,6 +52,11 @@ impl ChunkWriter {
         self.active.as_ref().map_or(0, reserve) as usize
     }
 
+    /// The current chunk.
+    pub fn active_chunk(&self) -> Option<&Arc<Chunk>> {
+        self.active.as_ref().map(|active| &active.chunk)
+    }
+
     /// Whether the current chunk has events.
     pub fn has_events(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.last_event > 0)

@@ -106,6 +106,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         folder: folder.to_path_buf(),
         read_only: false,
         sync_before_ack: syncs,
+        log_quota_bytes: options.log_quota_bytes,
         log,
         index,
         existence,

@@ -141,6 +141,7 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
         folder: folder.to_path_buf(),
         read_only: true,
         sync_before_ack: options.durability == Durability::Synced,
+        log_quota_bytes: options.log_quota_bytes,
         fatal_error: Arc::clone(&log.fatal_error),
         log: Arc::new(EventLog::read_only(&env, folder, replayed, &growing)),
         index,

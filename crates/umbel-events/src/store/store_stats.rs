@@ -17,6 +17,8 @@ pub struct Stats {
     pub events_appended: u64,
     /// Bytes of the event log.
     pub log_bytes: u64,
+    /// Maximum bytes of the event log; `None` for no limit.
+    pub log_quota_bytes: Option<u64>,
     /// Number of files of the event log.
     pub chunks: usize,
     /// Number of chunks that scavenges rewrote.
@@ -61,6 +63,7 @@ pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
         position: shared.visible.position(),
         events_appended: shared.visible.appended(),
         log_bytes: shared.log.bytes(),
+        log_quota_bytes: shared.log_quota_bytes,
         chunks: chunks.len(),
         scavenged_chunks: scavenged.clone().count(),
         scavenged_bytes: scavenged.map(|c| c.end().saturating_sub(c.file_bytes())).sum(),

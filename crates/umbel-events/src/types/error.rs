@@ -65,6 +65,17 @@ pub enum Error {
         /// Days from the last time that the store believed to the wall clock.
         days: u64,
     },
+    /// The event log would exceed its quota,
+    /// [`StoreOptions::log_quota_bytes`](crate::StoreOptions::log_quota_bytes): delete or truncate
+    /// streams and scavenge, or raise the quota.
+    LogQuotaExceeded {
+        /// Bytes of the refused append in the log.
+        bytes: u64,
+        /// Bytes of the log.
+        log_bytes: u64,
+        /// Maximum bytes of the log.
+        quota_bytes: u64,
+    },
     /// Streams do not match the expected versions of a request: read the streams again, then decide
     /// again. Only [`Store::submit_with_conflicts`](crate::Store::submit_with_conflicts) reports
     /// more than the first conflict.
@@ -214,6 +225,12 @@ impl fmt::Display for Error {
                  believed, and every later event would get such a time; correct the clock, or \
                  confirm it by opening the store once with accept_clock (umbel doctor \
                  --accept-clock, umbel serve --accept-clock)"
+            ),
+            Error::LogQuotaExceeded { bytes, log_bytes, quota_bytes } => write!(
+                f,
+                "the event log has {log_bytes} bytes and its quota is {quota_bytes}, so an append \
+                 of {bytes} bytes is refused; delete or truncate streams and scavenge, or raise \
+                 the quota (umbel serve --log-quota)"
             ),
             Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));

@@ -32,6 +32,12 @@ pub struct StoreOptions {
     /// The first file has at most 4 MiB; each next file has twice as much as the one before, up to
     /// this maximum.
     pub chunk_bytes: u64,
+    /// Maximum bytes of the event log, at least 64 KiB; `None`, the default, for no limit. An
+    /// append that would exceed it is refused with
+    /// [`Error::LogQuotaExceeded`](crate::Error::LogQuotaExceeded). A sixteenth of the quota, but 1
+    /// MiB to 256 MiB, is reserved above it for deletes and for streams whose names begin with
+    /// `$`. The disk space is higher by up to two files of `chunk_bytes`, and by the index.
+    pub log_quota_bytes: Option<u64>,
     /// Size of the existence filter, which recognizes streams that never had an event. By default
     /// the filter grows with the store.
     pub existence: ExistenceSize,
@@ -58,6 +64,7 @@ impl Default for StoreOptions {
             memory_budget: None,
             open_tables_max: None,
             chunk_bytes: CHUNK_BYTES_MAX,
+            log_quota_bytes: None,
             existence: ExistenceOptions::default().size,
             background_threads: 2,
             accept_clock: false,
@@ -87,6 +94,11 @@ impl StoreOptions {
             return Err(Error::invalid(format!(
                 "chunk_bytes is {}, but must be {CHUNK_BYTES_MIN} to {CHUNK_BYTES_MAX}",
                 self.chunk_bytes
+            )));
+        }
+        if let Some(bytes) = self.log_quota_bytes.filter(|bytes| *bytes < CHUNK_BYTES_MIN) {
+            return Err(Error::invalid(format!(
+                "log_quota_bytes is {bytes}, but must be at least {CHUNK_BYTES_MIN}"
             )));
         }
         // Checked before any file is created: a store that cannot be opened is not created.

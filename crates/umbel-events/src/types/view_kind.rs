@@ -95,7 +95,9 @@ pub fn begins_stream(stream: &str, revision: u64) -> bool {
     revision == 0 && !is_system(stream)
 }
 
-fn is_system(stream: &str) -> bool {
+/// Whether only administrators and the server may append to the stream by default. Metadata streams
+/// belong to them.
+pub fn is_system(stream: &str) -> bool {
     stream.starts_with('$')
 }
 

@@ -114,6 +114,11 @@ impl File for HookedFile {
         self.inner.identity()
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        (self.hook)(FileCall::Inspecting, self.inner.path());
+        self.inner.modified_micros()
+    }
+
     fn len(&self) -> Result<u64> {
         (self.hook)(FileCall::Inspecting, self.inner.path());
         self.inner.len()

@@ -156,6 +156,9 @@ impl File for MemoryFile {
     fn identity(&self) -> Result<FileIdentity> {
         Err(unused(&self.path))
     }
+    fn modified_micros(&self) -> Result<u64> {
+        Err(unused(&self.path))
+    }
     fn len(&self) -> Result<u64> {
         Ok(self.bytes.lock().unwrap().len() as u64)
     }

@@ -33,11 +33,11 @@ fn main() -> ExitCode {
 fn compare(arguments: &ServingArguments) -> Result<()> {
     let machine = Machine::detect(&arguments.dir);
     let loads_before = loads();
-    let rows = run(arguments, &mut |what| eprintln!("{what}"))?;
+    let results = run(arguments, &mut |what| eprintln!("{what}"))?;
     let heading =
         ServingHeading { arguments, machine: &machine, loads_before, loads_after: loads() };
-    let page = serving_report::markdown(&heading, &rows);
-    publish(&heading, "serving", page, &serving_report::json(&heading, &rows))
+    let page = serving_report::markdown(&heading, &results);
+    publish(&heading, "serving", page, &serving_report::json(&heading, &results))
 }
 
 /// Runs the soak. Returns whether the server passed.

@@ -6,6 +6,9 @@
 //! machine, with the client on the same machine. Each server is a separate process; one client
 //! program sends the same requests to both, in turns.
 //!
+//! Instead of the bare server, another binary of Umbel can be the measure, or the same binary
+//! without scrapes, console and telemetry.
+//!
 //! The soak is no comparison: it runs only `umbel serve`, for a long time.
 
 mod bare_append_sink;
@@ -13,6 +16,7 @@ mod bare_subscribers;
 
 pub mod bare_server;
 pub mod load_kinds;
+pub mod server_observers;
 pub mod server_process;
 pub mod serving_arguments;
 pub mod serving_report;

@@ -21,6 +21,8 @@ pub enum ServerKind {
     Umbel,
     /// The bare server.
     Bare,
+    /// `umbel serve` of another binary, or of the same binary without observers.
+    Baseline,
 }
 
 impl ServerKind {
@@ -29,6 +31,7 @@ impl ServerKind {
         match self {
             ServerKind::Umbel => "umbel",
             ServerKind::Bare => "bare",
+            ServerKind::Baseline => "baseline",
         }
     }
 }
@@ -45,7 +48,7 @@ pub struct ServerProcess {
 
 impl ServerProcess {
     /// Starts a server with its files in `folder`, which is emptied first, and removed when the
-    /// server is dropped.
+    /// server is dropped. `words` are added to the arguments of `umbel serve`.
     ///
     /// # Errors
     /// The server did not start, or printed no address.
@@ -54,17 +57,19 @@ impl ServerProcess {
         umbel: &Path,
         folder: &Path,
         synced: bool,
+        words: &[String],
     ) -> Result<ServerProcess> {
         if folder.exists() {
             std::fs::remove_dir_all(folder)?;
         }
         std::fs::create_dir_all(folder)?;
         let mut command = match kind {
-            ServerKind::Umbel => {
+            ServerKind::Umbel | ServerKind::Baseline => {
                 let mut command = Command::new(umbel);
                 command.args(["serve", "--insecure", "--listen", "127.0.0.1:0", "--db"]);
                 command.arg(folder.join("db"));
                 command.args(["--durability", if synced { "synced" } else { "buffered" }]);
+                command.args(words);
                 command
             }
             ServerKind::Bare => {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::serving::server_process::ServerKind;
 use crate::whole_number::whole_number;
 
 /// Minimum number of events a second of a soak; batches supply the events that single appends do
@@ -23,6 +24,13 @@ pub struct ServingArguments {
         default_value_if("bare", "true", "umbel")
     )]
     pub umbel: PathBuf,
+    /// Compare with `umbel serve` of this binary instead of the bare server
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["bare", "soak"])]
+    pub against: Option<PathBuf>,
+    /// Compare `umbel serve` with itself: one server's metrics are scraped each second, its console
+    /// shows the overview and the live page, and it exports telemetry with 1 % of the calls traced
+    #[arg(long, conflicts_with_all = ["bare", "soak", "against"])]
+    pub observed: bool,
     /// Seconds of each work in each round
     #[arg(long, value_name = "N", default_value = "2",
         value_parser = whole_number::<u64>(1, 3_600))]
@@ -64,6 +72,16 @@ pub struct ServingArguments {
     pub sync: Option<PathBuf>,
 }
 
+impl ServingArguments {
+    /// Returns the kind of server that Umbel is compared with.
+    pub fn rival(&self) -> ServerKind {
+        match self.observed || self.against.is_some() {
+            true => ServerKind::Baseline,
+            false => ServerKind::Bare,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,7 +95,11 @@ mod tests {
         let arguments = parse("--umbel u --rounds 3 --work append,read").unwrap();
         assert_eq!((arguments.rounds, arguments.seconds, arguments.bare), (3, 2, false));
         assert_eq!(arguments.work, ["append", "read"]);
+        assert_eq!(arguments.rival(), ServerKind::Bare);
         assert!(parse("--bare").unwrap().bare);
+        assert_eq!(parse("--umbel u --observed").unwrap().rival(), ServerKind::Baseline);
+        assert_eq!(parse("--umbel u --against v").unwrap().rival(), ServerKind::Baseline);
+        assert!(parse("--umbel u --observed --against v").unwrap_err().contains("--against"));
         let soak = parse("--umbel u --soak 60 --rate 4_000").unwrap();
         assert_eq!((soak.soak, soak.rate), (Some(60), 4000));
         assert!(parse("--umbel u --rate 499").unwrap_err().contains("from 500 to"));

@@ -7,8 +7,10 @@ use umbel_lab::measure::machine::Machine;
 
 use crate::kv::kv_report::markdown_table::{NO_VALUE, Table, cell, figure};
 use crate::kv::kv_results::Spread;
+use crate::serving::server_observers::ObserverCounts;
+use crate::serving::server_process::ServerKind;
 use crate::serving::serving_arguments::ServingArguments;
-use crate::serving::serving_run::{WorkRow, WorkSample};
+use crate::serving::serving_run::{ServingResults, WorkRow, WorkSample};
 
 /// Description of the run.
 #[derive(Debug)]
@@ -23,13 +25,28 @@ pub struct ServingHeading<'a> {
     pub loads_after: Option<[f64; 3]>,
 }
 
-const WHAT_COUNTS: &str = "\
+const BARE: &str = "\
 `umbel serve --insecure` beside a bare tonic server: the same messages over the same calls, \
-answers of the same sizes, nothing stored. The durability is buffered where a row does not say \
-synced. Synced, its appends are written to a file whose bytes \
-are allocated, with one sync for all waiting calls. Servers and clients are processes on the same \
-machine, the clients one program, each client with a connection of its own; a hundred subscribers \
-share a connection. Events have 100 bytes of data. Batches: 256 in flight for each client. Rates \
+answers of the same sizes, nothing stored. Synced, its appends are written to a file whose bytes \
+are allocated, with one sync for all waiting calls.
+";
+
+const AGAINST: &str = "\
+`umbel serve --insecure` beside the same command of another build, the baseline.
+";
+
+const OBSERVED: &str = "\
+`umbel serve --insecure` that is observed, beside the same server that is not, the baseline. The \
+metrics are scraped each second. A client requests what the console's overview requests each 5 s, \
+and what its live page requests. The server exports metrics, logs and spans of 1 % of the calls to \
+a collector, which is part of the client program. The observers run only while the observed \
+server is measured.
+";
+
+const WHAT_COUNTS: &str = "\
+The durability is buffered where a row does not say synced. Servers and clients are processes on \
+the same machine, the clients one program, each client with a connection of its own; a hundred \
+subscribers share a connection. Events have 100 bytes of data. Batches: 256 in flight for each client. Rates \
 are events a second: the median of the rounds and the extremes. The share is the median of the \
 rounds' shares. Times are those of a call, or from the making of an event to its delivery, in \
 milliseconds: the median of the rounds' p50 / p99 / p99.9. Processor time is that of the server \
@@ -37,8 +54,13 @@ for each event.
 ";
 
 /// Returns the report as a page of Markdown.
-pub fn markdown(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> String {
+pub fn markdown(heading: &ServingHeading<'_>, results: &ServingResults) -> String {
     let (machine, arguments) = (heading.machine, heading.arguments);
+    let what = match (arguments.observed, &arguments.against) {
+        (true, _) => OBSERVED,
+        (_, Some(_)) => AGAINST,
+        _ => BARE,
+    };
     let mut page = format!("# Serving, {}\n\n", machine.date);
     let load = |loads: Option<[f64; 3]>| {
         loads.map_or(NO_VALUE.to_string(), |loads| format!("{:.2}", loads[0]))
@@ -46,7 +68,7 @@ pub fn markdown(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> String {
     let _ = writeln!(
         page,
         "{}, {} threads, {}, commit {}. Load before {}, after {}. {} rounds of {} s.\n\n\
-         {WHAT_COUNTS}",
+         {what}\n{WHAT_COUNTS}",
         machine.processor,
         machine.threads,
         machine.kernel,
@@ -56,42 +78,56 @@ pub fn markdown(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> String {
         arguments.rounds,
         arguments.seconds,
     );
-    page.push_str(&table(rows));
+    if let Some(observed) = results.observed {
+        let ObserverCounts { scrapes, overviews, live, traces } = observed;
+        let _ = writeln!(
+            page,
+            "{scrapes} scrapes, {overviews} answers to the overview, {live} to the live page, \
+             {traces} exports of spans.\n",
+        );
+    }
+    page.push_str(&table(arguments.rival().name(), &results.rows));
     page
 }
 
-fn table(rows: &[WorkRow]) -> String {
+fn table(rival: &str, rows: &[WorkRow]) -> String {
+    let of_rival = |what: &str| format!("{rival}, {what}");
     let heads = [
         "clients",
         "umbel, events/s",
-        "bare, events/s",
+        &of_rival("events/s"),
         "share",
         "aim",
         "umbel, ms",
-        "bare, ms",
+        &of_rival("ms"),
         "umbel, CPU µs",
-        "bare, CPU µs",
+        &of_rival("CPU µs"),
     ];
     let mut table = Table::new("work", heads);
     for row in rows {
         let rate = |samples: &[WorkSample]| cell(Spread::of(samples.iter().map(|one| one.rate)));
-        let aim = row.work.kind.target_share().map_or(NO_VALUE.to_string(), |aim| aim.to_string());
+        let aim = aim(rival, row).map_or(NO_VALUE.to_string(), |aim| aim.to_string());
         let cells = vec![
             row.work.clients.to_string(),
             rate(&row.umbel),
-            rate(&row.bare),
+            rate(&row.rival),
             row.share().map_or(NO_VALUE.to_string(), |share| {
                 format!("{:.2} ({:.2}–{:.2})", share.median, share.least, share.most)
             }),
             aim,
             times(&row.umbel),
-            times(&row.bare),
+            times(&row.rival),
             processor(&row.umbel),
-            processor(&row.bare),
+            processor(&row.rival),
         ];
         table.row(&row.work.name(), cells);
     }
     table.text()
+}
+
+/// Returns the fraction of the bare server's rate that is the target.
+fn aim(rival: &str, row: &WorkRow) -> Option<f64> {
+    row.work.kind.target_share().filter(|_| rival == ServerKind::Bare.name())
 }
 
 fn times(samples: &[WorkSample]) -> String {
@@ -106,8 +142,9 @@ fn processor(samples: &[WorkSample]) -> String {
 }
 
 /// Returns the report as JSON.
-pub fn json(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> Value {
+pub fn json(heading: &ServingHeading<'_>, results: &ServingResults) -> Value {
     let (arguments, machine) = (heading.arguments, heading.machine);
+    let rival = arguments.rival().name();
     json!({
         "date": machine.date,
         "commit": machine.commit,
@@ -119,13 +156,19 @@ pub fn json(heading: &ServingHeading<'_>, rows: &[WorkRow]) -> Value {
         "loads_after": heading.loads_after,
         "rounds": arguments.rounds,
         "seconds": arguments.seconds,
-        "work": rows.iter().map(|row| json!({
+        "observers": results.observed.map(|counts| json!({
+            "scrapes": counts.scrapes,
+            "overviews": counts.overviews,
+            "live": counts.live,
+            "traces": counts.traces,
+        })),
+        "work": results.rows.iter().map(|row| json!({
             "name": row.work.name(),
             "clients": row.work.clients,
-            "aim": row.work.kind.target_share(),
+            "aim": aim(rival, row),
             "share": row.share().map(|share| share.median),
             "umbel": row.umbel.iter().map(of_sample).collect::<Vec<_>>(),
-            "bare": row.bare.iter().map(of_sample).collect::<Vec<_>>(),
+            rival: row.rival.iter().map(of_sample).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     })
 }

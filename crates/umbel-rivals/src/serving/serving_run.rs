@@ -8,6 +8,7 @@ use umbel_lab::engine::Result;
 use crate::kv::kv_results::Spread;
 use crate::serving::load_client::{prepare, run_work};
 use crate::serving::load_kinds::{Work, all};
+use crate::serving::server_observers::{Collector, ObserverCounts, Observers, TRACE_SAMPLE_RATIO};
 use crate::serving::server_process::{ServerKind, ServerProcess, processor_time};
 use crate::serving::serving_arguments::ServingArguments;
 
@@ -31,40 +32,52 @@ pub struct WorkRow {
     pub work: Work,
     /// Samples of Umbel.
     pub umbel: Vec<WorkSample>,
-    /// Samples of the bare server.
-    pub bare: Vec<WorkSample>,
+    /// Samples of the server that Umbel is compared with.
+    pub rival: Vec<WorkSample>,
 }
 
 impl WorkRow {
-    /// Umbel's rate as a fraction of the bare server's rate, over the rounds.
+    /// Umbel's rate as a fraction of the other server's rate, over the rounds.
     pub fn share(&self) -> Option<Spread> {
-        let rounds = self.umbel.iter().zip(&self.bare);
-        Spread::of(rounds.map(|(umbel, bare)| umbel.rate / bare.rate))
+        let rounds = self.umbel.iter().zip(&self.rival);
+        Spread::of(rounds.map(|(umbel, rival)| umbel.rate / rival.rate))
     }
+}
+
+/// Results of a comparison.
+#[derive(Debug)]
+pub struct ServingResults {
+    /// One row for each kind of work.
+    pub rows: Vec<WorkRow>,
+    /// Counts of the observers, if the server was observed.
+    pub observed: Option<ObserverCounts>,
 }
 
 /// Does all work; `say` gets the progress.
 ///
 /// # Errors
 /// A server did not start, or a call failed.
-pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Vec<WorkRow>> {
+pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<ServingResults> {
     let chosen = |work: &Work| {
         let name = work.name();
         arguments.work.is_empty() || arguments.work.iter().any(|part| name.contains(part.as_str()))
     };
     let work = all(arguments.subscribers).into_iter().filter(chosen);
     let mut rows: Vec<WorkRow> =
-        work.map(|work| WorkRow { work, umbel: Vec::new(), bare: Vec::new() }).collect();
+        work.map(|work| WorkRow { work, umbel: Vec::new(), rival: Vec::new() }).collect();
     let runtime = tokio::runtime::Runtime::new()?;
+    let collector = match arguments.observed {
+        true => Some(runtime.block_on(Collector::start())?),
+        false => None,
+    };
+    let kinds = [ServerKind::Umbel, arguments.rival()];
     let mut servers = BTreeMap::new();
     for synced in [false, true] {
         if !rows.iter().any(|row| row.work.synced == synced) {
             continue;
         }
-        for kind in [ServerKind::Umbel, ServerKind::Bare] {
-            let folder = format!("umbel-serving-{}-{}-{synced}", std::process::id(), kind.name());
-            let folder = arguments.dir.join(folder);
-            let running = ServerProcess::start(kind, &arguments.umbel, &folder, synced)?;
+        for kind in kinds {
+            let running = start(arguments, kind, synced, collector.as_ref())?;
             if !synced {
                 runtime.block_on(prepare(running.address))?;
             }
@@ -72,27 +85,57 @@ pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Ve
         }
     }
     let time = Duration::from_secs(arguments.seconds);
+    let mut observed = ObserverCounts::default();
     let mut tag = 0;
     for round in 0..arguments.rounds {
         for row in &mut rows {
             let Work { clients, synced, .. } = row.work;
             say(&format!("round {}: {}, {clients}", round + 1, row.work.name()));
-            let mut order = [ServerKind::Umbel, ServerKind::Bare];
+            let mut order = kinds;
             if round % 2 == 1 {
                 order.reverse();
             }
             for kind in order {
                 tag += 1;
                 let running = servers.get(&(kind, synced)).ok_or("the server was not started")?;
+                let observes = arguments.observed && kind == ServerKind::Umbel;
+                let observers = observes.then(|| Observers::start(&runtime, running.address));
                 let sample = runtime.block_on(sample(row.work, running, tag, time))?;
+                if let Some(observers) = observers {
+                    observed.add(observers.end()?);
+                }
                 match kind {
                     ServerKind::Umbel => row.umbel.push(sample),
-                    ServerKind::Bare => row.bare.push(sample),
+                    ServerKind::Bare | ServerKind::Baseline => row.rival.push(sample),
                 }
             }
         }
     }
-    Ok(rows)
+    observed.traces = collector.map_or(0, |collector| collector.traces());
+    Ok(ServingResults { rows, observed: arguments.observed.then_some(observed) })
+}
+
+/// Starts one of the two servers.
+fn start(
+    arguments: &ServingArguments,
+    kind: ServerKind,
+    synced: bool,
+    collector: Option<&Collector>,
+) -> Result<ServerProcess> {
+    let folder = format!("umbel-serving-{}-{}-{synced}", std::process::id(), kind.name());
+    let folder = arguments.dir.join(folder);
+    let words = match collector {
+        Some(collector) if kind == ServerKind::Umbel => vec![
+            "--otlp-endpoint".to_owned(),
+            format!("http://{}", collector.address),
+            "--trace-sample-ratio".to_owned(),
+            TRACE_SAMPLE_RATIO.to_owned(),
+        ],
+        _ => Vec::new(),
+    };
+    let other = arguments.against.as_ref().filter(|_| kind == ServerKind::Baseline);
+    let binary = other.unwrap_or(&arguments.umbel);
+    ServerProcess::start(kind, binary, &folder, synced, &words)
 }
 
 async fn sample(

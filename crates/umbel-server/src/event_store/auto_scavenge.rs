@@ -29,7 +29,7 @@ use crate::system_stream;
 /// The stream that records the settings. Only the stream's last event is valid.
 const STREAM: &str = "$umbel-auto-scavenge";
 /// Type of the events that record the settings.
-const CHANGED_TYPE: &str = "$autoScavengeConfigured";
+pub const CHANGED_TYPE: &str = "$autoScavengeConfigured";
 /// Number of earlier settings that the stream keeps.
 const SETTINGS_KEPT: u64 = 10;
 const SKIPPED: &str = "another scavenge was running at this time";
@@ -422,7 +422,7 @@ fn write(store: &Store, settings: &AutoScavengeSettings) -> Result<(), Error> {
 }
 
 /// The settings that an event records; `None` if the event is not valid.
-fn parse(event: &RecordedEvent) -> Option<AutoScavengeSettings> {
+pub fn parse(event: &RecordedEvent) -> Option<AutoScavengeSettings> {
     if event.kind != CHANGED_TYPE || event.data.len() > AUTO_SCAVENGE_BYTES_MAX {
         return None;
     }

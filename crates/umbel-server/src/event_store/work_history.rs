@@ -4,18 +4,22 @@
 //! Changes are in memory at once. [`WorkHistory::flush`] writes them, and what it could not write,
 //! as on a full disk, stays for the next flush.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tracing::Level;
 use umbel_env::Clock;
 use umbel_events::{
     Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, RecordedEvent, Revision, Store,
-    StreamState,
+    StreamState, read_json_keys,
 };
 
 use crate::limits::{HISTORY_MAX, WORK_ERROR_BYTES_MAX, WORK_RECORD_BYTES_MAX};
@@ -24,6 +28,8 @@ use crate::system_stream;
 
 /// Number of events that the stream keeps: a start and an outcome of each work.
 const EVENTS_MAX: usize = 2 * HISTORY_MAX;
+/// Maximum number of details of a record that is read.
+const DETAILS_MAX: usize = 32;
 /// Error of a work whose outcome is unknown.
 const INTERRUPTED: &str = "no outcome was recorded: the server ended before, or this store was \
     restored from a backup that was made meanwhile";
@@ -104,7 +110,7 @@ impl WorkOutcome {
 }
 
 /// Reason why a work started.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkOrigin {
     /// The user who started the work; `None` for the schedule, and without authentication.
@@ -126,11 +132,10 @@ impl WorkOrigin {
 }
 
 /// Record of a work.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkRecord {
     /// Id of the work.
-    #[serde(alias = "scavengeId", alias = "backupId")]
     pub id: String,
     /// Reason of the start.
     #[serde(flatten)]
@@ -145,10 +150,8 @@ pub struct WorkRecord {
     /// Reason of the outcome.
     pub error: Option<String>,
     /// Numbers and names that the work reports, such as the freed bytes.
-    #[serde(default)]
     pub details: Map<String, Value>,
     /// End of the last success up to this record.
-    #[serde(default)]
     last_success_micros: Option<u64>,
 }
 
@@ -457,12 +460,73 @@ fn read_records(kind: WorkKind, store: &Store) -> Result<Vec<WorkRecord>, Error>
 }
 
 /// The record in an event; `None` if the event has none.
-fn parse(kind: WorkKind, event: &RecordedEvent) -> Option<WorkRecord> {
+pub fn parse(kind: WorkKind, event: &RecordedEvent) -> Option<WorkRecord> {
     if event.data.len() > WORK_RECORD_BYTES_MAX {
         return None;
     }
-    let record: WorkRecord = serde_json::from_slice(&event.data).ok()?;
+    let record = parse_record(&event.data)?;
     (event.kind == kind.event_type(record.outcome)).then_some(record)
+}
+
+/// Reads the known members, without a tree of the others: administrators may append such events.
+fn parse_record(data: &[u8]) -> Option<WorkRecord> {
+    let [id, scavenge_id, backup_id] =
+        read_json_keys(data, ["id", "scavengeId", "backupId"]).ok()?;
+    let keys = ["user", "scheduledMicros", "startedMicros", "endedMicros", "result", "error"];
+    let [user, scheduled, started, ended, result, error] = read_json_keys(data, keys).ok()?;
+    let [details, last_success] = read_json_keys(data, ["details", "lastSuccessMicros"]).ok()?;
+    Some(WorkRecord {
+        id: value(id.or(scavenge_id).or(backup_id))?,
+        origin: WorkOrigin { user: optional(user)?, scheduled_micros: optional(scheduled)? },
+        started_micros: value(started)?,
+        ended_micros: optional(ended)?,
+        outcome: value(result)?,
+        error: optional(error)?,
+        details: details.map_or(Some(Map::new()), |json| {
+            serde_json::from_str::<ScalarMap>(json).ok().map(|details| details.0)
+        })?,
+        last_success_micros: optional(last_success)?,
+    })
+}
+
+fn value<T: DeserializeOwned>(json: Option<&str>) -> Option<T> {
+    serde_json::from_str(json?).ok()
+}
+
+/// The value of a member that may be missing or null; `None` if it has another type.
+fn optional<T: DeserializeOwned>(json: Option<&str>) -> Option<Option<T>> {
+    json.map_or(Some(None), |json| serde_json::from_str(json).ok())
+}
+
+/// Members of an object that are no lists or objects, at most [`DETAILS_MAX`].
+struct ScalarMap(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for ScalarMap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ScalarMap, D::Error> {
+        deserializer.deserialize_map(ScalarMapVisitor)
+    }
+}
+
+struct ScalarMapVisitor;
+
+impl<'de> Visitor<'de> for ScalarMapVisitor {
+    type Value = ScalarMap;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ScalarMap, A::Error> {
+        let mut members = Map::new();
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            let json = map.next_value::<&'de RawValue>()?.get();
+            if members.len() < DETAILS_MAX && !json.starts_with(['[', '{']) {
+                let value = serde_json::from_str(json).map_err(A::Error::custom)?;
+                members.insert(name.into_owned(), value);
+            }
+        }
+        Ok(ScalarMap(members))
+    }
 }
 
 /// A duration in .NET's form, such as `1.03:04:05.0000006`.
@@ -545,6 +609,24 @@ mod tests {
             assert_eq!(kept, EVENTS_MAX);
             assert_eq!(again.ended(), BTreeMap::new(), "counters begin at 0");
             assert_eq!(history.ended()[&WorkOutcome::Errored], 100);
+        }
+    }
+
+    /// Story: an event of 64 KiB became a tree of several megabytes.
+    #[test]
+    fn details_are_read_without_trees() {
+        let members: String = (0..100).map(|number| format!(",\"n{number}\":{number}")).collect();
+        let data = format!(
+            "{{\"scavengeId\":\"a\",\"startedMicros\":7,\"result\":\"Success\",\"other\":[{{}}],\
+             \"user\":null,\"details\":{{\"tree\":[{{\"\":0}}],\"bytesFreed\":9{members}}}}}"
+        );
+        let record = parse_record(data.as_bytes()).unwrap();
+        assert_eq!((&*record.id, record.started_micros, record.origin.user), ("a", 7, None));
+        assert_eq!(record.outcome, WorkOutcome::Success);
+        assert_eq!((record.details.len(), &record.details["bytesFreed"]), (DETAILS_MAX, &json!(9)));
+        assert!(!record.details.contains_key("tree"));
+        for wrong in ["{}", "[]", "7", "{\"id\":7,\"startedMicros\":7,\"result\":\"Success\"}"] {
+            assert_eq!(parse_record(wrong.as_bytes()), None, "{wrong}");
         }
     }
 

@@ -12,9 +12,9 @@ use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status};
 
-use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::grpc_encoder::GrpcEncoder;
 use crate::grpc::message_limits::RequestMessage;
+use crate::grpc::message_stream::MessageStream;
 use crate::protocol::grpc_status;
 
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");

@@ -15,7 +15,7 @@ use prost::bytes::{BufMut, BytesMut};
 use tonic::Status;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
-use crate::grpc::grpc_decoder::PREFIX_BYTES;
+use crate::grpc::message_stream::PREFIX_BYTES;
 use crate::protocol::grpc_status;
 
 /// A frame with this many bytes is full.

@@ -24,7 +24,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, timeout_at};
 use tonic::Status;
 
-use crate::grpc::grpc_decoder::{PREFIX_BYTES, ReceiveLimits};
+use crate::grpc::message_stream::{PREFIX_BYTES, ReceiveLimits};
 use crate::limits::{
     DISCARD_BYTES_MAX, DISCARD_IDLE_TIME, DISCARD_MESSAGE_GAP, DISCARD_TIME, MESSAGE_EXTRA_TIME,
 };

@@ -55,6 +55,7 @@ pub fn status(error: &Error) -> Status {
         }
         Error::Invalid(message) => Status::invalid_argument(message),
         Error::ClockRejected { .. } => Status::failed_precondition(error.to_string()),
+        Error::LogQuotaExceeded { .. } => Status::resource_exhausted(error.to_string()),
         Error::RegexTooExpensive { .. } => Status::invalid_argument(error.to_string()),
         // The event store adds advice on damage, which the engine does not have.
         Error::Store(umbel::Error::Corruption { .. }) => Status::data_loss(error.to_string()),
@@ -399,6 +400,7 @@ pub fn group_unavailable(key: &GroupKey, error: &Error) -> Status {
     let (stream, group) = (key.source(), &key.group);
     let code = match error {
         Error::Store(error) => engine_status(error).code(),
+        Error::LogQuotaExceeded { .. } => Code::ResourceExhausted,
         _ => Code::Internal,
     };
     let code = if code == Code::InvalidArgument { Code::Internal } else { code };

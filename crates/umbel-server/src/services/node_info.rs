@@ -87,6 +87,7 @@ pub fn stats(stats: &Stats) -> Value {
         "store": {
             "position": stats.position,
             "logBytes": stats.log_bytes,
+            "logQuotaBytes": stats.log_quota_bytes,
             "logChunks": stats.chunks,
             "clockRejectedSeconds": stats.clock_rejected.as_secs(),
             "clockBehindSeconds": stats.clock_behind.as_secs(),

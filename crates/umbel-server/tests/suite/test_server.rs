@@ -52,8 +52,18 @@ impl TestServer {
         TestServer::of(tempfile::tempdir().unwrap(), config)
     }
 
+    /// Starts a server on a store whose event log has this quota.
+    pub fn with_log_quota(bytes: u64) -> TestServer {
+        let options = StoreOptions { log_quota_bytes: Some(bytes), ..StoreOptions::default() };
+        TestServer::on(tempfile::tempdir().unwrap(), options, Config::default())
+    }
+
     fn of(directory: TempDir, config: Config) -> TestServer {
-        let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
+        TestServer::on(directory, StoreOptions::default(), config)
+    }
+
+    fn on(directory: TempDir, options: StoreOptions, config: Config) -> TestServer {
+        let store = Store::open(directory.path().join("events"), options).unwrap();
         let config = Config { listen: "127.0.0.1:0".parse().unwrap(), ..config };
         let kv = config.kv.as_ref().map(|kv| kv.db.clone());
         let started = Server::start(store.clone(), config.clone()).unwrap();

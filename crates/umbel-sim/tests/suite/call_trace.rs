@@ -186,3 +186,24 @@ fn images_of_large_files_are_cheap() {
     println!("1000 images of four 64 MiB logs: {taken:?}");
     assert!(taken < Duration::from_secs(5), "{taken:?}");
 }
+
+#[test]
+fn files_have_the_time_of_their_last_change() {
+    let sim = Sim::new(1);
+    let env = sim.env();
+    let file = env.files.create(Path::new("/a")).unwrap();
+    let created = file.modified_micros().unwrap();
+    assert!(created <= env.clock.wall_micros());
+    sim.advance(Duration::from_secs(5));
+    env.files.hard_link(Path::new("/a"), &*env.files, Path::new("/b")).unwrap();
+    assert_eq!(file.modified_micros().unwrap(), created);
+    file.write_all_at(b"x", 0).unwrap();
+    let written = file.modified_micros().unwrap();
+    assert!(written >= created + 5_000_000);
+    file.sync().unwrap();
+    env.files.sync_dir(Path::new("/")).unwrap();
+    let image = sim.crash_image(&Survival::None, 0).env().files;
+    let entries = image.read_dir(Path::new("/")).unwrap();
+    let facts: Vec<_> = entries.iter().map(|e| (e.is_file, e.modified_micros)).collect();
+    assert_eq!(facts, [(true, written), (true, written)]);
+}

@@ -203,3 +203,19 @@ fn direct_writes_need_a_sync_and_can_be_refused() {
     assert!(!file.write_direct(piece.bytes(), 8192).unwrap());
     assert!(sim.read("/a").len() <= 8192);
 }
+
+#[test]
+fn lost_answer_is_an_error_of_a_call_that_took_effect() {
+    let (sim, env, _file) = start();
+    let link = |target: &str| env.files.hard_link(Path::new("/a"), &*env.files, Path::new(target));
+    sim.lose_answer("hard_link", 2, 17);
+    link("/b").unwrap();
+    let error = link("/c").unwrap_err().to_string();
+    assert!(error.contains("exists"), "{error}");
+    assert!(sim.has("/c") && !sim.crash_image(&Survival::None, 0).has("/c"));
+    assert_eq!(sim.faults_fired(), 1);
+    link("/d").unwrap();
+    sim.lose_answer("hard_link", 1, 5);
+    sim.heal();
+    link("/e").unwrap();
+}

@@ -138,21 +138,25 @@ impl<'a> BlockView<'a> {
     }
 
     /// Prefetches the cache lines of the entry that possibly has the key, according to the tags.
+    /// Returns false if the tags show that the block has no entry of the key.
     #[inline]
-    pub(crate) fn prefetch_entry(self, key: &[u8], hash: u64) {
-        let Some(mut group) = self.group_at(0) else { return };
+    pub(crate) fn prefetch_entry(self, key: &[u8], hash: u64) -> bool {
+        let Some(mut group) = self.group_at(0) else { return true };
         if group.packed & packed::TAGGED == 0 {
-            return;
+            return true;
         }
-        if group.packed & packed::MORE != 0 {
+        let has_more = group.packed & packed::MORE != 0;
+        if has_more {
             let number = self.find_group(key, SequenceNumber::MAX);
-            let Some(own) = self.group(number) else { return };
+            let Some(own) = self.group(number) else { return true };
             group = own;
         }
         let candidates = self.candidates(&group, hash);
         if let Some(start) = self.start_of(&group, candidates.trailing_zeros() as usize) {
             prefetch_lines(self.bytes, start, ENTRY_LINES);
         }
+        // Older entries of the key are possibly in later groups.
+        has_more || candidates != 0
     }
 
     /// Returns the number of entries of the group that are before (`suffix`, `sequence`).

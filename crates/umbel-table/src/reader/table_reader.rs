@@ -308,12 +308,11 @@ impl Table {
     }
 
     /// If the block is cached, checks its tags and prefetches the entry that possibly has `key`.
-    /// `hash` is the key's hash.
+    /// `hash` is the key's hash. Returns false if the tags show that the block has no entry of the
+    /// key.
     #[inline]
-    pub fn prefetch_entry(&self, number: usize, key: &[u8], hash: u64) {
-        if let Some(block) = self.slots.read().peek(number) {
-            block.prefetch_entry(key, hash);
-        }
+    pub fn prefetch_entry(&self, number: usize, key: &[u8], hash: u64) -> bool {
+        self.slots.read().peek(number).is_none_or(|block| block.prefetch_entry(key, hash))
     }
 
     /// Like [`Table::get_with`], with the block already found: `number` is the result of

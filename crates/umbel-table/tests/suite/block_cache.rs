@@ -163,7 +163,7 @@ fn staged_lookup_equals_one_call() {
         for _ in 0..2 {
             table.prefetch_slot(number);
             table.prefetch_block(number);
-            table.prefetch_entry(number, key, hash);
+            assert!(table.prefetch_entry(number, key, hash));
             let found = table
                 .get_in_block(number, key, hash, *sequence, |at, kind, value| {
                     (at, kind, value.to_vec())
@@ -176,8 +176,12 @@ fn staged_lookup_equals_one_call() {
     let beyond = table.meta().blocks as usize;
     table.prefetch_slot(beyond);
     table.prefetch_block(beyond);
-    table.prefetch_entry(beyond, b"key", 1);
-    table.prefetch_entry(0, b"key", 1);
+    assert!(table.prefetch_entry(beyond, b"key", 1));
+    // Some other key has none of the tags of the first block.
+    let absent =
+        (0..100u64).map(|tag| tag << 24).find(|&hash| !table.prefetch_entry(0, b"key", hash));
+    let found = table.get_in_block(0, b"key", absent.unwrap(), u64::MAX, |_, _, _| ()).unwrap();
+    assert_eq!(found, None);
     assert!(!table.has_tombstones());
     assert_eq!(table.covering(b"key-00001", u64::MAX), 0);
 }

@@ -43,6 +43,10 @@ impl File for FailingFile {
         Ok(FileIdentity { device: 0, inode: 0 })
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        self.inner.modified_micros()
+    }
+
     fn len(&self) -> Result<u64> {
         self.inner.len()
     }

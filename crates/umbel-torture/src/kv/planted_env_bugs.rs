@@ -186,6 +186,10 @@ impl File for BuggyFile {
         self.inner.identity()
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        self.inner.modified_micros()
+    }
+
     fn len(&self) -> Result<u64> {
         self.inner.len()
     }

@@ -149,6 +149,10 @@ impl File for WatchFile {
         self.watch.call(false, || self.inner.identity())
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        self.watch.call(false, || self.inner.modified_micros())
+    }
+
     fn len(&self) -> Result<u64> {
         self.watch.call(false, || self.inner.len())
     }

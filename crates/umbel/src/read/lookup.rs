@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use umbel_base::{BlobPointer, Result, SequenceNumber, ValueKind};
+use umbel_table::Table;
 
 use crate::super_version::{MemtableSlot, SuperVersion};
 use crate::thread_counters::{ProbeOutcome, ThreadReadCounters};
@@ -246,21 +247,44 @@ impl Lookup<'_> {
         open: &OpenedTable,
         read: &mut Option<impl FnOnce(&[u8]) -> R>,
     ) -> Result<Option<LookupResult<R>>> {
+        let table = open.table();
+        let block = table.locate(self.key, self.sequence);
         if self.has_skipped_tombstones.get() {
+            if block.is_some_and(|number| !self.prefetch_entry(table, number)) {
+                self.skip_tombstones(table.has_tombstones());
+                let answered = ProbeOutcome::of_search(false, open.has_filter());
+                self.counters.count(level, answered, 1);
+                return Ok(None);
+            }
+            // The entry, if it is in memory, is loaded meanwhile.
             if is_hidden_above(view, (self.key, self.head), self.sequence, open)? {
                 return Ok(Some(LookupResult::Deleted));
             }
             self.has_skipped_tombstones.set(false);
         }
-        let table = open.table();
         let covering = table.covering(self.key, self.sequence);
-        let found =
-            table.get_with(self.key, self.hash, self.sequence, |sequence, kind, value| {
-                take_result(covering, sequence, kind, value, read, &self.pointer)
-            })?;
+        let found = match block {
+            Some(number) => table.get_in_block(
+                number,
+                self.key,
+                self.hash,
+                self.sequence,
+                |sequence, kind, value| {
+                    take_result(covering, sequence, kind, value, read, &self.pointer)
+                },
+            )?,
+            None => None,
+        };
         let answered = ProbeOutcome::of_search(found.is_some(), open.has_filter());
         self.counters.count(level, answered, 1);
         Ok(found.or_else(|| (covering > 0).then_some(LookupResult::Deleted)))
+    }
+
+    /// Prefetches the memory of the entry that possibly has the key, in the block that
+    /// [`Table::locate`] returned. Returns false if the block is in memory and has no such entry.
+    fn prefetch_entry(&self, table: &Table, number: usize) -> bool {
+        table.prefetch_block(number);
+        table.prefetch_entry(number, self.key, self.hash)
     }
 }
 

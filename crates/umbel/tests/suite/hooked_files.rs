@@ -120,6 +120,11 @@ impl File for HookedFile {
         self.inner.identity()
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        self.hooks.count();
+        self.inner.modified_micros()
+    }
+
     fn len(&self) -> Result<u64> {
         self.hooks.count();
         self.inner.len()

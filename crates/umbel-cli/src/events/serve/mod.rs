@@ -204,6 +204,11 @@ fn announce(
         log.print("this directory is temporary (--mem-db): it is removed when the process ends");
     }
     log.print(durability_message(config.options.durability));
+    if let Some(quota_bytes) = config.options.log_quota {
+        log.print(&format!(
+            "appends are refused once the event log has {quota_bytes} bytes (--log-quota)"
+        ));
+    }
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }

@@ -8,6 +8,7 @@ use clap::builder::TypedValueParser;
 use clap::{ArgAction, Args};
 use tracing::Level;
 use umbel::Durability;
+use umbel_events::limits::CHUNK_BYTES_MIN;
 use umbel_events::{ExistenceSize, StoreOptions};
 use umbel_server::{CollectorEndpoint, PASSWORD_BYTES_MAX, ScavengeSchedule, Secret};
 
@@ -73,6 +74,10 @@ pub struct ServeOptions {
     /// another schedule
     #[arg(long, value_name = "CRON", value_parser = parse_schedule)]
     pub scavenge_schedule: Option<ScavengeSchedule>,
+    /// Bytes of the event log, like 100GiB, from which appends are refused; deletes and scavenges
+    /// remain possible [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = integer_parser(CHUNK_BYTES_MIN, 1 << 60))]
+    pub log_quota: Option<u64>,
     /// Acknowledge appends and writes after fsync (synced: they survive power loss) or before it
     /// (buffered: they survive only the death of the process)
     #[arg(long, value_name = "LEVEL", default_value = "synced", value_parser = parse_durability)]

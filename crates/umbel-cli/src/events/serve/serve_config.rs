@@ -76,6 +76,7 @@ impl ServeConfig {
             durability: self.options.durability,
             existence: self.options.stream_existence_filter_size,
             accept_clock: self.options.accept_clock,
+            log_quota_bytes: self.options.log_quota,
             ..self.limits.to_event_store()
         }
     }
@@ -177,6 +178,7 @@ impl ServeConfig {
             ("advertise", json!(advertise)),
             ("backup-dir", json!(options.backup_dir)),
             ("scavenge-schedule", json!(schedule)),
+            ("log-quota", json!(options.log_quota)),
             ("durability", json!(durability_name(options.durability))),
             ("accept-clock", json!(options.accept_clock)),
             ("mem-db", json!(options.mem_db)),

@@ -60,6 +60,7 @@ impl Appender {
         let payload_bytes = append_plan::payload_bytes(plans);
         // Larger records, whatever they are for, need chunks that no open accepts.
         append_request::check_append_bytes(payload_bytes)?;
+        self.quota.check(&parts.log, self.chunk_writer.active_chunk(), plans)?;
         let frees_space = plans.iter().all(AppendPlan::frees_space);
         let is_full = self.chunk_writer.is_full(payload_bytes + self.chunk_writer.reserve_bytes())
             && (self.chunk_writer.is_full(payload_bytes) || !frees_space);

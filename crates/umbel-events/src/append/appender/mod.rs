@@ -14,6 +14,7 @@ use umbel_existence::ExistenceReader;
 
 use crate::append::append_request::{AppendRequest, CheckedMetadata, StreamAppend, WriteResult};
 use crate::append::index_queue::IndexQueue;
+use crate::append::log_quota::LogQuota;
 use crate::append::pending_heads::PendingHeads;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::{ChunkWriter, LogCursor};
@@ -37,6 +38,8 @@ mod undelete;
 pub struct Appender {
     /// Write position of the log.
     pub chunk_writer: ChunkWriter,
+    /// Limit of the log's bytes.
+    quota: LogQuota,
     /// Ids of the newest events.
     pub recent_ids: RecentEventIds,
     /// Appends that are in the log but not in the index, in order.
@@ -87,6 +90,7 @@ impl Appender {
     pub fn new(parts: &StoreComponents, window: RecentEventIds, last_created: u64) -> Appender {
         Appender {
             chunk_writer: ChunkWriter::default(),
+            quota: LogQuota::new(parts.log_quota_bytes),
             recent_ids: window,
             queue: IndexQueue::default(),
             last_created,

@@ -145,6 +145,10 @@ fn add_log(set: &mut MetricSet, stats: &Stats) {
     let help = "Events appended since the start, those of the server's own streams included";
     set.counter("events_appended", help, stats.events_appended);
     set.gauge("log_bytes", "Bytes of the event log", stats.log_bytes as f64);
+    if let Some(quota_bytes) = stats.log_quota_bytes {
+        let help = "Bytes of the event log from which appends are refused; absent without a quota";
+        set.gauge("log_quota_bytes", help, quota_bytes as f64);
+    }
     set.gauge("log_chunks", "Files of the event log", stats.chunks as f64);
     set.gauge(
         "index_lag_bytes",

@@ -24,8 +24,8 @@ use crate::consumer_groups::group_command::{
 };
 use crate::consumer_groups::group_config::{GroupConfig, group_name};
 use crate::event_store::event_resolution::view_system_target;
-use crate::grpc::grpc_decoder::MessageStream;
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
+use crate::grpc::message_stream::MessageStream;
 use crate::grpc::request_body::RequestBody;
 use crate::grpc::response_stream::{
     ResponseStream, respond_within_quota, stream_steps, with_pending_page,

@@ -15,7 +15,7 @@ use umbel_proto::streams::{AppendResp, append_resp};
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
-use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_stream::MessageStream;
 use crate::limits::EVENT_OVERHEAD_BYTES;
 use crate::protocol::grpc_status;
 use crate::protocol::proto_convert::{self, ProposedEvent};

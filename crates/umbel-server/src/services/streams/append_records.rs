@@ -12,7 +12,7 @@ use umbel_proto::v2::streams::{
 };
 
 use crate::auth::authorization::Caller;
-use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_stream::MessageStream;
 use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;
 use crate::services::streams::append_session::revision_conflict_status;

@@ -11,7 +11,7 @@ use umbel_proto::v2::streams::{AppendResponse, AppendSessionResponse};
 
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
-use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_stream::MessageStream;
 use crate::protocol::grpc_status;
 use crate::protocol::rich_status::{self, invalid};
 use crate::server_context::ServerContext;

@@ -238,6 +238,7 @@ mod tests {
         };
         let large = Error::TooLarge { event: None, bytes: 2, max_bytes: 1 };
         let recreated = Error::UndeleteTooLarge { stream: stream(), bytes: 2, max_bytes: 1 };
+        let full = Error::LogQuotaExceeded { bytes: 1, log_bytes: 9, quota_bytes: 9 };
         let cases = [
             (recreated, 3, "event_store.client.MaximumAppendSizeExceeded"),
             (wrong, 6, "event_store.client.WrongExpectedVersion"),
@@ -245,6 +246,7 @@ mod tests {
             (large, 3, "event_store.client.MaximumAppendSizeExceeded"),
             (Error::Invalid(stream()), 3, "event_store.client.BadRequest"),
             (Error::Store(umbel::Error::Closed), 14, "google.rpc.ErrorInfo"),
+            (full, 8, "google.rpc.ErrorInfo"),
             (out_of(28), 8, "google.rpc.ErrorInfo"),
             (out_of(24), 8, "google.rpc.ErrorInfo"),
         ];

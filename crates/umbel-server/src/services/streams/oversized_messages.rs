@@ -14,7 +14,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use hyper::body::{Body, Bytes, Frame};
 
-use crate::grpc::grpc_decoder::PREFIX_BYTES;
+use crate::grpc::message_stream::PREFIX_BYTES;
 use crate::services::streams::batch_header_parser::BatchHeaderParser;
 
 /// Numbers of the messages that arrive without their events, because they exceeded the limit.

@@ -292,6 +292,10 @@ impl File for CachedFileHandle {
         opened(&self.0)?.identity()
     }
 
+    fn modified_micros(&self) -> Result<u64> {
+        opened(&self.0)?.modified_micros()
+    }
+
     fn len(&self) -> Result<u64> {
         Ok(self.0.len)
     }

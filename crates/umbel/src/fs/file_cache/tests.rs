@@ -34,6 +34,9 @@ impl File for ScarceFile {
     fn identity(&self) -> Result<FileIdentity> {
         self.file.identity()
     }
+    fn modified_micros(&self) -> Result<u64> {
+        self.file.modified_micros()
+    }
     fn len(&self) -> Result<u64> {
         self.file.len()
     }

@@ -21,7 +21,7 @@ use umbel_proto::streams::batch_append_req::{DeadlineOption, Options};
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::append_submitter::WaitingAppends;
-use crate::grpc::grpc_decoder::MessageStream;
+use crate::grpc::message_stream::MessageStream;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::deadline::{self, Deadline};
 use crate::protocol::{grpc_status, proto_convert};
