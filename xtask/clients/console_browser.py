@@ -552,6 +552,9 @@ def fit_schedule_and_history_on_a_phone(browser):
         # The fixed navigation of a phone may cover it.
         find(browser, "Change the schedule").send_keys(Keys.ENTER)
         assert not is_wider_than_the_window(browser)
+        # Story: outcome and reason of a work could only be seen by scrolling sideways.
+        hidden = "return [...document.querySelectorAll('main .wide')].map((box) => box.scrollWidth - box.clientWidth)"
+        assert not any(browser.execute_script(hidden)), browser.execute_script(hidden)
         browser.execute_script("document.getElementById('s-schedule').scrollIntoView({ block: 'center' })")
         picture(browser, "phone-work")
         browser.execute_script("document.querySelector('main .wide').scrollIntoView()")

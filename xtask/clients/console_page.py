@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 import sys
-import traceback
 import urllib.request
 from pathlib import Path
 
@@ -20,14 +19,11 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from case_list import CaseList
+
 CONNECTION, FOLDER = sys.argv[1], Path(sys.argv[2])
 ADDRESS = "http://" + CONNECTION.split("://")[1].split("?")[0]
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
+case = CaseList("Browser")
 
 
 def start():
@@ -119,21 +115,7 @@ LOG = []
 
 
 def main():
-    passed = failed = 0
     browser = start()
-    for function in CASES:
-        name = "Browser: " + function.__name__.replace("_", " ")
-        try:
-            function(browser)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            passed += 1
-            print(f"ok {name}")
-        LOG.extend(browser.get_log("browser"))
+    outcome = case.run(browser, after=lambda: LOG.extend(browser.get_log("browser")))
     browser.quit()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
-
+    return outcome

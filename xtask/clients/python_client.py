@@ -10,7 +10,7 @@ skipped cases.
 import json
 import sys
 import threading
-import traceback
+from pathlib import Path
 from uuid import uuid4
 
 from kurrentdbclient import CaughtUp, Checkpoint, KurrentDBClient, NewEvent, StreamState
@@ -24,20 +24,15 @@ from kurrentdbclient.exceptions import (
     WrongCurrentVersionError,
 )
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from case_list import CaseList, expect, fails
+
 ANY, NO_STREAM, EXISTS = StreamState.ANY, StreamState.NO_STREAM, StreamState.EXISTS
-CASES = []
-AGAIN = []
+case = CaseList()
+again = CaseList()
 KEPT = None
-
-
-def case(function):
-    CASES.append(function)
-    return function
-
-
-def again(function):
-    AGAIN.append(function)
-    return function
 
 
 def new_stream():
@@ -54,19 +49,6 @@ def number(event):
 
 def numbers(events):
     return [number(event) for event in events]
-
-
-def expect(seen, wanted):
-    if seen != wanted:
-        raise AssertionError(f"{seen!r} is not {wanted!r}")
-
-
-def fails(kind, work):
-    try:
-        result = work()
-    except kind as error:
-        return error
-    raise AssertionError(f"{result!r} instead of {kind.__name__}")
 
 
 @case
@@ -446,22 +428,10 @@ def resolve_links(client):
 def main(connection, kept, turn=None):
     global KEPT
     KEPT = kept
-    passed = failed = 0
     client = KurrentDBClient(uri=connection)
-    for function in AGAIN if turn == "again" else CASES:
-        name = "Python: " + function.__name__.replace("_", " ")
-        try:
-            function(client)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            passed += 1
-            print(f"ok {name}")
+    outcome = (again if turn == "again" else case).run(client)
     client.close()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return outcome
 
 
 if __name__ == "__main__":

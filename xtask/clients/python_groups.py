@@ -9,7 +9,7 @@ failed and skipped cases.
 import json
 import sys
 import time
-import traceback
+from pathlib import Path
 from uuid import uuid4
 
 from kurrentdbclient import KurrentDBClient, NewEvent, StreamState
@@ -20,13 +20,13 @@ from kurrentdbclient.exceptions import (
     NotFoundError,
 )
 
-CASES = []
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from case_list import CaseList, expect, fails
+
+case = CaseList()
 SOON = {"min_checkpoint_count": 1, "max_checkpoint_count": 1, "checkpoint_after": 0.1}
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def new_group(client, numbers, **settings):
@@ -67,18 +67,6 @@ def until(client, stream, is_so):
             return info
         time.sleep(0.05)
     raise AssertionError(f"condition not met in time: {info}")
-
-
-def expect(seen, wanted):
-    assert seen == wanted, f"{seen!r} in place of {wanted!r}"
-
-
-def fails(kind, work):
-    try:
-        work()
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 @case
@@ -182,22 +170,10 @@ def report_a_missing_group(client):
 
 
 def main(connection):
-    passed = failed = 0
     client = KurrentDBClient(uri=connection)
-    for function in CASES:
-        name = "Python: " + function.__name__.replace("_", " ")
-        try:
-            function(client)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            passed += 1
-            print(f"ok {name}")
+    outcome = case.run(client)
     client.close()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return outcome
 
 
 if __name__ == "__main__":

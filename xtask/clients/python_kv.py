@@ -9,19 +9,19 @@ counts passed, failed and skipped cases.
 
 import sys
 import threading
-import traceback
+from pathlib import Path
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from case_list import CaseList
+
 SERVICE = "umbel.kv.v1.KeyValue"
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
+case = CaseList()
 
 
 def fields(data):
@@ -140,23 +140,9 @@ def watch_existing_and_new_changes(kv):
 
 
 def main(connection):
-    passed = failed = 0
     address = connection.split("://")[1].split("?")[0]
     with grpc.insecure_channel(address) as channel:
-        kv = KeyValue(channel)
-        for function in CASES:
-            name = "Python: " + function.__name__.replace("_", " ")
-            try:
-                function(kv)
-            except Exception:
-                failed += 1
-                print(f"FAILED {name}")
-                traceback.print_exc(file=sys.stdout)
-            else:
-                passed += 1
-                print(f"ok {name}")
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+        return case.run(KeyValue(channel))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ prints a line; the last line counts passed, failed and skipped cases.
 
 import json
 import sys
-import traceback
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,13 +20,13 @@ from kurrentdbclient.exceptions import (
     UnauthenticatedError,
 )
 
-CASES = []
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from case_list import CaseList, fails
+
+case = CaseList()
 CONNECTION, FOLDER = sys.argv[1], Path(sys.argv[2])
-
-
-def case(function):
-    CASES.append(function)
-    return function
 
 
 def connect(user, ca="ca.crt"):
@@ -54,14 +53,6 @@ def new_stream(admin, **acl):
     append(admin, stream)
     rule(admin, stream, **acl)
     return stream
-
-
-def fails(kinds, work):
-    try:
-        work()
-    except kinds as error:
-        return error
-    raise AssertionError(f"nothing of {kinds}")
 
 
 @case
@@ -131,23 +122,11 @@ def consume_with_read_permission_only(admin, ops):
 
 
 def main():
-    passed = failed = 0
     admin, ops = connect("admin:first"), connect("ops:second")
-    for function in CASES:
-        name = "Python: " + function.__name__.replace("_", " ")
-        try:
-            function(admin, ops)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            passed += 1
-            print(f"ok {name}")
+    outcome = case.run(admin, ops)
     admin.close()
     ops.close()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return outcome
 
 
 sys.exit(main())

@@ -8,7 +8,7 @@ failed and skipped cases.
 
 import json
 import sys
-import traceback
+from pathlib import Path
 from uuid import uuid4
 
 from kurrentdbclient import (
@@ -32,13 +32,13 @@ from kurrentdbclient.exceptions import (
     WrongCurrentVersionError,
 )
 
+# An isolated interpreter does not look into the folder of the program.
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from case_list import CaseList, expect, fails
+
 ANY, NO_STREAM, EXISTS = StreamState.ANY, StreamState.NO_STREAM, StreamState.EXISTS
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
+case = CaseList()
 
 
 def new_stream():
@@ -55,19 +55,6 @@ def record(stream, n, **others):
 
 def numbers(events):
     return [json.loads(event.data)["n"] for event in events]
-
-
-def expect(seen, wanted):
-    if seen != wanted:
-        raise AssertionError(f"{seen!r} is not {wanted!r}")
-
-
-def fails(kind, work):
-    try:
-        result = work()
-    except kind as error:
-        return error
-    raise AssertionError(f"{result!r} instead of {kind.__name__}")
 
 
 @case
@@ -282,22 +269,10 @@ def reject_projection_programs(client):
 
 
 def main(connection):
-    passed = failed = 0
     client = KurrentDBClient(uri=connection)
-    for function in CASES:
-        name = "Python: " + function.__name__.replace("_", " ")
-        try:
-            function(client)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}")
-            traceback.print_exc(file=sys.stdout)
-        else:
-            passed += 1
-            print(f"ok {name}")
+    outcome = case.run(client)
     client.close()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return outcome
 
 
 if __name__ == "__main__":

@@ -246,6 +246,9 @@ pub struct DeleteArgs {
     /// Sync the delete before returning, so that it survives power loss
     #[arg(long)]
     pub sync: bool,
+    /// With --stream: delete at this running server: http://HOST:PORT, or a connection string
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["key", "sync"])]
+    pub connect: Option<String>,
 }
 
 /// Arguments of `scan`.

@@ -161,7 +161,8 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
             Some(stream) => {
                 let expected = args.expected.as_deref();
                 let (tombstone, sync) = (args.tombstone, args.sync);
-                let deletion = DeleteRequest { stream, expected, tombstone, sync };
+                let connect = args.connect.as_deref();
+                let deletion = DeleteRequest { stream, expected, tombstone, sync, connect };
                 events::delete_stream::run(db, deletion, limits)
             }
             None => delete::run(&store()?, args),

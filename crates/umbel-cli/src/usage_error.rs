@@ -29,7 +29,14 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
     if error.kind() == ErrorKind::ValueValidation {
         return invalid_value(&error);
     }
-    if let Some(seconds) = detached_wait(arguments) {
+    let arguments: Vec<OsString> = arguments.collect();
+    if is_unknown_connect(&error)
+        && let Some(tip) = connect_tip(&arguments)
+    {
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    if let Some(seconds) = detached_wait(arguments.into_iter()) {
         let tip = format!("to wait up to {seconds} s for the store, write '--wait={seconds}'");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
@@ -43,6 +50,47 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
     };
     let parts: Vec<String> = text.split("\n\n").filter(is_kept).map(one_line).collect();
     if parts.len() > 1 { parts.join("; ") } else { format!("{}; see --help", parts.join("")) }
+}
+
+/// Whether the error is that a command has no `--connect`.
+fn is_unknown_connect(error: &Error) -> bool {
+    let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    error.kind() == ErrorKind::UnknownArgument
+        && argument.is_some_and(|argument| argument.starts_with("--connect"))
+}
+
+/// Returns what a caller can do at a running server instead of the command without `--connect`.
+fn connect_tip(arguments: &[OsString]) -> Option<&'static str> {
+    let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    words.find_map(|word| {
+        Some(match word {
+            "read" => {
+                "to read from a running server, write 'umbel subscribe --connect ADDRESS \
+                 --until-caught-up' with --stream or --all"
+            }
+            "streams" => {
+                "to list the streams of a running server, write 'umbel subscribe --connect \
+                 ADDRESS --stream $streams --until-caught-up'"
+            }
+            "metadata" => {
+                "at a running server, the metadata of NAME is the last event of the stream \
+                 $$NAME: read it with 'umbel subscribe --connect ADDRESS --stream $$NAME \
+                 --until-caught-up', and set it with 'umbel append --connect ADDRESS --stream \
+                 $$NAME --type $metadata'"
+            }
+            "get" | "put" | "scan" | "import" => {
+                "a running server has keys and values only over gRPC, as umbel.kv.v1.KeyValue; \
+                 stop the server to use this command"
+            }
+            "import-events" | "repair" | "restore" | "verify" | "stats" | "advise" | "inspect"
+            | "compact" | "checkpoint" => {
+                "this command works on the directory of --db and needs no server; stop a server \
+                 that has the directory open"
+            }
+            "serve" => "'serve' is the server; its address is set with --listen",
+            _ => return None,
+        })
+    })
 }
 
 /// Returns a number that follows `--wait` as a separate argument, although it must follow `=`.
@@ -89,6 +137,8 @@ pub fn with_typed_flags(sentence: &str, arguments: impl IntoIterator<Item = OsSt
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
 
     #[test]
@@ -103,6 +153,28 @@ mod tests {
         let message = typed("--max_file_size is 1", &["--target-file-size-base=1"]);
         assert_eq!(message, "--target-file-size-base is 1");
         assert_eq!(typed("--", &["--", "--="]), "--");
+    }
+
+    /// Story: `umbel read --connect ADDRESS` gave the tip to write `-- --connect`.
+    #[test]
+    fn commands_without_connect_name_the_one_that_works_at_a_server() {
+        let sentence = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = crate::command_line::CommandLine::try_parse_from(&words);
+            error_sentence(error.expect_err("unknown"), words.into_iter())
+        };
+        for (line, tip) in [
+            ("umbel read --all --connect http://a:1", "umbel subscribe --connect ADDRESS"),
+            ("umbel --db d streams --connect=http://a:1", "--stream $streams"),
+            ("umbel metadata --stream s --connect x", "umbel append --connect ADDRESS"),
+            ("umbel put a b --connect x", "umbel.kv.v1.KeyValue"),
+            ("umbel repair --connect x", "stop a server"),
+            ("umbel serve --connect x", "--listen"),
+        ] {
+            let sentence = sentence(line);
+            assert!(sentence.contains(tip) && !sentence.contains("-- --connect"), "{sentence}");
+            assert!(sentence.contains("'--connect'"), "{sentence}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod suite {
     mod serve_errors;
     mod serve_kv;
     mod serve_log;
+    mod server_writes;
     mod test_binary;
     mod transcript;
     mod users;

@@ -72,6 +72,7 @@ pub use crate::read::scan_planner::FilterStrategy;
 pub use crate::read::stream_reader::{StreamItem, StreamReader};
 pub use crate::read::view_reader::{ViewEvent, ViewItem, ViewReader, ViewState};
 pub use crate::store::store_stats::Stats;
+pub use crate::types::crash_recovery::CrashRecovery;
 pub use crate::types::error::{Error, Result};
 pub use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
 pub use crate::types::expected_version::ExpectedVersion;

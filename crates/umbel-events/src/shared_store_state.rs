@@ -16,6 +16,7 @@ use crate::append::ack_callbacks::AckCallbacks;
 use crate::append::appender::Appender;
 use crate::primitives::exclusive_task::ExclusiveTask;
 use crate::store_components::StoreComponents;
+use crate::types::crash_recovery::CrashRecovery;
 use crate::types::error::Result;
 
 /// State that all handles of a store share.
@@ -35,6 +36,8 @@ pub struct StoreInner {
     pub scavenge_task: ExclusiveTask,
     /// The background thread.
     pub background_thread: Mutex<Option<Box<dyn JoinHandle>>>,
+    /// Work of the open after a crash.
+    pub crash_recovery: Option<CrashRecovery>,
 }
 
 impl Deref for StoreInner {

@@ -130,7 +130,7 @@ function facts(group) {
     pair("Stream", sourceLink(group.source)), pair("Lag", group.lagEvents === null ? `${lagText(group)} of the log` : counted(group.lagEvents, "event")),
     pair("In flight", number(group.inFlight)), pair("Waiting", number(group.waiting)), pair("To retry", number(group.retrying)),
     pair("Sent since the group started", number(group.total)), pair("Events/s", number(group.perSecond)),
-    pair("Checkpoint", group.checkpoint || "–"), pair("Last event read", group.lastKnown || "–"));
+    pair("Checkpoint", group.checkpoint || "–"), pair("Last event read", group.lastRead || "–"), pair("Last event of the source", group.lastKnown || "–"));
 }
 
 // The parked events, from the parked stream. Its events are links to the events of the source.

@@ -1,6 +1,6 @@
 // The overview: what the server does now, and plots of the last minutes or hours.
 
-import { bytes, counted, el, every, number, put, show, view } from "./page.js";
+import { address, bytes, counted, el, every, link, number, put, show, view } from "./page.js";
 
 /* global uPlot: the library of the plots, loaded by a script element of the page. */
 
@@ -33,8 +33,9 @@ const PLOTS = [
 
 function duration(seconds) {
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
-  const at = Math.max(0, units.findIndex(([size]) => seconds >= size));
-  const [[size, unit], next] = [units[at] ?? units[3], units[at + 1]];
+  const found = units.findIndex(([size]) => seconds >= size);
+  const at = found < 0 ? units.length - 1 : found;
+  const [[size, unit], next] = [units[at], units[at + 1]];
   const count = Math.floor(seconds / size);
   const rest = next ? Math.floor((seconds % size) / next[0]) : 0;
   return rest ? `${count} ${unit} ${rest} ${next[1]}` : `${count} ${unit}`;
@@ -107,10 +108,27 @@ function plots(box, history) {
 
 const card = (title, value, note) => el("div", { class: "card" }, title, el("b", {}, value), note ? el("span", { class: "soft" }, note) : null);
 
+// The group with the largest lag of all groups, as a link to it.
+function lagNote(largest, text) {
+  if (!largest) return null;
+  const { source, group, lag } = largest;
+  return el("span", { class: "soft" }, `largest lag: ${text(lag)}, `, link(address("group", source, group), `${group} on ${source}`));
+}
+
+// Reason why appends fail, for the top of the page.
+function problem(now, history) {
+  if (now.failure) return `Writes fail: ${now.failure}. Restart the server.`;
+  const refused = history.series.appendsRefused.at(-1) ?? 0;
+  if (!(refused > 0)) return null;
+  const space = now.disk ? `${bytes(now.disk.availableBytes)} of disk are available` : "check the space on the disk";
+  return `The server refuses appends: ${rate(refused)}. It is out of disk space or overloaded (${space}); the log has the reasons.`;
+}
+
 function cards(now, history, groups) {
   const { series } = history;
   const latest = (name) => series[name].at(-1);
   const growth = perHour(history, "logBytes");
+  const refused = latest("appendsRefused") ?? 0;
   const share = now.disk ? now.disk.availableBytes / now.disk.totalBytes : 1;
   const left = growth > 0 && now.disk ? now.disk.availableBytes / growth : null;
   const log = now.stats.store;
@@ -118,19 +136,22 @@ function cards(now, history, groups) {
     ...(log.logQuotaBytes ? [`of a quota of ${bytes(log.logQuotaBytes)}`] : []),
     ...(growth === null ? [] : [`${growth >= 0 ? "+" : "−"}${bytes(Math.abs(growth))} per hour`]),
   ];
-  const lagging = groups?.groups.filter((group) => group.lagEvents !== null).map((group) => Number(group.lagEvents)) ?? [];
   return [
     card("Appended", rate(latest("eventsAppended")), byteRate(latest("bytesAppended"))),
     card("Read", rate(latest("eventsRead")), `calls: ${rate(latest("calls"))}`),
     card("Append latency p50", milliseconds(latest("appendP50"))),
     card("Append latency p99", milliseconds(latest("appendP99")), `p99.9: ${milliseconds(latest("appendP999"))}`),
     el("div", { class: share < 0.1 ? "card alarm" : "card" }, "Disk available", el("b", {}, bytes(now.disk?.availableBytes)),
-      el("span", { class: "soft" }, now.disk ? `of ${bytes(now.disk.totalBytes)}${left !== null && left < 24 * 30 ? `, full in ${duration(left * 3600)}` : ""}` : null)),
+      el("span", { class: "soft" }, now.disk ? `of ${bytes(now.disk.totalBytes)}${left !== null && left < 24 * 30 ? `, ${left < 1 / 60 ? "full in less than a minute" : `full in ${duration(left * 3600)}`}` : ""}` : null)),
     el("div", { class: log.logBytes > 0.9 * (log.logQuotaBytes ?? Infinity) ? "card alarm" : "card" }, "Event log", el("b", {}, bytes(log.logBytes)),
       el("span", { class: "soft" }, logNotes.join(", "))),
     card("Memory of the process", bytes(now.process?.residentBytes)),
     card("Connections", number(now.connections), `${number(now.openCalls)} open calls`),
-    card("Consumer groups", number(groups?.total), lagging.length > 0 ? `largest lag: ${counted(Math.max(...lagging), "event")}` : null),
+    el("div", { class: "card" }, "Consumer groups", el("b", {}, number(groups?.total)),
+      lagNote(groups?.largestLagEvents, (lag) => counted(lag, "event")),
+      lagNote(groups?.largestLagBytes, (lag) => `${bytes(Number(lag))} of the log`)),
+    el("div", { class: refused > 0 ? "card alarm" : "card" }, "Appends refused", el("b", {}, number(now.appendsRefused)),
+      el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start: disk or quota full, read-only or overloaded")),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
     card("Version", now.version, now.revision ? now.revision.slice(0, 12) : null),
   ];
@@ -148,7 +169,7 @@ export async function overview(_, query) {
   let [now, history, groups] = await Promise.all([view("overview"), view("history", { minutes }), groupsNow()]);
   show("Overview", alarm, box, range, figures);
   const drawCards = () => {
-    put(alarm, now.failure ? `Writes fail: ${now.failure}. Restart the server.` : null);
+    put(alarm, problem(now, history));
     put(box, cards(now, history, groups));
   };
   let update = null;

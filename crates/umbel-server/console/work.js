@@ -64,7 +64,8 @@ const SHOWN = 10;
 function time(text) {
   if (!text) return "–";
   const micros = Date.parse(text) * 1000;
-  return el("time", { datetime: text, title: utcTime(micros) }, localTime(micros).slice(0, -4));
+  const [day, clock] = localTime(micros).slice(0, -4).split(" ").map((piece) => el("span", { class: "piece" }, piece));
+  return el("time", { datetime: text, title: utcTime(micros) }, day, " ", clock);
 }
 
 function duration(started, ended) {
@@ -75,28 +76,31 @@ function duration(started, ended) {
   return minutes < 60 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-const outcome = (result) => el("span", { class: result === "Success" ? "tag good" : result === "Errored" ? "tag failed" : "tag" }, OUTCOMES[result] ?? result);
+// The outcome of a work, with its reason below.
+const outcome = (result, error) => [
+  el("span", { class: result === "Success" ? "tag good" : result === "Errored" ? "tag failed" : "tag" }, OUTCOMES[result] ?? result),
+  error ? el("div", {}, reason(error)) : null,
+];
 const origin = ({ user, scheduled }) => (scheduled ? "Schedule" : user ?? "–");
 
 // A reason; a long one is folded.
 function reason(text) {
-  if (!text) return "";
   if (text.length <= 90) return text;
   return el("details", {}, el("summary", {}, `${text.slice(0, 80)}…`), text);
 }
 
 const scavengeRow = (work) => [
-  time(work.started), outcome(work.scavengeResult), origin(work), duration(work.started, work.ended),
-  number(work.eventsRemoved), number(work.eventsStubbed), bytes(work.bytesFreed), number(work.chunksRewritten), reason(work.error),
+  time(work.started), outcome(work.scavengeResult, work.error), origin(work), duration(work.started, work.ended),
+  number(work.eventsRemoved), number(work.eventsStubbed), bytes(work.bytesFreed), number(work.chunksRewritten),
 ];
-const SCAVENGE_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", "name"], ["Took", "number optional"], ["Removed", "number optional"],
-  ["Emptied", "number optional"], ["Freed", "number"], ["Chunks", "number optional"], ["Reason", ""]];
+const SCAVENGE_COLUMNS = [["Started", "tight"], ["Outcome", ""], ["By", "name optional"], ["Took", "number optional"],
+  ["Removed", "number optional"], ["Emptied", "number optional"], ["Freed", "number"], ["Chunks", "number optional"]];
 const backupRow = (work) => [
-  time(work.started), outcome(work.backupResult), origin(work), duration(work.started, work.ended),
-  bytes(work.copiedBytes), bytes(work.backupBytes), number(work.through), reason(work.error),
+  time(work.started), outcome(work.backupResult, work.error), origin(work), duration(work.started, work.ended),
+  bytes(work.copiedBytes), bytes(work.backupBytes), number(work.through),
 ];
-const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", "tight"], ["By", "name"], ["Took", "number optional"],
-  ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"], ["Reason", ""]];
+const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", ""], ["By", "name optional"], ["Took", "number optional"],
+  ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"]];
 
 // A history that is drawn again only after a change, so that selected text and unfolded reasons stay.
 function history(name, columns, toRow) {

@@ -52,7 +52,7 @@ mod test_support;
 
 pub use crate::access_control::passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use crate::access_control::users::BootstrapPasswords;
-pub use crate::auth::tls::{CertificateStore, Pem};
+pub use crate::auth::tls::{CertificateNames, CertificateStore, Pem};
 pub use crate::event_store::scavenge_schedule::ScavengeSchedule;
 pub use crate::telemetry::otlp::otlp_config::{
     CollectorEndpoint, OtlpConfig, parse_headers, parse_pairs,
@@ -63,5 +63,6 @@ pub use crate::telemetry::otlp::telemetry_hub::{ExportOutcome, TelemetryHub};
 pub use crate::telemetry::otlp::telemetry_record::{AttributeValue, LogRecord};
 pub use crate::telemetry::trace_context::TraceId;
 pub use config::Config;
+pub use consumer_groups::parked_stream::parked_streams;
 pub use kv_store::KvConfig;
 pub use server::{Interrupts, Prepared, Running, Server, StartError};

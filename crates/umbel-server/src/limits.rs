@@ -39,6 +39,8 @@ pub const PREFACE_TIME: Duration = Duration::from_secs(10);
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 /// Interval of the checks for replaced certificates.
 pub const CERTIFICATE_TIME: Duration = Duration::from_secs(10);
+/// Time before a certificate's end from which the log warns.
+pub const EXPIRY_WARNING_TIME: Duration = Duration::from_hours(7 * 24);
 /// Maximum bytes of an HTTP/1.1 request in the buffer; the longest allowed head fits exactly.
 pub const HTTP1_BUFFER_BYTES: usize = HEADER_BYTES_MAX as usize;
 /// Maximum number of response pages on one connection that the client has not taken yet; further
@@ -282,6 +284,12 @@ pub const ACCESS_LOG_LINES_MAX: u32 = 100;
 pub const ANONYMOUS_LOG_LINES_MAX: u32 = 60;
 /// Period of the limit of log lines about refused calls without valid credentials.
 pub const ANONYMOUS_LOG_TIME: Duration = Duration::from_secs(60);
+
+/// Maximum number of log lines about failed logins per [`FAILED_LOGIN_LOG_TIME`]; further ones are
+/// only counted.
+pub const FAILED_LOGIN_LINES_MAX: u32 = 60;
+/// Period of the limit of log lines about failed logins.
+pub const FAILED_LOGIN_LOG_TIME: Duration = Duration::from_secs(60);
 
 /// Time limit of running calls after the server begins to stop.
 pub const DRAIN_TIME: Duration = Duration::from_secs(5);

@@ -31,6 +31,7 @@ use crate::resources::outbound_quota::OutboundQuota;
 use crate::resources::worker_times::TaskSpawner;
 use crate::telemetry::access_log::AccessLog;
 use crate::telemetry::call_metrics::CallMetrics;
+use crate::telemetry::failed_logins::FailedLogins;
 use crate::telemetry::metric_history::MetricHistory;
 use crate::telemetry::otlp::telemetry_hub::TelemetryHub;
 
@@ -47,6 +48,8 @@ pub struct ServerContext {
     pub metric_history: MetricHistory,
     /// Log of failed and slow calls.
     pub access_log: Arc<AccessLog>,
+    /// Counts and log of requests with invalid credentials.
+    pub failed_logins: FailedLogins,
     /// Export to an OpenTelemetry collector; `None` if nothing is exported.
     pub telemetry: Option<Arc<TelemetryHub>>,
     /// Memory quota of appends.
@@ -141,6 +144,7 @@ impl ServerContext {
             call_metrics: calls,
             metric_history: MetricHistory::default(),
             access_log: call_log,
+            failed_logins: FailedLogins::new(Arc::clone(&env.clock)),
             telemetry,
             append_quota: budget,
             receive_quota: Arc::new(InboundQuota::new(RECEIVE_BYTES_MAX)),

@@ -31,6 +31,9 @@ const SERVER_BACKUP: ServerWork = ServerWork {
     start: Cow::Borrowed("/admin/backup"),
     link: "backupLink",
     result: "backupResult",
+    id: "backupId",
+    name: "backup",
+    history: None,
 };
 
 /// Whether the directory holds a backup.

@@ -5,9 +5,16 @@ use std::path::Path;
 use umbel::Durability;
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection};
+use crate::events::client::stream_writes;
 use crate::events::event_args;
 use crate::events::open_event_store;
+use crate::events::remaining_data::with_server_remedy;
 use crate::global_options::StoreLimits;
+
+/// Remedy where a server has the store open.
+const AT_A_SERVER: &str = "delete the stream there: umbel delete --stream NAME --connect ADDRESS";
 
 /// Stream to delete, and the kind of deletion.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +27,8 @@ pub struct DeleteRequest<'a> {
     pub tombstone: bool,
     /// Whether the command returns only once the delete survives power loss.
     pub sync: bool,
+    /// Address of the server that deletes the stream; `None` for the store in the directory.
+    pub connect: Option<&'a str>,
 }
 
 /// Deletes the stream.
@@ -28,11 +37,19 @@ pub fn run(
     deletion: DeleteRequest<'_>,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    let DeleteRequest { stream, expected, tombstone, sync } = deletion;
+    let DeleteRequest { stream, expected, tombstone, sync, connect } = deletion;
     let durability = if sync { Durability::Synced } else { Durability::Buffered };
     let expected = event_args::parse_expected(expected.unwrap_or("any"))
         .map_err(|reason| CommandError::usage(format!("--expected: {reason}")))?;
-    let store = open_event_store::open(directory, limits, durability)?;
+    if let Some(connect) = connect {
+        let address = ConnectionString::parse("--connect", connect)?;
+        return grpc_connection::runtime()?.block_on(async {
+            let connection = Connection::open(&address).await?;
+            stream_writes::delete(&connection, stream, expected, tombstone).await
+        });
+    }
+    let store = open_event_store::open(directory, limits, durability)
+        .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     match tombstone {
         true => store.tombstone(stream, expected)?,
         false => store.delete(stream, expected)?,

@@ -9,30 +9,24 @@ use serde_json::{Value, json};
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use umbel_env::{Clock, Env};
-use umbel_events::EventId;
+use umbel_events::{EventId, ExpectedVersion, NewEvent};
 use umbel_proto::read_options::{at_most, backwards, of_all, of_stream};
 use umbel_proto::server_features::SupportedMethods;
-use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::Content;
-use umbel_proto::streams::{
-    AppendReq, AppendResp, DeleteOptions, DeleteReq, DeleteResp, ExpectedRevision, append_req,
-    append_resp,
-};
 use x509_cert::Certificate;
 use x509_cert::der::Decode;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
+use crate::events::client::stream_writes::{self, AppendFailure};
 use crate::events::event_args::DoctorArgs;
 use crate::events::timestamps;
 use crate::io::output::Output;
 use crate::text::numbers::bytes;
 
 const METHODS_PATH: &str = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
-const APPEND_PATH: &str = "/event_store.client.streams.Streams/Append";
-const DELETE_PATH: &str = "/event_store.client.streams.Streams/Delete";
 /// Stream to which `umbel doctor --write` appends.
 const PROBE_STREAM: &str = "umbel-doctor";
 /// Number of pings, and the median latency above which the server counts as slow.
@@ -573,15 +567,7 @@ async fn write(
             format!("the event appended to {PROBE_STREAM} was not in a read of that stream");
         return Ok((FindingState::Wrong, message));
     }
-    let options = DeleteOptions {
-        stream_identifier: Some(PROBE_STREAM.into()),
-        expected_stream_revision: Some(ExpectedRevision::StreamExists(())),
-    };
-    let mut calls = connection.grpc_client().await?;
-    let path = PathAndQuery::from_static(DELETE_PATH);
-    let codec = ProstCodec::<DeleteReq, DeleteResp>::default();
-    let request = Request::new(DeleteReq { options: Some(options) });
-    calls.unary(request, path, codec).await.map_err(|status| status_error(&status))?;
+    stream_writes::delete(connection, PROBE_STREAM, ExpectedVersion::Exists, false).await?;
     Ok((
         FindingState::Fine,
         format!("appended an event in {}, read it and deleted its stream", millis(appended)),
@@ -589,29 +575,14 @@ async fn write(
 }
 
 async fn append(connection: &Connection, id: EventId) -> CommandResult<()> {
-    let options = append_req::Options {
-        stream_identifier: Some(PROBE_STREAM.into()),
-        expected_stream_revision: Some(ExpectedRevision::Any(())),
-    };
-    let bits = u128::from_be_bytes(id.0);
-    let metadata = [("type", "Examined"), ("content-type", "application/json")];
-    let event = append_req::ProposedMessage {
-        id: Some(Uuid { value: Some(uuid::Value::Structured(bits.into())) }),
-        metadata: metadata.map(|(name, value)| (name.to_string(), value.to_string())).into(),
-        data: "{}".into(),
-        ..append_req::ProposedMessage::default()
-    };
-    let parts =
-        [append_req::Content::Options(options), append_req::Content::ProposedMessage(event)];
-    let parts = parts.map(|part| AppendReq { content: Some(part) });
-    let mut calls = connection.grpc_client().await?;
-    let path = PathAndQuery::from_static(APPEND_PATH);
-    let codec = ProstCodec::<AppendReq, AppendResp>::default();
-    let request = Request::new(futures_util::stream::iter(parts));
-    let answer = calls.client_streaming(request, path, codec).await;
-    match answer.map_err(|status| status_error(&status))?.into_inner().result {
-        Some(append_resp::Outcome::Success(_)) => Ok(()),
-        _ => Err(status_error(&Status::new(Code::Internal, "the server rejected the test append"))),
+    let event = NewEvent::json(id, "Examined", b"{}");
+    let appended = stream_writes::append(connection, PROBE_STREAM, ExpectedVersion::Any, &event);
+    match appended.await {
+        Ok(_) => Ok(()),
+        Err(AppendFailure::Failed(failure)) => Err(failure),
+        Err(AppendFailure::Refused(reason)) => {
+            Err(CommandError::System(format!("the test append was refused: {reason}")))
+        }
     }
 }
 

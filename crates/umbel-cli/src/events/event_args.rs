@@ -51,6 +51,10 @@ pub struct AppendArgs {
     /// Acknowledge an append after fsync
     #[arg(long)]
     pub sync: bool,
+    /// Append at this running server, which decides when to sync: http://HOST:PORT, or a connection
+    /// string
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "sync")]
+    pub connect: Option<String>,
 }
 
 /// Arguments of `read`.
@@ -162,7 +166,7 @@ pub struct ScavengeArgs {
     #[arg(long)]
     pub now: bool,
     /// Let this running server scavenge its store, and wait for the outcome
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["throttle", "from_start"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "from_start")]
     pub connect: Option<String>,
     /// Let the server of --connect scavenge at the times of this cron expression in UTC, such as
     /// "0 3 * * *", with --busy and --threshold; `none` ends this
@@ -170,24 +174,24 @@ pub struct ScavengeArgs {
         long,
         value_name = "CRON",
         requires = "connect",
-        conflicts_with = "now",
+        conflicts_with_all = ["now", "throttle"],
         group = "auto_scavenge"
     )]
     pub schedule: Option<String>,
     /// Pause the schedule of the server of --connect, and stop a scavenge that it started
-    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold", "throttle"],
         group = "auto_scavenge")]
     pub pause: bool,
     /// End a pause; a scavenge that the pause stopped continues
-    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold", "throttle"],
         group = "auto_scavenge")]
     pub resume: bool,
     /// Print schedule, settings and next time of the server of --connect
-    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold", "throttle"],
         group = "auto_scavenge")]
     pub status: bool,
     /// List the last 100 scavenges of the server of --connect with their outcomes, newest first
-    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold"],
+    #[arg(long, requires = "connect", conflicts_with_all = ["now", "busy", "threshold", "throttle"],
         group = "auto_scavenge")]
     pub history: bool,
 }
@@ -202,6 +206,10 @@ pub struct RedactArgs {
     /// Reason for the audit events in the stream $redactions, at most 4,096 bytes
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub reason: String,
+    /// Redact the events of this running server, as a user of $ops: http://HOST:PORT, or a
+    /// connection string
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: Option<String>,
 }
 
 /// Arguments of `streams`.

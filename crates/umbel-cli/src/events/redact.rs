@@ -1,12 +1,15 @@
 //! `umbel redact`: removes data and metadata of single events.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use umbel::Durability;
 use umbel_events::{Redaction, RedactionReport};
 
 use crate::errors::CommandResult;
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection};
+use crate::events::client::server_work;
 use crate::events::event_args::RedactArgs;
 use crate::events::open_event_store;
 use crate::events::remaining_data::{RemainingData, with_server_remedy};
@@ -15,8 +18,10 @@ use crate::io::output::Output;
 use crate::text::numbers;
 
 /// Remedy where a server has the store open.
-const AT_A_SERVER: &str = "redact the events there: on the page Work of its console \
-    (/console/#/work)";
+const AT_A_SERVER: &str = "redact the events there: by umbel redact --connect ADDRESS, or on the \
+    page Work of its console (/console/#/work)";
+/// Action of the console that redacts.
+const REDACT_PATH: &str = "/console/api/redact";
 
 /// Redacts the events. A redaction that was killed continues when it is repeated.
 pub fn run(
@@ -25,6 +30,9 @@ pub fn run(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
+    if let Some(connect) = &args.connect {
+        return run_on_server(connect, args, json);
+    }
     let store = open_event_store::open(directory, limits, Durability::Synced)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let events: Vec<(&str, u64)> =
@@ -34,6 +42,44 @@ pub fn run(
     store.close()?;
     let (kept, linked) = (report.files_kept.clone(), report.files_with_other_names.clone());
     let remaining = RemainingData::new(0, kept, linked);
+    print_report(&shown, &report, &remaining, json)?;
+    remaining.check("umbel redact")
+}
+
+/// Lets a server redact events of its store.
+fn run_on_server(connect: &str, args: &RedactArgs, json: bool) -> CommandResult<()> {
+    let address = ConnectionString::parse("--connect", connect)?;
+    let places = args.events.iter().map(|(stream, revision)| format!("{stream}@{revision}"));
+    let body = json!({ "events": places.collect::<Vec<_>>(), "reason": args.reason });
+    let answer = grpc_connection::runtime()?.block_on(async {
+        let connection = Connection::open(&address).await?;
+        server_work::request_action(&connection, REDACT_PATH, &body).await
+    })?;
+    let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+    let files = |name: &str| {
+        let names = answer[name].as_array().into_iter().flatten();
+        names.filter_map(Value::as_str).map(PathBuf::from).collect::<Vec<_>>()
+    };
+    let report = RedactionReport {
+        events_redacted: number("eventsRedacted"),
+        events_without_data: number("eventsWithoutData"),
+        chunks_rewritten: number("chunksRewritten"),
+        files_kept: files("filesKept"),
+        files_with_other_names: files("filesWithOtherNames"),
+    };
+    let (kept, linked) = (report.files_kept.clone(), report.files_with_other_names.clone());
+    // The files are the server's, so this machine cannot see whether they were removed since.
+    let remaining = RemainingData::reported(0, kept, linked);
+    print_report(&address.host_and_port_text(), &report, &remaining, json)?;
+    remaining.check("umbel redact --connect")
+}
+
+fn print_report(
+    shown: &str,
+    report: &RedactionReport,
+    remaining: &RemainingData,
+    json: bool,
+) -> CommandResult<()> {
     let mut output = Output::new();
     if json {
         let mut value = json!({
@@ -44,11 +90,10 @@ pub fn run(
         remaining.add_to_json(&mut value);
         output.json(&value)?;
     } else {
-        output.line(&report_text(&shown, &report))?;
+        output.line(&report_text(shown, report))?;
         remaining.print(&mut output)?;
     }
-    output.flush()?;
-    remaining.check("umbel redact")
+    output.flush()
 }
 
 fn report_text(shown: &str, report: &RedactionReport) -> String {

@@ -103,10 +103,22 @@ fn run_on_server(connect: &str, args: &ScavengeArgs, json: bool) -> CommandResul
 /// The request for a scavenge with these arguments.
 fn server_work(args: &ScavengeArgs) -> ServerWork {
     let mut start = format!("/admin/scavenge?removeAll={}", args.now);
-    for (name, value) in [("throttlePercent", args.busy), ("thresholdPercent", args.threshold)] {
+    let bytes_per_second = args.throttle.map(|mebibytes| mebibytes << 20);
+    for (name, value) in [
+        ("throttlePercent", args.busy),
+        ("thresholdPercent", args.threshold),
+        ("bytesPerSecond", bytes_per_second),
+    ] {
         start.extend(value.map(|value| format!("&{name}={value}")));
     }
-    ServerWork { start: start.into(), link: "scavengeLink", result: "scavengeResult" }
+    ServerWork {
+        start: start.into(),
+        link: "scavengeLink",
+        result: "scavengeResult",
+        id: "scavengeId",
+        name: "scavenge",
+        history: Some("umbel scavenge --history --connect"),
+    }
 }
 
 /// The report in a response of a server.

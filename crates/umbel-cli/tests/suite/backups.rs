@@ -218,7 +218,12 @@ fn running_server_backs_up_and_scavenges() {
     assert!(text.starts_with("backed up to ") && text.contains("copy of the server"), "{text}");
     let again = fixture.bare(&["backup", "--connect", &connect, "--json"]).succeeds().json();
     assert!(again["backups"] == 2 && again["bytes"].as_u64() > Some(0), "{again}");
-    let report = fixture.bare(&["scavenge", "--connect", &connect]).succeeds().text();
+    let run = fixture.bare(&["scavenge", "--connect", &connect, "--throttle", "5"]);
+    let report = run.succeeds();
+    let note = "runs on the server, also if this command ends; its outcome: umbel scavenge \
+                --history --connect http://127.0.0.1:";
+    assert!(report.stderr.contains(note), "{}", report.stderr);
+    let report = report.text();
     assert!(report.starts_with("scavenged the event store in 127.0.0.1:"), "{report}");
     let all = ["scavenge", "--now", "--connect", &connect, "--json"];
     let all = fixture.bare(&all).succeeds().json();
@@ -228,7 +233,7 @@ fn running_server_backs_up_and_scavenges() {
     // Neither without permission, nor with an option that only the offline command has.
     let guessed = format!("kurrentdb://ops:guessed@{}?tls=false", serving.address());
     fixture.bare(&["backup", "--connect", &guessed]).fails(2, &["the server says"]);
-    fixture.bare(&["scavenge", "--connect", &connect, "--throttle", "1"]).fails(2, &["--throttle"]);
+    fixture.bare(&["scavenge", "--connect", &connect, "--from-start"]).fails(2, &["--from-start"]);
     fixture.bare(&["backup", "--connect", &connect, "--to", "x"]).fails(2, &["--to"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     fixture.bare(&["verify", "--db", target.to_str().unwrap()]).succeeds();

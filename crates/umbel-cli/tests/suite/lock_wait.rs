@@ -106,7 +106,8 @@ fn every_command_waits_for_a_locked_event_store() {
         assert_eq!(refused.code, 5, "{arguments:?}: {refused:?}");
         let message = "still in use by another process after 1 s";
         assert!(refused.stderr.contains(message), "{arguments:?}: {}", refused.stderr);
-        let is_served = ["scavenge", "redact", "backup"].contains(&arguments[0]);
+        let is_served =
+            ["append", "delete", "scavenge", "redact", "backup"].contains(&arguments[0]);
         let names_server = refused.stderr.contains("if the process is a server");
         assert_eq!(names_server, is_served, "{arguments:?}: {}", refused.stderr);
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use umbel::{Durability, FlushPrecondition, Options};
 use umbel_base::fail_point;
 use umbel_env::{
-    Access, AtomicFile, Env, OpenMark, OwnershipCheckedFiles, PinnedFiles, check_path,
+    Access, AtomicFile, Env, File, OpenMark, OwnershipCheckedFiles, PinnedFiles, check_path,
 };
 use umbel_filter::HashSecret;
 use umbel_log::{ExpectedEnd, HEADER_BYTES, Seal};
@@ -37,6 +37,7 @@ use crate::scavenge::index_cleanup;
 use crate::scavenge::removed_view_entries::RemovedViewEntries;
 use crate::shared_store_state::StoreInner;
 use crate::store_components::{StoreComponents, sync_log};
+use crate::types::crash_recovery::CrashRecovery;
 use crate::types::error::{Error, Result};
 use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;
@@ -55,6 +56,8 @@ pub mod repair_marker;
 pub const LOCK_FILE: &str = "LOCK";
 /// Suffix of the file names of chunks that are not part of the log but contain events.
 const LEFT_OUT: &str = "chunk.left-out";
+/// Bytes of a torn chunk's end that are read at a time.
+const TORN_BLOCK_BYTES: usize = 1 << 16;
 /// Number of events that the catch-up indexes at a time.
 const CATCH_UP_EVENTS: usize = 4096;
 
@@ -78,7 +81,8 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         true => ChunkManifest::read_for_writer(&env, folder, root)?,
         false => create(&env, folder, root)?,
     };
-    recover_chunks(&env, folder, &mut manifest, &kept)?;
+    let start = env.clock.now();
+    let chunks = recover_chunks(&env, folder, &mut manifest, &kept)?;
     if manifest.instance == [0; 16] {
         manifest.instance = env.entropy.id()?;
         manifest.write(&env, folder)?;
@@ -115,13 +119,15 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         env,
         outer_env: options.env.clone(),
     };
-    let last_created = catch_up(&parts)?;
+    let CatchUp { next_created: last_created, events } = catch_up(&parts)?;
+    let took = parts.env.clock.now().saturating_sub(start);
+    let crash_recovery = chunks.map(|chunks| chunks.complete(events, took));
     start_clock(&parts, ClockEvidence { last_created, mark }, options.accept_clock);
     parts.log.clock.get_or_init(|| Arc::clone(parts.clock()));
     index_cleanup::remove_orphan_files(&parts)?;
     index_cleanup::finish_interrupted(&parts)?;
     let window = load_recent_ids(&parts, HashSecret::from_seed(seed))?;
-    let shared = build_inner(parts, window, last_created);
+    let shared = build_inner(parts, window, last_created, crash_recovery);
     if options.background_threads > 0 {
         background_thread::start(&shared)?;
     }
@@ -159,6 +165,7 @@ pub fn build_inner(
     parts: StoreComponents,
     window: RecentEventIds,
     last_created: u64,
+    crash_recovery: Option<CrashRecovery>,
 ) -> Arc<StoreInner> {
     let appender = Appender::new(&parts, window, last_created);
     Arc::new(StoreInner {
@@ -169,6 +176,7 @@ pub fn build_inner(
         scavenge_task: ExclusiveTask::default(),
         flush_lock: Mutex::default(),
         background_thread: Mutex::default(),
+        crash_recovery,
     })
 }
 
@@ -284,20 +292,21 @@ fn index_options(
 }
 
 /// Finds and records the ends of the chunks that were in use when the process or the machine died.
-/// Removes chunks without events.
+/// Removes chunks without events. Returns the work on the chunks; `None` if no chunk was in use.
 pub fn recover_chunks(
     env: &Env,
     folder: &Path,
     manifest: &mut ChunkManifest,
     kept: &PinnedFiles,
-) -> Result<()> {
+) -> Result<Option<CrashRecovery>> {
     check_no_newer_chunk(env, folder, manifest)?;
     let ends = recover_ends(env, folder, manifest.open_chunks(folder)?)?;
     if ends.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
+    let mut recovery = CrashRecovery { chunks: ends.len(), ..CrashRecovery::default() };
     let mut left = Vec::new();
-    for (entry, RecoveredEnd { ended, has_records_after_end: has_more }) in
+    for (entry, RecoveredEnd { ended, has_records_after_end: has_more, .. }) in
         manifest.chunks.iter_mut().rev().zip(ends.iter().rev())
     {
         if *has_more {
@@ -307,6 +316,7 @@ pub fn recover_chunks(
         } else {
             let file = env.files.open(&chunk_path(folder, entry.id), Access::ReadWrite)?;
             if !file.has_other_names()? {
+                recovery.bytes_cut += torn_bytes(&*file, ended.file_bytes().max(HEADER_BYTES))?;
                 file.set_len(ended.file_bytes().max(HEADER_BYTES))?;
                 file.sync()?;
             }
@@ -321,9 +331,27 @@ pub fn recover_chunks(
     }
     for id in left {
         let path = chunk_path(folder, id);
-        env.files.rename(&path, &path.with_extension(LEFT_OUT))?;
+        let left_out = path.with_extension(LEFT_OUT);
+        env.files.rename(&path, &left_out)?;
+        recovery.files_left_out.push(left_out);
     }
-    Ok(())
+    Ok(Some(recovery))
+}
+
+/// Bytes from `end` to the last byte that is not zero. Zeros are space that no record used.
+fn torn_bytes(file: &dyn File, end: u64) -> Result<u64> {
+    let mut buffer = vec![0; TORN_BLOCK_BYTES];
+    let mut stop = file.len()?;
+    while stop > end {
+        let start = stop.saturating_sub(TORN_BLOCK_BYTES as u64).max(end);
+        let block = &mut buffer[..(stop - start) as usize];
+        file.read_exact_at(block, start)?;
+        if let Some(last) = block.iter().rposition(|byte| *byte != 0) {
+            return Ok(start + last as u64 + 1 - end);
+        }
+        stop = start;
+    }
+    Ok(0)
 }
 
 /// Recovered end of a chunk that was in use.
@@ -417,8 +445,17 @@ pub fn check_files(env: &Env, folder: &Path, manifest: &ChunkManifest) -> Result
     Ok(())
 }
 
-/// Indexes the events that the index lacks. Returns the time that the next event gets at least.
-pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
+/// Result of [`catch_up`].
+#[derive(Debug, Clone, Copy)]
+pub struct CatchUp {
+    /// Time that the next event gets at least.
+    pub next_created: u64,
+    /// Number of events that the index, or the filter of stream names, lacked.
+    pub events: u64,
+}
+
+/// Indexes the events that the index lacks.
+pub fn catch_up(parts: &StoreComponents) -> Result<CatchUp> {
     let through = parts.index.durable_through()?;
     let streams_through = parts.index.streams_through()?;
     let indexed_through = streams_through.max(parts.index.views_through()?);
@@ -430,7 +467,8 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     check_index_not_ahead(parts, (streams_through, indexed_through), last.unwrap_or(0))?;
     let Some(last) = last else {
         RemovedViewEntries::new(parts).apply_before(parts, u64::MAX)?;
-        return Ok(parts.log.epochs.next_created_min((0, 0)));
+        let next_created = parts.log.epochs.next_created_min((0, 0));
+        return Ok(CatchUp { next_created, events: 0 });
     };
     let mut cursor = parts.log.cursor();
     let created = cursor.event_at(last)?.meta.created;
@@ -442,8 +480,9 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     };
     if through >= last {
         parts.visible.advance(last, std::iter::empty());
-        return Ok(created);
+        return Ok(CatchUp { next_created: created, events: 0 });
     }
+    let mut events = 0;
     let mut next = match through {
         0 => cursor.seek(0)?,
         _ => match cursor.find_event(through)?.map(|frame| frame.next_distance()) {
@@ -462,6 +501,7 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
         }
         before = position;
         let frame = cursor.event_at(position)?;
+        events += 1;
         let head = match replayed_head(&heads, frame.stream) {
             Some(head) => Some(head),
             None => parts.index.head(frame.stream)?,
@@ -478,7 +518,7 @@ pub fn catch_up(parts: &StoreComponents) -> Result<u64> {
     }
     gaps.apply_before(parts, u64::MAX)?;
     parts.visible.advance(last, std::iter::empty());
-    Ok(created)
+    Ok(CatchUp { next_created: created, events })
 }
 
 /// Returns the head that the stream gets from replayed events which the index lacks.

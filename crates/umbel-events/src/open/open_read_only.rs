@@ -154,12 +154,12 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
         env,
         outer_env: outside.clone(),
     };
-    let last_created = open::catch_up(&parts)?;
+    let last_created = open::catch_up(&parts)?.next_created;
     open::start_clock(&parts, ClockEvidence { last_created, mark: None }, true);
     parts.log = log;
     parts.pin = Mutex::new(pin_generation(&parts.env, &lock, pin, pinned));
     let window = RecentEventIds::new(HashSecret::from_seed(seed));
-    Ok(Attempt::Opened(open::build_inner(parts, window, last_created)))
+    Ok(Attempt::Opened(open::build_inner(parts, window, last_created, None)))
 }
 
 /// Opens the index of the store with this seed.

@@ -29,6 +29,7 @@ use crate::scavenge::{self, Scavenge, ScavengeOptions, ScavengeReport};
 use crate::shared_store_state::StoreInner;
 use crate::store::store_stats::Stats;
 use crate::subscription::{Subscription, SubscriptionStart};
+use crate::types::crash_recovery::CrashRecovery;
 use crate::types::error::{Error, Result};
 use crate::types::event::{Direction, EventId, NewEvent, Position, RecordedEvent, Revision};
 use crate::types::expected_version::ExpectedVersion;
@@ -437,6 +438,12 @@ impl Store {
     /// Returns the statistics of the store.
     pub fn stats(&self) -> Result<Stats> {
         store_stats::collect_stats(self.shared())
+    }
+
+    /// Returns the work of this open after a crash; `None` if the store had been closed, or is open
+    /// for reading only.
+    pub fn crash_recovery(&self) -> Option<&CrashRecovery> {
+        self.shared().crash_recovery.as_ref()
     }
 
     /// Returns whether the store believes the wall clock, and whether the last event is ahead of

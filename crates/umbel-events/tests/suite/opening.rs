@@ -337,3 +337,32 @@ fn store_opens_after_uncertain_manifest_write() {
         assert_eq!(all.count(), read.len());
     }
 }
+
+/// Story: an operator who started a server after a power cut found no line in the log that said
+/// what the start had recovered.
+#[test]
+fn open_after_crash_reports_its_work() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    assert_eq!(store.crash_recovery(), None, "a new store");
+    append(&store, "a", 0..3);
+    let sim = sim.kill_image();
+    // The beginning of an append that the process could not complete.
+    let env = sim.env();
+    let chunks = env.files.read_dir(Path::new("/events/log")).expect("listed");
+    let chunk = chunks.iter().find(|entry| entry.name.ends_with(".chunk")).expect("a chunk");
+    let path = Path::new("/events/log").join(&chunk.name);
+    let file = env.files.open(&path, Access::ReadWrite).expect("opened");
+    let mut bytes = vec![0; file.len().expect("a length") as usize];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    let last = bytes.iter().rposition(|byte| *byte != 0).expect("events") as u64;
+    file.write_all_at(&[0x55; 3], last + 100).expect("written");
+    let store = Store::open("/events", options(&sim)).expect("opened");
+    let report = store.crash_recovery().expect("a report").clone();
+    assert_eq!((report.chunks, report.events_indexed), (1, 3));
+    assert!((90..=103).contains(&report.bytes_cut), "{report:?}");
+    assert!(report.files_left_out.is_empty(), "{report:?}");
+    store.close().expect("closed");
+    let store = Store::open("/events", options(&sim)).expect("opened");
+    assert_eq!(store.crash_recovery(), None, "the store was closed");
+}

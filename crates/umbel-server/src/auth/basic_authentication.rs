@@ -55,6 +55,11 @@ impl BasicCredentials {
         BasicCredentials { login: login.to_string(), password: Secret::new(password) }
     }
 
+    /// The user name.
+    pub fn login(&self) -> &str {
+        &self.login
+    }
+
     /// Checks that parsed credentials have a bounded length and are unchanged after encoding and
     /// parsing. For fuzzing only.
     pub fn assert_round_trip(&self) {

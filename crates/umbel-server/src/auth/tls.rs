@@ -24,7 +24,9 @@ use umbel_env::Clock;
 
 use crate::auth::authorization::CertificateUser;
 use crate::auth::client_certificate_verifier::ClientCertificateVerifier;
-use crate::auth::x509_certificate::{certificate_user, parse_pem, validity, validity_problem};
+use crate::auth::x509_certificate::{
+    certificate_user, expiry_warning, parse_pem, validity, validity_problem,
+};
 use crate::limits::{CERTIFICATE_TIME, HANDSHAKE_TIME};
 
 /// Supported HTTP versions, in order of preference.
@@ -58,11 +60,37 @@ pub trait CertificateStore: Send + Sync + fmt::Debug {
     /// The certificates could not be read; the error names the file.
     fn read(&self) -> io::Result<Pem>;
 
+    /// Names of the files, for errors.
+    fn names(&self) -> CertificateNames {
+        CertificateNames::default()
+    }
+
     /// Reports to the operator that the present certificates cannot be used, and why.
     fn report(&self, problem: &str);
 
     /// Reports to the operator that replaced certificates are in use.
     fn report_replacement(&self, news: &str);
+}
+
+/// Names of a certificate's files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateNames {
+    /// File of the certificate and its chain.
+    pub certificate: String,
+    /// File of the private key.
+    pub key: String,
+    /// File or directory of the CA certificates.
+    pub authorities: String,
+}
+
+impl Default for CertificateNames {
+    fn default() -> CertificateNames {
+        CertificateNames {
+            certificate: "certificate".to_string(),
+            key: "private key".to_string(),
+            authorities: "CA certificates".to_string(),
+        }
+    }
 }
 
 /// TLS configuration of a listener.
@@ -76,6 +104,8 @@ pub struct Tls {
     reload_request: Notify,
     /// The last reported problem with the certificate's period of validity.
     reported_problem: Mutex<Option<String>>,
+    /// The last reported warning that the certificate expires soon.
+    reported_expiry: Mutex<Option<String>>,
     /// The last reported reason why the replaced certificate is not in use.
     reported_refusal: Mutex<Option<String>>,
     /// Held during a reload, so that an older reading replaces no newer one.
@@ -104,7 +134,7 @@ impl Tls {
         clock: Arc<dyn Clock>,
     ) -> Result<Tls, String> {
         let pem = certificates.read().map_err(|error| error.to_string())?;
-        let config = server_config(&pem)?;
+        let config = server_config(&pem, &certificates.names())?;
         let latest = watch::Sender::new(LoadedCertificate { pem, config });
         let tls = Tls {
             certificates,
@@ -112,6 +142,7 @@ impl Tls {
             loaded: latest,
             reload_request: Notify::new(),
             reported_problem: Mutex::default(),
+            reported_expiry: Mutex::default(),
             reported_refusal: Mutex::default(),
             reloading: Mutex::default(),
         };
@@ -176,7 +207,7 @@ impl Tls {
         {
             return self.report_refusal(&why);
         }
-        match server_config(&pem) {
+        match server_config(&pem, &self.certificates.names()) {
             Ok(config) => {
                 self.report_change(&self.reported_refusal, None);
                 let end = validity(&pem.certificates).map(|validity| validity.not_after);
@@ -201,10 +232,17 @@ impl Tls {
         Err(refusal)
     }
 
-    /// Reports that the server's certificate has expired or is not valid yet.
+    /// Reports that the server's certificate has expired, expires soon or is not valid yet.
     fn report_validity(&self) {
-        let problem = validity_problem(&self.loaded.borrow().pem.certificates, &*self.clock);
+        let (problem, warning) = {
+            let loaded = self.loaded.borrow();
+            let pem = &loaded.pem.certificates;
+            let problem = validity_problem(pem, &*self.clock);
+            let is_valid = problem.is_none();
+            (problem, expiry_warning(pem, &*self.clock).filter(|_| is_valid))
+        };
         self.report_change(&self.reported_problem, problem);
+        self.report_change(&self.reported_expiry, warning);
     }
 
     /// Reports `problem` unless it is the last one that was reported. `None` ends a problem.
@@ -252,25 +290,32 @@ async fn reject_plaintext(stream: TcpStream) {
     }
 }
 
-fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
-    let chain = parse_pem(&pem.certificates, "certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(&pem.key)
-        .map_err(|error| format!("the private key is not a key in PEM format: {error}"))?;
+fn server_config(pem: &Pem, names: &CertificateNames) -> Result<Arc<ServerConfig>, String> {
+    let CertificateNames { certificate, key: key_name, authorities } = names;
+    let chain = parse_pem(&pem.certificates, "certificate")
+        .map_err(|error| format!("{certificate}: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(&pem.key).map_err(|error| {
+        format!("{key_name}: the private key is not a key in PEM format: {error}")
+    })?;
     let provider = Arc::new(default_provider());
     let verifier: Arc<dyn ClientCertVerifier> = if pem.authorities.is_empty() {
         WebPkiClientVerifier::no_client_auth()
     } else {
         let mut roots = RootCertStore::empty();
-        for authority in parse_pem(&pem.authorities, "CA certificate")? {
+        let parsed = parse_pem(&pem.authorities, "CA certificate")
+            .map_err(|error| format!("{authorities}: {error}"))?;
+        for authority in parsed {
             let added = roots.add(authority);
-            added.map_err(|error| format!("a CA certificate is invalid: {error}"))?;
+            added
+                .map_err(|error| format!("{authorities}: a CA certificate is invalid: {error}"))?;
         }
         let (roots, provider) = (Arc::new(roots), Arc::clone(&provider));
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
         // Clients without a certificate may still send a password.
         let verifier = verifier.allow_unauthenticated().build();
-        let verifier =
-            verifier.map_err(|error| format!("the CA certificates cannot be used: {error}"))?;
+        let verifier = verifier.map_err(|error| {
+            format!("{authorities}: the CA certificates cannot be used: {error}")
+        })?;
         Arc::new(ClientCertificateVerifier(verifier))
     };
     let builder = ServerConfig::builder_with_provider(provider)
@@ -279,17 +324,29 @@ fn server_config(pem: &Pem) -> Result<Arc<ServerConfig>, String> {
     let mut config = builder
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)
-        .map_err(|error| {
-            let hint = match error {
-                rustls::Error::General(_) => {
-                    "; keys may be RSA with 2,048 to 4,096 bits, ECDSA with P-256 or P-384, Ed25519"
-                }
-                _ => "",
-            };
-            format!("the certificate and private key cannot be used: {error}{hint}")
-        })?;
+        .map_err(|error| key_error(&error, names))?;
     config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     Ok(Arc::new(config))
+}
+
+/// The reason why a certificate and its key cannot be used, and the remedy.
+fn key_error(error: &rustls::Error, names: &CertificateNames) -> String {
+    let CertificateNames { certificate, key, .. } = names;
+    match error {
+        rustls::Error::InconsistentKeys(_) => format!(
+            "{key}: the private key does not belong to the certificate in {certificate}: the \
+             first certificate of that file must be the server's own, and the key the one with \
+             which it was requested"
+        ),
+        rustls::Error::General(_) => format!(
+            "{key}: the certificate and private key cannot be used: {error}; keys may be RSA with \
+             2,048 to 4,096 bits, ECDSA with P-256 or P-384, Ed25519"
+        ),
+        _ => format!(
+            "{certificate}: the certificate and private key cannot be used: {error}; the key is \
+             in {key}"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -354,7 +411,10 @@ mod tests {
                 "private key is not a key in PEM",
             ),
             (Pem { key: Vec::new(), ..valid.clone() }, "private key is not a key in PEM"),
-            (Pem { key: other.key, ..valid.clone() }, "certificate and private key cannot be used"),
+            (
+                Pem { key: other.key, ..valid.clone() },
+                "private key: the private key does not belong to the certificate in certificate",
+            ),
             // Story: an RSA key of 1,024 bits was reported as not RSA.
             (Pem { key: no_key.to_vec(), ..valid.clone() }, "RSA with 2,048 to 4,096 bits"),
             (
@@ -384,7 +444,7 @@ mod tests {
         // Between the writes of two files, and while one is missing.
         let half = Pem { key: second.key.clone(), ..first.clone() };
         for (there, why) in [
-            (Ok(half), "certificate and private key cannot be used"),
+            (Ok(half), "the private key does not belong to the certificate"),
             (Err("a.pem: not there"), "not there"),
         ] {
             certificates.put(there);
@@ -480,6 +540,29 @@ mod tests {
         let certificate = params.self_signed(&key).unwrap();
         let certificates = certificate.pem().into_bytes();
         Pem { certificates, key: key.serialize_pem().into_bytes(), authorities: Vec::new() }
+    }
+
+    /// Story: a certificate that expired three hours later was loaded without a warning.
+    #[test]
+    fn certificate_that_expires_soon_is_reported_once() {
+        let day = 86_400_000_000;
+        let pem = generate_valid(1971, 1973);
+        let certificates = Arc::new(MemoryCertificates(Mutex::new((Ok(pem), Vec::new()))));
+        let clock = Arc::new(FixedClock::default());
+        let end = (365 + 365 + 366) * day;
+        clock.0.store(end - 8 * day, Ordering::Relaxed);
+        let tls = Tls::open(Arc::clone(&certificates) as _, Arc::clone(&clock) as _).unwrap();
+        assert!(certificates.reports().is_empty());
+        for hours in [6 * 24, 3, 1] {
+            clock.0.store(end - hours * day / 24, Ordering::Relaxed);
+            let _ = tls.reload();
+        }
+        let reports = certificates.reports();
+        assert!(reports.len() == 1 && reports[0].contains("expires at 1973-01-01"), "{reports:?}");
+        clock.0.store(end + day, Ordering::Relaxed);
+        let _ = tls.reload();
+        let reports = certificates.reports();
+        assert!(reports.len() == 1 && reports[0].contains("expired at 1973-01-01"), "{reports:?}");
     }
 
     /// Story: a certificate that was not valid yet was used without a report.

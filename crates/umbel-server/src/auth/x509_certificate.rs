@@ -1,5 +1,7 @@
 //! X.509 certificates: the user that one names, its validity, and their parser for PEM texts.
 
+use std::time::Duration;
+
 use rustls::CommonState;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -13,6 +15,7 @@ use x509_cert::ext::pkix::ExtendedKeyUsage;
 use x509_cert::time::Validity;
 
 use crate::auth::authorization::CertificateUser;
+use crate::limits::EXPIRY_WARNING_TIME;
 
 /// The user of the client's certificate, which the handshake has verified.
 pub fn certificate_user(connection: &CommonState) -> Option<CertificateUser> {
@@ -65,6 +68,21 @@ pub fn validity_problem(pem: &[u8], clock: &dyn Clock) -> Option<String> {
         format!(
             "the server's certificate is valid from {not_before} on; until then clients reject \
              the certificate"
+        )
+    })
+}
+
+/// The warning that the first certificate of a PEM text expires within a week, or within the last
+/// quarter of its validity if that is shorter. The text is the same each time.
+pub fn expiry_warning(pem: &[u8], clock: &dyn Clock) -> Option<String> {
+    let Validity { not_before, not_after } = validity(pem)?;
+    let end = not_after.to_unix_duration();
+    let whole = end.saturating_sub(not_before.to_unix_duration());
+    let left = end.saturating_sub(Duration::from_micros(clock.wall_micros()));
+    (left < EXPIRY_WARNING_TIME.min(whole / 4)).then(|| {
+        format!(
+            "the server's certificate expires at {not_after}; replace its files, which the server \
+             then loads without a restart"
         )
     })
 }

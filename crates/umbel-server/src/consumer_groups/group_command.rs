@@ -32,8 +32,8 @@ pub enum GroupCommand {
     Ack(ConsumerId, Vec<EventId>),
     /// A consumer has not processed these events.
     Nack(ConsumerId, Vec<EventId>, NackDecision),
-    /// Requests the group's statistics.
-    Info(oneshot::Sender<SubscriptionInfo>),
+    /// Requests the group's statistics and numbers.
+    Info(oneshot::Sender<(SubscriptionInfo, GroupState)>),
     /// Requests the group's numbers for the metrics.
     ReadState(oneshot::Sender<GroupState>),
     /// Replays events parked before this revision of the parked stream.

@@ -70,6 +70,10 @@ pub struct GroupReadings {
     pub shown: Vec<GroupReading>,
     /// Number of all groups.
     pub total: usize,
+    /// The group with the greatest lag among all groups of streams and views, and its events.
+    pub largest_events: Option<(GroupKey, u64)>,
+    /// The group with the greatest lag among all groups of all events, and its bytes of the log.
+    pub largest_bytes: Option<(GroupKey, u64)>,
 }
 
 /// The last readings, and the stored state of groups that do not run.
@@ -125,9 +129,7 @@ impl GroupReading {
             Some(state) => state.clone(),
             None => GroupState::read_stored(store, &key)?,
         };
-        let source_end = source_end(store, &key.event_source(), request.through)?;
-        let read = state.last_read.or(state.checkpoint).or(request.start_after);
-        let lag = lag(&key, source_end, read, state.pending);
+        let (source_end, lag) = end_and_lag(store, request, &state)?;
         let oldest_parked_micros = match state.parked {
             0 => None,
             _ => oldest_parked(store, &state)?,
@@ -149,6 +151,15 @@ impl GroupReading {
 impl GroupReadings {
     /// Keeps the groups with the greatest lag, within the limits of number and bytes of names.
     pub fn select(mut groups: Vec<GroupReading>, total: usize) -> GroupReadings {
+        let events = groups.iter().filter_map(|one| match one.lag {
+            GroupLag::Events(events) => Some((&one.key, events)),
+            GroupLag::LogBytes(_) => None,
+        });
+        let bytes = groups.iter().filter_map(|one| match one.lag {
+            GroupLag::LogBytes(bytes) => Some((&one.key, bytes)),
+            GroupLag::Events(_) => None,
+        });
+        let (largest_events, largest_bytes) = (largest(events), largest(bytes));
         groups.sort_by_key(GroupReading::rank);
         groups.truncate(METRIC_GROUPS_MAX);
         let mut bytes = 0;
@@ -159,8 +170,28 @@ impl GroupReadings {
         let count = fits.count();
         groups.truncate(count);
         groups.sort_by(|one, other| one.key.cmp(&other.key));
-        GroupReadings { shown: groups, total }
+        GroupReadings { shown: groups, total, largest_events, largest_bytes }
     }
+}
+
+/// The group with the greatest lag, the first one of several; `None` if no group lags.
+fn largest<'a>(lags: impl Iterator<Item = (&'a GroupKey, u64)>) -> Option<(GroupKey, u64)> {
+    let found = lags.filter(|(_, lag)| *lag > 0).max_by_key(|(key, lag)| (*lag, Reverse(*key)));
+    found.map(|(key, lag)| (key.clone(), lag))
+}
+
+/// The last event of a group's source, and the group's lag. Blocks.
+///
+/// # Errors
+/// Errors of reads.
+pub fn end_and_lag(
+    store: &Store,
+    request: &GroupRequest,
+    state: &GroupState,
+) -> Result<(Option<u64>, GroupLag), Error> {
+    let end = source_end(store, &request.key.event_source(), request.through)?;
+    let read = state.last_read.or(state.checkpoint).or(request.start_after);
+    Ok((end, lag(&request.key, end, read, state.pending)))
 }
 
 /// Events after the last one that was read, with those that were read and not processed.
@@ -230,6 +261,25 @@ mod tests {
         let least = 10_000 - METRIC_GROUPS_MAX as u64;
         assert!(readings.shown.iter().all(|group| lag_number(group.lag) >= least));
         assert!(readings.shown.is_sorted_by(|one, other| one.key < other.key));
+        let (key, lag) = readings.largest_events.unwrap();
+        assert_eq!(lag, 9999, "{key:?}");
+        assert_eq!(readings.largest_bytes, None);
+    }
+
+    /// Story: groups of all events, whose lag is in bytes, hid the lags of other groups.
+    #[test]
+    fn greatest_lag_is_found_for_each_unit_among_all_groups() {
+        let mut groups: Vec<GroupReading> = (0..METRIC_GROUPS_MAX + 7)
+            .map(|number| reading(None, &format!("all-{number:04}"), 1 << 30))
+            .collect();
+        groups.push(reading(Some("cart"), "billing", 7));
+        groups.push(reading(Some("cart"), "idle", 0));
+        let readings = GroupReadings::select(groups, METRIC_GROUPS_MAX + 9);
+        let named = |found: Option<(GroupKey, u64)>| found.map(|(key, lag)| (key.group, lag));
+        assert_eq!(named(readings.largest_events), Some(("billing".to_string(), 7)));
+        assert_eq!(named(readings.largest_bytes), Some(("all-0000".to_string(), 1 << 30)));
+        let idle = GroupReadings::select(vec![reading(Some("cart"), "idle", 0)], 1);
+        assert_eq!(idle.largest_events, None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::consumer_groups::checkpoint_store;
 use crate::consumer_groups::dispatcher::{ConsumerId, Dispatcher};
 use crate::consumer_groups::group_command::{ConnectedConsumer, ConsumerRequest};
 use crate::consumer_groups::group_config::{GroupConfig, StartFrom, format_position, to_millis};
+use crate::consumer_groups::group_reading::GroupState;
 use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::SendRate;
 use crate::protocol::group_key::GroupKey;
@@ -29,8 +30,6 @@ pub struct GroupStats<'a> {
     pub sent_by_consumer: HashMap<ConsumerId, SendRate>,
     /// The stored checkpoint.
     pub checkpoint: Option<u64>,
-    /// The last event that was read.
-    pub last_read: Option<u64>,
     /// Number of parked events.
     pub parked_count: u64,
 }
@@ -40,7 +39,7 @@ impl GroupStats<'_> {
         self.connected.get(&id).map(|it| &it.request)
     }
 
-    /// The statistics in the client protocol.
+    /// The statistics in the client protocol, without the last event of the source.
     pub fn to_info(&self) -> SubscriptionInfo {
         let GroupStats { key, dispatcher: consumers, sent, .. } = *self;
         let sent_to = |id| self.sent_by_consumer.get(id).copied().unwrap_or_default();
@@ -67,7 +66,6 @@ impl GroupStats<'_> {
             total_items: to_i64(consumers.sent),
             count_since_last_measurement: sent.since_last_report,
             last_checkpointed_event_position: position_text(self.checkpoint),
-            last_known_event_position: position_text(self.last_read),
             read_buffer_count: to_i32(waiting),
             retry_buffer_count: to_i32(again),
             total_in_flight_messages: to_i32(on_the_way),
@@ -78,22 +76,34 @@ impl GroupStats<'_> {
     }
 }
 
-/// The statistics of a group whose task does not run, from its stored state. They are those of a
-/// task that has just started.
+/// The statistics and numbers of a group whose task does not run, from its stored state. They are
+/// those of a task that has just started.
 pub fn stored_info(
     store: &Store,
     key: &GroupKey,
     config: &GroupConfig,
-) -> Result<SubscriptionInfo, Error> {
+) -> Result<(SubscriptionInfo, GroupState), Error> {
     let checkpoint = checkpoint_store::peek_checkpoint(store, key)?;
-    let (_, (first, next)) = parked_stream::parked_range(store, &key.parked_stream())?;
-    let position = checkpoint.map(|at| format_position(key, at)).unwrap_or_default();
-    Ok(SubscriptionInfo {
-        last_checkpointed_event_position: position.clone(),
-        last_known_event_position: position,
-        parked_message_count: to_i64(next - first),
+    let (parked_stream, (first_parked, next)) =
+        parked_stream::parked_range(store, &key.parked_stream())?;
+    let parked = next.saturating_sub(first_parked);
+    let info = SubscriptionInfo {
+        last_checkpointed_event_position: checkpoint
+            .map(|at| format_position(key, at))
+            .unwrap_or_default(),
+        parked_message_count: to_i64(parked),
         ..config_info(key, config)
-    })
+    };
+    let last_read = checkpoint;
+    let state = GroupState {
+        checkpoint,
+        last_read,
+        parked_stream,
+        first_parked,
+        parked,
+        ..GroupState::default()
+    };
+    Ok((info, state))
 }
 
 /// The settings of a group in the client protocol.

@@ -10,6 +10,7 @@ use umbel_events::{
 use crate::consumer_groups::dispatcher::ParkRequest;
 use crate::event_store::event_resolution::resolved_bytes;
 use crate::limits::{PAGE_BYTES, PARK_BATCH_EVENTS_MAX};
+use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::system_stream;
 
 const LINK_TYPE: &str = "$>";
@@ -75,6 +76,14 @@ pub fn read_parked(
         found.push((revision, event));
     }
     Ok(found)
+}
+
+/// Names of the stream of a group's parked events: its own, then those of its replacements. The
+/// server uses the first one that is not tombstoned. The source is a stream, or `$all`.
+pub fn parked_streams(source: &str, group: &str) -> Vec<String> {
+    let stream = (source != ALL_SOURCE).then(|| source.to_string());
+    let key = GroupKey { stream, group: group.to_string() };
+    system_stream::names(&key.parked_stream()).collect()
 }
 
 /// Removes parked events before a revision. The stream keeps its other metadata.

@@ -302,7 +302,6 @@ impl AutoScavenge {
         };
         match self.scavenger.start(options, WorkOrigin::scheduled(time)) {
             Ok(ScavengeStart::Started(id)) => {
-                tracing::info!(scavenge = id, "the schedule started a scavenge");
                 if self.state().settings.is_paused {
                     // The pause did not find this scavenge. An error means that it has ended.
                     let _ = self.scavenger.stop(&id, StopReason::Paused);

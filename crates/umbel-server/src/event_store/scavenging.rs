@@ -25,6 +25,8 @@ pub struct ScavengeOptions {
     pub removes_all: bool,
     /// Percentage of time in which the scavenge works, 1 to 100; `None` for the store's default.
     pub busy_percent: Option<u64>,
+    /// Maximum bytes that the scavenge reads and writes a second; `None` for no limit.
+    pub bytes_per_second: Option<u64>,
     /// Least share of dead bytes at which a chunk is rewritten, in percent.
     pub dead_percent_min: u64,
 }
@@ -36,6 +38,7 @@ impl Default for ScavengeOptions {
             first_chunk: 0,
             removes_all: false,
             busy_percent: None,
+            bytes_per_second: None,
             dead_percent_min: 0,
         }
     }
@@ -247,6 +250,7 @@ impl Scavenger for StoreScavenger {
         let options = umbel_events::ScavengeOptions {
             removes_all,
             busy_percent: options.busy_percent.unwrap_or(defaults.busy_percent),
+            bytes_per_second: options.bytes_per_second,
             dead_percent_min: options.dead_percent_min,
             ..defaults
         };

@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
+use tracing::Level;
 use umbel_env::Clock;
 use umbel_events::{
     Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, RecordedEvent, Revision, Store,
@@ -198,6 +199,7 @@ impl WorkHistory {
                 record.error = Some(INTERRUPTED.to_string());
                 record.last_success_micros = last_success_micros;
                 unwritten.push_back(record.clone());
+                record.log_end(kind);
             }
         }
         let records = records.into();
@@ -213,7 +215,9 @@ impl WorkHistory {
 
     /// Records that a work begins.
     pub fn begin(&self, id: &str, origin: WorkOrigin) {
+        let (user, is_scheduled) = (origin.user.clone(), origin.scheduled_micros.is_some());
         self.add(id, origin, WorkOutcome::InProgress, None);
+        tracing::info!(id, user, is_scheduled, "{} started", self.kind.name());
     }
 
     /// Records a work that does not begin.
@@ -268,9 +272,10 @@ impl WorkHistory {
         record.last_success_micros = last_success_micros;
         let record = record.clone();
         state.count(&record);
-        state.enqueue(record);
+        state.enqueue(record.clone());
         drop(state);
         self.changed.notify_one();
+        record.log_end(self.kind);
     }
 
     /// The last works as the HTTP API and the console show them, newest first.
@@ -386,6 +391,33 @@ impl HistoryState {
 }
 
 impl WorkRecord {
+    /// Logs the end of the work: a failure as a warning.
+    fn log_end(&self, kind: WorkKind) {
+        let number = |name: &str| self.details.get(name).and_then(Value::as_u64);
+        let took = self.ended_micros.map(|end| end.saturating_sub(self.started_micros));
+        // The level of a tracing event is static.
+        macro_rules! line {
+            ($level:expr) => {
+                tracing::event!(
+                    $level,
+                    id = self.id,
+                    user = self.origin.user,
+                    outcome = self.outcome.name(),
+                    reason = self.error,
+                    bytes_freed = number("bytesFreed"),
+                    bytes_copied = number("copiedBytes"),
+                    seconds = took.map(|micros| micros as f64 / 1e6),
+                    "{} ended",
+                    kind.name()
+                )
+            };
+        }
+        match self.outcome {
+            WorkOutcome::Success | WorkOutcome::Stopped => line!(Level::INFO),
+            _ => line!(Level::WARN),
+        }
+    }
+
     /// Time between start and end in .NET's form, such as `1.03:04:05.0000006`; `None` without end.
     fn time_taken(&self) -> Option<String> {
         self.ended_micros.map(|end| time_span(end.saturating_sub(self.started_micros)))

@@ -314,6 +314,12 @@ pub fn access_denied() -> Status {
     named_exception(Status::permission_denied("Access Denied"), ACCESS_DENIED, &[])
 }
 
+/// Status: the current password that a change of a password requires is wrong.
+pub fn wrong_current_password() -> Status {
+    let status = Status::permission_denied("the current password is wrong");
+    named_exception(status, ACCESS_DENIED, &[])
+}
+
 /// Status: the credentials are invalid, without the reason.
 pub fn unauthenticated() -> Status {
     Status::unauthenticated("the user name or password is wrong, or the user is disabled")

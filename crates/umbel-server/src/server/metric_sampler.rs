@@ -36,6 +36,7 @@ async fn read(service: &Arc<ServerContext>) -> Option<MetricReading> {
         events_read: service.store.events_read(),
         calls: service.call_metrics.ended_calls(),
         append_latencies: service.call_metrics.appends().latencies().counts(),
+        appends_refused: service.call_metrics.appends().refused(),
         gauges: [
             service.connections.count() as f64,
             disk.map_or(unknown, |disk| disk.available_bytes as f64),

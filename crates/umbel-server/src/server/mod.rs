@@ -183,6 +183,7 @@ impl Prepared {
             .map_err(|source| StartError::system("read the listen address", source))?;
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
+        log_recovery(&store);
         let (backups, schedule) =
             (config.backup_directory.clone(), config.scavenge_schedule.clone());
         let work = StoreWork::read(&store, &env, backups, schedule).map_err(|error| {
@@ -233,6 +234,26 @@ impl Prepared {
             exporter,
         };
         Ok(Running(ProcessOwned::new(parts)))
+    }
+}
+
+/// Logs what the open of a store recovered after a crash.
+fn log_recovery(store: &Store) {
+    let Some(recovery) = store.crash_recovery() else { return };
+    tracing::info!(
+        chunks = recovery.chunks,
+        bytes_cut = recovery.bytes_cut,
+        events_indexed = recovery.events_indexed,
+        position = store.visible_position().0,
+        seconds = recovery.took.as_secs_f64(),
+        "the store had not been closed; it was recovered"
+    );
+    for file in &recovery.files_left_out {
+        tracing::warn!(
+            file = %file.display(),
+            "a file of the event log has no valid event and was left out: keep it and check the \
+             disk"
+        );
     }
 }
 

@@ -34,6 +34,7 @@ use crate::services::{
 use crate::telemetry::access_log::AccessLogLine;
 use crate::telemetry::call_metrics::CallTimer;
 use crate::telemetry::call_span::CallSpan;
+use crate::telemetry::failed_logins::LoginKind;
 use crate::telemetry::response_end::ResponseEnd;
 
 /// Path prefixes of gRPC calls.
@@ -60,7 +61,14 @@ pub async fn route(
     }
     let (mut response, timer) = match is_call {
         true => route_grpc(service, request, &mut line).await,
-        false => (route_http(service, request, &mut line).await, None),
+        false => {
+            let mut timer = begin_http_call(&service, request.method(), request.uri().path());
+            let response = route_http(service, request, &mut line).await;
+            if let Some(timer) = &mut timer {
+                timer.set_http_status(response.status());
+            }
+            (response, timer)
+        }
     };
     let log_line = line.and_then(|line| line.record_head(&mut response));
     span = span.and_then(|span| span.record_head(&response));
@@ -78,6 +86,22 @@ fn route_template(method: &Method, path: &str) -> Option<&'static str> {
     }
     let fixed = http::PATHS.into_iter().find(|fixed| *fixed == path);
     fixed.or_else(|| console::is_console_path(path).then_some("/console"))
+}
+
+/// Begins the latency of a request to the HTTP API, or for an action of the console. Other pages
+/// are no calls.
+fn begin_http_call(service: &ServerContext, method: &Method, path: &str) -> Option<CallTimer> {
+    let begin = |method, path| {
+        service.call_metrics.begin_http(method, path, Arc::clone(&service.env.clock))
+    };
+    if is_api_path(path) {
+        return match route_table::find(method, path) {
+            RouteMatch::Route(route, _) => Some(begin(&route.method, route.path)),
+            _ => None,
+        };
+    }
+    let is_action = *method == Method::POST && console::is_action_path(path);
+    is_action.then(|| begin(method, path))
 }
 
 /// Responds to a request that is no gRPC call.
@@ -209,16 +233,34 @@ async fn admit_caller(
     let certificate = request.extensions().get::<CertificateUser>();
     let peer = request.extensions().get::<Arc<Connection>>().map(|peer| peer.login_peer());
     let policy = policy.unwrap_or(request.uri().path());
-    let caller = service
+    let identified = service
         .authorizer
         .authenticate_for_path(&service.store, policy, request.headers(), (certificate, peer))
-        .await?;
+        .await;
+    if identified.as_ref().is_err_and(|status| status.code() == Code::Unauthenticated) {
+        record_failed_login(service, request);
+    }
+    let caller = identified?;
     if let Some(line) = line {
         line.set_caller(&caller);
     }
     service.authorizer.authorize_path(&caller, policy)?;
     request.extensions_mut().insert(caller);
     Ok(())
+}
+
+/// Records a request with invalid credentials.
+fn record_failed_login(service: &ServerContext, request: &HttpRequest) {
+    let kind = if is_grpc(request.headers()) {
+        LoginKind::Grpc
+    } else if console::is_console_path(request.uri().path()) {
+        LoginKind::Console
+    } else {
+        LoginKind::Http
+    };
+    let certificate = request.extensions().get::<CertificateUser>();
+    let peer = request.extensions().get::<Arc<Connection>>().and_then(|peer| peer.address());
+    service.failed_logins.record_request(kind, (request.headers(), certificate), peer);
 }
 
 /// Serves a call up to the head of its response. A streamed response checks the deadline itself.

@@ -22,8 +22,9 @@ use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::grpc::response_stream::{ResponseStream, stream_steps};
 use crate::protocol::grpc_status;
-use crate::resources::connection_registry::{Connection, LoginPeer};
+use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
+use crate::telemetry::failed_logins::LoginKind;
 
 type DetailsStream = Pin<Box<dyn Stream<Item = Result<DetailsResp, Status>> + Send>>;
 
@@ -87,24 +88,33 @@ pub async fn change_user(
     change: Change,
     request: Request<LoginReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
-    match change {
+    let login = options.login_name.clone();
+    let (done, name) = match change {
         Change::Delete => {
             let delete = |store: &Store, user: User, _| users::delete(store, &user);
-            with_user(&service, options.login_name, delete).await
+            (with_user(&service, options.login_name, delete).await, "deleted")
         }
         Change::Disable | Change::Enable => {
             let is_disabled = matches!(change, Change::Disable);
-            with_user(&service, options.login_name, move |store, mut user, id| {
+            let set = move |store: &Store, mut user: User, id| {
                 if user.is_disabled == is_disabled {
                     return Ok(());
                 }
                 user.is_disabled = is_disabled;
                 users::update(store, &user, id)
-            })
-            .await
+            };
+            let name = if is_disabled { "disabled" } else { "enabled" };
+            (with_user(&service, options.login_name, set).await, name)
         }
-    }
+    };
+    done.inspect(|_| log_change(name, &login, &caller))
+}
+
+/// Logs a change of a user, with the user who made it.
+fn log_change(change: &'static str, login: &str, caller: &Caller) {
+    tracing::info!(user = login, by = caller.user_name(), "user {change}");
 }
 
 /// Creates a user.
@@ -112,6 +122,7 @@ pub async fn create(
     service: Arc<ServerContext>,
     request: Request<UserReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let mut user = User {
         login: options.login_name,
@@ -132,7 +143,10 @@ pub async fn create(
         created
     });
     match created.await {
-        Ok(()) => Ok(Response::new(())),
+        Ok(()) => {
+            log_change("created", &login, &caller);
+            Ok(Response::new(()))
+        }
         Err(Error::WrongExpectedVersion { .. } | Error::StreamDeleted { .. }) => {
             Err(grpc_status::user_conflict(&login))
         }
@@ -145,7 +159,9 @@ pub async fn update(
     service: Arc<ServerContext>,
     request: Request<UserReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
+    let login = options.login_name.clone();
     let kept = match options.password.is_empty() {
         true => None,
         false => Some(hash_password(&service, options.password).await?),
@@ -161,12 +177,13 @@ pub async fn update(
         revision: 0,
     };
     check_valid(checked.validation_error())?;
-    with_user(&service, options.login_name, move |store, mut user, id| {
+    let change = if kept.is_some() { "changed, with its password" } else { "changed" };
+    let done = with_user(&service, options.login_name, move |store, mut user, id| {
         (user.full_name, user.groups) = (full_name, groups);
         user.password_hash = kept.unwrap_or(user.password_hash);
         users::update(store, &user, id)
-    })
-    .await
+    });
+    done.await.inspect(|_| log_change(change, &login, &caller))
 }
 
 /// Changes the caller's own password, which requires the current one.
@@ -175,31 +192,40 @@ pub async fn change_password(
     request: Request<ChangePasswordReq>,
 ) -> Result<Response<()>, Status> {
     let caller = Caller::from_extensions(request.extensions());
-    let peer = request.extensions().get::<Arc<Connection>>().map(|peer| peer.login_peer());
+    let peer = request.extensions().get::<Arc<Connection>>().cloned();
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     if !is_self_or_admin(&caller, &options.login_name) {
         return Err(grpc_status::access_denied());
     }
     let login = options.login_name;
     let basic = BasicCredentials::new(&login, &options.current_password);
-    check_current_password(&service, basic, peer).await?;
-    set_password(&service, login, options.new_password).await
+    check_current_password(&service, basic, peer.as_deref()).await?;
+    let done = set_password(&service, login.clone(), options.new_password).await;
+    done.inspect(|_| log_change("changed its password", &login, &caller))
 }
 
 /// Fails if the current password is wrong. A server without authentication skips this check.
+///
+/// REQUIRES: the caller is the user or an administrator. For others the error would be an oracle.
 async fn check_current_password(
     service: &ServerContext,
     basic: BasicCredentials,
-    peer: Option<LoginPeer>,
+    peer: Option<&Connection>,
 ) -> Result<(), Status> {
     fail_point!("server-change-password-unverified", |_| Ok(()));
-    if service.authorizer.has_users()
-        && let Err(status) = service.authorizer.verify_password(&service.store, basic, peer).await
-    {
-        let is_wrong = status.code() == tonic::Code::Unauthenticated;
-        return Err(if is_wrong { grpc_status::access_denied() } else { status });
+    if !service.authorizer.has_users() {
+        return Ok(());
     }
-    Ok(())
+    let login = basic.login().to_string();
+    let login_peer = peer.map(Connection::login_peer);
+    match service.authorizer.verify_password(&service.store, basic, login_peer).await {
+        Err(status) if status.code() == tonic::Code::Unauthenticated => {
+            let address = peer.and_then(Connection::address);
+            service.failed_logins.record(LoginKind::PasswordChange, Some(&login), address);
+            Err(grpc_status::wrong_current_password())
+        }
+        verified => verified.map(drop),
+    }
 }
 
 /// Sets a new password without the old one.
@@ -207,8 +233,11 @@ pub async fn reset_password(
     service: Arc<ServerContext>,
     request: Request<ResetPasswordReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
-    set_password(&service, options.login_name, options.new_password).await
+    let login = options.login_name.clone();
+    let done = set_password(&service, options.login_name, options.new_password).await;
+    done.inspect(|_| log_change("got a new password", &login, &caller))
 }
 
 async fn set_password(

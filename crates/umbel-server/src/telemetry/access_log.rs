@@ -21,6 +21,7 @@ use umbel_env::Env;
 use crate::auth::authorization::Caller;
 use crate::limits::{ACCESS_LOG_LINES_MAX, ANONYMOUS_LOG_LINES_MAX, ANONYMOUS_LOG_TIME};
 use crate::protocol::grpc_status::{EXCEPTION, PATH_CHARS_MAX};
+use crate::telemetry::line_limiter::LineLimiter;
 use crate::telemetry::trace_context::{self, TraceId};
 
 /// Maximum number of logged characters of a failure's reason.
@@ -36,14 +37,6 @@ pub struct AccessLog {
     limiter: Mutex<LineLimiter>,
     /// Limiter of lines about refused calls without valid credentials.
     anonymous_limiter: Mutex<LineLimiter>,
-}
-
-/// Lines logged and suppressed in the current period: a second, or longer.
-#[derive(Debug, Default)]
-struct LineLimiter {
-    period: u64,
-    logged: u32,
-    suppressed: u64,
 }
 
 /// The log line of one call.
@@ -84,7 +77,7 @@ impl AccessLog {
     fn admit_anonymous_line(&self, now: Duration) -> bool {
         let mut limiter = self.anonymous_limiter.lock().ignore_poison();
         let period = now.as_secs() / ANONYMOUS_LOG_TIME.as_secs();
-        let (may, suppressed) = limiter.count_in(period, ANONYMOUS_LOG_LINES_MAX);
+        let (may, suppressed) = limiter.count(period, ANONYMOUS_LOG_LINES_MAX);
         drop(limiter);
         if suppressed > 0 {
             tracing::warn!(
@@ -98,36 +91,12 @@ impl AccessLog {
     /// Returns whether one more line may be logged at this time.
     fn admit_line(&self, now: Duration) -> bool {
         let mut limiter = self.limiter.lock().ignore_poison();
-        let (may, suppressed) = limiter.count(now.as_secs());
+        let (may, suppressed) = limiter.count(now.as_secs(), ACCESS_LOG_LINES_MAX);
         drop(limiter);
         if suppressed > 0 {
             tracing::warn!(calls = suppressed, "log lines of failed or slow calls were left out");
         }
         may
-    }
-}
-
-impl LineLimiter {
-    /// Counts a line. Returns whether the line may be logged, and the number of lines suppressed in
-    /// an earlier second.
-    fn count(&mut self, second: u64) -> (bool, u64) {
-        self.count_in(second, ACCESS_LOG_LINES_MAX)
-    }
-
-    /// Like [`LineLimiter::count`], in a period with another limit.
-    fn count_in(&mut self, period: u64, lines_max: u32) -> (bool, u64) {
-        let mut suppressed = 0;
-        if period != self.period {
-            suppressed = self.suppressed;
-            *self = LineLimiter { period, ..LineLimiter::default() };
-        }
-        let may = self.logged < lines_max;
-        if may {
-            self.logged += 1;
-        } else {
-            self.suppressed += 1;
-        }
-        (may, suppressed)
     }
 }
 
@@ -321,7 +290,7 @@ fn is_clients(status: &Status, headers: &HeaderMap) -> bool {
 }
 
 /// The beginning of a text, which a client may have chosen, on one line.
-fn sanitize(text: &str, max_chars: usize) -> String {
+pub fn sanitize(text: &str, max_chars: usize) -> String {
     text.chars()
         .take(max_chars)
         .map(|letter| if letter.is_control() { ' ' } else { letter })
@@ -331,15 +300,6 @@ fn sanitize(text: &str, max_chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn repeated_failures_are_rate_limited_and_counted() {
-        let mut limiter = LineLimiter::default();
-        let logged = (0..ACCESS_LOG_LINES_MAX + 7).filter(|_| limiter.count(3).0).count();
-        assert_eq!(logged, ACCESS_LOG_LINES_MAX as usize);
-        assert_eq!(limiter.count(4), (true, 7));
-        assert_eq!(limiter.count(4), (true, 0));
-    }
 
     /// Story: refused calls without credentials wrote 24 kB of log per second.
     #[test]

@@ -3,6 +3,7 @@
 //! A call may have many appends: each batch of a BatchAppend call is one, with its own response.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::metrics::family::Family;
@@ -11,26 +12,31 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 use umbel_env::Clock;
 
-use crate::telemetry::latency_counts::LatencyCounts;
+use crate::telemetry::latency_counts::{self, LatencyCounts};
 use crate::telemetry::metric_labels::Labels;
 
 /// Name of the call whose batches are timed one by one.
 const BATCH_APPEND: &str = "event_store.client.streams.Streams/BatchAppend";
-/// Names of the calls that are one append each.
+/// Names of the gRPC calls that are one append each.
 const SINGLE_APPENDS: [&str; 3] = [
     "event_store.client.streams.Streams/Append",
     "kurrentdb.protocol.v2.streams.StreamsService/AppendRecords",
     "kurrentdb.protocol.v2.streams.StreamsService/AppendSession",
 ];
-/// The first latency bound in seconds, and the ratio of a bound to the one before: the eighth root
-/// of two. So a quantile that is interpolated between two bounds is within a few percent.
-const BOUNDS: (f64, f64) = (0.0001, 1.090_507_732_665_257_7);
-/// The last bound is 2^17 times the first one, as that of calls.
-const BUCKETS: u16 = 8 * 17 + 1;
+/// Outcomes of appends that the server could not do.
+const REFUSALS: [Code; 5] =
+    [Code::Unavailable, Code::ResourceExhausted, Code::Internal, Code::Unknown, Code::DataLoss];
 
 /// The first latency bound of KurrentDB's histogram in seconds, and the number of bounds. Each
 /// bound is ten times the one before.
 const KURRENT_BOUNDS: (f64, u16) = (1e-6, 8);
+
+/// Requests over HTTP that are one append each.
+const HTTP_APPENDS: [&str; 3] = [
+    "POST /streams/{stream}",
+    "POST /streams/{stream}/incoming/{eventId}",
+    "POST /console/api/append",
+];
 
 /// Latencies of appends by call and outcome.
 #[derive(Debug)]
@@ -43,6 +49,8 @@ pub struct AppendMetrics {
     kurrent_batches: Histogram,
     /// The latencies of successful appends, for quantiles of any time span.
     latencies: LatencyCounts,
+    /// Number of appends that the server could not do.
+    refused: AtomicU64,
 }
 
 /// Time of an append's arrival, which is recorded with its outcome.
@@ -55,7 +63,7 @@ pub struct AppendTimer {
 
 impl Default for AppendMetrics {
     fn default() -> AppendMetrics {
-        let bounds = || Histogram::new(exponential_buckets(BOUNDS.0, BOUNDS.1, BUCKETS));
+        let bounds = || Histogram::new(latency_counts::bounds());
         let seconds: Family<Labels, Histogram> = Family::new_with_constructor(bounds);
         let batches = seconds.get_or_create_owned(&labels(BATCH_APPEND, Code::Ok));
         let bounds =
@@ -63,7 +71,8 @@ impl Default for AppendMetrics {
         let kurrent: Family<Labels, Histogram> = Family::new_with_constructor(bounds);
         let kurrent_batches = kurrent.get_or_create_owned(&kurrent_labels(Code::Ok));
         let latencies = LatencyCounts::default();
-        AppendMetrics { seconds, batches, kurrent, kurrent_batches, latencies }
+        let refused = AtomicU64::new(0);
+        AppendMetrics { seconds, batches, kurrent, kurrent_batches, latencies, refused }
     }
 }
 
@@ -79,14 +88,31 @@ impl AppendMetrics {
         &self.latencies
     }
 
+    /// Number of appends since the start that the server could not do: its disk is full, its store
+    /// is read-only, or a limit of its memory is reached. Errors of clients do not count.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    fn count_refused(&self, code: Code) {
+        if REFUSALS.contains(&code) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Records the end of a call, if the call is one append.
     pub fn record_call(&self, call: &str, code: Code, took: Duration) {
-        if SINGLE_APPENDS.contains(&call) {
-            let seconds = took.as_secs_f64();
-            if code == Code::Ok {
-                self.latencies.record(took);
-            }
-            self.seconds.get_or_create(&labels(call, code)).observe(seconds);
+        let is_grpc = SINGLE_APPENDS.contains(&call);
+        if !is_grpc && !HTTP_APPENDS.contains(&call) {
+            return;
+        }
+        let seconds = took.as_secs_f64();
+        if code == Code::Ok {
+            self.latencies.record(took);
+        }
+        self.count_refused(code);
+        self.seconds.get_or_create(&labels(call, code)).observe(seconds);
+        if is_grpc {
             self.kurrent.get_or_create(&kurrent_labels(code)).observe(seconds);
         }
     }
@@ -117,6 +143,7 @@ impl AppendTimer {
             self.metrics.batches.observe(seconds);
             self.metrics.kurrent_batches.observe(seconds);
         } else {
+            self.metrics.count_refused(code);
             let labels = labels(BATCH_APPEND, code);
             self.metrics.seconds.get_or_create(&labels).observe(seconds);
             self.metrics.kurrent.get_or_create(&kurrent_labels(code)).observe(seconds);
@@ -139,6 +166,8 @@ mod tests {
 
     use super::*;
     use crate::access_control::call_policy;
+    use crate::http::api::route_table::{Operation, ROUTES};
+    use crate::http::console::console_actions::ACTIONS;
 
     #[test]
     fn every_timed_call_is_served() {
@@ -147,16 +176,36 @@ mod tests {
         }
     }
 
+    /// Story: appends over HTTP and those of the console were in no latency.
+    #[test]
+    fn every_http_request_that_appends_is_timed() {
+        let appends = ROUTES.iter().filter(|route| route.operation == Operation::Append);
+        let mut timed: Vec<_> = appends.map(|it| format!("{} {}", it.method, it.path)).collect();
+        assert!(ACTIONS.contains(&"append"));
+        timed.push("POST /console/api/append".to_string());
+        timed.iter().for_each(|call| assert!(HTTP_APPENDS.contains(&&**call), "{call}"));
+        assert_eq!(timed.len(), HTTP_APPENDS.len());
+        let metrics = AppendMetrics::default();
+        for call in HTTP_APPENDS {
+            metrics.record_call(call, Code::Ok, Duration::from_millis(1));
+        }
+        assert_eq!(metrics.latencies.counts().iter().sum::<u64>(), 3);
+    }
+
     #[test]
     fn latency_of_a_batch_is_in_its_outcome_and_its_bucket() {
         let (metrics, sim) = (Arc::new(AppendMetrics::default()), Sim::new(1));
         let clock = sim.env().clock;
-        for (code, millis) in [(Code::Ok, 50), (Code::AlreadyExists, 20)] {
+        for (code, millis) in
+            [(Code::Ok, 50), (Code::AlreadyExists, 20), (Code::ResourceExhausted, 30)]
+        {
             let timer = metrics.begin_batch(&clock);
             sim.advance(Duration::from_millis(millis));
             timer.end(code);
         }
         metrics.record_call(SINGLE_APPENDS[0], Code::Ok, Duration::from_millis(1));
+        metrics.record_call(SINGLE_APPENDS[0], Code::Unavailable, Duration::from_millis(1));
+        assert_eq!(metrics.refused(), 2, "a conflict is no refusal");
         metrics.record_call("another call", Code::Ok, Duration::from_millis(1));
         let mut registry = Registry::default();
         metrics.register(&mut registry);
@@ -170,11 +219,11 @@ mod tests {
             let line = format!("append_seconds_sum{{call=\"{call}\",code=\"{code}\"}} {sum}");
             assert!(text.contains(&line), "{line}: {text}");
         }
-        assert_eq!(text.matches("_sum").count(), 3, "{text}");
+        assert_eq!(text.matches("_sum").count(), 5, "{text}");
         // Bounds around 50 ms are less than 5 ms apart.
-        let bounds: Vec<f64> = exponential_buckets(BOUNDS.0, BOUNDS.1, BUCKETS).collect();
+        let bounds: Vec<f64> = latency_counts::bounds().collect();
         let above = bounds.iter().position(|bound| *bound >= 0.05).unwrap();
         assert!(bounds[above] - bounds[above - 1] < 0.005, "{bounds:?}");
-        assert!((bounds[BUCKETS as usize - 1] - 13.1072).abs() < 1e-6, "{bounds:?}");
+        assert!((bounds[bounds.len() - 1] - 13.1072).abs() < 1e-6, "{bounds:?}");
     }
 }

@@ -10,6 +10,12 @@ const BOUNDS_PER_DOUBLING: f64 = 8.0;
 /// Number of bounds. The last one is 2^17 times the first one, 13 s.
 const BOUNDS: usize = 8 * 17 + 1;
 
+/// The upper bounds of the latencies in seconds. So a quantile that is interpolated between two
+/// bounds is within a few percent.
+pub fn bounds() -> impl Iterator<Item = f64> {
+    (0..BOUNDS).map(bound)
+}
+
 /// Number of operations up to each bound and above the bound before; last, those above all bounds.
 pub type BucketCounts = [u64; BOUNDS + 1];
 

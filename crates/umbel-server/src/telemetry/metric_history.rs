@@ -18,7 +18,7 @@ const OLD_SAMPLES: usize = 1440;
 const MICROS: f64 = 1e6;
 
 /// Names of the rates, which follow from two readings.
-const RATES: [&str; 7] = [
+const RATES: [&str; 8] = [
     "eventsAppended",
     "bytesAppended",
     "eventsRead",
@@ -26,6 +26,7 @@ const RATES: [&str; 7] = [
     "appendP50",
     "appendP99",
     "appendP999",
+    "appendsRefused",
 ];
 /// Names of the gauges of a reading.
 const GAUGES: [&str; 9] = [
@@ -60,6 +61,8 @@ pub struct MetricReading {
     pub calls: u64,
     /// Appends since the start, by latency.
     pub append_latencies: BucketCounts,
+    /// Appends since the start that the server could not do.
+    pub appends_refused: u64,
     /// The gauges in the order of [`GAUGES`]; not a number where a value is unknown.
     pub gauges: [f64; GAUGES.len()],
 }
@@ -147,6 +150,7 @@ fn sample(last: &MetricReading, now: &MetricReading) -> Sample {
         latencies[0],
         latencies[1],
         latencies[2],
+        rate(now.appends_refused, last.appends_refused),
     ];
     let mut values = [f32::NAN; SERIES];
     for (value, source) in values.iter_mut().zip(rates.iter().chain(&now.gauges)) {
@@ -164,6 +168,7 @@ mod tests {
         MetricReading {
             wall_micros: seconds * 1_000_000,
             monotonic_micros: seconds * 1_000_000,
+            appends_refused: number * 10,
             events_appended: number * 50,
             log_bytes: number * 5_000,
             events_read: 0,
@@ -185,6 +190,7 @@ mod tests {
             assert_eq!(shown["times"].as_array().unwrap().len(), samples, "{minutes}");
             let rate = |name: &str| shown["series"][name][samples - 1].as_f64().unwrap();
             assert_eq!((rate("eventsAppended"), rate("bytesAppended")), (10.0, 1000.0));
+            assert_eq!(rate("appendsRefused"), 2.0);
             assert_eq!(shown["series"]["appendP99"][0], Value::Null, "no append");
             assert_eq!(shown["series"]["diskAvailable"][0], Value::Null, "unknown");
         }

@@ -12,7 +12,7 @@ use crate::telemetry::call_span::CallSpan;
 pub struct ResponseEnd {
     /// The access log's line, if one is written at the end.
     pub log_line: Option<AccessLogLine>,
-    /// The latency of a gRPC call.
+    /// The latency of a call.
     pub timer: Option<CallTimer>,
     /// The span, if the call is sampled.
     pub span: Option<Box<CallSpan>>,
@@ -37,7 +37,7 @@ impl ResponseEnd {
     /// disconnected.
     pub fn record_end(&mut self, is_complete: bool) {
         if let Some(timer) = self.timer.take().filter(|_| is_complete) {
-            timer.end(Code::Ok);
+            timer.end_sent();
         }
         if let Some(span) = self.span.take().filter(|_| is_complete) {
             span.end(Code::Ok);

@@ -10,7 +10,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use http_body_util::StreamBody;
 use hyper::body::{Bytes, Frame};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -28,9 +28,10 @@ use umbel_proto::streams::read_req::RevisionOption;
 use umbel_server::Config;
 
 use super::client::{ANY, Client, NO_STREAM, at_most, events, of_stream, subscription};
+use super::http_client::{authorization, send};
 #[cfg(unix)]
 use super::monitoring::{http_request, metric};
-use super::test_server::TestServer;
+use super::test_server::{TestServer, with_users};
 
 /// Prefix of the trace ids of these tests, which distinguishes them from those of other tests in
 /// the log.
@@ -356,4 +357,139 @@ fn repeated_failures_are_rate_limited() {
             (1000..2000).map(|number| found(&trace(number).0, "call failed").len()).sum();
         assert!(entry >= 100 && entry as u64 <= 100 * seconds, "{entry} in {seconds} s");
     });
+}
+
+/// Lines of this process with a message, whose field `user` is this one.
+fn lines_of_user(user: &str, message: &str) -> Vec<Value> {
+    let lines = lines();
+    let read = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    read.filter(|line| line["user"] == user && line["message"] == message).collect()
+}
+
+/// Waits until a condition is true.
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        let _ = never.recv_timeout(Duration::from_millis(10));
+    }
+    panic!("timeout: {what}");
+}
+
+/// Story: after a weekend with a deleted user an operator could not find out who had deleted it.
+#[test]
+fn changes_of_users_are_logged_with_their_author() {
+    listen();
+    let server = TestServer::with_users();
+    let login = "logged-user";
+    let ask = |user: &str, method: &str, path: &str, value: Value| {
+        let headers = ["content-type: application/json", &authorization(user)];
+        let path = format!("/users{path}");
+        send(server.address(), method, &path, &headers, value.to_string().as_bytes()).status
+    };
+    let named = |rest: &str| format!("/{login}{rest}");
+    let admin = "admin:first";
+    let fields = json!({ "loginName": login, "fullName": "", "groups": [], "password": "x" });
+    assert_eq!(ask(admin, "POST", "", fields), 201);
+    assert_eq!(ask(admin, "PUT", &named(""), json!({ "fullName": "A", "groups": [] })), 200);
+    let own = format!("{login}:x");
+    let change = json!({ "currentPassword": "x", "newPassword": "y" });
+    assert_eq!(ask(&own, "POST", &named("/command/change-password"), change), 200);
+    let reset = json!({ "newPassword": "z" });
+    assert_eq!(ask(admin, "POST", &named("/command/reset-password"), reset), 200);
+    assert_eq!(ask(admin, "POST", &named("/command/disable"), json!({})), 200);
+    assert_eq!(ask(admin, "POST", &named("/command/enable"), json!({})), 200);
+    assert_eq!(ask("ops:second", "DELETE", &named(""), json!({})), 403);
+    let fields = json!({ "do": "delete", "login": login }).to_string();
+    let headers =
+        ["content-type: application/json", "x-umbel-console: 1", &authorization("admin:first")];
+    let path = "/console/api/user";
+    assert_eq!(send(server.address(), "POST", path, &headers, fields.as_bytes()).status, 200);
+    for (message, by) in [
+        ("user created", "admin"),
+        ("user changed", "admin"),
+        ("user changed its password", login),
+        ("user got a new password", "admin"),
+        ("user disabled", "admin"),
+        ("user enabled", "admin"),
+        ("user deleted", "admin"),
+    ] {
+        let lines = lines_of_user(login, message);
+        assert_eq!(lines.len(), 1, "{message}: {lines:?}");
+        assert_eq!((&lines[0]["by"], &lines[0]["level"]), (&by.into(), &"INFO".into()));
+    }
+}
+
+/// Story: guesses of passwords over HTTP and in the console were in no metric, and no line of the
+/// log named the user whom they tried.
+#[test]
+fn failed_logins_are_counted_and_logged_with_the_tried_user() {
+    listen();
+    let server = TestServer::with_users();
+    let address = server.address();
+    let wrong = authorization("tried-user:guess");
+    assert_eq!(send(address, "GET", "/users", &[&wrong], b"").status, 401);
+    assert_eq!(send(address, "GET", "/console/", &[&wrong], b"").status, 401);
+    assert_eq!(send(address, "GET", "/stats", &[&wrong], b"").status, 401);
+    let fields = json!({ "currentPassword": "guess", "password": "z" }).to_string();
+    let headers =
+        ["content-type: application/json", "x-umbel-console: 1", &authorization("ops:second")];
+    let path = "/console/api/password";
+    let refused = send(address, "POST", path, &headers, fields.as_bytes());
+    assert_eq!(refused.is(403)["error"], "the current password is wrong");
+    // A request without credentials tries no name.
+    assert_eq!(send(address, "GET", "/stats", &[], b"").status, 401);
+    let metrics = send(address, "GET", "/metrics", &[&authorization("ops:second")], b"");
+    for (kind, count) in [("grpc", 0), ("http", 2), ("console", 1), ("password-change", 1)] {
+        let line = format!("umbel_failed_logins_total{{kind=\"{kind}\"}} {count}\n");
+        assert!(metrics.text().contains(&line), "{line}: {}", metrics.text());
+    }
+    let lines = lines_of_user("tried-user", "login failed");
+    let kinds: Vec<&Value> = lines.iter().map(|line| &line["kind"]).collect();
+    assert_eq!(kinds, ["http", "console", "http"]);
+    assert!(lines[0]["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{lines:?}");
+    // A flood is counted, and logged in part.
+    for number in 0..70 {
+        let flood = authorization(&format!("flood-user:{number}"));
+        let headers = [&*flood];
+        let status = send(address, "GET", "/stats", &headers, b"").status;
+        assert!(status == 401 || status == 503, "{status}");
+    }
+    let logged = lines_of_user("flood-user", "login failed").len();
+    assert!(logged <= 60, "{logged} lines");
+}
+
+/// Story: a backup failed for weeks, and the log did not say so.
+#[test]
+fn scavenges_and_backups_are_logged_with_their_outcome() {
+    listen();
+    let target = tempfile::tempdir().unwrap();
+    let file = target.path().join("file");
+    std::fs::write(&file, "no directory").unwrap();
+    let server = TestServer::with(Config { backup_directory: Some(file), ..with_users() });
+    let headers = ["content-type: application/json", &authorization("ops:second")];
+    let started = |path: &str, id: &str| {
+        let answer = send(server.address(), "POST", path, &headers, b"{}").json();
+        answer[id].as_str().unwrap().to_string()
+    };
+    let of_id = |id: &str, message: &str| {
+        let lines = lines();
+        let read = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        read.filter(|line| line["id"] == *id && line["message"] == message).collect::<Vec<_>>()
+    };
+    let scavenge = started("/admin/scavenge", "scavengeId");
+    wait_until("scavenge", || !of_id(&scavenge, "scavenge ended").is_empty());
+    let begin = &of_id(&scavenge, "scavenge started")[0];
+    assert_eq!((&begin["user"], &begin["is_scheduled"]), (&"ops".into(), &false.into()));
+    let end = &of_id(&scavenge, "scavenge ended")[0];
+    assert_eq!((&end["user"], &end["outcome"]), (&"ops".into(), &"Success".into()));
+    assert_eq!((&end["level"], &end["bytes_freed"]), (&"INFO".into(), &0.into()));
+    assert!(end["seconds"].is_number(), "{end}");
+    let backup = started("/admin/backup", "backupId");
+    wait_until("backup", || !of_id(&backup, "backup ended").is_empty());
+    let end = &of_id(&backup, "backup ended")[0];
+    assert_eq!((&end["level"], &end["outcome"]), (&"WARN".into(), &"Errored".into()));
+    assert!(end["reason"].as_str().unwrap().contains("file"), "{end}");
 }

@@ -572,6 +572,9 @@ fn groups_are_created_changed_listed_with_their_lag_and_deleted() {
     let of = |group: &str| groups.iter().find(|one| one["group"] == group).unwrap();
     assert_eq!((&of("a/b::ü")["lagEvents"], &of("view")["lagEvents"]), (&json!("1"), &json!("1")));
     assert!(of("all")["lagEvents"].is_null() && of("all")["lagBytes"].as_u64().is_some());
+    assert_eq!(listed["largestLagEvents"]["lag"], "1");
+    assert_eq!(listed["largestLagEvents"]["source"], "$ce-cart", "the first one by name");
+    assert_eq!(listed["largestLagBytes"]["group"], "all");
     assert_eq!(get(address, "/console/api/groups?search=cart").json()["found"], 2);
     assert_eq!(
         get(address, "/console/api/groups?skip=2").json()["groups"].as_array().unwrap().len(),

@@ -299,9 +299,10 @@ fn parked_events_are_truncated_without_a_replay() {
     });
 }
 
-/// Story: a group that starts at a revision reported the event before it as known.
+/// Story: the last known event was the last one that the group had read. An operator could not see
+/// from it how far the group was behind.
 #[test]
-fn last_known_event_is_absent_before_an_event_is_seen() {
+fn last_known_event_is_the_last_one_of_the_source() {
     TestServer::new().run(async |client, server| {
         client.append("cart", ANY, &events(0..5)).await.unwrap();
         for start in
@@ -313,10 +314,13 @@ fn last_known_event_is_absent_before_an_event_is_seen() {
             origin.revision_option = Some(start);
             create(&client, request).await.unwrap();
             let group_info = info(&client, "cart").await;
-            assert_eq!(group_info.last_known_event_position, "", "{start:?}");
+            assert_eq!(group_info.last_known_event_position, "4", "{start:?}");
             assert_eq!(group_info.last_checkpointed_event_position, "", "{start:?}");
             delete(&client, "cart").await.unwrap();
         }
+        let none = of_stream("empty", settings());
+        create(&client, none).await.unwrap();
+        assert_eq!(info(&client, "empty").await.last_known_event_position, "");
         create(&client, of_stream("cart", settings())).await.unwrap();
         let mut consumer = Consumer::of(&client, "cart", 1).await;
         consumer.number().await;
@@ -326,6 +330,6 @@ fn last_known_event_is_absent_before_an_event_is_seen() {
         server.stop().await.unwrap();
         let client = server.serve_again().await;
         let known = info(&client, "cart").await.last_known_event_position;
-        assert_eq!(known, "0", "that of the checkpoint");
+        assert_eq!(known, "4", "the group has read one event");
     });
 }

@@ -708,3 +708,52 @@ fn document_has_the_routes_with_permissions() {
         assert!(!is_missing && answer.status != 405, "{method} {path}");
     }
 }
+
+/// Story: an operator who appended over HTTP and in the console saw neither appends nor calls in
+/// the metrics.
+#[test]
+fn appends_over_http_and_in_the_console_are_in_the_metrics() {
+    let server = TestServer::new();
+    let address = server.address();
+    let kind = ["content-type: application/json", "Kurrent-EventType: t"];
+    send(address, "POST", "/streams/s", &kind, b"{}").is(201);
+    let id = "/streams/s/incoming/01234567-89ab-4cde-8f01-23456789abcd";
+    send(address, "POST", id, &kind, b"{}").is(201);
+    let expected = [kind[0], kind[1], "Kurrent-ExpectedVersion: 7"];
+    send(address, "POST", "/streams/s", &expected, b"{}").is(409);
+    let fields = json!({
+        "stream": "s", "expected": "any", "type": "t", "data": "{}", "metadata": "", "isJson": true
+    });
+    let ours = [kind[0], "x-umbel-console: 1"];
+    let append = "/console/api/append";
+    send(address, "POST", append, &ours, fields.to_string().as_bytes()).is(200);
+    send(address, "POST", append, &ours, b"{").is(400);
+    assert_eq!(get(address, "/streams/s/0").status, 200);
+    assert_eq!(get(address, "/streams/none/0").status, 404);
+    let (incoming, console) =
+        ("POST /streams/{stream}/incoming/{eventId}", "POST /console/api/append");
+    let wanted = [
+        ("append", "POST /streams/{stream}", "Ok"),
+        ("append", "POST /streams/{stream}", "FailedPrecondition"),
+        ("append", incoming, "Ok"),
+        ("append", console, "Ok"),
+        ("append", console, "InvalidArgument"),
+        ("call", "POST /streams/{stream}", "Ok"),
+        ("call", incoming, "Ok"),
+        ("call", console, "InvalidArgument"),
+        ("call", "GET /streams/{stream}/{event}", "Ok"),
+        ("call", "GET /streams/{stream}/{event}", "NotFound"),
+    ];
+    let is_counted = |text: &str, (metric, call, code): &(&str, &str, &str)| {
+        let labels = format!("{{call=\"{call}\",code=\"{code}\"}}");
+        text.contains(&format!("umbel_{metric}_seconds_count{labels} 1\n"))
+    };
+    // A response's end is recorded after its last byte is passed on.
+    let text = wait_for(|| {
+        let text = get(address, "/metrics").text().to_string();
+        wanted.iter().all(|it| is_counted(&text, it)).then(|| json!(text))
+    });
+    let text = text.as_str().unwrap();
+    assert!(text.contains("umbel_events_appended_total 3\n"), "{text}");
+    assert!(!text.contains("call=\"GET /metrics"), "pages are no calls");
+}

@@ -11,6 +11,7 @@ use umbel_proto::persistent::{
 use umbel_proto::shared::Uuid;
 
 use super::client::{ANY, events, id};
+use super::http_client::send;
 use super::persistent_subscriptions::{Consumer, create, delete, of_stream, settings, until};
 use super::test_server::TestServer;
 
@@ -132,5 +133,37 @@ fn failed_park_is_a_server_error_and_retried() {
             consumer = Consumer::of(&client, "cart", 10).await;
         }
         assert!(begun.elapsed() > Duration::from_secs(1), "{:?}", begun.elapsed());
+    });
+}
+
+/// Story: after an administrator had tombstoned a stream of parked events, the console and the
+/// `parkedMessageUri` of the API still named that stream, which has no events any more.
+#[test]
+fn parked_events_are_found_in_the_replaced_stream() {
+    TestServer::new().run(async |client, server| {
+        client.append("cart", ANY, &events(0..1)).await.unwrap();
+        create(&client, of_stream("cart", settings())).await.unwrap();
+        server.store.tombstone(PARKED, ExpectedVersion::Any).unwrap();
+        let replaced = PARKED.replacen('-', ".2-", 1);
+        let mut consumer = Consumer::of(&client, "cart", 10).await;
+        consumer.number().await;
+        park(&consumer, vec![id(0)], "no");
+        until(&client, "cart", |info| info.parked_message_count == 1).await;
+        let address = server.address();
+        let check = move || {
+            let get = |path: &str| send(address, "GET", path, &[], b"").is(200);
+            for path in ["/subscriptions/cart/group/info", "/subscriptions/cart"] {
+                let mut found = get(path);
+                if let Some(list) = found.as_array() {
+                    found = list[0].clone();
+                }
+                let uri = found["parkedMessageUri"].as_str().unwrap().to_string();
+                assert!(uri.contains("persistentsubscription%2E2%2Dcart"), "{uri}");
+                assert!(get(&uri).is_object(), "a page of events");
+            }
+            let group = get("/console/api/group?source=cart&group=group");
+            assert_eq!(group["parkedStream"], replaced);
+        };
+        tokio::task::spawn_blocking(check).await.unwrap();
     });
 }

@@ -38,6 +38,8 @@ use crate::events::client::tls;
 const READ_METHOD: &str = "/event_store.client.streams.Streams/Read";
 /// Time limit for a server to accept a connection and to negotiate its protocol.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of an action of the console, such as a redaction of many events.
+const ACTION_TIMEOUT: Duration = Duration::from_hours(1);
 /// Maximum length of an accepted message; no event in a store needs a longer message.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of an accepted HTTP response.
@@ -196,7 +198,7 @@ impl Connection {
     /// # Errors
     /// The errors of [`Connection::http_get`].
     pub async fn http(&self, method: Method, path: &str) -> CommandResult<(StatusCode, Bytes)> {
-        self.send_http(method, path, None).await
+        self.send_http(method, path, None, false).await
     }
 
     /// Returns the body and the status of an HTTP request with a JSON body.
@@ -209,7 +211,19 @@ impl Connection {
         path: &str,
         body: &Value,
     ) -> CommandResult<(StatusCode, Bytes)> {
-        self.send_http(method, path, Some(body.to_string())).await
+        self.send_http(method, path, Some(body.to_string()), false).await
+    }
+
+    /// Returns the body and the status of a request for an action of the console.
+    ///
+    /// # Errors
+    /// The errors of [`Connection::http_get`].
+    pub async fn console_action(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> CommandResult<(StatusCode, Bytes)> {
+        self.send_http(Method::POST, path, Some(body.to_string()), true).await
     }
 
     async fn send_http(
@@ -217,12 +231,16 @@ impl Connection {
         method: Method,
         path: &str,
         json: Option<String>,
+        is_console_action: bool,
     ) -> CommandResult<(StatusCode, Bytes)> {
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
         let wrong = |reason: &dyn Display| {
             CommandError::System(format!("no response from {uri}: {reason}"))
         };
-        let request = hyper::Request::builder().method(method).uri(&uri);
+        let mut request = hyper::Request::builder().method(method).uri(&uri);
+        if is_console_action {
+            request = request.header("x-umbel-console", "1");
+        }
         let request = match json {
             None => request.body(Body::new(Empty::new())),
             Some(json) => request
@@ -231,7 +249,8 @@ impl Connection {
         };
         let request = request.map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
-        let answer = tokio::time::timeout(CONNECT_TIMEOUT, connection.call(request)).await;
+        let time = if is_console_action { ACTION_TIMEOUT } else { CONNECT_TIMEOUT };
+        let answer = tokio::time::timeout(time, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
         let answer = answer.map_err(|failure| wrong(&failure.reason))?;
         let status = answer.status();
@@ -298,6 +317,8 @@ pub fn status_error(status: &Status) -> CommandError {
     }
     let text = format!("the server says: {}", status.message());
     match status.code() {
+        // Another user would not help.
+        Code::PermissionDenied if text.contains("current password") => CommandError::usage(text),
         Code::PermissionDenied => CommandError::usage(format!("{text}; {ACCESS_REMEDY}")),
         Code::InvalidArgument
         | Code::FailedPrecondition

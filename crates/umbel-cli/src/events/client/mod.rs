@@ -5,4 +5,5 @@ pub mod grpc_connection;
 pub mod grpc_source;
 pub mod password_source;
 pub mod server_work;
+pub mod stream_writes;
 pub mod tls;

@@ -11,7 +11,10 @@ use serde_json::Value;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, ACCESS_REMEDY, Connection};
+use crate::io::output::note;
 
+/// Most bytes of a line of text with the reason of a refusal.
+const LINE_BYTES_MAX: usize = 500;
 /// Interval between two requests for the progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -24,6 +27,12 @@ pub struct ServerWork {
     pub link: &'static str,
     /// Member of later responses with the phase of the work.
     pub result: &'static str,
+    /// Member of the first response with the id of the work.
+    pub id: &'static str,
+    /// Name of the work in messages.
+    pub name: &'static str,
+    /// Command that lists outcomes, without the server; `None` if only an HTTP request does.
+    pub history: Option<&'static str>,
 }
 
 impl ServerWork {
@@ -48,9 +57,23 @@ impl ServerWork {
         let connection = Connection::open(address).await?;
         let started = request(&connection, Method::POST, &self.start).await?;
         let path = started[self.link].as_str().ok_or_else(protocol_error)?;
+        let id = started[self.id].as_str().unwrap_or("unknown");
+        let (name, origin) = (self.name, address.origin());
+        let command = match self.history {
+            Some(history) => format!("{history} {origin}"),
+            None => {
+                let user = if address.user.is_some() { "-u USER " } else { "" };
+                format!("curl {user}{origin}{path}")
+            }
+        };
+        note(&format!(
+            "umbel: {name} {id} runs on the server, also if this command ends; its outcome: \
+             {command}"
+        ));
         loop {
             let state = request(&connection, Method::GET, path).await.map_err(|failure| {
-                failure.with_prefix(&format!("the work may continue; see GET {path}"))
+                let why = format!("{name} {id} may continue on the server; its outcome: {command}");
+                failure.with_prefix(&why)
             })?;
             match state[self.result].as_str().ok_or_else(protocol_error)? {
                 "InProgress" => show(&state),
@@ -86,13 +109,30 @@ pub async fn request_with_json(
     answer_of(path, connection.http_with_json(method, path, body).await?)
 }
 
+/// Like [`request_with_json`], for an action of the console.
+///
+/// # Errors
+/// The errors of [`request`].
+pub async fn request_action(
+    connection: &Connection,
+    path: &str,
+    body: &Value,
+) -> CommandResult<Value> {
+    answer_of(path, connection.console_action(path, body).await?)
+}
+
 fn answer_of(path: &str, (status, body): (StatusCode, Bytes)) -> CommandResult<Value> {
     let value = serde_json::from_slice::<Value>(&body).unwrap_or(Value::Null);
     if status.is_success() {
         return Ok(value);
     }
     let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
-    let text = match value["message"].as_str() {
+    // An action of the console has its reason as `error`. A refused login has a line of text.
+    let line = std::str::from_utf8(&body).unwrap_or_default().trim();
+    let is_line = !line.is_empty() && line.len() <= LINE_BYTES_MAX && !line.contains(['<', '\n']);
+    let reason = value["message"].as_str().or_else(|| value["error"].as_str());
+    let reason = reason.or_else(|| is_line.then_some(line));
+    let text = match reason {
         Some(message) if is_denied => format!("the server says: {message}; {ACCESS_REMEDY}"),
         Some(message) => format!("the server says: {message}"),
         None => format!("the server answers {path} with {status}"),

@@ -5,6 +5,7 @@ pub mod group_args;
 pub mod group_request;
 
 use serde_json::{Value, json};
+use tonic::Status;
 use umbel_proto::persistent::{
     CreateReq, DeleteOptions, DeleteReq, DeleteStreamOption, GetInfoOptions, GetInfoReq,
     GetInfoResp, GetInfoStreamOption, ListOption, ListOptions, ListReq, ListResp, ListStream,
@@ -14,6 +15,7 @@ use umbel_proto::persistent::{
 use umbel_proto::read_options::{at_most, of_stream, resolving_links};
 use umbel_proto::streams::read_req::RevisionOption;
 use umbel_proto::streams::read_resp::Content;
+use umbel_server::parked_streams;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
@@ -218,20 +220,50 @@ fn parked(args: &ParkedArgs) -> CommandResult<()> {
     let address = args.server.address()?;
     // An unknown group is an error, and not a group without parked events.
     read_info(&address, &args.name)?;
-    let stream =
-        format!("$persistentsubscription-{}::{}-parked", args.name.source, args.name.group);
-    let options = resolving_links(of_stream(&stream, RevisionOption::Start(())));
-    let options = at_most(args.count.unwrap_or(i64::MAX as u64), options);
+    let count = args.count.unwrap_or(i64::MAX as u64);
     let mut output = Output::new();
     grpc_connection::runtime()?.block_on(async {
-        let mut answers = Connection::open(&address).await?.read(options).await?;
-        while let Some(answer) = answers.message().await.map_err(|status| status_error(&status))? {
-            let Some(Content::Event(read)) = answer.content else { continue };
-            let Some(event) = read.event.or(read.link) else { continue };
-            output.line(&event_json::recorded_json(&decode_recorded(event)?))?;
+        let connection = Connection::open(&address).await?;
+        for stream in parked_streams(&args.name.source, &args.name.group) {
+            if print_parked(&connection, &stream, count, &mut output).await? {
+                break;
+            }
         }
         output.flush()
     })
+}
+
+/// Prints the events of a stream of parked events. Returns `false` if the stream is tombstoned; the
+/// server then parks events in a stream of another name.
+async fn print_parked(
+    connection: &Connection,
+    stream: &str,
+    count: u64,
+    output: &mut Output,
+) -> CommandResult<bool> {
+    let options = resolving_links(of_stream(stream, RevisionOption::Start(())));
+    let mut answers = match connection.read_or_status(at_most(count, options)).await? {
+        Ok(answers) => answers,
+        Err(status) if is_stream_deleted(&status) => return Ok(false),
+        Err(status) => return Err(status_error(&status)),
+    };
+    loop {
+        let answer = match answers.message().await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Ok(true),
+            Err(status) if is_stream_deleted(&status) => return Ok(false),
+            Err(status) => return Err(status_error(&status)),
+        };
+        let Some(Content::Event(read)) = answer.content else { continue };
+        let Some(event) = read.event.or(read.link) else { continue };
+        output.line(&event_json::recorded_json(&decode_recorded(event)?))?;
+    }
+}
+
+/// Whether a status says that a stream is tombstoned.
+fn is_stream_deleted(status: &Status) -> bool {
+    let exception = status.metadata().get("exception");
+    exception.is_some_and(|name| name.as_bytes() == b"stream-deleted")
 }
 
 fn call<M: prost::Message + Default + 'static, R: prost::Message + Default + 'static>(

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use umbel_server::{BootstrapPasswords, CertificateStore, Pem};
+use umbel_server::{BootstrapPasswords, CertificateNames, CertificateStore, Pem};
 
 use super::serve_config::ServeConfig;
 use crate::errors::{CommandError, CommandResult};
@@ -109,6 +109,15 @@ impl CertificateStore for CertificateFiles {
                 None => Vec::new(),
             },
         })
+    }
+
+    fn names(&self) -> CertificateNames {
+        let shown = |path: &Path| path.display().to_string();
+        CertificateNames {
+            certificate: shown(&self.certificate),
+            key: shown(&self.key),
+            authorities: self.authorities.as_deref().map(shown).unwrap_or_default(),
+        }
     }
 
     fn report(&self, problem: &str) {

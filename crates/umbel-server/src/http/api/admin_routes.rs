@@ -18,6 +18,7 @@ use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, set_header,
 };
 use crate::http::api::route_table::Operation;
+use crate::http::console::query_string::QueryString;
 use crate::server_context::ServerContext;
 use crate::services::operations;
 
@@ -85,6 +86,7 @@ async fn start_scavenge(service: &ServerContext, request: &ApiRequest) -> ApiRes
         first_chunk: number("startFromChunk", 0, 0)?,
         removes_all: query.choice("removeAll", [("true", true), ("false", false)])? == Some(true),
         busy_percent: percent("throttlePercent", 1)?,
+        bytes_per_second: bytes_per_second(query)?,
         dead_percent_min: percent("thresholdPercent", 0)?.unwrap_or(0),
     };
     match service.start_scavenge(options, origin(request)).await? {
@@ -99,6 +101,15 @@ async fn start_scavenge(service: &ServerContext, request: &ApiRequest) -> ApiRes
             let link = scavenge_link(&id);
             Err(error.with_detail("scavengeId", id.into()).with_detail("scavengeLink", link.into()))
         }
+    }
+}
+
+/// The rate limit of a scavenge.
+fn bytes_per_second(query: &QueryString) -> Result<Option<u64>, ApiError> {
+    match query.number("bytesPerSecond")? {
+        // With this limit a scavenge never ends.
+        Some(0) => Err(ApiError::bad_request("bytesPerSecond is 0, but must be at least 1")),
+        rate => Ok(rate),
     }
 }
 

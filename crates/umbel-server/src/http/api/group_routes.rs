@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use umbel_proto::persistent::{
     CheckpointAfter, CreateOptions, GroupAllOptions, GroupFilter, GroupOrigin, GroupStart,
-    MessageTimeout, Settings, SubscriptionInfo,
+    MessageTimeout, Settings,
 };
 use umbel_proto::streams::read_req::{Position, RevisionOption, StreamOptions};
 
@@ -22,7 +22,7 @@ use crate::limits::LIST_BYTES;
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
-use crate::services::persistent_subscriptions::group_infos::GroupPage;
+use crate::services::persistent_subscriptions::group_infos::{GroupInfo, GroupPage};
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::services::persistent_subscriptions::{self, change_group};
 
@@ -289,19 +289,17 @@ async fn within_quota(
 async fn info(service: &Arc<ServerContext>, request: &ApiRequest, key: GroupKey) -> ApiResult {
     let context = Arc::clone(service);
     let work = async move {
-        let info = context.group_registry.info(&context, &key).await?;
-        Ok(info_json(&info).to_string())
+        let group = context.group_registry.info(&context, &key).await?;
+        Ok(info_json(&group).to_string())
     };
     within_quota(service, request, LIST_BYTES, work).await
 }
 
 /// Members that lists and single groups have.
-fn summary(info: &SubscriptionInfo) -> Value {
+fn summary(GroupInfo { info, parked_stream, .. }: &GroupInfo) -> Value {
     let path = group_path(&info.event_source, &info.group_name);
     // KurrentDB's older members, which have no position of $all.
     let number = |text: &str| text.parse::<i64>().unwrap_or(0);
-    let parked =
-        format!("$persistentsubscription-{}::{}-parked", info.event_source, info.group_name);
     json!({
         "links": [
             { "href": format!("{path}/info"), "rel": "detail" },
@@ -309,7 +307,7 @@ fn summary(info: &SubscriptionInfo) -> Value {
         ],
         "eventStreamId": info.event_source,
         "groupName": info.group_name,
-        "parkedMessageUri": format!("/streams/{}", encode_segment(&parked)),
+        "parkedMessageUri": format!("/streams/{}", encode_segment(parked_stream)),
         "status": info.status,
         "averageItemsPerSecond": info.average_per_second,
         "totalItemsProcessed": info.total_items,
@@ -323,7 +321,8 @@ fn summary(info: &SubscriptionInfo) -> Value {
     })
 }
 
-fn info_json(info: &SubscriptionInfo) -> Value {
+fn info_json(group: &GroupInfo) -> Value {
+    let info = &group.info;
     let connections = info.connections.iter().map(|consumer| {
         let measurements = consumer.observed_measurements.iter();
         let measurements = measurements.map(|one| json!({ "key": one.key, "value": one.value }));
@@ -339,7 +338,7 @@ fn info_json(info: &SubscriptionInfo) -> Value {
             "connectionName": consumer.connection_name,
         })
     });
-    let mut value = summary(info);
+    let mut value = summary(group);
     value["config"] = json!({
         "resolveLinktos": info.resolve_link_tos,
         "startFrom": info.start_from.parse::<i64>().unwrap_or(0),

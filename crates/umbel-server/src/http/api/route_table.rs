@@ -204,6 +204,7 @@ pub static ROUTES: [Route; 40] = [
         ("threads", "at least 1; a scavenge has one thread"),
         ("startFromChunk", "at least 0; ignored"),
         ("throttlePercent", "share of time in which the scavenge works, 1 to 100; default 25"),
+        ("bytesPerSecond", "limit of bytes read and written a second; default: no limit"),
         ("thresholdPercent", "least share of dead bytes of a rewritten chunk; default 0"),
     ])
     .errors(&[409]),

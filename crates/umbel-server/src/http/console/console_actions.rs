@@ -27,6 +27,7 @@ use crate::protocol::grpc_status;
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
+use crate::services::user_service::Change;
 use crate::services::{persistent_subscriptions, user_service};
 
 /// The console's actions.
@@ -83,7 +84,7 @@ pub async fn run_action(
             let origin = WorkOrigin::of_user(caller.user_name());
             service.backups.start(origin).map(|id| json!({ "started": id }))
         }
-        _ => user(service, fields).await,
+        _ => user(service, caller, fields).await,
     }
 }
 
@@ -291,16 +292,26 @@ async fn change_password(
         current_password: fields.text("currentPassword")?,
         new_password: fields.text("password")?,
     };
-    let mut request = Request::new(ChangePasswordReq { options: Some(options) });
-    request.extensions_mut().insert(caller.clone());
+    let mut request = call_of(caller, ChangePasswordReq { options: Some(options) });
     if let Some(peer) = peer {
         request.extensions_mut().insert(peer);
     }
     user_service::change_password(Arc::clone(service), request).await.map(|_| json!({}))
 }
 
+/// A call of this caller.
+fn call_of<T>(caller: &Caller, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(caller.clone());
+    request
+}
+
 /// Creates, updates, disables, enables or deletes a user, or resets its password.
-async fn user(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result<Value, Status> {
+async fn user(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    fields: &ActionFields<'_>,
+) -> Result<Value, Status> {
     let (service, login) = (Arc::clone(service), fields.text("login")?);
     let options = |fields: &ActionFields<'_>| -> Result<UserReq, Status> {
         let value = |name| fields.optional::<String>(name, "a string");
@@ -313,20 +324,25 @@ async fn user(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result
             }),
         })
     };
-    let named = || Request::new(LoginReq { options: Some(Login { login_name: login.clone() }) });
+    let named = || LoginReq { options: Some(Login { login_name: login.clone() }) };
     let done = match &*fields.text("do")? {
-        "create" => user_service::create(service, Request::new(options(fields)?)).await,
-        "update" => user_service::update(service, Request::new(options(fields)?)).await,
+        "create" => user_service::create(service, call_of(caller, options(fields)?)).await,
+        "update" => user_service::update(service, call_of(caller, options(fields)?)).await,
         "reset-password" => {
             let new_password = fields.text("password")?;
             let options = Some(ResetPasswordOptions { login_name: login.clone(), new_password });
-            user_service::reset_password(service, Request::new(ResetPasswordReq { options })).await
+            let call = call_of(caller, ResetPasswordReq { options });
+            user_service::reset_password(service, call).await
         }
-        "delete" => user_service::change_user(service, user_service::Change::Delete, named()).await,
+        "delete" => {
+            user_service::change_user(service, Change::Delete, call_of(caller, named())).await
+        }
         "disable" => {
-            user_service::change_user(service, user_service::Change::Disable, named()).await
+            user_service::change_user(service, Change::Disable, call_of(caller, named())).await
         }
-        "enable" => user_service::change_user(service, user_service::Change::Enable, named()).await,
+        "enable" => {
+            user_service::change_user(service, Change::Enable, call_of(caller, named())).await
+        }
         other => {
             return Err(Status::invalid_argument(format!(
                 "{other} is not an action on users; use create, update, reset-password, enable, \

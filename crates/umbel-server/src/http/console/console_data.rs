@@ -155,6 +155,7 @@ async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value
         "revision": service.revision,
         "failure": service.failure(),
         "eventsAppended": stats.events_appended.to_string(),
+        "appendsRefused": service.call_metrics.appends().refused().to_string(),
         "eventsRead": service.store.events_read().to_string(),
         "process": process.map(|process| json!({
             "startedMicros": u64::try_from(process.started.as_micros()).unwrap_or(u64::MAX),

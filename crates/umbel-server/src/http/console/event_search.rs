@@ -13,13 +13,11 @@ use umbel_events::{
 
 use crate::auth::authorization::Caller;
 use crate::event_store::event_resolution::EventResolution;
-use crate::http::console::live_tail::event_summary;
+use crate::http::console::log_page::{event_summary, log_page};
 use crate::http::console::query_string::QueryString;
 use crate::limits::{LIVE_TAIL_EVENTS_MAX, SEARCH_BYTES_MAX, SEARCH_EVENTS_MAX};
-use crate::protocol::grpc_status;
 use crate::resources::outbound_quota::PageReservation;
 use crate::server_context::ServerContext;
-use crate::services::read_permission::{ALL_STREAM, ReadPermission};
 
 /// Name of the endpoint.
 pub const SEARCH: &str = "search";
@@ -42,25 +40,16 @@ pub async fn search(
     query: &QueryString,
     reservation: PageReservation,
 ) -> Result<(Value, PageReservation), Status> {
-    let mut permission = ReadPermission::new(service, caller.clone(), ALL_STREAM).await?;
     let given = ID_KINDS.iter().find(|(name, _)| !query.text(name).is_empty());
     let (name, kind) = given.ok_or_else(|| {
         Status::invalid_argument("the request names no id: add id, correlation or causation")
     })?;
     let wanted = EventSearch { kind: *kind, id: query.text(name).to_string() };
     let before = query.number("before")?.unwrap_or(u64::MAX);
-    let resolution = EventResolution {
-        resolve_links: false,
-        hides_streams: true,
-        readable_streams: permission.revalidate(service).await?,
-    };
-    let store = service.store.handle();
-    let read = move || wanted.read_before(&store, &resolution, before);
-    let (read, reservation) = reservation
-        .fill_blocking(read)
-        .await
-        .map_err(|error| grpc_status::status(&error.into()))?;
-    Ok((read.map_err(|error| grpc_status::status(&error))?, reservation))
+    log_page(service, caller, reservation, move |store, resolution| {
+        wanted.read_before(&store, &resolution, before)
+    })
+    .await
 }
 
 impl EventSearch {

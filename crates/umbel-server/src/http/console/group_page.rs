@@ -4,23 +4,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tonic::Status;
-use umbel_events::{Error, Source, Store, StreamState};
-use umbel_proto::persistent::SubscriptionInfo;
 
+use crate::consumer_groups::group_config::format_position;
+use crate::consumer_groups::group_reading::{GroupLag, GroupReadings};
 use crate::http::console::query_string::QueryString;
 use crate::limits::CONSOLE_GROUPS_MAX;
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
-
-/// Events that a group has not processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GroupLag {
-    /// Number of events of a stream or view.
-    Events(u64),
-    /// Bytes of the event log, for a group of all events.
-    LogBytes(u64),
-}
+use crate::services::persistent_subscriptions::group_infos::GroupInfo;
 
 /// Serves a page of groups whose source or name contains `search`, after the given number of them.
 pub async fn groups(service: &Arc<ServerContext>, query: &QueryString) -> Result<Value, Status> {
@@ -44,10 +36,17 @@ pub async fn groups(service: &Arc<ServerContext>, query: &QueryString) -> Result
             groups.push(shown);
         }
     }
+    let readings = service.group_registry.readings(service).await;
+    let largest = |of: fn(&GroupReadings) -> &Option<(GroupKey, u64)>| {
+        let (key, lag) = of(readings.as_deref()?).as_ref()?;
+        Some(json!({ "source": key.source(), "group": key.group, "lag": lag.to_string() }))
+    };
     let is_whole = found.saturating_sub(skipped) <= CONSOLE_GROUPS_MAX;
     let size = CONSOLE_GROUPS_MAX;
     Ok(json!({
         "groups": groups, "total": total, "found": found, "pageSize": size, "isWhole": is_whole,
+        "largestLagEvents": largest(|readings| &readings.largest_events),
+        "largestLagBytes": largest(|readings| &readings.largest_bytes),
     }))
 }
 
@@ -58,55 +57,13 @@ pub async fn one_group(service: &Arc<ServerContext>, query: &QueryString) -> Res
 }
 
 async fn group(service: &Arc<ServerContext>, key: &GroupKey) -> Result<Value, Status> {
-    let info = service.group_registry.info(service, key).await?;
-    let (source, last_read) = (key.event_source(), position(&info.last_known_event_position));
-    let checkpoint = position(&info.last_checkpointed_event_position);
-    let pending = [info.total_in_flight_messages, info.read_buffer_count, info.retry_buffer_count];
-    let pending = pending.iter().map(|count| u64::try_from(*count).unwrap_or(0)).sum();
-    let through = service.system_projections.limit_of(&source);
-    let lag = service
-        .store
-        .blocking(move |store| lag(store, &source, through, last_read.or(checkpoint), pending));
-    let lag = lag.await.map_err(|error| grpc_status::status(&error))?;
-    Ok(group_json(key, &info, lag))
+    let group = service.group_registry.info(service, key).await?;
+    Ok(group_json(key, &group))
 }
 
-/// The number in a revision or in a position such as `C:7/P:7`; `None` for others.
-fn position(text: &str) -> Option<u64> {
-    let text = text.strip_prefix("C:").unwrap_or(text);
-    text.split('/').next()?.parse().ok()
-}
-
-/// Events between the event that the group read last and the end of its source, with those that
-/// were read and not acknowledged.
-fn lag(
-    store: &Store,
-    source: &Source,
-    through: umbel_events::Position,
-    last_read: Option<u64>,
-    pending: u64,
-) -> Result<GroupLag, Error> {
-    let last = match source {
-        Source::Stream(stream) => match store.stream_state(stream)? {
-            StreamState::Live { last, .. } => Some(last),
-            _ => None,
-        },
-        Source::View(view) => store.view(view, through)?.map(|view| view.last),
-        Source::All | Source::Filtered(_) => {
-            let end = store.visible_position().0;
-            return Ok(GroupLag::LogBytes(end.saturating_sub(last_read.unwrap_or(0))));
-        }
-    };
-    let unread = match (last, last_read) {
-        (None, _) => 0,
-        (Some(last), None) => last.saturating_add(1),
-        (Some(last), Some(read)) => last.saturating_sub(read),
-    };
-    Ok(GroupLag::Events(unread.saturating_add(pending)))
-}
-
-fn group_json(key: &GroupKey, info: &SubscriptionInfo, lag: GroupLag) -> Value {
-    let (lag_events, lag_bytes) = match lag {
+fn group_json(key: &GroupKey, group: &GroupInfo) -> Value {
+    let info = &group.info;
+    let (lag_events, lag_bytes) = match group.lag {
         GroupLag::Events(events) => (Some(events.to_string()), None),
         GroupLag::LogBytes(bytes) => (None, Some(bytes)),
     };
@@ -115,7 +72,7 @@ fn group_json(key: &GroupKey, info: &SubscriptionInfo, lag: GroupLag) -> Value {
         "group": info.group_name,
         "status": info.status,
         "parked": info.parked_message_count.to_string(),
-        "parkedStream": key.parked_stream(),
+        "parkedStream": group.parked_stream,
         "inFlight": info.total_in_flight_messages,
         "waiting": info.read_buffer_count,
         "retrying": info.retry_buffer_count,
@@ -124,6 +81,7 @@ fn group_json(key: &GroupKey, info: &SubscriptionInfo, lag: GroupLag) -> Value {
         "lagEvents": lag_events,
         "lagBytes": lag_bytes,
         "checkpoint": info.last_checkpointed_event_position,
+        "lastRead": group.last_read.map(|at| format_position(key, at)),
         "lastKnown": info.last_known_event_position,
         "settings": {
             "startFrom": info.start_from,
@@ -149,19 +107,4 @@ fn group_json(key: &GroupKey, info: &SubscriptionInfo, lag: GroupLag) -> Value {
             "free": one.available_slots,
         })).collect::<Vec<_>>(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_of_streams_and_of_the_log_are_read() {
-        let cases = [("7", Some(7)), ("C:9/P:8", Some(9)), ("", None), ("-1", None), ("C:", None)];
-        for (text, wanted) in cases {
-            assert_eq!(position(text), wanted, "{text}");
-        }
-        let end = "18446744073709551615";
-        assert_eq!(position(end), Some(u64::MAX), "{end}");
-    }
 }

@@ -8,23 +8,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tonic::Status;
-use umbel_events::{
-    Direction, Error, EventFilter, FilteredItem, Position, RecordedEvent, Store, is_view,
-};
+use umbel_events::{Direction, Error, EventFilter, FilteredItem, Position, RecordedEvent, Store};
 
 use crate::auth::authorization::Caller;
 use crate::event_store::event_resolution::EventResolution;
+use crate::http::console::log_page::{event_summary, log_page};
 use crate::http::console::query_string::QueryString;
 use crate::limits::{EXAMINED_EVENTS_MAX, LIVE_TAIL_EVENTS_MAX};
-use crate::protocol::grpc_status;
 use crate::resources::outbound_quota::PageReservation;
 use crate::server_context::ServerContext;
-use crate::services::read_permission::{ALL_STREAM, ReadPermission};
-
-/// Type of the events that are links.
-const LINK_TYPE: &str = "$>";
-/// Maximum bytes of a link's data that are shown.
-const LINK_BYTES_MAX: usize = 1200;
 
 /// Bytes of events after which a part ends. The events are read one by one; only their summaries
 /// stay in memory.
@@ -55,7 +47,6 @@ pub async fn live_tail(
     query: &QueryString,
     reservation: PageReservation,
 ) -> Result<(Value, PageReservation), Status> {
-    let mut permission = ReadPermission::new(service, caller.clone(), ALL_STREAM).await?;
     let filter = TailFilter {
         stream_prefix: query.text("stream").to_string(),
         type_prefix: query.text("type").to_string(),
@@ -64,13 +55,7 @@ pub async fn live_tail(
     let from = query.number("from")?;
     let count = query.number("count")?.unwrap_or(LIVE_TAIL_EVENTS_MAX);
     let count = usize::try_from(count.min(LIVE_TAIL_EVENTS_MAX)).unwrap_or(usize::MAX);
-    let resolution = EventResolution {
-        resolve_links: false,
-        hides_streams: true,
-        readable_streams: permission.revalidate(service).await?,
-    };
-    let store = service.store.handle();
-    let read = move || {
+    log_page(service, caller, reservation, move |store, resolution| {
         let candidates = filter.candidates()?;
         let stats = store.stats()?;
         let tail = LogTail { store, filter, resolution, candidates };
@@ -78,21 +63,15 @@ pub async fn live_tail(
             Some(from) => tail.after(from, count)?,
             None => tail.newest(stats.position + 1, count)?,
         };
-        Ok::<_, Error>((part, stats.position, stats.events_appended))
-    };
-    let (read, reservation) = reservation
-        .fill_blocking(read)
-        .await
-        .map_err(|error| grpc_status::status(&error.into()))?;
-    let (part, end, appended) = read.map_err(|error| grpc_status::status(&error))?;
-    let shown = json!({
-        "events": part.events,
-        "next": part.next.to_string(),
-        "isEnd": part.is_end,
-        "end": end.to_string(),
-        "appended": appended.to_string(),
-    });
-    Ok((shown, reservation))
+        Ok(json!({
+            "events": part.events,
+            "next": part.next.to_string(),
+            "isEnd": part.is_end,
+            "end": stats.position.to_string(),
+            "appended": stats.events_appended.to_string(),
+        }))
+    })
+    .await
 }
 
 impl TailFilter {
@@ -194,21 +173,6 @@ impl LogTail {
         let Some(shown) = self.resolution.resolve(&self.store, event)? else { return Ok(None) };
         Ok(shown.event.as_ref().map(event_summary))
     }
-}
-
-/// Summary of an event for a list.
-pub fn event_summary(event: &RecordedEvent) -> Value {
-    let is_link = event.kind == LINK_TYPE || is_view(&event.stream);
-    let target = &event.data[..event.data.len().min(LINK_BYTES_MAX)];
-    json!({
-        "stream": event.stream,
-        "revision": event.revision.to_string(),
-        "position": event.position.to_string(),
-        "type": event.kind,
-        "createdMicros": event.created / 10,
-        "bytes": event.data.len(),
-        "linksTo": is_link.then(|| String::from_utf8_lossy(target)),
-    })
 }
 
 fn to_usize(count: u64) -> usize {

@@ -45,6 +45,7 @@ mod event_search;
 mod group_page;
 mod group_settings;
 mod live_tail;
+mod log_page;
 pub mod query_string;
 pub mod redact;
 
@@ -115,6 +116,12 @@ pub const API_PREFIX: &str = "/console/api/";
 /// Whether a path belongs to the console.
 pub fn is_console_path(path: &str) -> bool {
     path == "/" || path == "/console" || path.starts_with("/console/")
+}
+
+/// Whether a path is that of an action, which makes a change.
+pub fn is_action_path(path: &str) -> bool {
+    let name = path.strip_prefix(API_PREFIX);
+    name.is_some_and(|name| console_actions::ACTIONS.contains(&name))
 }
 
 /// Serves an authorized request that was sent to this host name.

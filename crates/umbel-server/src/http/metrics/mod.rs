@@ -73,6 +73,7 @@ pub fn collect(
     if let Some(times) = &service.tasks.0 {
         times.register(set.registry.sub_registry_with_prefix("umbel"));
     }
+    service.failed_logins.register(set.registry.sub_registry_with_prefix("umbel"));
     process_metrics::add_build(&mut set, &service.revision);
     add_memory(&mut set, service);
     set.counter(

@@ -3,10 +3,12 @@
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
+use umbel_events::{Position, Store};
 use umbel_proto::persistent::SubscriptionInfo;
 
 use crate::consumer_groups::group_command::GroupCommand;
-use crate::consumer_groups::group_config::GroupConfig;
+use crate::consumer_groups::group_config::{GroupConfig, format_position};
+use crate::consumer_groups::group_reading::{self, GroupLag, GroupRequest, GroupState};
 use crate::consumer_groups::group_registry::GroupRegistry;
 use crate::consumer_groups::group_stats;
 use crate::limits::GROUP_CHUNK;
@@ -17,22 +19,31 @@ use crate::server_context::ServerContext;
 /// A group with its settings.
 type Group = (GroupKey, GroupConfig);
 
+/// Statistics of a group, with those that the protocol of clients lacks.
+#[derive(Debug)]
+pub struct GroupInfo {
+    /// The statistics in the protocol of clients.
+    pub info: SubscriptionInfo,
+    /// Name of the stream of parked events. It changes if that stream is tombstoned.
+    pub parked_stream: String,
+    /// Revision or position of the last event that the group read.
+    pub last_read: Option<u64>,
+    /// Events that the group has not processed.
+    pub lag: GroupLag,
+}
+
 /// The groups of a list, and the number of groups from which they were taken.
 #[derive(Debug)]
 pub struct GroupPage {
     /// Statistics of the groups, in order.
-    pub infos: Vec<SubscriptionInfo>,
+    pub infos: Vec<GroupInfo>,
     /// Number of groups on all pages.
     pub total: usize,
 }
 
 impl GroupRegistry {
     /// Statistics of a group.
-    pub async fn info(
-        &self,
-        service: &ServerContext,
-        key: &GroupKey,
-    ) -> Result<SubscriptionInfo, Status> {
+    pub async fn info(&self, service: &ServerContext, key: &GroupKey) -> Result<GroupInfo, Status> {
         let configs = self.configs(service).await?;
         let Some(config) = configs.get(key) else { return Err(grpc_status::group_missing(key)) };
         let group = (key.clone(), config.clone());
@@ -67,7 +78,7 @@ impl GroupRegistry {
         &self,
         service: &ServerContext,
         groups: Vec<Group>,
-    ) -> Result<Vec<SubscriptionInfo>, Status> {
+    ) -> Result<Vec<GroupInfo>, Status> {
         // The lock is held neither for reads nor while a task reports.
         let senders: Vec<Option<mpsc::Sender<GroupCommand>>> = {
             let kept = self.state.lock().await;
@@ -80,21 +91,46 @@ impl GroupRegistry {
                 None => None,
             });
         }
+        let limit = |key: &GroupKey| service.system_projections.limit_of(&key.event_source());
+        let limits: Vec<Position> = groups.iter().map(|(key, _)| limit(key)).collect();
         let read = service.store.blocking(move |store| {
-            let infos = groups.iter().zip(reported).map(|((key, config), reported)| {
-                // A group whose state cannot be read shows its settings only.
-                reported
-                    .or_else(|| group_stats::stored_info(store, key, config).ok())
-                    .unwrap_or_else(|| group_stats::config_info(key, config))
-            });
-            Ok(infos.collect())
+            let groups = groups.iter().zip(limits).zip(reported);
+            Ok(groups
+                .map(|((group, limit), known)| read_info(store, group, limit, known))
+                .collect())
         });
         read.await.map_err(|error| grpc_status::status(&error))
     }
 }
 
+/// Completes the statistics that the group's task reported, or reads those of a group that does not
+/// run. A group whose state cannot be read shows its settings only.
+fn read_info(
+    store: &Store,
+    (key, config): &Group,
+    through: Position,
+    reported: Option<(SubscriptionInfo, GroupState)>,
+) -> GroupInfo {
+    let known = reported.or_else(|| group_stats::stored_info(store, key, config).ok());
+    let (mut info, state) =
+        known.unwrap_or_else(|| (group_stats::config_info(key, config), GroupState::default()));
+    let (key, start_after) = (key.clone(), config.start_after);
+    let request = GroupRequest { key, start_after, through, state: None };
+    let found = group_reading::end_and_lag(store, &request, &state);
+    let (end, lag) = found.unwrap_or((None, GroupLag::Events(0)));
+    let key = request.key;
+    info.last_known_event_position = end.map(|end| format_position(&key, end)).unwrap_or_default();
+    let parked_stream = match state.parked_stream {
+        unknown if unknown.is_empty() => key.parked_stream(),
+        known => known,
+    };
+    GroupInfo { info, parked_stream, last_read: state.last_read, lag }
+}
+
 /// Statistics that the group's task reports; `None` if the task has ended.
-async fn running_info(sender: &mpsc::Sender<GroupCommand>) -> Option<SubscriptionInfo> {
+async fn running_info(
+    sender: &mpsc::Sender<GroupCommand>,
+) -> Option<(SubscriptionInfo, GroupState)> {
     let (answer, receiver) = oneshot::channel();
     sender.send(GroupCommand::Info(answer)).await.ok()?;
     receiver.await.ok()

@@ -137,7 +137,7 @@ async fn info(
     };
     let key = parse_key(stream, options.group_name)?;
     let info = async move {
-        let subscription_info = Some(service.group_registry.info(&service, &key).await?);
+        let subscription_info = Some(service.group_registry.info(&service, &key).await?.info);
         Ok(GetInfoResp { subscription_info })
     };
     respond_within_quota(held, info).await
@@ -213,7 +213,8 @@ async fn list(
     let bytes = list_bytes(&service).await?;
     let list = async move {
         let all = (0, usize::MAX);
-        let infos = service.group_registry.list(&service, of.as_ref(), all).await?.infos;
+        let page = service.group_registry.list(&service, of.as_ref(), all).await?;
+        let infos: Vec<_> = page.infos.into_iter().map(|group| group.info).collect();
         if let Some(stream) = of.filter(|_| infos.is_empty()) {
             return Err(grpc_status::group_missing(&GroupKey { stream, group: String::new() }));
         }

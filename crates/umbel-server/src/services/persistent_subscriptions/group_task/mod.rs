@@ -402,7 +402,8 @@ impl GroupTask {
             GroupCommand::Ack(id, ids) => self.dispatcher.ack(id, &ids),
             GroupCommand::Nack(id, ids, action) => self.dispatcher.nack(id, &ids, &action),
             GroupCommand::Info(answer) => {
-                let _ = answer.send(self.stats().to_info());
+                let state = self.state();
+                let _ = answer.send((self.stats().to_info(), state));
             }
             GroupCommand::ReadState(answer) => {
                 let _ = answer.send(self.state());
@@ -455,7 +456,6 @@ impl GroupTask {
             dispatcher: &self.dispatcher,
             connected: &self.connected,
             checkpoint: self.checkpoint,
-            last_read: self.last_read,
             parked_count: self.parked_count,
         }
     }

@@ -140,7 +140,7 @@ fn in_flight_events_do_not_block_the_quota_of_other_groups() {
                 group.send(GroupCommand::Ack(group.id, ids)).await;
                 let (answer, receiver) = oneshot::channel();
                 group.send(GroupCommand::Info(answer)).await;
-                let receiver = receiver.await.unwrap();
+                let (receiver, _) = receiver.await.unwrap();
                 assert_eq!((receiver.total_in_flight_messages, receiver.read_buffer_count), (0, 0));
                 group
             }));

@@ -1,0 +1,120 @@
+//! `append`, `delete --stream` and `redact` with `--connect`: writes at a running server.
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::serve::Serving;
+use super::test_binary::{Fixture, Run};
+
+/// Input of `append`: events with these revisions of one stream.
+fn lines(stream: &str, numbers: std::ops::Range<u64>) -> String {
+    let line =
+        |n| format!("{{\"stream\":\"{stream}\",\"type\":\"Counted\",\"data\":{{\"n\":{n}}}}}\n");
+    numbers.map(line).collect()
+}
+
+fn read(serving: &Serving, fixture: &Fixture, stream: &str) -> Vec<Value> {
+    let subscribe =
+        ["subscribe", "--connect", serving.address(), "--stream", stream, "--until-caught-up"];
+    let text = fixture.bare(&subscribe).succeeds().text();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Story: `umbel append --connect ADDRESS` was refused with the tip to write `-- --connect`.
+#[test]
+fn events_are_appended_at_a_running_server() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &[]);
+    let feed = |flags: &[&str], input: &str| -> Run {
+        let arguments = [&["append", "--connect", serving.address()], flags].concat();
+        fixture.feed(&arguments, input.as_bytes())
+    };
+    let printed = feed(&[], &lines("cart", 0..20)).succeeds().text();
+    let printed: Vec<Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(printed.len(), 20);
+    assert_eq!((&printed[19]["revision"], &printed[19]["data"]["n"]), (&19.into(), &19.into()));
+    assert!(printed[0]["position"].as_u64() < printed[1]["position"].as_u64());
+    let id = "01234567-89ab-4cde-8f01-23456789abcd";
+    let binary = json!({
+        "stream": "cart", "type": "Raw", "data_hex": "00ff", "metadata": { "a": 1 }, "id": id
+    });
+    feed(&["--expected", "19"], &binary.to_string()).succeeds();
+    let events = read(&serving, &fixture, "cart");
+    assert_eq!(events.len(), 21);
+    assert_eq!((&events[20]["data_hex"], &events[20]["id"]), (&json!("00ff"), &json!(id)));
+    assert_eq!(events[20]["metadata"], json!({ "a": 1 }));
+    // The lines before a refused one are appended, and those after it are not.
+    let conflict = format!(
+        "{}{{\"stream\":\"cart\",\"type\":\"X\",\"data\":1,\"expected\":7}}\n{}",
+        lines("more", 0..2),
+        lines("more", 2..4)
+    );
+    feed(&[], &conflict).fails(2, &["line 3", "the lines before it were appended", "--skip-bad"]);
+    assert_eq!(read(&serving, &fixture, "more").len(), 2);
+    let skipped = feed(&["--skip-bad"], &conflict).succeeds();
+    assert!(skipped.stderr.contains("1 damaged lines skipped"), "{}", skipped.stderr);
+    assert_eq!(read(&serving, &fixture, "more").len(), 6);
+    feed(&["--sync"], "").fails(2, &["--sync"]);
+    // Another process has the store: the message names the way.
+    fixture.feed(&["append"], b"").fails(5, &["umbel append --connect ADDRESS"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+#[test]
+fn streams_are_deleted_and_events_redacted_at_a_running_server() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], lines("cart", 0..3).as_bytes()).succeeds();
+    fixture.feed(&["append"], lines("gone", 0..3).as_bytes()).succeeds();
+    let passwords = [("UMBEL_ADMIN_PASSWORD", "first"), ("UMBEL_OPS_PASSWORD", "second")];
+    let serving = Serving::with(&fixture, &["--disable-tls"], &passwords);
+    let of = |user: &str| format!("kurrentdb://{user}@{}?tls=false", serving.address());
+    let (admin, guessed) = (of("admin:first"), of("ops:guessed"));
+    let redact = ["redact", "cart@1", "--reason", "request 17", "--connect"];
+    fixture.bare(&[&redact[..], &[&guessed]].concat()).fails(2, &["the server says"]);
+    let report = fixture.bare(&[&redact[..], &[&admin]].concat()).succeeds().text();
+    assert!(report.contains("1 events lost data and metadata, 0 had none"), "{report}");
+    let again = fixture.bare(&[&redact[..], &[&admin, "--json"]].concat()).succeeds().json();
+    assert_eq!((&again["events_redacted"], &again["events_without_data"]), (&0.into(), &1.into()));
+    fixture.bare(&["redact", "none@1", "--connect", &admin]).fails(2, &["the server says"]);
+    let delete = |flags: &[&str]| {
+        fixture.bare(&[&["delete", "--stream", "gone", "--connect", &admin], flags].concat())
+    };
+    delete(&["--expected", "7"]).fails(2, &["WrongExpectedVersion"]);
+    delete(&["--expected", "2"]).succeeds();
+    delete(&["--tombstone"]).succeeds();
+    fixture.bare(&["delete", "key", "--connect", &admin]).fails(2, &["'--connect", "[KEY]"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    let events = fixture.run(&["read", "--stream", "cart"]).succeeds().text();
+    assert!(!events.contains("\"n\":1") && events.contains("\"n\":2"), "{events}");
+    let audit = fixture.run(&["read", "--stream", "$redactions"]).succeeds().json();
+    assert_eq!(audit["data"]["user"], "admin");
+    fixture.run(&["read", "--stream", "gone"]).fails(2, &["tombstoned"]);
+}
+
+/// Story: after the stream of parked events was tombstoned, `umbel group parked` printed nothing.
+#[test]
+fn parked_events_of_a_replaced_stream_are_printed() {
+    let fixture = Fixture::new();
+    let parked = "$persistentsubscription-cart::billing-parked";
+    fixture.feed(&["append"], lines("cart", 0..2).as_bytes()).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    let group = |arguments: &[&str]| {
+        let arguments = [&["group"], arguments, &["--connect", serving.address()]].concat();
+        fixture.bare(&arguments)
+    };
+    group(&["create", "cart", "billing"]).succeeds();
+    let connect = ["--connect", serving.address()];
+    let tombstone = [&["delete", "--stream", parked, "--tombstone"][..], &connect].concat();
+    fixture.bare(&tombstone).succeeds();
+    let link = format!(
+        "{{\"stream\":\"{}\",\"type\":\"$>\",\"data_hex\":\"304063617274\"}}",
+        parked.replacen('-', ".2-", 1)
+    );
+    fixture.feed(&[&["append"][..], &connect].concat(), link.as_bytes()).succeeds();
+    let shown = group(&["parked", "cart", "billing"]).succeeds().json();
+    assert_eq!((&shown["stream"], &shown["data"]["n"]), (&"cart".into(), &0.into()));
+    let info = group(&["info", "cart", "billing", "--json"]).succeeds().json();
+    assert_eq!(info["last_known"], "1", "the last event of the source");
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
