@@ -91,13 +91,12 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
     if options.accept_clock {
         clock_confirmation::confirm_clock(&env, folder, &mut manifest)?;
     }
-    let (seed, mark) = (manifest.seed, manifest.clock);
+    let (seed, mark, size) = (manifest.seed, manifest.clock, options.existence);
     let syncs = options.durability == Durability::Synced;
     let shape = (options.chunk_bytes, syncs);
     let log = Arc::new(EventLog::new(&env, folder.to_path_buf(), shape, manifest, kept));
     let failed = Arc::clone(&log.fatal_error);
     let index_options = index_options(&options, &env, &log, &failed);
-    let size = options.existence;
     let existence = StreamExistence::open(&env, &folder.join("existence"), (size, seed), &log)?;
     let index = Index::open(&folder.join("index"), index_options, false, seed);
     // The remains of an index that failed to open may hold the log for a moment.

@@ -46,11 +46,11 @@ server is measured.
 const WHAT_COUNTS: &str = "\
 The durability is buffered where a row does not say synced. Servers and clients are processes on \
 the same machine, the clients one program, each client with a connection of its own; a hundred \
-subscribers share a connection. Events have 100 bytes of data. Batches: 256 in flight for each client. Rates \
-are events a second: the median of the rounds and the extremes. The share is the median of the \
-rounds' shares. Times are those of a call, or from the making of an event to its delivery, in \
-milliseconds: the median of the rounds' p50 / p99 / p99.9. Processor time is that of the server \
-for each event.
+subscribers share a connection. Events have 100 bytes of data. Batches: 256 in flight for each \
+client. Rates are events a second: the median of the rounds and the extremes. The share is the \
+median of the rounds' shares. Times are those of a call, or from the making of an event to its \
+delivery, in milliseconds: the median of the rounds' p50 / p99 / p99.9. Processor time is that \
+of the server for each event.
 ";
 
 /// Returns the report as a page of Markdown.

@@ -38,7 +38,7 @@ fn tombstones_of_a_table_without_the_key_hide_the_key_of_an_older_table() {
     assert_eq!(keyspace.stats().levels[0].tables, 2);
     let expected = |index: usize| match index {
         900..902 => None,
-        _ if index % 2 == 0 => Some(NEW.to_vec()),
+        _ if index.is_multiple_of(2) => Some(NEW.to_vec()),
         400..600 => None,
         _ => Some(OLD.to_vec()),
     };
