@@ -60,8 +60,17 @@ impl Server {
         folder: &Path,
         say: impl FnOnce(&mut Command) -> &mut Command,
     ) -> Result<Server, String> {
+        Server::start_at(0, folder, say)
+    }
+
+    /// Starts a server like [`Server::start`] at this port; 0 is any free port.
+    pub fn start_at(
+        port: u16,
+        folder: &Path,
+        say: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Result<Server, String> {
         let mut command = Command::new(built_programs::umbel_program());
-        command.arg("--db").arg(folder).args(["serve", "--listen", "127.0.0.1:0"]);
+        command.arg("--db").arg(folder).args(["serve", "--listen", &format!("127.0.0.1:{port}")]);
         // Flags of `say` override the variable. Kills of the process need no fsync.
         command.env("UMBEL_DURABILITY", "buffered");
         let mut process = say(&mut command)
@@ -80,6 +89,17 @@ impl Server {
             return Err(format!("`umbel serve` ended: {:?}", process.wait()));
         }
         Ok(Server { process, connection })
+    }
+
+    /// Process id.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Waits until the server ends by itself.
+    pub fn wait(mut self) {
+        // A server that cannot be waited for has ended.
+        let _ = self.process.wait();
     }
 
     /// Port of the connection string.

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::clients::client_programs::Server;
 use crate::suites::SuiteRun;
 use crate::suites::published_sources::{replace_folder, suite_folder};
+use crate::suites::supervised_server::SupervisedServer;
 use crate::suites::test_results::{TestResults, Verdict, read_go_output};
 use crate::tools::tool_install;
 
@@ -75,10 +76,12 @@ fn run_tests(folder: &Path, module: &Path, stores: &Path) -> Result<TestResults,
     // The module contains the certificates of its nodes.
     let certificates = module.join("certs");
     let insecure = Server::start(&stores.join("insecure"), |command| command.arg("--insecure"))?;
-    let secure = secure_server(&stores.join("secure"), &certificates)?;
-    let cluster = secure_server(&stores.join("cluster"), &certificates)?;
+    let secure = secure_server(0, &stores.join("secure"), &certificates)?;
+    let (store, own) = (stores.join("cluster"), certificates.clone());
+    // A test shuts the leader down, and later ones connect again.
+    let cluster = SupervisedServer::start(move |port| secure_server(port, &store, &own))?;
     let mut endpoints = vec![(INSECURE, endpoint(&insecure)?), (SECURE, endpoint(&secure)?)];
-    let node = endpoint(&cluster)?;
+    let node = format!("localhost:{}", cluster.port);
     endpoints.extend(CLUSTER.map(|seed| (seed, node.clone())));
     let source = folder.join("source");
     replace_folder(module, &source, &|path| edit_test(path, &endpoints))?;
@@ -100,14 +103,13 @@ fn run_tests(folder: &Path, module: &Path, stores: &Path) -> Result<TestResults,
             return Err("a server did not end as it should".to_string());
         }
     }
-    // A test of the cluster may have shut this server down.
     cluster.stop();
     Ok(results)
 }
 
 /// Starts a server with the certificates of the module and the password of its tests.
-fn secure_server(store: &Path, certificates: &Path) -> Result<Server, String> {
-    Server::start(store, |command| {
+fn secure_server(port: u16, store: &Path, certificates: &Path) -> Result<Server, String> {
+    Server::start_at(port, store, |command| {
         command
             .arg("--certificate-file")
             .arg(certificates.join("node1").join("node.crt"))

@@ -10,6 +10,7 @@ pub mod go_suite;
 pub mod known_failures;
 pub mod published_sources;
 pub mod rust_suite;
+pub mod supervised_server;
 pub mod test_certificates;
 pub mod test_results;
 
