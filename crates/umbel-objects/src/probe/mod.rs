@@ -21,7 +21,7 @@ use attempts::{Attempts, CheckFailure, CheckResult};
 
 /// A probe of an object store.
 ///
-/// A whole probe sends about 450 requests and takes some seconds. If the store is not available,
+/// A whole probe sends about 250 requests and takes some seconds. If the store is not available,
 /// each check ends after some seconds of its own, in addition to the timeouts of its requests.
 #[derive(Debug)]
 pub struct Probe<'a> {

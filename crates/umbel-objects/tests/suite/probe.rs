@@ -52,7 +52,7 @@ fn right_store_passes() {
         sim.settle();
         assert!(sim.objects().is_empty(), "the probe cleans up");
         let requests: u64 = sim.request_counts().values().sum();
-        assert!(requests < 600, "{requests}");
+        assert!(requests < 300, "{requests}");
     }
 }
 
