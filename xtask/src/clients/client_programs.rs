@@ -13,6 +13,8 @@ use crate::tools::tool_install;
 
 /// Version of the Python client.
 pub const PYTHON_CLIENT: &str = "1.3.5";
+/// Version of the Python package with the parsers of Prometheus's formats.
+const PROMETHEUS_CLIENT: &str = "0.26.0";
 const NODE_CLIENT: &str = "1.3.1";
 /// Main class of the Java program. The versions of the Java, Go and Rust clients are in `pom.xml`,
 /// `go.mod` and `Cargo.toml`.
@@ -148,6 +150,15 @@ pub fn python_groups() -> Result<Command, String> {
 /// library.
 pub fn python_kv() -> Result<Command, String> {
     python_script("python_kv.py")
+}
+
+/// Returns the Python program that parses the metrics; it needs no client of event stores.
+pub fn python_metrics() -> Result<Command, String> {
+    let package = "prometheus_client";
+    let mut command =
+        Command::new(tool_install::python("metrics-parsers", package, PROMETHEUS_CLIENT)?);
+    command.arg("-I").arg(script("python_metrics.py"));
+    Ok(command)
 }
 
 /// Returns the command that runs a Python program with the client installed.

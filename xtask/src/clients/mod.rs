@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::checkout::file_tree;
 use crate::clients::client_programs::{
     CaseCounts, ClientLanguages, ClientProgram, PYTHON_CLIENT, Server, count, go, java, node,
-    node_groups, node_sessions_and_projections, python, python_groups, python_kv,
+    node_groups, node_sessions_and_projections, python, python_groups, python_kv, python_metrics,
     python_sessions_and_projections, rust,
 };
 use crate::clients::doc_transcript::transcript;
@@ -31,12 +31,13 @@ const CLIENTS: [(&str, ClientProgram, bool); 5] = [
     ("Go", go, false),
 ];
 
-/// Separate programs for the second protocol, projections, persistent subscriptions, and keys and
-/// values.
-const SECONDS: [(&str, ClientProgram); 5] = [
+/// Separate programs for the second protocol, projections, persistent subscriptions, keys and
+/// values, and the metrics.
+const SECONDS: [(&str, ClientProgram); 6] = [
     ("Python", python_sessions_and_projections),
     ("Python", python_groups),
     ("Python", python_kv),
+    ("Prometheus", python_metrics),
     ("Node", node_sessions_and_projections),
     ("Node", node_groups),
 ];
@@ -93,8 +94,11 @@ fn run_clients(
     }
     // These programs save no state.
     for (name, client) in SECONDS.into_iter().filter(|_| is_first) {
-        if let Ok(mut command) = client() {
-            count(&mut outcome, sums, name, command.arg(&server.connection));
+        match client() {
+            Ok(mut command) => count(&mut outcome, sums, name, command.arg(&server.connection)),
+            // The skipped client of this language is already counted.
+            Err(_) if CLIENTS.iter().any(|(client, ..)| *client == name) => {}
+            Err(reason) => outcome.add(StepOutcome::skip(format!("{name}: {reason}"))),
         }
     }
     outcome.add(server.stop());
