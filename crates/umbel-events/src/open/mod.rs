@@ -119,8 +119,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         outer_env: options.env.clone(),
     };
     let CatchUp { next_created: last_created, events } = catch_up(&parts)?;
-    let took = parts.env.clock.now().saturating_sub(start);
-    let crash_recovery = chunks.map(|chunks| chunks.complete(events, took));
+    let crash_recovery = chunks.map(|work| work.complete(events, start, &*parts.env.clock));
     start_clock(&parts, ClockEvidence { last_created, mark }, options.accept_clock);
     parts.log.clock.get_or_init(|| Arc::clone(parts.clock()));
     index_cleanup::remove_orphan_files(&parts)?;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use umbel_env::Clock;
+
 /// Work of the open of a store that was not closed: the process was killed, or the machine lost
 /// power.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,8 +23,15 @@ pub struct CrashRecovery {
 }
 
 impl CrashRecovery {
-    /// Adds the work on the index to that on the event log.
-    pub(crate) fn complete(self, events_indexed: u64, took: Duration) -> CrashRecovery {
+    /// Adds the work on the index, which ends now, to that on the event log. `start` is the time of
+    /// the first read of the log's end.
+    pub(crate) fn complete(
+        self,
+        events_indexed: u64,
+        start: Duration,
+        clock: &dyn Clock,
+    ) -> CrashRecovery {
+        let took = clock.now().saturating_sub(start);
         CrashRecovery { events_indexed, took, ..self }
     }
 }
