@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use umbel_events::StoreOptions;
 use umbel_server::{CollectorEndpoint, Config, OtlpConfig, Sampler, Signal, TelemetryHub};
 
 use super::client::{ANY, NO_STREAM, events};
@@ -92,7 +93,8 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
     let backup_directory = Some(target.path().join("copy"));
     let telemetry = unreachable_collector();
     let config = Config { backup_directory, telemetry, ..Config::default() };
-    TestServer::with_kv_and(config).run(async |client, server| {
+    let options = StoreOptions { log_quota_bytes: Some(1 << 30), ..StoreOptions::default() };
+    TestServer::with_kv_on(options, config).run(async |client, server| {
         let _ = client.append("cart", NO_STREAM, &events(0..1)).await.unwrap();
         create(&client, of_stream("cart", settings())).await.unwrap();
         create(&client, of_all(by_stream("", &["cart"]))).await.unwrap();

@@ -42,9 +42,15 @@ impl TestServer {
 
     /// Starts a server with a key-value store and this configuration.
     pub fn with_kv_and(config: Config) -> TestServer {
+        TestServer::with_kv_on(StoreOptions::default(), config)
+    }
+
+    /// Starts a server with a key-value store, these options of the event store, and this
+    /// configuration.
+    pub fn with_kv_on(options: StoreOptions, config: Config) -> TestServer {
         let directory = tempfile::tempdir().unwrap();
         let db = Db::open(directory.path().join("kv"), Options::default()).unwrap();
-        TestServer::of(directory, Config { kv: Some(KvConfig::new(db)), ..config })
+        TestServer::on(directory, options, Config { kv: Some(KvConfig::new(db)), ..config })
     }
 
     /// Starts a server with this configuration, except for its address.
