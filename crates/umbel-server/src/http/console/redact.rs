@@ -34,8 +34,8 @@ pub async fn redact(
     caller: &Caller,
     body: Bytes,
 ) -> Result<Value, Status> {
-    let user = caller.user_name().unwrap_or_default().to_string();
-    let redacted = service.store.blocking(move |store| Ok(run(store, &user, &body)));
+    let user = caller.user_name().map(str::to_owned);
+    let redacted = service.store.blocking(move |store| Ok(run(store, user.as_deref(), &body)));
     let report = redacted.await.map_err(|error| grpc_status::status(&error))??;
     Ok(json!({
         "eventsRedacted": report.events_redacted,
@@ -46,7 +46,7 @@ pub async fn redact(
     }))
 }
 
-fn run(store: &Store, user: &str, body: &[u8]) -> Result<RedactionReport, Status> {
+fn run(store: &Store, user: Option<&str>, body: &[u8]) -> Result<RedactionReport, Status> {
     let request: RedactRequest = serde_json::from_slice(body).map_err(|error| {
         Status::invalid_argument(format!(
             "the request is invalid: {error}; send {{\"events\": [\"STREAM@REVISION\"], \
@@ -61,6 +61,9 @@ fn run(store: &Store, user: &str, body: &[u8]) -> Result<RedactionReport, Status
             "the list of events is empty; name at least one event as STREAM@REVISION",
         ));
     }
-    let redaction = Redaction { events: &events, reason: &request.reason, user };
-    store.redact(&redaction).map_err(|error| grpc_status::status(&error))
+    let (reason, author) = (request.reason.as_str(), user.unwrap_or_default());
+    let redaction = Redaction { events: &events, reason, user: author };
+    let report = store.redact(&redaction).map_err(|error| grpc_status::status(&error))?;
+    tracing::info!(user, events = report.events_redacted, reason, "events redacted");
+    Ok(report)
 }
