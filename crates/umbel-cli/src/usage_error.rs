@@ -59,7 +59,8 @@ fn is_unknown_connect(error: &Error) -> bool {
         && argument.is_some_and(|argument| argument.starts_with("--connect"))
 }
 
-/// Returns what a caller can do at a running server instead of the command without `--connect`.
+/// Returns what a caller can do at a running server instead of the command without `--connect`. A
+/// shell takes the commands as they are printed.
 fn connect_tip(arguments: &[OsString]) -> Option<&'static str> {
     let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     words.find_map(|word| {
@@ -70,13 +71,13 @@ fn connect_tip(arguments: &[OsString]) -> Option<&'static str> {
             }
             "streams" => {
                 "to list the streams of a running server, write 'umbel subscribe --connect \
-                 ADDRESS --stream $streams --until-caught-up'"
+                 ADDRESS --stream \\$streams --until-caught-up'"
             }
             "metadata" => {
                 "at a running server, the metadata of NAME is the last event of the stream \
-                 $$NAME: read it with 'umbel subscribe --connect ADDRESS --stream $$NAME \
+                 $$NAME: read it with 'umbel subscribe --connect ADDRESS --stream \\$\\$NAME \
                  --until-caught-up', and set it with 'umbel append --connect ADDRESS --stream \
-                 $$NAME --type $metadata'"
+                 \\$\\$NAME --type \\$metadata'"
             }
             "get" | "put" | "scan" | "import" => {
                 "a running server has keys and values only over gRPC, as umbel.kv.v1.KeyValue; \
@@ -165,7 +166,7 @@ mod tests {
         };
         for (line, tip) in [
             ("umbel read --all --connect http://a:1", "umbel subscribe --connect ADDRESS"),
-            ("umbel --db d streams --connect=http://a:1", "--stream $streams"),
+            ("umbel --db d streams --connect=http://a:1", "--stream \\$streams"),
             ("umbel metadata --stream s --connect x", "umbel append --connect ADDRESS"),
             ("umbel put a b --connect x", "umbel.kv.v1.KeyValue"),
             ("umbel repair --connect x", "stop a server"),

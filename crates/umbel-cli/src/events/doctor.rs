@@ -477,7 +477,9 @@ fn quota_state(stats: &Value) -> Option<(FindingState, String)> {
         FindingState::Wrong => ": appends fail or soon will",
         _ => "",
     });
-    message.push_str("; delete or truncate streams and scavenge, or raise --log-quota");
+    message.push_str(
+        "; delete or truncate streams and run 'umbel scavenge --now', or raise --log-quota",
+    );
     Some((state, message))
 }
 
