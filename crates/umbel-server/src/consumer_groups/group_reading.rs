@@ -104,7 +104,15 @@ pub struct GroupRequest {
 impl GroupState {
     /// Reads the stored state of a group that does not run.
     pub fn read_stored(store: &Store, key: &GroupKey) -> Result<GroupState, Error> {
-        let checkpoint = checkpoint_store::read_checkpoint(store, key)?;
+        GroupState::at_checkpoint(store, key, checkpoint_store::read_checkpoint(store, key)?)
+    }
+
+    /// Returns the state of a group that does not run and has this stored checkpoint.
+    pub fn at_checkpoint(
+        store: &Store,
+        key: &GroupKey,
+        checkpoint: Option<u64>,
+    ) -> Result<GroupState, Error> {
         let (parked_stream, (first_parked, next)) =
             parked_stream::parked_range(store, &key.parked_stream())?;
         let parked = next.saturating_sub(first_parked);

@@ -10,7 +10,6 @@ use crate::consumer_groups::dispatcher::{ConsumerId, Dispatcher};
 use crate::consumer_groups::group_command::{ConnectedConsumer, ConsumerRequest};
 use crate::consumer_groups::group_config::{GroupConfig, StartFrom, format_position, to_millis};
 use crate::consumer_groups::group_reading::GroupState;
-use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::SendRate;
 use crate::protocol::group_key::GroupKey;
 
@@ -58,14 +57,12 @@ impl GroupStats<'_> {
             in_flight_messages: to_i32(consumer.in_flight()),
             ..ConnectionInfo::default()
         });
-        let position_text =
-            |at: Option<u64>| at.map(|at| format_position(key, at)).unwrap_or_default();
         SubscriptionInfo {
             connections: connections.collect(),
             average_per_second: sent.per_second,
             total_items: to_i64(consumers.sent),
             count_since_last_measurement: sent.since_last_report,
-            last_checkpointed_event_position: position_text(self.checkpoint),
+            last_checkpointed_event_position: position_text(key, self.checkpoint),
             read_buffer_count: to_i32(waiting),
             retry_buffer_count: to_i32(again),
             total_in_flight_messages: to_i32(on_the_way),
@@ -84,26 +81,18 @@ pub fn stored_info(
     config: &GroupConfig,
 ) -> Result<(SubscriptionInfo, GroupState), Error> {
     let checkpoint = checkpoint_store::peek_checkpoint(store, key)?;
-    let (parked_stream, (first_parked, next)) =
-        parked_stream::parked_range(store, &key.parked_stream())?;
-    let parked = next.saturating_sub(first_parked);
+    let state = GroupState::at_checkpoint(store, key, checkpoint)?;
     let info = SubscriptionInfo {
-        last_checkpointed_event_position: checkpoint
-            .map(|at| format_position(key, at))
-            .unwrap_or_default(),
-        parked_message_count: to_i64(parked),
+        last_checkpointed_event_position: position_text(key, state.checkpoint),
+        parked_message_count: to_i64(state.parked),
         ..config_info(key, config)
     };
-    let last_read = checkpoint;
-    let state = GroupState {
-        checkpoint,
-        last_read,
-        parked_stream,
-        first_parked,
-        parked,
-        ..GroupState::default()
-    };
     Ok((info, state))
+}
+
+/// The position in the client protocol; empty without one.
+fn position_text(key: &GroupKey, at: Option<u64>) -> String {
+    at.map(|at| format_position(key, at)).unwrap_or_default()
 }
 
 /// The settings of a group in the client protocol.
