@@ -167,12 +167,23 @@ impl Lookup<'_> {
         (covering > 0).then_some(LookupResult::Deleted)
     }
 
-    /// Notes that a source was rejected, and whether it has range tombstones.
+    /// Notes that a memtable was rejected, and whether it has range tombstones.
     #[inline(always)]
     fn skip_tombstones(&self, has_tombstones: bool) {
         if has_tombstones {
             self.has_skipped_tombstones.set(true);
         }
+    }
+
+    /// Notes that a table was rejected. Returns the number of filters that rejected the key: 0 if
+    /// the table has range tombstones only, so that it needs no filter.
+    #[inline(always)]
+    fn note_rejection(&self, table: &OpenedTable) -> u64 {
+        if table.has_tombstones() {
+            self.has_skipped_tombstones.set(true);
+            return u64::from(table.has_filter());
+        }
+        1
     }
 
     /// Returns the table of the deepest level that can hold the key, and prefetches its filter.
@@ -201,8 +212,7 @@ impl Lookup<'_> {
             if let Some(file) = table.table_for(self.key, self.head) {
                 let table = file.open()?;
                 if !table.may_contain(self.hash) {
-                    refused += 1;
-                    self.skip_tombstones(table.has_tombstones());
+                    refused += self.note_rejection(table);
                     continue;
                 }
                 found = self.search_table(view, 0, table, read)?;
@@ -223,8 +233,8 @@ impl Lookup<'_> {
             if let Some(file) = file {
                 let table = file.open()?;
                 if !table.may_contain(self.hash) {
-                    self.counters.count(run.level, ProbeOutcome::FilterNegative, 1);
-                    self.skip_tombstones(table.has_tombstones());
+                    let refused = self.note_rejection(table);
+                    self.counters.count(run.level, ProbeOutcome::FilterNegative, refused);
                     continue;
                 }
                 found = self.search_table(view, run.level, table, read)?;
@@ -249,13 +259,15 @@ impl Lookup<'_> {
     ) -> Result<Option<LookupResult<R>>> {
         let table = open.table();
         let block = table.locate(self.key, self.sequence);
+        let has_tombstones = self.has_skipped_tombstones.get() || open.has_tombstones();
+        if has_tombstones && block.is_none_or(|number| !self.prefetch_entry(table, number)) {
+            // The tombstones of this table are skipped, too.
+            self.has_skipped_tombstones.set(true);
+            let answered = ProbeOutcome::of_search(false, open.has_filter());
+            self.counters.count(level, answered, 1);
+            return Ok(None);
+        }
         if self.has_skipped_tombstones.get() {
-            if block.is_some_and(|number| !self.prefetch_entry(table, number)) {
-                // The tombstones of this table are skipped, too.
-                let answered = ProbeOutcome::of_search(false, open.has_filter());
-                self.counters.count(level, answered, 1);
-                return Ok(None);
-            }
             // The entry, if it is in memory, is loaded meanwhile.
             if is_hidden_above(view, (self.key, self.head), self.sequence, open)? {
                 return Ok(Some(LookupResult::Deleted));

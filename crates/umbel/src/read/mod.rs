@@ -243,7 +243,7 @@ pub fn newest_write(keyspace: &KeyspaceState, key: &[u8]) -> Result<SequenceNumb
                 found
             }
             false => {
-                counters.count(level, ProbeOutcome::FilterNegative, 1);
+                counters.count(level, ProbeOutcome::FilterNegative, u64::from(open.has_filter()));
                 None
             }
         };

@@ -339,7 +339,7 @@ impl<'a, F: FnMut(usize, Option<&[u8]>)> KeyGroup<'a, F> {
                 maybe.add(key);
                 continue;
             }
-            refused += 1;
+            refused += u64::from(table.has_filter());
         }
         self.counters.count(level, ProbeOutcome::FilterNegative, refused);
         let unsure = KeySet(maybe.0 & self.skipped_tombstones.0);

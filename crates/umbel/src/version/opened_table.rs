@@ -22,6 +22,8 @@ pub struct OpenedTable {
     prefixes: Option<Arc<CountedPrefixFilter>>,
     /// Whether the table has range tombstones.
     has_tombstones: bool,
+    /// Whether the table has entries besides range tombstones.
+    has_entries: bool,
     table: Arc<Table>,
     /// Requested residency of the filter.
     keep: FilterResidency,
@@ -121,6 +123,7 @@ impl OpenedTable {
         let sum = &context.budget.tables;
         let counted = FilterBytes::new(filter.as_ref().map_or(0, ResidentFilter::bytes), sum);
         let has_tombstones = table.has_tombstones();
+        let has_entries = table.meta().entries > 0;
         let wire = has_wire.then(|| MissTripwire {
             misses: AtomicU32::new(0),
             table: table.meta().id,
@@ -130,6 +133,7 @@ impl OpenedTable {
             filter,
             prefixes: None,
             has_tombstones,
+            has_entries,
             table,
             keep,
             filter_bytes: counted,
@@ -175,13 +179,13 @@ impl OpenedTable {
         &self.table
     }
 
-    /// Whether the filter passes the key with this hash; `false` proves that the table lacks the
-    /// key.
+    /// Whether the filter passes the key with this hash; `false` proves that the table has no entry
+    /// of the key. Without a filter, whether the table has entries at all.
     #[inline(always)]
     pub fn may_contain(&self, hash: u64) -> bool {
         match &self.filter {
             Some(filter) => filter.may_contain(hash),
-            None => true,
+            None => self.has_entries,
         }
     }
 

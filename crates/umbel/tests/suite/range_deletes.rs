@@ -1,6 +1,8 @@
 //! Tests of gets beside range deletes in several sources.
 
-use umbel::{Db, KeyspaceOptions, LevelStats};
+use std::ops::Range;
+
+use umbel::{Db, Keyspace, KeyspaceOptions, LevelStats};
 use umbel_sim::Sim;
 
 use crate::suite::fixture::{PATH, inline, key};
@@ -33,13 +35,23 @@ fn tombstones_of_a_table_without_the_key_hide_the_key_of_an_older_table() {
         keyspace.put(key(index), NEW).unwrap();
     });
     keyspace.flush().unwrap();
+    assert_eq!(keyspace.stats().levels[0].tables, 2);
+    check_gets(&keyspace, 400..600, 0..0);
     // These tombstones are in the memtable, whose filter has none of the keys.
     keyspace.delete_range(key(900), key(902)).unwrap();
-    assert_eq!(keyspace.stats().levels[0].tables, 2);
+    check_gets(&keyspace, 400..600, 900..902);
+    let false_positives = |level: &LevelStats| level.filter_false_positives;
+    assert!(keyspace.stats().levels.iter().map(false_positives).sum::<u64>() > 100);
+    drop((snapshot, keyspace));
+    db.close().unwrap();
+}
+
+/// Checks the gets of all keys. `old` were deleted before the even keys became new, `newest` after.
+fn check_gets(keyspace: &Keyspace, old: Range<usize>, newest: Range<usize>) {
     let expected = |index: usize| match index {
-        900..902 => None,
+        _ if newest.contains(&index) => None,
         _ if index.is_multiple_of(2) => Some(NEW.to_vec()),
-        400..600 => None,
+        _ if old.contains(&index) => None,
         _ => Some(OLD.to_vec()),
     };
     // Blocks are in memory only at the second get of a key.
@@ -51,8 +63,40 @@ fn tombstones_of_a_table_without_the_key_hide_the_key_of_an_older_table() {
         let found = keyspace.multi_get(&keys).unwrap();
         assert!((0..KEYS).all(|index| found[index] == expected(index)));
     }
-    let false_positives = |level: &LevelStats| level.filter_false_positives;
-    assert!(keyspace.stats().levels.iter().map(false_positives).sum::<u64>() > 100);
+}
+
+/// Story: a table of range tombstones alone needs no filter and rejects each key. Its tombstones
+/// hide keys of older tables, and its rejections are no probes of a filter.
+#[test]
+fn table_of_range_tombstones_alone_hides_keys_of_older_tables() {
+    let sim = Sim::new(1);
+    let db = Db::open(PATH, inline(&sim.env())).unwrap();
+    let options = KeyspaceOptions { level0_tables: 100, ..KeyspaceOptions::default() };
+    let keyspace = db.keyspace("keys", options).unwrap();
+    (0..KEYS).step_by(2).for_each(|index| keyspace.put(key(index), OLD).unwrap());
+    keyspace.flush().unwrap();
+    // A compaction could not free the hidden keys.
+    let snapshot = db.snapshot();
+    keyspace.delete_range(key(400), key(600)).unwrap();
+    keyspace.flush().unwrap();
+    assert_eq!(keyspace.stats().levels[0].tables, 2);
+    let expected =
+        |index: usize| (index.is_multiple_of(2) && !(400..600).contains(&index)).then_some(OLD);
+    let probes = || keyspace.stats().levels.iter().map(|level| level.filter_probes).sum::<u64>();
+    let before = probes();
+    for index in 0..KEYS {
+        let found = keyspace.get(key(index)).unwrap();
+        assert_eq!(found.as_deref(), expected(index).as_ref().map(|value| &value[..]), "{index}");
+    }
+    let of_gets = probes() - before;
+    assert!(of_gets <= KEYS as u64, "the table without a filter was counted");
+    let keys: Vec<_> = (0..KEYS).map(key).collect();
+    let found = keyspace.multi_get(&keys).unwrap();
+    for (index, found) in found.iter().enumerate() {
+        assert_eq!(found.as_deref(), expected(index).as_ref().map(|value| &value[..]), "{index}");
+    }
+    assert_eq!(probes() - before, 2 * of_gets, "the table without a filter was counted");
+    assert!(!keyspace.may_contain(key(1)));
     drop((snapshot, keyspace));
     db.close().unwrap();
 }
