@@ -33,6 +33,7 @@ mod backup;
 mod event_filter;
 mod event_log;
 mod index;
+mod object_backup;
 mod open;
 mod primitives;
 mod read;
@@ -56,6 +57,22 @@ pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_bac
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
+pub use crate::object_backup::object_backup_error::{
+    ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult,
+};
+pub use crate::object_backup::object_requests::ObjectRequestOptions;
+pub use crate::object_backup::object_restore::{
+    ObjectRestoreReport, RestoreTo, restore_from_objects,
+};
+pub use crate::object_backup::object_retention::{
+    RemainingCopy, RetentionOptions, RetentionReport, retain,
+};
+pub use crate::object_backup::object_verify::{
+    ObjectVerifyReport, RestorableRange, verify_objects,
+};
+pub use crate::object_backup::{
+    ObjectBackup, ObjectBackupOptions, ObjectBackupReport, ObjectBackupState,
+};
 pub use crate::open::accept_clock::accept_clock;
 pub use crate::open::clock_confirmation::{ClockOutcome, ClockReport};
 pub use crate::open::folder_kind::check_folder_kind;
@@ -110,6 +127,15 @@ pub fn fuzz_chunk_manifest(body: &[u8]) {
 #[doc(hidden)]
 pub fn fuzz_backup_manifest(body: &[u8]) {
     backup::backup_manifest::fuzz(body);
+}
+
+/// Decodes the objects of a backup in an object store and, where they are well formed, encodes them
+/// again. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_object_backup(body: &[u8]) {
+    object_backup::object_manifest::fuzz(body);
+    object_backup::backup_identity::fuzz(body);
+    object_backup::piece_object::fuzz(body);
 }
 
 /// Decodes the frame of an event, first with its stated checksum, then with the correct one. For

@@ -28,6 +28,8 @@ mod suite {
     pub mod links;
     mod log_quota;
     pub mod multi_stream_appends;
+    pub mod object_backup_campaign;
+    pub mod object_backups;
     pub mod opening;
     pub mod read_only_handles;
     pub mod read_only_processes;

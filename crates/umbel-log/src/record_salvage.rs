@@ -1,7 +1,8 @@
 //! Reads single records, for callers that salvage a damaged log.
 
 use crate::format::{
-    RECORD_HEADER_BYTES, RecordBinding, RecordHeader, RecordKind, record_bytes, record_checksum,
+    END_RECORD_BYTES, FileHeader, HEADER_BYTES, LogKind, RECORD_HEADER_BYTES, RecordBinding,
+    RecordHeader, RecordKind, RunningChecksum, Seal, VERSION, record_bytes, record_checksum,
     u32_at,
 };
 use crate::reader::Record;
@@ -24,6 +25,30 @@ pub fn record_at(binding: RecordBinding, offset: u64, bytes: &[u8]) -> Option<Re
     is_valid.then_some(Record { sequence: header.sequence, offset, payload })
 }
 
+/// Whether the bytes are the header of the log with this binding, in this version of the format.
+pub fn is_header(kind: LogKind, binding: RecordBinding, bytes: &[u8]) -> bool {
+    let header = bytes.first_chunk::<{ HEADER_BYTES as usize }>().and_then(FileHeader::decode);
+    header.is_some_and(|header| {
+        header.version == VERSION
+            && !header.reserved_set
+            && header.kind == kind as u8
+            && header.binding == binding
+    })
+}
+
+/// Returns the seal that the end record at `offset` proves, whose bytes are `bytes`; `None` if
+/// there is no valid one.
+pub fn seal_at(binding: RecordBinding, offset: u64, bytes: &[u8]) -> Option<Seal> {
+    let record = bytes.get(..END_RECORD_BYTES as usize)?;
+    let header = RecordHeader::decode(binding.checksum_id(), record)?;
+    let is_end = header.kind == RecordKind::End && header.record_bytes() == END_RECORD_BYTES;
+    let is_valid = is_end && record_checksum(binding, offset, record) == header.checksum;
+    let payload_end = RECORD_HEADER_BYTES + header.payload_bytes as usize;
+    let payload = record.get(RECORD_HEADER_BYTES..payload_end).filter(|_| is_valid)?;
+    let running = RunningChecksum::decode(payload)?;
+    Some(Seal { len: offset + END_RECORD_BYTES, checksum: running.checksum })
+}
+
 /// Returns the length of the record at the start of `bytes` according to its header, which is not
 /// verified. `None` if `bytes` is shorter than a header.
 pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
@@ -34,6 +59,38 @@ pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn header_and_end_record_are_valid_only_for_their_log() {
+        let binding = RecordBinding { log_id: 9, salt: 0 };
+        let other = RecordBinding { log_id: 8, salt: 0 };
+        let bytes = FileHeader::encode(LogKind::Events, binding);
+        assert!(is_header(LogKind::Events, binding, &bytes));
+        assert!(!is_header(LogKind::Events, other, &bytes));
+        assert!(!is_header(LogKind::Manifest, binding, &bytes));
+        assert!(!is_header(LogKind::Events, binding, &bytes[..63]));
+        let running = RunningChecksum { records: 3, checksum: 88 };
+        let header = RecordHeader {
+            checksum: 0,
+            payload_bytes: 16,
+            sequence: 77,
+            durable: 64,
+            kind: RecordKind::End,
+        };
+        let mut bytes = header.encode(9).to_vec();
+        bytes.extend_from_slice(&running.encode());
+        let sum = record_checksum(binding, 104, &bytes);
+        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        let seal = Seal { len: 104 + END_RECORD_BYTES, checksum: 88 };
+        assert_eq!(seal_at(binding, 104, &bytes), Some(seal));
+        assert_eq!(seal_at(binding, 112, &bytes), None);
+        assert_eq!(seal_at(other, 104, &bytes), None);
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(seal_at(binding, 104, &changed), None, "bit {bit}");
+        }
+    }
 
     #[test]
     fn record_is_valid_only_at_its_offset() {

@@ -4,6 +4,7 @@
 mod suite {
     mod directory_crashes;
     mod directory_objects;
+    mod event_backups;
     mod probe;
     #[cfg(feature = "s3")]
     mod s3_answers;

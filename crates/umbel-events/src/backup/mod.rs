@@ -30,6 +30,7 @@ pub mod backup_verify;
 pub mod copy_rate_limit;
 pub mod file_copy;
 pub mod restore;
+pub mod restore_target;
 
 /// Result of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use umbel_env::{Access, Env, Lock, check_path};
 
-use crate::backup::backup_manifest::{
-    BackupFile, BackupManifest, is_file_name, restore_marker_path,
-};
+use crate::backup::backup_manifest::{BackupFile, BackupManifest};
 use crate::backup::backup_verify;
 use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
 use crate::backup::file_copy::{check_file, create_directory};
+use crate::backup::restore_target::{check_target, finish, restored_manifest, write_marker};
 use crate::event_log::chunk_manifest::{ChunkManifest, chunk_directory};
-use crate::limits::{POSITION_MAX, RESTORE_GAP_BYTES};
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
 
@@ -54,14 +52,15 @@ pub fn restore(
         BackupManifest::read_complete(&there, backup).map_err(Error::into_backup_error)?;
     let lock_wait = options.lock_wait;
     let _backup_lock = lock_backup(&there, backup, lock_wait)?;
-    let chunk_manifest = restored_manifest(env, &manifest)?;
+    let chunk_manifest = restored_manifest(env, &manifest.chunk_manifest)?;
     let marker = marker_bytes(&manifest);
     let report = RestoreReport {
         through: Position(manifest.last_position()),
         files: manifest.files.len() as u64,
         bytes: manifest.bytes(),
     };
-    if check_target(env, (target, given), &chunk_manifest, &marker)? {
+    let is_restored = |found: &ChunkManifest| is_restored(found, &chunk_manifest);
+    if check_target(env, (target, given), is_restored, &marker)? {
         // Everything is complete, and only the marker was left.
         finish(&env.open_directory(target)?, target)?;
         return Ok(report);
@@ -78,7 +77,7 @@ pub fn restore(
     let env = &env.open_directory(target)?;
     let _lock = env.lock(&target.join("LOCK"), lock_wait)?;
     // An operator may have replaced the directory since it was checked.
-    if check_target(env, (target, given), &chunk_manifest, &marker)? {
+    if check_target(env, (target, given), is_restored, &marker)? {
         finish(env, target)?;
         return Ok(report);
     }
@@ -109,19 +108,6 @@ fn lock_backup(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<B
     }
 }
 
-/// Returns the chunk manifest of the restored store, which gets its own instance id. New events get
-/// positions far above those of the backup. So new events do not reuse positions of events that the
-/// original store got after the backup.
-fn restored_manifest(env: &Env, manifest: &BackupManifest) -> Result<ChunkManifest> {
-    let mut chunk_manifest = manifest.chunk_manifest.clone();
-    chunk_manifest.instance = env.entropy.id()?;
-    let moved = chunk_manifest.next_start.saturating_add(RESTORE_GAP_BYTES);
-    if moved < POSITION_MAX / 2 {
-        chunk_manifest.next_start = moved;
-    }
-    Ok(chunk_manifest)
-}
-
 /// Contents of the marker of a restore of this backup.
 fn marker_bytes(manifest: &BackupManifest) -> Vec<u8> {
     let seed: String =
@@ -134,92 +120,12 @@ fn marker_bytes(manifest: &BackupManifest) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Returns an error if the backup cannot be restored into the folder. Returns whether the restore
-/// is complete except for its last step.
-fn check_target(
-    env: &Env,
-    (target, given): (&Path, &Path),
-    chunk_manifest: &ChunkManifest,
-    marker: &[u8],
-) -> Result<bool> {
-    let shown = given.display();
-    let advice = "name an empty directory or a directory that does not exist";
-    if !env.files.exists(target)? {
-        return Ok(false);
-    }
-    let entries = env.files.read_dir(target)?;
-    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    let is_marked = env.files.exists(&restore_marker_path(target))?;
-    if has("CHUNKS") {
-        if is_marked {
-            let found = ChunkManifest::read(env, target)?;
-            let mut finished = chunk_manifest.clone();
-            (finished.generation, finished.instance) =
-                (chunk_manifest.generation + 1, found.instance);
-            if found == finished {
-                return Ok(true);
-            }
-        }
-        return Err(Error::invalid(format!(
-            "{shown} holds an event store already, which is not overwritten; {advice}"
-        )));
-    }
-    let chunks = chunk_directory(target);
-    let mut has_chunks = false;
-    for entry in &entries {
-        let is_fine = match &entry.name[..] {
-            "LOCK" => true,
-            "RESTORING" | "CHUNKS.new" => is_marked,
-            "log" if entry.is_directory => {
-                let files = env.files.read_dir(&chunks)?;
-                has_chunks = !files.is_empty();
-                files.is_empty() || (is_marked && files.iter().all(|f| is_file_name(&f.name)))
-            }
-            _ => false,
-        };
-        if !is_fine {
-            let what = match &entry.name[..] {
-                "BACKUP" => "a backup".to_string(),
-                "CURRENT" => "a key-value store".to_string(),
-                name => format!("'{name}'"),
-            };
-            return Err(Error::invalid(format!(
-                "{shown} holds {what}, which is not overwritten; {advice}"
-            )));
-        }
-    }
-    // A marker is durable before the first file exists.
-    if has_chunks && read_marker(env, target)? != marker {
-        return Err(Error::invalid(format!(
-            "{shown} holds an interrupted restore of another backup; remove the directory, or \
-             {advice}"
-        )));
-    }
-    Ok(false)
-}
-
-fn read_marker(env: &Env, target: &Path) -> Result<Vec<u8>> {
-    let file = env.files.open(&restore_marker_path(target), Access::Read)?;
-    let mut bytes = vec![0; file.len()?.min(4096) as usize];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
-}
-
-fn write_marker(env: &Env, target: &Path, marker: &[u8]) -> Result<()> {
-    let path = restore_marker_path(target);
-    let file = match env.files.exists(&path)? {
-        true => env.files.open(&path, Access::ReadWrite)?,
-        false => env.files.create(&path)?,
-    };
-    file.set_len(marker.len() as u64)?;
-    file.write_all_at(marker, 0)?;
-    file.sync()?;
-    Ok(env.files.sync_dir(target)?)
-}
-
-fn finish(env: &Env, target: &Path) -> Result<()> {
-    env.files.remove_file(&restore_marker_path(target))?;
-    Ok(env.files.sync_dir(target)?)
+/// Whether a store's chunk manifest is what a finished restore wrote, apart from the random id of
+/// the copy.
+fn is_restored(found: &ChunkManifest, chunk_manifest: &ChunkManifest) -> bool {
+    let mut finished = chunk_manifest.clone();
+    (finished.generation, finished.instance) = (chunk_manifest.generation + 1, found.instance);
+    *found == finished
 }
 
 /// Copies a file of the backup, or keeps the valid part that an interrupted restore left.

@@ -24,6 +24,7 @@ use crate::event_log::chunk_manifest::{
 };
 use crate::event_log::clock_epochs::ClockEpochs;
 use crate::event_log::event_format::FrameMeta;
+use crate::limits::RESTORE_GAP_BYTES;
 use crate::primitives::store_clock::StoreClock;
 
 mod chunk_swap;
@@ -194,6 +195,17 @@ impl EventLog {
             }
         }
         0
+    }
+
+    /// Position before which a restore or a repair left a gap after `visible`, the last event.
+    /// Events of the original store can have been there. `None` without such a gap.
+    pub fn gap_end(&self, visible: u64) -> Option<u64> {
+        let manifest = self.manifest.lock().ignore_poison();
+        let before = manifest.chunks.iter().take_while(|chunk| chunk.start <= visible).last();
+        let end = before.map_or(0, |chunk| chunk.start + chunk.capacity);
+        let mut starts = manifest.chunks.iter().map(|chunk| chunk.start);
+        let next = starts.find(|start| *start > visible).unwrap_or(manifest.next_start);
+        (next.saturating_sub(end) >= RESTORE_GAP_BYTES).then_some(next)
     }
 
     /// Events below this position are durable.

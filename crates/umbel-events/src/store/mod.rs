@@ -6,6 +6,8 @@ use umbel_base::ignore_poison::IgnorePoison;
 
 use core::time::Duration;
 
+use umbel_env::Objects;
+
 use crate::append::append_request::{
     AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
 };
@@ -13,6 +15,8 @@ use crate::append::appender::WriteTask;
 use crate::backup::copy_rate_limit::CopyOptions;
 use crate::backup::{self, BackupReport};
 use crate::event_filter::EventFilter;
+use crate::object_backup::object_backup_error::ObjectBackupResult;
+use crate::object_backup::{ObjectBackup, ObjectBackupOptions};
 use crate::open;
 use crate::open::background_thread;
 use crate::open::open_read_only;
@@ -395,6 +399,15 @@ impl Store {
         Position(self.shared().visible.position())
     }
 
+    /// Whether an event of the original store can have had a position after the last visible event,
+    /// since a restore or a repair left a gap there. The next append ends the gap. A reader at such
+    /// a position continues with the events that are appended from now on.
+    pub fn is_in_restore_gap(&self, position: Position) -> bool {
+        let visible = self.shared().visible.position();
+        position.0 > visible
+            && self.shared().log.gap_end(visible).is_some_and(|end| position.0 < end)
+    }
+
     /// Waits until an event after `position` is visible, at most for `timeout`, and returns the
     /// visible position. Closing the store ends the wait; in a forked child the call returns at
     /// once.
@@ -530,6 +543,20 @@ impl Store {
         options: CopyOptions<'_>,
     ) -> Result<BackupReport> {
         backup::backup(self.shared(), target.as_ref(), options)
+    }
+
+    /// Begins or continues a backup of this store into a prefix of an object store. The handle does
+    /// not keep the store open.
+    ///
+    /// # Errors
+    /// Those of a prefix that belongs to another store, and of failed requests; see
+    /// [`ObjectBackupError`](crate::ObjectBackupError).
+    pub fn object_backup(
+        &self,
+        objects: Arc<dyn Objects>,
+        options: ObjectBackupOptions,
+    ) -> ObjectBackupResult<ObjectBackup> {
+        ObjectBackup::open(self.shared(), objects, options)
     }
 
     /// Begins an import of events of another store, which keep their ids, times and revisions.

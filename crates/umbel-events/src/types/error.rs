@@ -230,7 +230,8 @@ impl fmt::Display for Error {
                 f,
                 "the event log has {log_bytes} bytes and its quota is {quota_bytes}, so an append \
                  of {bytes} bytes is refused; delete or truncate streams and run 'umbel \
-                 scavenge --now', or raise the quota (umbel serve --log-quota)"
+                 scavenge --now', at a running server with --connect; or raise the quota (umbel \
+                 serve --log-quota)"
             ),
             Error::VersionConflicts(violations) => {
                 let first = violations.first().map(|violation| Error::from(violation.clone()));

@@ -1,0 +1,210 @@
+//! [`BackupIdentity`]: the object `BACKUP`, which binds a prefix to one copy of one store.
+//!
+//! FORMAT: `docs/formats/object-backup.md`.
+
+use umbel_base::Decoder;
+use umbel_base::checksum::checksum;
+use umbel_env::ObjectName;
+
+use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
+use crate::object_backup::object_manifest::number_of_name;
+use crate::object_backup::object_requests::{ObjectRequests, SettledCreation};
+
+const MAGIC: [u8; 8] = *b"UmbelObB";
+const VERSION: u8 = 1;
+const FLOOR_MAGIC: [u8; 8] = *b"UmbelObF";
+/// Prefix of the names of floors.
+pub const FLOOR_PREFIX: &str = "floors/";
+/// Prefix of the objects that the probe of the store writes.
+pub const PROBE_PREFIX: &str = "probe/";
+/// Prefixes of the objects of a backup.
+pub const PREFIXES: [&str; 4] = ["chunks/", FLOOR_PREFIX, "manifests/", "tails/"];
+
+/// Identity of a backup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackupIdentity {
+    /// Seed of the store.
+    pub seed: [u8; 16],
+    /// Random id of this copy of the store; zeros in a store of an earlier version.
+    pub instance: [u8; 16],
+    /// Random id of the backup.
+    pub backup: [u8; 16],
+}
+
+/// Name of the object.
+pub fn identity_name() -> ObjectName {
+    ObjectName::new("BACKUP").expect("letters are a name")
+}
+
+fn sealed(mut out: Vec<u8>) -> Vec<u8> {
+    let sum = checksum(0, 0, &out);
+    out.extend_from_slice(&sum.to_le_bytes());
+    out
+}
+
+/// Returns the bytes after magic and version.
+fn opened(bytes: &[u8], magic: [u8; 8]) -> Result<&[u8], String> {
+    let sum = bytes.split_last_chunk::<8>();
+    let (head, sum) = sum.ok_or_else(|| String::from("the object is cut short"))?;
+    let rest = head.strip_prefix(&magic).filter(|rest| !rest.is_empty());
+    let rest = rest.ok_or_else(|| String::from("the object is not of a backup"))?;
+    if checksum(0, 0, head) != u64::from_le_bytes(*sum) {
+        return Err("the object does not match its checksum".into());
+    }
+    match rest[0] > VERSION {
+        true => Err(format!("a newer Umbel wrote the object (format {}); use that Umbel", rest[0])),
+        false => Ok(&rest[1..]),
+    }
+}
+
+impl BackupIdentity {
+    /// Returns the bytes of the object.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.push(VERSION);
+        [self.seed, self.instance, self.backup].iter().for_each(|id| out.extend_from_slice(id));
+        sealed(out)
+    }
+
+    /// Decodes the object.
+    ///
+    /// # Errors
+    /// The reason why the bytes are no identity.
+    pub fn decode(bytes: &[u8]) -> Result<BackupIdentity, String> {
+        let mut decoder = Decoder::new(opened(bytes, MAGIC)?);
+        let mut id = || decoder.array();
+        let ids = (id(), id(), id());
+        let (Some(seed), Some(instance), Some(backup)) = ids else {
+            return Err("the object is malformed".into());
+        };
+        match decoder.is_done() {
+            true => Ok(BackupIdentity { seed, instance, backup }),
+            false => Err("the object is malformed".into()),
+        }
+    }
+
+    /// Reads the identity of a prefix; `None` if the prefix has none.
+    pub fn read(requests: &ObjectRequests) -> ObjectBackupResult<Option<BackupIdentity>> {
+        let name = identity_name();
+        let Some(bytes) = requests.read_whole(&name, 1 << 20)? else { return Ok(None) };
+        let decoded = BackupIdentity::decode(&bytes);
+        decoded.map(Some).map_err(|reason| requests.damaged(&name, reason))
+    }
+
+    /// Reads the identity of a prefix, or creates it in an empty prefix.
+    ///
+    /// # Errors
+    /// [`ObjectBackupError::Refused`], before anything is written, if the prefix holds foreign
+    /// objects or the backup of another store or of another copy of this store.
+    pub fn claim(
+        requests: &ObjectRequests,
+        seed: [u8; 16],
+        instance: [u8; 16],
+    ) -> ObjectBackupResult<BackupIdentity> {
+        let found = match BackupIdentity::read(requests)? {
+            Some(found) => found,
+            None => {
+                check_empty(requests)?;
+                let backup = requests.env.entropy.id()?;
+                let identity = BackupIdentity { seed, instance, backup };
+                match requests.create(&identity_name(), &identity.encode())? {
+                    SettledCreation::Mine => identity,
+                    SettledCreation::Other(bytes) => BackupIdentity::decode(&bytes)
+                        .map_err(|reason| requests.damaged(&identity_name(), reason))?,
+                }
+            }
+        };
+        let shown = requests.objects.location();
+        if found.seed != seed {
+            return Err(ObjectBackupError::refused(format!(
+                "{shown} holds the backup of another store; back up this store to another prefix"
+            )));
+        }
+        // A store of an earlier version has no instance id until its first writable open.
+        if found.instance != instance && found.instance != [0; 16] && instance != [0; 16] {
+            return Err(ObjectBackupError::refused(format!(
+                "{shown} holds the backup of another copy of this store (one of the two was \
+                 restored from a backup); back up this copy to another prefix"
+            )));
+        }
+        Ok(found)
+    }
+}
+
+/// Returns an error if the prefix holds objects that are not of the probe.
+fn check_empty(requests: &ObjectRequests) -> ObjectBackupResult<()> {
+    let shown = requests.objects.location();
+    let listed = requests.list("")?;
+    let foreign = listed.iter().find(|object| !object.name.as_str().starts_with(PROBE_PREFIX));
+    let Some(foreign) = foreign else { return Ok(()) };
+    let name = foreign.name.as_str();
+    // The identity could have been created since it was read.
+    if name == identity_name().as_str() {
+        return Ok(());
+    }
+    if PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        return Err(ObjectBackupError::refused(format!(
+            "{shown} holds objects of a backup, such as {name}, but no object BACKUP; restore \
+             that object from a version or a copy, or back up to another prefix"
+        )));
+    }
+    Err(ObjectBackupError::refused(format!(
+        "{shown} holds {name}, but no backup; name an empty prefix"
+    )))
+}
+
+/// Name of the floor with this number.
+pub fn floor_name(number: u64) -> ObjectName {
+    ObjectName::new(format!("{FLOOR_PREFIX}{number:020}")).expect("digits are a name")
+}
+
+/// Bytes of a floor: manifests with smaller numbers do not count.
+pub fn floor_bytes(number: u64, backup: &[u8; 16]) -> Vec<u8> {
+    let mut out = FLOOR_MAGIC.to_vec();
+    out.push(VERSION);
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(backup);
+    sealed(out)
+}
+
+/// Returns the highest floor; 1 if there is none. A damaged floor raises nothing.
+pub fn read_floor(requests: &ObjectRequests) -> ObjectBackupResult<u64> {
+    let listed = requests.list(FLOOR_PREFIX)?;
+    let number = |name: &ObjectName| number_of_name(FLOOR_PREFIX, name.as_str());
+    let numbers: Vec<u64> = listed.iter().filter_map(|object| number(&object.name)).collect();
+    for number in numbers.into_iter().rev() {
+        let Some(bytes) = requests.read_whole(&floor_name(number), 1 << 20)? else { continue };
+        let body = opened(&bytes, FLOOR_MAGIC);
+        if body.is_ok_and(|body| body.first_chunk() == Some(&number.to_le_bytes())) {
+            return Ok(number);
+        }
+    }
+    Ok(1)
+}
+
+/// Decodes an identity, and encodes it again. For fuzzing only.
+pub fn fuzz(bytes: &[u8]) {
+    if let Ok(identity) = BackupIdentity::decode(bytes) {
+        assert_eq!(identity.encode(), bytes, "encoding and decoding again returns the same");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_round_trips_and_changed_bytes_are_rejected() {
+        let identity = BackupIdentity { seed: [1; 16], instance: [2; 16], backup: [3; 16] };
+        let bytes = identity.encode();
+        assert_eq!(BackupIdentity::decode(&bytes), Ok(identity));
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert!(BackupIdentity::decode(&changed).is_err(), "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(BackupIdentity::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! [`ManifestChain`]: the manifests of a backup that count.
+//!
+//! INVARIANT: manifests have contiguous numbers, and each names the uid of the one before it. The
+//! chain ends at the first missing number, whatever a list contains. Manifests below the highest
+//! floor do not count: an earlier creation of such a manifest can take effect after its deletion.
+
+use std::collections::BTreeMap;
+
+use umbel_env::{ListedObject, ObjectErrorKind};
+
+use crate::object_backup::backup_identity::{BackupIdentity, identity_name, read_floor};
+use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
+use crate::object_backup::object_manifest::{
+    BackupState, MANIFEST_BYTES_MAX, MANIFEST_PREFIX, ObjectManifest, manifest_name, number_of_name,
+};
+use crate::object_backup::object_requests::ObjectRequests;
+
+/// The manifests of a backup that count.
+#[derive(Debug)]
+pub struct ManifestChain<'a> {
+    requests: &'a ObjectRequests,
+    /// Id of the backup.
+    pub backup: [u8; 16],
+    /// Manifests with smaller numbers do not count.
+    pub floor: u64,
+    /// Number of the first manifest that counts.
+    pub first: u64,
+    /// The newest manifest that can be read.
+    pub newest: ObjectManifest,
+    /// Damage of later manifests.
+    pub damage: Vec<ObjectBackupError>,
+    /// Manifests as they were listed, by number.
+    pub listed: BTreeMap<u64, ListedObject>,
+}
+
+/// Reads the manifest with this number; `None` if it is missing.
+pub fn read_manifest(
+    requests: &ObjectRequests,
+    backup: &[u8; 16],
+    number: u64,
+) -> ObjectBackupResult<Option<ObjectManifest>> {
+    let name = manifest_name(number);
+    let Some(bytes) = requests.read_whole(&name, MANIFEST_BYTES_MAX)? else { return Ok(None) };
+    let manifest = ObjectManifest::decode(&bytes, number);
+    let manifest = manifest.map_err(|reason| requests.damaged(&name, reason))?;
+    match manifest.backup == *backup {
+        true => Ok(Some(manifest)),
+        false => Err(requests.damaged(&name, "the manifest is that of another backup")),
+    }
+}
+
+/// Whether an object of the backup is damaged or missing.
+fn is_damage(error: &ObjectBackupError) -> bool {
+    matches!(error, ObjectBackupError::Objects(error) if error.kind == ObjectErrorKind::Damaged)
+}
+
+impl<'a> ManifestChain<'a> {
+    /// Finds the newest manifest of a backup; `None` before the first one.
+    pub fn load(
+        requests: &'a ObjectRequests,
+        backup: [u8; 16],
+    ) -> ObjectBackupResult<Option<ManifestChain<'a>>> {
+        let floor = read_floor(requests)?;
+        let listed: BTreeMap<_, _> = requests
+            .list(MANIFEST_PREFIX)?
+            .into_iter()
+            .filter_map(|object| {
+                Some((number_of_name(MANIFEST_PREFIX, object.name.as_str())?, object))
+            })
+            .filter(|(number, _)| *number >= floor)
+            .collect();
+        // The list is only a hint: a read of each next number decides.
+        let hint = listed.last_key_value().map_or(floor, |(number, _)| *number);
+        let mut number = hint;
+        let mut damage = Vec::new();
+        let mut newest = loop {
+            match read_manifest(requests, &backup, number) {
+                Ok(Some(newest)) => break newest,
+                Ok(None) if listed.is_empty() && floor == 1 => return Ok(None),
+                Ok(None) => damage.push(requests.damaged(
+                    &manifest_name(number),
+                    "the manifest is missing; restore it from a version or a copy, or back up to \
+                     another prefix",
+                )),
+                Err(error) if is_damage(&error) => damage.push(error),
+                Err(error) => return Err(error),
+            }
+            if number == floor {
+                return Err(damage.swap_remove(0));
+            }
+            number -= 1;
+        };
+        while damage.is_empty() {
+            match read_manifest(requests, &backup, number + 1) {
+                Ok(None) => break,
+                Ok(Some(next)) if next.previous == newest.uid => {
+                    (number, newest) = (number + 1, next);
+                }
+                Ok(Some(_)) => damage.push(requests.damaged(
+                    &manifest_name(number + 1),
+                    "the manifest does not follow the one before it",
+                )),
+                Err(error) if is_damage(&error) => damage.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut first = number.min(hint);
+        while first > floor && listed.contains_key(&(first - 1)) {
+            first -= 1;
+        }
+        Ok(Some(ManifestChain { requests, backup, floor, first, newest, damage, listed }))
+    }
+
+    /// Finds the backup below a prefix, for a reader of the backup.
+    ///
+    /// # Errors
+    /// [`ObjectBackupError::Refused`] if the prefix has no backup, or no manifest yet.
+    pub fn find(
+        requests: &'a ObjectRequests,
+    ) -> ObjectBackupResult<(BackupIdentity, ManifestChain<'a>)> {
+        let shown = requests.objects.location();
+        let Some(identity) = BackupIdentity::read(requests)? else {
+            return Err(match requests.list(MANIFEST_PREFIX)?.is_empty() {
+                true => ObjectBackupError::refused(format!(
+                    "there is no backup in {shown}: it has no object BACKUP; check bucket and \
+                     prefix"
+                )),
+                false => requests.damaged(
+                    &identity_name(),
+                    "the object is missing; restore it from a version or a copy",
+                ),
+            });
+        };
+        match ManifestChain::load(requests, identity.backup)? {
+            Some(chain) => Ok((identity, chain)),
+            None => Err(ObjectBackupError::refused(format!(
+                "the first backup to {shown} is not complete; wait for it, or run it again"
+            ))),
+        }
+    }
+
+    /// Returns the error for a damaged manifest.
+    pub fn damaged(&self, number: u64, cause: &str) -> ObjectBackupError {
+        self.requests.damaged(&manifest_name(number), cause)
+    }
+
+    /// Reads a manifest that counts.
+    pub fn manifest(&self, number: u64) -> ObjectBackupResult<ObjectManifest> {
+        if number == self.newest.number {
+            return Ok(self.newest.clone());
+        }
+        let manifest = read_manifest(self.requests, &self.backup, number)?;
+        manifest.ok_or_else(|| {
+            let cause = "the manifest is missing, or retention has just deleted it; run the \
+                         command again";
+            self.requests.damaged(&manifest_name(number), cause)
+        })
+    }
+
+    /// Returns the state of the backup after the manifest with this number.
+    pub fn state(&self, number: u64) -> ObjectBackupResult<BackupState> {
+        let mut later = Vec::new();
+        let mut manifest = self.manifest(number)?;
+        while !manifest.is_full {
+            let before = manifest.number - 1;
+            if before < self.first {
+                let cause = "an earlier manifest on which it builds is missing";
+                return Err(self.requests.damaged(&manifest_name(number), cause));
+            }
+            let earlier = self.manifest(before)?;
+            if earlier.uid != manifest.previous {
+                let cause = "the manifest does not follow the one before it";
+                return Err(self.requests.damaged(&manifest_name(manifest.number), cause));
+            }
+            later.push(std::mem::replace(&mut manifest, earlier));
+        }
+        let mut state = manifest.apply(None);
+        let mut last = manifest.number;
+        for next in later.iter().rev() {
+            if state.is_none() {
+                break;
+            }
+            state = next.apply(state);
+            last = next.number;
+        }
+        state.ok_or_else(|| {
+            let cause = "the manifest contradicts the one before it, or itself";
+            self.requests.damaged(&manifest_name(last), cause)
+        })
+    }
+
+    /// Returns the state of the manifest, or of the next one whose state is not damaged.
+    ///
+    /// # Errors
+    /// The damage of the given manifest if no later one has a state.
+    pub fn state_from(
+        &self,
+        manifest: ObjectManifest,
+    ) -> ObjectBackupResult<(ObjectManifest, BackupState)> {
+        let first = match self.state(manifest.number) {
+            Ok(state) => return Ok((manifest, state)),
+            Err(error) if is_damage(&error) => error,
+            Err(error) => return Err(error),
+        };
+        for number in manifest.number + 1..=self.newest.number {
+            match self.state(number) {
+                Ok(state) => return Ok((self.manifest(number)?, state)),
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(first)
+    }
+
+    /// Returns the earliest manifest for which `covers` holds, if it holds for the newest one, and
+    /// for each manifest after one for which it holds. A damaged manifest is passed over.
+    pub fn earliest(
+        &self,
+        covers: impl Fn(&ObjectManifest) -> bool,
+    ) -> ObjectBackupResult<ObjectManifest> {
+        let (mut low, mut best) = (self.first, self.newest.clone());
+        while low < best.number {
+            let middle = low + (best.number - low) / 2;
+            match self.readable_before(middle, low)? {
+                Some(manifest) if covers(&manifest) => best = manifest,
+                _ => low = middle + 1,
+            }
+        }
+        Ok(best)
+    }
+
+    /// Returns the position of the last event of the manifest before this one; 0 if it does not
+    /// count or is damaged.
+    pub fn through_before(&self, number: u64) -> ObjectBackupResult<u64> {
+        let before = match number > self.first {
+            true => self.readable_before(number - 1, self.first)?,
+            false => None,
+        };
+        Ok(before.map_or(0, |before| before.through))
+    }
+
+    /// Returns the last manifest from `first` to `last` that is not damaged.
+    fn readable_before(&self, last: u64, first: u64) -> ObjectBackupResult<Option<ObjectManifest>> {
+        for number in (first..=last).rev() {
+            match self.manifest(number) {
+                Ok(manifest) => return Ok(Some(manifest)),
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}

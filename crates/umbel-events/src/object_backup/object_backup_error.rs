@@ -1,0 +1,92 @@
+//! [`ObjectBackupError`]: the failure of a backup into an object store, or of its restore.
+
+use std::fmt;
+
+use umbel_env::ObjectError;
+
+use crate::types::error::Error;
+
+/// Result of a call about a backup in an object store.
+pub type ObjectBackupResult<T> = Result<T, ObjectBackupError>;
+
+/// Failure of a backup into an object store, or of its restore.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum ObjectBackupError {
+    /// A request to the object store failed, or an object has other bytes than were written.
+    Objects(ObjectError),
+    /// The event store failed, or its files are damaged.
+    Store(Error),
+    /// The prefix belongs to another store or another server, or holds foreign objects.
+    Refused(String),
+    /// The caller set the cancellation flag.
+    Cancelled,
+}
+
+/// Kind of an [`ObjectBackupError`]: what the caller can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectBackupErrorKind {
+    /// The object store cannot serve requests now: call again later.
+    Retry,
+    /// An operator has to act first: a repetition fails, too.
+    Stop,
+    /// The caller ended the call.
+    Cancelled,
+}
+
+impl ObjectBackupError {
+    /// Returns what the caller can do.
+    pub fn kind(&self) -> ObjectBackupErrorKind {
+        match self {
+            ObjectBackupError::Objects(error) if error.is_temporary() => {
+                ObjectBackupErrorKind::Retry
+            }
+            ObjectBackupError::Cancelled => ObjectBackupErrorKind::Cancelled,
+            _ => ObjectBackupErrorKind::Stop,
+        }
+    }
+
+    /// Creates an [`ObjectBackupError::Refused`].
+    pub(crate) fn refused(message: impl Into<String>) -> ObjectBackupError {
+        ObjectBackupError::Refused(message.into())
+    }
+}
+
+impl fmt::Display for ObjectBackupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectBackupError::Objects(error) => error.fmt(f),
+            ObjectBackupError::Store(error) => error.fmt(f),
+            ObjectBackupError::Refused(message) => f.write_str(message),
+            ObjectBackupError::Cancelled => f.write_str("the caller cancelled the call"),
+        }
+    }
+}
+
+impl std::error::Error for ObjectBackupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ObjectBackupError::Objects(error) => Some(error),
+            ObjectBackupError::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ObjectError> for ObjectBackupError {
+    fn from(error: ObjectError) -> ObjectBackupError {
+        ObjectBackupError::Objects(error)
+    }
+}
+
+impl From<Error> for ObjectBackupError {
+    fn from(error: Error) -> ObjectBackupError {
+        ObjectBackupError::Store(error)
+    }
+}
+
+impl From<umbel::Error> for ObjectBackupError {
+    fn from(error: umbel::Error) -> ObjectBackupError {
+        ObjectBackupError::Store(error.into())
+    }
+}

@@ -1,0 +1,284 @@
+//! [`ObjectRequests`]: requests to an object store, repeated with back-off and counted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use umbel_base::ignore_poison::IgnorePoison;
+use umbel_env::{
+    Answer, Creation, Env, ListedObject, ObjectBytes, ObjectError, ObjectErrorKind, ObjectName,
+    ObjectSource, Objects,
+};
+
+use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
+
+/// First pause before a repetition.
+const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Longest pause before a repetition.
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Most objects of one page of a list.
+const PAGE_OBJECTS: usize = 1000;
+/// Bytes of one read.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Options of requests to an object store.
+#[derive(Debug, Clone)]
+pub struct ObjectRequestOptions {
+    /// Time for which a request is repeated after temporary failures.
+    pub retry_for: Duration,
+    /// Flag that ends the call with [`ObjectBackupError::Cancelled`] before its next request.
+    pub cancel: Option<Arc<AtomicBool>>,
+    /// Number of requests that transfer objects at the same time. Each needs about 2 MiB.
+    pub parallel_requests: usize,
+    /// Maximum bytes per second that are transferred; unlimited if `None`.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Default for ObjectRequestOptions {
+    fn default() -> ObjectRequestOptions {
+        ObjectRequestOptions {
+            retry_for: Duration::from_secs(60),
+            cancel: None,
+            parallel_requests: 4,
+            bytes_per_second: None,
+        }
+    }
+}
+
+/// Outcome of a creation after all doubts are settled.
+#[derive(Debug)]
+pub enum SettledCreation {
+    /// The object has the caller's bytes.
+    Mine,
+    /// The object has these other bytes.
+    Other(Vec<u8>),
+}
+
+/// Bytes that were transferred since a moment, for a rate limit.
+#[derive(Debug, Default)]
+struct Transfer {
+    started: Option<Duration>,
+    bytes: u64,
+}
+
+/// Requests to one object store.
+#[derive(Debug)]
+pub struct ObjectRequests {
+    pub objects: Arc<dyn Objects>,
+    pub env: Env,
+    pub options: ObjectRequestOptions,
+    counts: Mutex<BTreeMap<&'static str, u64>>,
+    transfer: Mutex<Transfer>,
+    /// Newest time that the store stated, in microseconds.
+    store_micros: Mutex<Option<u64>>,
+}
+
+impl ObjectRequests {
+    /// Creates the handle for an object store.
+    pub fn new(
+        env: &Env,
+        objects: Arc<dyn Objects>,
+        options: ObjectRequestOptions,
+    ) -> ObjectRequests {
+        ObjectRequests {
+            objects,
+            env: env.clone(),
+            options,
+            counts: Mutex::default(),
+            transfer: Mutex::default(),
+            store_micros: Mutex::default(),
+        }
+    }
+
+    /// Number of requests by verb.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.counts.lock().ignore_poison().clone()
+    }
+
+    /// The newest time that the store stated, in microseconds since 1970.
+    pub fn store_micros(&self) -> Option<u64> {
+        *self.store_micros.lock().ignore_poison()
+    }
+
+    /// Location of an object for messages.
+    pub fn shown(&self, name: &ObjectName) -> String {
+        format!("{}/{name}", self.objects.location())
+    }
+
+    /// Returns the error for an object with wrong bytes.
+    pub fn damaged(&self, name: &ObjectName, cause: impl Into<String>) -> ObjectBackupError {
+        let kind = ObjectErrorKind::Damaged;
+        ObjectError::new(kind, "use", self.shown(name), cause.into()).into()
+    }
+
+    /// Returns an error if the caller cancelled the call.
+    pub fn check_cancelled(&self) -> ObjectBackupResult<()> {
+        let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
+        match self.options.cancel.as_ref().is_some_and(is_set) {
+            true => Err(ObjectBackupError::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Records that bytes were transferred, and waits if the rate exceeds the limit.
+    pub fn record_bytes(&self, bytes: u64) {
+        let Some(rate) = self.options.bytes_per_second else { return };
+        let now = self.env.clock.now();
+        let wait = {
+            let mut transfer = self.transfer.lock().ignore_poison();
+            let started = *transfer.started.get_or_insert(now);
+            transfer.bytes += bytes;
+            let due = Duration::from_secs_f64(transfer.bytes as f64 / rate.max(1) as f64);
+            // An idle time does not allow a burst later.
+            if now.saturating_sub(started) > due + Duration::from_secs(1) {
+                *transfer = Transfer { started: Some(now), bytes };
+            }
+            due.saturating_sub(now.saturating_sub(started))
+        };
+        if !wait.is_zero() {
+            self.env.threads.pause(wait);
+        }
+    }
+
+    fn count(&self, verb: &'static str) {
+        *self.counts.lock().ignore_poison().entry(verb).or_default() += 1;
+    }
+
+    fn value<T>(&self, answer: Answer<T>) -> T {
+        if let Some(time) = answer.store_micros {
+            let mut newest = self.store_micros.lock().ignore_poison();
+            *newest = (*newest).max(Some(time));
+        }
+        answer.value
+    }
+
+    /// Waits before a repetition. Returns `error` if the time for repetitions is over.
+    fn back_off(
+        &self,
+        (started, attempt): (Duration, &mut u32),
+        error: ObjectError,
+    ) -> ObjectBackupResult<()> {
+        let pause = BACKOFF_MIN.saturating_mul(1 << (*attempt).min(10)).min(BACKOFF_MAX);
+        let elapsed = self.env.clock.now().saturating_sub(started);
+        if !error.is_temporary() || elapsed + pause > self.options.retry_for {
+            return Err(error.into());
+        }
+        *attempt += 1;
+        self.env.threads.pause(pause);
+        Ok(())
+    }
+
+    fn repeat<T>(
+        &self,
+        verb: &'static str,
+        mut call: impl FnMut() -> Result<Answer<T>, ObjectError>,
+    ) -> ObjectBackupResult<T> {
+        let (started, mut attempt) = (self.env.clock.now(), 0);
+        loop {
+            self.check_cancelled()?;
+            self.count(verb);
+            match call() {
+                Ok(answer) => return Ok(self.value(answer)),
+                Err(error) => self.back_off((started, &mut attempt), error)?,
+            }
+        }
+    }
+
+    /// Reads a range of an object; `None` if the object is missing.
+    pub fn read(
+        &self,
+        name: &ObjectName,
+        range: std::ops::Range<u64>,
+    ) -> ObjectBackupResult<Option<ObjectBytes>> {
+        let read = self.repeat("read", || self.objects.read(name, range.clone()))?;
+        self.record_bytes(read.as_ref().map_or(0, |read| read.bytes.len() as u64));
+        Ok(read)
+    }
+
+    /// Reads a whole object of at most `bytes_max` bytes; `None` if the object is missing.
+    pub fn read_whole(
+        &self,
+        name: &ObjectName,
+        bytes_max: u64,
+    ) -> ObjectBackupResult<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        loop {
+            let from = bytes.len() as u64;
+            let Some(part) = self.read(name, from..from + READ_BYTES)? else { return Ok(None) };
+            if part.object_bytes > bytes_max {
+                return Err(self.damaged(name, format!("it has more than {bytes_max} bytes")));
+            }
+            bytes.extend_from_slice(&part.bytes);
+            if part.bytes.is_empty() || bytes.len() as u64 >= part.object_bytes {
+                return Ok(Some(bytes));
+            }
+        }
+    }
+
+    /// Returns all objects whose names begin with `prefix`, by name.
+    pub fn list(&self, prefix: &str) -> ObjectBackupResult<Vec<ListedObject>> {
+        let (mut listed, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let list = || self.objects.list(prefix, after.as_deref(), PAGE_OBJECTS);
+            let page = self.repeat("list", list)?;
+            listed.extend(page.objects);
+            match page.next_after {
+                // A store that repeats a page would never end.
+                Some(next) if after.as_ref().is_none_or(|last| *last < next) => after = Some(next),
+                _ => return Ok(listed),
+            }
+        }
+    }
+
+    /// Writes an object under a name that no other attempt uses.
+    pub fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectBackupResult<()> {
+        self.repeat("write", || self.objects.put(name, source))
+    }
+
+    /// Deletes an object.
+    pub fn delete(&self, name: &ObjectName) -> ObjectBackupResult<()> {
+        self.repeat("delete", || self.objects.delete(name))
+    }
+
+    /// Creates an object, and repeats the creation with the same bytes until its outcome is
+    /// certain.
+    ///
+    /// # Errors
+    /// After a temporary error, the object can exist with these bytes, now or at any later time.
+    pub fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectBackupResult<SettledCreation> {
+        let (started, mut attempt) = (self.env.clock.now(), 0);
+        loop {
+            self.check_cancelled()?;
+            self.count("create");
+            let error = match self.objects.create(name, bytes) {
+                Err(error) => error,
+                Ok(answer) => match self.value(answer) {
+                    Creation::Created => return Ok(SettledCreation::Mine),
+                    Creation::Exists => {
+                        let cause = "the store reports that the object exists, but has no object";
+                        let kind = ObjectErrorKind::Unavailable;
+                        match self.read_whole(name, u64::MAX)? {
+                            Some(found) => return Ok(settled(found, bytes)),
+                            None => ObjectError::new(kind, "create", self.shown(name), cause),
+                        }
+                    }
+                    Creation::Unknown(error) => match self.read_whole(name, u64::MAX)? {
+                        Some(found) => return Ok(settled(found, bytes)),
+                        None => ObjectError { kind: ObjectErrorKind::Unavailable, ..error },
+                    },
+                },
+            };
+            self.back_off((started, &mut attempt), error)?;
+        }
+    }
+}
+
+/// Compares all bytes: an earlier delivery of the same request can have created the object.
+fn settled(found: Vec<u8>, bytes: &[u8]) -> SettledCreation {
+    match found == bytes {
+        true => SettledCreation::Mine,
+        false => SettledCreation::Other(found),
+    }
+}

@@ -1,0 +1,64 @@
+//! Search for the last event up to a time in the pieces of a backup.
+
+use umbel_log::{HEADER_BYTES, RecordBinding, record_at, record_bytes};
+
+use crate::event_log::event_format::{Frame, FrameLocation, FrameMeta, RECORD_GAP_BYTES};
+use crate::event_log::scavenged_chunk;
+use crate::object_backup::object_backup_error::ObjectBackupResult;
+use crate::object_backup::object_manifest::{BackedChunk, BackupState};
+use crate::object_backup::object_requests::ObjectRequests;
+use crate::object_backup::piece_download::download;
+use crate::object_backup::restore_cut::RestoreCut;
+
+/// Returns the position of the last event that a cut keeps; 0 if it keeps none. Reads pieces from
+/// the newest one on until it finds the event, and holds one of them in memory.
+pub fn last_kept_position(
+    requests: &ObjectRequests,
+    backup: &[u8; 16],
+    state: &BackupState,
+    cut: &RestoreCut,
+) -> ObjectBackupResult<u64> {
+    for chunk in state.chunks.iter().rev() {
+        for piece in chunk.pieces.iter().rev() {
+            let mut bytes = Vec::new();
+            download(requests, backup, (chunk.file(), piece), |block, _| {
+                bytes.extend_from_slice(block);
+                Ok(())
+            })?;
+            let mut last = None;
+            each_event(chunk, piece.from, &bytes, |meta| {
+                if cut.keeps(meta.position, meta.created) {
+                    last = Some(meta.position);
+                }
+            });
+            if let Some(last) = last {
+                return Ok(last);
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Calls `event` with each event in the bytes of a piece that begins at `from`, in order.
+fn each_event(chunk: &BackedChunk, from: u64, bytes: &[u8], mut event: impl FnMut(&FrameMeta)) {
+    let id = chunk.entry.id;
+    let after = |at: u64| bytes.get((at - from) as usize..).unwrap_or_default();
+    let mut frames = |mut at: u64, mut rest: &[u8]| {
+        // Bytes after the frames of a scavenged chunk are no frame.
+        while let Some(frame) = Frame::decode(rest, FrameLocation { chunk: id, offset: at }) {
+            event(&frame.meta);
+            at += frame.bytes as u64;
+            rest = rest.get(frame.bytes..).unwrap_or_default();
+        }
+    };
+    if chunk.entry.scavenged.is_some() {
+        frames(scavenged_chunk::HEADER_BYTES, after(scavenged_chunk::HEADER_BYTES));
+        return;
+    }
+    let binding = RecordBinding { log_id: id, salt: 0 };
+    let mut at = from.max(HEADER_BYTES);
+    while let Some(record) = record_at(binding, at, after(at)) {
+        frames(at + RECORD_GAP_BYTES, record.payload);
+        at += record_bytes(record.payload.len() as u64);
+    }
+}

@@ -1,0 +1,518 @@
+//! Backups into a simulated object store: they hold all events, upload only new data, are restored
+//! to any position and time, and refuse prefixes of other stores and servers.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_env::{
+    Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectName, ObjectResult, ObjectSource,
+    Objects,
+};
+use umbel_events::{
+    Durability, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions, ObjectRequestOptions,
+    Position, RecordedEvent, RestoreTo, RetentionOptions, ScavengeOptions, Store, StoreOptions,
+    restore_from_objects, retain, verify_objects,
+};
+use umbel_sim::{ObjectDamage, ObjectSim, Sim};
+
+use super::support::{all, append, append_large, options};
+
+/// A store, and an object store whose clock is that of the store's environment.
+pub struct Fixture {
+    pub objects: ObjectSim,
+    pub env: Env,
+    pub store: Store,
+}
+
+/// Options of a store in this environment.
+pub fn options_in(env: &Env) -> StoreOptions {
+    StoreOptions { env: env.clone(), ..options(&Sim::new(1)) }
+}
+
+/// Options of requests on one thread.
+pub fn plain() -> ObjectRequestOptions {
+    ObjectRequestOptions { parallel_requests: 1, ..ObjectRequestOptions::default() }
+}
+
+/// Options of a backup on one thread.
+pub fn backup_options() -> ObjectBackupOptions {
+    ObjectBackupOptions { requests: plain(), ..ObjectBackupOptions::default() }
+}
+
+impl Fixture {
+    pub fn new(seed: u64) -> Fixture {
+        let objects = ObjectSim::new(seed);
+        let env = objects.env();
+        let store = Store::open("/events", options_in(&env)).expect("a new store");
+        Fixture { objects, env, store }
+    }
+
+    pub fn client(&self) -> Arc<dyn Objects> {
+        self.objects.client(1)
+    }
+
+    pub fn backup(&self) -> ObjectBackup {
+        self.store.object_backup(self.client(), backup_options()).expect("opened")
+    }
+
+    /// Events of a restore on a disk of its own.
+    pub fn restored(&self, restore_to: RestoreTo) -> Vec<RecordedEvent> {
+        restored(&self.objects, restore_to)
+    }
+
+    fn damage(&self) -> Vec<String> {
+        let checked = verify_objects(&self.env, self.client(), plain()).expect("verified");
+        checked.damage.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// Events of a restore on a disk of its own.
+pub fn restored(objects: &ObjectSim, restore_to: RestoreTo) -> Vec<RecordedEvent> {
+    let env = objects.env();
+    let report =
+        restore_from_objects(&env, objects.client(9), "/copy".as_ref(), restore_to, plain());
+    let report = report.expect("restored");
+    let store = Store::open("/copy", options_in(&env)).expect("opened");
+    let checked = store.verify().expect("verified");
+    assert!(checked.damage.is_empty(), "{:?}", checked.damage);
+    let events = all(&store);
+    let last = events.last().map_or(0, |event| event.position);
+    assert!(report.through.0 >= last, "{report:?} {last}");
+    append(&store, "after", 5_000_000..5_000_001);
+    events
+}
+
+#[test]
+fn object_backup_contains_all_earlier_appends() {
+    for durability in [Durability::Buffered, Durability::Synced] {
+        let objects = ObjectSim::new(1);
+        let env = objects.env();
+        let store = Store::open("/events", StoreOptions { durability, ..options_in(&env) });
+        let fixture = Fixture { objects, env, store: store.expect("a new store") };
+        let backup = fixture.backup();
+        let empty = backup.run_once().expect("of nothing");
+        assert_eq!((empty.through, empty.manifest), (Position::START, 1));
+        assert!(fixture.restored(RestoreTo::Latest).is_empty());
+        for number in 0..40 {
+            append_large(&fixture.store, ["a", "b"][number as usize % 2], number, 5000);
+            let report = backup.run_once().expect("backed up");
+            let events = all(&fixture.store);
+            assert_eq!(events.last().map(|event| event.position), Some(report.through.0));
+            assert_eq!((report.manifest, report.created_manifests), (number + 2, 1));
+            if number % 7 == 0 {
+                assert_eq!(fixture.restored(RestoreTo::Latest), events, "{durability:?}, {number}");
+            }
+        }
+        assert!(fixture.store.stats().expect("stats").chunks > 2, "it went on in other chunks");
+        let idle = backup.run_once().expect("nothing is new");
+        assert!(idle.requests.is_empty() && idle.created_manifests == 0, "{idle:?}");
+        assert_eq!(fixture.damage(), Vec::<String>::new());
+        let state = backup.state();
+        assert_eq!((state.lag_bytes, state.successes, state.failures), (0, 42, 0));
+    }
+}
+
+#[test]
+fn every_position_and_time_is_restored_exactly() {
+    let fixture = Fixture::new(2);
+    let backup = fixture.backup();
+    for number in 0..30 {
+        append_large(&fixture.store, ["a", "b"][number as usize % 2], number, 5000);
+        fixture.objects.advance(std::time::Duration::from_secs(1));
+        if number % 3 == 0 {
+            backup.run_once().expect("backed up");
+        }
+    }
+    backup.run_once().expect("backed up");
+    let events = all(&fixture.store);
+    for (index, event) in events.iter().enumerate().step_by(3) {
+        for position in [event.position, event.position + 1] {
+            let found = fixture.restored(RestoreTo::Position(Position(position)));
+            assert_eq!(found, events[..=index], "position {position}");
+        }
+        let found = fixture.restored(RestoreTo::Time(event.created));
+        assert_eq!(found, events[..=index], "time {}", event.created);
+        let found = fixture.restored(RestoreTo::Time(event.created - 1));
+        assert_eq!(found, events[..index], "before time {}", event.created);
+    }
+    assert!(fixture.restored(RestoreTo::Position(Position(1))).is_empty());
+    assert_eq!(fixture.restored(RestoreTo::Time(u64::MAX)), events);
+}
+
+#[test]
+fn restore_to_a_position_keeps_appends_whole() {
+    let fixture = Fixture::new(3);
+    append(&fixture.store, "a", 0..1);
+    append(&fixture.store, "a", 1..4);
+    fixture.backup().run_once().expect("backed up");
+    let events = all(&fixture.store);
+    let found = |index: usize| {
+        fixture.restored(RestoreTo::Position(Position(events[index].position))).len()
+    };
+    assert_eq!([found(0), found(1), found(2), found(3)], [1, 1, 1, 4]);
+}
+
+#[test]
+fn only_new_bytes_are_uploaded() {
+    let fixture = Fixture::new(4);
+    let backup = fixture.backup();
+    (0..40).for_each(|number| append_large(&fixture.store, "a", number, 6000));
+    backup.run_once().expect("backed up");
+    let mut uploaded = 0;
+    for round in 0..60 {
+        append_large(&fixture.store, "b", 1000 + round, 6000);
+        let next = backup.run_once().expect("backed up");
+        uploaded += next.uploaded_bytes;
+        assert!(next.uploaded_objects <= 2, "{next:?}");
+    }
+    // An event of 6 KB, a footer, a manifest, at times a new chunk, and one full manifest.
+    assert!(uploaded <= 60 * (6000 + 600) + 6000, "{uploaded}");
+    // A server that starts again continues from the newest manifest.
+    let again = fixture.backup();
+    append_large(&fixture.store, "b", 2000, 6000);
+    let next = again.run_once().expect("backed up");
+    assert!(next.uploaded_objects <= 2 && next.uploaded_bytes <= 6000 + 9000, "{next:?}");
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+#[test]
+fn many_small_tails_are_merged() {
+    let fixture = Fixture::new(5);
+    let options = ObjectBackupOptions { small_tails_max: 8, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    let mut uploaded = 0;
+    for number in 0..100 {
+        append(&fixture.store, "a", number..number + 1);
+        uploaded += backup.run_once().expect("backed up").uploaded_objects;
+    }
+    assert_eq!(uploaded, 100, "a merge includes the new bytes");
+    let checked = verify_objects(&fixture.env, fixture.client(), plain()).expect("verified");
+    assert!(checked.damage.is_empty());
+    fixture.objects.set_rates(umbel_sim::FaultRates::none());
+    let before = fixture.objects.request_counts()["read"];
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+    let reads = fixture.objects.request_counts()["read"] - before;
+    assert!(reads < 130, "{reads} reads: the manifests since the full one, and few tails");
+}
+
+#[test]
+fn scavenged_chunks_replace_their_copies() {
+    let fixture = Fixture::new(6);
+    let backup = fixture.backup();
+    for number in 0..40 {
+        append_large(&fixture.store, ["gone", "kept"][number as usize % 2], number, 5000);
+    }
+    backup.run_once().expect("backed up");
+    let before = all(&fixture.store);
+    fixture.store.delete("gone", umbel_events::ExpectedVersion::Any).expect("deleted");
+    append_large(&fixture.store, "kept", 100, 60_000);
+    let scavenge = |store: &Store| {
+        let options = ScavengeOptions { removes_all: true, ..ScavengeOptions::default() };
+        store.scavenge(&options).expect("scavenged")
+    };
+    scavenge(&fixture.store);
+    backup.run_once().expect("backed up");
+    let after = all(&fixture.store);
+    assert!(after.len() < before.len());
+    assert_eq!(fixture.restored(RestoreTo::Latest), after);
+    // The earliest manifest that has the position has the removed events, too.
+    let last = before.last().expect("events").position;
+    assert_eq!(fixture.restored(RestoreTo::Position(Position(last))), before);
+    assert_eq!(fixture.damage(), Vec::<String>::new());
+    // A new backup has only scavenged chunks; it is cut within one.
+    let other = ObjectSim::new(60);
+    let backup = fixture.store.object_backup(other.client(1), backup_options()).expect("opened");
+    backup.run_once().expect("backed up");
+    for (index, event) in after.iter().enumerate().step_by(4) {
+        let found = restored(&other, RestoreTo::Position(Position(event.position)));
+        assert_eq!(found, after[..=index], "{}", event.position);
+    }
+}
+
+#[test]
+fn prefixes_of_others_are_refused_before_anything_is_written() {
+    let fixture = Fixture::new(7);
+    append(&fixture.store, "a", 0..3);
+    fixture.backup().run_once().expect("backed up");
+    let refused = |store: &Store, objects: &ObjectSim, why: &str| {
+        let before = objects.objects();
+        let opened = store.object_backup(objects.client(2), backup_options());
+        let error = opened.expect_err(why);
+        assert_eq!(error.kind(), ObjectBackupErrorKind::Stop, "{error}");
+        assert!(error.to_string().contains(why), "{error}");
+        assert_eq!(objects.objects(), before, "nothing was written");
+    };
+    let other = Store::open("/other", options_in(&fixture.env)).expect("another store");
+    refused(&other, &fixture.objects, "holds the backup of another store");
+    let env = fixture.objects.env();
+    let path = Path::new("/copy");
+    restore_from_objects(&env, fixture.client(), path, RestoreTo::Latest, plain())
+        .expect("restored");
+    let copy = Store::open("/copy", options_in(&env)).expect("opened");
+    refused(&copy, &fixture.objects, "the backup of another copy of this store");
+    let foreign = ObjectSim::new(8);
+    let name = ObjectName::new("photos/1.jpg").expect("a name");
+    foreign.client(1).create(&name, b"x").expect("created");
+    refused(&fixture.store, &foreign, "holds photos/1.jpg, but no backup");
+    assert!(fixture.objects.damage("BACKUP", ObjectDamage::Missing, 0));
+    refused(&fixture.store, &fixture.objects, "but no object BACKUP");
+}
+
+#[test]
+fn older_of_two_servers_stops_for_good() {
+    let fixture = Fixture::new(9);
+    append(&fixture.store, "a", 0..3);
+    let first = fixture.backup();
+    first.run_once().expect("backed up");
+    let second = fixture.backup();
+    append(&fixture.store, "a", 3..4);
+    second.run_once().expect("backed up");
+    append(&fixture.store, "a", 4..5);
+    for _ in 0..2 {
+        let error = first.run_once().expect_err("the other one has the number");
+        assert!(error.to_string().contains("another server backs up to"), "{error}");
+        assert_eq!(error.kind(), ObjectBackupErrorKind::Stop);
+    }
+    second.run_once().expect("backed up");
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+    assert_eq!(first.state().failures_in_row, 2);
+}
+
+#[test]
+fn verification_reports_damage_and_what_remains_restorable() {
+    let fixture = Fixture::new(10);
+    let backup = fixture.backup();
+    for number in 0..20 {
+        append_large(&fixture.store, "a", number, 8000);
+        backup.run_once().expect("backed up");
+    }
+    let names: Vec<String> = fixture.objects.objects().into_keys().collect();
+    let mut pieces = 0;
+    for name in names.iter().filter(|name| *name != "BACKUP") {
+        for damage in [ObjectDamage::Flip, ObjectDamage::Cut, ObjectDamage::Missing] {
+            let copy = ObjectSim::new(11);
+            for (name, bytes) in fixture.objects.objects() {
+                let name = ObjectName::new(name).expect("a name");
+                copy.client(1).create(&name, &bytes).expect("copied");
+            }
+            assert!(copy.damage(name, damage, 777), "{name} {damage:?}");
+            let checked = verify_objects(&fixture.env, copy.client(1), plain()).expect("verified");
+            let text: Vec<_> = checked.damage.iter().map(ToString::to_string).collect();
+            let is_missing_newest = name.ends_with("00020") && damage == ObjectDamage::Missing;
+            let is_named = text.iter().any(|text| text.contains(name));
+            assert!(is_named || is_missing_newest, "{name} {damage:?}: {text:?}");
+            pieces += usize::from(!name.starts_with("manifests"));
+            for range in &checked.restorable {
+                for manifest in [range.first_through, range.last_through] {
+                    let events = restored(&copy, RestoreTo::Position(manifest));
+                    assert_eq!(events.last().map(|event| event.position), Some(manifest.0));
+                }
+            }
+            let is_whole = checked.restorable.len() == 1 && checked.restorable[0].last == 20;
+            assert!(!is_whole || is_missing_newest || checked.restorable[0].first > 1, "{name}");
+        }
+    }
+    assert!(pieces > 20);
+    let whole = verify_objects(&fixture.env, fixture.client(), plain()).expect("verified");
+    assert_eq!((whole.restorable.len(), whole.restorable[0].last), (1, 20));
+}
+
+#[test]
+fn damaged_local_record_is_never_uploaded() {
+    let fixture = Fixture::new(12);
+    let backup = fixture.backup();
+    append_large(&fixture.store, "a", 0, 5000);
+    let good = backup.run_once().expect("backed up");
+    let events = all(&fixture.store);
+    append_large(&fixture.store, "a", 1, 5000);
+    fixture.store.backup("/sync", Default::default()).expect("durable");
+    let path = Path::new("/events/log/00000001.chunk");
+    let file = fixture.env.files.open(path, umbel_env::Access::ReadWrite).expect("the chunk");
+    let offset = good.through.0 + 5000 + 1000;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], offset).expect("damaged");
+    let error = backup.run_once().expect_err("the record is damaged");
+    let text = error.to_string();
+    assert!(text.contains("00000001.chunk") && text.contains("at byte"), "{text}");
+    assert_eq!(error.kind(), ObjectBackupErrorKind::Stop);
+    assert_eq!(fixture.restored(RestoreTo::Latest), events);
+    file.write_all_at(&byte, offset).expect("repaired");
+    backup.run_once().expect("backed up");
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+/// Advances the clock of an object store, and backs up something new.
+fn back_up_later(fixture: &Fixture, backup: &ObjectBackup, number: u64, seconds: u64) {
+    fixture.objects.advance(std::time::Duration::from_secs(seconds));
+    append_large(&fixture.store, "a", number, 8000);
+    backup.run_once().expect("backed up");
+}
+
+#[test]
+fn retention_keeps_every_moment_of_the_kept_time() {
+    let fixture = Fixture::new(13);
+    let options = ObjectBackupOptions { full_manifest_interval: 2, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    (0..30).for_each(|number| back_up_later(&fixture, &backup, number, 3600));
+    let scavenge = ScavengeOptions { removes_all: true, ..ScavengeOptions::default() };
+    fixture.store.delete("a", umbel_events::ExpectedVersion::Any).expect("deleted");
+    let events = all(&fixture.store);
+    fixture.store.scavenge(&scavenge).expect("scavenged");
+    (100..130).for_each(|number| back_up_later(&fixture, &backup, number, 3600));
+    let hours = |hours: u64| std::time::Duration::from_secs(hours * 3600);
+    let run = |keep, dry_run| {
+        let options = RetentionOptions { keep, dry_run, requests: plain() };
+        retain(&fixture.env, fixture.client(), options).expect("retained")
+    };
+    let before = fixture.objects.objects();
+    assert_eq!(run(hours(100), false).deleted_manifests, 0, "everything is younger");
+    assert_eq!(fixture.objects.objects().keys().collect::<Vec<_>>(), {
+        before.keys().collect::<Vec<_>>()
+    });
+    // The removed events are in pieces that the kept manifests still name.
+    let copies = backup.remaining_copies().expect("listed");
+    assert!(!copies.is_empty() && copies.iter().all(|copy| !copy.is_current), "{copies:?}");
+    let last = events[20].position;
+    assert_eq!(fixture.restored(RestoreTo::Position(Position(last))), events[..=20]);
+    let dry = run(hours(10), true);
+    assert_eq!(fixture.objects.objects(), before, "a dry run deletes nothing");
+    let done = run(hours(10), false);
+    assert_eq!(done, dry);
+    assert!(done.first_manifest > 40 && done.deleted_manifests == done.first_manifest - 1);
+    assert!(done.deleted_pieces > 20, "{done:?}");
+    assert_eq!(fixture.damage(), Vec::<String>::new());
+    assert!(backup.remaining_copies().expect("listed").is_empty());
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+    // A second retention has nothing to do, and the backup goes on.
+    let again = run(hours(10), false);
+    assert_eq!((again.deleted_manifests, again.deleted_pieces), (0, 0));
+    back_up_later(&fixture, &backup, 200, 1);
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+#[test]
+fn retention_deletes_nothing_if_a_kept_piece_is_missing() {
+    let fixture = Fixture::new(14);
+    let options = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    (0..6).for_each(|number| back_up_later(&fixture, &backup, number, 36_000));
+    let names: Vec<String> = fixture.objects.objects().into_keys().collect();
+    let piece = names.iter().find(|name| name.starts_with("tails/")).expect("a tail");
+    assert!(fixture.objects.damage(piece, ObjectDamage::Missing, 0));
+    let before = fixture.objects.objects();
+    let keep = std::time::Duration::ZERO;
+    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
+    let error = retain(&fixture.env, fixture.client(), options).expect_err("damaged");
+    assert!(error.to_string().contains(piece.as_str()), "{error}");
+    assert_eq!(fixture.objects.objects(), before);
+}
+
+#[test]
+fn interrupted_restore_resumes_and_another_one_is_refused() {
+    let fixture = Fixture::new(15);
+    let backup = fixture.backup();
+    (0..60).for_each(|number| append_large(&fixture.store, "a", number, 6000));
+    backup.run_once().expect("backed up");
+    let (objects, env) = (&fixture.objects, fixture.objects.env());
+    let path = Path::new("/copy");
+    let cancel = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let cancelled = ObjectRequestOptions { cancel: Some(Arc::clone(&cancel)), ..plain() };
+    let client = Arc::new(CancellingObjects { inner: objects.client(3), cancel, after: 6.into() });
+    let error = restore_from_objects(&env, client, path, RestoreTo::Latest, cancelled)
+        .expect_err("cancelled");
+    assert_eq!(error.kind(), ObjectBackupErrorKind::Cancelled, "{error}");
+    let message = Store::open(path, options_in(&env)).expect_err("no store").to_string();
+    assert!(message.contains("restore"), "{message}");
+    let other = RestoreTo::Position(Position(1));
+    let error = restore_from_objects(&env, objects.client(3), path, other, plain());
+    let error = error.expect_err("another restore").to_string();
+    assert!(error.contains("an interrupted restore of another backup"), "{error}");
+    let before = objects.request_counts()["read"];
+    restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain())
+        .expect("restored");
+    let resumed = objects.request_counts()["read"] - before;
+    let store = Store::open(path, options_in(&env)).expect("opened");
+    assert_eq!(all(&store), all(&fixture.store));
+    let before = objects.request_counts()["read"];
+    fixture.restored(RestoreTo::Latest);
+    let whole = objects.request_counts()["read"] - before;
+    assert!(resumed < whole, "{resumed} of {whole} reads: complete files are kept");
+}
+
+/// Sets the cancellation flag after a number of reads.
+#[derive(Debug)]
+struct CancellingObjects {
+    inner: Arc<dyn Objects>,
+    cancel: Arc<std::sync::atomic::AtomicBool>,
+    after: std::sync::atomic::AtomicU64,
+}
+
+impl Objects for CancellingObjects {
+    fn location(&self) -> &str {
+        self.inner.location()
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
+        self.inner.create(name, bytes)
+    }
+
+    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
+        self.inner.create_concurrently(requests)
+    }
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        self.inner.put(name, source)
+    }
+
+    fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
+        use std::sync::atomic::Ordering;
+        if self.after.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.cancel.store(true, Ordering::Relaxed);
+        }
+        self.inner.read(name, range)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, count: usize) -> ObjectResult<ListPage> {
+        self.inner.list(prefix, after, count)
+    }
+
+    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
+        self.inner.delete(name)
+    }
+}
+
+#[test]
+fn transfers_keep_their_rate_limit() {
+    let fixture = Fixture::new(16);
+    (0..60).for_each(|number| append_large(&fixture.store, "a", number, 6000));
+    let requests = ObjectRequestOptions { bytes_per_second: Some(10_000), ..plain() };
+    let options = ObjectBackupOptions { requests, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    let started = fixture.env.clock.now();
+    let report = backup.run_once().expect("backed up");
+    let elapsed = fixture.env.clock.now() - started;
+    let least = report.uploaded_bytes as f64 / 10_000.0 * 0.9;
+    assert!(elapsed.as_secs_f64() >= least, "{elapsed:?} for {} bytes", report.uploaded_bytes);
+}
+
+#[test]
+fn expired_credentials_and_an_outage_are_errors_of_their_kinds() {
+    let fixture = Fixture::new(17);
+    append(&fixture.store, "a", 0..3);
+    let backup = fixture.backup();
+    fixture.objects.expire_credentials(true);
+    let error = backup.run_once().expect_err("expired");
+    assert_eq!(error.kind(), ObjectBackupErrorKind::Stop, "{error}");
+    fixture.objects.expire_credentials(false);
+    let outage = umbel_sim::FaultRates::none().with(umbel_sim::ObjectFault::LostRequest, 1000);
+    fixture.objects.set_rates(outage);
+    let error = backup.run_once().expect_err("an outage");
+    assert_eq!(error.kind(), ObjectBackupErrorKind::Retry, "{error}");
+    assert_eq!(backup.state().failures_in_row, 2);
+    fixture.objects.set_rates(umbel_sim::FaultRates::none());
+    backup.run_once().expect("backed up");
+    assert_eq!((backup.state().failures_in_row, backup.state().last_error), (0, None));
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
