@@ -151,7 +151,7 @@ function cards(now, history, groups) {
       lagNote(groups?.largestLagEvents, (lag) => counted(lag, "event")),
       lagNote(groups?.largestLagBytes, (lag) => `${bytes(Number(lag))} of the log`)),
     el("div", { class: refused > 0 ? "card alarm" : "card" }, "Appends refused", el("b", {}, number(now.appendsRefused)),
-      el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start: disk or quota full, read-only or overloaded")),
+      el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start")),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
     card("Version", now.version, now.revision ? now.revision.slice(0, 12) : null),
   ];

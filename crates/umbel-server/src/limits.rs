@@ -133,6 +133,10 @@ pub const INLINE_PAUSE: Duration = Duration::from_millis(100);
 /// Byte limit of all data that was read but not yet taken by clients. The limit lets every reading
 /// thread read the largest page.
 pub const OUTBOUND_BYTES_MAX: usize = BLOCKING_THREADS_MAX * PAGE_BYTES_MAX;
+/// Number of responses that a task builds or encodes before it yields to other tasks.
+pub const POLL_MESSAGES: usize = 128;
+/// Bytes of responses that a task builds or encodes before it yields to other tasks.
+pub const POLL_BYTES: usize = 256 << 10;
 /// Bytes of the largest page, whose last event and the link to that event both have the maximum
 /// size.
 pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
@@ -149,8 +153,11 @@ pub const QUOTA_SCAN_TIME_MIN: Duration = Duration::from_millis(10);
 /// Maximum number of events that a filtered read examines before it checks whether its client still
 /// waits.
 pub const EXAMINED_EVENTS_MAX: usize = 8192;
-/// Time limit of a page, exceeded only by a single slow match of an expression.
-pub const PAGE_TIME: Duration = Duration::from_millis(20);
+/// Maximum number of hidden events that the first page of a read passes.
+pub const HIDDEN_EVENTS_MAX: usize = 256;
+/// Processor time after which a later page of a read ends, exceeded only by a single slow match of
+/// an expression.
+pub const PAGE_CPU_TIME: Duration = Duration::from_millis(2);
 /// Default number of events in a filter's window.
 pub const FILTER_WINDOW_EVENTS: u32 = 32;
 /// Minimum interval between checkpoints of a filtered subscription that has advanced.
@@ -219,6 +226,9 @@ pub const WATCHES_BYTES_MAX: usize = 256 << 20;
 
 /// Maximum number of blocking threads, which read the store and delete streams.
 pub const BLOCKING_THREADS_MAX: usize = 32;
+/// Maximum number of pages in the read pool that wait for the disk, besides one page for each
+/// processor but one.
+pub const SLOW_PAGES_MAX: usize = 8;
 
 /// Maximum bytes of a console request to redact events.
 pub const REDACTION_BYTES_MAX: usize = 256 << 10;
@@ -302,6 +312,9 @@ pub const API_DATA_BYTES_MAX: usize = 1 << 20;
 pub const API_USERS_MAX: usize = 1000;
 /// Time limit of a read of the HTTP API.
 pub const API_READ_TIME: Duration = Duration::from_secs(30);
+/// Minimum limit of the bytes that a backup copies a second. With a lower limit a backup would
+/// prevent others for hours.
+pub const BACKUP_RATE_MIN: u64 = 64 << 10;
 /// Number of ended scavenges, and of backups, whose outcome the server keeps.
 pub const OUTCOMES_MAX: usize = 16;
 /// Number of scavenges, and of backups, in the history that the store keeps.

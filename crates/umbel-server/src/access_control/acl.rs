@@ -84,6 +84,25 @@ impl<'a> AccessRequest<'a> {
         self.is_admin_only
     }
 
+    /// A sentence with the users that have the requested right.
+    pub fn requirement(&self) -> String {
+        if self.is_admin_only {
+            return "this stream requires a user in $admins".to_string();
+        }
+        let right = match self.right {
+            AclRight::Read => "read the stream",
+            AclRight::Write => "append to the stream",
+            AclRight::Delete => "delete the stream",
+            AclRight::ReadMetadata => "read the metadata of the stream",
+            AclRight::WriteMetadata => "change the metadata of the stream",
+        };
+        let users = match self.governing_stream.starts_with('$') {
+            true => "a system stream requires a user in $admins, unless an ACL names others",
+            false => "connect as a user that the ACL of the stream names, or as one in $admins",
+        };
+        format!("the user may not {right}; {users}")
+    }
+
     /// Returns the stream and the right that this action needs.
     pub fn new(action: StreamAction, stream: &'a str) -> AccessRequest<'a> {
         let of_metadata = stream.strip_prefix(METADATA_PREFIX);

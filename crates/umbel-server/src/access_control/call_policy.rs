@@ -17,6 +17,18 @@ pub enum RequiredRole {
     Admin,
 }
 
+impl RequiredRole {
+    /// A sentence with the users that have the role.
+    pub fn requirement(self) -> &'static str {
+        match self {
+            RequiredRole::Public => "the call requires no user",
+            RequiredRole::User | RequiredRole::StreamAcl => "the call requires a user",
+            RequiredRole::Operator => "the call requires a user in $ops or $admins",
+            RequiredRole::Admin => "the call requires a user in $admins",
+        }
+    }
+}
+
 /// The required role of each call, by service.
 const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
     (

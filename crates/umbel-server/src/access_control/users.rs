@@ -293,9 +293,10 @@ pub fn bootstrap(
     if !ignored.is_empty() {
         tracing::warn!(
             "the configured password for {} has no effect: the user was created before, by an \
-             earlier start or an import; set another password with the call ResetPassword, or \
-             create a deleted user with the call Create; without a valid password, start the \
-             server with --insecure on a loopback address for that call",
+             earlier start or an import. To change a password, run 'umbel user passwd USER \
+             --connect ADDRESS'; to create a deleted user, run 'umbel user add USER --connect \
+             ADDRESS'. Without a valid password, start the server with --insecure on a loopback \
+             address for that command",
             ignored.join(" and ")
         );
     }

@@ -66,12 +66,11 @@ impl Authorizer {
         let user = match caller {
             _ if !self.has_users() => return Ok(()),
             Caller::Trusted => return Ok(()),
-            Caller::Anonymous => return Err(grpc_status::access_denied()),
+            Caller::Anonymous => return Err(grpc_status::authentication_required()),
             Caller::User(user) => user,
         };
-        let known = self
-            .acl_cache
-            .is_permitted_if_cached(active_user(user)?, AccessRequest::new(action, stream));
+        let request = AccessRequest::new(action, stream);
+        let known = self.acl_cache.is_permitted_if_cached(active_user(user)?, request);
         let is_permitted = match known {
             Some(known) => known,
             None => {
@@ -85,7 +84,10 @@ impl Authorizer {
                 pending_check.await.map_err(|error| grpc_status::status(&error))?
             }
         };
-        if is_permitted { Ok(()) } else { Err(grpc_status::access_denied()) }
+        match is_permitted {
+            true => Ok(()),
+            false => Err(grpc_status::access_denied(&request.requirement())),
+        }
     }
 
     /// Returns the caller with its present groups. A user that was disabled, deleted or given

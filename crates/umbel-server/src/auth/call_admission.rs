@@ -60,6 +60,10 @@ impl Authorizer {
                 }
             }
         };
-        if is_enough { Ok(()) } else { Err(grpc_status::access_denied()) }
+        match caller {
+            _ if is_enough => Ok(()),
+            Caller::Anonymous => Err(grpc_status::authentication_required()),
+            _ => Err(grpc_status::access_denied(need.requirement())),
+        }
     }
 }

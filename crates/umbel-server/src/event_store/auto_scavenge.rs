@@ -213,6 +213,11 @@ struct ScheduleState {
     skipped_by: Option<String>,
 }
 
+/// Logs a change of auto-scavenge with the user that made it.
+pub fn log_change(change: &'static str, by: Option<&str>) {
+    tracing::info!(by, "auto-scavenge {change}");
+}
+
 impl AutoScavenge {
     /// Loads the settings of a store. `option` is the schedule until a change sets one.
     ///

@@ -59,12 +59,16 @@ impl Backups {
         self.directory.as_deref()
     }
 
-    /// Starts a backup, which continues after this function has returned. Returns its id, with
-    /// which [`Backups::state`] finds the backup.
+    /// Starts a backup that copies at most `bytes_per_second`; it continues after this function
+    /// has returned. Returns its id, with which [`Backups::state`] finds the backup.
     ///
     /// # Errors
     /// No backup directory is configured, or a backup is running.
-    pub fn start(&self, origin: WorkOrigin) -> Result<String, Status> {
+    pub fn start(
+        &self,
+        origin: WorkOrigin,
+        bytes_per_second: Option<u64>,
+    ) -> Result<String, Status> {
         let Some(directory) = self.directory.clone() else {
             return Err(Status::failed_precondition(
                 "no backup directory is configured: start the server with --backup-dir DIR",
@@ -91,7 +95,8 @@ impl Backups {
             let mut note = |progress| {
                 change(&states, &own, |state| state.progress = Some(progress));
             };
-            let options = CopyOptions { progress: Some(&mut note), ..CopyOptions::default() };
+            let progress: Option<&mut dyn FnMut(CopyProgress)> = Some(&mut note);
+            let options = CopyOptions { bytes_per_second, progress, ..CopyOptions::default() };
             let ended = store.backup(&directory, options).map_err(|error| error.to_string());
             record_end(&history, &own, &ended);
             change(&states, &own, |state| state.result = Some(ended));

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tonic::Status;
-use umbel_env::{DiskSpace, Env, JoinHandle, ProcessUsage, Resources};
+use umbel_env::{Clock, DiskSpace, Env, JoinHandle, ProcessUsage, Resources};
 use umbel_events::{
-    ClockState, Error, EventFilter, ExpectedVersion, Source, Stats, Store, Subscription,
+    ClockState, Error, EventFilter, ExpectedVersion, Position, Source, Stats, Store, Subscription,
     SubscriptionStart,
 };
 
@@ -19,11 +19,14 @@ use crate::access_control::acl_cache::AclCache;
 use crate::event_store::append_submitter::AppendSubmitter;
 use crate::event_store::event_pager::{EventPage, EventPager};
 use crate::event_store::filter_cache::FilterCache;
-use crate::limits::{EXAMINED_EVENTS_MAX, INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
+use crate::event_store::page_limits::PageLimits;
+use crate::event_store::subscription_pager::{SubscriptionPage, SubscriptionPager};
+use crate::limits::{INLINE_EVENTS_MAX, PAGE_EVENTS_MAX};
 use crate::protocol::filter_request::FilterRequest;
 use crate::protocol::grpc_status;
 use crate::resources::inline_execution::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
+use crate::resources::read_pool::{ReadPool, ReadPoolCounts};
 use crate::resources::worker_times::TaskSpawner;
 
 pub mod append_command;
@@ -34,6 +37,7 @@ pub mod backups;
 pub mod event_pager;
 pub mod event_resolution;
 pub mod filter_cache;
+pub mod page_limits;
 pub mod scavenge_schedule;
 pub mod scavenging;
 pub mod store_work;
@@ -47,6 +51,8 @@ pub struct EventStore {
     store: Store,
     appends: AppendSubmitter,
     inline_reads: InlinePolicy,
+    read_pool: ReadPool,
+    clock: Arc<dyn Clock>,
     acl_cache: Arc<AclCache>,
     filter_cache: Arc<FilterCache>,
     /// Number of events that were read for clients.
@@ -63,20 +69,28 @@ pub enum Deletion {
 }
 
 impl EventStore {
-    /// Starts the appender thread for this store, which ends once the [`EventStore`] is dropped.
+    /// Starts the appender thread and the read pool for this store. Their threads end once the
+    /// [`EventStore`] is dropped.
     pub fn new(
         store: Store,
         env: &Env,
         tasks: &TaskSpawner,
-    ) -> umbel::Result<(EventStore, Box<dyn JoinHandle>)> {
+    ) -> umbel::Result<(EventStore, Vec<Box<dyn JoinHandle>>)> {
         let acl_cache = Arc::new(AclCache::default());
-        let (appends, thread) = AppendSubmitter::start(&store, &acl_cache, env, tasks)?;
-        let inline_reads = InlinePolicy::new(env);
-        let filter_cache = Arc::default();
-        let events_read = AtomicU64::new(0);
-        let store =
-            EventStore { store, appends, inline_reads, acl_cache, filter_cache, events_read };
-        Ok((store, thread))
+        let (read_pool, mut threads) = ReadPool::start(env)?;
+        let (appends, appender) = AppendSubmitter::start(&store, &acl_cache, env, tasks)?;
+        threads.push(appender);
+        let store = EventStore {
+            store,
+            appends,
+            inline_reads: InlinePolicy::new(env),
+            read_pool,
+            clock: Arc::clone(&env.clock),
+            acl_cache,
+            filter_cache: Arc::default(),
+            events_read: AtomicU64::new(0),
+        };
+        Ok((store, threads))
     }
 
     /// The submitter of appends.
@@ -107,6 +121,12 @@ impl EventStore {
     /// The position of the newest visible event; 0 without events.
     pub fn visible_position(&self) -> u64 {
         self.store.visible_position().0
+    }
+
+    /// Whether a read can begin at a position: no later than the newest event, or where the store
+    /// from which this one was restored can have had an event.
+    pub fn is_position(&self, position: u64) -> bool {
+        position <= self.visible_position() || self.store.is_in_restore_gap(Position(position))
     }
 
     /// Path of the store's directory when it was opened.
@@ -178,19 +198,92 @@ impl EventStore {
             && reader.can_run_inline()
             && self.inline_reads.is_allowed()
         {
-            let page = self
-                .inline_reads
-                .run(|| reader.next_page(&self.store, max_events, INLINE_EVENTS_MAX))?;
+            let limits = PageLimits::inline(max_events, INLINE_EVENTS_MAX);
+            let page = self.inline_reads.run(|| reader.next_page(&self.store, &limits))?;
             self.count_read(page.events.len());
             return Ok((page, reservation));
         }
-        let store = self.store.clone();
-        let read = move || reader.next_page(&store, max_events, EXAMINED_EVENTS_MAX);
-        let filled = reservation.fill_blocking(read).await;
-        let (page, reservation) = filled?;
-        let page = page?;
+        let is_pooled = reader.is_pooled();
+        let limits = self.page_limits(is_pooled, max_events);
+        let read = move |store: &Store| reader.next_page(store, &limits);
+        let (page, reservation) = self.read_reserved(is_pooled, reservation, read).await?;
         self.count_read(page.events.len());
         Ok((page, reservation))
+    }
+
+    /// Reads the next page of a subscription, which fits into this reservation. A view shows no
+    /// event after `through`.
+    pub async fn read_subscription(
+        &self,
+        pager: SubscriptionPager,
+        through: Position,
+        reservation: PageReservation,
+    ) -> Result<(SubscriptionPage, PageReservation), Error> {
+        let is_pooled = pager.is_pooled();
+        let limits = self.page_limits(is_pooled, PAGE_EVENTS_MAX);
+        let read = move |store: &Store| pager.next_page(store, through, &limits);
+        self.read_reserved(is_pooled, reservation, read).await
+    }
+
+    /// Reads the next page of a group's subscription. `work` gets the page on the thread that read
+    /// it.
+    pub async fn read_for_group<T: Send + 'static>(
+        &self,
+        pager: SubscriptionPager,
+        through: Position,
+        work: impl FnOnce(SubscriptionPage) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let is_pooled = pager.is_pooled();
+        let limits = self.page_limits(is_pooled, PAGE_EVENTS_MAX);
+        self.read(is_pooled, move |store| pager.next_page(store, through, &limits).map(work)).await
+    }
+
+    /// Reads a page, which fits into this reservation. The thread that reads keeps the reservation
+    /// until the page is read, even if the caller is dropped.
+    async fn read_reserved<T: Send + 'static>(
+        &self,
+        is_pooled: bool,
+        reservation: PageReservation,
+        read: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
+    ) -> Result<(T, PageReservation), Error> {
+        // The read may have to wait for a thread.
+        reservation.pause_clock();
+        let filling = self.read(is_pooled, move |store| {
+            let (page, reservation) = reservation.fill(|| read(store));
+            Ok((page?, reservation))
+        });
+        filling.await
+    }
+
+    /// Reads in the read pool, or on a blocking thread.
+    async fn read<T: Send + 'static>(
+        &self,
+        is_pooled: bool,
+        read: impl FnOnce(&Store) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        if !is_pooled {
+            return self.blocking(read).await;
+        }
+        let store = self.store.clone();
+        self.read_pool.run(move || read(&store)).await?
+    }
+
+    fn page_limits(&self, is_pooled: bool, events_max: usize) -> PageLimits {
+        match is_pooled {
+            true => PageLimits::pooled(events_max, &self.clock),
+            false => PageLimits::first(events_max),
+        }
+    }
+
+    /// Number of pages in the read pool.
+    pub fn read_pool_counts(&self) -> ReadPoolCounts {
+        self.read_pool.counts()
+    }
+
+    /// The read pool.
+    #[cfg(test)]
+    pub fn read_pool(&self) -> &ReadPool {
+        &self.read_pool
     }
 
     /// Number of reads that ran inline.

@@ -4,18 +4,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use umbel_env::Clock;
 use umbel_events::{Error, Position, RecordedEvent, ResolvedEvent, Store, Subscription, Wakeup};
 
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::event_store::event_resolution::{EventResolution, recorded_bytes, resolved_bytes};
-use crate::limits::{EXAMINED_EVENTS_MAX, PAGE_BYTES, PAGE_EVENTS_MAX, PAGE_TIME};
+use crate::event_store::page_limits::{PageLimits, PageTimer};
+use crate::limits::PAGE_BYTES;
 
 /// An open subscription to the store.
 #[derive(Debug)]
 pub struct SubscriptionPager {
     subscription: Subscription,
-    clock: Arc<dyn Clock>,
     /// Number of examined events between checkpoints; `None` without a filter.
     checkpoint_interval: Option<u64>,
     /// Number of events examined since the last checkpoint.
@@ -25,6 +24,8 @@ pub struct SubscriptionPager {
     pending: VecDeque<PendingItem>,
     /// Whether the subscription was caught up when the pending items were taken.
     is_caught_up: bool,
+    /// Whether the next page belongs into the read pool.
+    is_pooled: bool,
 }
 
 #[derive(Debug)]
@@ -76,19 +77,23 @@ impl SubscriptionPager {
     /// Creates a pager of an open subscription.
     pub fn new(
         subscription: Subscription,
-        clock: &Arc<dyn Clock>,
         interval: Option<u64>,
         resolution: EventResolution,
     ) -> SubscriptionPager {
         SubscriptionPager {
             subscription,
-            clock: Arc::clone(clock),
             checkpoint_interval: interval,
             examined: 0,
             resolution,
             pending: VecDeque::new(),
             is_caught_up: false,
+            is_pooled: false,
         }
+    }
+
+    /// Whether the next page belongs into the read pool, because it follows others.
+    pub fn is_pooled(&self) -> bool {
+        self.is_pooled
     }
 
     /// Sets which other streams are shown from now on.
@@ -107,16 +112,18 @@ impl SubscriptionPager {
         self.subscription.position().filter(|_| self.pending.is_empty())
     }
 
-    /// Reads the next page, which is bounded in bytes and time. A view shows no event after
+    /// Reads the next page within these limits and [`PAGE_BYTES`]. A view shows no event after
     /// `through`.
     pub fn next_page(
         mut self,
         store: &Store,
         through: Position,
+        limits: &PageLimits,
     ) -> Result<SubscriptionPage, Error> {
         self.subscription.limit_view_to(through);
+        let mut timer = limits.timer();
         if self.pending.is_empty() {
-            self.is_caught_up = self.fill_pending()?;
+            self.is_caught_up = self.fill_pending(limits, &mut timer)?;
         }
         let (mut found, mut bytes) = (Vec::new(), 0);
         // The targets of links may be much larger than the links.
@@ -134,20 +141,28 @@ impl SubscriptionPager {
                     found.push(SubscriptionItem::Checkpoint(position));
                 }
             }
+            if timer.has_passed_after_event() {
+                break;
+            }
         }
         let is_caught_up = self.is_caught_up && self.pending.is_empty();
+        self.is_pooled = !is_caught_up;
         Ok(SubscriptionPage { items: found, pager: self, is_caught_up })
     }
 
     /// Takes events from the store. Returns whether the subscription is caught up.
-    fn fill_pending(&mut self) -> Result<bool, Error> {
-        let began = self.clock.now();
+    fn fill_pending(
+        &mut self,
+        limits: &PageLimits,
+        timer: &mut PageTimer<'_>,
+    ) -> Result<bool, Error> {
         let (mut bytes, mut examined) = (0, 0);
         loop {
             let until_checkpoint =
                 self.checkpoint_interval.map(|interval| interval - self.examined);
-            let left = until_checkpoint.unwrap_or(u64::MAX).min(EXAMINED_EVENTS_MAX as u64);
-            let max_events = PAGE_EVENTS_MAX - self.pending.len();
+            let step = limits.next_step(usize::try_from(examined).unwrap_or(usize::MAX));
+            let left = until_checkpoint.unwrap_or(u64::MAX).min(step as u64);
+            let max_events = limits.events_max - self.pending.len();
             let batch = self
                 .subscription
                 .try_next_batch(max_events, usize::try_from(left).unwrap_or(usize::MAX))?;
@@ -165,11 +180,10 @@ impl SubscriptionPager {
                     self.pending.push_back(PendingItem::Checkpoint(checkpoint.0));
                 }
             }
-            let is_enough = self.checkpoint_interval.is_none()
-                || self.pending.len() >= PAGE_EVENTS_MAX
+            let is_enough = self.pending.len() >= limits.events_max
                 || bytes >= PAGE_BYTES
-                || examined >= EXAMINED_EVENTS_MAX as u64
-                || self.clock.now().saturating_sub(began) >= PAGE_TIME;
+                || examined >= limits.examined_max as u64
+                || timer.has_passed();
             if batch.is_caught_up || is_enough {
                 return Ok(batch.is_caught_up);
             }

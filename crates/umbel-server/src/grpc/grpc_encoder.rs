@@ -1,6 +1,8 @@
 //! [`GrpcEncoder`]: the body of a response with any number of messages.
 //!
-//! Messages that are ready at the same time share a frame, until the frame is full. The encoder
+//! Messages that are ready at the same time share a frame, until the frame is full. After a number
+//! of messages or bytes, the encoder yields to other tasks: one poll of a connection could
+//! otherwise build and encode whole pages, and delay all other calls of its worker. The encoder
 //! keeps no memory of a sent frame. In contrast, tonic's encoder keeps the memory of the longest
 //! message until the call ends, uncounted by any quota: docs/decisions/0037.
 
@@ -16,6 +18,7 @@ use tonic::Status;
 use umbel_proto::limits::MESSAGE_BYTES_MAX;
 
 use crate::grpc::message_stream::PREFIX_BYTES;
+use crate::limits::{POLL_BYTES, POLL_MESSAGES};
 use crate::protocol::grpc_status;
 
 /// A frame with this many bytes is full.
@@ -30,12 +33,19 @@ pub struct GrpcEncoder<S> {
     frame: BytesMut,
     /// The status of the call, until the trailers with it are sent.
     final_status: Option<Status>,
+    /// Number of messages, and their bytes, since the encoder yielded.
+    encoded: (usize, usize),
 }
 
 impl<S> GrpcEncoder<S> {
     /// Creates a response body with these messages.
     pub fn new(answers: S) -> GrpcEncoder<S> {
-        GrpcEncoder { messages: Some(answers), frame: BytesMut::new(), final_status: None }
+        GrpcEncoder {
+            messages: Some(answers),
+            frame: BytesMut::new(),
+            final_status: None,
+            encoded: (0, 0),
+        }
     }
 
     /// Ends the messages with this status.
@@ -52,12 +62,26 @@ where
     /// Encodes messages until a frame is full or no message is ready.
     fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while let Some(answers) = &mut self.messages {
+            if self.encoded.0 >= POLL_MESSAGES || self.encoded.1 >= POLL_BYTES {
+                self.encoded = (0, 0);
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match Pin::new(answers).poll_next(context) {
-                Poll::Pending if self.frame.is_empty() => return Poll::Pending,
-                Poll::Pending => break,
+                Poll::Pending => {
+                    self.encoded = (0, 0);
+                    if self.frame.is_empty() {
+                        return Poll::Pending;
+                    }
+                    break;
+                }
                 Poll::Ready(Some(Ok(answer))) => match encode(&answer, &mut self.frame) {
-                    Ok(()) if self.frame.len() < FRAME_BYTES => {}
-                    Ok(()) => break,
+                    Ok(bytes) => {
+                        self.encoded = (self.encoded.0 + 1, self.encoded.1 + bytes);
+                        if self.frame.len() >= FRAME_BYTES {
+                            break;
+                        }
+                    }
                     Err(status) => self.finish(status),
                 },
                 Poll::Ready(Some(Err(status))) => self.finish(status),
@@ -68,8 +92,9 @@ where
     }
 }
 
-/// Appends a message with its gRPC length prefix to `made`, the next HTTP/2 DATA frame.
-fn encode(answer: &impl Message, made: &mut BytesMut) -> Result<(), Status> {
+/// Appends a message with its gRPC length prefix to `made`, the next HTTP/2 DATA frame. Returns the
+/// bytes of the message.
+fn encode(answer: &impl Message, made: &mut BytesMut) -> Result<usize, Status> {
     let bytes = answer.encoded_len();
     if bytes > MESSAGE_BYTES_MAX {
         return Err(Status::out_of_range(format!(
@@ -79,7 +104,8 @@ fn encode(answer: &impl Message, made: &mut BytesMut) -> Result<(), Status> {
     made.reserve(PREFIX_BYTES + bytes);
     made.put_u8(0);
     made.put_u32(bytes as u32);
-    answer.encode(made).map_err(|error| Status::internal(error.to_string()))
+    answer.encode(made).map_err(|error| Status::internal(error.to_string()))?;
+    Ok(bytes)
 }
 
 impl<A, S> Body for GrpcEncoder<S>
@@ -173,6 +199,47 @@ mod tests {
             let answers = [Ok(answer(3)), Ok(answer(MESSAGE_BYTES_MAX))];
             let (made, end) = frames(GrpcEncoder::new(stream::iter(answers))).await;
             assert_eq!((made.len(), end.code()), (1, tonic::Code::OutOfRange));
+        });
+    }
+
+    /// Story: a page of 512 events was built and encoded in one poll, which took up to 5 ms.
+    #[test]
+    fn poll_encodes_a_bounded_number_of_messages_and_bytes() {
+        for (bytes, messages_max) in [(0, POLL_MESSAGES), (10 << 10, 26), (300 << 10, 1)] {
+            let built = std::cell::Cell::new(0);
+            let answers = (0..3 * POLL_MESSAGES).map(|_| {
+                built.set(built.get() + 1);
+                Ok(answer(bytes))
+            });
+            let mut body = GrpcEncoder::new(stream::iter(answers));
+            let mut context = Context::from_waker(futures_util::task::noop_waker_ref());
+            let (mut yields, mut built_before, mut sent) = (0, 0, 0);
+            loop {
+                match Pin::new(&mut body).poll_frame(&mut context) {
+                    Poll::Ready(Some(Ok(frame))) if frame.is_trailers() => break,
+                    Poll::Ready(Some(Ok(frame))) => sent += frame.into_data().unwrap().len(),
+                    Poll::Ready(other) => panic!("{other:?}"),
+                    Poll::Pending => {
+                        let in_this_poll =
+                            built.get() - std::mem::replace(&mut built_before, built.get());
+                        assert_eq!(in_this_poll, messages_max, "of {bytes} bytes");
+                        yields += 1;
+                    }
+                }
+            }
+            assert_eq!(yields, 3 * POLL_MESSAGES / messages_max);
+            assert_eq!(sent, 3 * POLL_MESSAGES * framed(&answer(bytes)).len());
+        }
+    }
+
+    /// A body that yields is polled again, with the messages before in its frame.
+    #[test]
+    fn body_that_yields_wakes_its_task() {
+        run_paused(async {
+            let answers = (0..5 * POLL_MESSAGES).map(|_| Ok(answer(1)));
+            let (made, end) = frames(GrpcEncoder::new(stream::iter(answers))).await;
+            assert_eq!(end.code(), tonic::Code::Ok);
+            assert_eq!(made, [framed(&answer(1)).repeat(5 * POLL_MESSAGES)]);
         });
     }
 

@@ -17,18 +17,24 @@ pub type ResponseStream<A> = Pin<Box<dyn Stream<Item = Result<A, Status>> + Send
 /// Streams the messages of one step after another, until a step returns no next state. A step runs
 /// only while the stream is polled. After a step without messages, the stream yields to other
 /// tasks.
-pub fn stream_steps<A, S, F, T>(state: S, step: F) -> ResponseStream<A>
+///
+/// The messages of a step are built one by one as they are polled, so a step of many messages
+/// returns an iterator that builds them.
+pub fn stream_steps<A, S, I, F, T>(state: S, step: F) -> ResponseStream<A>
 where
     A: Send + 'static,
     S: Send + 'static,
+    I: IntoIterator<Item = Result<A, Status>> + 'static,
+    I::IntoIter: Send,
     F: Fn(S) -> T + Send + 'static,
-    T: Future<Output = (Vec<Result<A, Status>>, Option<S>)> + Send + 'static,
+    T: Future<Output = (I, Option<S>)> + Send + 'static,
 {
     let pages = stream::unfold(Some(state), move |state| {
         let next = state.map(&step);
         async move {
             let (answers, state) = next?.await;
-            if answers.is_empty() && state.is_some() {
+            let mut answers = answers.into_iter().peekable();
+            if answers.peek().is_none() && state.is_some() {
                 // The next step follows in the same poll, and may find nothing as quickly.
                 tokio::task::yield_now().await;
             }

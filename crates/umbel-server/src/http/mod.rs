@@ -15,6 +15,7 @@ use umbel_events::Error;
 use crate::http::metrics::MetricReadings;
 use crate::http::metrics::text_format::TextFormat;
 use crate::limits::HEADERS_MAX;
+use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::node_info;
 
@@ -76,8 +77,18 @@ pub async fn handle(
     }
 }
 
-/// The HTTP status for a gRPC status.
-pub fn http_status(code: Code) -> StatusCode {
+/// The HTTP status of a failed request.
+pub fn failure_status(status: &Status) -> StatusCode {
+    match status.code() {
+        _ if grpc_status::is_authentication_required(status) => StatusCode::UNAUTHORIZED,
+        // The request cannot succeed before an operator makes space.
+        _ if grpc_status::missing_space(status).is_some() => StatusCode::INSUFFICIENT_STORAGE,
+        code => http_status(code),
+    }
+}
+
+/// The HTTP status for a gRPC code.
+fn http_status(code: Code) -> StatusCode {
     match code {
         // A client that cancelled sees no status.
         Code::InvalidArgument | Code::OutOfRange | Code::Cancelled => StatusCode::BAD_REQUEST,
@@ -132,13 +143,9 @@ async fn metrics(
     }
 }
 
-/// The response to a caller without access; it depends on whether the caller sent credentials.
-pub fn access_denied(refusal: &Status, has_credentials: bool) -> Response<Body> {
-    let status = match refusal.code() {
-        Code::PermissionDenied if has_credentials => StatusCode::FORBIDDEN,
-        Code::PermissionDenied | Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        code => http_status(code),
-    };
+/// The response to a caller without access.
+pub fn access_denied(refusal: &Status) -> Response<Body> {
+    let status = failure_status(refusal);
     let mut response = response(status, Some(TEXT), format!("{}\n", refusal.message()));
     if status == StatusCode::UNAUTHORIZED {
         let scheme = HeaderValue::from_static("Basic realm=\"umbel\", charset=\"UTF-8\"");

@@ -22,6 +22,14 @@ const GROUP_NAME: &str = "group-name";
 const LOGIN_NAME: &str = "login-name";
 /// Name of the failure that the caller lacks permission.
 pub const ACCESS_DENIED: &str = "access-denied";
+const AUTHENTICATION_REQUIRED: &str =
+    "authentication required: the call has no user; send a user name and a password";
+/// Trailer with the space that an append lacked. Clients of other servers do not read it.
+pub const MISSING_SPACE: &str = "umbel-missing-space";
+/// The disk is full.
+pub const DISK: &str = "disk";
+/// The event log has reached its quota.
+pub const LOG_QUOTA: &str = "log-quota";
 
 /// Maximum number of characters of an unknown path or name that a status repeats.
 pub const PATH_CHARS_MAX: usize = 200;
@@ -55,7 +63,7 @@ pub fn status(error: &Error) -> Status {
         }
         Error::Invalid(message) => Status::invalid_argument(message),
         Error::ClockRejected { .. } => Status::failed_precondition(error.to_string()),
-        Error::LogQuotaExceeded { .. } => Status::resource_exhausted(error.to_string()),
+        Error::LogQuotaExceeded { .. } => without_space(LOG_QUOTA, error.to_string()),
         Error::RegexTooExpensive { .. } => Status::invalid_argument(error.to_string()),
         // The event store adds advice on damage, which the engine does not have.
         Error::Store(umbel::Error::Corruption { .. }) => Status::data_loss(error.to_string()),
@@ -309,9 +317,32 @@ pub fn append_timed_out() -> Status {
     )
 }
 
-/// Status: the caller lacks permission.
-pub fn access_denied() -> Status {
-    named_exception(Status::permission_denied("Access Denied"), ACCESS_DENIED, &[])
+/// Status: the caller lacks permission. `requirement` is a sentence with the user that has it.
+pub fn access_denied(requirement: &str) -> Status {
+    let text = format!("Access Denied: {requirement}");
+    named_exception(Status::permission_denied(text), ACCESS_DENIED, &[])
+}
+
+/// Status: a call without credentials requires a user. Clients know this failure by the code and
+/// the exception of a missing permission.
+pub fn authentication_required() -> Status {
+    named_exception(Status::permission_denied(AUTHENTICATION_REQUIRED), ACCESS_DENIED, &[])
+}
+
+/// Whether a status is [`authentication_required`].
+pub fn is_authentication_required(status: &Status) -> bool {
+    status.code() == Code::PermissionDenied && status.message() == AUTHENTICATION_REQUIRED
+}
+
+/// The space that an append lacked: `disk` or `log-quota`; `None` for another failure.
+pub fn missing_space(status: &Status) -> Option<&str> {
+    status.metadata().get(MISSING_SPACE)?.to_str().ok()
+}
+
+fn without_space(space: &'static str, text: String) -> Status {
+    let mut trailers = MetadataMap::new();
+    trailers.insert(MISSING_SPACE, MetadataValue::from_static(space));
+    Status::with_metadata(Code::ResourceExhausted, text, trailers)
 }
 
 /// Status: the current password that a change of a password requires is wrong.
@@ -445,7 +476,7 @@ pub fn engine_status(error: &umbel::Error) -> Status {
              values",
             error.message_without_advice()
         )),
-        umbel::Error::DiskFull { .. } => Status::resource_exhausted(text),
+        umbel::Error::DiskFull { .. } => without_space(DISK, text),
         error if error.is_out_of_descriptors() => Status::resource_exhausted(text),
         umbel::Error::ReadOnly(_) | umbel::Error::Closed | umbel::Error::Forked(_) => {
             Status::unavailable(format!("Server Is Not Ready: {text}"))
@@ -597,8 +628,13 @@ mod tests {
             (umbel::Error::Closed, Code::Unavailable),
             (umbel::Error::Forked(path.to_path_buf()), Code::Unavailable),
         ];
-        for (error, code) in cases {
-            assert_eq!(status(&Error::Store(error)).code(), code);
+        for (number, (error, code)) in cases.into_iter().enumerate() {
+            let status = status(&Error::Store(error));
+            assert_eq!(status.code(), code);
+            // A lack of descriptors ends by itself.
+            assert_eq!(missing_space(&status), (number < 3).then_some(DISK), "{status:?}");
         }
+        let quota = Error::LogQuotaExceeded { bytes: 1, log_bytes: 2, quota_bytes: 3 };
+        assert_eq!(missing_space(&status(&quota)), Some(LOG_QUOTA));
     }
 }

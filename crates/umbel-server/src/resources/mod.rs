@@ -9,5 +9,6 @@ pub mod inbound_quota;
 pub mod inline_execution;
 pub mod outbound_call_share;
 pub mod outbound_quota;
+pub mod read_pool;
 pub mod unsent_page;
 pub mod worker_times;

@@ -6,7 +6,6 @@ use std::task::Poll;
 
 use tokio::task::JoinSet;
 use tonic::{Extensions, Status};
-use umbel_events::Error;
 
 use crate::limits::PAGE_BYTES_MAX;
 use crate::protocol::grpc_status;
@@ -73,24 +72,6 @@ impl OutboundShare {
         self.release().await;
         let reservation = self.quota.reserve(self.connection.clone(), bytes.div_ceil(UNIT_BYTES));
         reservation.await.ok_or_else(grpc_status::shutting_down)
-    }
-
-    /// Releases the last page, waits for quota, and reads the next page on a blocking thread.
-    /// Charges the page, whose size `measure` returns.
-    ///
-    /// # Errors
-    /// The errors of [`OutboundShare::reserve_page`] and of `read`.
-    pub async fn read_page<T: Send + 'static>(
-        &self,
-        read: impl FnOnce() -> Result<T, Error> + Send + 'static,
-        measure: impl FnOnce(&T) -> usize,
-    ) -> Result<T, Status> {
-        let reservation = self.reserve_page().await?;
-        let filled = reservation.fill_blocking(read).await.map_err(Error::from);
-        let page = filled.and_then(|(page, reservation)| Ok((page?, reservation)));
-        let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
-        self.charge(reservation, measure(&page));
-        Ok(page)
     }
 
     /// Waits for quota for `bytes` bytes, and charges the result of `work`, whose size `measure`

@@ -78,8 +78,8 @@ struct RunningParts {
     stop_request: watch::Sender<bool>,
     connections: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
-    /// Threads that write to the stores.
-    writers: Vec<Box<dyn umbel_env::JoinHandle>>,
+    /// Threads that read or write the stores.
+    threads: Vec<Box<dyn umbel_env::JoinHandle>>,
     generated_passwords: Vec<(&'static str, Secret)>,
     tls: Option<Arc<Tls>>,
     /// Thread that exports telemetry.
@@ -197,7 +197,7 @@ impl Prepared {
             None => Vec::new(),
         };
         let tasks = TaskSpawner::new(config.measures_workers, &env.clock);
-        let (store, appender) = EventStore::new(store, &env, &tasks)
+        let (store, mut threads) = EventStore::new(store, &env, &tasks)
             .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
         let limits = ListenerLimits::new(&config, env.resources.open_files_max());
         let (kv, kv_writer) = start_kv(config.kv.clone(), &env)?.unzip();
@@ -220,14 +220,14 @@ impl Prepared {
             service.group_registry.write_list(&service).await;
         };
         let connections = Some(runtime.spawn(serve));
-        let (runtime, writers) = (Some(runtime), kv_writer.into_iter().chain([appender]).collect());
+        threads.extend(kv_writer);
         let parts = RunningParts {
             address,
             stop,
             stop_request: ask,
             connections,
-            runtime,
-            writers,
+            runtime: Some(runtime),
+            threads,
             generated_passwords: made,
             tls,
             #[cfg(feature = "otlp")]
@@ -318,8 +318,8 @@ impl RunningParts {
         }
         runtime.shutdown_timeout(READ_DRAIN_TIME);
         // The calls ended with the runtime; the threads end when there is no caller left.
-        for writer in self.writers.drain(..) {
-            writer.join();
+        for thread in self.threads.drain(..) {
+            thread.join();
         }
     }
 }
@@ -358,9 +358,15 @@ impl Interrupts {
             loop {
                 tokio::select! {
                     action = this.signals.next() => match action {
-                        SignalAction::Stop => return,
+                        SignalAction::Stop(signal) => {
+                            tracing::info!(signal, "shutdown began");
+                            return;
+                        }
                         SignalAction::ReloadCertificates => {
-                            this.tls.iter().for_each(|tls| tls.request_reload());
+                            if let Some(tls) = &this.tls {
+                                tracing::info!(signal = "SIGHUP", "certificate reload requested");
+                                tls.request_reload();
+                            }
                         }
                     },
                     () = stop_requested.as_mut() => return,
@@ -386,7 +392,8 @@ fn bind_socket(address: SocketAddr) -> io::Result<TcpSocket> {
 /// Action that a signal requests.
 #[derive(Debug, Clone, Copy)]
 enum SignalAction {
-    Stop,
+    /// Stop the server; the name is the signal's.
+    Stop(&'static str),
     /// Reload the certificates if they changed.
     #[cfg_attr(not(unix), expect(dead_code, reason = "there is no such signal"))]
     ReloadCertificates,
@@ -414,8 +421,8 @@ impl Signals {
 
     async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => SignalAction::Stop,
-            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.terminate.recv() => SignalAction::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => SignalAction::Stop("SIGINT"),
             _ = self.hang_up.recv() => SignalAction::ReloadCertificates,
         }
     }
@@ -434,7 +441,7 @@ impl Signals {
     async fn next(&mut self) -> SignalAction {
         // Without support for Ctrl-C handlers, it ends the process by itself.
         let _ = tokio::signal::ctrl_c().await;
-        SignalAction::Stop
+        SignalAction::Stop("Ctrl-C")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::HOST;
 use hyper::http::HeaderValue;
 use hyper::http::uri::Authority;
 use hyper::{HeaderMap, Method, Version};
@@ -122,10 +122,9 @@ async fn route_http(
     } else if GRPC_PREFIXES.iter().any(|begin| request.uri().path().starts_with(begin)) {
         http::not_grpc()
     } else if let Err(status) = admit_http_caller(&service, &mut request, line).await {
-        let has_credentials = request.headers().contains_key(AUTHORIZATION);
         match is_api_path(request.uri().path()) {
-            true => api::access_denied(&status, has_credentials),
-            false => http::access_denied(&status, has_credentials),
+            true => api::access_denied(status),
+            false => http::access_denied(&status),
         }
     } else if is_api_path(request.uri().path()) {
         let reached = request_authority(&request);

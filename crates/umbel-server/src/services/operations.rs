@@ -33,7 +33,9 @@ pub async fn call(
             grpc_dispatch().unary(stop, request).await
         }
         Some("Shutdown") => {
-            let shutdown = Handler::new(move |_: Request<()>| shutdown(service));
+            let shutdown = Handler::new(move |request: Request<()>| async move {
+                shutdown(service, &Caller::from_extensions(request.extensions())).await
+            });
             grpc_dispatch().unary(shutdown, request).await
         }
         // The index is compacted all the time; there is nothing to begin.
@@ -93,12 +95,16 @@ async fn stop_scavenge(
 }
 
 /// Requests a shutdown. The server drains the shutdown call too, so its response is sent.
-pub async fn shutdown(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
+pub async fn shutdown(
+    service: Arc<ServerContext>,
+    caller: &Caller,
+) -> Result<Response<()>, Status> {
     if !service.request_stop() {
         return Err(Status::unimplemented(
             "this server is embedded in a program; only that program can stop the server",
         ));
     }
+    tracing::info!(by = caller.user_name(), "shutdown began");
     Ok(Response::new(()))
 }
 

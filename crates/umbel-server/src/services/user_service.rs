@@ -26,6 +26,9 @@ use crate::resources::connection_registry::Connection;
 use crate::server_context::ServerContext;
 use crate::telemetry::failed_logins::LoginKind;
 
+/// The requirement of calls about other users than the caller.
+pub const OTHER_USERS: &str = "other users than the caller require a user in $admins";
+
 type DetailsStream = Pin<Box<dyn Stream<Item = Result<DetailsResp, Status>> + Send>>;
 
 /// Serves a call.
@@ -195,7 +198,7 @@ pub async fn change_password(
     let peer = request.extensions().get::<Arc<Connection>>().cloned();
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     if !is_self_or_admin(&caller, &options.login_name) {
-        return Err(grpc_status::access_denied());
+        return Err(grpc_status::access_denied(OTHER_USERS));
     }
     let login = options.login_name;
     let basic = BasicCredentials::new(&login, &options.current_password);
@@ -261,7 +264,7 @@ pub async fn details(
     let caller = Caller::from_extensions(request.extensions());
     let login = request.into_inner().options.unwrap_or_default().login_name;
     if !is_self_or_admin(&caller, &login) {
-        return Err(grpc_status::access_denied());
+        return Err(grpc_status::access_denied(OTHER_USERS));
     }
     if login.is_empty() {
         return Ok(Response::new(all_users(service)));

@@ -231,7 +231,7 @@ fn http_outcome(status: StatusCode) -> Code {
         405 | 501 => Code::Unimplemented,
         408 => Code::DeadlineExceeded,
         409 | 410 => Code::FailedPrecondition,
-        429 => Code::ResourceExhausted,
+        429 | 507 => Code::ResourceExhausted,
         503 => Code::Unavailable,
         500.. => Code::Internal,
         _ => Code::InvalidArgument,

@@ -422,6 +422,51 @@ fn changes_of_users_are_logged_with_their_author() {
     }
 }
 
+/// Story: the log did not say who changed a consumer group or paused auto-scavenge.
+#[test]
+fn changes_of_groups_and_auto_scavenge_are_logged_with_their_author() {
+    listen();
+    let server = TestServer::with_users();
+    let ops = authorization("ops:second");
+    let api = ["content-type: application/json", &ops];
+    let ask = |method: &str, path: &str, body: &str| {
+        send(server.address(), method, path, &api, body.as_bytes()).status
+    };
+    let group = "/subscriptions/logged-stream/logged-group";
+    assert_eq!(ask("PUT", group, "{}"), 201);
+    assert_eq!(ask("POST", group, "{}"), 200);
+    assert_eq!(ask("DELETE", group, ""), 200);
+    let console = [&api[..], &["x-umbel-console: 1"]].concat();
+    let act = |name: &str, body: Value| {
+        let path = format!("/console/api/{name}");
+        send(server.address(), "POST", &path, &console, body.to_string().as_bytes()).status
+    };
+    let create = json!({ "do": "create", "source": "logged-stream", "group": "of-console" });
+    assert_eq!(act("change-group", create), 200);
+    assert_eq!(ask("POST", "/auto-scavenge/pause", ""), 200);
+    assert_eq!(ask("POST", "/auto-scavenge/resume", ""), 200);
+    assert_eq!(act("auto-scavenge", json!({ "isPaused": true })), 200);
+    assert_eq!(ask("POST", "/auto-scavenge/configure", r#"{"thresholdPercent":31}"#), 200);
+    let lines = lines();
+    let read: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (message, group) in [
+        ("consumer group created", Some("logged-group")),
+        ("consumer group changed", Some("logged-group")),
+        ("consumer group deleted", Some("logged-group")),
+        ("consumer group created", Some("of-console")),
+        ("auto-scavenge paused", None),
+        ("auto-scavenge resumed", None),
+        ("auto-scavenge settings changed", None),
+    ] {
+        let is_line = |line: &&Value| {
+            line["message"] == message && line["by"] == "ops" && line["group"].as_str() == group
+        };
+        let found: Vec<&Value> = read.iter().filter(is_line).collect();
+        assert!(!found.is_empty(), "{message} {group:?}");
+        assert!(found.iter().all(|line| line["level"] == "INFO"), "{found:?}");
+    }
+}
+
 /// Story: guesses of passwords over HTTP and in the console were in no metric, and no line of the
 /// log named the user whom they tried.
 #[test]

@@ -674,6 +674,16 @@ fn every_route_has_its_permission() {
             assert_eq!(is_denied, role < least.into(), "{what}");
             assert!(answer.status < 500 || answer.status == 501, "{what}");
             let wanted = if caller.is_none() { 401 } else { 403 };
+            if is_denied {
+                // Story: both said "Access Denied", and the tip of the command line named $ops for
+                // what only $admins may do.
+                let reason = match (caller.is_none(), least) {
+                    (true, _) => "authentication required",
+                    (false, 2) => "requires a user in $ops or $admins",
+                    (false, _) => "$admins",
+                };
+                assert!(answer.text().contains(reason), "{what}: {}", answer.text());
+            }
             assert!(!is_denied || answer.status == wanted, "{what}");
             if is_denied && route != "/stats" && route != "/metrics" {
                 assert_eq!(answer.json()["success"], false, "{what}");

@@ -182,6 +182,10 @@ fn metrics_count_calls_and_store_contents() {
             let failed = [not_served, "code=\"Unimplemented\""];
             assert_eq!(metric(&text, "umbel_calls_failed_total", &failed), 3.0);
             assert!(metric(&text, "umbel_connections", &[]) >= 1.0);
+            for state in ["waiting", "running"] {
+                let name = format!("umbel_read_pool_{state}_pages");
+                assert_eq!(metric(&text, &name, &[]), 0.0, "{name}");
+            }
             let names =
                 ["umbel_append_buffered_bytes", "umbel_appends_bytes", "umbel_unread_bytes"];
             for name in names {

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use prost_types::Timestamp;
 use tonic::{Code, Request, Streaming};
-use umbel_events::{ExpectedVersion, NewEvent, Store};
+use umbel_env::Env;
+use umbel_events::{CopyOptions, ExpectedVersion, NewEvent, Store, StoreOptions};
 use umbel_proto::shared::AllStreamPosition;
 use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
 use umbel_proto::streams::read_resp::{Content, Progress};
 use umbel_proto::streams::{ReadReq, ReadResp};
+use umbel_server::Config;
 
 use super::client::{
     ANY, Client, at_position, backwards, event, events, fact, number, of_all, of_stream, recorded,
@@ -209,5 +211,40 @@ fn backwards_subscription_is_rejected() {
         let options = subscription(backwards(of_stream("cart", END)));
         let status = client.subscribe(options).await.unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
+    });
+}
+
+/// Story: after a restore, a subscriber that had read more events than the backup has was refused
+/// with `INVALID_ARGUMENT` until an append.
+#[test]
+fn subscriber_behind_the_end_of_a_restored_backup_continues() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let store = Store::open(path("original"), StoreOptions::default()).unwrap();
+    let append = |number: u64| {
+        let id = store.new_id().unwrap();
+        let data = number.to_string();
+        let event = NewEvent::json(id, "Counted", data.as_bytes());
+        store.append("cart", ExpectedVersion::Any, &[event]).unwrap();
+        store.visible_position().0
+    };
+    append(0);
+    store.backup(path("backup"), CopyOptions::default()).unwrap();
+    let lost = append(1);
+    store.close().unwrap();
+    let env = Env::system();
+    let options = CopyOptions::default();
+    umbel_events::restore(&env, &path("backup"), &path("events"), options).unwrap();
+    TestServer::of(directory, Config::default()).run(async |client, _| {
+        let beyond_gap = client.subscribe(subscription(of_all(at_position(1 << 60)))).await;
+        assert_eq!(beyond_gap.unwrap_err().code(), Code::InvalidArgument);
+        let read = client.read(of_all(at_position(lost))).await.unwrap();
+        assert!(read.is_empty(), "{read:?}");
+        let mut answers = confirmed(&client, of_all(at_position(lost))).await;
+        caught_up(&mut answers).await;
+        client.append("cart", ANY, &[event(2)]).await.unwrap();
+        assert_eq!(take(&mut answers, 1).await.0, [2]);
+        let mut answers = confirmed(&client, of_all(at_position(lost))).await;
+        assert_eq!(take(&mut answers, 1).await.0, [2]);
     });
 }

@@ -64,7 +64,8 @@ impl TestServer {
         TestServer::on(tempfile::tempdir().unwrap(), options, Config::default())
     }
 
-    fn of(directory: TempDir, config: Config) -> TestServer {
+    /// Starts a server on the store in the folder `events` of a directory.
+    pub fn of(directory: TempDir, config: Config) -> TestServer {
         TestServer::on(directory, StoreOptions::default(), config)
     }
 

@@ -24,6 +24,7 @@ use umbel_server::{BootstrapPasswords, CertificateStore, Config, Pem, Secret};
 use umbel_testing::server_connection::Connection;
 
 use super::client::{ANY, Client, events, of_stream};
+use super::monitoring::metric;
 use super::test_server::{TestServer, run};
 use super::users::{change, create};
 use umbel_proto::streams::read_req::RevisionOption;
@@ -156,6 +157,15 @@ fn calls_and_pages_are_encrypted_on_one_port() {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        let mut stream = handshake(server.address(), &by, None, b"http/1.1").await.unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\
+                       authorization: Basic YWRtaW46Zmlyc3Q=\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        // The first second of the year 4000.
+        let end = metric(&answer, "umbel_certificate_expiry_timestamp_seconds", &[]);
+        assert_eq!(end, 64_060_588_800.0);
     });
 }
 

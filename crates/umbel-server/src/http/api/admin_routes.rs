@@ -7,6 +7,7 @@ use hyper::header::LOCATION;
 use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
+use crate::auth::authorization::Caller;
 use crate::event_store::backups::{self, BackupState};
 use crate::event_store::scavenging::{
     ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, StopReason, file_names,
@@ -19,6 +20,7 @@ use crate::http::api::api_response::{
 };
 use crate::http::api::route_table::Operation;
 use crate::http::console::query_string::QueryString;
+use crate::limits::BACKUP_RATE_MIN;
 use crate::server_context::ServerContext;
 use crate::services::operations;
 
@@ -43,10 +45,10 @@ pub async fn run(
         Operation::StartBackup => start_backup(service, request),
         Operation::ReadBackup => read_backup(service, request.parameter(0)),
         Operation::Shutdown => {
-            operations::shutdown(Arc::clone(service)).await?;
+            operations::shutdown(Arc::clone(service), &request.caller()).await?;
             Ok(ok(json!({ "success": true })))
         }
-        _ => reload_config(service).await,
+        _ => reload_config(service, &request.caller()).await,
     }
 }
 
@@ -86,7 +88,7 @@ async fn start_scavenge(service: &ServerContext, request: &ApiRequest) -> ApiRes
         first_chunk: number("startFromChunk", 0, 0)?,
         removes_all: query.choice("removeAll", [("true", true), ("false", false)])? == Some(true),
         busy_percent: percent("throttlePercent", 1)?,
-        bytes_per_second: bytes_per_second(query)?,
+        bytes_per_second: bytes_per_second(query, 1)?,
         dead_percent_min: percent("thresholdPercent", 0)?.unwrap_or(0),
     };
     match service.start_scavenge(options, origin(request)).await? {
@@ -104,11 +106,12 @@ async fn start_scavenge(service: &ServerContext, request: &ApiRequest) -> ApiRes
     }
 }
 
-/// The rate limit of a scavenge.
-fn bytes_per_second(query: &QueryString) -> Result<Option<u64>, ApiError> {
+/// The rate limit of a scavenge or a backup, which would not end with a lower one.
+fn bytes_per_second(query: &QueryString, least: u64) -> Result<Option<u64>, ApiError> {
     match query.number("bytesPerSecond")? {
-        // With this limit a scavenge never ends.
-        Some(0) => Err(ApiError::bad_request("bytesPerSecond is 0, but must be at least 1")),
+        Some(rate) if rate < least => Err(ApiError::bad_request(format!(
+            "bytesPerSecond is {rate}, but must be at least {least}"
+        ))),
         rate => Ok(rate),
     }
 }
@@ -174,7 +177,8 @@ fn backup_link(id: &str) -> String {
 }
 
 fn start_backup(service: &ServerContext, request: &ApiRequest) -> ApiResult {
-    let id = service.backups.start(origin(request)).map_err(|status| {
+    let rate = bytes_per_second(request.query(), BACKUP_RATE_MIN)?;
+    let id = service.backups.start(origin(request), rate).map_err(|status| {
         let running = service.backups.last_state().filter(|state| state.result.is_none());
         let is_running = status.code() == Code::AlreadyExists;
         let error = ApiError::from(status);
@@ -229,7 +233,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
     Ok(ok(Value::Object(value)))
 }
 
-async fn reload_config(service: &ServerContext) -> ApiResult {
+async fn reload_config(service: &ServerContext, caller: &Caller) -> ApiResult {
     let Some(tls) = &service.tls else {
         return Err(ApiError::new(
             StatusCode::CONFLICT,
@@ -237,6 +241,7 @@ async fn reload_config(service: &ServerContext) -> ApiResult {
              restart",
         ));
     };
+    tracing::info!(by = caller.user_name(), "certificate reload requested");
     let tls = Arc::clone(tls);
     match tokio::task::spawn_blocking(move || tls.reload_on_request()).await {
         Ok(Ok(())) => Ok(ok(json!({ "success": true }))),

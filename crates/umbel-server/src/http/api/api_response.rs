@@ -9,8 +9,8 @@ use hyper::http::{HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use prost::bytes::Bytes;
 use serde_json::{Value, json};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 
 use crate::http;
 use crate::protocol::grpc_status;
@@ -68,21 +68,6 @@ impl ApiError {
         self
     }
 
-    /// The error of a caller without access; it depends on whether the caller sent credentials.
-    pub fn access_denied(refusal: &Status, has_credentials: bool) -> ApiError {
-        let status = match refusal.code() {
-            Code::PermissionDenied if !has_credentials => StatusCode::UNAUTHORIZED,
-            code => http::http_status(code),
-        };
-        let error = ApiError::new(status, refusal.message());
-        match status {
-            StatusCode::UNAUTHORIZED => {
-                error.with_header(WWW_AUTHENTICATE, "Basic realm=\"umbel\", charset=\"UTF-8\"")
-            }
-            _ => error,
-        }
-    }
-
     /// The response.
     pub fn into_response(self) -> HttpResponse {
         let mut value = json!({
@@ -108,9 +93,15 @@ impl From<Status> for ApiError {
             Some("persistent-subscription-failed") => StatusCode::BAD_REQUEST,
             Some("stream-deleted") => StatusCode::GONE,
             Some("maximum-append-size-exceeded") => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => http::http_status(status.code()),
+            _ => http::failure_status(&status),
         };
-        ApiError::new(code, status.message())
+        let error = ApiError::new(code, status.message());
+        match code {
+            StatusCode::UNAUTHORIZED => {
+                error.with_header(WWW_AUTHENTICATE, "Basic realm=\"umbel\", charset=\"UTF-8\"")
+            }
+            _ => error,
+        }
     }
 }
 
@@ -129,6 +120,7 @@ fn error_name(status: StatusCode) -> &'static str {
         StatusCode::UNSUPPORTED_MEDIA_TYPE => "UnsupportedMediaType",
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => "TryAgain",
         StatusCode::SERVICE_UNAVAILABLE => "Unavailable",
+        StatusCode::INSUFFICIENT_STORAGE => "InsufficientStorage",
         _ => "Error",
     }
 }

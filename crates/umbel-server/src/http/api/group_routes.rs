@@ -193,7 +193,7 @@ pub async fn run(
     };
     let is_deletion = matches!(change, GroupChange::Delete);
     let path = group_path(key.source(), &key.group);
-    change_group(Arc::clone(service), key, change).await?;
+    change_group(Arc::clone(service), key, change, request.caller()).await?;
     let mut response = success(if is_create { StatusCode::CREATED } else { StatusCode::OK });
     if !is_deletion {
         set_header(&mut response, LOCATION, &path);

@@ -40,8 +40,8 @@ pub async fn handle(
 }
 
 /// The response to a caller without access.
-pub fn access_denied(refusal: &Status, has_credentials: bool) -> HttpResponse {
-    ApiError::access_denied(refusal, has_credentials).into_response()
+pub fn access_denied(refusal: Status) -> HttpResponse {
+    ApiError::from(refusal).into_response()
 }
 
 async fn answer(

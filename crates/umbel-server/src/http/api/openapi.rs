@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use crate::http::api::route_table::{ROUTES, RequestSchema, Route};
@@ -73,7 +74,10 @@ fn operation(route: &Route) -> Value {
     let is_public = route.path == "/openapi.json";
     let common: &[u16] = if is_public { &[] } else { &[400, 401, 403] };
     let body: &[u16] = if route.body == RequestSchema::None { &[] } else { &[408, 413, 429] };
-    for status in common.iter().chain(body).chain(route.errors) {
+    let changes_work = ["/admin/", "/auto-scavenge/"].iter().any(|at| route.path.starts_with(at));
+    let is_append = route.method != Method::GET && !changes_work;
+    let space: &[u16] = if is_append { &[507] } else { &[] };
+    for status in common.iter().chain(body).chain(space).chain(route.errors) {
         let error = json!({ "$ref": "#/components/responses/Error" });
         responses.insert(status.to_string(), error);
     }

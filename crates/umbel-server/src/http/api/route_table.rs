@@ -252,6 +252,10 @@ pub static ROUTES: [Route; 40] = [
         Operation::StartBackup,
         "Starts a backup into the server's backup directory and answers its id.",
     )
+    .with_query(&[(
+        "bytesPerSecond",
+        "limit of bytes copied a second, at least 65536; default: no limit",
+    )])
     .success(202)
     .errors(&[409]),
     route(

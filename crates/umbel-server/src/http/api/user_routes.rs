@@ -121,7 +121,7 @@ fn done(login: &str) -> crate::http::api::api_response::HttpResponse {
 
 async fn list(service: &Arc<ServerContext>, request: &ApiRequest) -> ApiResult {
     if !user_service::is_self_or_admin(&request.caller(), "") {
-        return Err(grpc_status::access_denied().into());
+        return Err(grpc_status::access_denied(user_service::OTHER_USERS).into());
     }
     let mut after = Some(request.query().text("after").to_string()).filter(|it| !it.is_empty());
     let mut found: Vec<Value> = Vec::new();

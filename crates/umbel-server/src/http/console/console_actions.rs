@@ -17,7 +17,7 @@ use umbel_proto::users::{
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
-use crate::event_store::auto_scavenge::AutoScavengeChange;
+use crate::event_store::auto_scavenge::{AutoScavengeChange, log_change};
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
 use crate::event_store::work_history::WorkOrigin;
 use crate::http::console::group_settings::{self, CHANGE_GROUP};
@@ -59,8 +59,8 @@ pub async fn run_action(
     match name {
         "append" => return append(service, caller, body).await,
         REDACT => return redact::redact(service, caller, body).await,
-        AUTO_SCAVENGE => return auto_scavenge(service, &body).await,
-        CHANGE_GROUP => return group_settings::change_group(service, body).await,
+        AUTO_SCAVENGE => return auto_scavenge(service, caller, &body).await,
+        CHANGE_GROUP => return group_settings::change_group(service, caller, body).await,
         _ => {}
     }
     let fields = &ActionFields::parse(&body)?;
@@ -82,7 +82,7 @@ pub async fn run_action(
         }
         "backup" => {
             let origin = WorkOrigin::of_user(caller.user_name());
-            service.backups.start(origin).map(|id| json!({ "started": id }))
+            service.backups.start(origin, None).map(|id| json!({ "started": id }))
         }
         _ => user(service, caller, fields).await,
     }
@@ -96,16 +96,27 @@ struct AutoScavengeRequest {
     settings: Option<AutoScavengeChange>,
 }
 
-async fn auto_scavenge(service: &Arc<ServerContext>, body: &[u8]) -> Result<Value, Status> {
+async fn auto_scavenge(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    body: &[u8],
+) -> Result<Value, Status> {
     let wrong = |error| Status::invalid_argument(format!("the request is not valid: {error}"));
     let request: AutoScavengeRequest = serde_json::from_slice(body).map_err(wrong)?;
     let auto_scavenge = &service.auto_scavenge;
     if let Some(change) = request.settings {
         auto_scavenge.configure(&service.store, change).await?;
+        log_change("settings changed", caller.user_name());
     }
     match request.is_paused {
-        Some(true) => auto_scavenge.pause(&service.store).await?,
-        Some(false) => auto_scavenge.resume(&service.store).await?,
+        Some(true) => {
+            auto_scavenge.pause(&service.store).await?;
+            log_change("paused", caller.user_name());
+        }
+        Some(false) => {
+            auto_scavenge.resume(&service.store).await?;
+            log_change("resumed", caller.user_name());
+        }
         None => {}
     }
     Ok(json!({}))

@@ -181,7 +181,7 @@ async fn streams(
     let part = query.text("contains").to_string();
     let scope = match caller {
         Caller::Trusted => None,
-        Caller::Anonymous => return Err(grpc_status::access_denied()),
+        Caller::Anonymous => return Err(grpc_status::authentication_required()),
         Caller::User(user) if is_operator(user) => None,
         Caller::User(user) => ReadableStreams::for_user(service.authorizer.acl_cache(), user),
     };

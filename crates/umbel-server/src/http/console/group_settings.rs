@@ -15,10 +15,11 @@ use umbel_proto::streams::read_req::{
     Expression, Filter, FilterOptions, Position, RevisionOption, StreamOptions,
 };
 
+use crate::auth::authorization::Caller;
 use crate::consumer_groups::group_config::{GroupConfig, group_name};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
-use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
+use crate::services::persistent_subscriptions;
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
 
 /// Name of the action.
@@ -83,7 +84,11 @@ impl Default for GroupSettings {
 }
 
 /// Runs a change, which completes even if the caller leaves.
-pub async fn change_group(service: &Arc<ServerContext>, body: Bytes) -> Result<Value, Status> {
+pub async fn change_group(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    body: Bytes,
+) -> Result<Value, Status> {
     let request: GroupRequest = serde_json::from_slice(&body)
         .map_err(|error| Status::invalid_argument(format!("the request is invalid: {error}")))?;
     if request.source.is_empty() {
@@ -108,10 +113,8 @@ pub async fn change_group(service: &Arc<ServerContext>, body: Bytes) -> Result<V
             )));
         }
     };
-    let service = Arc::clone(service);
-    let changing =
-        tokio::spawn(async move { service.group_registry.change(&service, &key, change).await });
-    changing.await.map_err(|_| grpc_status::shutting_down())??;
+    persistent_subscriptions::change_group(Arc::clone(service), key, change, caller.clone())
+        .await?;
     Ok(json!({}))
 }
 

@@ -247,7 +247,7 @@ fn file_response(file: EventDownload) -> HttpResponse {
 fn action_response(answer: Result<Value, Status>) -> HttpResponse {
     let (status, value) = match answer {
         Ok(value) => (StatusCode::OK, value),
-        Err(status) => (http::http_status(status.code()), json!({ "error": status.message() })),
+        Err(status) => (http::failure_status(&status), json!({ "error": status.message() })),
     };
     respond(status, "application/json", value.to_string().into())
 }

@@ -138,6 +138,11 @@ fn add_memory(set: &mut MetricSet, service: &ServerContext) {
         "Bytes read for clients that have not received them",
         unread,
     );
+    let pages = service.store.read_pool_counts();
+    let help = "Pages of reads that wait for a thread of the read pool";
+    set.gauge("read_pool_waiting_pages", help, pages.waiting as f64);
+    let help = "Pages that the read pool reads";
+    set.gauge("read_pool_running_pages", help, pages.running as f64);
     let groups = service.group_quota.bytes() as f64;
     set.gauge("group_buffered_bytes", "Bytes that all consumer groups hold", groups);
 }

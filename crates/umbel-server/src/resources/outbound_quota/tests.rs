@@ -5,7 +5,9 @@ use hyper::body::Bytes;
 use prost::Message;
 use tonic::body::Body;
 use umbel_env::Env;
-use umbel_events::{Direction, EventId, Position, RecordedEvent, ResolvedEvent, Source};
+use umbel_events::{
+    Direction, EventId, ExpectedVersion, NewEvent, Position, RecordedEvent, ResolvedEvent, Source,
+};
 use umbel_proto::kv::GetResponse;
 use umbel_proto::streams::read_req::UuidForm;
 
@@ -396,6 +398,51 @@ fn abandoned_read_keeps_its_reservation_until_done() {
         others.await.unwrap().unwrap();
         tokio::task::spawn_blocking(|| ()).await.unwrap();
         assert_eq!(unread.bytes(), 0);
+    });
+}
+
+/// A read whose client has disconnected leaves the queue of the read pool, and releases its
+/// reservation at once.
+#[test]
+fn abandoned_read_leaves_the_read_pool() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let fixture = TestService::new();
+    let (store, unread) = (&fixture.service.store, &fixture.service.outbound_quota);
+    for _ in 0..3 {
+        let event = NewEvent::json(fixture.store.new_id().unwrap(), "Happened", b"{}");
+        fixture.store.append("stream", ExpectedVersion::Any, &[event]).unwrap();
+    }
+    runtime.block_on(async {
+        let (source, direction) = (Source::All, Direction::Forwards);
+        let range = ReadRange { source, direction, from: 0, through: Position::END };
+        let share = unread.new_share(None);
+        let reservation = share.reserve_page().await.unwrap();
+        let first = store.read_page(EventPager::new(range, false), 1, reservation).await.unwrap();
+        let (page, reservation) = first;
+        let pager = page.pager.unwrap();
+        assert!(pager.is_pooled());
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            (0..1000).map(|_| std::sync::mpsc::channel::<()>()).unzip();
+        let jobs = receivers.into_iter().map(|released| {
+            store.read_pool().run(move || {
+                let _ = released.recv();
+            })
+        });
+        let mut jobs = Box::pin(futures_util::future::join_all(jobs));
+        assert!(futures_util::poll!(&mut jobs).is_pending());
+        let waiting = || {
+            let counts = store.read_pool_counts();
+            counts.waiting + counts.running
+        };
+        assert_eq!(waiting(), 1000);
+        let mut read = Box::pin(store.read_page(pager, 1, reservation));
+        assert!(futures_util::poll!(&mut read).is_pending());
+        assert_eq!(waiting(), 1001);
+        assert!(unread.bytes() > PAGE_BYTES_MAX - UNIT_BYTES, "{}", unread.bytes());
+        drop(read);
+        assert_eq!((waiting(), unread.bytes()), (1000, 0));
+        drop(senders);
+        assert!(jobs.await.iter().all(Result::is_ok));
     });
 }
 

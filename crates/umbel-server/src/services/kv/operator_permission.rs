@@ -3,6 +3,7 @@
 
 use tonic::Status;
 
+use crate::access_control::call_policy::RequiredRole;
 use crate::auth::authorization::{Caller, active_user};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
@@ -25,7 +26,7 @@ impl OperatorPermission {
         self.0 = service.authorizer.revalidate(&service.store, &self.0).await?;
         match &self.0 {
             Caller::User(user) if !active_user(user)?.is_operator() => {
-                Err(grpc_status::access_denied())
+                Err(grpc_status::access_denied(RequiredRole::Operator.requirement()))
             }
             _ => Ok(()),
         }

@@ -57,15 +57,17 @@ pub async fn call(
     match method {
         Some("Create") => {
             let create = Handler::new(move |request: Request<CreateReq>| async move {
+                let caller = Caller::from_extensions(request.extensions());
                 let (key, config) = GroupConfig::from_request(request.into_inner().options)?;
-                change_group(service, key, GroupChange::Create(config)).await
+                change_group(service, key, GroupChange::Create(config), caller).await
             });
             grpc_dispatch().unary(create, request).await
         }
         Some("Update") => {
             let update = Handler::new(move |request: Request<CreateReq>| async move {
+                let caller = Caller::from_extensions(request.extensions());
                 let (key, config) = GroupConfig::from_request(request.into_inner().options)?;
-                change_group(service, key, GroupChange::Update(config)).await
+                change_group(service, key, GroupChange::Update(config), caller).await
             });
             grpc_dispatch().unary(update, request).await
         }
@@ -106,10 +108,20 @@ pub async fn change_group(
     service: Arc<ServerContext>,
     key: GroupKey,
     change: GroupChange,
+    caller: Caller,
 ) -> Result<Response<()>, Status> {
+    let what = match change {
+        GroupChange::Create(_) => "created",
+        GroupChange::Update(_) => "changed",
+        GroupChange::Delete => "deleted",
+    };
     // The change completes even if its client leaves.
-    let changing =
-        tokio::spawn(async move { service.group_registry.change(&service, &key, change).await });
+    let changing = tokio::spawn(async move {
+        service.group_registry.change(&service, &key, change).await?;
+        let (stream, group) = (key.source(), key.group.as_str());
+        tracing::info!(stream, group, by = caller.user_name(), "consumer group {what}");
+        Ok::<(), Status>(())
+    });
     changing.await.map_err(|_| grpc_status::shutting_down())?.map(Response::new)
 }
 
@@ -117,12 +129,14 @@ async fn delete(
     service: Arc<ServerContext>,
     request: Request<DeleteReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let options = request.into_inner().options.ok_or_else(missing_options)?;
     let stream = match options.stream_option.ok_or_else(missing_stream)? {
         DeleteStreamOption::StreamIdentifier(stream) => Some(stream),
         DeleteStreamOption::All(()) => None,
     };
-    change_group(service, parse_key(stream, options.group_name)?, GroupChange::Delete).await
+    let key = parse_key(stream, options.group_name)?;
+    change_group(service, key, GroupChange::Delete, caller).await
 }
 
 async fn info(
@@ -475,7 +489,13 @@ async fn revalidate(
     is_of_all: bool,
 ) -> Result<bool, Status> {
     let sees_all = permission.revalidate(service).await?.is_none();
-    if is_of_all && !sees_all { Err(grpc_status::access_denied()) } else { Ok(sees_all) }
+    match is_of_all && !sees_all {
+        true => Err(grpc_status::access_denied(
+            "a group of all events requires a consumer that may read every stream, such as a user \
+             in $admins",
+        )),
+        false => Ok(sees_all),
+    }
 }
 
 fn parse_key(stream: Option<StreamIdentifier>, group: String) -> Result<GroupKey, Status> {

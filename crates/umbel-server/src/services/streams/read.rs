@@ -1,5 +1,6 @@
 //! The call Read, which streams the events of a stream, or all events, a page at a time.
 
+use std::iter;
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
@@ -23,6 +24,9 @@ use crate::services::streams::subscription::CatchUpSubscription;
 
 type ReadResult = Result<ReadResp, Status>;
 
+/// The responses of a step, which are built as they are sent.
+type ReadResponses = Box<dyn Iterator<Item = ReadResult> + Send>;
+
 /// Responds with events, or with a subscription to them.
 pub async fn read(
     service: Arc<ServerContext>,
@@ -36,7 +40,7 @@ pub async fn read(
     let permission =
         ReadPermission::new(&service, caller, stream.as_deref().unwrap_or(ALL_STREAM)).await?;
     if let (Source::All, ReadStart::At(position)) = (&parsed.source, parsed.start)
-        && position > service.store.visible_position()
+        && !service.store.is_position(position)
     {
         return Err(read_request::invalid_position());
     }
@@ -96,20 +100,22 @@ struct ReadCall {
 }
 
 impl ReadCall {
-    async fn step(mut self) -> (Vec<ReadResult>, Option<ReadCall>) {
+    async fn step(mut self) -> (ReadResponses, Option<ReadCall>) {
         match self.next_page().await {
             Ok((answers, true)) => (answers, Some(self)),
             Ok((answers, false)) => (answers, None),
-            Err(status) => (vec![Err(status)], None),
+            Err(status) => (Box::new(iter::once(Err(status))), None),
         }
     }
 
     /// Reads the next responses; returns `true` if more responses may follow.
-    async fn next_page(&mut self) -> Result<(Vec<ReadResult>, bool), Status> {
+    async fn next_page(&mut self) -> Result<(ReadResponses, bool), Status> {
         if self.service.is_stopping() {
             return Err(grpc_status::shutting_down());
         }
-        let Some(mut reader) = self.pager.take() else { return Ok((Vec::new(), false)) };
+        let Some(mut reader) = self.pager.take() else {
+            return Ok((Box::new(iter::empty()), false));
+        };
         let reservation = self.deadline.limit(self.quota_share.reserve_page()).await??;
         reader.set_readable_streams(self.permission.revalidate(&self.service).await?);
         let page = self.service.store.read_page(reader, self.left, reservation);
@@ -120,16 +126,16 @@ impl ReadCall {
         self.has_responded |= !page.events.is_empty();
         let form = self.form;
         let events = page.events.into_iter();
-        let mut answers =
-            events.map(|event| Ok(proto_convert::event_response(event, form))).collect();
+        let answers = events.map(move |event| Ok(proto_convert::event_response(event, form)));
         if let Some(reader) = page.pager.filter(|_| self.left > 0) {
             self.pager = Some(reader);
-            return Ok((answers, true));
+            return Ok((Box::new(answers), true));
         }
+        let mut ends = Vec::new();
         if let (Some(name), Some(state)) = (&self.stream, page.state) {
-            self.push_end(&mut answers, name, state)?;
+            self.push_end(&mut ends, name, state)?;
         }
-        Ok((answers, false))
+        Ok((Box::new(answers.chain(ends)), false))
     }
 
     /// Appends the responses about the stream itself, which follow its events.

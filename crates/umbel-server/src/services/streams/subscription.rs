@@ -12,13 +12,16 @@
 //! it has caught up, and soon after events that do not pass.
 
 use std::future::poll_fn;
+use std::iter;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 use tonic::Status;
 use umbel_base::fail_point;
+use umbel_env::Clock;
 use umbel_events::{Position, Source, SubscriptionStart, Wakeup};
 use umbel_proto::streams::ReadResp;
+use umbel_proto::streams::read_req::UuidForm;
 use umbel_proto::streams::read_resp::{Checkpoint, Content, Progress, SubscriptionConfirmation};
 
 use crate::event_store::event_resolution::EventResolution;
@@ -34,6 +37,9 @@ use crate::services::read_permission::ReadPermission;
 use crate::services::streams::read_request::{ReadRequest, ReadStart};
 
 type SubscriptionResult = Result<ReadResp, Status>;
+
+/// The responses of a step, which are built as they are sent.
+type SubscriptionResponses = Box<dyn Iterator<Item = SubscriptionResult> + Send>;
 
 /// Revision of a stream without events, as in other fields of the protocol. If the message had no
 /// position, some clients would fail with a null pointer.
@@ -85,17 +91,17 @@ impl CatchUpSubscription {
     }
 
     /// Returns the next responses, and the subscription if it continues.
-    pub async fn step(mut self) -> (Vec<SubscriptionResult>, Option<CatchUpSubscription>) {
+    pub async fn step(mut self) -> (SubscriptionResponses, Option<CatchUpSubscription>) {
         match self.next_responses().await {
-            Ok(answers) => (answers.into_iter().map(Ok).collect(), Some(self)),
-            Err(status) => (vec![Err(status)], None),
+            Ok(answers) => (answers, Some(self)),
+            Err(status) => (Box::new(iter::once(Err(status))), None),
         }
     }
 
-    async fn next_responses(&mut self) -> Result<Vec<ReadResp>, Status> {
+    async fn next_responses(&mut self) -> Result<SubscriptionResponses, Status> {
         let Some(mut follower) = self.pager.take() else {
             self.pager = Some(self.open_pager().await?);
-            return Ok(vec![self.confirmation()?]);
+            return Ok(Box::new(iter::once(Ok(self.confirmation()?))));
         };
         loop {
             self.held.release().await;
@@ -106,28 +112,41 @@ impl CatchUpSubscription {
                 return Err(grpc_status::shutting_down());
             }
             follower.set_readable_streams(self.permission.revalidate(&self.service).await?);
-            let (store, through) = (self.service.store.handle(), self.visible_through());
-            let read = move || follower.next_page(&store, through);
-            let page = self.held.read_page(read, SubscriptionPage::bytes);
-            let page = self.deadline.limit(page).await??;
+            let through = self.visible_through();
+            let page = self.deadline.limit(self.read_page(follower, through)).await??;
             self.service.store.count_read(page.items.len());
             // The page registers the wake-up after the limit was read. So it may not be used for
             // events that a higher limit shows.
             self.is_caught_up = page.is_caught_up && through == self.visible_through();
-            let mut answers: Vec<ReadResp> =
-                page.items.into_iter().map(|found| self.item_response(found)).collect();
+            page.items.iter().for_each(|found| self.note_item(found));
             follower = page.pager;
             let is_news = page.is_caught_up && !self.has_sent_caught_up;
-            answers.extend(self.due_checkpoint(follower.position(), is_news));
+            let mut last: Vec<ReadResp> =
+                self.due_checkpoint(follower.position(), is_news).into_iter().collect();
             if is_news {
                 self.has_sent_caught_up = true;
-                answers.push(self.caught_up_response(follower.position()));
+                last.push(self.caught_up_response(follower.position()));
             }
-            if !answers.is_empty() {
+            if !page.items.is_empty() || !last.is_empty() {
                 self.pager = Some(follower);
-                return Ok(answers);
+                let (clock, form) = (Arc::clone(&self.service.env.clock), self.request.form);
+                let items = page.items.into_iter();
+                let answers = items.map(move |found| item_response(found, &*clock, form));
+                return Ok(Box::new(answers.chain(last).map(Ok)));
             }
         }
+    }
+
+    async fn read_page(
+        &self,
+        pager: SubscriptionPager,
+        through: Position,
+    ) -> Result<SubscriptionPage, Status> {
+        let reservation = self.held.reserve_page().await?;
+        let page = self.service.store.read_subscription(pager, through, reservation).await;
+        let (page, reservation) = page.map_err(|error| grpc_status::status(&error))?;
+        self.held.charge(reservation, page.bytes());
+        Ok(page)
     }
 
     /// Opens the source after the event that the request names.
@@ -147,13 +166,12 @@ impl CatchUpSubscription {
             .await?
             .map_err(|error| grpc_status::status(&error))?;
         let interval = self.checkpoint_interval;
-        let clock = &self.service.env.clock;
         let resolution = EventResolution {
             resolve_links: self.request.resolve_links,
             hides_streams: self.request.source.is_by_position(),
             readable_streams: None,
         };
-        Ok(SubscriptionPager::new(subscription, clock, interval, resolution))
+        Ok(SubscriptionPager::new(subscription, interval, resolution))
     }
 
     /// Position after which the source shows no events.
@@ -171,17 +189,16 @@ impl CatchUpSubscription {
         }
     }
 
-    fn item_response(&mut self, found: SubscriptionItem) -> ReadResp {
+    /// Records that an item is sent, which a client may use as a checkpoint.
+    fn note_item(&mut self, found: &SubscriptionItem) {
         match found {
             SubscriptionItem::Event(event) => {
                 let original = event.link.as_ref().or(event.event.as_ref());
                 self.last_checkpoint =
                     original.map(|event| event.position).or(self.last_checkpoint);
-                proto_convert::event_response(event, self.request.form)
             }
             SubscriptionItem::Checkpoint(position) => {
-                (self.last_checkpoint, self.checkpoint_due) = (Some(position), None);
-                self.checkpoint_response(position)
+                (self.last_checkpoint, self.checkpoint_due) = (Some(*position), None);
             }
         }
     }
@@ -198,17 +215,7 @@ impl CatchUpSubscription {
             return None;
         }
         (self.last_checkpoint, self.checkpoint_due) = (position, None);
-        Some(self.checkpoint_response(position.unwrap_or(0)))
-    }
-
-    fn checkpoint_response(&self, position: u64) -> ReadResp {
-        let timestamp = Some(proto_convert::to_timestamp(self.service.env.clock.wall_micros()));
-        let (commit_position, prepare_position) = (position, position);
-        proto_convert::read_response(Content::Checkpoint(Checkpoint {
-            commit_position,
-            prepare_position,
-            timestamp,
-        }))
+        Some(checkpoint_response(position.unwrap_or(0), &*self.service.env.clock))
     }
 
     fn confirmation(&self) -> Result<ReadResp, Status> {
@@ -235,6 +242,23 @@ impl CatchUpSubscription {
     }
 }
 
+fn item_response(found: SubscriptionItem, clock: &dyn Clock, form: UuidForm) -> ReadResp {
+    match found {
+        SubscriptionItem::Event(event) => proto_convert::event_response(event, form),
+        SubscriptionItem::Checkpoint(position) => checkpoint_response(position, clock),
+    }
+}
+
+fn checkpoint_response(position: u64, clock: &dyn Clock) -> ReadResp {
+    let timestamp = Some(proto_convert::to_timestamp(clock.wall_micros()));
+    let (commit_position, prepare_position) = (position, position);
+    proto_convert::read_response(Content::Checkpoint(Checkpoint {
+        commit_position,
+        prepare_position,
+        timestamp,
+    }))
+}
+
 fn subscription_start(start: ReadStart) -> SubscriptionStart {
     match start {
         ReadStart::First => SubscriptionStart::Start,
@@ -257,7 +281,6 @@ mod tests {
 
     use futures_util::StreamExt;
     use umbel_events::{ExpectedVersion, NewEvent};
-    use umbel_proto::streams::read_req::UuidForm;
 
     use super::*;
     use crate::auth::authorization::Caller;

@@ -88,12 +88,12 @@ impl GroupTask {
         let source = self.key.event_source();
         let through = self.service.system_projections.limit_of(&source);
         let strategy = self.config.strategy;
-        let read = move |store: &Store| {
-            let page = follower.next_page(store, through)?;
+        let with_pins = move |page| {
             let pins = pin_hashes(strategy, &page);
-            Ok((page, pins))
+            (page, pins)
         };
-        let (mut page, pins) = self.service.store.blocking(read).await?;
+        let reading = self.service.store.read_for_group(follower, through, with_pins);
+        let (mut page, pins) = reading.await?;
         // The page registers the wake-up after the limit was read. So it may not be used for events
         // that a higher limit shows.
         let is_current = through == self.service.system_projections.limit_of(&source);
@@ -148,7 +148,7 @@ impl GroupTask {
         let after = self.dispatcher.read_through();
         let subscribing =
             self.service.store.blocking(move |store| subscribe(store, &key, &config, after));
-        Ok(source_pager(&self.service, &self.config, subscribing.await?))
+        Ok(source_pager(&self.config, subscribing.await?))
     }
 
     /// Reads parked events that are to be replayed.

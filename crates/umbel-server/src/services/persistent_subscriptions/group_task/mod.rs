@@ -29,11 +29,11 @@ use crate::consumer_groups::group_reading::GroupState;
 use crate::consumer_groups::group_stats::GroupStats;
 use crate::consumer_groups::parked_stream;
 use crate::consumer_groups::rate_meter::RateMeter;
-use crate::event_store::event_resolution::EventResolution;
+use crate::event_store::event_resolution::{EventResolution, resolved_bytes};
 use crate::event_store::subscription_pager::{SubscriptionItem, SubscriptionPager};
 use crate::limits::{
     GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_SKIPPED_BYTES_MAX, GROUP_TICK,
-    PARK_BATCH_EVENTS_MAX,
+    PARK_BATCH_EVENTS_MAX, POLL_BYTES, POLL_MESSAGES,
 };
 use crate::protocol::deadline::Deadline;
 use crate::protocol::group_key::GroupKey;
@@ -100,7 +100,7 @@ impl GroupTask {
         let opened = service.store.blocking(move |store| StoredGroup::read(store, &of, &settings));
         let opened = opened.await?;
         let after = opened.checkpoint.or(config.start_after);
-        let follower = source_pager(&service, &config, opened.subscription);
+        let follower = source_pager(&config, opened.subscription);
         Ok(GroupTask {
             dispatcher: Dispatcher::new(&config, after),
             checkpoint: opened.checkpoint,
@@ -183,7 +183,7 @@ impl GroupTask {
         let now = Instant::now();
         self.dispatcher.expire_timeouts(now);
         if self.retry_at.is_some_and(|again| again > now) {
-            self.send(now);
+            self.send(now).await;
             return Ok(());
         }
         self.retry_at = None;
@@ -192,7 +192,7 @@ impl GroupTask {
         self.read_page().await.map_err(GroupError::Source)?;
         // Evicted events that are to be parked may have been read again.
         self.park_events().await.map_err(GroupError::Storage)?;
-        self.send(Instant::now());
+        self.send(Instant::now()).await;
         if self.checkpoint_is_due(now) {
             self.write_checkpoint().await.map_err(GroupError::Storage)?;
         }
@@ -280,8 +280,9 @@ impl GroupTask {
         self.dispatcher.first_replayed().or(unread)
     }
 
-    /// Sends events to consumers with capacity.
-    fn send(&mut self, now: Instant) {
+    /// Sends events to consumers with capacity, and yields to other tasks in between.
+    async fn send(&mut self, now: Instant) {
+        let (mut events, mut bytes) = (0, 0);
         while let Some(Delivery { consumer, event, retries }) = self.dispatcher.next_delivery(now) {
             let Some(joined) = self.connected.get(&consumer) else { continue };
             let form = joined.request.form;
@@ -300,6 +301,11 @@ impl GroupTask {
                 // The consumer left, or acks events without reading its responses.
                 self.connected.remove(&consumer);
                 self.dispatcher.disconnect(consumer);
+            }
+            (events, bytes) = (events + 1, bytes + resolved_bytes(&event));
+            if events >= POLL_MESSAGES || bytes >= POLL_BYTES {
+                (events, bytes) = (0, 0);
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -483,16 +489,12 @@ async fn wait_for_events(wakeup: Option<&Wakeup>) {
 
 /// Pager of an open subscription. Each consumer's call hides the events that the consumer may not
 /// read.
-fn source_pager(
-    service: &ServerContext,
-    config: &GroupConfig,
-    subscription: Subscription,
-) -> SubscriptionPager {
+fn source_pager(config: &GroupConfig, subscription: Subscription) -> SubscriptionPager {
     let resolve_links = config.settings.resolve_links;
     let resolution =
         EventResolution { resolve_links, hides_streams: false, readable_streams: None };
     let interval = config.filter.is_some().then_some(u64::MAX);
-    SubscriptionPager::new(subscription, &service.env.clock, interval, resolution)
+    SubscriptionPager::new(subscription, interval, resolution)
 }
 
 /// Stored state of a group.
