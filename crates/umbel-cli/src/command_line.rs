@@ -13,7 +13,7 @@ use crate::bench::bench_flags::BenchFlags;
 use crate::errors::EXIT_CODES;
 use crate::events::event_args::{
     AppendArgs, BackupArgs, DoctorArgs, ImportEventsArgs, MetadataArgs, ReadArgs, RedactArgs,
-    RepairArgs, RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs,
+    RepairArgs, RestoreArgs, ScavengeArgs, StreamsArgs, SubscribeArgs, VerifyArgs,
 };
 use crate::events::groups::group_args::GroupCommand;
 use crate::events::serve::serve_args::ServeArgs;
@@ -72,7 +72,7 @@ pub enum Command {
     /// Print which filters are in memory, why, and the effect of more or less memory
     Advise,
     /// Read the whole store and report damage; exit code 3 if the store is damaged
-    Verify,
+    Verify(VerifyArgs),
     /// Print the levels of each keyspace, or a summary of one file
     Inspect(InspectArgs),
     /// Compact a keyspace, which frees the space of deleted and overwritten entries

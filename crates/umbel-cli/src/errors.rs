@@ -15,8 +15,9 @@ Exit codes:
   1  the key, stream or selected line is absent (get, read, filter check), or removed data is left
   2  refused: an invalid flag, name, number, input line or object store, or no such store
   3  damage: bytes on disk differ from the bytes that were written
-  4  refused by the operating system: I/O error, permissions, full disk
+  4  refused by the operating system: I/O error, permissions, full disk; or a server failed
   5  another process has the store open
+  6  the event log has reached its quota: appends are refused until an operator makes space
 130  stopped by Ctrl-C (lab); finished work is kept";
 
 /// Consequence of moving the index of an event store away.
@@ -40,6 +41,8 @@ pub enum CommandError {
     /// The operating system refused something outside the store. The message ends with the system's
     /// reason.
     System(String),
+    /// The event log has reached its quota; the message says how to make space.
+    QuotaReached(String),
     /// Bytes on disk are not what was written; reported by code of the command, not of the store.
     Damaged(String),
     /// The operator stopped the command; the message says which results are kept.
@@ -81,6 +84,7 @@ impl CommandError {
             CommandError::DataLeft(text) => CommandError::DataLeft(join(text)),
             CommandError::Locked(text) => CommandError::Locked(join(text)),
             CommandError::System(text) => CommandError::System(join(text)),
+            CommandError::QuotaReached(text) => CommandError::QuotaReached(join(text)),
             CommandError::Damaged(text) => CommandError::Damaged(join(text)),
             CommandError::Stopped(text) => CommandError::Stopped(join(text)),
             CommandError::Store(error) => match code_of(&error) {
@@ -103,6 +107,7 @@ impl CommandError {
             CommandError::Damaged(_) => 3,
             CommandError::System(_) => 4,
             CommandError::Locked(_) => 5,
+            CommandError::QuotaReached(_) => 6,
             CommandError::Store(error) => code_of(error),
             CommandError::NothingSelected => 1,
             CommandError::Stopped(_) => 130,
@@ -130,6 +135,7 @@ impl fmt::Display for CommandError {
             | CommandError::DataLeft(text)
             | CommandError::System(text)
             | CommandError::Locked(text)
+            | CommandError::QuotaReached(text)
             | CommandError::Stopped(text)
             | CommandError::Damaged(text) => f.write_str(text),
             CommandError::Store(error) => match damage_advice(error) {
@@ -174,6 +180,9 @@ impl From<umbel_events::Error> for CommandError {
             umbel_events::Error::Store(Error::Corruption { .. })
             | umbel_events::Error::Backup(_) => CommandError::Damaged(error.to_string()),
             umbel_events::Error::Store(error) => CommandError::Store(error),
+            umbel_events::Error::LogQuotaExceeded { .. } => {
+                CommandError::QuotaReached(error.to_string())
+            }
             error => CommandError::Usage(error.to_string()),
         }
     }
@@ -197,6 +206,14 @@ mod tests {
             (CommandError::from(Error::Forked(path.to_path_buf())), 4),
             (CommandError::from(Error::Locked(path.to_path_buf())), 5),
             (CommandError::from(Error::Stale { path: path.to_path_buf(), reason: "x".into() }), 5),
+            (
+                CommandError::from(umbel_events::Error::LogQuotaExceeded {
+                    bytes: 1,
+                    log_bytes: 2,
+                    quota_bytes: 3,
+                }),
+                6,
+            ),
             (CommandError::output(&io::Error::from(io::ErrorKind::BrokenPipe)), 0),
         ];
         for (failure, code) in cases {

@@ -32,6 +32,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use crate::command_line::{Command, CommandLine};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::delete_stream::DeleteRequest;
+use crate::events::event_args::VerifyArgs;
 use crate::global_options::with_memory_flag;
 use crate::io::output::{Output, note};
 use crate::kv::{
@@ -170,13 +171,14 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),
         Command::Advise => advise::run(&store()?, json),
-        Command::Verify if db.is_some_and(is_event_store) => {
+        Command::Verify(VerifyArgs { from: Some(url) }) => events::object_backup::verify(url, json),
+        Command::Verify(_) if db.is_some_and(is_event_store) => {
             events::verify_events::run(db, json, limits)
         }
-        Command::Verify if db.is_some_and(events::backup::is_backup) => {
+        Command::Verify(_) if db.is_some_and(events::backup::is_backup) => {
             events::backup::verify(db, json, limits)
         }
-        Command::Verify => verify_store::run(&store()?, json),
+        Command::Verify(_) => verify_store::run(&store()?, json),
         Command::Inspect(args) => inspect::run(db, args, json, limits),
         Command::Compact(args) => compact::run(&store()?, args, json),
         Command::Checkpoint(args) => checkpoint::run(&store()?, args, json),

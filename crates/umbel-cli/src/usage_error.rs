@@ -65,19 +65,9 @@ fn connect_tip(arguments: &[OsString]) -> Option<&'static str> {
     let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     words.find_map(|word| {
         Some(match word {
-            "read" => {
-                "to read from a running server, write 'umbel subscribe --connect ADDRESS \
-                 --until-caught-up' with --stream or --all"
-            }
             "streams" => {
-                "to list the streams of a running server, write 'umbel subscribe --connect \
-                 ADDRESS --stream \\$streams --until-caught-up'"
-            }
-            "metadata" => {
-                "at a running server, the metadata of NAME is the last event of the stream \
-                 $$NAME: read it with 'umbel subscribe --connect ADDRESS --stream \\$\\$NAME \
-                 --until-caught-up', and set it with 'umbel append --connect ADDRESS --stream \
-                 \\$\\$NAME --type \\$metadata'"
+                "to list the streams of a running server, write 'umbel read --connect ADDRESS \
+                 --stream \\$streams --resolve-links', which prints the first event of each stream"
             }
             "get" | "put" | "scan" | "import" => {
                 "a running server has keys and values only over gRPC, as umbel.kv.v1.KeyValue; \
@@ -165,9 +155,7 @@ mod tests {
             error_sentence(error.expect_err("unknown"), words.into_iter())
         };
         for (line, tip) in [
-            ("umbel read --all --connect http://a:1", "umbel subscribe --connect ADDRESS"),
             ("umbel --db d streams --connect=http://a:1", "--stream \\$streams"),
-            ("umbel metadata --stream s --connect x", "umbel append --connect ADDRESS"),
             ("umbel put a b --connect x", "umbel.kv.v1.KeyValue"),
             ("umbel repair --connect x", "stop a server"),
             ("umbel serve --connect x", "--listen"),

@@ -17,7 +17,9 @@ mod suite {
     mod lab;
     mod lock_wait;
     mod metadata;
+    mod object_backups;
     mod object_stores;
+    mod printed_commands;
     mod removal_kills;
     mod removals;
     mod repairs;

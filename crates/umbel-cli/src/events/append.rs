@@ -118,7 +118,7 @@ fn run_on_server(connect: &str, args: &AppendArgs) -> CommandResult<()> {
 
 fn report_skipped(lines: u64) {
     if lines > 0 {
-        note(&format!("umbel: {} damaged lines skipped", numbers::grouped(lines)));
+        note(&format!("umbel: {} skipped", numbers::counted(lines, "damaged line")));
     }
 }
 
@@ -173,9 +173,11 @@ impl AppendTarget for StoreTarget<'_> {
             StreamAppend { stream: &line.stream, expected: line.expected, events: &events };
         match self.store.submit(&AppendRequest { appends: &[append], checks: &[] }) {
             Ok(ticket) => Ok(self.pending_appends.send((ticket, line)).is_ok()),
-            Err(error @ umbel_events::Error::Store(_)) => {
-                Err(AppendFailure::Failed(CommandError::from(error)))
-            }
+            // Later lines would fail for the same reason.
+            Err(
+                error @ (umbel_events::Error::Store(_)
+                | umbel_events::Error::LogQuotaExceeded { .. }),
+            ) => Err(AppendFailure::Failed(CommandError::from(error))),
             Err(error) => Err(AppendFailure::Refused(error.to_string())),
         }
     }
@@ -254,7 +256,7 @@ impl<T: AppendTarget> AppendRun<'_, T> {
                 self.cut = Some(number);
                 return Ok(());
             }
-            self.progress.set(consumed.get(), || format!("{} lines", numbers::grouped(number)));
+            self.progress.set(consumed.get(), || numbers::counted(number, "line"));
         }
     }
 
@@ -266,19 +268,26 @@ impl<T: AppendTarget> AppendRun<'_, T> {
                 Ok(is_awaited)
             }
             Err(AppendFailure::Failed(failure)) => {
-                Err(failure.with_prefix(&format!("{}, line {number}", self.name)))
+                let (name, appended) = (self.name, self.appended_text());
+                Err(failure.with_prefix(&format!("{name}, line {number} ({appended})")))
             }
-            Err(AppendFailure::Refused(reason)) => self.report_bad_line(number, &reason),
+            Err(AppendFailure::Refused(reason) | AppendFailure::Conflict(reason)) => {
+                self.report_bad_line(number, &reason)
+            }
+        }
+    }
+
+    fn appended_text(&self) -> &'static str {
+        match self.submitted {
+            0 => "no line was appended",
+            _ => "the lines before it were appended",
         }
     }
 
     fn report_bad_line(&mut self, number: u64, reason: &str) -> CommandResult<bool> {
         let place = format!("{}, line {number}: {reason}", self.name);
         if !self.args.skip_bad {
-            let appended = match self.submitted {
-                0 => "no line was appended",
-                _ => "the lines before it were appended",
-            };
+            let appended = self.appended_text();
             return Err(CommandError::usage(format!(
                 "{place}; {appended}; correct the line and append it and the lines after it, or \
                  skip bad lines with --skip-bad"

@@ -1,6 +1,5 @@
 //! `umbel backup`, `umbel restore`, and `umbel verify` of a backup.
 
-use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::json;
@@ -14,6 +13,7 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::server_work::ServerWork;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
+use crate::events::object_backup;
 use crate::events::open_event_store;
 use crate::events::remaining_data::with_server_remedy;
 use crate::global_options::StoreLimits;
@@ -27,14 +27,6 @@ const REPORTED_DAMAGES_MAX: usize = 20;
 
 /// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "let the server back up: umbel backup --connect ADDRESS";
-const SERVER_BACKUP: ServerWork = ServerWork {
-    start: Cow::Borrowed("/admin/backup"),
-    link: "backupLink",
-    result: "backupResult",
-    id: "backupId",
-    name: "backup",
-    history: None,
-};
 
 /// Whether the directory holds a backup.
 pub fn is_backup(directory: &Path) -> bool {
@@ -67,10 +59,19 @@ pub fn run(
     limits: StoreLimits,
 ) -> CommandResult<()> {
     let target = match (&args.connect, &args.to) {
-        (Some(connect), _) => return run_on_server(connect, json),
+        (Some(connect), _) => return run_on_server(connect, args.throttle, json),
         (None, Some(target)) => target,
         (None, None) => return Err(CommandError::usage("name the directory with --to DIR")),
     };
+    if let Some(url) = object_backup::url_of(target) {
+        return object_backup::back_up(directory, url, args, json, limits);
+    }
+    if args.keep.is_some() {
+        return Err(CommandError::usage(
+            "--keep deletes old states of a backup in an object store, and a directory has only \
+             one state: name an object store with --to URL, or leave out --keep",
+        ));
+    }
     let store = open_event_store::open(directory, limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let env = Env::system();
@@ -84,11 +85,20 @@ pub fn run(
 }
 
 /// Lets a server back up its store, and waits for the outcome.
-fn run_on_server(connect: &str, json: bool) -> CommandResult<()> {
+fn run_on_server(connect: &str, throttle: Option<u64>, json: bool) -> CommandResult<()> {
     let address = ConnectionString::parse("--connect", connect)?;
     let clock = Env::system().clock;
     let mut progress: Option<Progress> = None;
-    let ended = SERVER_BACKUP.run(&address, |state| {
+    let query = throttle.map(|bytes| format!("?bytesPerSecond={bytes}")).unwrap_or_default();
+    let work = ServerWork {
+        start: format!("/admin/backup{query}"),
+        link: "backupLink",
+        result: "backupResult",
+        id: "backupId",
+        name: "backup",
+        history: None,
+    };
+    let ended = work.run(&address, |state| {
         let total = state["totalBytes"].as_u64();
         let progress =
             progress.get_or_insert_with(|| Progress::new("backup", Unit::Bytes, total, &clock));
@@ -127,7 +137,7 @@ fn print_report(target: &str, report: &BackupReport, json: bool) -> CommandResul
             "backed up to {target}: all events up to position {}, {} in {}, {} of it copied now",
             report.through.0,
             numbers::bytes(report.bytes),
-            files_text(report.files),
+            numbers::counted(report.files, "file"),
             numbers::bytes(report.copied_bytes),
         ))?;
     }
@@ -141,6 +151,15 @@ pub fn restore(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
+    if let Some(url) = object_backup::url_of(&args.from) {
+        return object_backup::restore(directory, url, args, json);
+    }
+    if args.to_position.is_some() || args.to_time.is_some() {
+        return Err(CommandError::usage(
+            "a backup in a directory has only one state: leave out --to-position and --to-time, or \
+             restore from an object store",
+        ));
+    }
     let directory = require_directory(directory)?;
     refuse_file(directory)?;
     let env = Env::system();
@@ -155,23 +174,13 @@ pub fn restore(
             "bytes": report.bytes,
         }))?;
     } else {
-        output.line(&format!(
-            "restored {}: all events up to position {}, {} in {}; the index is built when the \
-             store is opened",
-            directory.display(),
-            report.through.0,
-            numbers::bytes(report.bytes),
-            files_text(report.files),
+        output.line(&object_backup::restored_sentence(
+            directory,
+            report.through,
+            (report.bytes, report.files),
         ))?;
     }
     output.flush()
-}
-
-fn files_text(count: u64) -> String {
-    match count {
-        1 => "1 file".to_string(),
-        count => format!("{} files", numbers::grouped(count)),
-    }
 }
 
 /// Checks every byte of the backup in the directory. Prints each damage with file and offset; the
@@ -204,7 +213,7 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
              {seconds:.1} s",
             report.through.0,
             numbers::bytes(report.bytes),
-            files_text(report.files),
+            numbers::counted(report.files, "file"),
         ))?;
     } else {
         for damage in damage.iter().take(REPORTED_DAMAGES_MAX) {
@@ -216,8 +225,8 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
         return Ok(());
     }
     Err(CommandError::Damaged(format!(
-        "the backup in {shown} is damaged in {} places and cannot be restored: back up the store \
+        "the backup in {shown} is damaged in {} and cannot be restored: back up the store \
          to another directory, or copy the damaged files from another copy of this backup",
-        numbers::grouped(damage.len() as u64)
+        numbers::counted(damage.len() as u64, "place")
     )))
 }

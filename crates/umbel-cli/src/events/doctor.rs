@@ -20,11 +20,12 @@ use x509_cert::der::Decode;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
+use crate::events::client::shell_command::umbel_command;
 use crate::events::client::stream_writes::{self, AppendFailure};
 use crate::events::event_args::DoctorArgs;
 use crate::events::timestamps;
 use crate::io::output::Output;
-use crate::text::numbers::bytes;
+use crate::text::numbers::{bytes, counted};
 
 const METHODS_PATH: &str = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
 /// Stream to which `umbel doctor --write` appends.
@@ -45,9 +46,6 @@ const QUOTA_SHARE_MIN: u64 = 10;
 const QUOTA_SHARE_FULL: u64 = 100;
 /// A certificate that ends within this many days should be replaced.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
-
-/// A check of the server's statistics; `None` if it does not concern the server.
-type StatsCheck = fn(&Value) -> Option<(FindingState, String)>;
 
 /// State that a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,8 +98,8 @@ pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
     let wrong = findings.iter().filter(|finding| finding.state == FindingState::Wrong).count();
     if wrong > 0 {
         return Err(CommandError::System(format!(
-            "{wrong} of {} checks of the server at {} failed",
-            findings.len(),
+            "{wrong} of {} of the server at {} failed",
+            counted(findings.len() as u64, "check"),
             address.host_and_port_text()
         )));
     }
@@ -163,10 +161,9 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     let stats = read_stats(&connection).await;
     note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
     note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
-    for (check, state) in [("disk", disk_state as StatsCheck), ("quota", quota_state)] {
-        if let Some(finding) = stats.as_ref().ok().and_then(state) {
-            note(check, finding);
-        }
+    let space = |stats| [("disk", disk_state(stats)), ("quota", quota_state(stats, address))];
+    for (check, finding) in stats.as_ref().ok().map(space).into_iter().flatten() {
+        finding.into_iter().for_each(|finding| note(check, finding));
     }
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
     if let Some(finding) = stats.as_ref().ok().and_then(telemetry_state) {
@@ -243,7 +240,7 @@ fn millis(time: Duration) -> String {
 fn missing_page(status: CommandResult<StatusCode>) -> (FindingState, String) {
     match status {
         Ok(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            let message = "this check needs a user with permission: name one with USER:PASSWORD@";
+            let message = "this check needs a user: --connect kurrentdb://USER@HOST:PORT";
             (FindingState::Unseen, message.to_string())
         }
         Ok(status) => (FindingState::Wrong, format!("the server returned {status}")),
@@ -278,18 +275,17 @@ fn encryption_state(
         return (FindingState::Doubtful, "the certificate cannot be parsed".to_string());
     };
     let days = ends.saturating_sub(now).as_secs() / 86_400;
+    let left = counted(days, "day");
     match () {
         () if ends <= now => (FindingState::Wrong, "the certificate has expired".to_string()),
         () if !verifies => (
             FindingState::Doubtful,
-            format!("the certificate is not verified; it expires in {days} days"),
+            format!("the certificate is not verified; it expires in {left}"),
         ),
         () if days < CERTIFICATE_DAYS_MIN => {
-            (FindingState::Doubtful, format!("the certificate expires in {days} days"))
+            (FindingState::Doubtful, format!("the certificate expires in {left}"))
         }
-        () => {
-            (FindingState::Fine, format!("the certificate is trusted and expires in {days} days"))
-        }
+        () => (FindingState::Fine, format!("the certificate is trusted and expires in {left}")),
     }
 }
 
@@ -436,12 +432,12 @@ fn store_state(stats: &Value) -> (FindingState, String) {
     }
     let number = |value: &Value| value.as_u64().unwrap_or_default();
     let message = format!(
-        "event log {} in {} chunks; index memory {} of {}; {} write stalls",
+        "event log {} in {}; index memory {} of {}; {}",
         bytes(number(&store["logBytes"])),
-        number(&store["logChunks"]),
+        counted(number(&store["logChunks"]), "chunk"),
         bytes(number(&index["memoryBytes"])),
         bytes(number(&index["memoryBudgetBytes"])),
-        number(&index["stalls"]),
+        counted(number(&index["stalls"]), "write stall"),
     );
     (FindingState::Fine, message)
 }
@@ -463,7 +459,7 @@ fn disk_state(stats: &Value) -> Option<(FindingState, String)> {
 }
 
 /// Finding about the quota of the event log; `None` without a quota.
-fn quota_state(stats: &Value) -> Option<(FindingState, String)> {
+fn quota_state(stats: &Value, address: &ConnectionString) -> Option<(FindingState, String)> {
     let quota = stats["store"]["logQuotaBytes"].as_u64()?;
     let used = stats["store"]["logBytes"].as_u64().unwrap_or_default();
     let mut message = format!("{} of {} of the event log used", bytes(used), bytes(quota));
@@ -477,9 +473,9 @@ fn quota_state(stats: &Value) -> Option<(FindingState, String)> {
         FindingState::Wrong => ": appends fail or soon will",
         _ => "",
     });
-    message.push_str(
-        "; delete or truncate streams and run 'umbel scavenge --now', or raise --log-quota",
-    );
+    message.push_str("; delete or truncate streams and run ");
+    message.push_str(&umbel_command(&["scavenge", "--now"], address));
+    message.push_str("; or raise --log-quota of umbel serve");
     Some((state, message))
 }
 
@@ -518,10 +514,10 @@ fn filter_state(stats: &Value) -> (FindingState, String) {
     let number = |name: &str| filter[name].as_u64().unwrap_or_default();
     let damaged = number("damagedLines").saturating_sub(number("healedLines"));
     let message = format!(
-        "{}: {} streams, {} damaged lines to heal",
+        "{}: {}, {} to heal",
         filter["state"].as_str().unwrap_or("unknown"),
-        number("items"),
-        damaged
+        counted(number("items"), "stream"),
+        counted(damaged, "damaged line")
     );
     (if damaged > 0 { FindingState::Doubtful } else { FindingState::Fine }, message)
 }
@@ -538,11 +534,11 @@ fn telemetry_state(stats: &Value) -> Option<(FindingState, String)> {
         format!("{} for {seconds} s ({})", text("signal"), text("reason"))
     });
     let failing = failing.collect::<Vec<_>>().join(", ");
+    let dropped = counted(dropped, "record");
     Some(match failing.is_empty() {
-        true => (FindingState::Fine, format!("{collector} gets it; {dropped} records dropped")),
+        true => (FindingState::Fine, format!("{collector} gets it; {dropped} dropped")),
         false => {
-            let message =
-                format!("{collector} does not accept {failing}; {dropped} records dropped");
+            let message = format!("{collector} does not accept {failing}; {dropped} dropped");
             (FindingState::Doubtful, message)
         }
     })
@@ -582,7 +578,7 @@ async fn append(connection: &Connection, id: EventId) -> CommandResult<()> {
     match appended.await {
         Ok(_) => Ok(()),
         Err(AppendFailure::Failed(failure)) => Err(failure),
-        Err(AppendFailure::Refused(reason)) => {
+        Err(AppendFailure::Refused(reason) | AppendFailure::Conflict(reason)) => {
             Err(CommandError::System(format!("the test append was refused: {reason}")))
         }
     }
@@ -613,18 +609,21 @@ mod tests {
         );
         assert_eq!(disk(2 << 30).0, FindingState::Fine);
         assert!(disk_state(&json!({})).is_none(), "KurrentDB");
+        let address = "kurrentdb://ops:x@db?tlsCaFile=ca.crt";
+        let address = ConnectionString::parse("--connect", address).unwrap();
         let quota = |used: u64| {
             let store = json!({ "logBytes": used << 20, "logQuotaBytes": 1000_u64 << 20 });
-            quota_state(&json!({ "store": store })).unwrap()
+            quota_state(&json!({ "store": store }), &address).unwrap()
         };
         assert_eq!(quota(800).0, FindingState::Fine);
         let (state, message) = quota(950);
-        assert!(state == FindingState::Doubtful && message.contains("--log-quota"), "{message}");
+        let tip = "scavenge --now --connect 'kurrentdb://ops@db:2113?tlsCaFile=ca.crt'; or raise";
+        assert!(state == FindingState::Doubtful && message.contains(tip), "{message}");
         for used in [995, 1000, 1010] {
             let (state, message) = quota(used);
             assert!(state == FindingState::Wrong && message.contains("appends fail"), "{message}");
         }
-        assert!(quota_state(&json!({ "store": { "logBytes": 5 } })).is_none());
+        assert!(quota_state(&json!({ "store": { "logBytes": 5 } }), &address).is_none());
         let clock = |page: &str| clock_state(&parse_json(page.as_bytes()));
         assert_eq!(clock("{}").0, FindingState::Unseen, "KurrentDB");
         for fault in ["clockRejectedSeconds", "clockBehindSeconds"] {

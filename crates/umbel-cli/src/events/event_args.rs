@@ -1,12 +1,14 @@
 //! Arguments of the commands for event stores.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use umbel_events::ExpectedVersion;
 
 use crate::errors::CommandResult;
 use crate::events::client::connection_string::ConnectionString;
+use crate::events::timestamps::{parse_age, parse_time};
 use crate::text::numbers::integer_parser;
 
 /// Server of a command that works as a client.
@@ -84,6 +86,9 @@ pub struct ReadArgs {
     pub count: Option<u64>,
     #[command(flatten)]
     pub filter: FilterArgs,
+    /// Read at this running server: http://HOST:PORT, or a connection string
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: Option<String>,
 }
 
 /// Arguments of `subscribe`.
@@ -147,8 +152,9 @@ pub struct FilterArgs {
 /// Arguments of `scavenge`.
 #[derive(Debug, Args)]
 pub struct ScavengeArgs {
-    /// Maximum I/O rate in MiB per second, reads and writes together [default: no limit]
-    #[arg(long, value_name = "MiB/s", value_parser = integer_parser(1, 1 << 20))]
+    /// Maximum bytes per second, like 20MiB, reads and writes together [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_scavenge_rate,
+        allow_negative_numbers = true)]
     pub throttle: Option<u64>,
     /// Share of time that the scavenge runs, in percent; it pauses for the remaining time [default:
     /// 100; with --connect 25]
@@ -233,16 +239,31 @@ pub struct StreamsArgs {
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
 pub struct BackupArgs {
-    /// Backup directory: empty, missing, or with an earlier backup of this store
-    #[arg(long, value_name = "DIR", required_unless_present = "connect")]
+    /// Backup directory: empty, missing, or with an earlier backup of this store; or the URL of an
+    /// object store, like file:///mnt/share/backups
+    #[arg(long, value_name = "DIR|URL", required_unless_present = "connect")]
     pub to: Option<PathBuf>,
+    /// After a backup to an object store, delete what only states older than this need, like 30d
+    #[arg(long, value_name = "AGE", value_parser = parse_age, conflicts_with = "connect")]
+    pub keep: Option<Duration>,
+    /// With --keep: print what would be deleted, and delete nothing
+    #[arg(long, requires = "keep")]
+    pub dry_run: bool,
     /// Let this running server back up into its own backup directory, and wait for the outcome
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["to", "throttle"])]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "to")]
     pub connect: Option<String>,
-    /// Maximum rate in bytes per second, like 10MiB [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
+    /// Maximum bytes per second, like 20MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_copy_rate,
         allow_negative_numbers = true)]
     pub throttle: Option<u64>,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Instead of the store, check the backup in this object store without a restore
+    #[arg(long, value_name = "URL")]
+    pub from: Option<String>,
 }
 
 /// Arguments of `repair`.
@@ -259,11 +280,18 @@ pub struct RepairArgs {
 /// Arguments of `restore`.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
-    /// Directory of the backup
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the backup, or the URL of an object store
+    #[arg(long, value_name = "DIR|URL")]
     pub from: PathBuf,
-    /// Maximum rate in bytes per second, like 10MiB [default: no limit]
-    #[arg(long, value_name = "BYTES", value_parser = integer_parser(1, u64::MAX),
+    /// From an object store: restore the appends up to this position
+    #[arg(long, value_name = "POSITION", value_parser = integer_parser(0, u64::MAX),
+        allow_negative_numbers = true, conflicts_with = "to_time")]
+    pub to_position: Option<u64>,
+    /// From an object store: restore the appends up to this time, like 2026-11-29T08:30:00Z
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub to_time: Option<u64>,
+    /// Maximum bytes per second, like 20MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_copy_rate,
         allow_negative_numbers = true)]
     pub throttle: Option<u64>,
 }
@@ -312,6 +340,36 @@ pub struct MetadataArgs {
     /// Remove a key; can be given several times
     #[arg(long, value_name = "KEY")]
     pub clear: Vec<String>,
+    /// Show or change the metadata at this running server: http://HOST:PORT, or a connection string
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: Option<String>,
+}
+
+/// Plain numbers below this one were MiB per second for `scavenge`, and others bytes per second for
+/// `backup` and `restore`. Either command refuses the plain numbers of the other one.
+const PLAIN_RATE_SPLIT: u64 = 64 << 10;
+
+/// Parses a rate of `scavenge`: bytes with a unit, or a plain number of MiB.
+fn parse_scavenge_rate(text: &str) -> Result<u64, String> {
+    let bytes = integer_parser(1, u64::MAX)(text)?;
+    match ends_with_digit(text) {
+        false => Ok(bytes),
+        true if bytes < PLAIN_RATE_SPLIT => Ok(bytes << 20),
+        true => Err(format!("must have a unit, such as {}kB", bytes.div_ceil(1000))),
+    }
+}
+
+/// Parses a rate of `backup` and `restore`: bytes with a unit, or a large plain number of bytes.
+fn parse_copy_rate(text: &str) -> Result<u64, String> {
+    let bytes = integer_parser(1, u64::MAX)(text)?;
+    match ends_with_digit(text) && bytes < PLAIN_RATE_SPLIT {
+        true => Err(format!("must have a unit, such as {bytes}MiB")),
+        false => Ok(bytes),
+    }
+}
+
+fn ends_with_digit(text: &str) -> bool {
+    text.trim_end().ends_with(|last: char| last.is_ascii_digit() || last == '_')
 }
 
 /// Parses `STREAM@REVISION`.
@@ -329,5 +387,28 @@ pub fn parse_expected(text: &str) -> Result<ExpectedVersion, String> {
         number => number.parse().map(ExpectedVersion::Exact).map_err(|_| {
             "write any, no-stream, exists, or the revision of the last event".to_string()
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: `--throttle 20` was 20 MiB a second for `scavenge` and 20 bytes for `backup`.
+    #[test]
+    fn a_rate_has_one_meaning_in_all_commands() {
+        for text in ["20MiB", "20_480KiB", "20Mi"] {
+            assert_eq!(parse_scavenge_rate(text), Ok(20 << 20), "{text}");
+            assert_eq!(parse_copy_rate(text), Ok(20 << 20), "{text}");
+        }
+        assert_eq!(parse_scavenge_rate("20"), Ok(20 << 20), "the earlier form");
+        assert_eq!(parse_copy_rate("20971520"), Ok(20 << 20), "the earlier form");
+        assert_eq!(parse_copy_rate("20").unwrap_err(), "must have a unit, such as 20MiB");
+        let refused = parse_scavenge_rate("20971520").unwrap_err();
+        assert_eq!(refused, "must have a unit, such as 20972kB");
+        for text in ["0", "-1", "0MiB"] {
+            let is_refused = |rate: Result<u64, String>| rate.unwrap_err().starts_with("must be 1");
+            assert!(is_refused(parse_scavenge_rate(text)) && is_refused(parse_copy_rate(text)));
+        }
     }
 }

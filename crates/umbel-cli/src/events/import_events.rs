@@ -106,7 +106,7 @@ impl EventImport<'_> {
                 }
             };
             accepted?;
-            progress.set(consumed.get(), || format!("{} lines", numbers::grouped(number)));
+            progress.set(consumed.get(), || numbers::counted(number, "line"));
         }
     }
 
@@ -196,7 +196,7 @@ fn print_summary(
         }))?;
         return output.flush();
     }
-    let mut parts = vec![format!("{} events imported", numbers::grouped(report.events))];
+    let mut parts = vec![format!("{} imported", numbers::counted(report.events, "event"))];
     for (count, what) in [
         (report.duplicates, "skipped as already present"),
         (skipped, "invalid events skipped"),

@@ -2,20 +2,36 @@
 
 use std::path::Path;
 
+use tonic::Streaming;
 use umbel_events::{
     Direction, Position, ReadItem, RecordedEvent, Result, Revision, Source, Store, StreamState,
     ViewEvent,
 };
+use umbel_proto::read_options::{
+    at_most, at_position, backwards, filtered, of_all, of_stream, resolving_links,
+};
+use umbel_proto::streams::ReadResp;
+use umbel_proto::streams::read_req::{AllOption, Options, RevisionOption};
+use umbel_proto::streams::read_resp::Content;
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection, status_error};
 use crate::events::event_args::ReadArgs;
 use crate::events::event_json;
 use crate::events::open_event_store;
+use crate::events::subscribe::{CHECKPOINT_INTERVAL, decode_recorded, protocol_error};
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 
 /// Reads events.
 pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> CommandResult<()> {
+    if let Some(connect) = &args.connect {
+        // Before the call, which reports it only once the server is reached.
+        args.filter.to_store_filter()?;
+        let address = ConnectionString::parse("--connect", connect)?;
+        return grpc_connection::runtime()?.block_on(read_from_server(&address, args));
+    }
     let store = open_event_store::open_read_only(directory, limits)?;
     let direction = if args.backwards { Direction::Backwards } else { Direction::Forwards };
     let from = args.from.unwrap_or(if args.backwards { u64::MAX } else { 0 });
@@ -48,6 +64,72 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
         }
     }
     Ok(store.close()?)
+}
+
+/// The options of the read in the form that is sent to a server.
+fn server_options(args: &ReadArgs) -> Options {
+    let options = match &args.stream {
+        Some(stream) => {
+            let first =
+                if args.backwards { RevisionOption::End(()) } else { RevisionOption::Start(()) };
+            of_stream(stream, args.from.map_or(first, RevisionOption::Revision))
+        }
+        None => {
+            let first = if args.backwards { AllOption::End(()) } else { AllOption::Start(()) };
+            of_all(args.from.map_or(first, at_position))
+        }
+    };
+    let options = match args.filter.to_server_filter() {
+        Some(filter) => filtered(filter, CHECKPOINT_INTERVAL, options),
+        None => options,
+    };
+    let options = if args.backwards { backwards(options) } else { options };
+    let options = if args.resolve_links { resolving_links(options) } else { options };
+    let count_max = i64::MAX as u64;
+    at_most(args.count.unwrap_or(count_max).min(count_max), options)
+}
+
+/// Reads events at a server and prints them.
+async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> CommandResult<()> {
+    let connection = Connection::open(address).await?;
+    if args.count == Some(0) {
+        return Ok(());
+    }
+    let mut output = Output::new();
+    let mut answers = connection.read(server_options(args)).await?;
+    while let Some(answer) = next_answer(&mut answers, &mut output).await? {
+        match answer.content {
+            Some(Content::Event(read)) => {
+                // A link whose event cannot be read is printed itself.
+                let event = read.event.or(read.link).ok_or_else(protocol_error)?;
+                output.line(&event_json::recorded_json(&decode_recorded(event)?))?;
+            }
+            Some(Content::StreamNotFound(_)) => {
+                return Err(CommandError::NoSuchKey(format!(
+                    "there is no stream '{}' at {}; `umbel read --stream '$streams' --connect \
+                     ADDRESS` reads the first event of each stream",
+                    args.stream.as_deref().unwrap_or_default().escape_debug(),
+                    address.host_and_port_text()
+                )));
+            }
+            _ => {}
+        }
+    }
+    output.flush()
+}
+
+/// Returns the next message. An error follows the events that came before it.
+async fn next_answer(
+    answers: &mut Streaming<ReadResp>,
+    output: &mut Output,
+) -> CommandResult<Option<ReadResp>> {
+    match answers.message().await {
+        Ok(answer) => Ok(answer),
+        Err(status) => {
+            output.flush()?;
+            Err(status_error(&status))
+        }
+    }
 }
 
 fn not_found_error(store: &Store, what: &str, name: &str) -> CommandError {

@@ -10,6 +10,7 @@ use crate::errors::CommandResult;
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection};
 use crate::events::client::server_work;
+use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::event_args::RedactArgs;
 use crate::events::open_event_store;
 use crate::events::remaining_data::{RemainingData, with_server_remedy};
@@ -39,18 +40,19 @@ pub fn run(
         args.events.iter().map(|(stream, revision)| (stream.as_str(), *revision)).collect();
     let report = store.redact(&Redaction { events: &events, reason: &args.reason, user: "" })?;
     let shown = store.path().display().to_string();
+    let places = places_of(args);
     store.close()?;
     let (kept, linked) = (report.files_kept.clone(), report.files_with_other_names.clone());
     let remaining = RemainingData::new(0, kept, linked);
     print_report(&shown, &report, &remaining, json)?;
-    remaining.check("umbel redact")
+    remaining.check(&store_command(&redact_words(&places), Path::new(&shown)))
 }
 
 /// Lets a server redact events of its store.
 fn run_on_server(connect: &str, args: &RedactArgs, json: bool) -> CommandResult<()> {
     let address = ConnectionString::parse("--connect", connect)?;
-    let places = args.events.iter().map(|(stream, revision)| format!("{stream}@{revision}"));
-    let body = json!({ "events": places.collect::<Vec<_>>(), "reason": args.reason });
+    let places = places_of(args);
+    let body = json!({ "events": places, "reason": args.reason });
     let answer = grpc_connection::runtime()?.block_on(async {
         let connection = Connection::open(&address).await?;
         server_work::request_action(&connection, REDACT_PATH, &body).await
@@ -71,7 +73,18 @@ fn run_on_server(connect: &str, args: &RedactArgs, json: bool) -> CommandResult<
     // The files are the server's, so this machine cannot see whether they were removed since.
     let remaining = RemainingData::reported(0, kept, linked);
     print_report(&address.host_and_port_text(), &report, &remaining, json)?;
-    remaining.check("umbel redact --connect")
+    remaining.check(&umbel_command(&redact_words(&places), &address))
+}
+
+/// The events of the command, as its arguments.
+fn places_of(args: &RedactArgs) -> Vec<String> {
+    let places = args.events.iter().map(|(stream, revision)| format!("{stream}@{revision}"));
+    places.collect()
+}
+
+/// The command without address and options.
+fn redact_words(places: &[String]) -> Vec<&str> {
+    ["redact"].into_iter().chain(places.iter().map(String::as_str)).collect()
 }
 
 fn print_report(
@@ -102,8 +115,8 @@ fn report_text(shown: &str, report: &RedactionReport) -> String {
         _ => "; the stream $redactions has the audit events",
     };
     format!(
-        "redacted the event store in {shown}: {} events lost data and metadata, {} had none{audit}",
-        numbers::grouped(report.events_redacted),
+        "redacted the event store in {shown}: {} lost data and metadata, {} had none{audit}",
+        numbers::counted(report.events_redacted, "event"),
         numbers::grouped(report.events_without_data),
     )
 }

@@ -80,16 +80,15 @@ impl RemainingData {
     pub fn check(&self, command: &str) -> CommandResult<()> {
         if self.hidden_events > 0 {
             return Err(CommandError::DataLeft(format!(
-                "{} hidden events still have data, because they became hidden meanwhile; run \
-                 `{command}` again",
-                numbers::grouped(self.hidden_events)
+                "data of {} is left that became hidden meanwhile; run `{command}` again",
+                numbers::counted(self.hidden_events, "event")
             )));
         }
         if let Some(file) = self.kept.first() {
             return Err(CommandError::DataLeft(format!(
-                "{} replaced files still have removed data, because readers in other processes use \
-                 them, such as {}; end the readers, and run `{command}` again",
-                numbers::grouped(self.kept.len() as u64),
+                "readers in other processes keep {} with removed data, such as {}; end the \
+                 readers, and run `{command}` again",
+                numbers::counted(self.kept.len() as u64, "replaced file"),
                 file.display()
             )));
         }
@@ -102,7 +101,10 @@ fn print_files(output: &mut Output, meaning: &str, files: &[PathBuf]) -> Command
         output.line(&format!("{}: {meaning}", file.display()))?;
     }
     match files.len().checked_sub(PRINTED_FILES_MAX) {
-        Some(more @ 1..) => output.line(&format!("and {more} more files; --json prints all")),
+        Some(more @ 1..) => {
+            let more = numbers::counted(more as u64, "more file");
+            output.line(&format!("and {more}; --json prints all"))
+        }
         _ => Ok(()),
     }
 }
@@ -132,7 +134,7 @@ mod tests {
         let failure = check(1234).expect_err("events are left");
         assert_eq!(failure.exit_code(), 1);
         let text = failure.to_string();
-        assert!(text.starts_with("1,234 hidden events still have data"), "{text}");
+        assert!(text.starts_with("data of 1,234 events is left"), "{text}");
         assert!(text.ends_with("run `umbel scavenge` again"), "{text}");
         // A file that was removed after the report does not count.
         let removed = RemainingData::new(0, vec![PathBuf::from("/no/such/file")], vec![]);

@@ -13,6 +13,7 @@ use crate::errors::CommandResult;
 use crate::events::auto_scavenge::AutoScavengeRequest;
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::server_work::ServerWork;
+use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::event_args::ScavengeArgs;
 use crate::events::open_event_store;
 use crate::events::remaining_data::{RemainingData, with_server_remedy};
@@ -45,7 +46,7 @@ pub fn run(
     let store = open_event_store::open(directory, limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let options = ScavengeOptions {
-        bytes_per_second: args.throttle.map(|mebibytes| mebibytes << 20),
+        bytes_per_second: args.throttle,
         busy_percent: args.busy.unwrap_or(100),
         dead_percent_min: args.threshold.unwrap_or(0),
         from_start: args.from_start,
@@ -71,8 +72,9 @@ pub fn run(
         let (kept, linked) = (report.files_kept.clone(), report.files_with_other_names.clone());
         RemainingData::new(hidden_events, kept, linked)
     });
-    print_report(&shown, &report, remaining.as_ref(), (json, seconds))?;
-    remaining.map_or(Ok(()), |remaining| remaining.check("umbel scavenge --now"))
+    let again = store_command(&["scavenge", "--now"], Path::new(&shown));
+    print_report(&shown, &report, (remaining.as_ref(), &again), (json, seconds))?;
+    remaining.map_or(Ok(()), |remaining| remaining.check(&again))
 }
 
 /// Lets a server scavenge its store, and waits for the outcome.
@@ -96,28 +98,28 @@ fn run_on_server(connect: &str, args: &ScavengeArgs, json: bool) -> CommandResul
         RemainingData::reported(hidden_events, kept, linked)
     });
     let shown = address.host_and_port_text();
-    print_report(&shown, &report, remaining.as_ref(), (json, seconds))?;
-    remaining.map_or(Ok(()), |remaining| remaining.check("umbel scavenge --now --connect"))
+    let again = umbel_command(&["scavenge", "--now"], &address);
+    print_report(&shown, &report, (remaining.as_ref(), &again), (json, seconds))?;
+    remaining.map_or(Ok(()), |remaining| remaining.check(&again))
 }
 
 /// The request for a scavenge with these arguments.
 fn server_work(args: &ScavengeArgs) -> ServerWork {
     let mut start = format!("/admin/scavenge?removeAll={}", args.now);
-    let bytes_per_second = args.throttle.map(|mebibytes| mebibytes << 20);
     for (name, value) in [
         ("throttlePercent", args.busy),
         ("thresholdPercent", args.threshold),
-        ("bytesPerSecond", bytes_per_second),
+        ("bytesPerSecond", args.throttle),
     ] {
         start.extend(value.map(|value| format!("&{name}={value}")));
     }
     ServerWork {
-        start: start.into(),
+        start,
         link: "scavengeLink",
         result: "scavengeResult",
         id: "scavengeId",
         name: "scavenge",
-        history: Some("umbel scavenge --history --connect"),
+        history: Some(&["scavenge", "--history"]),
     }
 }
 
@@ -148,7 +150,7 @@ fn report_of(state: &Value) -> ScavengeReport {
 fn print_report(
     shown: &str,
     report: &ScavengeReport,
-    remaining: Option<&RemainingData>,
+    (remaining, with_all): (Option<&RemainingData>, &str),
     (json, seconds): (bool, f64),
 ) -> CommandResult<()> {
     let mut output = Output::new();
@@ -162,34 +164,31 @@ fn print_report(
         return output.flush();
     }
     output.line(&format!(
-        "scavenged the event store in {shown}: {} events removed, {} emptied, {} freed from {} in \
+        "scavenged the event store in {shown}: {} removed, {} emptied, {} freed from {} in \
          {seconds:.1} s",
-        numbers::grouped(report.events_removed),
+        numbers::counted(report.events_removed, "event"),
         numbers::grouped(report.events_stubbed),
         numbers::bytes(report.bytes_freed),
-        chunks_text(report.chunks_rewritten),
+        numbers::counted(report.chunks_rewritten, "chunk"),
     ))?;
     if let Some(remaining) = remaining {
         let left = report.hidden_events_left.unwrap_or_default();
-        let left = numbers::grouped(left);
-        output.line(&format!("read the whole log again: {left} hidden events have data"))?;
+        let left = numbers::counted(left, "hidden event");
+        output.line(&format!("read the whole log again: {left} with data"))?;
         remaining.print(&mut output)?;
+    } else {
+        output.line(&format!(
+            "the newest file of the event log was left out; to include it, run {with_all}"
+        ))?;
     }
     output.flush()
-}
-
-fn chunks_text(count: u64) -> String {
-    match count {
-        1 => "1 chunk".to_string(),
-        _ => format!("{} chunks", numbers::grouped(count)),
-    }
 }
 
 fn report_text(report: &ScavengeReport) -> String {
     format!(
         "{} of {}, {} freed",
         numbers::grouped(report.chunks_examined),
-        chunks_text(report.chunks),
+        numbers::counted(report.chunks, "chunk"),
         numbers::bytes(report.bytes_freed),
     )
 }

@@ -3,15 +3,24 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
+use tokio::runtime::Runtime;
 use umbel::Durability;
+use umbel_env::{Entropy, Env};
 use umbel_events::{
-    Direction, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store, metadata_stream,
+    Direction, EventId, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store, metadata_stream,
 };
+use umbel_proto::read_options::{at_most, backwards, of_stream};
+use umbel_proto::streams::read_req::RevisionOption;
+use umbel_proto::streams::read_resp::Content;
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::grpc_connection::{self, Connection, status_error};
+use crate::events::client::stream_writes::{self, AppendFailure};
 use crate::events::event_args::MetadataArgs;
 use crate::events::open_event_store;
 use crate::global_options::StoreLimits;
@@ -88,23 +97,113 @@ pub fn run(
         )));
     }
     let change = MetadataChange::read(args)?;
+    if let Some(connect) = &args.connect {
+        let address = ConnectionString::parse("--connect", connect)?;
+        let runtime = grpc_connection::runtime()?;
+        let connection = runtime.block_on(Connection::open(&address))?;
+        let server = MetadataServer { runtime, connection, entropy: Env::system().entropy };
+        return print(&show_or_change(&server, change, &args.stream)?);
+    }
     let store = match change {
         Some(_) => open_event_store::open(directory, limits, Durability::Synced)?,
         None => open_event_store::open_read_only(directory, limits)?,
     };
-    let shown = match change {
-        Some(change) => change.apply(&store, &args.stream),
-        None => {
-            let newest = newest_metadata(&store, &args.stream);
-            newest.and_then(|newest| keys(&args.stream, newest.as_ref()))
-        }
-    };
+    let shown = show_or_change(&store, change, &args.stream);
     let closed = store.close();
     let shown = shown?;
     closed?;
+    print(&shown)
+}
+
+/// Makes the change, if any. Returns the resulting metadata.
+fn show_or_change(
+    source: &impl MetadataSource,
+    change: Option<MetadataChange>,
+    stream: &str,
+) -> CommandResult<MetadataKeys> {
+    match change {
+        Some(change) => change.apply(source, stream),
+        None => keys(stream, source.newest(stream)?.as_ref()),
+    }
+}
+
+fn print(shown: &MetadataKeys) -> CommandResult<()> {
     let mut output = Output::new();
-    output.line(&text(&shown))?;
+    output.line(&text(shown))?;
     output.flush()
+}
+
+/// The newest metadata of a stream.
+struct StoredMetadata {
+    revision: u64,
+    data: Vec<u8>,
+}
+
+/// A store, or a server, with the metadata of streams.
+trait MetadataSource {
+    /// Returns the newest metadata of a stream.
+    fn newest(&self, stream: &str) -> CommandResult<Option<StoredMetadata>>;
+
+    /// Appends metadata of a stream. Returns `false` if the stream of the metadata does not have
+    /// the expected version.
+    fn append(&self, stream: &str, expected: ExpectedVersion, data: &[u8]) -> CommandResult<bool>;
+}
+
+impl MetadataSource for Store {
+    fn newest(&self, stream: &str) -> CommandResult<Option<StoredMetadata>> {
+        let name = metadata_stream(stream);
+        let newest = self.read(&name, Revision::END, Direction::Backwards).next().transpose()?;
+        let stored = |RecordedEvent { revision, data, .. }| StoredMetadata { revision, data };
+        Ok(newest.map(stored))
+    }
+
+    fn append(&self, stream: &str, expected: ExpectedVersion, data: &[u8]) -> CommandResult<bool> {
+        let event = NewEvent::json(self.new_id()?, METADATA_TYPE, data);
+        match Store::append(self, &metadata_stream(stream), expected, &[event]) {
+            Ok(_) => Ok(true),
+            Err(umbel_events::Error::WrongExpectedVersion { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// A running server.
+struct MetadataServer {
+    runtime: Runtime,
+    connection: Connection,
+    entropy: Arc<dyn Entropy>,
+}
+
+impl MetadataSource for MetadataServer {
+    fn newest(&self, stream: &str) -> CommandResult<Option<StoredMetadata>> {
+        let name = metadata_stream(stream);
+        let options = at_most(1, backwards(of_stream(&name, RevisionOption::End(()))));
+        self.runtime.block_on(async {
+            let mut answers = self.connection.read(options).await?;
+            loop {
+                let answer = answers.message().await.map_err(|status| status_error(&status))?;
+                let Some(answer) = answer else { return Ok(None) };
+                let Some(Content::Event(read)) = answer.content else { continue };
+                let Some(event) = read.event else { continue };
+                let (revision, data) = (event.stream_revision, event.data.into());
+                return Ok(Some(StoredMetadata { revision, data }));
+            }
+        })
+    }
+
+    fn append(&self, stream: &str, expected: ExpectedVersion, data: &[u8]) -> CommandResult<bool> {
+        let mut random = [0; 16];
+        self.entropy.fill(&mut random)?;
+        let event = NewEvent::json(EventId::from_random(random), METADATA_TYPE, data);
+        let name = metadata_stream(stream);
+        let append = stream_writes::append(&self.connection, &name, expected, &event);
+        match self.runtime.block_on(append) {
+            Ok(_) => Ok(true),
+            Err(AppendFailure::Conflict(_)) => Ok(false),
+            Err(AppendFailure::Refused(reason)) => Err(CommandError::usage(reason)),
+            Err(AppendFailure::Failed(failure)) => Err(failure),
+        }
+    }
 }
 
 fn text(keys: &MetadataKeys) -> String {
@@ -112,13 +211,7 @@ fn text(keys: &MetadataKeys) -> String {
     serde_json::to_string(keys).unwrap_or_default()
 }
 
-/// Returns the newest event of the metadata stream.
-fn newest_metadata(store: &Store, stream: &str) -> CommandResult<Option<RecordedEvent>> {
-    let name = metadata_stream(stream);
-    Ok(store.read(&name, Revision::END, Direction::Backwards).next().transpose()?)
-}
-
-fn keys(stream: &str, newest: Option<&RecordedEvent>) -> CommandResult<MetadataKeys> {
+fn keys(stream: &str, newest: Option<&StoredMetadata>) -> CommandResult<MetadataKeys> {
     let Some(event) = newest else { return Ok(MetadataKeys::new()) };
     serde_json::from_slice(&event.data).map_err(|_| {
         CommandError::usage(format!(
@@ -169,8 +262,8 @@ impl MetadataChange {
 
     /// Changes the metadata and returns the result; an error if another client changes the metadata
     /// at the same time.
-    fn apply(self, store: &Store, stream: &str) -> CommandResult<MetadataKeys> {
-        let newest = newest_metadata(store, stream)?;
+    fn apply(self, source: &impl MetadataSource, stream: &str) -> CommandResult<MetadataKeys> {
+        let newest = source.newest(stream)?;
         let mut changed = keys(stream, newest.as_ref())?;
         self.clear.iter().for_each(|key| {
             changed.remove(key);
@@ -184,18 +277,14 @@ impl MetadataChange {
             Some(newest) => ExpectedVersion::Exact(newest.revision),
             None => ExpectedVersion::NoStream,
         };
-        let event = NewEvent::json(store.new_id()?, METADATA_TYPE, &data);
-        match store.append(&metadata_stream(stream), expected, &[event]) {
+        match source.append(stream, expected, &data)? {
             // The store adds `$tb` where the change ends the deletion of the stream.
-            Ok(_) => keys(stream, newest_metadata(store, stream)?.as_ref()),
-            Err(umbel_events::Error::WrongExpectedVersion { .. }) => {
-                Err(CommandError::usage(format!(
-                    "another client changed the metadata of stream '{}' at the same time; this \
-                     command changed nothing; check the metadata and try again",
-                    stream.escape_debug()
-                )))
-            }
-            Err(error) => Err(error.into()),
+            true => keys(stream, source.newest(stream)?.as_ref()),
+            false => Err(CommandError::usage(format!(
+                "another client changed the metadata of stream '{}' at the same time; this command \
+                 changed nothing; check the metadata and try again",
+                stream.escape_debug()
+            ))),
         }
     }
 }

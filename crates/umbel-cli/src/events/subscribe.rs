@@ -16,7 +16,7 @@ use crate::io::output::Output;
 
 /// Number of filtered events between two checkpoints of the server; the command ignores
 /// checkpoints.
-const CHECKPOINT_INTERVAL: u32 = 10_000;
+pub const CHECKPOINT_INTERVAL: u32 = 10_000;
 
 /// Prints events until the last existing one, if requested, or until the operator stops the
 /// command.
@@ -84,7 +84,8 @@ async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> Comma
     }
 }
 
-fn protocol_error() -> CommandError {
+/// The error of an event that is incomplete.
+pub fn protocol_error() -> CommandError {
     CommandError::System("the server sent an invalid event".to_string())
 }
 

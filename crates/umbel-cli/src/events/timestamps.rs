@@ -1,4 +1,6 @@
-//! Times as text.
+//! Times and ages as text.
+
+use std::time::Duration;
 
 use chrono::{DateTime, Datelike, NaiveDateTime};
 
@@ -30,9 +32,45 @@ pub fn parse(text: &str) -> Option<u64> {
     (is_whole && rfc3339(ticks).starts_with(time)).then_some(ticks)
 }
 
+/// Parses a time in UTC into units of 100 ns since 1970.
+pub fn parse_time(text: &str) -> Result<u64, String> {
+    parse(text).ok_or_else(|| {
+        format!("{text:?} is no time in UTC; write for example 2026-11-29T08:30:00Z")
+    })
+}
+
+/// Parses an age: a whole number with the unit `s`, `m`, `h` or `d`.
+pub fn parse_age(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no age; write for example 36h or 30d");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let digits = &text[..text.len() - unit.len_utf8()];
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let count: u64 = digits.parse().map_err(|_| wrong())?;
+    count.checked_mul(seconds).map(Duration::from_secs).ok_or_else(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        let seconds = |text| parse_age(text).map(|age| age.as_secs());
+        assert_eq!(seconds("30d"), Ok(30 * 86_400));
+        assert_eq!((seconds("36h"), seconds("5m"), seconds("0s")), (Ok(129_600), Ok(300), Ok(0)));
+        for wrong in ["", "30", "d", "-1d", "1.5h", "+1d", " 1d", "1w", "1é", "213503982334602d"] {
+            assert!(parse_age(wrong).is_err_and(|text| text.contains("30d")), "{wrong}");
+        }
+    }
 
     #[test]
     fn timestamps_round_trip() {

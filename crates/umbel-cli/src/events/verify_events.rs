@@ -61,9 +61,9 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
         }))?;
     } else if damage.is_empty() {
         output.line(&format!(
-            "the event store in {shown} is undamaged: {} events, {} of log, {} index entries \
+            "the event store in {shown} is undamaged: {}, {} of log, {} index entries \
              checked in {seconds:.1} s",
-            numbers::grouped(report.events),
+            numbers::counted(report.events, "event"),
             numbers::bytes(report.bytes),
             numbers::grouped(report.index.entries),
         ))?;
@@ -92,7 +92,7 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
             .to_string(),
     };
     Err(CommandError::Damaged(format!(
-        "the event store in {shown} is damaged in {} places; {advice}",
-        numbers::grouped(damage.len() as u64)
+        "the event store in {shown} is damaged in {}; {advice}",
+        numbers::counted(damage.len() as u64, "place")
     )))
 }

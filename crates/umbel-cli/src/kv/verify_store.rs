@@ -50,10 +50,10 @@ pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
         return Ok(());
     }
     Err(CommandError::Damaged(format!(
-        "the store in {} is damaged in {} of {} files; restore it from a backup, or from a \
+        "the store in {} is damaged in {} of {}; restore it from a backup, or from a \
          checkpoint on another disk",
         db.path().display(),
         numbers::grouped(report.damage.len() as u64),
-        numbers::grouped(report.tables + report.blobs)
+        numbers::counted(report.tables + report.blobs, "file")
     )))
 }

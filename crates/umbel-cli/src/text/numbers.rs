@@ -98,6 +98,12 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
+/// Formats a number with its noun, whose plural ends with `s`: `1 event`, `1,234 events`.
+pub fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {noun}{plural}", grouped(number))
+}
+
 /// Formats bytes in the largest binary unit that keeps a nonzero digit before the point:
 /// `12.3 MiB`.
 pub fn bytes(number: u64) -> String {
@@ -184,6 +190,9 @@ mod tests {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(counted(0, "event"), "0 events");
+        assert_eq!(counted(1, "hidden event"), "1 hidden event");
+        assert_eq!(counted(1_234, "chunk"), "1,234 chunks");
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(3 << 40), "3.0 TiB");

@@ -87,7 +87,7 @@ fn missing_and_damaged_backups_are_rejected() {
     assert!(
         verified.text().contains("corruption in") && verified.text().contains("00000001.chunk")
     );
-    verified.fails(3, &["the backup in", "damaged in 1 places"]);
+    verified.fails(3, &["the backup in", "damaged in 1 place"]);
     let refused = restore(&fixture, "backup", "new");
     refused.fails(3, &["corruption in", "00000001.chunk"]);
     assert!(!fixture.path("new").exists(), "nothing was written");
@@ -216,12 +216,13 @@ fn running_server_backs_up_and_scavenges() {
     fixture.run(&offline).fails(5, &["umbel backup --connect ADDRESS"]);
     let text = fixture.bare(&["backup", "--connect", &connect]).succeeds().text();
     assert!(text.starts_with("backed up to ") && text.contains("copy of the server"), "{text}");
-    let again = fixture.bare(&["backup", "--connect", &connect, "--json"]).succeeds().json();
+    let throttled = ["backup", "--connect", &connect, "--throttle", "20MiB", "--json"];
+    let again = fixture.bare(&throttled).succeeds().json();
     assert!(again["backups"] == 2 && again["bytes"].as_u64() > Some(0), "{again}");
     let run = fixture.bare(&["scavenge", "--connect", &connect, "--throttle", "5"]);
     let report = run.succeeds();
     let note = "runs on the server, also if this command ends; its outcome: umbel scavenge \
-                --history --connect http://127.0.0.1:";
+                --history --connect 'kurrentdb://ops@127.0.0.1:";
     assert!(report.stderr.contains(note), "{}", report.stderr);
     let report = report.text();
     assert!(report.starts_with("scavenged the event store in 127.0.0.1:"), "{report}");
@@ -235,6 +236,8 @@ fn running_server_backs_up_and_scavenges() {
     fixture.bare(&["backup", "--connect", &guessed]).fails(2, &["the server says"]);
     fixture.bare(&["scavenge", "--connect", &connect, "--from-start"]).fails(2, &["--from-start"]);
     fixture.bare(&["backup", "--connect", &connect, "--to", "x"]).fails(2, &["--to"]);
+    let slow = ["backup", "--connect", &connect, "--throttle", "9kB"];
+    fixture.bare(&slow).fails(2, &["bytesPerSecond is 9000", "at least 65536"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     fixture.bare(&["verify", "--db", target.to_str().unwrap()]).succeeds();
     let serving = Serving::start(&fixture, &[]);

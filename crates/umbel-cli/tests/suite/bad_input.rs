@@ -207,7 +207,7 @@ fn flipped_byte_is_reported_with_file_and_offset() {
     bytes[at] ^= 1;
     fs::write(&table, &bytes).unwrap();
     let name = table.file_name().unwrap().to_str().unwrap().to_string();
-    let run = fixture.run(&["verify"]).fails(3, &["is damaged in 1 of 1 files"]);
+    let run = fixture.run(&["verify"]).fails(3, &["is damaged in 1 of 1 file;"]);
     assert!(run.text().contains(&name) && run.text().contains("at byte"), "{run:?}");
     let run = fixture.run(&["verify", "--json"]).fails(3, &["is damaged"]);
     assert_eq!(run.json()["whole"], false);

@@ -19,7 +19,7 @@ use super::test_binary::{Fixture, Run};
 const EVENTS: &str = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}
 {"stream":"cart-1","type":"Closed","data":{"n":2}}
 "#;
-const PASSWORDS: [(&str, &str); 2] =
+pub const PASSWORDS: [(&str, &str); 2] =
     [("UMBEL_ADMIN_PASSWORD", "a:pass@word/1"), ("UMBEL_OPS_PASSWORD", "another one")];
 /// User `ops` with its password, as in a connection string.
 const OPS: &str = "ops:another%20one";
@@ -27,12 +27,13 @@ const OPS: &str = "ops:another%20one";
 const ADMIN: &str = "admin:a%3Apass%40word%2F1";
 
 /// Files of a certificate authority, and of its certificate for `localhost`.
-struct Certificates {
-    authority: PathBuf,
-    flags: [String; 4],
+pub struct Certificates {
+    pub authority: PathBuf,
+    pub flags: [String; 4],
 }
 
-fn certificates(fixture: &Fixture, until: i32) -> Certificates {
+/// Creates certificates that are valid until this year.
+pub fn certificates(fixture: &Fixture, until: i32) -> Certificates {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, "authority");
@@ -123,7 +124,7 @@ fn doctor_checks_users_and_certificates() {
     assert_eq!(state(&run, "user"), "wrong");
     let run = doctor(&format!("{ADMIN}@"), "tlsVerifyCert=false").succeeds();
     assert_eq!(state(&run, "encryption"), "look");
-    let run = doctor("", "").fails(4, &["1 of 1 checks of the server"]);
+    let run = doctor("", "").fails(4, &["1 of 1 check of the server"]);
     assert!(run.text().contains("tlsCaFile=FILE"), "{}", run.text());
     let run = doctor("", "tls=false").fails(4, &["failed"]);
     // Regression: it was reported as reached and not encrypted, then as a broken pipe.
@@ -133,7 +134,7 @@ fn doctor_checks_users_and_certificates() {
     doctor("", "tlsCaFile=/nowhere.pem").fails(2, &["/nowhere.pem", "not a certificate file"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     let unreachable = ["doctor", "--connect", "http://127.0.0.1:1"];
-    let run = fixture.bare(&unreachable).fails(4, &["1 of 1 checks of the server at"]);
+    let run = fixture.bare(&unreachable).fails(4, &["1 of 1 check of the server at"]);
     assert!(run.text().contains("could not reach"), "{}", run.text());
     fixture.bare(&["doctor", "--connect", "a,b:1"]).fails(2, &["--connect is a,b:1"]);
 }

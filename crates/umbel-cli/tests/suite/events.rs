@@ -151,7 +151,7 @@ fn damaged_line_is_reported_and_earlier_lines_are_kept() {
     let input = format!("{FIRST}\nnothing\n{SECOND}\n");
     let run = fixture.feed(&["append", "--skip-bad"], input.as_bytes()).succeeds();
     assert_eq!(run.text().lines().count(), 2);
-    assert!(run.stderr.contains("line 2") && run.stderr.contains("1 damaged lines skipped"));
+    assert!(run.stderr.contains("line 2") && run.stderr.contains("1 damaged line skipped"));
     let filled = fixture.feed(&["append", "--stream=d", "--type=t"], b"{\"data\":1}\n").succeeds();
     assert_eq!(lines(&filled.text())[0]["stream"], json!("d"));
 }
@@ -259,7 +259,7 @@ fn read_only_event_store_can_be_read() {
     assert!(output.status.success(), "{message}");
     assert_eq!(text.matches("\"stream\":\"cart-42\",\"type\":\"Opened\"").count(), 4, "{text}");
     assert_eq!(text.matches("\"stream\":\"$ce-cart\"").count(), 2, "{text}");
-    assert_eq!(text.matches("is undamaged: 1 events").count(), 4, "{text}");
+    assert_eq!(text.matches("is undamaged: 1 event,").count(), 4, "{text}");
 }
 
 /// Story: the check for an enclosing store looked only at the name of the parent directory, which a

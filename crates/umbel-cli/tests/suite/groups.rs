@@ -23,7 +23,10 @@ fn groups_are_created_changed_and_deleted() {
     run(&["create", "cart-1", "billing"]).writes("cart-1::billing: created\n");
     let default = info("cart-1", "billing");
     assert_eq!((&default["start_from"], &default["max_retries"]), (&"-1".into(), &10.into()));
-    run(&["create", "cart-1", "billing"]).fails(4, &["the server says"]);
+    // Story: the exit code was that of a failed operating system.
+    run(&["create", "cart-1", "billing"]).fails(2, &["the server says", "exists"]);
+    let invalid = ["create", "cart-1", "x", "--history-buffer", "10", "--read-batch", "20"];
+    run(&invalid).fails(2, &["must be larger than the read batch"]);
     let filtered = ["create", "$all", "audit", "--from", "start", "--stream-prefix", "cart-"];
     run(&filtered).writes("$all::audit: created\n");
     run(&["create", "cart-1", "x", "--stream-prefix", "a"]).fails(2, &["only for a group of all"]);

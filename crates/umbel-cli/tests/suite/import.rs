@@ -102,7 +102,7 @@ fn oversized_key_is_reported_with_line() {
         .feed(&["import"], &text)
         .fails(2, &["line 2", "more than 65536 bytes", "1 keys from the lines before"]);
     let run = fixture.feed(&["import", "--skip-bad", "--sync"], &text).succeeds();
-    let counts = "3 lines read, 2 keys written, 1 damaged lines skipped";
+    let counts = "3 lines read, 2 keys written, 1 damaged line skipped";
     assert!(run.text().starts_with(counts), "{}", run.text());
     fixture.run(&["scan"]).writes("last\t3\nshort\t1\n");
 }
@@ -134,7 +134,7 @@ fn csv_import_skips_only_the_line_with_unclosed_quote() {
     let parts = ["line 2: a quote is opened and never closed", "1 keys from the lines before"];
     fixture.feed(&import, text.as_bytes()).fails(2, &parts);
     let run = fixture.feed(&["import", "--format=csv", "--skip-bad"], text.as_bytes()).succeeds();
-    let counts = "5,002 lines read, 5,001 keys written, 1 damaged lines skipped";
+    let counts = "5,002 lines read, 5,001 keys written, 1 damaged line skipped";
     assert!(run.text().starts_with(counts), "{}", run.text());
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("line 2: a quote is opened and never closed; skipped"));

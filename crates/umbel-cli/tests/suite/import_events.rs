@@ -104,7 +104,7 @@ fn invalid_event_lines_are_reported_and_skippable() {
         assert!(run.stderr.contains("line 2") && run.stderr.contains(why), "{}", run.stderr);
         // The first line has no id, so it is another event.
         let message = run.text();
-        assert!(message.contains("1 events imported; 2 invalid events skipped"), "{message}");
+        assert!(message.contains("1 event imported; 2 invalid events skipped"), "{message}");
         assert!(message.contains("1 times moved by up to 31536000.0 s"), "{message}");
     }
 }

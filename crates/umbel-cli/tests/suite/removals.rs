@@ -55,7 +55,7 @@ fn scavenge_now_removes_the_newest_events() {
     fixture.run(&["delete", "--stream", "gone"]).succeeds();
     let text = fixture.run(&["scavenge", "--now"]).succeeds().text();
     for part in [
-        "0 hidden events have data",
+        "0 hidden events with data",
         "no file of the store has the removed data any more",
         "backups, checkpoints and other copies made earlier still have the removed data",
     ] {
@@ -137,7 +137,7 @@ fn replaced_file_of_a_reader_is_reported_until_the_reader_ends() {
     let mut reader = command.spawn().unwrap();
     // The reader waits in the middle of its output.
     reader.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    let message = ["still have removed data", "readers in other processes", "end the readers"];
+    let message = ["with removed data", "readers in other processes", "end the readers"];
     for _ in 0..2 {
         let refused = fixture.run(&["redact", "gone@0", "a@b@0"]).fails(1, &message);
         assert!(refused.text().contains("a reader in another process keeps"), "{refused:?}");

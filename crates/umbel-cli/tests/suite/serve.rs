@@ -56,6 +56,25 @@ impl Serving {
         rest.strip_suffix("?tls=false").unwrap()
     }
 
+    /// Reads standard error up to a line with this text. Returns the rest of that line.
+    pub fn next_note(&mut self, text: &str) -> String {
+        let stderr = self.process.stderr.as_mut().unwrap();
+        let mut line = Vec::new();
+        let mut byte = [0];
+        // No byte after the line is read, so that `stop` returns the following lines.
+        while stderr.read(&mut byte).unwrap() == 1 {
+            line.push(byte[0]);
+            if byte[0] == b'\n' {
+                let shown = String::from_utf8_lossy(&line);
+                if let Some((_, rest)) = shown.trim_end().split_once(text) {
+                    return rest.to_string();
+                }
+                line.clear();
+            }
+        }
+        panic!("standard error ended before `{text}`");
+    }
+
     /// Sends a signal. Returns the exit code, the rest of standard output, and standard error.
     pub fn stop(mut self, signal: Signal) -> (Option<i32>, String, String) {
         let pid = Pid::from_raw(self.process.id().try_into().unwrap()).unwrap();
@@ -170,7 +189,7 @@ fn printed_curl_command_appends_an_event() {
     let message = notes.find_map(|note| Some(note.split_once("append an event: ")?.1.to_string()));
     let message = message.unwrap();
     let (head, data) = message.split_once(" -d '").unwrap();
-    let (head, url) = head.rsplit_once(' ').unwrap();
+    let (data, url) = data.rsplit_once(' ').unwrap();
     let place = url.strip_prefix("http://").unwrap();
     let (address, path) = place.split_once('/').unwrap();
     let data = data.strip_suffix('\'').unwrap();

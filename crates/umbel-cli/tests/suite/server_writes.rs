@@ -53,7 +53,7 @@ fn events_are_appended_at_a_running_server() {
     feed(&[], &conflict).fails(2, &["line 3", "the lines before it were appended", "--skip-bad"]);
     assert_eq!(read(&serving, &fixture, "more").len(), 2);
     let skipped = feed(&["--skip-bad"], &conflict).succeeds();
-    assert!(skipped.stderr.contains("1 damaged lines skipped"), "{}", skipped.stderr);
+    assert!(skipped.stderr.contains("1 damaged line skipped"), "{}", skipped.stderr);
     assert_eq!(read(&serving, &fixture, "more").len(), 6);
     feed(&["--sync"], "").fails(2, &["--sync"]);
     // Another process has the store: the message names the way.
@@ -73,16 +73,23 @@ fn streams_are_deleted_and_events_redacted_at_a_running_server() {
     let redact = ["redact", "cart@1", "--reason", "request 17", "--connect"];
     fixture.bare(&[&redact[..], &[&guessed]].concat()).fails(2, &["the server says"]);
     let report = fixture.bare(&[&redact[..], &[&admin]].concat()).succeeds().text();
-    assert!(report.contains("1 events lost data and metadata, 0 had none"), "{report}");
+    assert!(report.contains("1 event lost data and metadata, 0 had none"), "{report}");
     let again = fixture.bare(&[&redact[..], &[&admin, "--json"]].concat()).succeeds().json();
     assert_eq!((&again["events_redacted"], &again["events_without_data"]), (&0.into(), &1.into()));
     fixture.bare(&["redact", "none@1", "--connect", &admin]).fails(2, &["the server says"]);
     let delete = |flags: &[&str]| {
         fixture.bare(&[&["delete", "--stream", "gone", "--connect", &admin], flags].concat())
     };
-    delete(&["--expected", "7"]).fails(2, &["WrongExpectedVersion"]);
+    // Story: the text was the one that client libraries parse, without a remedy.
+    let conflict = ["revision 7", "but its last revision is 2; read the stream and decide again"];
+    delete(&["--expected", "7"]).fails(2, &conflict);
     delete(&["--expected", "2"]).succeeds();
     delete(&["--tombstone"]).succeeds();
+    let line = lines("gone", 0..1);
+    let append = ["append", "--connect", &admin];
+    delete(&[]).fails(2, &["was tombstoned", "use another name"]);
+    fixture.feed(&append, line.as_bytes()).fails(2, &["was tombstoned", "use another name"]);
+    delete(&["--expected", "no-stream"]).fails(2, &["was tombstoned"]);
     fixture.bare(&["delete", "key", "--connect", &admin]).fails(2, &["'--connect", "[KEY]"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     let events = fixture.run(&["read", "--stream", "cart"]).succeeds().text();
@@ -90,6 +97,62 @@ fn streams_are_deleted_and_events_redacted_at_a_running_server() {
     let audit = fixture.run(&["read", "--stream", "$redactions"]).succeeds().json();
     assert_eq!(audit["data"]["user"], "admin");
     fixture.run(&["read", "--stream", "gone"]).fails(2, &["tombstoned"]);
+}
+
+/// Story: `read` and `metadata` worked only without a server, or beside it on its machine.
+#[test]
+fn events_and_metadata_are_read_at_a_running_server() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], lines("cart", 0..5).as_bytes()).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    let run =
+        |arguments: &[&str]| fixture.bare(&[arguments, &["--connect", serving.address()]].concat());
+    for read in [
+        &["--stream", "cart"][..],
+        &["--stream", "cart", "--from", "3"],
+        &["--stream", "cart", "--backwards", "--count", "2"],
+        &["--stream", "cart", "--backwards", "--from", "1"],
+        &["--stream", "cart", "--count", "0"],
+        &["--stream", "$ce-cart"],
+        &["--all", "--type-prefix", "Coun"],
+        &["--all", "--stream-regex", "^cart", "--backwards", "--count", "1"],
+        &["--stream", "$streams", "--resolve-links"],
+    ] {
+        let read = [&["read"], read].concat();
+        let offline = fixture.run(&read);
+        let online = run(&read);
+        assert_eq!((online.code, online.text()), (offline.code, offline.text()), "{read:?}");
+    }
+    run(&["read", "--stream", "none"]).fails(1, &["there is no stream 'none'"]);
+    run(&["read", "--all", "--type-regex", "("]).fails(2, &[]);
+    let metadata = |flags: &[&str]| run(&[&["metadata", "--stream", "cart"], flags].concat());
+    metadata(&[]).writes("{}\n");
+    metadata(&["--max-count", "3"]).writes("{\"$maxCount\":3}\n");
+    metadata(&["--set", r#"{"owner":1.50}"#]).writes("{\"$maxCount\":3,\"owner\":1.50}\n");
+    metadata(&["--clear", "owner"]).writes("{\"$maxCount\":3}\n");
+    metadata(&["--max-age", "0"]).fails(2, &["$maxAge"]);
+    assert_eq!(read(&serving, &fixture, "cart").len(), 3);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Story: an append that a quota refused ended with the exit code of a failed operating system, and
+/// `--skip-bad` skipped every later line.
+#[test]
+fn append_over_the_quota_has_its_own_exit_code() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &["--log-quota", "256KiB"]);
+    let line = |n: u64| {
+        let data = format!("{n}{}", "1".repeat(99_000));
+        json!({ "stream": "full", "type": "Large", "data": data })
+    };
+    let input: String = (0..5).map(|n| format!("{}\n", line(n))).collect();
+    for flags in [&[][..], &["--skip-bad"]] {
+        let arguments = [&["append", "--connect", serving.address()], flags].concat();
+        let run = fixture.feed(&arguments, input.as_bytes());
+        run.fails(6, &["quota", "umbel scavenge --now", "--connect", "--log-quota"]);
+    }
+    assert_eq!(read(&serving, &fixture, "full").len(), 2);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 
 /// Story: after the stream of parked events was tombstoned, `umbel group parked` printed nothing.

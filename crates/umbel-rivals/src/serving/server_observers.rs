@@ -22,10 +22,23 @@ const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 const OVERVIEW_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval of the console's live page at the end of the log.
 const LIVE_INTERVAL: Duration = Duration::from_millis(500);
-/// Time in which a browser draws one answer of the live page.
-const FRAME: Duration = Duration::from_millis(17);
+/// Interval of the console's live page while it is behind.
+const BEHIND_INTERVAL: Duration = Duration::from_millis(250);
 /// Limit of one message to the collector.
 const EXPORT_MAX: usize = 64 << 20;
+
+/// Kind of observer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum ObserverKind {
+    /// Scrapes of the metrics, one a second.
+    Metrics,
+    /// The overview of the console.
+    Overview,
+    /// The live page of the console.
+    Live,
+    /// Exports of metrics, logs and spans to a collector.
+    Telemetry,
+}
 
 /// Numbers of answers that the observers got, and of exports that the collector took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,16 +142,26 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Starts to observe a server.
-    pub fn start(runtime: &Runtime, server: SocketAddr) -> Observers {
+    /// Starts to observe a server, with the observers for which `has` is true.
+    pub fn start(
+        runtime: &Runtime,
+        server: SocketAddr,
+        has: impl Fn(ObserverKind) -> bool,
+    ) -> Observers {
         let [scrapes, overviews, live] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
         let (mut tasks, runtime) = (JoinSet::new(), runtime.handle());
-        let scraped = repeat(server, SCRAPE_INTERVAL, &["/metrics"], Arc::clone(&scrapes));
-        tasks.spawn_on(scraped, runtime);
+        if has(ObserverKind::Metrics) {
+            let scraped = repeat(server, SCRAPE_INTERVAL, &["/metrics"], Arc::clone(&scrapes));
+            tasks.spawn_on(scraped, runtime);
+        }
         let overview = &["/console/api/overview", "/console/api/history?minutes=15"];
-        let shown = repeat(server, OVERVIEW_INTERVAL, overview, Arc::clone(&overviews));
-        tasks.spawn_on(shown, runtime);
-        tasks.spawn_on(follow(server, Arc::clone(&live)), runtime);
+        if has(ObserverKind::Overview) {
+            let shown = repeat(server, OVERVIEW_INTERVAL, overview, Arc::clone(&overviews));
+            tasks.spawn_on(shown, runtime);
+        }
+        if has(ObserverKind::Live) {
+            tasks.spawn_on(follow(server, Arc::clone(&live)), runtime);
+        }
         Observers { tasks, scrapes, overviews, live }
     }
 
@@ -181,7 +204,7 @@ async fn follow(server: SocketAddr, answers: Arc<AtomicU64>) -> Result<Infallibl
         answers.fetch_add(1, Ordering::Relaxed);
         let cursor = answer["next"].as_str().ok_or("the live page has no cursor")?;
         let is_end = answer["isEnd"].as_bool() == Some(true);
-        sleep(if is_end { LIVE_INTERVAL } else { FRAME }).await;
+        sleep(if is_end { LIVE_INTERVAL } else { BEHIND_INTERVAL }).await;
         let path = format!("/console/api/tail?stream=&type=&system=&from={cursor}");
         next = get(server, &path).await?;
     }

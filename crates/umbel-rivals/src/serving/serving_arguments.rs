@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::serving::server_observers::ObserverKind;
 use crate::serving::server_process::ServerKind;
 use crate::whole_number::whole_number;
 
@@ -31,6 +32,9 @@ pub struct ServingArguments {
     /// shows the overview and the live page, and it exports telemetry with 1 % of the calls traced
     #[arg(long, conflicts_with_all = ["bare", "soak", "against"])]
     pub observed: bool,
+    /// Observers of the observed server; all without this flag
+    #[arg(long, value_name = "A,B", value_delimiter = ',', requires = "observed")]
+    pub observers: Vec<ObserverKind>,
     /// Seconds of each work in each round
     #[arg(long, value_name = "N", default_value = "2",
         value_parser = whole_number::<u64>(1, 3_600))]
@@ -73,6 +77,11 @@ pub struct ServingArguments {
 }
 
 impl ServingArguments {
+    /// Whether this observer observes the observed server.
+    pub fn has_observer(&self, kind: ObserverKind) -> bool {
+        self.observed && (self.observers.is_empty() || self.observers.contains(&kind))
+    }
+
     /// Returns the kind of server that Umbel is compared with.
     pub fn rival(&self) -> ServerKind {
         match self.observed || self.against.is_some() {
@@ -98,6 +107,11 @@ mod tests {
         assert_eq!(arguments.rival(), ServerKind::Bare);
         assert!(parse("--bare").unwrap().bare);
         assert_eq!(parse("--umbel u --observed").unwrap().rival(), ServerKind::Baseline);
+        assert!(parse("--umbel u --observed").unwrap().has_observer(ObserverKind::Live));
+        let scraped = parse("--umbel u --observed --observers metrics,overview").unwrap();
+        assert!(scraped.has_observer(ObserverKind::Metrics));
+        assert!(!scraped.has_observer(ObserverKind::Live));
+        assert!(parse("--umbel u --observers live").unwrap_err().contains("--observed"));
         assert_eq!(parse("--umbel u --against v").unwrap().rival(), ServerKind::Baseline);
         assert!(parse("--umbel u --observed --against v").unwrap_err().contains("--against"));
         let soak = parse("--umbel u --soak 60 --rate 4_000").unwrap();

@@ -36,11 +36,11 @@ const AGAINST: &str = "\
 ";
 
 const OBSERVED: &str = "\
-`umbel serve --insecure` that is observed, beside the same server that is not, the baseline. The \
-metrics are scraped each second. A client requests what the console's overview requests each 5 s, \
-and what its live page requests. The server exports metrics, logs and spans of 1 % of the calls to \
-a collector, which is part of the client program. The observers run only while the observed \
-server is measured.
+`umbel serve --insecure` that is observed, beside the same server that is not, the baseline. \
+Observers are scrapes of the metrics each second; a client that requests what the console's \
+overview requests each 5 s, and what its live page requests; and a collector in the client \
+program, to which the server exports metrics, logs and spans of 1 % of the calls. The first three \
+run only while the observed server is measured.
 ";
 
 const WHAT_COUNTS: &str = "\

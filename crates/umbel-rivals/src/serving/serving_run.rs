@@ -8,7 +8,9 @@ use umbel_lab::engine::Result;
 use crate::kv::kv_results::Spread;
 use crate::serving::load_client::{prepare, run_work};
 use crate::serving::load_kinds::{Work, all};
-use crate::serving::server_observers::{Collector, ObserverCounts, Observers, TRACE_SAMPLE_RATIO};
+use crate::serving::server_observers::{
+    Collector, ObserverCounts, ObserverKind, Observers, TRACE_SAMPLE_RATIO,
+};
 use crate::serving::server_process::{ServerKind, ServerProcess, processor_time};
 use crate::serving::serving_arguments::ServingArguments;
 
@@ -66,7 +68,7 @@ pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Se
     let mut rows: Vec<WorkRow> =
         work.map(|work| WorkRow { work, umbel: Vec::new(), rival: Vec::new() }).collect();
     let runtime = tokio::runtime::Runtime::new()?;
-    let collector = match arguments.observed {
+    let collector = match arguments.has_observer(ObserverKind::Telemetry) {
         true => Some(runtime.block_on(Collector::start())?),
         false => None,
     };
@@ -99,7 +101,8 @@ pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Se
                 tag += 1;
                 let running = servers.get(&(kind, synced)).ok_or("the server was not started")?;
                 let observes = arguments.observed && kind == ServerKind::Umbel;
-                let observers = observes.then(|| Observers::start(&runtime, running.address));
+                let has = |kind| arguments.has_observer(kind);
+                let observers = observes.then(|| Observers::start(&runtime, running.address, has));
                 let sample = runtime.block_on(sample(row.work, running, tag, time))?;
                 if let Some(observers) = observers {
                     observed.add(observers.end()?);

@@ -80,6 +80,45 @@ impl ConnectionString {
         let scheme = if self.encryption.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.host_and_port_text())
     }
+
+    /// Returns a text that parses to this address. It has the user but no password, so that it can
+    /// be shown.
+    pub fn to_text_without_password(&self) -> String {
+        let user = self.user.as_ref().map(|(user, _)| format!("{}@", percent_encode(user)));
+        let mut options: Vec<(&str, Cow<'_, str>)> = Vec::new();
+        match &self.encryption {
+            None => options.push(("tls", "false".into())),
+            Some(TlsOptions { verifies, authorities, user }) => {
+                if !verifies {
+                    options.push(("tlsVerifyCert", "false".into()));
+                }
+                let (certificate, key) = user.as_ref().map(|(file, key)| (file, key)).unzip();
+                let files = [
+                    ("tlsCaFile", authorities.as_ref()),
+                    ("userCertFile", certificate),
+                    ("userKeyFile", key),
+                ];
+                for (name, file) in files {
+                    options.extend(file.map(|file| (name, file.to_string_lossy())));
+                }
+            }
+        }
+        let is_plain = matches!(&options[..], [] | [("tls", _)]);
+        if user.is_none() && is_plain {
+            return self.origin();
+        }
+        let options: Vec<String> = options
+            .iter()
+            .map(|(name, value)| format!("{name}={}", percent_encode(value)))
+            .collect();
+        let query = if options.is_empty() { "" } else { "?" };
+        format!(
+            "kurrentdb://{}{}{query}{}",
+            user.unwrap_or_default(),
+            self.host_and_port_text(),
+            options.join("&")
+        )
+    }
 }
 
 impl fmt::Debug for ConnectionString {
@@ -182,6 +221,13 @@ fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'stati
         None if !needs_port => Ok((host, PORT_DEFAULT)),
         None => Err(wrong),
     }
+}
+
+/// Encodes text for [`percent_decode`]; a path of a file stays legible.
+fn percent_encode(text: &str) -> percent_encoding::PercentEncode<'_> {
+    const ENCODED: &percent_encoding::AsciiSet =
+        &percent_encoding::NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+    percent_encoding::utf8_percent_encode(text, ENCODED)
 }
 
 /// Decodes text in which `%` and two hexadecimal digits stand for a byte.

@@ -29,6 +29,7 @@ use umbel_events::EventId;
 use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::read_req::Options;
 use umbel_proto::streams::{ReadReq, ReadResp};
+use umbel_server::{LOG_QUOTA, missing_space};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
@@ -45,9 +46,8 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Maximum length of an accepted HTTP response.
 const PAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Remedy of an operator whose call is refused.
-pub const ACCESS_REMEDY: &str = "connect as a user with the right, such as one in $admins, or for \
-                                 operations in $ops: --connect kurrentdb://USER@HOST:PORT";
+/// Remedy of an operator whose call is refused. The server says which user has the right.
+pub const ACCESS_REMEDY: &str = "name another user in the address: kurrentdb://USER@HOST:PORT";
 
 /// Creates the runtime of connections.
 ///
@@ -316,11 +316,20 @@ pub fn status_error(status: &Status) -> CommandError {
         return CommandError::System(failure.to_string());
     }
     let text = format!("the server says: {}", status.message());
+    let exception = status.metadata().get("exception").map(|name| name.as_bytes());
     match status.code() {
+        Code::ResourceExhausted if missing_space(status) == Some(LOG_QUOTA) => {
+            CommandError::QuotaReached(text)
+        }
+        // The protocol reports invalid settings of a group as a failure of the server.
+        Code::Internal if exception == Some(b"persistent-subscription-failed") => {
+            CommandError::usage(text)
+        }
         // Another user would not help.
         Code::PermissionDenied if text.contains("current password") => CommandError::usage(text),
         Code::PermissionDenied => CommandError::usage(format!("{text}; {ACCESS_REMEDY}")),
         Code::InvalidArgument
+        | Code::AlreadyExists
         | Code::FailedPrecondition
         | Code::NotFound
         | Code::Unauthenticated

@@ -5,5 +5,6 @@ pub mod grpc_connection;
 pub mod grpc_source;
 pub mod password_source;
 pub mod server_work;
+pub mod shell_command;
 pub mod stream_writes;
 pub mod tls;

@@ -1,7 +1,6 @@
 //! [`ServerWork`]: work of a server, such as a backup, that a command starts over HTTP and whose
 //! outcome it waits for.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use hyper::body::Bytes;
@@ -11,6 +10,7 @@ use serde_json::Value;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, ACCESS_REMEDY, Connection};
+use crate::events::client::shell_command::{curl_command, umbel_command};
 use crate::io::output::note;
 
 /// Most bytes of a line of text with the reason of a refusal.
@@ -22,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct ServerWork {
     /// Path and query of the request that starts the work.
-    pub start: Cow<'static, str>,
+    pub start: String,
     /// Member of the first response with the path of the work.
     pub link: &'static str,
     /// Member of later responses with the phase of the work.
@@ -31,8 +31,8 @@ pub struct ServerWork {
     pub id: &'static str,
     /// Name of the work in messages.
     pub name: &'static str,
-    /// Command that lists outcomes, without the server; `None` if only an HTTP request does.
-    pub history: Option<&'static str>,
+    /// Words of the `umbel` command that lists outcomes; `None` if only an HTTP request does.
+    pub history: Option<&'static [&'static str]>,
 }
 
 impl ServerWork {
@@ -58,13 +58,10 @@ impl ServerWork {
         let started = request(&connection, Method::POST, &self.start).await?;
         let path = started[self.link].as_str().ok_or_else(protocol_error)?;
         let id = started[self.id].as_str().unwrap_or("unknown");
-        let (name, origin) = (self.name, address.origin());
+        let name = self.name;
         let command = match self.history {
-            Some(history) => format!("{history} {origin}"),
-            None => {
-                let user = if address.user.is_some() { "-u USER " } else { "" };
-                format!("curl {user}{origin}{path}")
-            }
+            Some(words) => umbel_command(words, address),
+            None => curl_command(address, &[], path),
         };
         note(&format!(
             "umbel: {name} {id} runs on the server, also if this command ends; its outcome: \

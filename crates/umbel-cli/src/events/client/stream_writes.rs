@@ -3,7 +3,7 @@
 use hyper::http::uri::PathAndQuery;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
-use umbel_events::{ExpectedVersion, NewEvent};
+use umbel_events::{Error, ExpectedVersion, NewEvent};
 use umbel_proto::shared::{Uuid, uuid};
 use umbel_proto::streams::append_resp::{Current, CurrentRevision, Outcome, PositionOption};
 use umbel_proto::streams::{
@@ -22,6 +22,8 @@ const TOMBSTONE_PATH: &str = "/event_store.client.streams.Streams/Tombstone";
 pub enum AppendFailure {
     /// The server refuses this append, as a sentence; others may succeed.
     Refused(String),
+    /// The stream does not have the expected version, as a sentence.
+    Conflict(String),
     /// The connection or the server failed, or the user lacks the permission.
     Failed(CommandError),
 }
@@ -68,7 +70,7 @@ pub async fn append(
     let codec = ProstCodec::<AppendReq, AppendResp>::default();
     let request = Request::new(futures_util::stream::iter(parts));
     let answer = calls.client_streaming(request, path, codec).await;
-    match answer.map_err(|status| failure(&status))?.into_inner().result {
+    match answer.map_err(|status| failure(&status, stream, expected))?.into_inner().result {
         Some(Outcome::Success(done)) => {
             match (done.current_revision_option, done.position_option) {
                 (
@@ -83,7 +85,7 @@ pub async fn append(
                 Some(Current::CurrentRevision(revision)) => Some(revision),
                 _ => None,
             };
-            Err(AppendFailure::Refused(conflict(stream, expected, current)))
+            Err(AppendFailure::Conflict(conflict(stream, expected, current).to_string()))
         }
         None => Err(protocol_failure()),
     }
@@ -105,7 +107,13 @@ pub async fn delete(
     };
     let path = if tombstone { TOMBSTONE_PATH } else { DELETE_PATH };
     let request = DeleteReq { options: Some(options) };
-    connection.unary::<DeleteReq, DeleteResp>(path, request).await.map(drop)
+    let mut calls = connection.grpc_client().await?;
+    let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::default());
+    let answer = calls.unary::<DeleteReq, DeleteResp, _>(Request::new(request), path, codec).await;
+    answer.map(drop).map_err(|status| match stream_refusal(&status, stream, expected) {
+        Some(error) => CommandError::from(error),
+        None => status_error(&status),
+    })
 }
 
 fn expected_revision(expected: ExpectedVersion) -> Result<ExpectedRevision, &'static str> {
@@ -120,13 +128,33 @@ fn expected_revision(expected: ExpectedVersion) -> Result<ExpectedRevision, &'st
     })
 }
 
-fn conflict(stream: &str, expected: ExpectedVersion, current: Option<u64>) -> String {
-    let stream = stream.to_string();
-    umbel_events::Error::WrongExpectedVersion { stream, expected, current, present: None }
-        .to_string()
+fn conflict(stream: &str, expected: ExpectedVersion, current: Option<u64>) -> Error {
+    Error::WrongExpectedVersion { stream: stream.to_string(), expected, current, present: None }
 }
 
-fn failure(status: &Status) -> AppendFailure {
+/// The error of the stream's state that a status reports in the words of clients; `None` if the
+/// status reports another failure.
+fn stream_refusal(status: &Status, stream: &str, expected: ExpectedVersion) -> Option<Error> {
+    let trailer = |name: &str| status.metadata().get(name)?.to_str().ok();
+    match trailer("exception")? {
+        "stream-deleted" => Some(Error::StreamDeleted { stream: stream.to_string() }),
+        // The server names the events of the append that the stream has already.
+        "wrong-expected-version" if !status.message().contains("WrongExpectedVersion (") => {
+            // A negative number stands for a stream without events.
+            let current = trailer("actual-version")?.parse().ok();
+            Some(conflict(stream, expected, current))
+        }
+        _ => None,
+    }
+}
+
+fn failure(status: &Status, stream: &str, expected: ExpectedVersion) -> AppendFailure {
+    if let Some(error) = stream_refusal(status, stream, expected) {
+        return match error {
+            Error::WrongExpectedVersion { .. } => AppendFailure::Conflict(error.to_string()),
+            error => AppendFailure::Refused(error.to_string()),
+        };
+    }
     match status.code() {
         Code::InvalidArgument | Code::FailedPrecondition | Code::AlreadyExists => {
             AppendFailure::Refused(format!("the server says: {}", status.message()))

@@ -1,6 +1,6 @@
 //! `umbel serve`: serves an event store over the network until the operator stops it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::ArgMatches;
@@ -11,7 +11,10 @@ use umbel_events::check_backup_target;
 use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError, TelemetryHub};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::{ConnectionString, TlsOptions};
+use crate::events::client::shell_command::curl_command;
 use crate::events::open_event_store;
+use crate::events::serve::certificate_host::{certificate_host, reachable_address};
 use crate::events::serve::option_sources::read_options_file;
 use crate::events::serve::serve_args::ServeArgs;
 use crate::events::serve::serve_config::ServeConfig;
@@ -22,6 +25,7 @@ use crate::io::temporary_directory::{MEM_DB_PREFIX, TemporaryDirectory};
 use crate::open_kv_store::refuse_file;
 use crate::store_kind::KV_DIRECTORY;
 
+pub mod certificate_host;
 pub mod kurrent_options;
 pub mod option_sources;
 pub mod otlp_flags;
@@ -197,8 +201,7 @@ fn announce(
         }
     }
     unless_fatal(output.flush())?;
-    let scheme = if is_encrypted { "https" } else { "http" };
-    let host = connection.trim_start_matches("kurrentdb://").trim_end_matches("?tls=false");
+    let operator = operator_address(address, config, security);
     log.print(&format!("the store is in {}", config.db.display()));
     print_collector(config, log);
     if config.options.mem_db {
@@ -213,14 +216,40 @@ fn announce(
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
-    log.print(&format!("the console is at {scheme}://{host}/console/"));
-    let user = if matches!(security, ServerSecurity::Insecure) { "" } else { "-u admin " };
-    log.print(&format!(
-        "append an event: curl {user}-H 'content-type: application/json' \
-         -H 'kurrent-eventtype: Opened' {scheme}://{host}/streams/cart-42 -d '{{}}'"
-    ));
+    log.print(&format!("the console is at {}/console/", operator.origin()));
+    let options = ["-H", "content-type: application/json", "-H", "kurrent-eventtype: Opened"];
+    let options = [&options[..], &["-d", "{}"]].concat();
+    let append = curl_command(&operator, &options, "/streams/cart-42");
+    log.print(&format!("append an event: {append}"));
     log.print(&listening_message(address, security));
     Ok(())
+}
+
+/// The address of the server for an operator on this machine. Its certificate is trusted as it is,
+/// because the operating system may not know the authority that signed it.
+fn operator_address(
+    address: SocketAddr,
+    config: &ServeConfig,
+    security: &ServerSecurity,
+) -> ConnectionString {
+    let reachable = reachable_address(address);
+    let (tls, user) = match security {
+        ServerSecurity::Insecure => (None, None),
+        ServerSecurity::Users { tls, .. } => {
+            (tls.as_ref(), Some(("admin".to_string(), String::new())))
+        }
+    };
+    let named = tls.and_then(|files| files.read().ok());
+    let named = named.and_then(|pem| certificate_host(&pem.certificates, reachable));
+    let own = || (named.unwrap_or_else(|| reachable.ip().to_string()), reachable.port());
+    let advertised = config.options.advertise.clone().filter(|_| tls.is_some());
+    let (host, port) = advertised.unwrap_or_else(own);
+    let encryption = tls.map(|files| TlsOptions {
+        verifies: true,
+        authorities: Some(files.certificate_file().to_path_buf()),
+        user: None,
+    });
+    ConnectionString { host, port, encryption, user }
 }
 
 /// Prints where telemetry is exported to, if it is.
@@ -265,32 +294,9 @@ fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// Returns an address at which programs on this machine reach the server that listens at `address`.
-fn reachable_address(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
 fn start_error(error: StartError) -> CommandError {
     match error {
         StartError::Certificates(_) => CommandError::usage(error.to_string()),
         error => CommandError::System(error.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unspecified_address_is_shown_as_loopback() {
-        let shown = |address: &str| reachable_address(address.parse().unwrap()).to_string();
-        assert_eq!(shown("0.0.0.0:7"), "127.0.0.1:7");
-        assert_eq!(shown("[::]:7"), "[::1]:7");
-        assert_eq!(shown("10.0.0.1:7"), "10.0.0.1:7");
     }
 }

@@ -99,6 +99,13 @@ fn missing_option(what: &str) -> CommandError {
     ))
 }
 
+impl CertificateFiles {
+    /// File of the server's certificate and its chain.
+    pub fn certificate_file(&self) -> &Path {
+        &self.certificate
+    }
+}
+
 impl CertificateStore for CertificateFiles {
     fn read(&self) -> io::Result<Pem> {
         Ok(Pem {

@@ -95,12 +95,12 @@ fn report(counts: &ImportCounts, seconds: f64, json: bool) -> CommandResult<()> 
     } else {
         let skipped = match counts.skipped {
             0 => String::new(),
-            skipped => format!(", {} damaged lines skipped", numbers::grouped(skipped)),
+            skipped => format!(", {} skipped", numbers::counted(skipped, "damaged line")),
         };
         output.line(&format!(
-            "{} lines read, {} keys written{skipped}, {seconds:.1} s, {} keys/s",
-            numbers::grouped(counts.lines),
-            numbers::grouped(counts.written),
+            "{} read, {} written{skipped}, {seconds:.1} s, {} keys/s",
+            numbers::counted(counts.lines, "line"),
+            numbers::counted(counts.written, "key"),
             numbers::grouped(rate as u64)
         ))?;
     }

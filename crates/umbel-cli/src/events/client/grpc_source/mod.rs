@@ -12,6 +12,7 @@ use umbel_proto::streams::read_resp::{Content, RecordedEvent};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection, event_id};
+use crate::text::numbers::counted;
 
 /// Kind of an internal event of a server, which is not imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,9 +109,10 @@ impl GrpcSource {
 
     fn source_error(&self, reason: &str) -> CommandError {
         CommandError::System(format!(
-            "reading from the server at {} ended after {} events: {reason}; run the import again, \
+            "reading from the server at {} ended after {}: {reason}; run the import again, \
              which skips imported events",
-            self.name, self.events_read
+            self.name,
+            counted(self.events_read, "event")
         ))
     }
 }

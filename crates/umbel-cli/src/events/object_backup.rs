@@ -1,0 +1,308 @@
+//! Backups in object stores: `umbel backup --to URL`, `umbel restore --from URL` and `umbel verify
+//! --from URL`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use umbel::Durability;
+use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
+use umbel_events::{
+    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
+    ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange, RestoreTo,
+    RetentionOptions, RetentionReport, Store, restore_from_objects, retain, verify_objects,
+};
+use umbel_objects::{Probe, ProbeVerdict};
+
+use crate::errors::{CommandError, CommandResult};
+use crate::events::event_args::{BackupArgs, RestoreArgs};
+use crate::events::open_event_store;
+use crate::events::remaining_data::with_server_remedy;
+use crate::events::timestamps;
+use crate::global_options::StoreLimits;
+use crate::io::output::{Output, note};
+use crate::open_kv_store::{refuse_file, require_directory};
+use crate::text::numbers;
+
+/// Maximum number of damages and ranges that are named; the others are only counted.
+const REPORTED_LINES_MAX: usize = 20;
+
+/// Remedy where a server has the store open.
+const AT_A_SERVER: &str = "stop the server, or let it back up into a directory: umbel backup \
+                           --connect ADDRESS";
+
+/// Returns the URL if the argument is one, and no directory.
+pub fn url_of(argument: &Path) -> Option<&str> {
+    argument.to_str().filter(|text| text.contains("://"))
+}
+
+fn options(throttle: Option<u64>) -> ObjectRequestOptions {
+    ObjectRequestOptions { bytes_per_second: throttle, ..ObjectRequestOptions::default() }
+}
+
+/// Opens the object store. A store whose prefix is empty is probed before anything is written.
+fn open_for_backup(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
+    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
+    let listed = objects.list("", None, 1).map_err(request_error)?;
+    if listed.value.objects.is_empty() {
+        let report = Probe::new(env, &*objects).map_err(CommandError::Store)?.run();
+        if report.verdict() != ProbeVerdict::Suitable {
+            return Err(CommandError::Usage(format!(
+                "{} was not found suitable for backups; `umbel store probe {url}` names what it \
+                 breaks",
+                objects.location()
+            )));
+        }
+    }
+    Ok(objects)
+}
+
+/// Backs up the event store in the directory into the object store.
+pub fn back_up(
+    directory: Option<&Path>,
+    url: &str,
+    args: &BackupArgs,
+    json: bool,
+    limits: StoreLimits,
+) -> CommandResult<()> {
+    let store = open_event_store::open(directory, limits, Durability::Buffered)
+        .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
+    let env = Env::system();
+    let done = back_up_store(&store, &env, url, args);
+    let closed = store.close();
+    let (objects, report) = done?;
+    closed?;
+    let retention = args.keep.map(|keep| {
+        let requests = options(args.throttle);
+        retain(&env, objects.clone(), RetentionOptions { keep, dry_run: args.dry_run, requests })
+    });
+    let retention = retention.transpose().map_err(backup_error)?;
+    print_backup(objects.location(), &report, retention.as_ref().map(|it| (it, args)), json)
+}
+
+fn back_up_store(
+    store: &Store,
+    env: &Env,
+    url: &str,
+    args: &BackupArgs,
+) -> CommandResult<(Arc<dyn Objects>, ObjectBackupReport)> {
+    let objects = open_for_backup(env, url)?;
+    let requests = options(args.throttle);
+    let options = ObjectBackupOptions { requests, ..ObjectBackupOptions::default() };
+    let backup = store.object_backup(Arc::clone(&objects), options).map_err(backup_error)?;
+    let report = backup.run_once().map_err(backup_error)?;
+    Ok((objects, report))
+}
+
+fn print_backup(
+    location: &str,
+    report: &ObjectBackupReport,
+    retention: Option<(&RetentionReport, &BackupArgs)>,
+    json: bool,
+) -> CommandResult<()> {
+    let mut output = Output::new();
+    if json {
+        let retained = retention.map(|(it, args)| retention_json(it, args.dry_run));
+        output.json(&json!({
+            "position": report.through.0,
+            "manifest": report.manifest,
+            "uploaded_objects": report.uploaded_objects,
+            "uploaded_bytes": report.uploaded_bytes,
+            "requests": report.requests,
+            "retention": retained,
+        }))?;
+        return output.flush();
+    }
+    output.line(&format!(
+        "backed up to {location}: all events up to position {}, {} in {} uploaded now",
+        report.through.0,
+        numbers::bytes(report.uploaded_bytes),
+        numbers::counted(report.uploaded_objects, "object"),
+    ))?;
+    if let Some((done, args)) = retention {
+        let verb = if args.dry_run { "would be deleted" } else { "deleted" };
+        output.line(&format!(
+            "{verb}: {} and {} with {}; every state from position {} on can be restored",
+            numbers::counted(done.deleted_manifests, "manifest"),
+            numbers::counted(done.deleted_pieces, "object"),
+            numbers::bytes(done.deleted_bytes),
+            done.first_through.0,
+        ))?;
+    }
+    output.flush()
+}
+
+fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
+    json!({
+        "dry_run": is_dry_run,
+        "first_manifest": report.first_manifest,
+        "first_position": report.first_through.0,
+        "deleted_manifests": report.deleted_manifests,
+        "deleted_objects": report.deleted_pieces,
+        "deleted_bytes": report.deleted_bytes,
+        "young_objects": report.young_pieces,
+    })
+}
+
+/// Restores a store from the object store into the directory.
+pub fn restore(
+    directory: Option<&Path>,
+    url: &str,
+    args: &RestoreArgs,
+    json: bool,
+) -> CommandResult<()> {
+    let directory = require_directory(directory)?;
+    refuse_file(directory)?;
+    let env = Env::system();
+    let objects = umbel_objects::open(&env, url).map_err(CommandError::Store)?;
+    let restore_to = match (args.to_position, args.to_time) {
+        (Some(position), _) => RestoreTo::Position(Position(position)),
+        (None, Some(ticks)) => RestoreTo::Time(ticks),
+        (None, None) => RestoreTo::Latest,
+    };
+    let restored =
+        restore_from_objects(&env, objects, directory, restore_to, options(args.throttle));
+    let report = restored.map_err(backup_error)?;
+    if report.is_short {
+        note(
+            "umbel: warning: the backup ends before the requested end, so later events can be \
+             missing",
+        );
+    }
+    print_restore(directory, &report, json)
+}
+
+fn print_restore(directory: &Path, report: &ObjectRestoreReport, json: bool) -> CommandResult<()> {
+    let mut output = Output::new();
+    if json {
+        output.json(&json!({
+            "position": report.through.0,
+            "manifest": report.manifest,
+            "files": report.files,
+            "bytes": report.bytes,
+            "is_short": report.is_short,
+        }))?;
+    } else {
+        let size = (report.bytes, report.files);
+        output.line(&restored_sentence(directory, report.through, size))?;
+    }
+    output.flush()
+}
+
+/// Sentence about a restored store of these bytes in a number of files.
+pub fn restored_sentence(
+    directory: &Path,
+    through: Position,
+    (bytes, files): (u64, u64),
+) -> String {
+    format!(
+        "restored {}: all events up to position {}, {} in {}; the index is built when the store is \
+         opened",
+        directory.display(),
+        through.0,
+        numbers::bytes(bytes),
+        numbers::counted(files, "file"),
+    )
+}
+
+/// Checks every object of the backup. Prints each damage; the command then fails.
+pub fn verify(url: &str, json: bool) -> CommandResult<()> {
+    let env = Env::system();
+    let objects = umbel_objects::open(&env, url).map_err(CommandError::Store)?;
+    let location = objects.location().to_owned();
+    let report = verify_objects(&env, objects, options(None)).map_err(backup_error)?;
+    let mut output = Output::new();
+    match json {
+        true => output.json(&verify_json(&report))?,
+        false => print_verification(&location, &report, &mut output)?,
+    }
+    output.flush()?;
+    if report.damage.is_empty() {
+        return Ok(());
+    }
+    Err(CommandError::Damaged(format!(
+        "the backup in {location} is damaged in {}: restore the objects from a version or a copy, \
+         or back up the store to another prefix",
+        numbers::counted(report.damage.len() as u64, "place")
+    )))
+}
+
+fn verify_json(report: &ObjectVerifyReport) -> Value {
+    let range = |range: &RestorableRange| {
+        json!({
+            "first_manifest": range.first,
+            "last_manifest": range.last,
+            "first_position": range.first_through.0,
+            "last_position": range.last_through.0,
+            "first_time": timestamps::rfc3339(range.first_wall_micros.saturating_mul(10)),
+            "last_time": timestamps::rfc3339(range.last_wall_micros.saturating_mul(10)),
+        })
+    };
+    json!({
+        "backup": true,
+        "position": report.through.0,
+        "first_manifest": report.first_manifest,
+        "newest_manifest": report.newest_manifest,
+        "objects": report.objects,
+        "bytes": report.bytes,
+        "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "restorable": report.restorable.iter().map(range).collect::<Vec<_>>(),
+    })
+}
+
+fn print_verification(
+    location: &str,
+    report: &ObjectVerifyReport,
+    output: &mut Output,
+) -> CommandResult<()> {
+    for damage in report.damage.iter().take(REPORTED_LINES_MAX) {
+        output.line(&damage.to_string())?;
+    }
+    if report.damage.is_empty() {
+        output.line(&format!(
+            "the backup in {location} is undamaged: all events up to position {}, {} in {} checked",
+            report.through.0,
+            numbers::bytes(report.bytes),
+            numbers::counted(report.objects, "object"),
+        ))?;
+    }
+    for range in report.restorable.iter().take(REPORTED_LINES_MAX) {
+        output.line(&format!(
+            "can be restored: backups of {} to {}, up to positions {} to {}",
+            timestamps::rfc3339(range.first_wall_micros.saturating_mul(10)),
+            timestamps::rfc3339(range.last_wall_micros.saturating_mul(10)),
+            range.first_through.0,
+            range.last_through.0,
+        ))?;
+    }
+    Ok(())
+}
+
+fn backup_error(error: ObjectBackupError) -> CommandError {
+    match error {
+        ObjectBackupError::Store(error) => error.into(),
+        ObjectBackupError::Objects(error) => request_error(error),
+        error => CommandError::Usage(error.to_string()),
+    }
+}
+
+fn request_error(error: ObjectError) -> CommandError {
+    match error.kind {
+        ObjectErrorKind::Damaged => CommandError::Damaged(error.to_string()),
+        ObjectErrorKind::Unavailable => CommandError::System(error.to_string()),
+        ObjectErrorKind::Denied | ObjectErrorKind::Refused => {
+            CommandError::Usage(error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_from_directories() {
+        assert_eq!(url_of(Path::new("file:///mnt/share")), Some("file:///mnt/share"));
+        assert_eq!(url_of(Path::new("/mnt/share")), None);
+    }
+}

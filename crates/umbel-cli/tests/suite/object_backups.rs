@@ -1,0 +1,190 @@
+//! `umbel backup --to URL`, `umbel restore --from URL` and `umbel verify --from URL`.
+
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::test_binary::{Fixture, Run};
+
+/// A store, and an empty object store in a directory.
+struct BackedUp {
+    fixture: Fixture,
+    url: String,
+}
+
+impl BackedUp {
+    fn new() -> BackedUp {
+        let fixture = Fixture::new();
+        let directory = fixture.path("objects");
+        fs::create_dir(&directory).unwrap();
+        let url = format!("file://{}", directory.display());
+        BackedUp { fixture, url }
+    }
+
+    fn append(&self, numbers: Range<u64>) {
+        let line = |number: u64| {
+            let stream = number % 3;
+            format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{number}}}\n")
+        };
+        let lines: String = numbers.map(line).collect();
+        self.fixture.feed(&["append"], lines.as_bytes()).succeeds();
+    }
+
+    fn back_up(&self) -> Value {
+        self.fixture.run(&["backup", "--to", &self.url, "--json"]).succeeds().json()
+    }
+
+    fn restore(&self, target: &str, end: &[&str]) -> Run {
+        let target = self.fixture.path(target);
+        let restore = ["restore", "--from", &self.url, "--db", target.to_str().unwrap()];
+        self.fixture.bare(&[&restore, end].concat())
+    }
+
+    fn read_all(&self, store: &str) -> String {
+        let store = self.fixture.path(store);
+        self.fixture.bare(&["--db", store.to_str().unwrap(), "read", "--all"]).succeeds().text()
+    }
+
+    /// Files of the objects whose names begin with `prefix`.
+    fn objects(&self, prefix: &str) -> Vec<PathBuf> {
+        let mut open = vec![self.fixture.path("objects").join(prefix)];
+        let mut found = Vec::new();
+        while let Some(path) = open.pop() {
+            match path.is_dir() {
+                true => open.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path())),
+                false => found.push(path),
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+#[test]
+fn backups_into_an_object_store_restore_every_event() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..500);
+    let first = backed_up.fixture.run(&["backup", "--to", &backed_up.url]).succeeds().text();
+    assert!(first.contains("all events up to position"), "{first}");
+    backed_up.append(500..510);
+    let second = backed_up.back_up();
+    assert_eq!(second["manifest"], json!(2), "{second}");
+    assert!(second["uploaded_bytes"].as_u64() < Some(5_000), "{second}");
+    let third = backed_up.back_up();
+    assert_eq!((&third["manifest"], &third["uploaded_bytes"]), (&json!(2), &json!(0)));
+    let verify = ["verify", "--from", &backed_up.url];
+    let report = backed_up.fixture.bare(&verify).succeeds().text();
+    assert!(report.contains("is undamaged") && report.contains("can be restored"), "{report}");
+    let message = backed_up.restore("restored", &[]).succeeds().text();
+    assert!(message.contains("all events up to position"), "{message}");
+    assert_eq!(backed_up.read_all("restored"), backed_up.read_all("store"));
+    backed_up.restore("restored", &[]).fails(2, &["holds an event store already"]);
+}
+
+#[test]
+fn restores_end_at_a_position_or_a_time() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..100);
+    backed_up.back_up();
+    backed_up.append(100..200);
+    backed_up.back_up();
+    let all = backed_up.read_all("store");
+    let lines: Vec<&str> = all.lines().collect();
+    let event: Value = serde_json::from_str(lines[149]).unwrap();
+    let next: Value = serde_json::from_str(lines[150]).unwrap();
+    // `append` writes many lines at once; an append is restored as a whole or not at all.
+    let position = event["position"].to_string();
+    let report = backed_up.restore("to-position", &["--to-position", &position, "--json"]);
+    let restored = report.succeeds().json()["position"].as_u64().unwrap();
+    assert!(restored <= event["position"].as_u64().unwrap());
+    let text = backed_up.read_all("to-position");
+    assert!(all.starts_with(&text) && text.lines().count() >= 100, "{}", text.lines().count());
+    let last: Value = serde_json::from_str(lines[99]).unwrap();
+    let time = last["created"].as_str().unwrap();
+    assert_ne!(next["created"], last["created"]);
+    backed_up.restore("to-time", &["--to-time", time]).succeeds();
+    assert_eq!(backed_up.read_all("to-time"), lines[..100].join("\n") + "\n");
+    let late = backed_up.restore("late", &["--to-position", "99999999"]).succeeds();
+    assert!(late.stderr.contains("the backup ends before"), "{}", late.stderr);
+    backed_up.restore("bad", &["--to-time", "yesterday"]).fails(2, &["is no time in UTC"]);
+    backed_up
+        .restore("bad", &["--to-time", time, "--to-position", "1"])
+        .fails(2, &["cannot be used with"]);
+}
+
+#[test]
+fn damaged_and_missing_objects_are_named() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..300);
+    backed_up.back_up();
+    let piece = backed_up.objects("chunks").pop().unwrap();
+    let mut bytes = fs::read(&piece).unwrap();
+    bytes[300] ^= 1;
+    fs::remove_file(&piece).unwrap();
+    fs::write(&piece, &bytes).unwrap();
+    let name = piece.file_name().unwrap().to_str().unwrap();
+    let verify = ["verify", "--from", &backed_up.url];
+    let run = backed_up.fixture.bare(&verify);
+    assert!(run.text().contains(name), "{}", run.text());
+    run.fails(3, &["is damaged in 1 place"]);
+    backed_up.restore("restored", &[]).fails(3, &[name]);
+    fs::remove_file(&piece).unwrap();
+    backed_up.restore("restored", &[]).fails(3, &[name]);
+    bytes[300] ^= 1;
+    fs::write(&piece, &bytes).unwrap();
+    backed_up.restore("restored", &[]).succeeds();
+    assert_eq!(backed_up.read_all("restored"), backed_up.read_all("store"));
+}
+
+#[test]
+fn prefixes_of_others_are_refused() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..10);
+    backed_up.back_up();
+    let other = BackedUp::new();
+    other.append(0..10);
+    other
+        .fixture
+        .run(&["backup", "--to", &backed_up.url])
+        .fails(2, &["holds the backup of another store"]);
+    fs::write(other.fixture.path("objects").join("notes.txt"), "mine").unwrap();
+    other
+        .fixture
+        .run(&["backup", "--to", &other.url])
+        .fails(2, &["notes.txt", "name an empty prefix"]);
+    assert!(other.objects("").len() == 1);
+    backed_up.restore("copy", &[]).succeeds();
+    let copy = backed_up.fixture.path("copy");
+    backed_up
+        .fixture
+        .bare(&["--db", copy.to_str().unwrap(), "backup", "--to", &backed_up.url])
+        .fails(2, &["another copy of this store"]);
+    other.restore("none", &[]).fails(2, &["no backup"]);
+}
+
+#[test]
+fn retention_deletes_only_what_no_kept_state_needs() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..100);
+    backed_up.back_up();
+    backed_up.append(100..200);
+    let arguments = ["backup", "--to", &backed_up.url, "--keep", "30d", "--json"];
+    let report = backed_up.fixture.run(&arguments).succeeds().json();
+    assert_eq!(report["retention"]["deleted_manifests"], json!(0), "{report}");
+    let before = backed_up.objects("");
+    let dry = ["backup", "--to", &backed_up.url, "--keep=0s", "--dry-run"];
+    let text = backed_up.fixture.run(&dry).succeeds().text();
+    assert!(text.contains("would be deleted"), "{text}");
+    assert_eq!(backed_up.objects(""), before);
+    backed_up.fixture.run(&["backup", "--to", &backed_up.url, "--keep=0s"]).succeeds();
+    backed_up.restore("restored", &[]).succeeds();
+    assert_eq!(backed_up.read_all("restored"), backed_up.read_all("store"));
+    let directory = backed_up.fixture.path("directory");
+    let directory = directory.to_str().unwrap();
+    let run = |words: &[&str]| backed_up.fixture.run(words);
+    run(&["backup", "--to", directory, "--keep", "30d"]).fails(2, &["--keep", "only one state"]);
+    run(&["backup", "--to", directory, "--dry-run"]).fails(2, &["--keep"]);
+    run(&["backup", "--to", &backed_up.url, "--keep", "30"]).fails(2, &["is no age", "30d"]);
+}

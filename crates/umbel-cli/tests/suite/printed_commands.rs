@@ -1,0 +1,58 @@
+//! Commands that the binary prints work as they are printed, apart from the password.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use super::doctor::{Certificates, PASSWORDS, certificates};
+use super::serve::Serving;
+use super::test_binary::{Fixture, Run};
+
+/// Runs a printed command in a shell in which `umbel` is the binary. The password, which the
+/// command would prompt for, is put beside the user.
+fn run_printed(fixture: &Fixture, command: &str, (user, password): (&str, &str)) -> Run {
+    let binaries = fixture.path("bin");
+    std::fs::create_dir_all(&binaries).unwrap();
+    let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_umbel"), binaries.join("umbel"));
+    let command = command
+        .replacen("curl ", "curl -sS --fail-with-body ", 1)
+        .replace(&format!("-u {user} "), &format!("-u '{user}:{password}' "));
+    let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", &command]).env("PATH", path).env("UMBEL_PASSWORD", password);
+    Run::of(&mut shell)
+}
+
+/// Story: at a server with TLS and users, the printed commands lacked the user and the CA file.
+#[test]
+fn printed_commands_work_at_a_server_with_tls_and_users() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let Certificates { authority, flags } = certificates(&fixture, 4000);
+    let copy = fixture.path("copy");
+    let backup = ["--backup-dir", copy.to_str().unwrap()];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(backup).collect();
+    let mut serving = Serving::with(&fixture, &flags, &PASSWORDS);
+    let append = serving.next_note("append an event: ");
+    assert!(append.starts_with("curl -u admin --cacert "), "{append}");
+    let admin = ("admin", "a:pass@word/1");
+    let appended = run_printed(&fixture, &append, admin).succeeds().text();
+    assert!(appended.contains("\"streamId\":\"cart-42\""), "{appended}");
+    let port = serving.connection().rsplit(':').next().unwrap().to_string();
+    let authority = authority.display();
+    let ops = ("ops", "another one");
+    let connect = format!("kurrentdb://ops:another%20one@localhost:{port}?tlsCaFile={authority}");
+    let outcome = |work: &str| {
+        let run = fixture.bare(&[work, "--connect", &connect]).succeeds();
+        let printed = run.stderr.split_once("its outcome: ").unwrap().1.trim_end().to_string();
+        assert!(!printed.contains("another"), "{printed}");
+        run_printed(&fixture, &printed, ops).succeeds().text()
+    };
+    let backup = outcome("backup");
+    assert!(backup.contains("\"backupResult\":\"Success\""), "{backup}");
+    let scavenges = outcome("scavenge");
+    assert!(scavenges.contains("Success\tby ops"), "{scavenges}");
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
