@@ -125,7 +125,10 @@ fn conclude(report: &ProbeReport) -> CommandResult<()> {
         }
         ProbeVerdict::Unfinished => {
             let open = names(|outcome| matches!(outcome, CheckOutcome::Unfinished(_)));
-            let message = format!("the probe of {store} was not finished: {open}; repeat it");
+            let message = format!(
+                "the probe of {store} was not finished: {open}; remove the causes that it names, \
+                 then repeat it"
+            );
             Err(CommandError::System(message))
         }
     }

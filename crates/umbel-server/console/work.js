@@ -2,7 +2,7 @@
 
 import { confirmed } from "./groups.js";
 import {
-  attempt, button, bytes, change, el, every, field, localTime, number, put, refresh, say, server, show, table, utcTime, view,
+  attempt, button, bytes, change, counted, el, every, field, localTime, number, put, refresh, say, server, show, table, utcTime, view,
 } from "./page.js";
 
 // What still has data after a removal.
@@ -35,7 +35,7 @@ function redactForm() {
       const places = events.value.split("\n").filter(Boolean);
       const done = await change("redact", { events: places, reason: reason.value });
       put(result, 
-        el("p", {}, `${number(done.eventsRedacted)} events lost data and metadata, ${number(done.eventsWithoutData)} had none.`),
+        el("p", {}, `${counted(done.eventsRedacted, "event")} lost data and metadata, ${number(done.eventsWithoutData)} had none.`),
         remainingData(done));
       say("Redacted.");
     });
@@ -181,8 +181,8 @@ function scavengeProgress(scavenge) {
   if (!scavenge) return el("p", {}, "No scavenge since the server started.");
   const isRunning = !scavenge.isDone;
   return el("div", {}, el("p", { role: "status" },
-    `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${number(scavenge.chunks)} files, ` +
-    `${number(scavenge.eventsRemoved)} events removed, ${number(scavenge.eventsStubbed)} emptied, ${bytes(scavenge.bytesGivenBack)} freed.`),
+    `${isRunning ? "Running" : "Done"}: ${number(scavenge.chunksExamined)} of ${counted(scavenge.chunks, "file")}, ` +
+    `${counted(scavenge.eventsRemoved, "event")} removed, ${number(scavenge.eventsStubbed)} emptied, ${bytes(scavenge.bytesGivenBack)} freed.`),
     el("progress", { max: Math.max(scavenge.chunks, 1), value: scavenge.chunksExamined, "aria-label": "Scavenge" }),
     scavenge.eventsStubbed > 0
       ? el("p", { class: "soft" }, "An emptied event lost its data. Its id stays, so that a retry of its append is recognized.") : null);
