@@ -29,6 +29,7 @@ mod suite {
     mod log_quota;
     pub mod multi_stream_appends;
     pub mod object_backup_campaign;
+    mod object_backup_requests;
     pub mod object_backups;
     pub mod opening;
     pub mod read_only_handles;

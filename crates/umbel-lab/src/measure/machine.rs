@@ -54,6 +54,12 @@ impl Machine {
 }
 
 impl Machine {
+    /// Date, processor, kernel and commit, for a report that has no table of them.
+    pub fn summary(&self) -> String {
+        let Machine { date, processor, threads, kernel, commit, .. } = self;
+        format!("{date}, {processor}, {threads} threads, {kernel}, commit {commit}")
+    }
+
     /// Whether figures of both machines are comparable; the date does not matter.
     pub fn is_same(&self, other: &Machine) -> bool {
         let dateless = |machine: &Machine| Machine { date: String::new(), ..machine.clone() };

@@ -1,7 +1,9 @@
 //! [`Report`]: the results as a Markdown page.
 
 use std::fmt::Write;
-use std::process::Command;
+use std::path::Path;
+
+use umbel_lab::measure::machine::Machine;
 
 use crate::busy_threads::{self, BusyThreads, STEP_US_MAX};
 use crate::fsyncs::FsyncRates;
@@ -145,7 +147,8 @@ impl Report {
     /// The report as a Markdown page.
     pub fn markdown(&self) -> String {
         let mut page = String::from("# Hostile clients\n\n");
-        let _ = writeln!(page, "{}. Appends are synced.\n", facts());
+        let machine = Machine::detect(Path::new(".")).summary();
+        let _ = writeln!(page, "{machine}. Appends are synced.\n");
         let _ = writeln!(
             page,
             "`cargo xtask attackers`. `umbel serve --disable-tls --kv --memory {MEMORY_MIB}MiB`, \
@@ -238,21 +241,4 @@ fn quantile(numbers: &[u64], share: f64) -> u64 {
     sorted.sort_unstable();
     let index = (sorted.len() as f64 * share) as usize;
     sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or(0)
-}
-
-fn facts() -> String {
-    let output = |program: &str, words: &[&str]| {
-        let output = Command::new(program).args(words).output().ok();
-        output.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_string()).unwrap_or_default()
-    };
-    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let processor = processor.lines().find(|line| line.starts_with("model name"));
-    let processor = processor.and_then(|line| line.split_once(": ")).map_or("", |it| it.1);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "{}, {processor}, {threads} threads, {}, commit {}",
-        output("date", &["+%F"]),
-        output("uname", &["-sr"]),
-        output("git", &["rev-parse", "HEAD"])
-    )
 }
