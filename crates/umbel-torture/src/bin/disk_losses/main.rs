@@ -151,12 +151,7 @@ fn lose_disk(
 }
 
 /// Restores into a folder, everything or up to a time in units of 100 ns since 1970.
-fn restore(
-    umbel: &Path,
-    from: &str,
-    folder: &Path,
-    to_time: Option<u64>,
-) -> Result<(), String> {
+fn restore(umbel: &Path, from: &str, folder: &Path, to_time: Option<u64>) -> Result<(), String> {
     let mut command = Command::new(umbel);
     command.args(["restore", "--from", from, "--db"]).arg(folder);
     if let Some(ticks) = to_time {
