@@ -26,7 +26,6 @@ cargo xtask deletions [ARGUMENTS]          disk space that engines free after de
 cargo xtask filters [ARGUMENTS]            comparison with filters of other crates
 cargo xtask serving [ARGUMENTS]            comparison of the server with a bare server
 cargo xtask attackers [ARGUMENTS]          an honest client of the server beside hostile ones
-cargo xtask disk-losses [ARGUMENTS]        what is lost with the disk of a server that backs up
 cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
@@ -76,7 +75,6 @@ fn main() -> ExitCode {
         ("filters", _) => campaigns::filters(rest),
         ("serving", _) => campaigns::serving(rest),
         ("attackers", _) => campaigns::attackers(rest),
-        ("disk-losses", _) => campaigns::disk_losses(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
@@ -93,7 +91,7 @@ fn main() -> ExitCode {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
                  clients, suites, console, docs, kills, starts, audit, instructions, torture, \
-                 rivals, queues, deletions, filters, serving, attackers, disk-losses and fuzz"
+                 rivals, queues, deletions, filters, serving, attackers and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
