@@ -8,6 +8,7 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
+    mod continuous_backups;
     mod doctor;
     mod events;
     mod filter;

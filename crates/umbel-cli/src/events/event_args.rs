@@ -360,7 +360,7 @@ fn parse_scavenge_rate(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a rate of `backup` and `restore`: bytes with a unit, or a large plain number of bytes.
-fn parse_copy_rate(text: &str) -> Result<u64, String> {
+pub fn parse_copy_rate(text: &str) -> Result<u64, String> {
     let bytes = integer_parser(1, u64::MAX)(text)?;
     match ends_with_digit(text) && bytes < PLAIN_RATE_SPLIT {
         true => Err(format!("must have a unit, such as {bytes}MiB")),

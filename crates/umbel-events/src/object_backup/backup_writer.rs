@@ -5,7 +5,9 @@
 //! manifest, a writer accepts the manifest of another process: a creation of its predecessor can
 //! take effect late. Then all uploads begin again, so that invariant 2 of the module holds.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::object_backup::backup_identity::BackupIdentity;
 use crate::object_backup::manifest_chain::ManifestChain;
@@ -16,7 +18,9 @@ use crate::object_backup::object_manifest::{
 use crate::object_backup::object_requests::{ObjectRequests, SettledCreation};
 use crate::object_backup::piece_upload::{UploadOutcome, is_local_damage, task};
 use crate::object_backup::upload_plan::{PieceJob, UploadPlan};
-use crate::object_backup::{ObjectBackupOptions, ObjectBackupReport, parallel_tasks};
+use crate::object_backup::{
+    ObjectBackupOptions, ObjectBackupReport, ObjectBackupState, parallel_tasks,
+};
 use crate::shared_store_state::StoreInner;
 use crate::types::event::Position;
 
@@ -63,8 +67,9 @@ pub struct BackupWriter {
     stopped: Option<String>,
     /// Bytes that were uploaded since the last full manifest, and the length of that one.
     since_full: (u64, u64),
-    uploaded_bytes: u64,
     durable: u64,
+    /// State that others read while a run is in progress.
+    shown: Arc<Mutex<ObjectBackupState>>,
 }
 
 /// Work of one run.
@@ -82,11 +87,12 @@ enum Commit {
 }
 
 impl BackupWriter {
-    /// Creates a writer with a random id.
+    /// Creates a writer with a random id. It keeps end and bytes of the backup in `shown`.
     pub fn new(
         identity: BackupIdentity,
         id: [u8; 16],
         options: ObjectBackupOptions,
+        shown: Arc<Mutex<ObjectBackupState>>,
     ) -> BackupWriter {
         BackupWriter {
             identity,
@@ -98,19 +104,15 @@ impl BackupWriter {
             has_own_manifest: false,
             stopped: None,
             since_full: (0, 0),
-            uploaded_bytes: 0,
             durable: 0,
+            shown,
         }
     }
 
-    /// Bytes that were uploaded.
-    pub fn uploaded_bytes(&self) -> u64 {
-        self.uploaded_bytes
-    }
-
-    /// Position of the last event in the backup; `None` before the first manifest.
-    pub fn through(&self) -> Option<u64> {
-        self.newest.as_ref().map(|newest| newest.state.through)
+    /// Sets the manifest that is the newest one.
+    fn set_newest(&mut self, newest: Newest) {
+        self.shown.lock().ignore_poison().through = Some(Position(newest.state.through));
+        self.newest = Some(newest);
     }
 
     /// Bytes from the end of the backup to the end of the log at the last plan.
@@ -191,7 +193,7 @@ impl BackupWriter {
             let state = chain.state(chain.newest.number)?;
             let (number, uid) = (chain.newest.number, chain.newest.uid);
             // The distance to the last full manifest is unknown, so the next one is full.
-            self.newest = Some(Newest { number, uid, state, deltas: DELTAS_MAX });
+            self.set_newest(Newest { number, uid, state, deltas: DELTAS_MAX });
         }
         self.needs_load = false;
         Ok(())
@@ -305,7 +307,7 @@ impl BackupWriter {
 
     fn add_bytes(&mut self, run: &mut Run<'_>, bytes: u64) {
         run.report.uploaded_bytes += bytes;
-        self.uploaded_bytes += bytes;
+        self.shown.lock().ignore_poison().uploaded_bytes += bytes;
         self.since_full.0 += bytes;
     }
 
@@ -367,7 +369,7 @@ impl BackupWriter {
         }
         run.report.created_manifests += 1;
         self.has_own_manifest = true;
-        self.newest = Some(Newest { number: manifest.number, uid: manifest.uid, state, deltas });
+        self.set_newest(Newest { number: manifest.number, uid: manifest.uid, state, deltas });
         Ok(Commit::Done)
     }
 
@@ -398,6 +400,7 @@ impl BackupWriter {
             requests.objects.location()
         );
         self.stopped = Some(reason.clone());
+        self.shown.lock().ignore_poison().stopped = Some(reason.clone());
         ObjectBackupError::refused(reason)
     }
 }

@@ -95,12 +95,21 @@ pub fn retain(
     options: RetentionOptions,
 ) -> ObjectBackupResult<RetentionReport> {
     let requests = ObjectRequests::new(env, objects, options.requests.clone());
-    let survey = Survey::read(&requests)?;
-    let (_, mut chain) = ManifestChain::find(&requests)?;
+    retain_within(&requests, options.keep, options.dry_run)
+}
+
+/// Does the work of [`retain`] with these requests.
+pub fn retain_within(
+    requests: &ObjectRequests,
+    keep: Duration,
+    dry_run: bool,
+) -> ObjectBackupResult<RetentionReport> {
+    let survey = Survey::read(requests)?;
+    let (_, mut chain) = ManifestChain::find(requests)?;
     if let Some(damage) = chain.damage.pop() {
         return Err(damage);
     }
-    let floor = survey.floor(&chain, options.keep)?;
+    let floor = survey.floor(&chain, keep)?;
     let state = chain.state(floor)?;
     survey.check_kept(&chain, &state)?;
     let created = survey.created(&chain, floor)?;
@@ -116,11 +125,11 @@ pub fn retain(
         deleted_bytes: bytes(&deleted) + bytes(&expired),
         young_pieces,
     };
-    if options.dry_run {
+    if dry_run {
         return Ok(report);
     }
     if floor > chain.floor {
-        raise_floor(&requests, &chain, floor)?;
+        raise_floor(requests, &chain, floor)?;
     }
     // Also manifests below the earlier floor, which an interrupted retention left.
     for (number, object) in survey.listed_numbers(MANIFEST_PREFIX)? {

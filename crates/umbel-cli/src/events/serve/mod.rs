@@ -13,6 +13,7 @@ use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartErr
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::shell_command::curl_command;
+use crate::events::object_backup;
 use crate::events::open_event_store;
 use crate::events::serve::certificate_host::{certificate_host, reachable_address};
 use crate::events::serve::option_sources::read_options_file;
@@ -77,7 +78,11 @@ fn serve(
     if let Some(target) = &config.options.backup_dir {
         check_backup_target(&Env::system(), &config.db, target)?;
     }
-    let server = Config { telemetry, ..server_config(config, security) };
+    let options = &config.options;
+    let backup =
+        options.backup_to.as_deref().map(|url| object_backup::continuous_backup(url, options));
+    let object_backup = backup.transpose()?;
+    let server = Config { telemetry, object_backup, ..server_config(config, security) };
     let prepared = Server::prepare(&server).map_err(start_error)?;
     let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
     // The directory is that of an event store first: no other process makes one of it.
@@ -213,6 +218,10 @@ fn announce(
             "appends are refused once the event log has {quota_bytes} bytes (--log-quota)"
         ));
     }
+    if let Some(url) = &config.options.backup_to {
+        let seconds = config.options.backup_interval.as_secs();
+        log.print(&format!("events are backed up to {url} every {seconds} s (--backup-to)"));
+    }
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
@@ -296,7 +305,9 @@ fn host_and_port(host: &str, port: u16) -> String {
 
 fn start_error(error: StartError) -> CommandError {
     match error {
-        StartError::Certificates(_) => CommandError::usage(error.to_string()),
+        StartError::Certificates(_) | StartError::ObjectBackup(_) => {
+            CommandError::usage(error.to_string())
+        }
         error => CommandError::System(error.to_string()),
     }
 }
