@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use xtask::checkout::file_tree;
+use xtask::object_stores::campaign::{self, Repetitions};
 use xtask::tools::check_steps::{report_violations, report_warnings};
 use xtask::{Tree, Violation, campaigns, docs_book, test_command};
 
@@ -19,6 +20,7 @@ cargo xtask audit                          licences, sources and vulnerabilities
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
 cargo xtask starts [EVENTS]                start time of a server after kill -9, 10 million events
 cargo xtask console                        the console in Chromium; pictures go to docs/console
+cargo xtask objects [--small]              backups into object stores that are killed
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             comparison with other engines
 cargo xtask queues [ARGUMENTS]             engines as queues and time series
@@ -67,6 +69,8 @@ fn main() -> ExitCode {
         ("starts", [events]) if events.parse::<u64>().is_ok() => {
             test_command::starts_alone(events.parse().unwrap_or(EVENTS_DEFAULT))
         }
+        ("objects", []) => campaign::run_all(Repetitions::FULL, true),
+        ("objects", ["--small"]) => campaign::run_all(Repetitions::SMALL, false),
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -84,7 +88,7 @@ fn main() -> ExitCode {
         }
         (
             "test" | "tidy" | "floors" | "smoke" | "clients" | "suites" | "console" | "kills"
-            | "starts" | "audit" | "docs" | "instructions",
+            | "starts" | "audit" | "docs" | "instructions" | "objects",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
@@ -92,8 +96,9 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, suites, console, docs, kills, starts, audit, instructions, torture, \
-                 rivals, queues, deletions, filters, serving, attackers, disk-losses and fuzz"
+                 clients, suites, console, docs, kills, starts, audit, instructions, objects, \
+                 torture, rivals, queues, deletions, filters, serving, attackers, disk-losses and \
+                 fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
@@ -106,6 +111,7 @@ fn refuse_argument(command: &str, argument: &str) -> ExitCode {
         "test" => "--fast or no argument",
         "suites" => "--client python, go, rust, node or java, or no argument",
         "instructions" => "--write or no argument",
+        "objects" => "--small or no argument",
         _ => "nothing",
     };
     eprintln!("`{command}`: unknown argument `{argument}`; use {known}");

@@ -24,6 +24,8 @@ mod suite {
     mod removal_kills;
     mod removals;
     mod repairs;
+    #[cfg(feature = "buckets")]
+    mod s3_backups;
     mod scavenge_kills;
     mod serve;
     mod serve_errors;

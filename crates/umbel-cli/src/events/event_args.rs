@@ -240,7 +240,7 @@ pub struct StreamsArgs {
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// Backup directory: empty, missing, or with an earlier backup of this store; or the URL of an
-    /// object store, like file:///mnt/share/backups
+    /// object store, like file:///mnt/share/backups or s3://bucket/prefix
     #[arg(long, value_name = "DIR|URL", required_unless_present = "connect")]
     pub to: Option<PathBuf>,
     /// After a backup to an object store, delete what only states older than this need, like 30d
