@@ -1,0 +1,45 @@
+//! The replicated log in an object store: **slots**, objects with contiguous numbers, each created
+//! once and never overwritten.
+//!
+//! A row of objects that are created once is a row of consensus registers. So the order of the
+//! creations is the order of the log, and the object store decides it. Nothing but *create if
+//! absent* and *read after write* is needed. The idea is that of the write-once registers of
+//! Disk Paxos (Gafni and Lamport, 2003) and of CORFU (Balakrishnan et al., 2012), whose log
+//! positions are written once.
+//!
+//! Every state machine of this crate is plain data without threads and without waiting: one call of
+//! its `step` sends at most one request. So `tests/suite/exploration.rs` explores this code itself,
+//! with every order of requests, lost answers, late effects, pauses and crashes.
+//!
+//! FORMAT: `docs/formats/slots.md`.
+#![forbid(unsafe_code)]
+
+mod chain;
+mod freshness;
+mod slot_collection;
+mod slot_creation;
+mod slot_error;
+mod slot_follower;
+mod slot_format;
+mod slot_requests;
+mod slot_snapshot;
+mod slot_takeover;
+mod slot_writer;
+
+pub use chain::ChainEnd;
+pub use freshness::{Contact, SlotTimes};
+pub use slot_collection::{CollectionStep, SlotCollection};
+pub use slot_error::{SlotError, SlotResult};
+pub use slot_follower::{FollowStep, SlotFollower};
+pub use slot_format::{LogId, SLOT_BYTES_MAX, Slot, SlotEntry, SlotIds};
+pub use slot_snapshot::{SNAPSHOT_PREFIX, SlotSnapshot};
+pub use slot_takeover::{SlotTakeover, TakeoverStep};
+pub use slot_writer::{SlotWriter, WriteStep};
+
+/// Decodes bytes as the objects of a replicated log and, where they are well formed, encodes them
+/// again. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_slot(bytes: &[u8]) {
+    slot_format::fuzz(bytes);
+    slot_snapshot::fuzz(bytes);
+}

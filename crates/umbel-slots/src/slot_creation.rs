@@ -1,0 +1,68 @@
+//! [`SlotCreation`]: a slot that is created, until it is certain whose slot has the number.
+
+use umbel_env::{Clock, Creation, Objects};
+
+use crate::slot_error::SlotResult;
+use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
+use crate::slot_requests::{Timed, read_whole, timed};
+
+/// A slot that is created. Every answer but *created* is unknown: the number is read. Missing, the
+/// same bytes are sent again, since an earlier request can still take effect.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SlotCreation {
+    /// The slot.
+    pub slot: Slot,
+    bytes: Vec<u8>,
+    is_unknown: bool,
+}
+
+/// Result of a step of a creation.
+#[derive(Debug)]
+pub enum CreationStep {
+    /// It is not certain yet.
+    Open,
+    /// The number has this slot.
+    Mine,
+    /// The number has this slot of another leader.
+    Other,
+}
+
+impl SlotCreation {
+    /// A creation whose first request is not sent.
+    pub fn new(slot: Slot) -> SlotCreation {
+        SlotCreation { bytes: slot.encode(), slot, is_unknown: false }
+    }
+
+    /// Sends the next request.
+    pub fn step(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+    ) -> SlotResult<Timed<CreationStep>> {
+        let name = slot_name(self.slot.number);
+        if self.is_unknown {
+            let Timed { value, contact, answered } =
+                read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
+            let value = match value {
+                None => {
+                    self.is_unknown = false;
+                    CreationStep::Open
+                }
+                Some(found) if found == self.bytes => CreationStep::Mine,
+                Some(_) => CreationStep::Other,
+            };
+            return Ok(Timed { value, contact, answered });
+        }
+        let before = clock.now_with_suspends();
+        let Timed { value, contact, answered } =
+            timed(clock, before, objects.create(&name, &self.bytes)?);
+        let value = match value {
+            Creation::Created => CreationStep::Mine,
+            Creation::Exists | Creation::Unknown(_) => {
+                self.is_unknown = true;
+                CreationStep::Open
+            }
+        };
+        Ok(Timed { value, contact, answered })
+    }
+}

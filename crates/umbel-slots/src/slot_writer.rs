@@ -1,0 +1,109 @@
+//! [`SlotWriter`]: the leader, which adds slots.
+
+use umbel_env::{Clock, Objects};
+
+use crate::chain::ChainEnd;
+use crate::freshness::{Contact, SlotTimes};
+use crate::slot_creation::{CreationStep, SlotCreation};
+use crate::slot_error::SlotResult;
+use crate::slot_format::{Slot, SlotEntry, SlotIds, slot_name};
+use crate::slot_requests::{Timed, damaged};
+
+/// The leader, which adds slots, one at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SlotWriter {
+    store: [u8; 16],
+    times: SlotTimes,
+    node: String,
+    end: ChainEnd,
+    /// Moment of the last success.
+    success: Contact,
+    creation: Option<SlotCreation>,
+    is_deposed: bool,
+}
+
+/// Result of a step of a writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WriteStep {
+    /// No slot is open.
+    Idle,
+    /// The open slot is not certain yet.
+    Open,
+    /// The slot is in the chain: what it says can be acknowledged.
+    Acknowledged(Slot),
+    /// The node leads no more. Nothing of the open slot may be acknowledged: it can be in the chain
+    /// or not, and the followers find out.
+    Deposed,
+}
+
+impl SlotWriter {
+    /// A writer after its first slot, which was created at this moment.
+    pub(crate) fn new(
+        store: [u8; 16],
+        times: SlotTimes,
+        node: String,
+        end: ChainEnd,
+        success: Contact,
+    ) -> SlotWriter {
+        SlotWriter { store, times, node, end, success, creation: None, is_deposed: false }
+    }
+
+    /// The last slot that is certain.
+    pub fn end(&self) -> ChainEnd {
+        self.end
+    }
+
+    /// Whether a slot is open.
+    pub fn is_busy(&self) -> bool {
+        self.creation.is_some()
+    }
+
+    /// Begins a slot with a new random uid. REQUIRES: no slot is open.
+    pub fn propose(&mut self, uid: [u8; 16], wall_micros: u64, entries: Vec<SlotEntry>) {
+        debug_assert!(self.creation.is_none(), "one slot at a time");
+        self.creation = Some(SlotCreation::new(Slot {
+            ids: SlotIds { store: self.store, uid },
+            number: self.end.number + 1,
+            epoch: self.end.epoch,
+            previous: self.end.uid,
+            node: self.node.clone(),
+            wall_micros,
+            entries,
+        }));
+    }
+
+    /// Sends the next request for the open slot.
+    ///
+    /// # Errors
+    /// Failed requests, after which the step can be repeated.
+    pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<WriteStep> {
+        if self.is_deposed {
+            return Ok(WriteStep::Deposed);
+        }
+        let Some(creation) = &mut self.creation else { return Ok(WriteStep::Idle) };
+        let Timed { value, contact, answered } = creation.step(objects, clock)?;
+        match value {
+            CreationStep::Open => Ok(WriteStep::Open),
+            CreationStep::Other => {
+                self.is_deposed = true;
+                Ok(WriteStep::Deposed)
+            }
+            CreationStep::Mine => {
+                let is_fresh =
+                    answered.is_some_and(|now| self.success.is_fresh(now, self.times.fresh));
+                let Some(success) = contact.filter(|_| is_fresh) else {
+                    // The number could have been used and deleted since the last success.
+                    self.is_deposed = true;
+                    return Ok(WriteStep::Deposed);
+                };
+                let slot = creation.slot.clone();
+                let name = slot_name(slot.number);
+                let end = self.end.followed_by(&slot);
+                self.end = end.map_err(|reason| damaged(objects, &name, reason))?;
+                self.success = success;
+                self.creation = None;
+                Ok(WriteStep::Acknowledged(slot))
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Tests of the replicated log.
+
+mod suite {
+    mod exploration;
+    mod explored_store;
+}

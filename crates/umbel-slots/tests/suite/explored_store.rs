@@ -1,0 +1,229 @@
+//! [`ExploredStore`]: an object store whose every outcome the exploration chooses.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use umbel_env::{
+    Answer, Clock, Creation, CreationRequest, ListPage, ListedObject, ObjectBytes, ObjectError,
+    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
+};
+
+/// Microseconds of a unit of the explored time.
+pub const UNIT_MICROS: u64 = 1_000_000;
+/// Most requests that can still take effect.
+const LATE_MAX: usize = 2;
+
+/// A request that can still take effect.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LateRequest {
+    Create(String, Vec<u8>),
+    Delete(String),
+}
+
+/// Guarantee that the store breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum StoreFault {
+    #[default]
+    None,
+    /// A creation of an existing name replaces it.
+    IgnoresConditions,
+    /// A creation that takes effect later is answered as if it had already.
+    EarlyAnswers,
+}
+
+/// State of the store.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct StoreState {
+    /// Time in units.
+    pub time: u64,
+    /// Objects with the time of their creation.
+    pub objects: BTreeMap<String, (Vec<u8>, u64)>,
+    /// Names and times one unit ago, for a list that lags.
+    pub earlier: BTreeMap<String, u64>,
+    /// Requests that can still take effect, in their order.
+    pub late: Vec<LateRequest>,
+    /// The first object that each name ever had: history, which no node sees.
+    pub first: BTreeMap<String, Vec<u8>>,
+    pub fault: StoreFault,
+}
+
+impl StoreState {
+    /// Lets time pass.
+    pub fn advance(&mut self, units: u64) {
+        self.earlier = self.objects.iter().map(|(name, it)| (name.clone(), it.1)).collect();
+        self.time += units;
+    }
+
+    /// Creates an object if the name is free.
+    pub fn land(&mut self, name: &str, bytes: &[u8]) -> bool {
+        if self.objects.contains_key(name) && self.fault != StoreFault::IgnoresConditions {
+            return false;
+        }
+        self.objects.insert(name.to_owned(), (bytes.to_vec(), self.time));
+        self.first.entry(name.to_owned()).or_insert_with(|| bytes.to_vec());
+        true
+    }
+
+    /// Lets a late request take effect.
+    pub fn land_late(&mut self, index: usize) {
+        match self.late.remove(index) {
+            LateRequest::Create(name, bytes) => {
+                self.land(&name, &bytes);
+            }
+            LateRequest::Delete(name) => {
+                self.objects.remove(&name);
+            }
+        }
+    }
+
+    fn delay(&mut self, request: LateRequest) {
+        self.late.push(request);
+        self.late.sort();
+    }
+}
+
+/// The store during one step of a node, whose single request has the chosen outcome.
+#[derive(Debug)]
+pub struct ExploredStore {
+    state: Mutex<StoreState>,
+    outcome: usize,
+    outcomes: Mutex<usize>,
+}
+
+impl ExploredStore {
+    /// The store in this state; the request of the step has outcome number `outcome`.
+    pub fn new(state: StoreState, outcome: usize) -> ExploredStore {
+        ExploredStore { state: Mutex::new(state), outcome, outcomes: Mutex::new(1) }
+    }
+
+    /// The state after the step, and the number of outcomes that its request could have had.
+    pub fn finish(self) -> (StoreState, usize) {
+        (self.state.into_inner().expect("one thread"), self.outcomes.into_inner().expect("one"))
+    }
+
+    fn choose(&self, outcomes: usize) -> usize {
+        *self.outcomes.lock().expect("one thread") = outcomes;
+        self.outcome.min(outcomes - 1)
+    }
+
+    fn answer<T>(state: &StoreState, value: T) -> ObjectResult<T> {
+        Ok(Answer { value, store_micros: Some(state.time * UNIT_MICROS) })
+    }
+
+    fn lost(operation: &'static str) -> ObjectError {
+        ObjectError::new(ObjectErrorKind::Unavailable, operation, "explored", "no answer")
+    }
+}
+
+impl Objects for ExploredStore {
+    fn location(&self) -> &str {
+        "explored:"
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
+        let mut state = self.state.lock().expect("one thread");
+        let late = LateRequest::Create(name.as_str().to_owned(), bytes.to_vec());
+        let can_delay = state.late.len() < LATE_MAX && !state.late.contains(&late);
+        let unknown = || Creation::Unknown(ExploredStore::lost("create"));
+        let creation = match self.choose(if can_delay { 3 } else { 2 }) {
+            0 if state.land(name.as_str(), bytes) => Creation::Created,
+            0 => Creation::Exists,
+            1 => {
+                state.land(name.as_str(), bytes);
+                unknown()
+            }
+            _ => {
+                state.delay(late);
+                match state.fault {
+                    StoreFault::EarlyAnswers => Creation::Created,
+                    _ => unknown(),
+                }
+            }
+        };
+        ExploredStore::answer(&state, creation)
+    }
+
+    fn create_concurrently(&self, _: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
+        unreachable!("only the probe creates at the same time")
+    }
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        let mut state = self.state.lock().expect("one thread");
+        let mut bytes = vec![0; source.byte_count() as usize];
+        source.read(&mut bytes, 0)?;
+        let late = LateRequest::Create(name.as_str().to_owned(), bytes.clone());
+        let can_delay = state.late.len() < LATE_MAX;
+        match self.choose(if can_delay { 2 } else { 1 }) {
+            0 => {
+                state.land(name.as_str(), &bytes);
+                ExploredStore::answer(&state, ())
+            }
+            _ => {
+                state.delay(late);
+                Err(ExploredStore::lost("write"))
+            }
+        }
+    }
+
+    fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
+        let state = self.state.lock().expect("one thread");
+        let found = state.objects.get(name.as_str()).map(|(bytes, _)| {
+            let end = bytes.len().min(range.end as usize);
+            let part = bytes[range.start as usize..end].to_vec();
+            ObjectBytes { bytes: part, object_bytes: bytes.len() as u64 }
+        });
+        ExploredStore::answer(&state, found)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, _: usize) -> ObjectResult<ListPage> {
+        let state = self.state.lock().expect("one thread");
+        let now = state.objects.iter().map(|(name, it)| (name.clone(), it.1)).collect();
+        let lags = state.earlier != now;
+        let names = match self.choose(if lags { 2 } else { 1 }) {
+            0 => &now,
+            _ => &state.earlier,
+        };
+        let names = names.iter().filter(|(name, _)| {
+            name.starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
+        });
+        let listed = names.map(|(name, created)| ListedObject {
+            name: ObjectName::new(name.clone()).expect("a name"),
+            bytes: 0,
+            created_micros: Some(created * UNIT_MICROS),
+        });
+        let page = ListPage { objects: listed.collect(), next_after: None };
+        ExploredStore::answer(&state, page)
+    }
+
+    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
+        let mut state = self.state.lock().expect("one thread");
+        let late = LateRequest::Delete(name.as_str().to_owned());
+        let can_delay = state.late.len() < LATE_MAX && !state.late.contains(&late);
+        match self.choose(if can_delay { 2 } else { 1 }) {
+            0 => {
+                state.objects.remove(name.as_str());
+                ExploredStore::answer(&state, ())
+            }
+            _ => {
+                state.delay(late);
+                Err(ExploredStore::lost("delete"))
+            }
+        }
+    }
+}
+
+/// The clock of a node: the explored time, less the pauses that the node did not see.
+#[derive(Debug)]
+pub struct ExploredClock(pub u64);
+
+impl Clock for ExploredClock {
+    fn now(&self) -> Duration {
+        Duration::from_micros(self.0 * UNIT_MICROS)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        0
+    }
+}
