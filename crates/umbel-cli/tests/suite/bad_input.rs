@@ -167,7 +167,8 @@ fn second_process_gets_store_in_use_error() {
         let parts = ["is in use by another process", "end that process first"];
         fixture.run(arguments).fails(5, &parts);
     }
-    // Readers work beside a writer.
+    // Readers work beside a writer, once it has created its keyspace.
+    wait_until("the first process has a keyspace", || fixture.run(&["scan"]).code == 0);
     for arguments in [&["scan"][..], &["stats"], &["verify"], &["inspect"]] {
         fixture.run(arguments).succeeds();
     }

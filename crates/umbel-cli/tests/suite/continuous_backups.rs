@@ -137,9 +137,9 @@ fn bad_object_stores_and_options_are_refused() {
         fixture.run(&[&serve[..], flags].concat()).fails(2, parts);
         assert!(!fixture.store().exists(), "{flags:?}");
     }
-    if !cfg!(feature = "s3") {
+    if !cfg!(feature = "buckets") {
         let flags = ["--backup-to", "s3://bucket/prefix"];
-        fixture.run(&[&serve[..], &flags].concat()).fails(2, &["s3"]);
+        fixture.run(&[&serve[..], &flags].concat()).fails(2, &["buckets"]);
     }
     fs::write(fixture.path("objects/holiday.jpg"), "a picture").unwrap();
     let run = fixture.run(&[&serve[..], &["--backup-to", &url]].concat());
