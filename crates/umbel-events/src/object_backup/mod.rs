@@ -1,46 +1,36 @@
 //! Continuous backup of an event store into an object store, and its restore.
 //!
-//! FORMAT: `docs/formats/object-backup.md`. The event log is uploaded in [pieces](piece_object): a
+//! FORMAT: `docs/formats/object-backup.md`. The event log is uploaded in [pieces](umbel_backup): a
 //! chunk that has ended as a whole, the chunk that is written as tails. A numbered
 //! [manifest](object_manifest) names the pieces of a backup, and is created after all of them.
-//!
-//! INVARIANTS:
-//! 1. A manifest is created with create-if-absent under the number after the newest one, and only
-//!    once every object that it names is confirmed.
-//! 2. An object that a manifest is the first to name was created after the manifest before it. So
-//!    an object that is older than a manifest and not in its state is in no later manifest, and
-//!    retention needs no assumption about the duration of uploads.
-//! 3. Bytes are verified before and while they are uploaded.
+//! The invariants are those of `umbel-backup`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use umbel_backup::{
+    BackupErrorKind as ObjectBackupErrorKind, BackupIdentity, BackupKind, ObjectRequestOptions,
+    ObjectRequests,
+};
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::Objects;
 
-use crate::object_backup::backup_identity::BackupIdentity;
 use crate::object_backup::backup_writer::BackupWriter;
-use crate::object_backup::object_backup_error::{ObjectBackupErrorKind, ObjectBackupResult};
-use crate::object_backup::object_requests::{ObjectRequestOptions, ObjectRequests};
+use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::object_retention::{
     RemainingCopy, RetentionReport, remaining_copies, retain_within,
 };
 use crate::shared_store_state::StoreInner;
 use crate::types::event::Position;
 
-pub mod backup_identity;
 pub mod backup_writer;
-pub mod manifest_chain;
 pub mod object_backup_error;
 pub mod object_manifest;
-pub mod object_requests;
 pub mod object_restore;
 pub mod object_retention;
 pub mod object_verify;
-pub mod parallel_tasks;
-pub mod piece_download;
-pub mod piece_object;
+pub mod piece_names;
 pub mod piece_upload;
 pub mod record_scan;
 pub mod restore_cut;
@@ -146,7 +136,7 @@ impl ObjectBackup {
             let manifest = shared.log.manifest.lock().ignore_poison();
             (manifest.seed, manifest.instance)
         };
-        let identity = BackupIdentity::claim(&requests, seed, instance)?;
+        let identity = BackupIdentity::claim(&requests, BackupKind::Events, seed, instance)?;
         let id = requests.env.entropy.id()?;
         let state = Arc::default();
         let writer = BackupWriter::new(identity, id, options, Arc::clone(&state));
