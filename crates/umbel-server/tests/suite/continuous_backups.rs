@@ -72,7 +72,7 @@ impl Objects for TestObjects {
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
         match self.request("create") {
             Ok(()) => self.inner.create(name, bytes),
-            // Nobody knows whether a request without an answer took effect.
+            // A request without an answer may have taken effect.
             Err(error) if error.is_temporary() => {
                 Ok(Answer { value: Creation::Unknown(error), store_micros: None })
             }
@@ -108,6 +108,7 @@ impl Objects for TestObjects {
 /// A store, an object store, and a server that backs up the one into the other.
 struct Fixture {
     _directory: TempDir,
+    env: Env,
     store: Store,
     sim: ObjectSim,
     objects: Arc<TestObjects>,
@@ -132,7 +133,8 @@ impl Fixture {
             changed: Condvar::new(),
             requests: AtomicU64::new(0),
         });
-        Fixture { _directory: directory, store, sim, objects, running: None }
+        let env = Env::system();
+        Fixture { _directory: directory, env, store, sim, objects, running: None }
     }
 
     fn config(&self) -> ObjectBackupConfig {
@@ -152,16 +154,16 @@ impl Fixture {
     }
 
     fn stop(&mut self) -> Duration {
-        let started = Env::system().clock.now();
+        let started = self.env.clock.now();
         self.running.take().unwrap().shutdown();
-        Env::system().clock.now() - started
+        self.env.clock.now() - started
     }
 
     /// Appends an event. Returns the time that it took.
     fn append(&self, number: u64) -> Duration {
-        let started = Env::system().clock.now();
+        let started = self.env.clock.now();
         append(&self.store, number);
-        Env::system().clock.now() - started
+        self.env.clock.now() - started
     }
 
     /// The backup on the page `/stats`.
@@ -179,7 +181,7 @@ impl Fixture {
 
     /// Waits until the backup has a status.
     fn wait(&self, is_reached: impl Fn(&Value) -> bool) -> Value {
-        let (clock, pause) = (Env::system().clock, Duration::from_millis(5));
+        let (clock, pause) = (&self.env.clock, Duration::from_millis(5));
         let end = clock.now() + TEST_TIMEOUT;
         loop {
             let status = self.status();
@@ -187,7 +189,7 @@ impl Fixture {
                 return status;
             }
             assert!(clock.now() < end, "not reached: {status}");
-            Env::system().threads.pause(pause);
+            self.env.threads.pause(pause);
         }
     }
 
@@ -217,7 +219,8 @@ impl Fixture {
 
 fn append(store: &Store, number: u64) {
     let id = EventId::from_random(u128::from(number).to_le_bytes());
-    let event = NewEvent::json(id, "Counted", format!("{number}").as_bytes());
+    let data = number.to_string();
+    let event = NewEvent::json(id, "Counted", data.as_bytes());
     store.append("cart", ExpectedVersion::Any, &[event]).unwrap();
 }
 
@@ -255,7 +258,7 @@ fn appends_are_backed_up_and_an_idle_server_sends_no_request() {
     assert!(fixture.metric("uploaded_bytes_total", &[]) > 500.0);
     assert!(fixture.metric("requests_total", &["verb=\"create\""]) >= 3.0);
     let last = fixture.metric("last_success_timestamp_seconds", &[]);
-    let now = Env::system().clock.wall_micros() as f64 / 1e6;
+    let now = fixture.env.clock.wall_micros() as f64 / 1e6;
     assert!((now - 60.0..=now).contains(&last), "{last} is not shortly before {now}");
     assert_eq!(fixture.restored_events(), 19);
     let address = fixture.running.as_ref().unwrap().address();
@@ -309,9 +312,9 @@ fn unreachable_object_store_delays_neither_start_nor_appends() {
 fn hanging_object_store_delays_start_and_shutdown_by_seconds_only() {
     let mut fixture = Fixture::new();
     fixture.objects.set(Behavior::Hangs);
-    let started = Env::system().clock.now();
+    let started = fixture.env.clock.now();
     fixture.start();
-    let took = Env::system().clock.now() - started;
+    let took = fixture.env.clock.now() - started;
     assert!(took < Duration::from_secs(10), "the start took {took:?}");
     for number in 1..50 {
         let took = fixture.append(number);
@@ -344,7 +347,7 @@ fn another_server_at_the_prefix_stops_the_backup_until_a_restart() {
     assert_eq!(fixture.metric("stopped", &[]), 1.0);
     let requests = fixture.objects.requests();
     fixture.append(3);
-    Env::system().threads.pause(INTERVAL * 5);
+    fixture.env.threads.pause(INTERVAL * 5);
     assert_eq!(fixture.objects.requests(), requests, "a stopped backup sends no request");
     assert_eq!(fixture.status()["state"], "Stopped");
     fixture.stop();
