@@ -549,7 +549,7 @@ fn telemetry_state(stats: &Value) -> Option<(FindingState, String)> {
 
 /// Finding about the continuous backup into an object store; `None` without one.
 fn backup_state(stats: &Value) -> Option<(FindingState, String)> {
-    let backup = stats["objectBackup"].as_object()?;
+    let backup = stats.get("objectBackup").filter(|backup| backup.is_object())?;
     let text = |name: &str| backup[name].as_str().unwrap_or("unknown");
     let (location, error) = (text("location"), text("error"));
     let seconds = backup["lagSeconds"].as_f64().unwrap_or_default() as u64;

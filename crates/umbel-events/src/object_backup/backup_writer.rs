@@ -4,10 +4,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use umbel_base::ignore_poison::IgnorePoison;
 use umbel_backup::{
     BackupIdentity, ChainWriter, Commit, ObjectRequests, TAKEOVERS_MAX, run_parallel,
 };
+use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 use crate::object_backup::object_manifest::{BackupState, LogContents};

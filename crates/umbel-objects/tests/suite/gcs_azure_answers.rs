@@ -66,7 +66,8 @@ fn creations_are_conditional_and_have_the_time_of_the_store() {
 
 #[test]
 fn each_answer_of_a_creation_has_its_outcome_and_is_sent_once() {
-    let open: [fn(&StandIn) -> Arc<dyn Objects>; 2] = [open_gcs, open_azure];
+    type Open = fn(&StandIn) -> Arc<dyn Objects>;
+    let open: [Open; 2] = [open_gcs, open_azure];
     let [gcs, azure] = open;
     for (open, answer) in [
         (gcs, error("412 Precondition Failed", "PreconditionFailed")),

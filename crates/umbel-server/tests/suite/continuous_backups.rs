@@ -218,10 +218,14 @@ impl Fixture {
 }
 
 fn append(store: &Store, number: u64) {
+    append_to(store, "cart", number);
+}
+
+fn append_to(store: &Store, stream: &str, number: u64) {
     let id = EventId::from_random(u128::from(number).to_le_bytes());
     let data = number.to_string();
     let event = NewEvent::json(id, "Counted", data.as_bytes());
-    store.append("cart", ExpectedVersion::Any, &[event]).unwrap();
+    store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
 }
 
 fn count_events(path: &Path) -> usize {
@@ -242,7 +246,9 @@ fn appends_are_backed_up_and_an_idle_server_sends_no_request() {
     assert_eq!(status["location"], "test://bucket");
     (2..20).for_each(|number| drop(fixture.append(number)));
     fixture.wait_for_all();
-    // The last record of the log is that of no event.
+    append_to(&fixture.store, "other", 100);
+    append_to(&fixture.store, "third", 101);
+    // The last records of the log are those of no events.
     fixture.store.delete("other", ExpectedVersion::Any).unwrap();
     fixture.store.tombstone("third", ExpectedVersion::Any).unwrap();
     fixture.wait_for_all();
@@ -279,6 +285,15 @@ fn shutdown_backs_up_the_last_events() {
     let took = fixture.stop();
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(fixture.restored_events(), 8);
+    // Without new events, the next server finds that nothing is behind.
+    let manifests = |fixture: &Fixture| {
+        let listed = fixture.sim.client(5).list("manifests/", None, 100).unwrap();
+        listed.value.objects.len()
+    };
+    let before = manifests(&fixture);
+    fixture.start();
+    fixture.wait_for_all();
+    assert_eq!(manifests(&fixture), before, "a restart without new events writes no manifest");
 }
 
 #[test]

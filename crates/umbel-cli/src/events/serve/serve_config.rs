@@ -109,7 +109,8 @@ impl ServeConfig {
         if self.options.backup_to.is_some() {
             return Ok(());
         }
-        let names = ["backup-interval", "backup-keep", "backup-throttle"];
+        // The interval has a default, which a printed configuration contains.
+        let names = ["backup-keep", "backup-throttle"];
         match names.into_iter().find_map(|name| sources.get(name)) {
             Some(OptionValue { place, .. }) => Err(CommandError::Usage(format!(
                 "{place} has no effect without an object store; name one with --backup-to URL, or \
@@ -353,7 +354,7 @@ mod tests {
             ("UMBEL_BACKUP_KEEP", "long", "UMBEL_BACKUP_KEEP is long, but must be an age"),
             ("UMBEL_BACKUP_THROTTLE", "20", "must have a unit, such as 20MiB"),
             ("UMBEL_BACKUP_KEEP", "30d", "UMBEL_BACKUP_KEEP has no effect without an object store"),
-            ("UMBEL_BACKUP_INTERVAL", "5s", "name one with --backup-to URL"),
+            ("UMBEL_BACKUP_THROTTLE", "1MiB", "name one with --backup-to URL"),
             ("UMBEL_ADMIN_PASSWORD", "", "the password of admin has 0 bytes, but must have 1 to"),
             ("UMBEL_OPS_PASSWORD", "kept\n", "UMBEL_OPS_PASSWORD: the password of ops contains"),
             ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),
