@@ -244,7 +244,9 @@ fn appends_are_backed_up_and_an_idle_server_sends_no_request() {
     let status = fixture.wait_for_all();
     assert_eq!(status["position"], fixture.store.visible_position().0.to_string());
     assert_eq!(status["location"], "test://bucket");
-    (2..20).for_each(|number| drop(fixture.append(number)));
+    for number in 2..20 {
+        fixture.append(number);
+    }
     fixture.wait_for_all();
     append_to(&fixture.store, "other", 100);
     append_to(&fixture.store, "third", 101);
@@ -280,7 +282,9 @@ fn shutdown_backs_up_the_last_events() {
     let config = ObjectBackupConfig { interval: Duration::from_secs(3600), ..fixture.config() };
     fixture.running = Some(fixture.try_start(config).unwrap());
     fixture.wait_for_all();
-    (2..9).for_each(|number| drop(fixture.append(number)));
+    for number in 2..9 {
+        fixture.append(number);
+    }
     assert!(fixture.status()["lagBytes"].as_u64() > Some(0));
     let took = fixture.stop();
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -410,7 +414,9 @@ fn retention_runs_once_an_hour_and_its_failure_is_shown() {
     fixture.wait_for_runs(1);
     let lists = || fixture.sim.request_counts()["list"];
     let first = lists();
-    (2..6).for_each(|number| drop(fixture.append(number)));
+    for number in 2..6 {
+        fixture.append(number);
+    }
     fixture.wait_for_all();
     fixture.wait_for_runs(3);
     assert_eq!(lists(), first, "only the first run was followed by a retention");
