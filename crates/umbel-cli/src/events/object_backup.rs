@@ -20,7 +20,6 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
 use crate::events::remaining_data::with_server_remedy;
-use crate::events::serve::serve_args::ServeOptions;
 use crate::events::timestamps;
 use crate::global_options::StoreLimits;
 use crate::io::output::{Output, note};
@@ -79,17 +78,14 @@ fn check_for_backup(env: &Env, objects: &dyn Objects) -> ObjectBackupResult<()> 
 
 /// Opens the object store of a server's continuous backup. The server itself probes it, so that it
 /// also starts while the store cannot be reached.
-pub fn continuous_backup(url: &str, options: &ServeOptions) -> CommandResult<ObjectBackupConfig> {
+pub fn continuous_backup(
+    url: &str,
+    bytes_per_second: Option<u64>,
+) -> CommandResult<ObjectBackupConfig> {
     let objects = umbel_objects::open(&Env::system(), url).map_err(CommandError::Store)?;
     let config = ObjectBackupConfig::new(objects);
-    let bytes_per_second = options.backup_throttle;
-    Ok(ObjectBackupConfig {
-        check: check_for_backup,
-        interval: options.backup_interval,
-        keep: options.backup_keep,
-        requests: ObjectRequestOptions { bytes_per_second, ..config.requests },
-        ..config
-    })
+    let requests = ObjectRequestOptions { bytes_per_second, ..config.requests };
+    Ok(ObjectBackupConfig { check: check_for_backup, requests, ..config })
 }
 
 /// Backs up the event store in the directory into the object store.
