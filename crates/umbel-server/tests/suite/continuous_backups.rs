@@ -19,14 +19,14 @@ use umbel_events::{
 use umbel_server::{Config, ObjectBackupConfig, Running, Server, StartError};
 use umbel_sim::ObjectSim;
 
-use super::monitoring::{http_request, metric};
+use super::monitoring::{http_request, http_request_to, metric};
 
 /// Time limit of a wait; a longer wait counts as hanging.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of the backups.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// What an object store does with requests.
+/// Behavior of an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behavior {
     Serves,
@@ -270,7 +270,7 @@ fn appends_are_backed_up_and_an_idle_server_sends_no_request() {
     assert!((now - 60.0..=now).contains(&last), "{last} is not shortly before {now}");
     assert_eq!(fixture.restored_events(), 19);
     let address = fixture.running.as_ref().unwrap().address();
-    let console = http_request(address, "GET", "/console/api/overview").1;
+    let console = http_request_to("127.0.0.1", address, "GET", "/console/api/overview").1;
     assert!(console.contains("\"objectBackup\":{"), "{console}");
 }
 

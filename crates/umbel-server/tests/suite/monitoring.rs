@@ -22,7 +22,12 @@ pub fn http_request(address: SocketAddr, method: &str, path: &str) -> (String, S
     http_request_to("a:7", address, method, path)
 }
 
-fn http_request_to(host: &str, address: SocketAddr, method: &str, path: &str) -> (String, String) {
+pub fn http_request_to(
+    host: &str,
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
         .unwrap();
