@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use umbel::Durability;
-use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
+use umbel_env::{Env, Objects};
 use umbel_events::{
-    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
-    ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange, RestoreTo,
-    RetentionOptions, RetentionReport, Store, restore_from_objects, retain, verify_objects,
+    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRestoreReport,
+    ObjectVerifyReport, Position, RestorableRange, RestoreTo, RetentionOptions, RetentionReport,
+    Store, restore_from_objects, retain, verify_objects,
 };
-use umbel_objects::{Probe, ProbeVerdict};
 
+use crate::backup_objects::{open_for_backup, options, request_error};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
@@ -30,32 +30,6 @@ const REPORTED_LINES_MAX: usize = 20;
 /// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "stop the server, or let it back up into a directory: umbel backup \
                            --connect ADDRESS";
-
-/// Returns the URL if the argument is one, and no directory.
-pub fn url_of(argument: &Path) -> Option<&str> {
-    argument.to_str().filter(|text| text.contains("://"))
-}
-
-fn options(throttle: Option<u64>) -> ObjectRequestOptions {
-    ObjectRequestOptions { bytes_per_second: throttle, ..ObjectRequestOptions::default() }
-}
-
-/// Opens the object store. A store whose prefix is empty is probed before anything is written.
-fn open_for_backup(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
-    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
-    let listed = objects.list("", None, 1).map_err(request_error)?;
-    if listed.value.objects.is_empty() {
-        let report = Probe::new(env, &*objects).map_err(CommandError::Store)?.run();
-        if report.verdict() != ProbeVerdict::Suitable {
-            return Err(CommandError::Usage(format!(
-                "{} was not found suitable for backups; `umbel store probe {url}` names what it \
-                 breaks",
-                objects.location()
-            )));
-        }
-    }
-    Ok(objects)
-}
 
 /// Backs up the event store in the directory into the object store.
 pub fn back_up(
@@ -283,26 +257,5 @@ fn backup_error(error: ObjectBackupError) -> CommandError {
         ObjectBackupError::Store(error) => error.into(),
         ObjectBackupError::Objects(error) => request_error(error),
         error => CommandError::Usage(error.to_string()),
-    }
-}
-
-fn request_error(error: ObjectError) -> CommandError {
-    match error.kind {
-        ObjectErrorKind::Damaged => CommandError::Damaged(error.to_string()),
-        ObjectErrorKind::Unavailable => CommandError::System(error.to_string()),
-        ObjectErrorKind::Denied | ObjectErrorKind::Refused => {
-            CommandError::Usage(error.to_string())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_told_from_directories() {
-        assert_eq!(url_of(Path::new("file:///mnt/share")), Some("file:///mnt/share"));
-        assert_eq!(url_of(Path::new("/mnt/share")), None);
     }
 }
