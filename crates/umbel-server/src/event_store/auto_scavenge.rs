@@ -214,7 +214,7 @@ struct ScheduleState {
 }
 
 /// Logs a change of auto-scavenge with the user that made it.
-pub fn log_change(change: &'static str, by: Option<&str>) {
+fn log_change(change: &'static str, by: Option<&str>) {
     tracing::info!(by, "auto-scavenge {change}");
 }
 
@@ -335,6 +335,7 @@ impl AutoScavenge {
         &self,
         store: &EventStore,
         change: AutoScavengeChange,
+        by: Option<&str>,
     ) -> Result<(), Status> {
         let now = self.clock.wall_micros();
         let is_scheduled = change.schedule.is_some();
@@ -345,6 +346,7 @@ impl AutoScavenge {
             let schedule = state.settings.schedule.clone();
             state.timetable = schedule.map(|times| Timetable::new(times, now, now));
         }
+        log_change("settings changed", by);
         Ok(())
     }
 
@@ -352,12 +354,13 @@ impl AutoScavenge {
     ///
     /// # Errors
     /// The settings could not be written.
-    pub async fn pause(&self, store: &EventStore) -> Result<(), Status> {
+    pub async fn pause(&self, store: &EventStore, by: Option<&str>) -> Result<(), Status> {
         self.change(store, |settings| {
             settings.is_paused = true;
             Ok(())
         })
         .await?;
+        log_change("paused", by);
         let Some((id, Some(time))) = self.running() else { return Ok(()) };
         self.scavenger.stop(&id, StopReason::Paused)?;
         let resume_at = move |settings: &mut AutoScavengeSettings| {
@@ -371,7 +374,11 @@ impl AutoScavenge {
     ///
     /// # Errors
     /// The settings could not be written.
-    pub async fn resume(self: &Arc<Self>, store: &EventStore) -> Result<(), Status> {
+    pub async fn resume(
+        self: &Arc<Self>,
+        store: &EventStore,
+        by: Option<&str>,
+    ) -> Result<(), Status> {
         let stopped = self.state().settings.resume_micros;
         let resume = |settings: &mut AutoScavengeSettings| {
             settings.resume_micros = None;
@@ -379,6 +386,7 @@ impl AutoScavenge {
             Ok(())
         };
         self.change(store, resume).await?;
+        log_change("resumed", by);
         if let Some(time) = stopped {
             let this = Arc::clone(self);
             let starting = tokio::task::spawn_blocking(move || this.start(time));
@@ -574,7 +582,7 @@ mod tests {
 
         fn configure(&self, text: &str) -> Result<(), Status> {
             let change = serde_json::from_str(text).expect("a change");
-            wait(self.auto_scavenge.configure(&self.events, change))
+            wait(self.auto_scavenge.configure(&self.events, change, None))
         }
 
         /// Sets the clock, and starts what is due.
@@ -716,7 +724,7 @@ mod tests {
         fixture.configure(r#"{"schedule":"0 3 * * *"}"#).unwrap();
         let three = MIDNIGHT + 3 * HOUR;
         fixture.at(three);
-        wait(fixture.auto_scavenge.pause(&fixture.events)).unwrap();
+        wait(fixture.auto_scavenge.pause(&fixture.events, None)).unwrap();
         assert_eq!(*fixture.scavenger.stops.lock().unwrap(), [StopReason::Paused]);
         for day in 1..3 {
             assert_eq!(fixture.state(), AutoScavengeState::Paused);
@@ -725,17 +733,17 @@ mod tests {
             fixture.restart(None);
         }
         assert_eq!(fixture.scavenger.times(), [Some(three)]);
-        wait(fixture.auto_scavenge.resume(&fixture.events)).unwrap();
+        wait(fixture.auto_scavenge.resume(&fixture.events, None)).unwrap();
         assert_eq!(fixture.state(), AutoScavengeState::InProgress);
         assert_eq!(fixture.scavenger.times(), [Some(three), Some(three)]);
         fixture.scavenger.end();
         // Nothing is left to continue.
-        wait(fixture.auto_scavenge.pause(&fixture.events)).unwrap();
-        wait(fixture.auto_scavenge.resume(&fixture.events)).unwrap();
+        wait(fixture.auto_scavenge.pause(&fixture.events, None)).unwrap();
+        wait(fixture.auto_scavenge.resume(&fixture.events, None)).unwrap();
         assert_eq!(fixture.scavenger.times().len(), 2);
         // A pause does not stop a manual scavenge.
         fixture.scavenger.start(ScavengeOptions::default(), WorkOrigin::of_user(None)).unwrap();
-        wait(fixture.auto_scavenge.pause(&fixture.events)).unwrap();
+        wait(fixture.auto_scavenge.pause(&fixture.events, None)).unwrap();
         assert_eq!(fixture.scavenger.stops.lock().unwrap().len(), 1);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use serde_json::json;
 
-use crate::event_store::auto_scavenge::{AutoScavengeChange, AutoScavengeState, log_change};
+use crate::event_store::auto_scavenge::{AutoScavengeChange, AutoScavengeState};
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{ApiResult, json_response};
 use crate::http::api::route_table::Operation;
@@ -24,16 +24,14 @@ pub async fn run(
         }
         Operation::ConfigureAutoScavenge => {
             let change: AutoScavengeChange = request.json(service).await?;
-            auto_scavenge.configure(&service.store, change).await?;
-            log_change("settings changed", request.caller().user_name());
+            let caller = request.caller();
+            auto_scavenge.configure(&service.store, change, caller.user_name()).await?;
         }
         Operation::PauseAutoScavenge => {
-            auto_scavenge.pause(&service.store).await?;
-            log_change("paused", request.caller().user_name());
+            auto_scavenge.pause(&service.store, request.caller().user_name()).await?;
         }
         Operation::ResumeAutoScavenge => {
-            auto_scavenge.resume(&service.store).await?;
-            log_change("resumed", request.caller().user_name());
+            auto_scavenge.resume(&service.store, request.caller().user_name()).await?;
         }
         _ => {}
     }

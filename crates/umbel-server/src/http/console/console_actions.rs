@@ -17,7 +17,7 @@ use umbel_proto::users::{
 use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
-use crate::event_store::auto_scavenge::{AutoScavengeChange, log_change};
+use crate::event_store::auto_scavenge::AutoScavengeChange;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
 use crate::event_store::work_history::WorkOrigin;
 use crate::http::console::group_settings::{self, CHANGE_GROUP};
@@ -105,18 +105,11 @@ async fn auto_scavenge(
     let request: AutoScavengeRequest = serde_json::from_slice(body).map_err(wrong)?;
     let auto_scavenge = &service.auto_scavenge;
     if let Some(change) = request.settings {
-        auto_scavenge.configure(&service.store, change).await?;
-        log_change("settings changed", caller.user_name());
+        auto_scavenge.configure(&service.store, change, caller.user_name()).await?;
     }
     match request.is_paused {
-        Some(true) => {
-            auto_scavenge.pause(&service.store).await?;
-            log_change("paused", caller.user_name());
-        }
-        Some(false) => {
-            auto_scavenge.resume(&service.store).await?;
-            log_change("resumed", caller.user_name());
-        }
+        Some(true) => auto_scavenge.pause(&service.store, caller.user_name()).await?,
+        Some(false) => auto_scavenge.resume(&service.store, caller.user_name()).await?,
         None => {}
     }
     Ok(json!({}))
