@@ -17,6 +17,11 @@ impl Default for SlotTimes {
     }
 }
 
+/// A duration in the microseconds of the store's times.
+pub fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// Moment of a successful request, by two clocks: the node's own, and the store's. A pause of the
 /// node's machine can be invisible to the first one, a jump of the store's clock to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,11 +33,16 @@ pub struct Contact {
 }
 
 impl Contact {
+    /// Age of an object that was created at this time of the store; `None` for an object from the
+    /// future, or without a time.
+    pub fn age_micros(&self, created_micros: Option<u64>) -> Option<u64> {
+        self.store_micros.checked_sub(created_micros?)
+    }
+
     /// Whether the time from this contact to a later one is at most `limit` by both clocks.
     pub fn is_fresh(&self, now: Contact, limit: Duration) -> bool {
-        let limit_micros = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
         // A store whose clock went back proves nothing.
         let stored = now.store_micros.checked_sub(self.store_micros);
-        now.node.saturating_sub(self.node) <= limit && stored.is_some_and(|it| it <= limit_micros)
+        now.node.saturating_sub(self.node) <= limit && stored.is_some_and(|it| it <= micros(limit))
     }
 }

@@ -16,6 +16,7 @@
 
 mod chain;
 mod freshness;
+mod object_frame;
 mod slot_collection;
 mod slot_creation;
 mod slot_error;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use umbel_env::{Clock, ObjectName, Objects};
 
-use crate::freshness::{Contact, SlotTimes};
+use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_PREFIX, number_of_slot};
 use crate::slot_requests::list;
@@ -115,8 +115,8 @@ impl SlotCollection {
     }
 
     fn is_old(&self, name: &str, created: Option<u64>, now: Contact) -> bool {
-        let keep = u64::try_from(self.times.keep.as_micros()).unwrap_or(u64::MAX);
-        let stored = created.and_then(|created| now.store_micros.checked_sub(created));
+        let keep = micros(self.times.keep);
+        let stored = now.age_micros(created);
         let seen = self.seen.get(name).map(|seen| now.node.saturating_sub(*seen));
         stored.is_some_and(|age| age >= keep) && seen.is_some_and(|age| age >= self.times.keep)
     }

@@ -41,28 +41,24 @@ impl SlotCreation {
     ) -> SlotResult<Timed<CreationStep>> {
         let name = slot_name(self.slot.number);
         if self.is_unknown {
-            let Timed { value, contact, answered } =
-                read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
-            let value = match value {
+            let read = read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
+            return Ok(read.map(|found| match found {
                 None => {
                     self.is_unknown = false;
                     CreationStep::Open
                 }
                 Some(found) if found == self.bytes => CreationStep::Mine,
                 Some(_) => CreationStep::Other,
-            };
-            return Ok(Timed { value, contact, answered });
+            }));
         }
         let before = clock.now_with_suspends();
-        let Timed { value, contact, answered } =
-            timed(clock, before, objects.create(&name, &self.bytes)?);
-        let value = match value {
+        let created = timed(clock, before, objects.create(&name, &self.bytes)?);
+        Ok(created.map(|creation| match creation {
             Creation::Created => CreationStep::Mine,
             Creation::Exists | Creation::Unknown(_) => {
                 self.is_unknown = true;
                 CreationStep::Open
             }
-        };
-        Ok(Timed { value, contact, answered })
+        }))
     }
 }

@@ -9,7 +9,7 @@
 use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::chain::ChainEnd;
-use crate::freshness::{Contact, SlotTimes};
+use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
 use crate::slot_requests::{Timed, damaged, list, read_whole};
@@ -105,18 +105,14 @@ impl SlotFollower {
                     .to_owned();
             return Err(SlotError::Refused(format!("{}: {reason}", objects.location())));
         };
-        let half = u64::try_from((self.times.keep / 2).as_micros()).unwrap_or(u64::MAX);
+        let half = micros(self.times.keep / 2);
         for object in &page.value.objects {
             let Some(number) = parse_snapshot_name(object.name.as_str()) else { continue };
             if found.newest.as_ref().is_none_or(|(newest, _)| number >= *newest) {
                 found.newest = Some((number, object.name.as_str().to_owned()));
             }
             // An object from the future, or without a time, counts as old.
-            let age = object
-                .created_micros
-                .and_then(|created| contact.store_micros.checked_sub(created))
-                .unwrap_or(u64::MAX);
-            if age >= half {
+            if contact.age_micros(object.created_micros).is_none_or(|age| age >= half) {
                 found.old = found.old.max(Some(number));
             }
         }

@@ -2,12 +2,12 @@
 //!
 //! FORMAT: `docs/formats/slots.md`.
 
-use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, varint};
 use umbel_env::ObjectName;
 
-const MAGIC: [u8; 8] = *b"UmbelSlt";
-const VERSION: u8 = 1;
+use crate::object_frame::ObjectFrame;
+
+const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelSlt", noun: "slot", offset: 0 };
 /// Maximum bytes of a slot: 16 MiB of records, or one record, and the rest.
 pub const SLOT_BYTES_MAX: u64 = 80 << 20;
 /// Prefix of the names of slots.
@@ -198,8 +198,7 @@ impl Slot {
 
     /// Returns the bytes of the object.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.push(VERSION);
+        let mut out = FRAME.begin();
         out.extend_from_slice(&self.ids.store);
         varint::put_u64(&mut out, self.number);
         varint::put_u64(&mut out, self.epoch);
@@ -209,9 +208,7 @@ impl Slot {
         varint::put_u64(&mut out, self.wall_micros);
         varint::put_u64(&mut out, self.entries.len() as u64);
         self.entries.iter().for_each(|entry| entry.encode(&mut out));
-        let sum = checksum(self.number, 0, &out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
+        FRAME.seal(self.number, out)
     }
 
     /// Decodes the slot of a number of a replicated log.
@@ -219,17 +216,8 @@ impl Slot {
     /// # Errors
     /// The reason why the bytes are not this slot.
     pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<Slot, String> {
-        let sum = bytes.split_last_chunk::<8>();
-        let (head, sum) = sum.ok_or("the object is cut short")?;
-        let rest = head.strip_prefix(&MAGIC).filter(|rest| !rest.is_empty());
-        let rest = rest.ok_or("the object is no slot")?;
-        if checksum(number, 0, head) != u64::from_le_bytes(*sum) {
-            return Err("the object does not match its checksum and its number".into());
-        }
-        if rest[0] > VERSION {
-            return Err(format!("a newer Umbel wrote it (format {}); use that Umbel", rest[0]));
-        }
-        let slot = Slot::decode_body(&rest[1..]).ok_or("the object is malformed")?;
+        let body = FRAME.open(number, bytes)?;
+        let slot = Slot::decode_body(body).ok_or("the object is malformed")?;
         if slot.ids.store != *store {
             return Err("it belongs to another replicated log".into());
         }

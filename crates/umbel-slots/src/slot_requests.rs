@@ -20,6 +20,14 @@ pub struct Timed<T> {
     pub answered: Option<Contact>,
 }
 
+impl<T> Timed<T> {
+    /// The answer with other contents.
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Timed<U> {
+        let Timed { value, contact, answered } = self;
+        Timed { value: change(value), contact, answered }
+    }
+}
+
 /// Adds the moments to an answer. `node` is the node's clock before the request.
 pub fn timed<T>(clock: &dyn Clock, node: std::time::Duration, answer: Answer<T>) -> Timed<T> {
     let at = |node| answer.store_micros.map(|store_micros| Contact { node, store_micros });
@@ -36,16 +44,13 @@ pub fn read_whole(
 ) -> SlotResult<Timed<Option<Vec<u8>>>> {
     let before = clock.now_with_suspends();
     let answer = timed(clock, before, objects.read(name, 0..bytes_max)?);
-    let Timed { value, contact, answered } = answer;
-    let value = match value {
-        None => None,
-        Some(found) if found.bytes.len() as u64 == found.object_bytes => Some(found.bytes),
-        Some(found) => {
-            let reason = format!("it has {} bytes, more than any", found.object_bytes);
-            return Err(damaged(objects, name, reason));
-        }
-    };
-    Ok(Timed { value, contact, answered })
+    if let Some(found) = &answer.value
+        && found.bytes.len() as u64 != found.object_bytes
+    {
+        let reason = format!("it has {} bytes, more than any", found.object_bytes);
+        return Err(damaged(objects, name, reason));
+    }
+    Ok(answer.map(|value| value.map(|found| found.bytes)))
 }
 
 /// Lists the next names of a prefix.

@@ -2,15 +2,14 @@
 //!
 //! FORMAT: `docs/formats/slots.md`.
 
-use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, varint};
 use umbel_env::ObjectName;
 
 use crate::chain::ChainEnd;
+use crate::object_frame::ObjectFrame;
 use crate::slot_format::SlotIds;
 
-const MAGIC: [u8; 8] = *b"UmbelSnp";
-const VERSION: u8 = 1;
+const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelSnp", noun: "snapshot", offset: 1 };
 /// Prefix of the names of snapshots.
 pub const SNAPSHOT_PREFIX: &str = "snapshots/";
 /// Maximum bytes of a snapshot.
@@ -38,24 +37,21 @@ pub fn parse_snapshot_name(name: &str) -> Option<u64> {
 impl SlotSnapshot {
     /// Name of the object.
     pub fn name(&self) -> ObjectName {
-        let uid: String = self.ids.uid.iter().map(|byte| format!("{byte:02x}")).collect();
-        ObjectName::new(format!("{SNAPSHOT_PREFIX}{:020}-{uid}", self.end.number))
+        let uid = u128::from_be_bytes(self.ids.uid);
+        ObjectName::new(format!("{SNAPSHOT_PREFIX}{:020}-{uid:032x}", self.end.number))
             .expect("digits are a name")
     }
 
     /// Returns the bytes of the object.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.push(VERSION);
+        let mut out = FRAME.begin();
         out.extend_from_slice(&self.ids.store);
         out.extend_from_slice(&self.ids.uid);
         varint::put_u64(&mut out, self.end.number);
         varint::put_u64(&mut out, self.end.epoch);
         out.extend_from_slice(&self.end.uid);
         varint::put_bytes(&mut out, &self.state);
-        let sum = checksum(self.end.number, 1, &out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
+        FRAME.seal(self.end.number, out)
     }
 
     /// Decodes a snapshot of a replicated log.
@@ -63,16 +59,8 @@ impl SlotSnapshot {
     /// # Errors
     /// The reason why the bytes are not a snapshot with this number.
     pub fn decode(bytes: &[u8], store: &[u8; 16], number: u64) -> Result<SlotSnapshot, String> {
-        let (head, sum) = bytes.split_last_chunk::<8>().ok_or("the object is cut short")?;
-        let rest = head.strip_prefix(&MAGIC).filter(|rest| !rest.is_empty());
-        let rest = rest.ok_or("the object is no snapshot")?;
-        if checksum(number, 1, head) != u64::from_le_bytes(*sum) {
-            return Err("the object does not match its checksum and its number".into());
-        }
-        if rest[0] > VERSION {
-            return Err(format!("a newer Umbel wrote it (format {}); use that Umbel", rest[0]));
-        }
-        let snapshot = SlotSnapshot::decode_body(&rest[1..]).ok_or("the object is malformed")?;
+        let body = FRAME.open(number, bytes)?;
+        let snapshot = SlotSnapshot::decode_body(body).ok_or("the object is malformed")?;
         if snapshot.ids.store != *store {
             return Err("it belongs to another replicated log".into());
         }
