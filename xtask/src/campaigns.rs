@@ -118,21 +118,24 @@ pub fn serving(arguments: &[String]) -> bool {
 /// Builds the command line and measures an honest client of its server beside hostile clients,
 /// readers of hidden events, and bare fsyncs. Returns whether it succeeded.
 pub fn attackers(arguments: &[String]) -> bool {
+    run_beside_server("attackers", "attackers", arguments)
+}
+
+/// Builds the command line and measures what is lost with the disk of its server, which backs up
+/// continuously. Returns whether it succeeded.
+pub fn disk_losses(arguments: &[String]) -> bool {
+    run_beside_server("disk_losses", "disk-losses", arguments)
+}
+
+/// Builds the command line and runs a program of `umbel-torture` against it, with this folder for
+/// stores. Returns whether it succeeded.
+fn run_beside_server(binary: &str, folder: &str, arguments: &[String]) -> bool {
     if run(cargo().args(["build", "--release", "-p", "umbel-cli"])).counts.failed != 0 {
         return false;
     }
     let mut command = cargo();
-    command.args([
-        "run",
-        "--release",
-        "-p",
-        "umbel-torture",
-        "--bin",
-        "attackers",
-        "--",
-        "--umbel",
-    ]);
-    command.arg(built_programs::umbel_program()).arg("--directory").arg(target().join("attackers"));
+    command.args(["run", "--release", "-p", "umbel-torture", "--bin", binary, "--", "--umbel"]);
+    command.arg(built_programs::umbel_program()).arg("--directory").arg(target().join(folder));
     run(command.args(arguments)).counts.failed == 0
 }
 

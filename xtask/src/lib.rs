@@ -11,6 +11,7 @@ pub mod checkout;
 pub mod checks;
 pub mod clients;
 pub mod docs_book;
+pub mod object_stores;
 pub mod rules;
 pub mod suites;
 pub mod test_command;

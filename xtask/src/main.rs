@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use xtask::checkout::file_tree;
+use xtask::object_stores::campaign::{self, Repetitions};
 use xtask::tools::check_steps::{report_violations, report_warnings};
 use xtask::{Tree, Violation, campaigns, docs_book, test_command};
 
@@ -19,6 +20,7 @@ cargo xtask audit                          licences, sources and vulnerabilities
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
 cargo xtask starts [EVENTS]                start time of a server after kill -9, 10 million events
 cargo xtask console                        the console in Chromium; pictures go to docs/console
+cargo xtask objects [--small]              backups into object stores that are killed
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             comparison with other engines
 cargo xtask queues [ARGUMENTS]             engines as queues and time series
@@ -26,6 +28,7 @@ cargo xtask deletions [ARGUMENTS]          disk space that engines free after de
 cargo xtask filters [ARGUMENTS]            comparison with filters of other crates
 cargo xtask serving [ARGUMENTS]            comparison of the server with a bare server
 cargo xtask attackers [ARGUMENTS]          an honest client of the server beside hostile ones
+cargo xtask disk-losses [ARGUMENTS]        what is lost with the disk of a server that backs up
 cargo xtask instructions [--write]         hot operations, counted against the baseline
 cargo xtask fuzz [TARGET] [--seconds N]    fuzz one decoder or all of them";
 
@@ -66,6 +69,8 @@ fn main() -> ExitCode {
         ("starts", [events]) if events.parse::<u64>().is_ok() => {
             test_command::starts_alone(events.parse().unwrap_or(EVENTS_DEFAULT))
         }
+        ("objects", []) => campaign::run_all(Repetitions::FULL, true),
+        ("objects", ["--small"]) => campaign::run_all(Repetitions::SMALL, false),
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         ("filters", _) => campaigns::filters(rest),
         ("serving", _) => campaigns::serving(rest),
         ("attackers", _) => campaigns::attackers(rest),
+        ("disk-losses", _) => campaigns::disk_losses(rest),
         ("fuzz", _) => campaigns::fuzz(rest),
         ("help" | "--help" | "-h", _) => {
             println!("{USAGE}");
@@ -82,7 +88,7 @@ fn main() -> ExitCode {
         }
         (
             "test" | "tidy" | "floors" | "smoke" | "clients" | "suites" | "console" | "kills"
-            | "starts" | "audit" | "docs" | "instructions",
+            | "starts" | "audit" | "docs" | "instructions" | "objects",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
@@ -90,8 +96,9 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "unknown command `{command}`; the commands are test, tidy, floors, smoke, \
-                 clients, suites, console, docs, kills, starts, audit, instructions, torture, \
-                 rivals, queues, deletions, filters, serving, attackers and fuzz"
+                 clients, suites, console, docs, kills, starts, audit, instructions, objects, \
+                 torture, rivals, queues, deletions, filters, serving, attackers, disk-losses and \
+                 fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
@@ -104,6 +111,7 @@ fn refuse_argument(command: &str, argument: &str) -> ExitCode {
         "test" => "--fast or no argument",
         "suites" => "--client python, go, rust, node or java, or no argument",
         "instructions" => "--write or no argument",
+        "objects" => "--small or no argument",
         _ => "nothing",
     };
     eprintln!("`{command}`: unknown argument `{argument}`; use {known}");

@@ -7,6 +7,7 @@ use crate::checkout::file_tree;
 use crate::checks::{audit, instruction_counts, packaging, parquet_exchange, smoke};
 use crate::clients::client_programs::ClientLanguages;
 use crate::clients::{console, server_kills};
+use crate::object_stores::object_server::ObjectServer;
 use crate::tools::built_programs;
 use crate::tools::check_steps::{
     CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
@@ -36,8 +37,8 @@ pub fn test(fast: bool) -> bool {
     } else {
         report.step("documentation", || run(&mut documentation()));
     }
-    report.step("tests", || unit_tests(&["--workspace"]));
-    report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH));
+    report.step("tests", tests);
+    report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH, &[]));
     if fast {
         report.step("programs", || {
             StepOutcome::skip("smoke test, clients, torture, instructions: left out by --fast")
@@ -256,23 +257,35 @@ fn documentation() -> Command {
     command
 }
 
+/// Runs the tests of the workspace, beside a server of an object store for those that need one.
+fn tests() -> StepOutcome {
+    let server = ObjectServer::moto();
+    if let Err(reason) = &server {
+        println!("   no tests against moto: {reason}");
+    }
+    let variables = server.as_ref().map_or_else(|_| Vec::new(), ObjectServer::test_variables);
+    unit_tests(&["--workspace"], &variables)
+}
+
 /// Runs unit tests with `--show-output`, because the hidden output of passed tests names skips.
-fn unit_tests(packages: &[&str]) -> StepOutcome {
+fn unit_tests(packages: &[&str], variables: &[(&str, String)]) -> StepOutcome {
     let mut hidden = false;
-    run_counting(
-        cargo().args(["test", "--no-fail-fast"]).args(packages).args(["--", "--show-output"]),
-        |line| {
-            match line.trim() {
-                "successes:" => hidden = true,
-                "failures:" => hidden = false,
-                _ => {}
-            }
-            let is_result = line.starts_with("test result:");
-            hidden &= !is_result;
-            let is_noise = line.starts_with("running ") || line.trim_end().ends_with("... ok");
-            !hidden && !is_noise && !line.trim().is_empty()
-        },
-    )
+    let mut command = cargo();
+    command.args(["test", "--no-fail-fast"]).args(packages).args(["--", "--show-output"]);
+    for (name, value) in variables {
+        command.env(name, value);
+    }
+    run_counting(&mut command, |line| {
+        match line.trim() {
+            "successes:" => hidden = true,
+            "failures:" => hidden = false,
+            _ => {}
+        }
+        let is_result = line.starts_with("test result:");
+        hidden &= !is_result;
+        let is_noise = line.starts_with("running ") || line.trim_end().ends_with("... ok");
+        !hidden && !is_noise && !line.trim().is_empty()
+    })
 }
 
 fn small_torture() -> StepOutcome {

@@ -21,7 +21,7 @@ pub enum StoreCommand {
 /// Arguments of `store probe`.
 #[derive(Debug, Args)]
 pub struct ProbeArgs {
-    /// URL of the store: `file:///DIRECTORY`
+    /// URL of the store: `file:///DIRECTORY`, `s3://BUCKET/PREFIX`, `gs://...` or `az://...`
     #[arg(value_name = "URL")]
     pub url: String,
 }

@@ -8,6 +8,7 @@ mod suite {
     mod bench;
     mod bench_parsers;
     mod commands;
+    mod continuous_backups;
     mod doctor;
     mod events;
     mod filter;
@@ -23,6 +24,8 @@ mod suite {
     mod removal_kills;
     mod removals;
     mod repairs;
+    #[cfg(feature = "buckets")]
+    mod s3_backups;
     mod scavenge_kills;
     mod serve;
     mod serve_errors;

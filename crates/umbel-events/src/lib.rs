@@ -57,16 +57,11 @@ pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_bac
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
-pub use crate::object_backup::object_backup_error::{
-    ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult,
-};
-pub use crate::object_backup::object_requests::ObjectRequestOptions;
+pub use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 pub use crate::object_backup::object_restore::{
     ObjectRestoreReport, RestoreTo, restore_from_objects,
 };
-pub use crate::object_backup::object_retention::{
-    RemainingCopy, RetentionOptions, RetentionReport, retain,
-};
+pub use crate::object_backup::object_retention::{RemainingCopy, RetentionReport, retain};
 pub use crate::object_backup::object_verify::{
     ObjectVerifyReport, RestorableRange, verify_objects,
 };
@@ -114,6 +109,9 @@ pub use scavenge::{Scavenge, ScavengeOptions, ScavengeReport};
 pub use store::Store;
 pub use subscription::{Subscription, SubscriptionBatch, SubscriptionStart};
 pub use umbel::{Durability, MemoryBudget, MemoryBudgetStats};
+pub use umbel_backup::{
+    BackupErrorKind as ObjectBackupErrorKind, ObjectRequestOptions, RetentionOptions,
+};
 pub use verify::VerifyReport;
 
 /// Decodes a chunk manifest and, where it is well formed, encodes it again. For fuzzing only.
@@ -134,8 +132,7 @@ pub fn fuzz_backup_manifest(body: &[u8]) {
 #[doc(hidden)]
 pub fn fuzz_object_backup(body: &[u8]) {
     object_backup::object_manifest::fuzz(body);
-    object_backup::backup_identity::fuzz(body);
-    object_backup::piece_object::fuzz(body);
+    umbel_backup::fuzz(body);
 }
 
 /// Decodes the frame of an event, first with its stated checksum, then with the correct one. For

@@ -7,39 +7,40 @@ use umbel_base::{Error, Result};
 use umbel_env::{Env, Objects};
 use url::Url;
 
+#[cfg(feature = "buckets")]
+use crate::bucket::{BucketObjects, BucketUrl};
 use crate::directory_objects::DirectoryObjects;
-#[cfg(feature = "s3")]
-use crate::s3::{S3Objects, S3Options};
+use crate::variables::Variables;
 
-/// Opens the object store that a URL names: `file:///DIRECTORY`, a directory of a mounted file
-/// system, or with the feature `s3` a bucket, `s3://BUCKET/PREFIX`.
+/// Schemes of buckets.
+const BUCKET_SCHEMES: [&str; 3] = ["s3", "gs", "az"];
+
+/// Opens the object store that a URL names, with the environment variables of this process.
+///
+/// The URL is `file:///DIRECTORY`, a directory of a mounted file system, or with the feature
+/// `buckets` one of `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` (Google Cloud Storage) and
+/// `az://CONTAINER/PREFIX` (Azure).
 ///
 /// # Errors
-/// [`Error::Invalid`] if the URL names no store that this program knows; other errors if the store
-/// cannot be opened.
+/// [`Error::Invalid`] if the URL names no store that this program knows, or a setting is invalid;
+/// other errors if the store cannot be opened.
 pub fn open(env: &Env, url: &str) -> Result<Arc<dyn Objects>> {
-    #[cfg(feature = "s3")]
-    if url.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("s3://")) {
-        let (bucket, prefix) = parse_bucket(url)?;
-        let options = S3Options { bucket, prefix, ..S3Options::default() };
-        return Ok(Arc::new(S3Objects::open(&options)?));
-    }
-    let directory = parse_directory(url)?;
-    Ok(Arc::new(DirectoryObjects::open(env, &directory)?))
+    open_with(env, url, &Variables::of_process())
 }
 
-/// Returns the bucket and the prefix of an `s3:` URL.
-#[cfg(feature = "s3")]
-fn parse_bucket(text: &str) -> Result<(String, String)> {
-    let (bucket, prefix) = text[5..].split_once('/').unwrap_or((&text[5..], ""));
-    if bucket.is_empty() || bucket.contains(['@', ':', '?', '#']) {
-        return Err(Error::invalid(format!(
-            "{:?} is not the URL of a bucket; write s3://BUCKET/PREFIX, and credentials and the \
-             endpoint in the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL)",
-            without_credentials(text)
-        )));
+/// Opens a store like [`open`], with these variables in the place of the environment's.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(env: &Env, url: &str, variables: &Variables) -> Result<Arc<dyn Objects>> {
+    #[cfg(feature = "buckets")]
+    if let Some(url) = BucketUrl::parse(url)? {
+        return Ok(Arc::new(BucketObjects::open(env, &url, variables)?));
     }
-    Ok((bucket.to_owned(), prefix.trim_matches('/').to_owned()))
+    // Directories have no settings.
+    let _ = variables;
+    let directory = parse_directory(url)?;
+    Ok(Arc::new(DirectoryObjects::open(env, &directory)?))
 }
 
 /// Returns a URL for messages, without a user and a password before its host.
@@ -65,6 +66,9 @@ fn parse_directory(text: &str) -> Result<PathBuf> {
         Ok(url) => url,
         Err(error) => return invalid(&error.to_string()),
     };
+    if !cfg!(feature = "buckets") && BUCKET_SCHEMES.contains(&url.scheme()) {
+        return invalid("this program was built without the feature \"buckets\"");
+    }
     if url.scheme() != "file" {
         return invalid(&format!("this program has no store with the scheme {:?}", url.scheme()));
     }
@@ -91,20 +95,21 @@ mod tests {
 
     use super::*;
 
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     #[test]
-    fn bucket_urls_have_a_bucket_and_a_prefix() {
-        for (url, bucket, prefix) in
-            [("s3://b", "b", ""), ("s3://b/", "b", ""), ("S3://my.b-1/a/b/", "my.b-1", "a/b")]
-        {
-            let parsed = parse_bucket(url).expect(url);
-            assert_eq!((parsed.0.as_str(), parsed.1.as_str()), (bucket, prefix));
-        }
-        let store = open(&Env::system(), "s3://b/a").expect("no request is sent");
-        assert_eq!(store.location(), "s3://b/a");
-        for url in ["s3://", "s3:///p", "s3://user:secret@b/p", "s3://b?x=1"] {
-            let error = parse_bucket(url).expect_err(url).to_string();
-            assert!(error.contains("s3://BUCKET/PREFIX") && !error.contains("secret"), "{error}");
+    fn buckets_are_opened_without_a_request() {
+        let variables = Variables::new([
+            ("AWS_ACCESS_KEY_ID", "id"),
+            ("AWS_SECRET_ACCESS_KEY", "secret"),
+            ("GOOGLE_BEARER_TOKEN", "token"),
+            ("AZURE_STORAGE_ACCOUNT", "a"),
+            ("AZURE_STORAGE_KEY", "a2V5"),
+        ]);
+        for url in ["s3://b/a", "gs://b/a", "az://c/a"] {
+            let store = open_with(&Env::system(), url, &variables).expect(url);
+            assert_eq!(store.location(), url);
+            let shown = format!("{store:?}");
+            assert!(!shown.contains("secret") && !shown.contains("token"), "{shown}");
         }
     }
 

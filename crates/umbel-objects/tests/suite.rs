@@ -5,9 +5,15 @@ mod suite {
     mod directory_crashes;
     mod directory_objects;
     mod event_backups;
+    #[cfg(feature = "buckets")]
+    mod gcs_azure_answers;
     mod probe;
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     mod s3_answers;
-    #[cfg(feature = "s3")]
+    #[cfg(feature = "buckets")]
     mod s3_servers;
+    #[cfg(feature = "buckets")]
+    mod s3_settings;
+    #[cfg(feature = "buckets")]
+    mod stand_in;
 }

@@ -115,13 +115,30 @@ function lagNote(largest, text) {
   return el("span", { class: "soft" }, `largest lag: ${text(lag)}, `, link(address("group", source, group), `${group} on ${source}`));
 }
 
-// Reason why appends fail, for the top of the page.
+// Reason why appends fail or the backup has stopped, for the top of the page.
 function problem(now, history) {
+  const appends = appendProblem(now, history);
+  if (appends || now.objectBackup?.state !== "Stopped") return appends;
+  return `The continuous backup has stopped until a restart: ${now.objectBackup.error}.`;
+}
+
+function appendProblem(now, history) {
   if (now.failure) return `Writes fail: ${now.failure}. Restart the server.`;
   const refused = history.series.appendsRefused.at(-1) ?? 0;
   if (!(refused > 0)) return null;
   const space = now.disk ? `${bytes(now.disk.availableBytes)} of disk are available` : "check the space on the disk";
   return `The server refuses appends: ${rate(refused)}. It is out of disk space or overloaded (${space}); the log has the reasons.`;
+}
+
+// The continuous backup into an object store, if the server has one.
+function backupCard(backup) {
+  if (!backup) return [];
+  const { state, lagSeconds, lagBytes } = backup;
+  const isBad = state === "Stopped" || state === "Failing" || lagSeconds > 600;
+  const lag = lagBytes === 0 ? "complete" : lagBytes === null ? "not reached" : `${duration(lagSeconds)} behind`;
+  const behind = lagBytes > 0 ? `, ${bytes(lagBytes)} behind` : "";
+  return [el("div", { class: isBad ? "card alarm" : "card" }, "Continuous backup", el("b", {}, state === "Stopped" ? "stopped" : lag),
+    el("span", { class: "soft" }, isBad && backup.error ? backup.error : `to ${backup.location}${behind}`))];
 }
 
 function cards(now, history, groups) {
@@ -152,6 +169,7 @@ function cards(now, history, groups) {
       lagNote(groups?.largestLagBytes, (lag) => `${bytes(Number(lag))} of the log`)),
     el("div", { class: refused > 0 ? "card alarm" : "card" }, "Appends refused", el("b", {}, number(now.appendsRefused)),
       el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start")),
+    ...backupCard(now.objectBackup),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
     card("Version", now.version, now.revision ? now.revision.slice(0, 12) : null),
   ];

@@ -11,7 +11,7 @@ function remainingData({ filesKept, filesWithOtherNames }) {
   return el("ul", {},
     filesKept.map(file("a reader in another process keeps this replaced file. End the reader; the server then removes the file.")),
     filesWithOtherNames.map(file("a copy made of hard links still has this replaced file. Remove the copy.")),
-    el("li", {}, "Backups, checkpoints and other copies made earlier still have the removed data. Back up again into the same directory, and remove other copies."));
+    el("li", {}, "Backups, checkpoints and other copies made earlier still have the removed data. Back up again into the same directory, and remove other copies. A backup in an object store keeps the data until its retention deletes the earlier states."));
 }
 
 function removalResult(scavenge) {
@@ -101,6 +101,17 @@ const backupRow = (work) => [
 ];
 const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", ""], ["By", "name optional"], ["Took", "number optional"],
   ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"]];
+
+// The continuous backup into an object store, if the server has one.
+function continuous(backup) {
+  if (!backup) return null;
+  const { location, state, position, lagBytes, lagSeconds, lastSuccess, error, retentionError } = backup;
+  const lag = lagBytes === 0 ? "It has every event." : `It lacks ${lagBytes === null ? "unknown data" : bytes(lagBytes)} of the last ${number(Math.round(lagSeconds))} s.`;
+  const problem = state === "Stopped" ? `Stopped until a restart: ${error}` : error ?? retentionError;
+  return el("div", {},
+    el("p", {}, `Continuous backup to ${location}: ${state}. ${lag} Last success: ${lastSuccess ?? "none since the start"}${position ? `, through position ${number(position)}` : ""}.`),
+    problem ? el("p", { role: "status", class: "bad" }, problem) : null);
+}
 
 // A history that is drawn again only after a change, so that selected text and unfolded reasons stay.
 function history(name, columns, toRow) {
@@ -215,7 +226,7 @@ export async function work() {
     el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."), saving,
     el("h2", {}, "Backup history"), backups.box);
   const draw = async (data) => {
-    const { scavenge, autoScavenge, backup, ...lists } = data ?? await view("work");
+    const { scavenge, autoScavenge, backup, objectBackup, ...lists } = data ?? await view("work");
     const isRunning = scavenge && !scavenge.isDone;
     refresh(scavenging, scavengeProgress(scavenge),
       scavenge?.removesAll && !isRunning ? removalResult(scavenge) : "",
@@ -231,6 +242,7 @@ export async function work() {
     [shown.hidden, hidden.hidden] = [false, true];
     if (hadFocus) (shown.querySelector("button") ?? shown).focus({ preventScroll: true });
     refresh(saving, 
+      continuous(objectBackup),
       el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
       backup.isRunning || backup.through || backup.error
         ? el("p", { role: "status", class: backup.error ? "bad" : "" },

@@ -9,6 +9,7 @@ use umbel_proto::limits::PORT;
 
 use crate::access_control::users::BootstrapPasswords;
 use crate::auth::tls::CertificateStore;
+use crate::event_store::continuous_backup::ObjectBackupConfig;
 use crate::event_store::scavenge_schedule::ScavengeSchedule;
 use crate::kv_store::KvConfig;
 use crate::limits::{
@@ -35,6 +36,8 @@ pub struct Config {
     pub tls: Option<Arc<dyn CertificateStore>>,
     /// Directory of backups that clients request. `None` means that clients cannot request backups.
     pub backup_directory: Option<PathBuf>,
+    /// Continuous backup into an object store; `None` for none.
+    pub object_backup: Option<ObjectBackupConfig>,
     /// Times of automatic scavenges, until a client sets other ones; `None` for none.
     pub scavenge_schedule: Option<ScavengeSchedule>,
     /// Key-value store that is served besides the events; `None` for none.
@@ -72,6 +75,7 @@ impl Default for Config {
             users: None,
             tls: None,
             backup_directory: None,
+            object_backup: None,
             scavenge_schedule: None,
             kv: None,
             connections_max: CONNECTIONS_MAX,

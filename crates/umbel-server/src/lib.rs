@@ -53,6 +53,7 @@ mod test_support;
 pub use crate::access_control::passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use crate::access_control::users::BootstrapPasswords;
 pub use crate::auth::tls::{CertificateNames, CertificateStore, Pem};
+pub use crate::event_store::continuous_backup::ObjectBackupConfig;
 pub use crate::event_store::scavenge_schedule::ScavengeSchedule;
 pub use crate::telemetry::otlp::otlp_config::{
     CollectorEndpoint, OtlpConfig, parse_headers, parse_pairs,

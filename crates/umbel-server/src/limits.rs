@@ -357,3 +357,18 @@ pub const OTLP_SHUTDOWN_TIME: Duration = Duration::from_secs(3);
 pub const OTLP_RESPONSE_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of the message of an exported log line.
 pub const OTLP_MESSAGE_BYTES_MAX: usize = 16 << 10;
+
+/// Pause between two runs of a continuous backup, unless the operator sets another one.
+pub const BACKUP_INTERVAL: Duration = Duration::from_secs(10);
+/// Longest pause after a failed run of a continuous backup, unless the interval is longer.
+pub const BACKUP_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Time for which one run of a continuous backup repeats a request.
+pub const BACKUP_RETRY_TIME: Duration = Duration::from_secs(15);
+/// Time for which a start waits for the first answer of the object store.
+pub const BACKUP_START_TIME: Duration = Duration::from_secs(5);
+/// Time limit at exit for the last run of a continuous backup.
+pub const BACKUP_LAST_RUN_TIME: Duration = Duration::from_secs(5);
+/// Time limit at exit for the end of a run that was cancelled.
+pub const BACKUP_CANCEL_TIME: Duration = Duration::from_millis(500);
+/// Least time between two retentions of a continuous backup.
+pub const RETENTION_INTERVAL: Duration = Duration::from_secs(3600);

@@ -15,6 +15,7 @@ use crate::consumer_groups::group_registry::GroupRegistry;
 use crate::event_store::EventStore;
 use crate::event_store::auto_scavenge::AutoScavenge;
 use crate::event_store::backups::Backups;
+use crate::event_store::continuous_backup::ContinuousBackup;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, Scavenger};
 use crate::event_store::store_work::StoreWork;
 use crate::event_store::system_projections::SystemProjections;
@@ -86,6 +87,8 @@ pub struct ServerContext {
     pub group_quota: Arc<GroupQuota>,
     /// Online backups of the store.
     pub backups: Backups,
+    /// Continuous backup into an object store, if configured.
+    pub continuous_backup: Option<Arc<ContinuousBackup>>,
     /// Key-value store, if served.
     pub kv: Option<Arc<KvStore>>,
     /// TLS of the listener; `None` if the server does not encrypt.
@@ -163,6 +166,7 @@ impl ServerContext {
             group_registry: GroupRegistry::default(),
             group_quota,
             backups,
+            continuous_backup: None,
             kv: None,
             tls: None,
             scavenger,

@@ -11,6 +11,7 @@ mod suite {
     mod call_policy;
     mod client;
     mod console;
+    mod continuous_backups;
     mod deleted_streams;
     mod event_filters;
     #[cfg(target_os = "linux")]

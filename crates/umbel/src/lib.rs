@@ -40,6 +40,7 @@ mod fs;
 mod iter;
 mod lifecycle;
 mod maintenance;
+mod object_backup;
 mod options;
 mod read;
 mod shared_budget;
@@ -59,6 +60,7 @@ pub use crate::api::db::Db;
 pub use crate::api::filter_advice::{FilterAdvice, LevelAdvice};
 pub use crate::api::iterator::{DbCursor, Iter};
 pub use crate::api::keyspace::Keyspace;
+pub use crate::api::object_backup::ObjectBackup;
 pub use crate::api::snapshot::Snapshot;
 pub use crate::api::stats::{
     BlobStats, DescriptorStats, DirectoryStats, KeyspaceStats, LevelStats, LogStats, MemoryStats,
@@ -67,11 +69,21 @@ pub use crate::api::stats::{
 pub use crate::fs::create_dir::enclosing_store;
 pub use crate::lifecycle::checkpoint::CheckpointReport;
 pub use crate::lifecycle::verify_store::VerifyReport;
+pub use crate::object_backup::object_restore::{
+    ObjectRestoreReport, RestoreTo, restore_from_objects,
+};
+pub use crate::object_backup::object_retention::{RetentionReport, retain};
+pub use crate::object_backup::object_verify::{ObjectVerifyReport, verify_objects};
+pub use crate::object_backup::{ObjectBackupOptions, ObjectBackupReport, ObjectBackupState};
 pub use options::{
     Compression, CompressionPlan, Durability, ExistenceSize, FilterKind, FlushPrecondition,
     HashKind, KeyPrefix, KeyspaceOptions, LevelFilter, Options,
 };
 pub use shared_budget::{MemoryBudget, MemoryBudgetStats};
+pub use umbel_backup::{
+    BackupError, BackupErrorKind, BackupResult, ObjectRequestOptions, RestorableManifests,
+    RetentionOptions,
+};
 pub use umbel_base::{Error, Result, limits};
 pub use umbel_env::Env;
 pub use umbel_existence::ExistenceStats;
@@ -92,4 +104,12 @@ pub fn fuzz_manifest_edit(bytes: &[u8]) {
 #[doc(hidden)]
 pub fn fuzz_log_payload(bytes: &[u8]) {
     let _ = state::write_batch::decode(bytes);
+}
+
+/// Decodes the objects of a backup in an object store and, where they are well formed, encodes them
+/// again. For fuzzing only.
+#[doc(hidden)]
+pub fn fuzz_object_backup(bytes: &[u8]) {
+    object_backup::store_contents::fuzz(bytes);
+    umbel_backup::fuzz(bytes);
 }

@@ -33,6 +33,8 @@ mod suite {
     mod memory_minimum;
     mod model;
     mod multi_get;
+    mod object_backup_campaign;
+    mod object_backups;
     mod option_sets;
     mod prefix_filters;
     mod queues;

@@ -15,13 +15,14 @@ const UNSAFE_CRATES: [&str; 4] = ["umbel-env", "umbel-arena", "umbel-memtable", 
 const UNSAFE_MODULES: [(&str, &str); 1] = [("umbel-filter", "src/simd/mod.rs")];
 
 /// Crates that make system calls only through `umbel-env`.
-const OUTSIDE_WORLD_NAMES: [&str; 10] = [
+const OUTSIDE_WORLD_NAMES: [&str; 11] = [
     "umbel-arena",
     "umbel-base",
     "umbel-filter",
     "umbel-sim",
     "umbel-log",
     "umbel-blob",
+    "umbel-backup",
     "umbel-existence",
     "umbel-table",
     "umbel-memtable",

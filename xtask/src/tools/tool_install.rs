@@ -22,14 +22,33 @@ const PIP_INSTALL: [&str; 11] = [
     "--timeout=20",
 ];
 
+/// A version of a Python package.
+#[derive(Debug, Clone, Copy)]
+pub struct PythonPackage<'a> {
+    /// Name in the registry.
+    pub name: &'a str,
+    /// Extras with their brackets, or empty.
+    pub extras: &'a str,
+    /// Name of its module.
+    pub module: &'a str,
+    /// Version.
+    pub version: &'a str,
+}
+
 /// Returns a Python with this version of a package. The error names what is missing.
 pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
+    let package = PythonPackage { name: package, extras: "", module: package, version };
+    python_package(folder, &package)
+}
+
+/// Returns a Python with a package. The error names what is missing.
+pub fn python_package(folder: &str, package: &PythonPackage<'_>) -> Result<PathBuf, String> {
+    let PythonPackage { name, extras, module, version } = package;
     let environment = built_programs::target().join(folder);
     let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let has_package = |python: &Path| {
         let check = format!(
-            "import {package}, importlib.metadata as m; \
-             assert m.version('{package}') == '{version}'"
+            "import {module}, importlib.metadata as m; assert m.version('{name}') == '{version}'"
         );
         succeeds(Command::new(python).args(["-I", "-c", &check]))
     };
@@ -41,7 +60,7 @@ pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, Str
         .arg(&environment)
         .output();
     succeeded("python3 -m venv", made)?;
-    let wanted = format!("{package}=={version}");
+    let wanted = format!("{name}{extras}=={version}");
     let pip = format!("pip install {wanted}");
     succeeded(&pip, Command::new(&python).args(PIP_INSTALL).arg(&wanted).output())?;
     if has_package(&python) {

@@ -46,6 +46,8 @@ const QUOTA_SHARE_MIN: u64 = 10;
 const QUOTA_SHARE_FULL: u64 = 100;
 /// A certificate that ends within this many days should be replaced.
 const CERTIFICATE_DAYS_MIN: u64 = 14;
+/// Age of the events that a continuous backup lacks from which on it needs attention.
+const BACKUP_SECONDS_MAX: u64 = 600;
 
 /// State that a check found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,8 +168,9 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
         finding.into_iter().for_each(|finding| note(check, finding));
     }
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
-    if let Some(finding) = stats.as_ref().ok().and_then(telemetry_state) {
-        note("telemetry", finding);
+    let optional = |stats| [("telemetry", telemetry_state(stats)), ("backup", backup_state(stats))];
+    for (check, finding) in stats.as_ref().ok().map(optional).into_iter().flatten() {
+        finding.into_iter().for_each(|finding| note(check, finding));
     }
     if writes {
         let writing = async { write(&connection, &clock).await.unwrap_or_else(error_state) };
@@ -544,6 +547,43 @@ fn telemetry_state(stats: &Value) -> Option<(FindingState, String)> {
     })
 }
 
+/// Finding about the continuous backup into an object store; `None` without one.
+fn backup_state(stats: &Value) -> Option<(FindingState, String)> {
+    let backup = stats.get("objectBackup").filter(|backup| backup.is_object())?;
+    let text = |name: &str| backup[name].as_str().unwrap_or("unknown");
+    let (location, error) = (text("location"), text("error"));
+    let seconds = backup["lagSeconds"].as_f64().unwrap_or_default() as u64;
+    let is_behind = seconds > BACKUP_SECONDS_MAX;
+    let lacks = match backup["lagBytes"].as_u64() {
+        Some(0) => String::from("lacks nothing yet"),
+        Some(lag) => format!("lacks {} of the last {seconds} s", bytes(lag)),
+        None => format!("was not reached for {seconds} s"),
+    };
+    let remedy = "; check the object store, its credentials and the network";
+    Some(match text("state") {
+        // The reason has the remedy.
+        "Stopped" => (FindingState::Wrong, format!("stopped until a restart: {error}")),
+        "Failing" if is_behind => {
+            (FindingState::Wrong, format!("{location} {lacks}: {error}{remedy}"))
+        }
+        "Failing" => (FindingState::Doubtful, format!("{location} {lacks}: {error}{remedy}")),
+        _ if is_behind => {
+            let remedy = "raise --backup-throttle, or use a faster network or object store";
+            (FindingState::Doubtful, format!("{location} {lacks}; {remedy}"))
+        }
+        _ => match backup["retentionError"].as_str() {
+            Some(error) => {
+                let message = format!("{location}: expired states could not be deleted: {error}");
+                (FindingState::Doubtful, message)
+            }
+            None => {
+                let time = text("lastSuccess");
+                (FindingState::Fine, format!("{location} {lacks}; last success at {time}"))
+            }
+        },
+    })
+}
+
 /// Appends an event, reads it and deletes its stream.
 async fn write(
     connection: &Connection,
@@ -651,10 +691,41 @@ mod tests {
         let (state, message) = export(r#"{"signal":"logs","reason":"no response","seconds":9}"#);
         let wanted = "http://c:4318 does not accept logs for 9 s (no response); 5 records dropped";
         assert_eq!((state, &message[..]), (FindingState::Doubtful, wanted));
+        check_backup_findings();
         let (_, message) = version(br#"{"version":"1","authentication":{"type":"insecure"}}"#);
         assert!(message.contains("without users"), "{message}");
         assert_eq!(missing_page(Ok(StatusCode::FORBIDDEN)).0, FindingState::Unseen);
         assert_eq!(missing_page(Ok(StatusCode::SERVICE_UNAVAILABLE)).0, FindingState::Wrong);
+    }
+
+    /// Checks the findings about a continuous backup.
+    fn check_backup_findings() {
+        assert!(backup_state(&json!({})).is_none());
+        let found = |state: &str, lag_bytes: Option<u64>, seconds: f64| {
+            let backup = json!({
+                "location": "s3://b/p", "state": state, "lagBytes": lag_bytes,
+                "lagSeconds": seconds, "error": "no answer", "lastSuccess": "today",
+            });
+            backup_state(&json!({ "objectBackup": backup })).unwrap()
+        };
+        let fine = (FindingState::Fine, "s3://b/p lacks nothing yet; last success at today".into());
+        assert_eq!(found("Running", Some(0), 0.0), fine);
+        assert_eq!(found("Running", Some(5), 9.5).0, FindingState::Fine);
+        let (state, message) = found("Running", Some(2048), 601.0);
+        assert!(state == FindingState::Doubtful && message.contains("--backup-throttle"));
+        assert!(message.contains("lacks 2.0 KiB of the last 601 s"), "{message}");
+        let (state, message) = found("Failing", None, 30.0);
+        assert!(state == FindingState::Doubtful && message.contains("not reached for 30 s"));
+        assert!(message.contains("no answer; check the object store"), "{message}");
+        assert_eq!(found("Failing", Some(1), 700.0).0, FindingState::Wrong);
+        let (state, message) = found("Stopped", Some(0), 0.0);
+        assert_eq!(
+            (state, &message[..]),
+            (FindingState::Wrong, "stopped until a restart: no answer")
+        );
+        let backup = json!({ "location": "l", "state": "Running", "retentionError": "no times" });
+        let (state, message) = backup_state(&json!({ "objectBackup": backup })).unwrap();
+        assert!(state == FindingState::Doubtful && message.contains("no times"), "{message}");
     }
 
     /// Regression: an anonymous read of all events was reported as a read by a user.

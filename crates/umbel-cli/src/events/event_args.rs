@@ -240,7 +240,7 @@ pub struct StreamsArgs {
 #[derive(Debug, Args)]
 pub struct BackupArgs {
     /// Backup directory: empty, missing, or with an earlier backup of this store; or the URL of an
-    /// object store, like file:///mnt/share/backups
+    /// object store, like file:///mnt/share/backups or s3://bucket/prefix
     #[arg(long, value_name = "DIR|URL", required_unless_present = "connect")]
     pub to: Option<PathBuf>,
     /// After a backup to an object store, delete what only states older than this need, like 30d
@@ -360,7 +360,7 @@ fn parse_scavenge_rate(text: &str) -> Result<u64, String> {
 }
 
 /// Parses a rate of `backup` and `restore`: bytes with a unit, or a large plain number of bytes.
-fn parse_copy_rate(text: &str) -> Result<u64, String> {
+pub fn parse_copy_rate(text: &str) -> Result<u64, String> {
     let bytes = integer_parser(1, u64::MAX)(text)?;
     match ends_with_digit(text) && bytes < PLAIN_RATE_SPLIT {
         true => Err(format!("must have a unit, such as {bytes}MiB")),

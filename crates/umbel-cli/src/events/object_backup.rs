@@ -8,11 +8,13 @@ use serde_json::{Value, json};
 use umbel::Durability;
 use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
 use umbel_events::{
-    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
-    ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange, RestoreTo,
-    RetentionOptions, RetentionReport, Store, restore_from_objects, retain, verify_objects,
+    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectBackupResult,
+    ObjectRequestOptions, ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange,
+    RestoreTo, RetentionOptions, RetentionReport, Store, restore_from_objects, retain,
+    verify_objects,
 };
-use umbel_objects::{Probe, ProbeVerdict};
+use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
+use umbel_server::ObjectBackupConfig;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
@@ -28,8 +30,7 @@ use crate::text::numbers;
 const REPORTED_LINES_MAX: usize = 20;
 
 /// Remedy where a server has the store open.
-const AT_A_SERVER: &str = "stop the server, or let it back up into a directory: umbel backup \
-                           --connect ADDRESS";
+const AT_A_SERVER: &str = "let it back up by itself: umbel serve --backup-to URL";
 
 /// Returns the URL if the argument is one, and no directory.
 pub fn url_of(argument: &Path) -> Option<&str> {
@@ -43,18 +44,48 @@ fn options(throttle: Option<u64>) -> ObjectRequestOptions {
 /// Opens the object store. A store whose prefix is empty is probed before anything is written.
 fn open_for_backup(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
     let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
-    let listed = objects.list("", None, 1).map_err(request_error)?;
-    if listed.value.objects.is_empty() {
-        let report = Probe::new(env, &*objects).map_err(CommandError::Store)?.run();
-        if report.verdict() != ProbeVerdict::Suitable {
-            return Err(CommandError::Usage(format!(
-                "{} was not found suitable for backups; `umbel store probe {url}` names what it \
-                 breaks",
-                objects.location()
-            )));
+    check_for_backup(env, &*objects).map_err(backup_error)?;
+    Ok(objects)
+}
+
+/// Probes an object store whose prefix is empty.
+///
+/// # Errors
+/// The store breaks a guarantee, or the probe was not finished; and failed requests.
+fn check_for_backup(env: &Env, objects: &dyn Objects) -> ObjectBackupResult<()> {
+    if !objects.list("", None, 1)?.value.objects.is_empty() {
+        return Ok(());
+    }
+    let report = Probe::new(env, objects)?.run();
+    let location = objects.location();
+    let unfinished = report.checks.iter().find_map(|(_, outcome)| match outcome {
+        CheckOutcome::Unfinished(reason) => Some(reason.as_str()),
+        _ => None,
+    });
+    match report.verdict() {
+        ProbeVerdict::Suitable => Ok(()),
+        ProbeVerdict::Refused => Err(ObjectBackupError::Refused(format!(
+            "{location} was not found suitable for backups; `umbel store probe {location}` names \
+             what it breaks"
+        ))),
+        ProbeVerdict::Unfinished => {
+            let kind = ObjectErrorKind::Unavailable;
+            let cause = unfinished.unwrap_or("the store did not serve all requests");
+            Err(ObjectError::new(kind, "probe", location, cause).into())
         }
     }
-    Ok(objects)
+}
+
+/// Opens the object store of a server's continuous backup. The server itself probes it, so that it
+/// also starts while the store cannot be reached.
+pub fn continuous_backup(
+    url: &str,
+    bytes_per_second: Option<u64>,
+) -> CommandResult<ObjectBackupConfig> {
+    let objects = umbel_objects::open(&Env::system(), url).map_err(CommandError::Store)?;
+    let config = ObjectBackupConfig::new(objects);
+    let requests = ObjectRequestOptions { bytes_per_second, ..config.requests };
+    Ok(ObjectBackupConfig { check: check_for_backup, requests, ..config })
 }
 
 /// Backs up the event store in the directory into the object store.

@@ -12,7 +12,8 @@ use crate::text::numbers;
 /// Copies of which the store knows nothing.
 const OTHER_COPIES: &str = "backups, checkpoints and other copies made earlier still have the \
     removed data, and the store does not record where they are: back up into the same directory \
-    again, which replaces the files of a backup, and remove other copies";
+    again, which replaces the files of a backup, and remove other copies; a backup in an object \
+    store keeps the data until its retention deletes the earlier states";
 /// Maximum number of files that are printed; `--json` has all.
 const PRINTED_FILES_MAX: usize = 20;
 

@@ -69,7 +69,9 @@ fn url_that_names_no_store_is_refused() {
     fixture.bare(&["store", "probe", &missing]).fails(2, &["is missing; mount its file system"]);
     assert!(!fixture.path("missing").exists());
     for (url, reason) in [
-        ("gs://bucket/prefix", "no store with the scheme \"gs\""),
+        ("http://bucket/prefix", "no store with the scheme \"http\""),
+        ("s3://id:hidden@bucket/prefix", "write s3://BUCKET/PREFIX"),
+        ("s3://bucket/prefix?colour=red", "the options are ca-file, proxy, endpoint"),
         ("/mnt/share", "write for example file:///mnt/share/backups"),
         ("file:relative", "the path must be absolute"),
         ("", "is not the URL of an object store"),

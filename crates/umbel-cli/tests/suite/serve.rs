@@ -90,11 +90,17 @@ impl Serving {
 
 /// Returns the status line of the response to `GET path`.
 fn get(address: &str, path: &str) -> String {
+    get_page(address, path).0.lines().next().unwrap_or_default().to_string()
+}
+
+/// Returns head and body of the response to `GET path`.
+pub fn get_page(address: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    answer.lines().next().unwrap_or_default().to_string()
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.to_string(), body.to_string())
 }
 
 /// Returns the response to `POST path` as the console sends it.

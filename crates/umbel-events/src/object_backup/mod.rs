@@ -1,44 +1,36 @@
 //! Continuous backup of an event store into an object store, and its restore.
 //!
-//! FORMAT: `docs/formats/object-backup.md`. The event log is uploaded in [pieces](piece_object): a
+//! FORMAT: `docs/formats/object-backup.md`. The event log is uploaded in [pieces](umbel_backup): a
 //! chunk that has ended as a whole, the chunk that is written as tails. A numbered
 //! [manifest](object_manifest) names the pieces of a backup, and is created after all of them.
-//!
-//! INVARIANTS:
-//! 1. A manifest is created with create-if-absent under the number after the newest one, and only
-//!    once every object that it names is confirmed.
-//! 2. An object that a manifest is the first to name was created after the manifest before it. So
-//!    an object that is older than a manifest and not in its state is in no later manifest, and
-//!    retention needs no assumption about the duration of uploads.
-//! 3. Bytes are verified before and while they are uploaded.
+//! The invariants are those of `umbel-backup`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use umbel_backup::{
+    BackupErrorKind as ObjectBackupErrorKind, BackupIdentity, BackupKind, ObjectRequestOptions,
+    ObjectRequests,
+};
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::Objects;
 
-use crate::object_backup::backup_identity::BackupIdentity;
 use crate::object_backup::backup_writer::BackupWriter;
-use crate::object_backup::object_backup_error::{ObjectBackupErrorKind, ObjectBackupResult};
-use crate::object_backup::object_requests::{ObjectRequestOptions, ObjectRequests};
-use crate::object_backup::object_retention::{RemainingCopy, remaining_copies};
+use crate::object_backup::object_backup_error::ObjectBackupResult;
+use crate::object_backup::object_retention::{
+    RemainingCopy, RetentionReport, remaining_copies, retain_within,
+};
 use crate::shared_store_state::StoreInner;
 use crate::types::event::Position;
 
-pub mod backup_identity;
 pub mod backup_writer;
-pub mod manifest_chain;
 pub mod object_backup_error;
 pub mod object_manifest;
-pub mod object_requests;
 pub mod object_restore;
 pub mod object_retention;
 pub mod object_verify;
-pub mod parallel_tasks;
-pub mod piece_download;
-pub mod piece_object;
+pub mod piece_names;
 pub mod piece_upload;
 pub mod record_scan;
 pub mod restore_cut;
@@ -87,7 +79,8 @@ pub struct ObjectBackupReport {
     pub requests: BTreeMap<&'static str, u64>,
 }
 
-/// State of a backup, for metrics.
+/// State of a backup, for metrics. A run in progress changes `through`, `uploaded_bytes` and
+/// `requests`; its end changes the rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectBackupState {
     /// Position of the last event in the backup; `None` before the first run that found or made a
@@ -106,6 +99,9 @@ pub struct ObjectBackupState {
     pub failures_in_row: u64,
     /// Message of the last failure, until a run succeeds.
     pub last_error: Option<String>,
+    /// Reason why no later run of this [`ObjectBackup`] can succeed: another process backs up to
+    /// the prefix.
+    pub stopped: Option<String>,
     /// Bytes that were uploaded.
     pub uploaded_bytes: u64,
     /// Requests by verb.
@@ -118,7 +114,7 @@ pub struct ObjectBackup {
     shared: Arc<StoreInner>,
     requests: Arc<ObjectRequests>,
     writer: Mutex<BackupWriter>,
-    state: Mutex<ObjectBackupState>,
+    state: Arc<Mutex<ObjectBackupState>>,
 }
 
 impl ObjectBackup {
@@ -140,14 +136,15 @@ impl ObjectBackup {
             let manifest = shared.log.manifest.lock().ignore_poison();
             (manifest.seed, manifest.instance)
         };
-        let identity = BackupIdentity::claim(&requests, seed, instance)?;
+        let identity = BackupIdentity::claim(&requests, BackupKind::Events, seed, instance)?;
         let id = requests.env.entropy.id()?;
-        let writer = BackupWriter::new(identity, id, options);
+        let state = Arc::default();
+        let writer = BackupWriter::new(identity, id, options, Arc::clone(&state));
         Ok(ObjectBackup {
             shared: Arc::clone(shared),
             requests: Arc::new(requests),
             writer: Mutex::new(writer),
-            state: Mutex::default(),
+            state,
         })
     }
 
@@ -166,9 +163,6 @@ impl ObjectBackup {
         let ran = writer.run(&self.shared, &self.requests);
         let counts = self.requests.counts();
         let mut state = self.state.lock().ignore_poison();
-        state.requests.clone_from(&counts);
-        state.uploaded_bytes = writer.uploaded_bytes();
-        state.through = writer.through().map(Position);
         state.lag_bytes = writer.lag_bytes();
         match ran {
             Ok(mut report) => {
@@ -204,8 +198,18 @@ impl ObjectBackup {
         remaining_copies(&self.requests, &versions)
     }
 
-    /// Returns the state after the last run. Does not wait for a run in progress.
+    /// Deletes what is not needed to restore the backup to any moment of the last `keep`, by the
+    /// object store's clock; see [`retain`](crate::retain).
+    ///
+    /// # Errors
+    /// The errors of [`retain`](crate::retain).
+    pub fn retain(&self, keep: Duration) -> ObjectBackupResult<RetentionReport> {
+        retain_within(&self.requests, keep, false)
+    }
+
+    /// Returns the state. Does not wait for a run in progress.
     pub fn state(&self) -> ObjectBackupState {
-        self.state.lock().ignore_poison().clone()
+        let state = self.state.lock().ignore_poison().clone();
+        ObjectBackupState { requests: self.requests.counts(), ..state }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use umbel_backup::{BackupError, BackupErrorKind as ObjectBackupErrorKind};
 use umbel_env::ObjectError;
 
 use crate::types::error::Error;
@@ -20,17 +21,6 @@ pub enum ObjectBackupError {
     /// The prefix belongs to another store or another server, or holds foreign objects.
     Refused(String),
     /// The caller set the cancellation flag.
-    Cancelled,
-}
-
-/// Kind of an [`ObjectBackupError`]: what the caller can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ObjectBackupErrorKind {
-    /// The object store cannot serve requests now: call again later.
-    Retry,
-    /// An operator has to act first: a repetition fails, too.
-    Stop,
-    /// The caller ended the call.
     Cancelled,
 }
 
@@ -88,5 +78,16 @@ impl From<Error> for ObjectBackupError {
 impl From<umbel::Error> for ObjectBackupError {
     fn from(error: umbel::Error) -> ObjectBackupError {
         ObjectBackupError::Store(error.into())
+    }
+}
+
+impl From<BackupError> for ObjectBackupError {
+    fn from(error: BackupError) -> ObjectBackupError {
+        match error {
+            BackupError::Objects(error) => ObjectBackupError::Objects(error),
+            BackupError::Store(error) => ObjectBackupError::Store(error.into()),
+            BackupError::Cancelled => ObjectBackupError::Cancelled,
+            other => ObjectBackupError::Refused(other.to_string()),
+        }
     }
 }

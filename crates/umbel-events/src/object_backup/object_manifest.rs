@@ -1,36 +1,18 @@
-//! [`ObjectManifest`]: a numbered object that states what a backup has, or what changed since the
-//! manifest before it.
+//! [`LogContents`]: what the manifest of a backup states about an event log.
 //!
 //! FORMAT: `docs/formats/object-backup.md`.
 
 use std::path::Path;
 
-use umbel_base::checksum::checksum;
+use umbel_backup::{BackupKind, Manifest, ManifestContents, Piece, SourceFile};
 use umbel_base::{Decoder, varint};
 use umbel_env::ObjectName;
 
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest};
-use crate::object_backup::piece_object::{ChunkFile, Piece};
+use crate::object_backup::piece_names::piece_name;
 
-const MAGIC: [u8; 8] = *b"UmbelObM";
-const VERSION: u8 = 1;
-/// Prefix of the names of manifests.
-pub const MANIFEST_PREFIX: &str = "manifests/";
-/// Maximum length of a manifest; it bounds the memory that an answer can take.
-pub const MANIFEST_BYTES_MAX: u64 = 1 << 30;
-
-/// Returns the name of the manifest with this number.
-pub fn manifest_name(number: u64) -> ObjectName {
-    let name = format!("{MANIFEST_PREFIX}{number:020}");
-    ObjectName::new(name).expect("digits are a name")
-}
-
-/// Returns the number in the name of an object below `prefix`; `None` if it is no such name.
-pub fn number_of_name(prefix: &str, name: &str) -> Option<u64> {
-    let digits = name.strip_prefix(prefix)?;
-    let is_number = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|_| is_number)
-}
+/// A manifest of the backup of an event store.
+pub type ObjectManifest = Manifest<LogContents>;
 
 /// A chunk in a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +25,7 @@ pub struct BackedChunk {
 
 impl BackedChunk {
     /// File of the chunk.
-    pub fn file(&self) -> ChunkFile {
+    pub fn file(&self) -> SourceFile {
         chunk_file(&self.entry)
     }
 
@@ -54,9 +36,9 @@ impl BackedChunk {
 }
 
 /// File of a chunk.
-pub fn chunk_file(entry: &ChunkEntry) -> ChunkFile {
+pub fn chunk_file(entry: &ChunkEntry) -> SourceFile {
     let version = entry.scavenged.map_or(0, |scavenged| scavenged.version);
-    ChunkFile { chunk: entry.id, version }
+    SourceFile { id: entry.id, version }
 }
 
 /// Length of the file of a chunk that has ended; 0 if it has not.
@@ -94,7 +76,7 @@ impl BackupState {
     }
 
     /// Pieces of all chunks, with their files.
-    pub fn pieces(&self) -> impl Iterator<Item = (ChunkFile, &Piece)> {
+    pub fn pieces(&self) -> impl Iterator<Item = (SourceFile, &Piece)> {
         self.chunks
             .iter()
             .flat_map(|chunk| chunk.pieces.iter().map(move |piece| (chunk.file(), piece)))
@@ -126,24 +108,9 @@ pub struct ChunkChange {
     pub added: Vec<Piece>,
 }
 
-/// A manifest.
+/// Statement of a manifest about an event log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ObjectManifest {
-    /// Number of the manifest; the first one has 1.
-    pub number: u64,
-    /// Random id of the manifest.
-    pub uid: [u8; 16],
-    /// Id of the manifest before this one; zeros in the first one.
-    pub previous: [u8; 16],
-    /// Random id of the backup, from the object `BACKUP`.
-    pub backup: [u8; 16],
-    /// Random id of the process that wrote the manifest.
-    pub writer: [u8; 16],
-    /// The writer's wall clock, in microseconds since 1970.
-    pub wall_micros: u64,
-    /// The newest time that the object store had stated to the writer, in microseconds since 1970;
-    /// 0 if it stated none.
-    pub store_micros: u64,
+pub struct LogContents {
     /// Position of the last event; 0 without events.
     pub through: u64,
     /// Time of the last event that the backup has read, in units of 100 ns since 1970.
@@ -156,38 +123,33 @@ pub struct ObjectManifest {
     pub changes: Vec<ChunkChange>,
 }
 
-impl ObjectManifest {
-    /// Returns the bytes of the object.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
-        out.push(VERSION);
-        varint::put_u64(&mut out, self.number);
-        for id in [&self.uid, &self.previous, &self.backup, &self.writer] {
-            out.extend_from_slice(id);
-        }
-        for number in [self.wall_micros, self.store_micros, self.through, self.through_created] {
-            varint::put_u64(&mut out, number);
-        }
+impl ManifestContents for LogContents {
+    const KIND: BackupKind = BackupKind::Events;
+    type State = BackupState;
+
+    fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    fn through(&self) -> u64 {
+        self.through
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        varint::put_u64(out, self.through);
+        varint::put_u64(out, self.through_created);
         out.push(u8::from(self.is_full));
         let chunks = self.changes.iter().map(|change| change.entry).collect();
         let table = ChunkManifest { chunks, ..self.head.clone() };
-        varint::put_bytes(&mut out, &table.encode());
+        varint::put_bytes(out, &table.encode());
         for change in &self.changes {
-            varint::put_u64(&mut out, change.kept);
-            varint::put_u64(&mut out, change.added.len() as u64);
-            change.added.iter().for_each(|piece| piece.encode(&mut out));
+            varint::put_u64(out, change.kept);
+            varint::put_u64(out, change.added.len() as u64);
+            change.added.iter().for_each(|piece| piece.encode(out));
         }
-        let sum = checksum(self.number, 0, &out);
-        out.extend_from_slice(&sum.to_le_bytes());
-        out
     }
 
-    fn decode_body(bytes: &[u8]) -> Option<ObjectManifest> {
-        let mut decoder = Decoder::new(bytes);
-        let number = decoder.varint().filter(|number| *number > 0)?;
-        let (uid, previous) = (decoder.array()?, decoder.array()?);
-        let (backup, writer) = (decoder.array()?, decoder.array()?);
-        let (wall_micros, store_micros) = (decoder.varint()?, decoder.varint()?);
+    fn decode(decoder: &mut Decoder<'_>) -> Option<LogContents> {
         let (through, through_created) = (decoder.varint()?, decoder.varint()?);
         let is_full = decoder.u8().filter(|kind| *kind < 2)? == 1;
         let table = ChunkManifest::decode(decoder.bytes()?, Path::new("CHUNKS")).ok()?;
@@ -195,56 +157,15 @@ impl ObjectManifest {
         for entry in &table.chunks {
             let kept = decoder.varint().filter(|kept| !is_full || *kept == 0)?;
             let count = decoder.varint_usize()?;
-            let pieces = (0..count).map(|_| Piece::decode(&mut decoder));
+            let pieces = (0..count).map(|_| Piece::decode(decoder));
             let added = pieces.collect::<Option<Vec<_>>>()?;
             changes.push(ChunkChange { entry: *entry, kept, added });
         }
         let head = ChunkManifest { chunks: Vec::new(), ..table };
-        decoder.is_done().then_some(ObjectManifest {
-            number,
-            uid,
-            previous,
-            backup,
-            writer,
-            wall_micros,
-            store_micros,
-            through,
-            through_created,
-            is_full,
-            head,
-            changes,
-        })
+        Some(LogContents { through, through_created, is_full, head, changes })
     }
 
-    /// Decodes the object of the manifest with this number.
-    ///
-    /// # Errors
-    /// The reason why the bytes are not this manifest.
-    pub fn decode(bytes: &[u8], number: u64) -> Result<ObjectManifest, String> {
-        let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
-            return Err("the manifest is cut short".into());
-        };
-        if !head.starts_with(&MAGIC) || head.len() <= MAGIC.len() {
-            return Err("the object is not the manifest of a backup".into());
-        }
-        if checksum(number, 0, head) != u64::from_le_bytes(*sum) {
-            return Err("the manifest does not match its checksum".into());
-        }
-        let version = head[MAGIC.len()];
-        if version > VERSION {
-            return Err(format!(
-                "a newer Umbel wrote the manifest (format {version}, this Umbel reads up to \
-                 {VERSION}); use the newer Umbel or a later one"
-            ));
-        }
-        let decoded = ObjectManifest::decode_body(&head[MAGIC.len() + 1..]);
-        let decoded = decoded.filter(|decoded| decoded.number == number);
-        decoded.ok_or_else(|| "the manifest is malformed".into())
-    }
-
-    /// Changes `state`, that of the manifest before, to the state of this manifest. Returns `None`
-    /// if the manifest does not fit the state. A full manifest needs no state.
-    pub fn apply(&self, state: Option<BackupState>) -> Option<BackupState> {
+    fn apply(&self, state: Option<BackupState>) -> Option<BackupState> {
         let chunks = match (self.is_full, state) {
             (true, _) => Vec::new(),
             (false, Some(state)) => state.chunks,
@@ -268,6 +189,50 @@ impl ObjectManifest {
             state.set_chunk(BackedChunk { entry: change.entry, pieces });
         }
         state.is_sound().then_some(state)
+    }
+
+    fn between(before: Option<&BackupState>, state: &BackupState) -> LogContents {
+        LogContents {
+            through: state.through,
+            through_created: state.through_created,
+            is_full: before.is_none(),
+            head: state.head.clone(),
+            changes: match before {
+                Some(before) => changes_between(before, state),
+                None => all_chunks(state),
+            },
+        }
+    }
+
+    fn is_same(before: &BackupState, state: &BackupState) -> bool {
+        before.chunks == state.chunks
+    }
+
+    fn pieces(state: &BackupState) -> Vec<(SourceFile, Piece)> {
+        state.pieces().map(|(file, piece)| (file, *piece)).collect()
+    }
+
+    fn added(&self) -> Vec<(SourceFile, Piece)> {
+        let added = |change: &ChunkChange| {
+            let file = chunk_file(&change.entry);
+            change.added.iter().map(move |piece| (file, *piece)).collect::<Vec<_>>()
+        };
+        self.changes.iter().flat_map(added).collect()
+    }
+
+    fn dropped(&self, before: &BackupState, state: &BackupState) -> Vec<(SourceFile, Piece)> {
+        let mut dropped = Vec::new();
+        for change in &self.changes {
+            let now = state.chunk(change.entry.id).map_or(&[][..], |now| &now.pieces);
+            let Some(old) = before.chunk(change.entry.id) else { continue };
+            let gone = old.pieces.iter().filter(|piece| !now.contains(piece));
+            dropped.extend(gone.map(|piece| (old.file(), *piece)));
+        }
+        dropped
+    }
+
+    fn name(file: SourceFile, piece: &Piece) -> ObjectName {
+        piece_name(file, piece)
     }
 }
 
@@ -298,18 +263,22 @@ pub fn all_chunks(state: &BackupState) -> Vec<ChunkChange> {
     state.chunks.iter().map(change).collect()
 }
 
-/// Decodes a manifest without its checksum, and encodes it again. For fuzzing only.
+/// Decodes the contents of a manifest, and encodes them again. For fuzzing only.
 pub fn fuzz(body: &[u8]) {
-    if let Some(manifest) = ObjectManifest::decode_body(body) {
-        let again = ObjectManifest::decode(&manifest.encode(), manifest.number).ok();
-        let _ = manifest.apply(None);
-        assert_eq!(again, Some(manifest), "encoding and decoding again returns the same");
+    let mut decoder = Decoder::new(body);
+    if let Some(contents) = LogContents::decode(&mut decoder) {
+        let mut again = Vec::new();
+        contents.encode(&mut again);
+        let _ = contents.apply(None);
+        let decoded = LogContents::decode(&mut Decoder::new(&again));
+        assert_eq!(decoded, Some(contents), "encoding and decoding again returns the same");
     }
     let _ = ObjectManifest::decode(body, 1);
 }
 
 #[cfg(test)]
 mod tests {
+    use umbel_base::checksum::checksum;
     use umbel_log::Seal;
 
     use super::*;
@@ -345,11 +314,13 @@ mod tests {
             writer: [4; 16],
             wall_micros: 1_000_000,
             store_micros: 0,
-            through: state.through,
-            through_created: state.through_created,
-            is_full,
-            head: state.head.clone(),
-            changes,
+            contents: LogContents {
+                through: state.through,
+                through_created: state.through_created,
+                is_full,
+                head: state.head.clone(),
+                changes,
+            },
         }
     }
 
@@ -370,7 +341,7 @@ mod tests {
         let bytes = manifest.encode();
         assert_eq!(ObjectManifest::decode(&bytes, 6).expect("just written"), manifest);
         assert!(ObjectManifest::decode(&bytes, 7).is_err(), "under another number");
-        assert_eq!(manifest.apply(None), Some(state));
+        assert_eq!(manifest.contents.apply(None), Some(state));
         for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
@@ -396,20 +367,20 @@ mod tests {
         assert_eq!((changes[0].kept, changes[0].added.len()), (2, 1));
         let manifest = manifest(false, &new, changes);
         let decoded = ObjectManifest::decode(&manifest.encode(), 6).expect("just written");
-        assert_eq!(decoded.apply(Some(old)), Some(new));
-        assert_eq!(decoded.apply(None), None, "changes need a state");
+        assert_eq!(decoded.contents.apply(Some(old)), Some(new));
+        assert_eq!(decoded.contents.apply(None), None, "changes need a state");
     }
 
     #[test]
     fn contradictions_have_no_state() {
         let state = state();
-        let full = |change: fn(&mut ObjectManifest)| {
+        let full = |change: fn(&mut LogContents)| {
             let mut manifest = manifest(true, &state, all_chunks(&state));
-            change(&mut manifest);
-            manifest.apply(None)
+            change(&mut manifest.contents);
+            manifest.contents.apply(None)
         };
         assert!(full(|_| {}).is_some());
-        type Change = fn(&mut ObjectManifest);
+        type Change = fn(&mut LogContents);
         let contradictions: [(&str, Change); 6] = [
             ("a gap", |manifest| manifest.changes[1].added[1].from = 328),
             ("an overlap", |manifest| manifest.changes[1].added[1].from = 312),
@@ -424,6 +395,10 @@ mod tests {
         let new = longer(&state);
         let mut changes = changes_between(&state, &new);
         changes[0].kept = 3;
-        assert_eq!(manifest(false, &new, changes).apply(Some(state)), None, "kept too many");
+        assert_eq!(
+            manifest(false, &new, changes).contents.apply(Some(state)),
+            None,
+            "kept too many"
+        );
     }
 }

@@ -6,6 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use umbel_backup::{
+    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download, run_parallel,
+};
 use umbel_env::{Access, Env, Objects, check_path};
 use umbel_log::ExpectedEnd;
 
@@ -17,12 +20,10 @@ use crate::backup::restore_target::{
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest, chunk_directory};
 use crate::event_log::chunk_scan::scan_chunk_file;
 use crate::event_log::scavenged_chunk;
-use crate::object_backup::manifest_chain::ManifestChain;
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
-use crate::object_backup::object_manifest::{BackedChunk, BackupState, ObjectManifest};
-use crate::object_backup::object_requests::{ObjectRequestOptions, ObjectRequests};
-use crate::object_backup::parallel_tasks::{self, Task};
-use crate::object_backup::piece_download::download;
+use crate::object_backup::object_manifest::{
+    BackedChunk, BackupState, LogContents, ObjectManifest,
+};
 use crate::object_backup::restore_cut::RestoreCut;
 use crate::object_backup::time_search::last_kept_position;
 use crate::types::event::Position;
@@ -86,7 +87,7 @@ pub fn restore_from_objects(
     let given = target;
     let target = &*env.files.absolute(target)?;
     let requests = Arc::new(ObjectRequests::new(env, objects, options));
-    let (_, chain) = ManifestChain::find(&requests)?;
+    let (_, chain) = ManifestChain::<LogContents>::find(&requests)?;
     let (manifest, cut, is_short) = choose(&requests, &chain, restore_to)?;
     let (manifest, state) = chain.state_from(manifest)?;
     let marker = marker_bytes(&manifest, restore_to);
@@ -152,7 +153,7 @@ fn restored_head(state: &BackupState, entries: &[ChunkEntry], cut: &RestoreCut) 
 /// Returns the manifest to restore, the cut, and whether the backup ends before it.
 fn choose(
     requests: &ObjectRequests,
-    chain: &ManifestChain<'_>,
+    chain: &ManifestChain<'_, LogContents>,
     restore_to: RestoreTo,
 ) -> ObjectBackupResult<(ObjectManifest, RestoreCut, bool)> {
     let newest = &chain.newest;
@@ -167,24 +168,24 @@ fn choose(
             Ok((newest.clone(), RestoreCut::End, false))
         }
         RestoreTo::Position(Position(last)) => {
-            check_newest(newest.through >= last)?;
-            let covers = |manifest: &ObjectManifest| manifest.through >= last;
+            check_newest(newest.contents.through >= last)?;
+            let covers = |manifest: &ObjectManifest| manifest.contents.through >= last;
             let manifest = chain.earliest(covers)?;
-            Ok((manifest, RestoreCut::Position(last), newest.through < last))
+            Ok((manifest, RestoreCut::Position(last), newest.contents.through < last))
         }
         RestoreTo::Time(last) => {
-            let epochs = newest.head.epochs.clone();
+            let epochs = newest.contents.head.epochs.clone();
             let time = |manifest: &ObjectManifest| {
-                epochs.ordered_time(manifest.through, manifest.through_created)
+                epochs.ordered_time(manifest.contents.through, manifest.contents.through_created)
             };
             check_newest(time(newest) > last)?;
             let is_short = time(newest) <= last && newest.wall_micros.saturating_mul(10) < last;
             let covers = |manifest: &ObjectManifest| {
-                time(manifest) > last || manifest.through == newest.through
+                time(manifest) > last || manifest.contents.through == newest.contents.through
             };
             let (manifest, state) = chain.state_from(chain.earliest(covers)?)?;
             let end = match time(&manifest) <= last {
-                true => manifest.through,
+                true => manifest.contents.through,
                 false => {
                     let cut = RestoreCut::Time(last, epochs.clone());
                     let found = last_kept_position(requests, &chain.backup, &state, &cut)?;
@@ -193,7 +194,7 @@ fn choose(
                 }
             };
             // An earlier manifest can have that event: later scavenges are not restored.
-            let manifest = chain.earliest(|manifest| manifest.through >= end)?;
+            let manifest = chain.earliest(|manifest| manifest.contents.through >= end)?;
             Ok((manifest, RestoreCut::Position(end), is_short))
         }
     }
@@ -247,7 +248,7 @@ impl Restore {
         };
         let tasks = chunks.into_iter().map(task).collect();
         let parallel = self.requests.options.parallel_requests;
-        for result in parallel_tasks::run(&self.env, parallel, tasks) {
+        for result in run_parallel(&self.env, parallel, tasks) {
             let panicked = || Err(ObjectBackupError::refused("internal: a download panicked"));
             result.unwrap_or_else(panicked)?;
         }
@@ -273,11 +274,11 @@ impl Restore {
         let file = files.create(&path)?;
         let written = chunk.pieces.iter().try_for_each(|piece| {
             let piece = (chunk.file(), piece);
-            download(&self.requests, &self.backup, piece, |bytes, at| {
+            download::<LogContents>(&self.requests, &self.backup, piece, |bytes, at| {
                 Ok(file.write_all_at(bytes, at)?)
             })
         });
-        let written = written.and_then(|()| Ok(file.sync()?));
+        let written = written.map_err(ObjectBackupError::from).and_then(|()| Ok(file.sync()?));
         let written = written.and_then(|()| self.verify(&path, chunk));
         if written.is_err() {
             // It would only take disk space; the first failure is reported.

@@ -1,41 +1,17 @@
-//! Retention of a backup in an object store: which manifests and objects are deleted, and which
-//! objects still hold earlier versions of chunks.
-//!
-//! A retention first creates a **floor**, an object whose number is that of a full manifest.
-//! Manifests below it do not count from then on. Then it deletes them, oldest first, and at last
-//! every piece that is older than the floor's manifest and not in its state. By invariant 2 of the
-//! module no later manifest names such a piece.
+//! Retention of a backup in an object store, and the objects that still hold earlier versions of
+//! chunks.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_env::{Env, ListedObject, ObjectName, Objects};
+use umbel_backup::{BackupKind, ManifestChain, ManifestContents, ObjectRequests, RetentionOptions};
+use umbel_env::{Env, ObjectName, Objects};
 
-use crate::object_backup::backup_identity::{FLOOR_PREFIX, PROBE_PREFIX, floor_bytes, floor_name};
-use crate::object_backup::manifest_chain::ManifestChain;
-use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
-use crate::object_backup::object_manifest::{BackupState, MANIFEST_PREFIX, number_of_name};
-use crate::object_backup::object_requests::{
-    ObjectRequestOptions, ObjectRequests, SettledCreation,
-};
-use crate::object_backup::piece_object::file_of_name;
+use crate::object_backup::object_backup_error::ObjectBackupResult;
+use crate::object_backup::object_manifest::LogContents;
+use crate::object_backup::piece_names::{file_of_name, piece_name};
 use crate::types::event::Position;
-
-/// Slack for clocks of the object store's machines: a piece that is younger than the floor's
-/// manifest, or older by less than this, stays.
-pub const STORE_CLOCK_SLACK: Duration = Duration::from_secs(2 * 3600);
-
-/// Options of a retention.
-#[derive(Debug, Clone)]
-pub struct RetentionOptions {
-    /// Time into the past to which the backup can be restored, by the object store's clock.
-    pub keep: Duration,
-    /// Whether nothing of the backup is written or deleted.
-    pub dry_run: bool,
-    /// Options of the requests.
-    pub requests: ObjectRequestOptions,
-}
 
 /// Result of a retention, or what it would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,15 +46,6 @@ pub struct RemainingCopy {
     pub is_current: bool,
 }
 
-/// The objects of a backup as a retention sees them.
-struct Survey<'a> {
-    requests: &'a ObjectRequests,
-    /// The store's time at the list.
-    now_micros: u64,
-    /// Pieces, listed before the manifests were read.
-    pieces: Vec<ListedObject>,
-}
-
 /// Deletes what is not needed to restore the backup to any moment of the last `keep`, by the
 /// object store's clock. The state at the beginning of that time stays, and all manifests since the
 /// full one before it.
@@ -87,198 +54,57 @@ struct Survey<'a> {
 /// retention continues.
 ///
 /// # Errors
-/// [`ObjectBackupError::Refused`] if there is no backup or the store reports no times. Damage of a
-/// manifest, or a missing piece, of what would be kept: then nothing is deleted.
+/// [`Refused`](crate::ObjectBackupError::Refused) if there is no backup or the store reports no
+/// times. Damage of a manifest, or a missing piece, of what would be kept: then nothing is deleted.
 pub fn retain(
     env: &Env,
     objects: Arc<dyn Objects>,
     options: RetentionOptions,
 ) -> ObjectBackupResult<RetentionReport> {
     let requests = ObjectRequests::new(env, objects, options.requests.clone());
-    let survey = Survey::read(&requests)?;
-    let (_, mut chain) = ManifestChain::find(&requests)?;
-    if let Some(damage) = chain.damage.pop() {
-        return Err(damage);
-    }
-    let floor = survey.floor(&chain, options.keep)?;
-    let state = chain.state(floor)?;
-    survey.check_kept(&chain, &state)?;
-    let created = survey.created(&chain, floor)?;
-    let (expired, young_pieces) = survey.expired(&state, created);
-    let deleted: Vec<&ListedObject> =
-        chain.listed.range(..floor).map(|(_, object)| object).collect();
-    let bytes = |objects: &[&ListedObject]| objects.iter().map(|object| object.bytes).sum::<u64>();
-    let report = RetentionReport {
-        first_manifest: floor,
-        first_through: Position(state.through),
-        deleted_manifests: deleted.len() as u64,
-        deleted_pieces: expired.len() as u64,
-        deleted_bytes: bytes(&deleted) + bytes(&expired),
-        young_pieces,
-    };
-    if options.dry_run {
-        return Ok(report);
-    }
-    if floor > chain.floor {
-        raise_floor(&requests, &chain, floor)?;
-    }
-    // Also manifests below the earlier floor, which an interrupted retention left.
-    for (number, object) in survey.listed_numbers(MANIFEST_PREFIX)? {
-        if number < floor {
-            requests.delete(&object)?;
-        }
-    }
-    for piece in expired {
-        requests.delete(&piece.name)?;
-    }
-    for (number, object) in survey.listed_numbers(FLOOR_PREFIX)? {
-        if number < floor {
-            requests.delete(&object)?;
-        }
-    }
-    Ok(report)
+    retain_within(&requests, options.keep, options.dry_run)
 }
 
-/// Creates the floor, so that manifests below it never count again.
-fn raise_floor(
+/// Does the work of [`retain`] with these requests.
+pub fn retain_within(
     requests: &ObjectRequests,
-    chain: &ManifestChain<'_>,
-    floor: u64,
-) -> ObjectBackupResult<()> {
-    let name = floor_name(floor);
-    match requests.create(&name, &floor_bytes(floor, &chain.backup))? {
-        SettledCreation::Mine => Ok(()),
-        SettledCreation::Other(_) => Err(requests
-            .damaged(&name, "the object has other bytes than a retention writes; delete it")),
-    }
-}
-
-impl<'a> Survey<'a> {
-    /// Lists the pieces of a backup.
-    fn read(requests: &'a ObjectRequests) -> ObjectBackupResult<Survey<'a>> {
-        let mut pieces = requests.list("chunks/")?;
-        pieces.extend(requests.list("tails/")?);
-        let now_micros = store_time(requests)?;
-        Ok(Survey { requests, now_micros, pieces })
-    }
-
-    /// Returns the store's time of the creation of a manifest.
-    fn created(&self, chain: &ManifestChain<'_>, number: u64) -> ObjectBackupResult<u64> {
-        let listed = chain.listed.get(&number);
-        let created = listed.and_then(|object| object.created_micros);
-        created.ok_or_else(|| no_times(self.requests))
-    }
-
-    /// Returns the highest full manifest from which on all kept moments can be restored.
-    fn floor(&self, chain: &ManifestChain<'_>, keep: Duration) -> ObjectBackupResult<u64> {
-        let keep_micros = u64::try_from(keep.as_micros()).unwrap_or(u64::MAX);
-        let begin = self.now_micros.saturating_sub(keep_micros);
-        let mut number = chain.first;
-        // The state at the beginning of the time is that of the last manifest before it.
-        for (listed, object) in chain.listed.range(chain.first..) {
-            let Some(created) = object.created_micros else { return Err(no_times(self.requests)) };
-            if created > begin {
-                break;
-            }
-            number = *listed;
-        }
-        while number > chain.first && !chain.manifest(number)?.is_full {
-            number -= 1;
-        }
-        Ok(number)
-    }
-
-    /// Returns an error if what would be kept lacks an object.
-    fn check_kept(&self, chain: &ManifestChain<'_>, state: &BackupState) -> ObjectBackupResult<()> {
-        let listed: HashSet<(&str, u64)> =
-            self.pieces.iter().map(|piece| (piece.name.as_str(), piece.bytes)).collect();
-        let newest = chain.state(chain.newest.number)?;
-        for (file, piece) in state.pieces().chain(newest.pieces()) {
-            let (name, bytes) = (piece.name(file), piece.object_bytes());
-            if listed.contains(&(name.as_str(), bytes)) {
-                continue;
-            }
-            // It can be younger than the list.
-            let found = self.requests.read(&name, 0..1)?;
-            if found.is_none_or(|found| found.object_bytes != bytes) {
-                let reason = format!(
-                    "manifest {} names this object, which is missing or has another length, so \
-                     nothing is deleted; run `umbel verify` on the backup",
-                    chain.newest.number
-                );
-                return Err(self.requests.damaged(&name, reason));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the pieces that no manifest from the floor on names, and the number of pieces that
-    /// could be such, but are too young.
-    fn expired(&self, state: &BackupState, created: u64) -> (Vec<&ListedObject>, u64) {
-        let named: HashSet<ObjectName> =
-            state.pieces().map(|(file, piece)| piece.name(file)).collect();
-        let slack = u64::try_from(STORE_CLOCK_SLACK.as_micros()).unwrap_or(u64::MAX);
-        let end = created.saturating_sub(slack);
-        let (mut expired, mut young) = (Vec::new(), 0);
-        for piece in self.pieces.iter().filter(|piece| !named.contains(&piece.name)) {
-            match piece.created_micros.is_some_and(|created| created < end) {
-                true => expired.push(piece),
-                false => young += 1,
-            }
-        }
-        (expired, young)
-    }
-
-    /// Returns the numbers and names of the objects below a prefix, rising.
-    fn listed_numbers(&self, prefix: &str) -> ObjectBackupResult<Vec<(u64, ObjectName)>> {
-        let listed = self.requests.list(prefix)?;
-        let number = |object: ListedObject| {
-            Some((number_of_name(prefix, object.name.as_str())?, object.name))
-        };
-        Ok(listed.into_iter().filter_map(number).collect())
-    }
-}
-
-/// Returns the store's time. A store whose lists have no time, such as a directory, reports it for
-/// an object that is created for that, outside of the backup.
-fn store_time(requests: &ObjectRequests) -> ObjectBackupResult<u64> {
-    if let Some(now) = requests.store_micros() {
-        return Ok(now);
-    }
-    let uid = u128::from_le_bytes(requests.env.entropy.id()?);
-    let name = ObjectName::new(format!("{PROBE_PREFIX}{uid:032x}-time"));
-    let name = name.map_err(ObjectBackupError::from)?;
-    requests.create(&name, b"time")?;
-    requests.delete(&name)?;
-    requests.store_micros().ok_or_else(|| no_times(requests))
-}
-
-fn no_times(requests: &ObjectRequests) -> ObjectBackupError {
-    ObjectBackupError::refused(format!(
-        "{} does not report when its objects were created, so nothing can be deleted by age",
-        requests.objects.location()
-    ))
+    keep: Duration,
+    dry_run: bool,
+) -> ObjectBackupResult<RetentionReport> {
+    let done = umbel_backup::retain_within::<LogContents>(requests, keep, dry_run)?;
+    Ok(RetentionReport {
+        first_manifest: done.first_manifest,
+        first_through: Position(done.first_state.through),
+        deleted_manifests: done.deleted_manifests,
+        deleted_pieces: done.deleted_pieces,
+        deleted_bytes: done.deleted_bytes,
+        young_pieces: done.young_pieces,
+    })
 }
 
 /// Returns the objects that hold an earlier version of a chunk's file than the store has, after a
 /// scavenge or a redaction. `versions` has the present version of each chunk, by id.
 pub fn remaining_copies(
     requests: &ObjectRequests,
-    versions: &std::collections::HashMap<u64, u64>,
+    versions: &HashMap<u64, u64>,
 ) -> ObjectBackupResult<Vec<RemainingCopy>> {
-    let survey = Survey::read(requests)?;
-    let (_, chain) = ManifestChain::find(requests)?;
+    let mut objects = Vec::new();
+    for prefix in BackupKind::Events.piece_prefixes() {
+        objects.extend(requests.list(prefix)?);
+    }
+    let (_, chain) = ManifestChain::<LogContents>::find(requests)?;
     let state = chain.state(chain.newest.number)?;
+    let named = LogContents::pieces(&state);
     let current: HashSet<ObjectName> =
-        state.pieces().map(|(file, piece)| piece.name(file)).collect();
+        named.iter().map(|(file, piece)| piece_name(*file, piece)).collect();
     let mut copies = Vec::new();
-    for object in &survey.pieces {
+    for object in &objects {
         let Some(file) = file_of_name(object.name.as_str()) else { continue };
-        if versions.get(&file.chunk).is_some_and(|now| file.version < *now) {
+        if versions.get(&file.id).is_some_and(|now| file.version < *now) {
             copies.push(RemainingCopy {
                 object: object.name.as_str().to_owned(),
                 bytes: object.bytes,
-                chunk: file.chunk,
+                chunk: file.id,
                 version: file.version,
                 is_current: current.contains(&object.name),
             });

@@ -1,15 +1,15 @@
 //! Upload of one piece of a chunk, verified before and during the upload.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use umbel_backup::{BackupKind, ObjectRequests, Piece, PieceSource};
 use umbel_env::{Access, File};
 use umbel_log::END_RECORD_BYTES;
 
 use crate::event_log::chunk_manifest::{ChunkEnd, open_error};
 use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::object_manifest::{BackedChunk, chunk_file};
-use crate::object_backup::object_requests::ObjectRequests;
-use crate::object_backup::piece_object::{Piece, PieceSource, encode_trailer};
+use crate::object_backup::piece_names::piece_name;
 use crate::object_backup::record_scan::{RangeScan, scan_records, scan_scavenged};
 use crate::object_backup::upload_plan::PieceJob;
 use crate::shared_store_state::StoreInner;
@@ -67,17 +67,10 @@ pub fn upload(
         digest: 0,
     };
     let chunk = chunk_file(&job.entry);
-    let trailer = encode_trailer(&mut piece, (backup, chunk), &scan.block_checksums);
-    let source = PieceSource {
-        file,
-        chunk: chunk.chunk,
-        piece,
-        block_checksums: scan.block_checksums,
-        trailer,
-        block: Mutex::default(),
-    };
+    let kind = (BackupKind::Events, backup, chunk);
+    let source = PieceSource::new(file, &mut piece, kind, scan.block_checksums);
     requests.record_bytes(piece.object_bytes());
-    requests.put(&piece.name(chunk), &source)?;
+    requests.put(&piece_name(chunk, &piece), &source)?;
     let mut pieces = job.kept;
     pieces.push(piece);
     let mut entry = job.entry;

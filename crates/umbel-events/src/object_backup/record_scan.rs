@@ -1,6 +1,7 @@
 //! Verification of the bytes of a chunk's file before they are uploaded: every record, or the whole
 //! scavenged file. A damaged record is never uploaded.
 
+use umbel_backup::BLOCK_BYTES;
 use umbel_base::checksum::checksum;
 use umbel_env::File;
 use umbel_log::{
@@ -12,7 +13,6 @@ use crate::event_log::chunk_manifest::{ChunkEntry, ScavengedFile};
 use crate::event_log::event_format::{Frame, FrameLocation, RECORD_GAP_BYTES};
 use crate::event_log::scavenged_chunk;
 use crate::limits::FILE_BYTES_MAX;
-use crate::object_backup::piece_object::BLOCK_BYTES;
 use crate::types::error::Result;
 
 /// Result of the scan of a range of a chunk's file.

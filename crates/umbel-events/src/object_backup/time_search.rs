@@ -1,13 +1,12 @@
 //! Search for the last event up to a time in the pieces of a backup.
 
+use umbel_backup::{ObjectRequests, download};
 use umbel_log::{HEADER_BYTES, RecordBinding, record_at, record_bytes};
 
 use crate::event_log::event_format::{Frame, FrameLocation, FrameMeta, RECORD_GAP_BYTES};
 use crate::event_log::scavenged_chunk;
 use crate::object_backup::object_backup_error::ObjectBackupResult;
-use crate::object_backup::object_manifest::{BackedChunk, BackupState};
-use crate::object_backup::object_requests::ObjectRequests;
-use crate::object_backup::piece_download::download;
+use crate::object_backup::object_manifest::{BackedChunk, BackupState, LogContents};
 use crate::object_backup::restore_cut::RestoreCut;
 
 /// Returns the position of the last event that a cut keeps; 0 if it keeps none. Reads pieces from
@@ -21,7 +20,7 @@ pub fn last_kept_position(
     for chunk in state.chunks.iter().rev() {
         for piece in chunk.pieces.iter().rev() {
             let mut bytes = Vec::new();
-            download(requests, backup, (chunk.file(), piece), |block, _| {
+            download::<LogContents>(requests, backup, (chunk.file(), piece), |block, _| {
                 bytes.extend_from_slice(block);
                 Ok(())
             })?;

@@ -2,13 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use umbel_backup::Piece;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::event_log::chunk::FIRST_EVENT_OFFSET;
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest};
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 use crate::object_backup::object_manifest::{BackedChunk, BackupState, chunk_file, entry_bytes};
-use crate::object_backup::piece_object::Piece;
 use crate::shared_store_state::StoreInner;
 
 /// A tail of fewer bytes is merged with its neighbours when there are many.

@@ -1,79 +1,29 @@
 //! The S3 backend against answers of a server that the test writes.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::{Creation, CreationRequest, Env, ObjectErrorKind, ObjectName, Objects};
-use umbel_objects::{S3Objects, S3Options};
+use umbel_objects::{Variables, open_with};
 
-const DATE: &str = "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-const DATE_MICROS: u64 = 784_111_777_000_000;
-
-/// A request as the server received it.
-#[derive(Debug, Clone)]
-struct Received {
-    head: String,
-    body: Vec<u8>,
-}
+use super::stand_in::{DATE_MICROS, StandIn, answer, error};
 
 /// Starts a server that sends the same answer to each request, and then closes the connection. An
 /// empty answer is a cut connection.
-fn server(answer: &str) -> (S3Objects, Arc<Mutex<Vec<Received>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let received = Arc::new(Mutex::new(Vec::new()));
-    let (kept, answer) = (Arc::clone(&received), answer.to_owned());
-    spawn(move || {
-        for stream in listener.incoming() {
-            let (kept, answer) = (Arc::clone(&kept), answer.clone());
-            spawn(move || serve(stream.unwrap(), &answer, &kept));
-        }
-    });
-    (open(&endpoint), received)
+fn server(answer: &str) -> (Arc<dyn Objects>, Arc<StandIn>) {
+    let answer = answer.to_owned();
+    let server = StandIn::start(move |_| answer.clone());
+    (open(&server.endpoint()), server)
 }
 
-fn spawn(work: impl FnOnce() + Send + 'static) {
-    drop(Env::system().threads.spawn("server", Box::new(work)).unwrap());
-}
-
-fn open(endpoint: &str) -> S3Objects {
-    let options = S3Options {
-        bucket: "bucket".into(),
-        prefix: "some/prefix".into(),
-        endpoint: Some(endpoint.to_owned()),
-        access_key: Some(("id".into(), "secret".into())),
-    };
-    S3Objects::open(&options).unwrap()
-}
-
-fn serve(stream: TcpStream, answer: &str, received: &Mutex<Vec<Received>>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let (mut head, mut line) = (String::new(), String::new());
-    while reader.read_line(&mut line).unwrap_or(0) > 2 {
-        head.push_str(&std::mem::take(&mut line).to_lowercase());
-    }
-    let len = head.split("content-length: ").nth(1).and_then(|text| text.lines().next());
-    let mut body = vec![0; len.map_or(0, |len| len.trim().parse().unwrap())];
-    if reader.read_exact(&mut body).is_err() {
-        return;
-    }
-    received.lock().unwrap().push(Received { head, body });
-    let mut stream = stream;
-    let _ = stream.write_all(answer.as_bytes());
-}
-
-/// An answer with a status, headers and a body.
-fn answer(status: &str, headers: &str, body: &str) -> String {
-    let len = body.len();
-    let end = format!("Content-Length: {len}\r\nConnection: close\r\n\r\n{body}");
-    format!("HTTP/1.1 {status}\r\n{DATE}{headers}{end}")
-}
-
-fn error(status: &str, code: &str) -> String {
-    let body = format!("<Error><Code>{code}</Code><Message>m</Message></Error>");
-    answer(status, "Content-Type: application/xml\r\n", &body)
+fn open(endpoint: &str) -> Arc<dyn Objects> {
+    let variables = Variables::new([
+        ("AWS_ENDPOINT_URL", endpoint),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+    ]);
+    open_with(&Env::system(), "s3://bucket/some/prefix", &variables).unwrap()
 }
 
 fn name(text: &str) -> ObjectName {
@@ -86,7 +36,7 @@ fn creation_is_conditional_signed_and_has_the_time_of_the_store() {
     assert_eq!(store.location(), "s3://bucket/some/prefix");
     let created = store.create(&name("slots/1"), b"bytes").unwrap();
     assert_eq!((created.value, created.store_micros), (Creation::Created, Some(DATE_MICROS)));
-    let received = received.lock().unwrap().clone();
+    let received = received.requests();
     assert_eq!(received.len(), 1);
     assert_eq!(received[0].body, b"bytes");
     let head = &received[0].head;
@@ -108,9 +58,13 @@ fn each_answer_of_a_creation_has_its_outcome_and_is_sent_once() {
         "no http at all\r\n\r\n".into(),
     ];
     let refused = [
-        (error("403 Forbidden", "AccessDenied"), ObjectErrorKind::Denied, "grant the rights"),
-        (error("400 Bad Request", "ExpiredToken"), ObjectErrorKind::Denied, "renew"),
-        (error("403 Forbidden", "RequestTimeTooSkewed"), ObjectErrorKind::Denied, "clock"),
+        (error("403 Forbidden", "AccessDenied"), ObjectErrorKind::Denied, "s ahead of that"),
+        (error("400 Bad Request", "ExpiredToken"), ObjectErrorKind::Denied, "s ahead of that"),
+        (
+            error("403 Forbidden", "RequestTimeTooSkewed"),
+            ObjectErrorKind::Denied,
+            "s ahead of that",
+        ),
         (error("404 Not Found", "NoSuchBucket"), ObjectErrorKind::Refused, "create the bucket"),
         (error("501 Not Implemented", "NotImplemented"), ObjectErrorKind::Refused, "condition"),
         (error("301 Moved Permanently", ""), ObjectErrorKind::Refused, "AWS_REGION"),
@@ -118,13 +72,13 @@ fn each_answer_of_a_creation_has_its_outcome_and_is_sent_once() {
     for text in &exists {
         let (store, received) = server(text);
         assert_eq!(store.create(&name("a"), b"x").unwrap().value, Creation::Exists);
-        assert_eq!(received.lock().unwrap().len(), 1);
+        assert_eq!(received.requests().len(), 1);
     }
     for text in &unknown {
         let (store, received) = server(text);
         let outcome = store.create(&name("a"), b"x").unwrap().value;
         assert!(matches!(&outcome, Creation::Unknown(_)), "{text:?}: {outcome:?}");
-        assert_eq!(received.lock().unwrap().len(), 1, "{text:?}");
+        assert_eq!(received.requests().len(), 1, "{text:?}");
     }
     for (text, kind, words) in &refused {
         let (store, received) = server(text);
@@ -133,7 +87,7 @@ fn each_answer_of_a_creation_has_its_outcome_and_is_sent_once() {
         assert!(error.to_string().contains(words), "{error}");
         assert!(error.object == "s3://bucket/some/prefix/a", "{error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
-        assert_eq!(received.lock().unwrap().len(), 1, "{text:?}");
+        assert_eq!(received.requests().len(), 1, "{text:?}");
     }
 }
 
@@ -165,7 +119,7 @@ fn slow_bodies_wait_and_overlap() {
     let elapsed = clock.now();
     assert!((400..900).contains(&(elapsed.as_millis() as u64)), "{elapsed:?}");
     assert!(outcomes.iter().all(|o| o.as_ref().unwrap().value == Creation::Created));
-    let received = received.lock().unwrap().clone();
+    let received = received.requests();
     assert!(received[0].head.contains("/fast"), "{received:?}");
     assert!(received.iter().all(|request| request.body == b"0123456789"));
 }
@@ -182,7 +136,7 @@ fn reads_check_what_the_store_sends() {
     let (store, received) = server(&part("2-4/10", "cde"));
     let found = store.read(&name("a"), 2..5).unwrap().value.unwrap();
     assert_eq!((found.bytes.as_slice(), found.object_bytes), (&b"cde"[..], 10));
-    assert!(received.lock().unwrap()[0].head.contains("range: bytes=2-4"));
+    assert!(received.requests()[0].head.contains("range: bytes=2-4"));
     let (store, _) = server(&error("404 Not Found", "NoSuchKey"));
     assert_eq!(store.read(&name("a"), 0..9).unwrap().value, None);
     let (store, _) = server(&error("404 Not Found", "NoSuchBucket"));
@@ -206,23 +160,4 @@ fn reads_check_what_the_store_sends() {
     let cut = part("2-4/10", "cde").replace("Content-Length: 3", "Content-Length: 4");
     let (store, _) = server(&cut);
     assert!(store.read(&name("a"), 2..5).unwrap_err().is_temporary());
-}
-
-#[test]
-fn options_are_checked() {
-    let options = |bucket: &str, prefix: &str| S3Options {
-        bucket: bucket.into(),
-        prefix: prefix.into(),
-        endpoint: Some("http://127.0.0.1:1".into()),
-        access_key: None,
-    };
-    assert!(S3Objects::open(&options("b", "../x")).is_err());
-    assert!(S3Objects::open(&options("", "x")).is_err());
-    let store = S3Objects::open(&options("b", "")).unwrap();
-    assert_eq!(store.location(), "s3://b");
-    let access_key = Some(("id".to_owned(), "hidden".to_owned()));
-    let with_secret = S3Options { access_key, ..options("b", "") };
-    let store = S3Objects::open(&with_secret).unwrap();
-    let shown = format!("{with_secret:?} {store:?}");
-    assert!(shown.contains("\"id\"") && !shown.contains("hidden"), "{shown}");
 }

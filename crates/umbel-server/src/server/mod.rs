@@ -20,6 +20,7 @@ use crate::access_control::users;
 use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::event_store::EventStore;
+use crate::event_store::continuous_backup::{ContinuousBackup, ObjectBackupConfig};
 use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::resources::worker_times::TaskSpawner;
@@ -82,6 +83,8 @@ struct RunningParts {
     threads: Vec<Box<dyn umbel_env::JoinHandle>>,
     generated_passwords: Vec<(&'static str, Secret)>,
     tls: Option<Arc<Tls>>,
+    /// Continuous backup, which makes its last run after the last append.
+    continuous_backup: Option<Arc<ContinuousBackup>>,
     /// Thread that exports telemetry.
     #[cfg(feature = "otlp")]
     exporter: Option<TelemetryExporter>,
@@ -96,6 +99,9 @@ pub enum StartError {
     ClockBefore1970,
     /// The certificates cannot be used; the value is the reason, as a sentence.
     Certificates(String),
+    /// The object store, or the backup in it, cannot be the one of this store; the value is the
+    /// reason, as a sentence.
+    ObjectBackup(String),
     /// The operating system refused an action.
     System {
         /// The failed action, as a verb phrase.
@@ -113,8 +119,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Another process listens at the address, or the operating system refuses threads, random
-    /// bytes or the address.
+    /// Another process listens at the address, the object store of the backup is refused, or the
+    /// operating system refuses threads, random bytes or the address.
     pub fn start(store: Store, config: Config) -> Result<Running, StartError> {
         Server::prepare(&config)?.start(store, config)
     }
@@ -184,6 +190,7 @@ impl Prepared {
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
         log_recovery(&store);
+        let continuous_backup = start_backup(&store, &env, config.object_backup.clone())?;
         let (backups, schedule) =
             (config.backup_directory.clone(), config.scavenge_schedule.clone());
         let work = StoreWork::read(&store, &env, backups, schedule).map_err(|error| {
@@ -206,6 +213,7 @@ impl Prepared {
                 |error| StartError::system("generate an instance id", to_io_error(&error)),
             )?;
         (service.kv, service.tls, service.tasks) = (kv, tls.clone(), tasks);
+        service.continuous_backup.clone_from(&continuous_backup);
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
         #[cfg(feature = "otlp")]
@@ -230,6 +238,7 @@ impl Prepared {
             threads,
             generated_passwords: made,
             tls,
+            continuous_backup,
             #[cfg(feature = "otlp")]
             exporter,
         };
@@ -320,6 +329,9 @@ impl RunningParts {
         // The calls ended with the runtime; the threads end when there is no caller left.
         for thread in self.threads.drain(..) {
             thread.join();
+        }
+        if let Some(backup) = self.continuous_backup.take() {
+            backup.finish();
         }
     }
 }
@@ -456,6 +468,17 @@ fn start_kv(what: Option<KvConfig>, env: &Env) -> Result<Option<StartedKv>, Star
     Ok(Some((Arc::new(store), writer)))
 }
 
+/// Starts the continuous backup, if configured.
+fn start_backup(
+    store: &Store,
+    env: &Env,
+    config: Option<ObjectBackupConfig>,
+) -> Result<Option<Arc<ContinuousBackup>>, StartError> {
+    let started = config.map(|config| ContinuousBackup::start(store.clone(), env, config));
+    let started = started.transpose().map_err(StartError::ObjectBackup)?;
+    Ok(started.map(Arc::new))
+}
+
 /// Starts the export of telemetry, if configured.
 #[cfg(feature = "otlp")]
 fn start_exporter(service: &Arc<ServerContext>) -> Result<Option<TelemetryExporter>, StartError> {
@@ -494,6 +517,7 @@ impl fmt::Display for StartError {
                  set the clock, then start the server again",
             ),
             StartError::Certificates(why) => write!(f, "no connection can be encrypted: {why}"),
+            StartError::ObjectBackup(why) => write!(f, "the backup cannot begin: {why}"),
             StartError::System { doing, source } => write!(f, "could not {doing}: {source}"),
         }
     }
@@ -504,7 +528,8 @@ impl std::error::Error for StartError {
         match self {
             StartError::AddressInUse(_)
             | StartError::ClockBefore1970
-            | StartError::Certificates(_) => None,
+            | StartError::Certificates(_)
+            | StartError::ObjectBackup(_) => None,
             StartError::System { source, .. } => Some(source),
         }
     }

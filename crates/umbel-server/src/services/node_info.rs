@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use umbel_env::DiskSpace;
 use umbel_events::Stats;
 
+use crate::event_store::continuous_backup::ContinuousBackup;
 use crate::protocol::proto_convert;
 use crate::server_context::ServerContext;
 use crate::services::gossip;
@@ -60,11 +61,13 @@ pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
     json!({ "members": [member], "serverIp": host, "serverPort": port })
 }
 
-/// Lists the store's statistics and, where the server exports telemetry, the state of the export.
+/// Lists the store's statistics. Where the server exports telemetry, or backs up continuously, its
+/// state is in the page.
 pub fn stats_page(
     store: &Stats,
     disk: Option<&DiskSpace>,
     telemetry: Option<&TelemetryHub>,
+    backup: Option<&ContinuousBackup>,
 ) -> Value {
     let mut shown = stats(store);
     if let Some(DiskSpace { available_bytes, total_bytes }) = disk {
@@ -76,6 +79,9 @@ pub fn stats_page(
     });
     if let Some(hub) = telemetry {
         shown["openTelemetry"] = hub.status();
+    }
+    if let Some(backup) = backup {
+        shown["objectBackup"] = backup.status().to_json();
     }
     shown
 }

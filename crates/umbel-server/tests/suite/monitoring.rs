@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 use umbel_events::StoreOptions;
-use umbel_server::{CollectorEndpoint, Config, OtlpConfig, Sampler, Signal, TelemetryHub};
+use umbel_server::{
+    CollectorEndpoint, Config, ObjectBackupConfig, OtlpConfig, Sampler, Signal, TelemetryHub,
+};
+use umbel_sim::ObjectSim;
 
 use super::client::{ANY, NO_STREAM, events};
 use super::persistent_subscriptions::{by_stream, create, of_all, of_stream, settings};
@@ -19,7 +22,12 @@ pub fn http_request(address: SocketAddr, method: &str, path: &str) -> (String, S
     http_request_to("a:7", address, method, path)
 }
 
-fn http_request_to(host: &str, address: SocketAddr, method: &str, path: &str) -> (String, String) {
+pub fn http_request_to(
+    host: &str,
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
         .unwrap();
@@ -92,7 +100,8 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
     let target = tempfile::tempdir().unwrap();
     let backup_directory = Some(target.path().join("copy"));
     let telemetry = unreachable_collector();
-    let config = Config { backup_directory, telemetry, ..Config::default() };
+    let object_backup = Some(ObjectBackupConfig::new(ObjectSim::new(1).client(1)));
+    let config = Config { backup_directory, object_backup, telemetry, ..Config::default() };
     let options = StoreOptions { log_quota_bytes: Some(1 << 30), ..StoreOptions::default() };
     TestServer::with_kv_on(options, config).run(async |client, server| {
         let _ = client.append("cart", NO_STREAM, &events(0..1)).await.unwrap();

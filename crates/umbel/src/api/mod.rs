@@ -6,5 +6,6 @@ pub mod db_handle;
 pub mod filter_advice;
 pub mod iterator;
 pub mod keyspace;
+pub mod object_backup;
 pub mod snapshot;
 pub mod stats;

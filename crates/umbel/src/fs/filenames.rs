@@ -13,6 +13,9 @@ pub const LOCK: &str = "LOCK";
 /// Name of the file that reserves disk space for the manifest of the next open.
 pub const RESERVED: &str = "RESERVED";
 
+/// Name of the marker of a restore that did not end.
+pub const RESTORING: &str = "RESTORING";
+
 /// Kind of a store's file, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {

@@ -12,7 +12,7 @@ use umbel_env::{Access, Env, File, check_path};
 use crate::fs::create_dir;
 use crate::fs::fatal_error::FatalError;
 use crate::fs::filenames;
-use crate::maintenance::manual_flush;
+use crate::lifecycle::state_capture::StateCapture;
 use crate::state::store::Store;
 use crate::version::version_edit::ManifestState;
 use crate::version::{Manifest, StoreOwnership};
@@ -101,25 +101,7 @@ impl CheckpointTarget {
     }
 
     fn write(&mut self, store: &Arc<Store>) -> Result<CheckpointReport> {
-        let (mut state, views) = loop {
-            let keyspaces = store.keyspaces();
-            // While a super version is held none of its tables is removed. Until the flush returns,
-            // no later write gets into the manifest's state.
-            let capture = || {
-                let manifest = store.manifest_lock()?;
-                let views: Vec<_> =
-                    keyspaces.iter().map(|keyspace| keyspace.super_version.acquire()).collect();
-                let flushed = |id: &u32| keyspaces.iter().any(|keyspace| keyspace.id == *id);
-                // A keyspace created meanwhile was not flushed: repeat with it.
-                let is_complete = manifest.state().keyspaces.keys().all(flushed);
-                Ok(is_complete.then(|| (manifest.state().clone(), views)))
-            };
-            if let Some(captured) = manual_flush::flush_and_then(store, &keyspaces, None, capture)?
-            {
-                break captured;
-            }
-        };
-        state.logs.clear();
+        let StateCapture { mut state, views } = StateCapture::take(store)?;
         let mut report = CheckpointReport::default();
         for name in file_names(&state) {
             self.names.push(name.clone());

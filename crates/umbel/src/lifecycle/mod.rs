@@ -9,4 +9,5 @@ pub mod recovered_wal_copy;
 pub mod recovery;
 pub mod recovery_flush;
 pub mod stale_read_check;
+pub mod state_capture;
 pub mod verify_store;

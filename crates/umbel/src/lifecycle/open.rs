@@ -358,6 +358,12 @@ fn check_is_new(
     options: &Options,
     read_only: bool,
 ) -> Result<()> {
+    if listing.iter().any(|(name, _)| name == filenames::RESTORING) {
+        return Err(Error::invalid(format!(
+            "a restore into {} did not end; run the same restore again, or remove the directory",
+            folder.display()
+        )));
+    }
     for (name, kind) in listing {
         let path = folder.join(name);
         match kind {

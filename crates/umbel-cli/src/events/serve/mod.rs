@@ -8,15 +8,19 @@ use serde_json::json;
 use umbel::{Db, Durability};
 use umbel_env::Env;
 use umbel_events::check_backup_target;
-use umbel_server::{CertificateStore, Config, KvConfig, Running, Server, StartError, TelemetryHub};
+use umbel_server::{
+    CertificateStore, Config, KvConfig, ObjectBackupConfig, Running, Server, StartError,
+    TelemetryHub,
+};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::shell_command::curl_command;
+use crate::events::object_backup;
 use crate::events::open_event_store;
 use crate::events::serve::certificate_host::{certificate_host, reachable_address};
 use crate::events::serve::option_sources::read_options_file;
-use crate::events::serve::serve_args::ServeArgs;
+use crate::events::serve::serve_args::{ServeArgs, ServeOptions};
 use crate::events::serve::serve_config::ServeConfig;
 use crate::events::serve::server_log::{LogFormat, ServerLog};
 use crate::events::serve::server_security::ServerSecurity;
@@ -66,6 +70,14 @@ pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()
     log.report_exit(outcome.map_err(|failure| config.limits.with_lock_wait(failure)))
 }
 
+/// Opens the object store of the continuous backup; `None` without one.
+fn continuous_backup(options: &ServeOptions) -> CommandResult<Option<ObjectBackupConfig>> {
+    let Some(url) = options.backup_to.as_deref() else { return Ok(None) };
+    let config = object_backup::continuous_backup(url, options.backup_throttle)?;
+    let (interval, keep) = (options.backup_interval, options.backup_keep);
+    Ok(Some(ObjectBackupConfig { interval, keep, ..config }))
+}
+
 fn serve(
     config: &ServeConfig,
     (security, telemetry): (&ServerSecurity, Option<Arc<TelemetryHub>>),
@@ -77,7 +89,8 @@ fn serve(
     if let Some(target) = &config.options.backup_dir {
         check_backup_target(&Env::system(), &config.db, target)?;
     }
-    let server = Config { telemetry, ..server_config(config, security) };
+    let object_backup = continuous_backup(&config.options)?;
+    let server = Config { telemetry, object_backup, ..server_config(config, security) };
     let prepared = Server::prepare(&server).map_err(start_error)?;
     let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
     // The directory is that of an event store first: no other process makes one of it.
@@ -213,6 +226,10 @@ fn announce(
             "appends are refused once the event log has {quota_bytes} bytes (--log-quota)"
         ));
     }
+    if let Some(url) = &config.options.backup_to {
+        let seconds = config.options.backup_interval.as_secs();
+        log.print(&format!("events are backed up to {url} every {seconds} s (--backup-to)"));
+    }
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
@@ -296,7 +313,9 @@ fn host_and_port(host: &str, port: u16) -> String {
 
 fn start_error(error: StartError) -> CommandError {
     match error {
-        StartError::Certificates(_) => CommandError::usage(error.to_string()),
+        StartError::Certificates(_) | StartError::ObjectBackup(_) => {
+            CommandError::usage(error.to_string())
+        }
         error => CommandError::System(error.to_string()),
     }
 }

@@ -12,13 +12,17 @@ use umbel_events::limits::CHUNK_BYTES_MIN;
 use umbel_events::{ExistenceSize, StoreOptions};
 use umbel_server::{CollectorEndpoint, PASSWORD_BYTES_MAX, ScavengeSchedule, Secret};
 
+use crate::events::event_args::parse_copy_rate;
 use crate::events::serve::kurrent_options::IgnoredOptions;
 use crate::events::serve::otlp_flags::{self, SignalList};
 use crate::events::serve::server_log::{self, LogFormat};
+use crate::events::timestamps::parse_age;
 use crate::text::numbers::{integer_parser, parse_switch};
 
 /// Maximum size of an existence filter of fixed size.
 const FILTER_BYTES_MAX: u64 = 1 << 40;
+/// Maximum pause between two runs of a continuous backup.
+const BACKUP_INTERVAL_SECONDS_MAX: u64 = 24 * 3600;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
@@ -70,6 +74,20 @@ pub struct ServeOptions {
     /// backup of this store
     #[arg(long, value_name = "DIR", value_parser = parse_path)]
     pub backup_dir: Option<PathBuf>,
+    /// Object store into which the running server backs up all events, like
+    /// file:///mnt/share/backups; each store needs a prefix of its own
+    #[arg(long, value_name = "URL", value_parser = parse_url)]
+    pub backup_to: Option<String>,
+    /// Pause between two runs of the backup of --backup-to, like 10s or 5m
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_interval)]
+    pub backup_interval: Duration,
+    /// In the object store of --backup-to, delete what only states older than this need, like 30d
+    /// [default: keep all states]
+    #[arg(long, value_name = "AGE", value_parser = parse_keep)]
+    pub backup_keep: Option<Duration>,
+    /// Maximum bytes per second of the backup of --backup-to, like 20MiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_copy_rate)]
+    pub backup_throttle: Option<u64>,
     /// Cron expression in UTC of automatic scavenges, such as "0 3 * * *", until a client sets
     /// another schedule
     #[arg(long, value_name = "CRON", value_parser = parse_schedule)]
@@ -225,6 +243,25 @@ pub fn parse_password(text: &str) -> Result<Secret, String> {
             .to_string());
     }
     Ok(Secret::new(text))
+}
+
+fn parse_url(text: &str) -> Result<String, String> {
+    match text.contains("://") {
+        true => Ok(text.to_string()),
+        false => {
+            Err("must be the URL of an object store, like file:///mnt/share/backups".to_string())
+        }
+    }
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let is_allowed = |time: &Duration| (1..=BACKUP_INTERVAL_SECONDS_MAX).contains(&time.as_secs());
+    let time = parse_age(text).ok().filter(is_allowed);
+    time.ok_or_else(|| "must be 1s to 24h, like 10s or 5m".to_string())
+}
+
+fn parse_keep(text: &str) -> Result<Duration, String> {
+    parse_age(text).map_err(|_| "must be an age, like 36h or 30d".to_string())
 }
 
 fn parse_schedule(text: &str) -> Result<ScavengeSchedule, String> {

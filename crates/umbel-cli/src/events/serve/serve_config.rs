@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::error::ContextKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
@@ -67,6 +68,7 @@ impl ServeConfig {
             config.options.durability = Durability::Buffered;
         }
         config.check_memory(&sources)?;
+        config.check_backup(&sources)?;
         Ok((config, sources))
     }
 
@@ -99,6 +101,23 @@ impl ServeConfig {
             checked.map_err(|failure| with_memory_flag(failure, name))?;
         }
         Ok(())
+    }
+
+    /// Returns an error, with the source of the option, if an option of the continuous backup is
+    /// set without an object store.
+    fn check_backup(&self, sources: &OptionSources) -> CommandResult<()> {
+        if self.options.backup_to.is_some() {
+            return Ok(());
+        }
+        // The interval has a default, which a printed configuration contains.
+        let names = ["backup-keep", "backup-throttle"];
+        match names.into_iter().find_map(|name| sources.get(name)) {
+            Some(OptionValue { place, .. }) => Err(CommandError::Usage(format!(
+                "{place} has no effect without an object store; name one with --backup-to URL, or \
+                 remove {place}"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Writes every option with its value and source, as a config file or as JSON.
@@ -177,6 +196,10 @@ impl ServeConfig {
             ("listen", json!(options.listen)),
             ("advertise", json!(advertise)),
             ("backup-dir", json!(options.backup_dir)),
+            ("backup-to", json!(options.backup_to)),
+            ("backup-interval", json!(age(options.backup_interval))),
+            ("backup-keep", json!(options.backup_keep.map(age))),
+            ("backup-throttle", json!(options.backup_throttle)),
             ("scavenge-schedule", json!(schedule)),
             ("log-quota", json!(options.log_quota)),
             ("durability", json!(durability_name(options.durability))),
@@ -198,6 +221,11 @@ impl ServeConfig {
         let lines = values.into_iter();
         lines.map(|(name, value)| (name, value, sources.source(name))).collect()
     }
+}
+
+/// Formats an age so that its parser reads it again.
+fn age(time: Duration) -> String {
+    format!("{}s", time.as_secs())
 }
 
 /// Whether the value of an option is not shown.
@@ -319,6 +347,14 @@ mod tests {
             ("UMBEL_ADVERTISE_HOST_TO_CLIENT_AS", "a/b", "must be a name or an address"),
             ("UMBEL_BACKUP_DIR", "", "UMBEL_BACKUP_DIR is empty, but must name a file or a dir"),
             ("UMBEL_LISTEN", "", "UMBEL_LISTEN is empty, but must be an address"),
+            ("UMBEL_BACKUP_TO", "/mnt/b", "UMBEL_BACKUP_TO is /mnt/b, but must be the URL of an"),
+            ("UMBEL_BACKUP_INTERVAL", "0s", "UMBEL_BACKUP_INTERVAL is 0s, but must be 1s to 24h"),
+            ("UMBEL_BACKUP_INTERVAL", "10", "must be 1s to 24h, like 10s"),
+            ("UMBEL_BACKUP_INTERVAL", "25h", "must be 1s to 24h"),
+            ("UMBEL_BACKUP_KEEP", "long", "UMBEL_BACKUP_KEEP is long, but must be an age"),
+            ("UMBEL_BACKUP_THROTTLE", "20", "must have a unit, such as 20MiB"),
+            ("UMBEL_BACKUP_KEEP", "30d", "UMBEL_BACKUP_KEEP has no effect without an object store"),
+            ("UMBEL_BACKUP_THROTTLE", "1MiB", "name one with --backup-to URL"),
             ("UMBEL_ADMIN_PASSWORD", "", "the password of admin has 0 bytes, but must have 1 to"),
             ("UMBEL_OPS_PASSWORD", "kept\n", "UMBEL_OPS_PASSWORD: the password of ops contains"),
             ("UMBEL_ADVERTISE_NODE_PORT_TO_CLIENT_AS", "1", "no host"),

@@ -169,6 +169,7 @@ async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value
         "calls": service.call_metrics.totals(),
         "scavenge": service.scavenger.progress(),
         "backup": service.backups.progress(),
+        "objectBackup": object_backup(service),
     }))
 }
 
@@ -225,7 +226,13 @@ fn work(service: &ServerContext, caller: &Caller) -> Value {
         "scavenges": history(&service.scavenge_history),
         "backup": service.backups.progress(),
         "backups": history(service.backups.history()),
+        "objectBackup": object_backup(service),
     })
+}
+
+/// The continuous backup, if configured.
+fn object_backup(service: &ServerContext) -> Option<Value> {
+    service.continuous_backup.as_ref().map(|backup| backup.status().to_json())
 }
 
 fn is_operator(user: &CachedUser) -> bool {

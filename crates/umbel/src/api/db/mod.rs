@@ -4,12 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use umbel_backup::BackupResult;
 use umbel_base::{Error, Result, limits};
+use umbel_env::Objects;
 
 use crate::api::batch::Batch;
 use crate::api::db_handle::DbHandle;
 use crate::api::filter_advice::{FilterAdvice, filter_advice};
 use crate::api::keyspace::Keyspace;
+use crate::api::object_backup::ObjectBackup;
 use crate::api::snapshot::Snapshot;
 use crate::api::stats::{self, DirectoryStats, Stats};
 use crate::fs::blob_files;
@@ -24,6 +27,7 @@ use crate::maintenance::manual_flush;
 use crate::maintenance::memtable_limit;
 use crate::maintenance::scheduler;
 use crate::maintenance::space_reclaim::{self, ReclaimScope};
+use crate::object_backup::ObjectBackupOptions;
 use crate::options::{KeyspaceOptions, Options};
 use crate::state::keyspace_state::KeyspaceState;
 use crate::version::{Edit, Version};
@@ -317,6 +321,34 @@ impl Db {
     /// error the call leaves nothing in `target`.
     pub fn checkpoint(&self, target: impl AsRef<Path>) -> Result<CheckpointReport> {
         checkpoint::checkpoint(&self.handle.store, target.as_ref())
+    }
+
+    /// Begins or continues the backup of the store into a prefix of an object store. An empty
+    /// prefix gets the object `BACKUP`, which binds it to this copy of the store.
+    ///
+    /// # Errors
+    /// - [`Refused`](crate::BackupError::Refused), before anything is written, if the prefix holds
+    ///   foreign objects, or the backup of another store or of another copy of this store.
+    /// - [`Store`](crate::BackupError::Store) if the store is read-only or refuses writes.
+    /// - [`Objects`](crate::BackupError::Objects) for failed requests.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), umbel::BackupError> {
+    /// # let objects = umbel_sim::ObjectSim::new(1);
+    /// # let options = umbel::Options { env: objects.env(), ..umbel::Options::default() };
+    /// # let db = umbel::Db::open("/data", options)?;
+    /// let backup = db.object_backup(objects.client(1), umbel::ObjectBackupOptions::default())?;
+    /// let report = backup.run_once()?;
+    /// assert_eq!((report.manifest, report.uploaded_objects), (1, 0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn object_backup(
+        &self,
+        objects: Arc<dyn Objects>,
+        options: ObjectBackupOptions,
+    ) -> BackupResult<ObjectBackup> {
+        ObjectBackup::open(&self.handle, objects, options)
     }
 
     /// Waits until there is nothing to flush or compact. While writers continue, the call waits

@@ -3,38 +3,37 @@
 use umbel_base::checksum::checksum;
 use umbel_env::ObjectName;
 
-use crate::object_backup::object_backup_error::ObjectBackupResult;
-use crate::object_backup::object_requests::ObjectRequests;
-use crate::object_backup::piece_object::{
-    BLOCK_BYTES, ChunkFile, Piece, decode_trailer, trailer_bytes,
-};
+use crate::backup_error::BackupResult;
+use crate::manifest::ManifestContents;
+use crate::object_requests::ObjectRequests;
+use crate::piece::{BLOCK_BYTES, Piece, SourceFile, decode_trailer, trailer_bytes};
 
 /// Reads of a range whose bytes do not match, before they count as damage.
 const READS_MAX: usize = 3;
 
-/// Calls `block` with each block of a piece and its offset in the chunk's file, in order.
+/// Calls `block` with each block of a piece and its offset in the store's file, in order.
 ///
 /// # Errors
 /// Damage, with the name of the object: it is missing, or has other bytes.
-pub fn download(
+pub fn download<C: ManifestContents>(
     requests: &ObjectRequests,
     backup: &[u8; 16],
-    (file, piece): (ChunkFile, &Piece),
-    mut block: impl FnMut(&[u8], u64) -> ObjectBackupResult<()>,
-) -> ObjectBackupResult<()> {
-    let name = piece.name(file);
+    (file, piece): (SourceFile, &Piece),
+    mut block: impl FnMut(&[u8], u64) -> BackupResult<()>,
+) -> BackupResult<()> {
+    let name = C::name(file, piece);
     let body = piece.to - piece.from;
     let trailer = trailer_bytes(body);
     // A small piece is one read.
     let at = if body < BLOCK_BYTES { 0 } else { body };
     let (head, sums) = read_checked(requests, &name, (at, body + trailer), |bytes| {
         let trailer = bytes.get((body - at) as usize..).unwrap_or_default();
-        decode_trailer(trailer, piece, (backup, file))
+        decode_trailer(trailer, piece, (C::KIND, backup, file))
     })?;
     for (number, sum) in sums.iter().enumerate() {
         let from = number as u64 * BLOCK_BYTES;
         let to = body.min(from + BLOCK_BYTES);
-        let check = |bytes: &[u8]| match checksum(file.chunk, piece.from + from, bytes) == *sum {
+        let check = |bytes: &[u8]| match checksum(file.id, piece.from + from, bytes) == *sum {
             true => Ok(()),
             false => Err("its bytes differ from those that were backed up"),
         };
@@ -53,18 +52,35 @@ pub fn download(
     Ok(())
 }
 
+/// Reads the checksums of the blocks of a piece.
+///
+/// # Errors
+/// Damage, with the name of the object: it is missing, or has other bytes.
+pub fn read_block_checksums<C: ManifestContents>(
+    requests: &ObjectRequests,
+    backup: &[u8; 16],
+    (file, piece): (SourceFile, &Piece),
+) -> BackupResult<Vec<u64>> {
+    let body = piece.to - piece.from;
+    let range = (body, body + trailer_bytes(body));
+    let (_, sums) = read_checked(requests, &C::name(file, piece), range, |bytes| {
+        decode_trailer(bytes, piece, (C::KIND, backup, file))
+    })?;
+    Ok(sums)
+}
+
 /// Reads a range of an object until `check` accepts the bytes.
 fn read_checked<T>(
     requests: &ObjectRequests,
     name: &ObjectName,
     (from, to): (u64, u64),
     check: impl Fn(&[u8]) -> Result<T, &'static str>,
-) -> ObjectBackupResult<(Vec<u8>, T)> {
+) -> BackupResult<(Vec<u8>, T)> {
     let mut reason = "";
     for _ in 0..READS_MAX {
         let Some(read) = requests.read(name, from..to)? else {
             let cause = "the object is missing; restore it from a version or a copy, or restore \
-                         to a position that does not need it";
+                         a state that does not need it";
             return Err(requests.damaged(name, cause));
         };
         match read.bytes.len() as u64 == to - from {

@@ -12,7 +12,7 @@ use umbel_env::{
     ObjectSource, Objects,
 };
 
-use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
+use crate::backup_error::{BackupError, BackupResult};
 
 /// First pause before a repetition.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ const READ_BYTES: u64 = 1 << 20;
 pub struct ObjectRequestOptions {
     /// Time for which a request is repeated after temporary failures.
     pub retry_for: Duration,
-    /// Flag that ends the call with [`ObjectBackupError::Cancelled`] before its next request.
+    /// Flag that ends the call with [`BackupError::Cancelled`] before its next request.
     pub cancel: Option<Arc<AtomicBool>>,
     /// Number of requests that transfer objects at the same time. Each needs about 2 MiB.
     pub parallel_requests: usize,
@@ -66,8 +66,11 @@ struct Transfer {
 /// Requests to one object store.
 #[derive(Debug)]
 pub struct ObjectRequests {
+    /// The object store.
     pub objects: Arc<dyn Objects>,
+    /// Clock, threads and entropy.
     pub env: Env,
+    /// Options of the requests.
     pub options: ObjectRequestOptions,
     counts: Mutex<BTreeMap<&'static str, u64>>,
     transfer: Mutex<Transfer>,
@@ -108,16 +111,16 @@ impl ObjectRequests {
     }
 
     /// Returns the error for an object with wrong bytes.
-    pub fn damaged(&self, name: &ObjectName, cause: impl Into<String>) -> ObjectBackupError {
+    pub fn damaged(&self, name: &ObjectName, cause: impl Into<String>) -> BackupError {
         let kind = ObjectErrorKind::Damaged;
         ObjectError::new(kind, "use", self.shown(name), cause.into()).into()
     }
 
     /// Returns an error if the caller cancelled the call.
-    pub fn check_cancelled(&self) -> ObjectBackupResult<()> {
+    pub fn check_cancelled(&self) -> BackupResult<()> {
         let is_set = |flag: &Arc<AtomicBool>| flag.load(Ordering::Relaxed);
         match self.options.cancel.as_ref().is_some_and(is_set) {
-            true => Err(ObjectBackupError::Cancelled),
+            true => Err(BackupError::Cancelled),
             false => Ok(()),
         }
     }
@@ -159,7 +162,7 @@ impl ObjectRequests {
         &self,
         (started, attempt): (Duration, &mut u32),
         error: ObjectError,
-    ) -> ObjectBackupResult<()> {
+    ) -> BackupResult<()> {
         let pause = BACKOFF_MIN.saturating_mul(1 << (*attempt).min(10)).min(BACKOFF_MAX);
         let elapsed = self.env.clock.now().saturating_sub(started);
         if !error.is_temporary() || elapsed + pause > self.options.retry_for {
@@ -174,7 +177,7 @@ impl ObjectRequests {
         &self,
         verb: &'static str,
         mut call: impl FnMut() -> Result<Answer<T>, ObjectError>,
-    ) -> ObjectBackupResult<T> {
+    ) -> BackupResult<T> {
         let (started, mut attempt) = (self.env.clock.now(), 0);
         loop {
             self.check_cancelled()?;
@@ -191,18 +194,14 @@ impl ObjectRequests {
         &self,
         name: &ObjectName,
         range: std::ops::Range<u64>,
-    ) -> ObjectBackupResult<Option<ObjectBytes>> {
+    ) -> BackupResult<Option<ObjectBytes>> {
         let read = self.repeat("read", || self.objects.read(name, range.clone()))?;
         self.record_bytes(read.as_ref().map_or(0, |read| read.bytes.len() as u64));
         Ok(read)
     }
 
     /// Reads a whole object of at most `bytes_max` bytes; `None` if the object is missing.
-    pub fn read_whole(
-        &self,
-        name: &ObjectName,
-        bytes_max: u64,
-    ) -> ObjectBackupResult<Option<Vec<u8>>> {
+    pub fn read_whole(&self, name: &ObjectName, bytes_max: u64) -> BackupResult<Option<Vec<u8>>> {
         let mut bytes = Vec::new();
         loop {
             let from = bytes.len() as u64;
@@ -218,7 +217,7 @@ impl ObjectRequests {
     }
 
     /// Returns all objects whose names begin with `prefix`, by name.
-    pub fn list(&self, prefix: &str) -> ObjectBackupResult<Vec<ListedObject>> {
+    pub fn list(&self, prefix: &str) -> BackupResult<Vec<ListedObject>> {
         let (mut listed, mut after) = (Vec::new(), None::<String>);
         loop {
             let list = || self.objects.list(prefix, after.as_deref(), PAGE_OBJECTS);
@@ -233,12 +232,12 @@ impl ObjectRequests {
     }
 
     /// Writes an object under a name that no other attempt uses.
-    pub fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectBackupResult<()> {
+    pub fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> BackupResult<()> {
         self.repeat("write", || self.objects.put(name, source))
     }
 
     /// Deletes an object.
-    pub fn delete(&self, name: &ObjectName) -> ObjectBackupResult<()> {
+    pub fn delete(&self, name: &ObjectName) -> BackupResult<()> {
         self.repeat("delete", || self.objects.delete(name))
     }
 
@@ -247,7 +246,7 @@ impl ObjectRequests {
     ///
     /// # Errors
     /// After a temporary error, the object can exist with these bytes, now or at any later time.
-    pub fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectBackupResult<SettledCreation> {
+    pub fn create(&self, name: &ObjectName, bytes: &[u8]) -> BackupResult<SettledCreation> {
         let (started, mut attempt) = (self.env.clock.now(), 0);
         loop {
             self.check_cancelled()?;

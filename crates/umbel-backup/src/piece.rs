@@ -1,4 +1,4 @@
-//! [`Piece`]: a range of the bytes of a chunk's file, in an object of its own.
+//! [`Piece`]: a range of the bytes of a store's file, in an object of its own.
 //!
 //! FORMAT: `docs/formats/object-backup.md`. The bytes of the range come first, so that an offset in
 //! the object is an offset in the file minus the start of the range. The checksums of the blocks
@@ -9,32 +9,34 @@ use std::sync::{Arc, Mutex};
 use umbel_base::checksum::checksum;
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_base::{Decoder, varint};
-use umbel_env::{File, ObjectError, ObjectErrorKind, ObjectName, ObjectSource};
+use umbel_env::{File, ObjectError, ObjectErrorKind, ObjectSource};
 
-use crate::limits::FILE_BYTES_MAX;
+use crate::backup_kind::BackupKind;
 
 /// Bytes of a range that share a checksum.
 pub const BLOCK_BYTES: u64 = 1 << 20;
-const MAGIC: [u8; 8] = *b"UmbelObj";
 const VERSION: u32 = 1;
+/// Maximum offset after the last byte of a piece.
+const PIECE_END_MAX: u64 = 1 << 48;
 /// Bytes after the checksums of the blocks.
 pub const FOOTER_BYTES: u64 = 88;
 
-/// The file of a chunk.
+/// A file of the store: a chunk of the event log, a table or a long value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChunkFile {
-    /// Id of the chunk.
-    pub chunk: u64,
-    /// Version of the chunk's file; 0 is the file to which events were appended.
+pub struct SourceFile {
+    /// Id of the chunk, of the table or of the long value.
+    pub id: u64,
+    /// Version of the file. A chunk's version is 0 until a scavenge rewrites it; a table has
+    /// version 0, a long value 1.
     pub version: u64,
 }
 
-/// A range of a chunk's file in an object.
+/// A range of a file in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Piece {
     /// Random id of the upload.
     pub uid: [u8; 16],
-    /// Whether the object holds the whole file of a chunk that has ended.
+    /// Whether the object holds a whole file that never changes.
     pub is_whole: bool,
     /// Offset of the first byte in the file.
     pub from: u64,
@@ -45,15 +47,9 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Name of the object.
-    pub fn name(&self, file: ChunkFile) -> ObjectName {
-        let uid: String = self.uid.iter().map(|byte| format!("{byte:02x}")).collect();
-        let ChunkFile { chunk, version } = file;
-        let name = match self.is_whole {
-            true => format!("chunks/{chunk:08}-{version:06}-{uid}"),
-            false => format!("tails/{chunk:08}/{:012}-{uid}", self.from),
-        };
-        ObjectName::new(name).expect("digits, letters and dashes are a name")
+    /// The random id in hexadecimal, for names of objects.
+    pub fn uid_text(&self) -> String {
+        self.uid.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Number of bytes of the object.
@@ -76,21 +72,9 @@ impl Piece {
         let is_whole = decoder.u8().filter(|kind| *kind < 2)? == 1;
         let uid = decoder.array()?;
         let (from, bytes) = (decoder.varint()?, decoder.varint()?);
-        let to = from.checked_add(bytes).filter(|to| *to > from && *to <= FILE_BYTES_MAX)?;
+        let to = from.checked_add(bytes).filter(|to| *to > from && *to <= PIECE_END_MAX)?;
         Some(Piece { uid, is_whole, from, to, digest: decoder.u64()? })
     }
-}
-
-/// File that the name of an object states; `None` if the name is none of a piece.
-pub fn file_of_name(name: &str) -> Option<ChunkFile> {
-    let number = |text: &str| text.parse().ok();
-    if let Some(rest) = name.strip_prefix("chunks/") {
-        let mut parts = rest.split('-');
-        let (chunk, version) = (number(parts.next()?)?, number(parts.next()?)?);
-        return parts.next().map(|_| ChunkFile { chunk, version });
-    }
-    let (chunk, _) = name.strip_prefix("tails/")?.split_once('/')?;
-    Some(ChunkFile { chunk: number(chunk)?, version: 0 })
 }
 
 /// Number of bytes after the bytes of a range.
@@ -101,20 +85,20 @@ pub fn trailer_bytes(bytes: u64) -> u64 {
 /// Returns block checksums and footer, and sets the digest of the piece.
 pub fn encode_trailer(
     piece: &mut Piece,
-    (backup, file): (&[u8; 16], ChunkFile),
+    (kind, backup, file): (BackupKind, &[u8; 16], SourceFile),
     block_checksums: &[u64],
 ) -> Vec<u8> {
     let mut out = Vec::new();
     block_checksums.iter().for_each(|sum| out.extend_from_slice(&sum.to_le_bytes()));
-    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&kind.piece_magic());
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&u32::from(piece.is_whole).to_le_bytes());
     out.extend_from_slice(backup);
     out.extend_from_slice(&piece.uid);
-    for number in [file.chunk, file.version, piece.from, piece.to] {
+    for number in [file.id, file.version, piece.from, piece.to] {
         out.extend_from_slice(&number.to_le_bytes());
     }
-    piece.digest = checksum(file.chunk, piece.to - piece.from, &out);
+    piece.digest = checksum(file.id, piece.to - piece.from, &out);
     out.extend_from_slice(&piece.digest.to_le_bytes());
     out
 }
@@ -126,7 +110,7 @@ pub fn encode_trailer(
 pub fn decode_trailer(
     bytes: &[u8],
     piece: &Piece,
-    (backup, file): (&[u8; 16], ChunkFile),
+    (kind, backup, file): (BackupKind, &[u8; 16], SourceFile),
 ) -> Result<Vec<u64>, &'static str> {
     let sums_bytes = bytes.len().checked_sub(FOOTER_BYTES as usize);
     let Some((sums, _)) = sums_bytes.and_then(|at| bytes.split_at_checked(at)) else {
@@ -136,7 +120,7 @@ pub fn decode_trailer(
     let sums: Vec<u64> = sums.map(|sum| u64::from_le_bytes(*sum)).collect();
     let mut expected = *piece;
     // Every field is known from the manifest, and so is the digest of all of them.
-    match encode_trailer(&mut expected, (backup, file), &sums) == bytes
+    match encode_trailer(&mut expected, (kind, backup, file), &sums) == bytes
         && expected.digest == piece.digest
     {
         true => Ok(sums),
@@ -144,20 +128,34 @@ pub fn decode_trailer(
     }
 }
 
-/// The bytes of a piece's object, read from the chunk's file. Each block is compared with its
+/// The bytes of a piece's object, read from the store's file. Each block is compared with its
 /// checksum when it is read, so that the object has the bytes that were verified before.
 #[derive(Debug)]
 pub struct PieceSource {
-    pub file: Arc<dyn File>,
-    pub chunk: u64,
-    pub piece: Piece,
-    pub block_checksums: Vec<u64>,
-    pub trailer: Vec<u8>,
+    file: Arc<dyn File>,
+    kind: BackupKind,
+    id: u64,
+    piece: Piece,
+    block_checksums: Vec<u64>,
+    trailer: Vec<u8>,
     /// The block that was read last.
-    pub block: Mutex<Option<(u64, Vec<u8>)>>,
+    block: Mutex<Option<(u64, Vec<u8>)>>,
 }
 
 impl PieceSource {
+    /// Creates the source of a piece from the checksums of its blocks, and sets the digest of the
+    /// piece.
+    pub fn new(
+        file: Arc<dyn File>,
+        piece: &mut Piece,
+        (kind, backup, source): (BackupKind, &[u8; 16], SourceFile),
+        block_checksums: Vec<u64>,
+    ) -> PieceSource {
+        let trailer = encode_trailer(piece, (kind, backup, source), &block_checksums);
+        let (id, piece, block) = (source.id, *piece, Mutex::default());
+        PieceSource { file, kind, id, piece, block_checksums, trailer, block }
+    }
+
     fn error(&self, cause: String) -> ObjectError {
         let shown = self.file.path().display().to_string();
         ObjectError::new(ObjectErrorKind::Refused, "upload", shown, cause)
@@ -169,10 +167,11 @@ impl PieceSource {
         let read = self.file.read_exact_at(&mut bytes, at);
         read.map_err(|error| self.error(format!("the local file cannot be read: {error}")))?;
         let expected = self.block_checksums.get(number as usize);
-        if expected != Some(&checksum(self.chunk, at, &bytes)) {
+        if expected != Some(&checksum(self.id, at, &bytes)) {
             return Err(self.error(format!(
                 "the local file changed at byte {at} or later while it was uploaded; run `umbel \
-                 verify` on the event store"
+                 verify` on the {}",
+                self.kind.store()
             )));
         }
         Ok(bytes)
@@ -219,10 +218,10 @@ fn copy_from(bytes: &[u8], at: usize, buffer: &mut [u8]) -> usize {
 
 /// Decodes a trailer of a piece of each length. For fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
-    let file = ChunkFile { chunk: 3, version: 0 };
+    let file = SourceFile { id: 3, version: 0 };
     let to = (bytes.len() as u64).max(1);
     let piece = Piece { uid: [7; 16], is_whole: false, from: 0, to, digest: 0 };
-    let _ = decode_trailer(bytes, &piece, (&[9; 16], file));
+    let _ = decode_trailer(bytes, &piece, (BackupKind::Events, &[9; 16], file));
     let mut decoder = Decoder::new(bytes);
     if let Some(piece) = Piece::decode(&mut decoder) {
         let mut again = Vec::new();
@@ -237,7 +236,8 @@ mod tests {
 
     use super::*;
 
-    const FILE: ChunkFile = ChunkFile { chunk: 3, version: 0 };
+    const KIND: BackupKind = BackupKind::Events;
+    const FILE: SourceFile = SourceFile { id: 3, version: 0 };
 
     fn piece(from: u64, to: u64) -> Piece {
         Piece { uid: [7; 16], is_whole: false, from, to, digest: 0 }
@@ -246,30 +246,22 @@ mod tests {
     #[test]
     fn changed_trailers_are_rejected() {
         let mut piece = piece(64, 64 + BLOCK_BYTES + 100);
-        let bytes = encode_trailer(&mut piece, (&[9; 16], FILE), &[5, 6]);
+        let bytes = encode_trailer(&mut piece, (KIND, &[9; 16], FILE), &[5, 6]);
         assert_eq!(bytes.len() as u64, trailer_bytes(BLOCK_BYTES + 100));
-        assert_eq!(decode_trailer(&bytes, &piece, (&[9; 16], FILE)), Ok(vec![5, 6]));
-        assert!(decode_trailer(&bytes, &piece, (&[8; 16], FILE)).is_err(), "another backup");
-        let other = ChunkFile { version: 1, ..FILE };
-        assert!(decode_trailer(&bytes, &piece, (&[9; 16], other)).is_err(), "another file");
+        assert_eq!(decode_trailer(&bytes, &piece, (KIND, &[9; 16], FILE)), Ok(vec![5, 6]));
+        assert!(decode_trailer(&bytes, &piece, (KIND, &[8; 16], FILE)).is_err(), "another backup");
+        let other = SourceFile { version: 1, ..FILE };
+        assert!(decode_trailer(&bytes, &piece, (KIND, &[9; 16], other)).is_err(), "another file");
         for bit in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode_trailer(&changed, &piece, (&[9; 16], FILE)).is_err(), "bit {bit}");
+            assert!(decode_trailer(&changed, &piece, (KIND, &[9; 16], FILE)).is_err(), "bit {bit}");
         }
         for len in 0..bytes.len() {
-            assert!(decode_trailer(&bytes[..len], &piece, (&[9; 16], FILE)).is_err(), "{len}");
-        }
-    }
-
-    #[test]
-    fn names_state_the_file_of_a_piece() {
-        let whole = Piece { is_whole: true, ..piece(0, 9) };
-        let scavenged = ChunkFile { chunk: 12, version: 4 };
-        assert_eq!(file_of_name(whole.name(scavenged).as_str()), Some(scavenged));
-        assert_eq!(file_of_name(piece(4096, 9000).name(FILE).as_str()), Some(FILE));
-        for name in ["BACKUP", "chunks/x", "chunks/1-2", "tails/1", "manifests/1"] {
-            assert_eq!(file_of_name(name), None, "{name}");
+            assert!(
+                decode_trailer(&bytes[..len], &piece, (KIND, &[9; 16], FILE)).is_err(),
+                "{len}"
+            );
         }
     }
 
@@ -288,11 +280,9 @@ mod tests {
         };
         let block_checksums: Vec<u64> = blocks.map(sum).collect();
         let mut piece = piece(from, len);
-        let trailer = encode_trailer(&mut piece, (&[9; 16], FILE), &block_checksums);
-        let expected = [&bytes[from as usize..], &trailer].concat();
         let file = env.files.open(&path, Access::Read).expect("opened");
-        let block = Mutex::default();
-        let source = PieceSource { file, chunk: 3, piece, block_checksums, trailer, block };
+        let source = PieceSource::new(file, &mut piece, (KIND, &[9; 16], FILE), block_checksums);
+        let expected = [&bytes[from as usize..], &source.trailer].concat();
         assert_eq!(source.byte_count(), expected.len() as u64);
         for (at, count) in [(0, expected.len()), (len as usize - 50, 100), (5, 0), (1000, 1)] {
             let mut part = vec![0; count];

@@ -29,7 +29,11 @@ impl<T> Queue<T> {
 
 /// Runs the tasks, at most `parallel` of them at the same time, and returns their results in the
 /// order of the tasks; `None` for a task that panicked.
-pub fn run<T: Send + 'static>(env: &Env, parallel: usize, tasks: Vec<Task<T>>) -> Vec<Option<T>> {
+pub fn run_parallel<T: Send + 'static>(
+    env: &Env,
+    parallel: usize,
+    tasks: Vec<Task<T>>,
+) -> Vec<Option<T>> {
     let threads = parallel.min(tasks.len()).saturating_sub(1);
     let results = Mutex::new(tasks.iter().map(|_| None).collect());
     let tasks = Mutex::new(tasks.into_iter().enumerate().collect());
@@ -56,9 +60,9 @@ mod tests {
         for parallel in [1, 3, 50] {
             let task = |number: u64| Box::new(move || number * 2) as Task<u64>;
             let tasks = (0..20).map(task).collect();
-            let results = run(&Env::system(), parallel, tasks);
+            let results = run_parallel(&Env::system(), parallel, tasks);
             assert_eq!(results, (0..20).map(|number| Some(number * 2)).collect::<Vec<_>>());
         }
-        assert!(run::<u64>(&Env::system(), 4, Vec::new()).is_empty());
+        assert!(run_parallel::<u64>(&Env::system(), 4, Vec::new()).is_empty());
     }
 }

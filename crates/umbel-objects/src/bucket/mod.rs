@@ -1,12 +1,22 @@
-//! [`S3Objects`]: objects in a bucket with the S3 protocol, through the crate `object_store`.
+//! [`BucketObjects`]: objects in a bucket of S3, Google Cloud Storage or Azure, through the crate
+//! `object_store`.
 //!
 //! The crate signs requests, finds credentials and parses answers. The HTTP client is ours, since
 //! callers need the status of a refused creation and the store's `Date`. The crate's retries are
 //! off: a creation is sent once, and callers repeat other requests.
 
+mod authorities;
+mod azure;
+mod bucket_errors;
+mod bucket_url;
 mod call_record;
+mod credentials;
+mod error_text;
+mod gcs;
 mod http_client;
-mod s3_errors;
+mod profile_files;
+mod proxy;
+mod s3;
 
 use std::fmt;
 use std::future::Future;
@@ -16,34 +26,39 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+    GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
-use rustls::RootCertStore;
 use tokio::runtime::{Builder, Handle, Runtime};
 use umbel_base::{Error, Result};
 use umbel_env::{
-    Answer, Creation, CreationRequest, ListPage, ListedObject, ObjectBytes, ObjectError,
-    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
+    Answer, Clock, Creation, CreationRequest, Env, ListPage, ListedObject, ObjectBytes,
+    ObjectError, ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
 };
 
+use crate::variables::Variables;
+use bucket_errors::{Failure, code, is_bucket_absent, is_existing};
+pub(crate) use bucket_url::BucketUrl;
+use bucket_url::Service;
 use call_record::{ANSWER_BYTES_MAX, CALL, CallRecord};
-use http_client::HttpClient;
-use s3_errors::s3_error;
+use error_text::causes;
 
 /// Bytes of a part of a large object. Larger objects than two parts are sent in parts.
 const PART_BYTES: u64 = 8 << 20;
-/// Maximum number of objects of a page, which is that of the protocol.
+/// Maximum number of objects of a page, which is that of the protocols.
 const PAGE_OBJECTS_MAX: usize = 1000;
 
-/// Object store in a bucket with the S3 protocol.
+/// Object store in a bucket of S3, Google Cloud Storage or Azure.
 ///
 /// Its calls wait for threads of its own, so they must not be made from an asynchronous task.
-pub struct S3Objects {
-    store: Arc<AmazonS3>,
+pub(crate) struct BucketObjects {
+    service: Service,
+    store: Arc<dyn ObjectStore>,
+    /// Lists of the same store.
+    lists: Arc<dyn PaginatedListStore>,
+    clock: Arc<dyn Clock>,
     tasks: Handle,
     /// The threads of the tasks; `None` only during the drop.
     runtime: Option<Runtime>,
@@ -52,91 +67,51 @@ pub struct S3Objects {
     prefix: String,
 }
 
-/// Location and credentials of a bucket.
-#[derive(Clone, Default)]
-pub struct S3Options {
-    /// Name of the bucket.
-    pub bucket: String,
-    /// Prefix of all keys, without a slash at its ends; empty for the whole bucket.
-    pub prefix: String,
-    /// URL of a store that is not Amazon's; `None` reads `AWS_ENDPOINT_URL`.
-    pub endpoint: Option<String>,
-    /// Access key id and secret; `None` reads the environment, a web identity, or the metadata of
-    /// the instance.
-    pub access_key: Option<(String, String)>,
-}
-
-impl fmt::Debug for S3Objects {
+impl fmt::Debug for BucketObjects {
     /// Shows the location only, since the library's types show the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Objects").field("location", &self.location).finish_non_exhaustive()
+        f.debug_struct("BucketObjects").field("location", &self.location).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for S3Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("S3Options")
-            .field("bucket", &self.bucket)
-            .field("prefix", &self.prefix)
-            .field("endpoint", &self.endpoint)
-            .field("access_key", &self.access_key.as_ref().map(|(id, _)| id))
-            .finish()
-    }
+/// Returns a store of the library as its two traits.
+fn both<S: ObjectStore + PaginatedListStore>(
+    store: S,
+) -> (Arc<dyn ObjectStore>, Arc<dyn PaginatedListStore>) {
+    let store = Arc::new(store);
+    (Arc::clone(&store) as Arc<dyn ObjectStore>, store)
 }
 
-fn certificate_authorities() -> RootCertStore {
-    let mut authorities = RootCertStore::empty();
-    authorities.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    authorities
-}
-
-impl S3Objects {
-    /// Opens a bucket. Other settings are those of the environment variables of Amazon's tools,
-    /// such as `AWS_REGION`. No request is sent. The certificate authorities are those of the
-    /// system, or of the file in `SSL_CERT_FILE`.
+impl BucketObjects {
+    /// Opens a bucket with the options of its URL, and with these variables for all other settings.
+    /// No request is sent.
     ///
     /// # Errors
-    /// An option is invalid.
-    pub fn open(options: &S3Options) -> Result<S3Objects> {
-        let invalid =
-            |reason: String| Error::invalid(format!("the S3 store cannot be used: {reason}"));
-        let is_allowed =
-            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-        let bucket = options.bucket.as_bytes();
-        if !(1..=255).contains(&bucket.len()) || !bucket.iter().all(|byte| is_allowed(*byte)) {
-            return Err(invalid("the name of the bucket is no name of a bucket".into()));
-        }
-        let prefix = options.prefix.trim_matches('/');
-        if !prefix.is_empty() {
-            ObjectName::new(prefix)?;
-        }
-        let client = HttpClient::new(certificate_authorities()).map_err(invalid)?;
-        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let mut builder = AmazonS3Builder::from_env()
-            .with_bucket_name(&options.bucket)
-            .with_http_connector(client)
-            .with_disable_bulk_delete(true)
-            .with_retry(retry);
-        if let Some(endpoint) = &options.endpoint {
-            builder = builder.with_endpoint(endpoint);
-        }
-        if let Some((id, secret)) = &options.access_key {
-            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-        }
-        let store = builder.build().map_err(|error| invalid(error.to_string()))?;
+    /// A setting is invalid, or no source of credentials is known.
+    pub(crate) fn open(env: &Env, url: &BucketUrl, variables: &Variables) -> Result<BucketObjects> {
+        let location = url.location();
+        let variables = url.settings(variables);
+        let opened = match url.service {
+            Service::S3 => s3::open(env, &url.bucket, &variables).map(both),
+            Service::Gcs => gcs::open(env, &url.bucket, &variables).map(both),
+            Service::Azure => azure::open(env, &url.bucket, &variables).map(both),
+        };
+        let (store, lists) = opened.map_err(|reason| {
+            Error::invalid(format!("the object store {location} cannot be used: {reason}"))
+        })?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
-            .thread_name("umbel-s3")
+            .thread_name("umbel-bucket")
             .enable_all()
             .build()
-            .map_err(|error| Error::io("start threads for", FilePath::new("S3"), error))?;
-        let location = match prefix {
-            "" => format!("s3://{}", options.bucket),
-            prefix => format!("s3://{}/{prefix}", options.bucket),
+            .map_err(|error| Error::io("start threads for", FilePath::new("buckets"), error))?;
+        let prefix = match url.prefix.as_str() {
+            "" => String::new(),
+            prefix => format!("{prefix}/"),
         };
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         let (tasks, runtime) = (runtime.handle().clone(), Some(runtime));
-        Ok(S3Objects { store: Arc::new(store), tasks, runtime, location, prefix })
+        let (service, clock) = (url.service, Arc::clone(&env.clock));
+        Ok(BucketObjects { service, store, lists, clock, tasks, runtime, location, prefix })
     }
 
     fn key(&self, name: &ObjectName) -> Path {
@@ -172,9 +147,20 @@ impl S3Objects {
     ) -> ObjectResult<T> {
         match self.run(record, request) {
             Some(Ok(value)) => Ok(Answer { value, store_micros: record.store_micros() }),
-            Some(Err(error)) => Err(s3_error(operation, &self.object(name), record, &error)),
+            Some(Err(error)) => Err(self.failure(operation, name, record).error(&error)),
             None => Err(self.panicked(operation, name)),
         }
+    }
+
+    fn failure<'f>(
+        &self,
+        operation: &'static str,
+        name: &str,
+        record: &'f CallRecord,
+    ) -> Failure<'f> {
+        let (service, object) = (self.service, self.object(name));
+        let wall_micros = self.clock.wall_micros();
+        Failure { service, operation, object, record, wall_micros }
     }
 
     fn panicked(&self, operation: &'static str, name: &str) -> ObjectError {
@@ -207,9 +193,10 @@ impl S3Objects {
         let Err(error) = done else {
             return Ok(Answer { value: Creation::Created, store_micros });
         };
-        let error = s3_error("create", &self.object(name.as_str()), record, &error);
+        let is_existing = is_existing(record.status(), code(&causes(&error)));
+        let error = self.failure("create", name.as_str(), record).error(&error);
         let value = match record.status() {
-            Some(412 | 304) => Creation::Exists,
+            Some(_) if is_existing => Creation::Exists,
             Some(_) if error.kind == ObjectErrorKind::Unavailable => Creation::Unknown(error),
             // An answer of success whose body cannot be read.
             Some(200..=299) => Creation::Unknown(error),
@@ -221,7 +208,7 @@ impl S3Objects {
     }
 }
 
-impl Objects for S3Objects {
+impl Objects for BucketObjects {
     fn location(&self) -> &str {
         &self.location
     }
@@ -296,7 +283,7 @@ impl Objects for S3Objects {
                 let len = usize::try_from(range_bytes).unwrap_or(usize::MAX).min(bytes.len());
                 Some(ObjectBytes { bytes: bytes[..len].to_vec(), object_bytes })
             }
-            (Err(error), Some(404)) if !error.cause.contains("NoSuchBucket") => None,
+            (Err(error), Some(404)) if !is_bucket_absent(&error.cause) => None,
             // The range begins at or after the end of the object.
             (Err(error), Some(416)) => {
                 let object_bytes = match record.object_bytes() {
@@ -323,13 +310,28 @@ impl Objects for S3Objects {
     ) -> ObjectResult<ListPage> {
         let objects_max = objects_max.clamp(1, PAGE_OBJECTS_MAX);
         let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
-        let options = PaginatedListOptions {
-            offset: after.map(|after| format!("{}{after}", self.prefix)),
-            max_keys: Some(objects_max),
-            ..PaginatedListOptions::default()
+        let offset = after.map(|after| format!("{}{after}", self.prefix));
+        let (lists, key) = (Arc::clone(&self.lists), format!("{}{prefix}", self.prefix));
+        let list = async move {
+            let mut page_token = None;
+            loop {
+                let options = PaginatedListOptions {
+                    offset: offset.clone(),
+                    max_keys: Some(objects_max),
+                    page_token,
+                    ..PaginatedListOptions::default()
+                };
+                let mut page = lists.list_paginated(Some(&key), options).await?;
+                // Some stores do not know where a list begins. Their pages before it are skipped.
+                if let Some(offset) = &offset {
+                    page.result.objects.retain(|found| found.location.as_ref() > offset.as_str());
+                }
+                if !page.result.objects.is_empty() || page.page_token.is_none() {
+                    return Ok(page);
+                }
+                page_token = page.page_token;
+            }
         };
-        let (store, key) = (Arc::clone(&self.store), format!("{}{prefix}", self.prefix));
-        let list = async move { store.list_paginated(Some(&key), options).await };
         let answer = self.request("list", prefix, &record, list)?;
         let mut page = ListPage::default();
         let mut last = None;
@@ -351,17 +353,22 @@ impl Objects for S3Objects {
     fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
         let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
         let (store, key) = (Arc::clone(&self.store), self.key(name));
-        let delete = async move { store.delete(&key).await };
-        match self.request("delete", name.as_str(), &record, delete) {
-            Err(error) if record.status() == Some(404) && !error.cause.contains("NoSuchBucket") => {
-                Ok(Answer { value: (), store_micros: record.store_micros() })
+        let delete = async move {
+            match store.delete(&key).await {
+                Err(error @ object_store::Error::NotFound { .. }) => {
+                    match is_bucket_absent(&causes(&error)) {
+                        true => Err(error),
+                        false => Ok(()),
+                    }
+                }
+                done => done,
             }
-            done => done,
-        }
+        };
+        self.request("delete", name.as_str(), &record, delete)
     }
 }
 
-impl Drop for S3Objects {
+impl Drop for BucketObjects {
     /// Ends the threads without a wait for requests, which an asynchronous caller could not do.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
@@ -370,7 +377,7 @@ impl Drop for S3Objects {
     }
 }
 
-impl S3Objects {
+impl BucketObjects {
     /// Writes an object in parts, so that one part is in memory.
     fn put_parts(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
         let record = || CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);

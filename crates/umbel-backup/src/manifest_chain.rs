@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 
 use umbel_env::{ListedObject, ObjectErrorKind};
 
-use crate::object_backup::backup_identity::{BackupIdentity, identity_name, read_floor};
-use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
-use crate::object_backup::object_manifest::{
-    BackupState, MANIFEST_BYTES_MAX, MANIFEST_PREFIX, ObjectManifest, manifest_name, number_of_name,
+use crate::backup_error::{BackupError, BackupResult};
+use crate::backup_identity::{BackupIdentity, identity_name, read_floor};
+use crate::manifest::{
+    MANIFEST_BYTES_MAX, MANIFEST_PREFIX, Manifest, ManifestContents, manifest_name, number_of_name,
 };
-use crate::object_backup::object_requests::ObjectRequests;
+use crate::object_requests::ObjectRequests;
 
 /// The manifests of a backup that count.
 #[derive(Debug)]
-pub struct ManifestChain<'a> {
+pub struct ManifestChain<'a, C: ManifestContents> {
     requests: &'a ObjectRequests,
     /// Id of the backup.
     pub backup: [u8; 16],
@@ -26,22 +26,22 @@ pub struct ManifestChain<'a> {
     /// Number of the first manifest that counts.
     pub first: u64,
     /// The newest manifest that can be read.
-    pub newest: ObjectManifest,
+    pub newest: Manifest<C>,
     /// Damage of later manifests.
-    pub damage: Vec<ObjectBackupError>,
+    pub damage: Vec<BackupError>,
     /// Manifests as they were listed, by number.
     pub listed: BTreeMap<u64, ListedObject>,
 }
 
 /// Reads the manifest with this number; `None` if it is missing.
-pub fn read_manifest(
+fn read_manifest<C: ManifestContents>(
     requests: &ObjectRequests,
     backup: &[u8; 16],
     number: u64,
-) -> ObjectBackupResult<Option<ObjectManifest>> {
+) -> BackupResult<Option<Manifest<C>>> {
     let name = manifest_name(number);
     let Some(bytes) = requests.read_whole(&name, MANIFEST_BYTES_MAX)? else { return Ok(None) };
-    let manifest = ObjectManifest::decode(&bytes, number);
+    let manifest = Manifest::decode(&bytes, number);
     let manifest = manifest.map_err(|reason| requests.damaged(&name, reason))?;
     match manifest.backup == *backup {
         true => Ok(Some(manifest)),
@@ -50,17 +50,17 @@ pub fn read_manifest(
 }
 
 /// Whether an object of the backup is damaged or missing.
-fn is_damage(error: &ObjectBackupError) -> bool {
-    matches!(error, ObjectBackupError::Objects(error) if error.kind == ObjectErrorKind::Damaged)
+fn is_damage(error: &BackupError) -> bool {
+    matches!(error, BackupError::Objects(error) if error.kind == ObjectErrorKind::Damaged)
 }
 
-impl<'a> ManifestChain<'a> {
+impl<'a, C: ManifestContents> ManifestChain<'a, C> {
     /// Finds the newest manifest of a backup; `None` before the first one.
     pub fn load(
         requests: &'a ObjectRequests,
         backup: [u8; 16],
-    ) -> ObjectBackupResult<Option<ManifestChain<'a>>> {
-        let floor = read_floor(requests)?;
+    ) -> BackupResult<Option<ManifestChain<'a, C>>> {
+        let floor = read_floor(requests, C::KIND)?;
         let listed: BTreeMap<_, _> = requests
             .list(MANIFEST_PREFIX)?
             .into_iter()
@@ -114,14 +114,14 @@ impl<'a> ManifestChain<'a> {
     /// Finds the backup below a prefix, for a reader of the backup.
     ///
     /// # Errors
-    /// [`ObjectBackupError::Refused`] if the prefix has no backup, or no manifest yet.
+    /// [`BackupError::Refused`] if the prefix has no backup, or no manifest yet.
     pub fn find(
         requests: &'a ObjectRequests,
-    ) -> ObjectBackupResult<(BackupIdentity, ManifestChain<'a>)> {
+    ) -> BackupResult<(BackupIdentity, ManifestChain<'a, C>)> {
         let shown = requests.objects.location();
         let Some(identity) = BackupIdentity::read(requests)? else {
             return Err(match requests.list(MANIFEST_PREFIX)?.is_empty() {
-                true => ObjectBackupError::refused(format!(
+                true => BackupError::refused(format!(
                     "there is no backup in {shown}: it has no object BACKUP; check bucket and \
                      prefix"
                 )),
@@ -131,21 +131,22 @@ impl<'a> ManifestChain<'a> {
                 ),
             });
         };
+        identity.check_kind(requests, C::KIND)?;
         match ManifestChain::load(requests, identity.backup)? {
             Some(chain) => Ok((identity, chain)),
-            None => Err(ObjectBackupError::refused(format!(
+            None => Err(BackupError::refused(format!(
                 "the first backup to {shown} is not complete; wait for it, or run it again"
             ))),
         }
     }
 
     /// Returns the error for a damaged manifest.
-    pub fn damaged(&self, number: u64, cause: &str) -> ObjectBackupError {
+    pub fn damaged(&self, number: u64, cause: &str) -> BackupError {
         self.requests.damaged(&manifest_name(number), cause)
     }
 
     /// Reads a manifest that counts.
-    pub fn manifest(&self, number: u64) -> ObjectBackupResult<ObjectManifest> {
+    pub fn manifest(&self, number: u64) -> BackupResult<Manifest<C>> {
         if number == self.newest.number {
             return Ok(self.newest.clone());
         }
@@ -158,10 +159,10 @@ impl<'a> ManifestChain<'a> {
     }
 
     /// Returns the state of the backup after the manifest with this number.
-    pub fn state(&self, number: u64) -> ObjectBackupResult<BackupState> {
+    pub fn state(&self, number: u64) -> BackupResult<C::State> {
         let mut later = Vec::new();
         let mut manifest = self.manifest(number)?;
-        while !manifest.is_full {
+        while !manifest.contents.is_full() {
             let before = manifest.number - 1;
             if before < self.first {
                 let cause = "an earlier manifest on which it builds is missing";
@@ -174,13 +175,13 @@ impl<'a> ManifestChain<'a> {
             }
             later.push(std::mem::replace(&mut manifest, earlier));
         }
-        let mut state = manifest.apply(None);
+        let mut state = manifest.contents.apply(None);
         let mut last = manifest.number;
         for next in later.iter().rev() {
             if state.is_none() {
                 break;
             }
-            state = next.apply(state);
+            state = next.contents.apply(state);
             last = next.number;
         }
         state.ok_or_else(|| {
@@ -193,10 +194,7 @@ impl<'a> ManifestChain<'a> {
     ///
     /// # Errors
     /// The damage of the given manifest if no later one has a state.
-    pub fn state_from(
-        &self,
-        manifest: ObjectManifest,
-    ) -> ObjectBackupResult<(ObjectManifest, BackupState)> {
+    pub fn state_from(&self, manifest: Manifest<C>) -> BackupResult<(Manifest<C>, C::State)> {
         let first = match self.state(manifest.number) {
             Ok(state) => return Ok((manifest, state)),
             Err(error) if is_damage(&error) => error,
@@ -214,10 +212,7 @@ impl<'a> ManifestChain<'a> {
 
     /// Returns the earliest manifest for which `covers` holds, if it holds for the newest one, and
     /// for each manifest after one for which it holds. A damaged manifest is passed over.
-    pub fn earliest(
-        &self,
-        covers: impl Fn(&ObjectManifest) -> bool,
-    ) -> ObjectBackupResult<ObjectManifest> {
+    pub fn earliest(&self, covers: impl Fn(&Manifest<C>) -> bool) -> BackupResult<Manifest<C>> {
         let (mut low, mut best) = (self.first, self.newest.clone());
         while low < best.number {
             let middle = low + (best.number - low) / 2;
@@ -229,18 +224,18 @@ impl<'a> ManifestChain<'a> {
         Ok(best)
     }
 
-    /// Returns the position of the last event of the manifest before this one; 0 if it does not
-    /// count or is damaged.
-    pub fn through_before(&self, number: u64) -> ObjectBackupResult<u64> {
+    /// Returns up to which position or sequence number the manifest before this one has
+    /// everything; 0 if it does not count or is damaged.
+    pub fn through_before(&self, number: u64) -> BackupResult<u64> {
         let before = match number > self.first {
             true => self.readable_before(number - 1, self.first)?,
             false => None,
         };
-        Ok(before.map_or(0, |before| before.through))
+        Ok(before.map_or(0, |before| before.contents.through()))
     }
 
     /// Returns the last manifest from `first` to `last` that is not damaged.
-    fn readable_before(&self, last: u64, first: u64) -> ObjectBackupResult<Option<ObjectManifest>> {
+    fn readable_before(&self, last: u64, first: u64) -> BackupResult<Option<Manifest<C>>> {
         for number in (first..=last).rev() {
             match self.manifest(number) {
                 Ok(manifest) => return Ok(Some(manifest)),

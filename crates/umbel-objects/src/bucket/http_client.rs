@@ -10,6 +10,7 @@ use std::time::Duration;
 use http_body_util::{BodyExt, Limited};
 use hyper::Response;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::header::PROXY_AUTHORIZATION;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -23,6 +24,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::time::Sleep;
 
 use super::call_record::{ANSWER_BYTES_MAX, CALL, CallRecord};
+use super::proxy::{Proxies, ProxyConnector};
 
 /// Time until a connection must be established.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,12 +36,13 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// HTTP client that notes the facts of each request in its [`CallRecord`].
 #[derive(Debug, Clone)]
 pub(super) struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, PacedBody>,
+    client: Client<HttpsConnector<ProxyConnector>, PacedBody>,
+    proxies: Proxies,
 }
 
 impl HttpClient {
-    /// Creates a client that trusts these certificate authorities.
-    pub(super) fn new(authorities: RootCertStore) -> Result<HttpClient, String> {
+    /// Creates a client that trusts these certificate authorities, and uses these proxies.
+    pub(super) fn new(authorities: RootCertStore, proxies: Proxies) -> Result<HttpClient, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -50,11 +53,16 @@ impl HttpClient {
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         http.set_nodelay(true);
+        let direct = HttpsConnectorBuilder::new()
+            .with_tls_config(tls.clone())
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(http);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
             .enable_http1()
-            .wrap_connector(http);
+            .wrap_connector(ProxyConnector::new(direct, proxies.clone()));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE_TIMEOUT)
@@ -62,7 +70,7 @@ impl HttpClient {
             // fails, and the caller decides.
             .retry_canceled_requests(false)
             .build(connector);
-        Ok(HttpClient { client })
+        Ok(HttpClient { client, proxies })
     }
 
     async fn send(self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
@@ -85,7 +93,10 @@ impl HttpClient {
         request: HttpRequest,
         record: &CallRecord,
     ) -> Result<HttpResponse, HttpError> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        if let Some(authorization) = self.proxies.authorization(&parts.uri) {
+            parts.headers.insert(PROXY_AUTHORIZATION, authorization);
+        }
         let bytes = body.collect().await?.to_bytes();
         let body = PacedBody::new(bytes, record.body_delay);
         let answer = self.client.request(hyper::Request::from_parts(parts, body)).await;

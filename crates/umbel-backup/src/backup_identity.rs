@@ -2,28 +2,29 @@
 //!
 //! FORMAT: `docs/formats/object-backup.md`.
 
+use std::sync::Arc;
+
 use umbel_base::Decoder;
 use umbel_base::checksum::checksum;
-use umbel_env::ObjectName;
+use umbel_env::{Env, ObjectName, Objects};
 
-use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
-use crate::object_backup::object_manifest::number_of_name;
-use crate::object_backup::object_requests::{ObjectRequests, SettledCreation};
+use crate::backup_error::{BackupError, BackupResult};
+use crate::backup_kind::BackupKind;
+use crate::manifest::{MANIFEST_PREFIX, number_of_name};
+use crate::object_requests::{ObjectRequestOptions, ObjectRequests, SettledCreation};
 
-const MAGIC: [u8; 8] = *b"UmbelObB";
 const VERSION: u8 = 1;
-const FLOOR_MAGIC: [u8; 8] = *b"UmbelObF";
 /// Prefix of the names of floors.
 pub const FLOOR_PREFIX: &str = "floors/";
 /// Prefix of the objects that the probe of the store writes.
 pub const PROBE_PREFIX: &str = "probe/";
-/// Prefixes of the objects of a backup.
-pub const PREFIXES: [&str; 4] = ["chunks/", FLOOR_PREFIX, "manifests/", "tails/"];
 
 /// Identity of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupIdentity {
-    /// Seed of the store.
+    /// Kind of the store.
+    pub kind: BackupKind,
+    /// Seed or id of the store, which its copies share.
     pub seed: [u8; 16],
     /// Random id of this copy of the store; zeros in a store of an earlier version.
     pub instance: [u8; 16],
@@ -60,7 +61,7 @@ fn opened(bytes: &[u8], magic: [u8; 8]) -> Result<&[u8], String> {
 impl BackupIdentity {
     /// Returns the bytes of the object.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
+        let mut out = self.kind.identity_magic().to_vec();
         out.push(VERSION);
         [self.seed, self.instance, self.backup].iter().for_each(|id| out.extend_from_slice(id));
         sealed(out)
@@ -71,42 +72,58 @@ impl BackupIdentity {
     /// # Errors
     /// The reason why the bytes are no identity.
     pub fn decode(bytes: &[u8]) -> Result<BackupIdentity, String> {
-        let mut decoder = Decoder::new(opened(bytes, MAGIC)?);
+        let is_kind = |kind: &BackupKind| bytes.starts_with(&kind.identity_magic());
+        let kind = BackupKind::ALL.into_iter().find(is_kind).unwrap_or(BackupKind::Events);
+        let mut decoder = Decoder::new(opened(bytes, kind.identity_magic())?);
         let mut id = || decoder.array();
         let ids = (id(), id(), id());
         let (Some(seed), Some(instance), Some(backup)) = ids else {
             return Err("the object is malformed".into());
         };
         match decoder.is_done() {
-            true => Ok(BackupIdentity { seed, instance, backup }),
+            true => Ok(BackupIdentity { kind, seed, instance, backup }),
             false => Err("the object is malformed".into()),
         }
     }
 
     /// Reads the identity of a prefix; `None` if the prefix has none.
-    pub fn read(requests: &ObjectRequests) -> ObjectBackupResult<Option<BackupIdentity>> {
+    pub fn read(requests: &ObjectRequests) -> BackupResult<Option<BackupIdentity>> {
         let name = identity_name();
         let Some(bytes) = requests.read_whole(&name, 1 << 20)? else { return Ok(None) };
         let decoded = BackupIdentity::decode(&bytes);
         decoded.map(Some).map_err(|reason| requests.damaged(&name, reason))
     }
 
+    /// Returns the kind of store in the backup of a prefix; `None` if the prefix has no backup.
+    ///
+    /// # Errors
+    /// Damage of the object `BACKUP`, and failed requests.
+    pub fn find_kind(
+        env: &Env,
+        objects: Arc<dyn Objects>,
+        options: ObjectRequestOptions,
+    ) -> BackupResult<Option<BackupKind>> {
+        let requests = ObjectRequests::new(env, objects, options);
+        Ok(BackupIdentity::read(&requests)?.map(|identity| identity.kind))
+    }
+
     /// Reads the identity of a prefix, or creates it in an empty prefix.
     ///
     /// # Errors
-    /// [`ObjectBackupError::Refused`], before anything is written, if the prefix holds foreign
+    /// [`BackupError::Refused`], before anything is written, if the prefix holds foreign
     /// objects or the backup of another store or of another copy of this store.
     pub fn claim(
         requests: &ObjectRequests,
+        kind: BackupKind,
         seed: [u8; 16],
         instance: [u8; 16],
-    ) -> ObjectBackupResult<BackupIdentity> {
+    ) -> BackupResult<BackupIdentity> {
         let found = match BackupIdentity::read(requests)? {
             Some(found) => found,
             None => {
                 check_empty(requests)?;
                 let backup = requests.env.entropy.id()?;
-                let identity = BackupIdentity { seed, instance, backup };
+                let identity = BackupIdentity { kind, seed, instance, backup };
                 match requests.create(&identity_name(), &identity.encode())? {
                     SettledCreation::Mine => identity,
                     SettledCreation::Other(bytes) => BackupIdentity::decode(&bytes)
@@ -114,25 +131,39 @@ impl BackupIdentity {
                 }
             }
         };
+        found.check_kind(requests, kind)?;
         let shown = requests.objects.location();
         if found.seed != seed {
-            return Err(ObjectBackupError::refused(format!(
+            return Err(BackupError::refused(format!(
                 "{shown} holds the backup of another store; back up this store to another prefix"
             )));
         }
         // A store of an earlier version has no instance id until its first writable open.
         if found.instance != instance && found.instance != [0; 16] && instance != [0; 16] {
-            return Err(ObjectBackupError::refused(format!(
+            return Err(BackupError::refused(format!(
                 "{shown} holds the backup of another copy of this store (one of the two was \
                  restored from a backup); back up this copy to another prefix"
             )));
         }
         Ok(found)
     }
+
+    /// Returns an error if the backup is of another kind of store.
+    pub fn check_kind(&self, requests: &ObjectRequests, kind: BackupKind) -> BackupResult<()> {
+        match self.kind == kind {
+            true => Ok(()),
+            false => Err(BackupError::refused(format!(
+                "{} holds the backup of {}, not of {}; name another prefix",
+                requests.objects.location(),
+                self.kind.a_store(),
+                kind.a_store()
+            ))),
+        }
+    }
 }
 
 /// Returns an error if the prefix holds objects that are not of the probe.
-fn check_empty(requests: &ObjectRequests) -> ObjectBackupResult<()> {
+fn check_empty(requests: &ObjectRequests) -> BackupResult<()> {
     let shown = requests.objects.location();
     let listed = requests.list("")?;
     let foreign = listed.iter().find(|object| !object.name.as_str().starts_with(PROBE_PREFIX));
@@ -142,15 +173,15 @@ fn check_empty(requests: &ObjectRequests) -> ObjectBackupResult<()> {
     if name == identity_name().as_str() {
         return Ok(());
     }
-    if PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-        return Err(ObjectBackupError::refused(format!(
+    let pieces = BackupKind::ALL.iter().flat_map(|kind| kind.piece_prefixes());
+    let mut prefixes = pieces.chain([&FLOOR_PREFIX, &MANIFEST_PREFIX]);
+    if prefixes.any(|prefix| name.starts_with(prefix)) {
+        return Err(BackupError::refused(format!(
             "{shown} holds objects of a backup, such as {name}, but no object BACKUP; restore \
              that object from a version or a copy, or back up to another prefix"
         )));
     }
-    Err(ObjectBackupError::refused(format!(
-        "{shown} holds {name}, but no backup; name an empty prefix"
-    )))
+    Err(BackupError::refused(format!("{shown} holds {name}, but no backup; name an empty prefix")))
 }
 
 /// Name of the floor with this number.
@@ -159,8 +190,8 @@ pub fn floor_name(number: u64) -> ObjectName {
 }
 
 /// Bytes of a floor: manifests with smaller numbers do not count.
-pub fn floor_bytes(number: u64, backup: &[u8; 16]) -> Vec<u8> {
-    let mut out = FLOOR_MAGIC.to_vec();
+pub fn floor_bytes(kind: BackupKind, number: u64, backup: &[u8; 16]) -> Vec<u8> {
+    let mut out = kind.floor_magic().to_vec();
     out.push(VERSION);
     out.extend_from_slice(&number.to_le_bytes());
     out.extend_from_slice(backup);
@@ -168,13 +199,13 @@ pub fn floor_bytes(number: u64, backup: &[u8; 16]) -> Vec<u8> {
 }
 
 /// Returns the highest floor; 1 if there is none. A damaged floor raises nothing.
-pub fn read_floor(requests: &ObjectRequests) -> ObjectBackupResult<u64> {
+pub fn read_floor(requests: &ObjectRequests, kind: BackupKind) -> BackupResult<u64> {
     let listed = requests.list(FLOOR_PREFIX)?;
     let number = |name: &ObjectName| number_of_name(FLOOR_PREFIX, name.as_str());
     let numbers: Vec<u64> = listed.iter().filter_map(|object| number(&object.name)).collect();
     for number in numbers.into_iter().rev() {
         let Some(bytes) = requests.read_whole(&floor_name(number), 1 << 20)? else { continue };
-        let body = opened(&bytes, FLOOR_MAGIC);
+        let body = opened(&bytes, kind.floor_magic());
         if body.is_ok_and(|body| body.first_chunk() == Some(&number.to_le_bytes())) {
             return Ok(number);
         }
@@ -195,16 +226,19 @@ mod tests {
 
     #[test]
     fn identity_round_trips_and_changed_bytes_are_rejected() {
-        let identity = BackupIdentity { seed: [1; 16], instance: [2; 16], backup: [3; 16] };
-        let bytes = identity.encode();
-        assert_eq!(BackupIdentity::decode(&bytes), Ok(identity));
-        for bit in 0..bytes.len() * 8 {
-            let mut changed = bytes.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(BackupIdentity::decode(&changed).is_err(), "bit {bit}");
-        }
-        for len in 0..bytes.len() {
-            assert!(BackupIdentity::decode(&bytes[..len]).is_err(), "{len} bytes");
+        for kind in BackupKind::ALL {
+            let identity =
+                BackupIdentity { kind, seed: [1; 16], instance: [2; 16], backup: [3; 16] };
+            let bytes = identity.encode();
+            assert_eq!(BackupIdentity::decode(&bytes), Ok(identity));
+            for bit in 0..bytes.len() * 8 {
+                let mut changed = bytes.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(BackupIdentity::decode(&changed).is_err(), "bit {bit}");
+            }
+            for len in 0..bytes.len() {
+                assert!(BackupIdentity::decode(&bytes[..len]).is_err(), "{len} bytes");
+            }
         }
     }
 }

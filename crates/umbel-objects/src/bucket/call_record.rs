@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use chrono::DateTime;
 use hyper::HeaderMap;
-use hyper::header::{CONTENT_RANGE, DATE};
+use hyper::header::{CONTENT_RANGE, DATE, HeaderName};
 use umbel_base::ignore_poison::IgnorePoison;
+use umbel_env::ObjectErrorKind;
 
 tokio::task_local! {
     /// Record of the request that the present task sends.
@@ -16,6 +17,9 @@ tokio::task_local! {
 
 /// Limit of the bodies of answers that have no object, such as a page of a list or an error.
 pub(super) const ANSWER_BYTES_MAX: u64 = 16 << 20;
+
+/// Header with the region of a bucket.
+const BUCKET_REGION: &str = "x-amz-bucket-region";
 
 /// Facts of a request, and settings for it.
 #[derive(Debug)]
@@ -32,6 +36,10 @@ pub(super) struct CallRecord {
     store_micros: AtomicU64,
     /// Value of `Content-Range`.
     content_range: std::sync::Mutex<Option<String>>,
+    /// Region of the bucket, which an S3 store names if the request went to another one.
+    bucket_region: std::sync::Mutex<Option<String>>,
+    /// Reason why no credentials could be had, so that no request was sent.
+    credentials_failure: std::sync::Mutex<Option<(ObjectErrorKind, String)>>,
 }
 
 impl CallRecord {
@@ -43,6 +51,8 @@ impl CallRecord {
             status: AtomicU64::new(0),
             store_micros: AtomicU64::new(0),
             content_range: std::sync::Mutex::default(),
+            bucket_region: std::sync::Mutex::default(),
+            credentials_failure: std::sync::Mutex::default(),
         })
     }
 
@@ -51,12 +61,14 @@ impl CallRecord {
     }
 
     pub(super) fn note_answer(&self, status: u16, headers: &HeaderMap) {
-        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         self.status.store(u64::from(status), Ordering::Relaxed);
-        let date = text(DATE).and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        let date = text(&DATE).and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         let micros = date.and_then(|date| u64::try_from(date.timestamp_micros()).ok());
         self.store_micros.store(micros.unwrap_or(0), Ordering::Relaxed);
-        *self.content_range.lock().ignore_poison() = text(CONTENT_RANGE).map(str::to_owned);
+        *self.content_range.lock().ignore_poison() = text(&CONTENT_RANGE).map(str::to_owned);
+        let region = headers.get(BUCKET_REGION).and_then(|value| value.to_str().ok());
+        *self.bucket_region.lock().ignore_poison() = region.map(str::to_owned);
     }
 
     /// Forgets an answer whose body did not arrive as a whole, as if no answer had come.
@@ -77,6 +89,20 @@ impl CallRecord {
 
     pub(super) fn store_micros(&self) -> Option<u64> {
         Some(self.store_micros.load(Ordering::Relaxed)).filter(|micros| *micros > 0)
+    }
+
+    pub(super) fn note_credentials_failure(&self, kind: ObjectErrorKind, cause: String) {
+        *self.credentials_failure.lock().ignore_poison() = Some((kind, cause));
+    }
+
+    /// Returns the reason why no credentials could be had.
+    pub(super) fn credentials_failure(&self) -> Option<(ObjectErrorKind, String)> {
+        self.credentials_failure.lock().ignore_poison().clone()
+    }
+
+    /// Returns the region of the bucket that the answer names.
+    pub(super) fn bucket_region(&self) -> Option<String> {
+        self.bucket_region.lock().ignore_poison().clone()
     }
 
     /// Returns the length of the object that the answer to a range names.

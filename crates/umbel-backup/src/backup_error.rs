@@ -1,0 +1,83 @@
+//! [`BackupError`]: the failure of a backup into an object store, or of its restore.
+
+use std::fmt;
+
+use umbel_base::Error;
+use umbel_env::ObjectError;
+
+/// Result of a call about a backup in an object store.
+pub type BackupResult<T> = Result<T, BackupError>;
+
+/// Failure of a backup into an object store, or of its restore.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum BackupError {
+    /// A request to the object store failed, or an object has other bytes than were written.
+    Objects(ObjectError),
+    /// The local store failed, or its files are damaged.
+    Store(Error),
+    /// The prefix belongs to another store or another process, or holds foreign objects.
+    Refused(String),
+    /// The caller set the cancellation flag.
+    Cancelled,
+}
+
+/// Kind of a failure: what the caller can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BackupErrorKind {
+    /// The object store cannot serve requests now: call again later.
+    Retry,
+    /// An operator has to act first: a repetition fails, too.
+    Stop,
+    /// The caller ended the call.
+    Cancelled,
+}
+
+impl BackupError {
+    /// Returns what the caller can do.
+    pub fn kind(&self) -> BackupErrorKind {
+        match self {
+            BackupError::Objects(error) if error.is_temporary() => BackupErrorKind::Retry,
+            BackupError::Cancelled => BackupErrorKind::Cancelled,
+            _ => BackupErrorKind::Stop,
+        }
+    }
+
+    /// Creates a [`BackupError::Refused`].
+    pub fn refused(message: impl Into<String>) -> BackupError {
+        BackupError::Refused(message.into())
+    }
+}
+
+impl fmt::Display for BackupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BackupError::Objects(error) => error.fmt(f),
+            BackupError::Store(error) => error.fmt(f),
+            BackupError::Refused(message) => f.write_str(message),
+            BackupError::Cancelled => f.write_str("the caller cancelled the call"),
+        }
+    }
+}
+
+impl std::error::Error for BackupError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BackupError::Objects(error) => Some(error),
+            BackupError::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ObjectError> for BackupError {
+    fn from(error: ObjectError) -> BackupError {
+        BackupError::Objects(error)
+    }
+}
+
+impl From<Error> for BackupError {
+    fn from(error: Error) -> BackupError {
+        BackupError::Store(error)
+    }
+}

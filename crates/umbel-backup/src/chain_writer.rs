@@ -1,0 +1,253 @@
+//! [`ChainWriter`]: the process that adds manifests to a backup.
+//!
+//! Of two writers of one prefix, each number of a manifest has one winner. A writer stops for good
+//! when another writer takes a number after the writer's own first manifest. Before its first own
+//! manifest, a writer accepts the manifest of another process: a creation of its predecessor can
+//! take effect late. Then all uploads begin again, so that invariant 2 of the crate holds.
+
+use crate::backup_error::{BackupError, BackupResult};
+use crate::backup_identity::BackupIdentity;
+use crate::manifest::{Manifest, ManifestContents, manifest_name};
+use crate::manifest_chain::ManifestChain;
+use crate::object_requests::{ObjectRequests, SettledCreation};
+
+/// Manifests of predecessors that a run accepts.
+pub const TAKEOVERS_MAX: usize = 16;
+/// Most changes after a full manifest, whatever its length.
+const DELTAS_MAX: u64 = 1024;
+/// Uploaded bytes for each byte of a full manifest, except for the first one.
+const BYTES_PER_FULL_BYTE: u64 = 128;
+
+/// A manifest whose creation was sent, with an unknown outcome.
+#[derive(Debug)]
+struct Pending<C: ManifestContents> {
+    manifest: Manifest<C>,
+    bytes: Vec<u8>,
+    state: C::State,
+}
+
+/// The newest manifest that counts.
+#[derive(Debug)]
+struct Newest<S> {
+    number: u64,
+    uid: [u8; 16],
+    state: S,
+    /// Number of manifests since the last full one.
+    deltas: u64,
+}
+
+/// Outcome of the creation of a manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Commit {
+    /// The state is in the backup.
+    Done,
+    /// A predecessor's manifest has the number: the caller begins again.
+    Overtaken,
+}
+
+/// The process that adds manifests to a backup.
+#[derive(Debug)]
+pub struct ChainWriter<C: ManifestContents> {
+    identity: BackupIdentity,
+    id: [u8; 16],
+    /// Minimum number of manifests from one full manifest to the next.
+    full_manifest_interval: u64,
+    /// Whether the chain must be read before the next manifest.
+    needs_load: bool,
+    newest: Option<Newest<C::State>>,
+    pending: Option<Pending<C>>,
+    /// Whether this writer created a manifest.
+    has_own_manifest: bool,
+    /// Reason why this writer never creates a manifest again.
+    stopped: Option<String>,
+    /// Bytes that were uploaded since the last full manifest, and the length of that one.
+    since_full: (u64, u64),
+    uploaded_bytes: u64,
+    created_manifests: u64,
+}
+
+impl<C: ManifestContents> ChainWriter<C> {
+    /// Creates a writer with a random id.
+    pub fn new(
+        identity: BackupIdentity,
+        id: [u8; 16],
+        full_manifest_interval: u64,
+    ) -> ChainWriter<C> {
+        ChainWriter {
+            identity,
+            id,
+            full_manifest_interval,
+            needs_load: true,
+            newest: None,
+            pending: None,
+            has_own_manifest: false,
+            stopped: None,
+            since_full: (0, 0),
+            uploaded_bytes: 0,
+            created_manifests: 0,
+        }
+    }
+
+    /// Random id of the backup.
+    pub fn backup(&self) -> &[u8; 16] {
+        &self.identity.backup
+    }
+
+    /// State of the newest manifest; `None` before the first one.
+    pub fn state(&self) -> Option<&C::State> {
+        self.newest.as_ref().map(|newest| &newest.state)
+    }
+
+    /// Number of the newest manifest; 0 before the first one.
+    pub fn number(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |newest| newest.number)
+    }
+
+    /// Number of manifests that this writer created.
+    pub fn created_manifests(&self) -> u64 {
+        self.created_manifests
+    }
+
+    /// Bytes that this writer uploaded.
+    pub fn uploaded_bytes(&self) -> u64 {
+        self.uploaded_bytes
+    }
+
+    /// Adds the bytes of an uploaded object.
+    pub fn add_bytes(&mut self, bytes: u64) {
+        self.uploaded_bytes += bytes;
+        self.since_full.0 += bytes;
+    }
+
+    /// Reason why this writer never creates a manifest again, if it has stopped.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.as_deref()
+    }
+
+    /// Returns an error if this writer has stopped.
+    pub fn check_running(&self) -> BackupResult<()> {
+        match &self.stopped {
+            Some(reason) => Err(BackupError::refused(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Settles a creation whose outcome is unknown, and reads the newest manifest if necessary.
+    /// After that, the state is that of the newest manifest.
+    pub fn begin(&mut self, requests: &ObjectRequests) -> BackupResult<Commit> {
+        if let Some(pending) = self.pending.take()
+            && let Commit::Overtaken = self.create(requests, pending)?
+        {
+            self.needs_load = true;
+            return Ok(Commit::Overtaken);
+        }
+        if self.needs_load {
+            self.load(requests)?;
+        }
+        Ok(Commit::Done)
+    }
+
+    /// Reads the newest manifest and its state.
+    fn load(&mut self, requests: &ObjectRequests) -> BackupResult<()> {
+        self.newest = None;
+        if let Some(mut chain) = ManifestChain::<C>::load(requests, self.identity.backup)? {
+            if let Some(damage) = chain.damage.pop() {
+                return Err(damage);
+            }
+            let state = chain.state(chain.newest.number)?;
+            let (number, uid) = (chain.newest.number, chain.newest.uid);
+            // The distance to the last full manifest is unknown, so the next one is full.
+            self.newest = Some(Newest { number, uid, state, deltas: DELTAS_MAX });
+        }
+        self.needs_load = false;
+        Ok(())
+    }
+
+    /// Creates the manifest of a state, unless it is the state of the newest one. REQUIRES: every
+    /// object of the state is confirmed.
+    pub fn commit(&mut self, requests: &ObjectRequests, state: &C::State) -> BackupResult<Commit> {
+        let newest = self.newest.as_ref();
+        if newest.is_some_and(|newest| C::is_same(&newest.state, state)) {
+            return Ok(Commit::Done);
+        }
+        let is_full = newest.is_none_or(|newest| {
+            let is_paid = self.since_full.0 / BYTES_PER_FULL_BYTE >= self.since_full.1;
+            let is_due = newest.deltas + 1 >= self.full_manifest_interval && is_paid;
+            is_due || newest.deltas + 1 >= DELTAS_MAX
+        });
+        let before = newest.filter(|_| !is_full).map(|newest| &newest.state);
+        let manifest = Manifest {
+            number: self.number() + 1,
+            uid: requests.env.entropy.id()?,
+            previous: newest.map_or([0; 16], |newest| newest.uid),
+            backup: self.identity.backup,
+            writer: self.id,
+            wall_micros: requests.env.clock.wall_micros(),
+            store_micros: requests.store_micros().unwrap_or(0),
+            contents: C::between(before, state),
+        };
+        let bytes = manifest.encode();
+        self.create(requests, Pending { manifest, bytes, state: state.clone() })
+    }
+
+    /// Creates a manifest. An unknown outcome stays pending, so that the next run sends the same
+    /// bytes under the same number.
+    fn create(&mut self, requests: &ObjectRequests, pending: Pending<C>) -> BackupResult<Commit> {
+        let name = manifest_name(pending.manifest.number);
+        let created = requests.create(&name, &pending.bytes);
+        let Pending { manifest, bytes, state } = match created {
+            Ok(SettledCreation::Mine) => pending,
+            Err(error) => {
+                self.pending = Some(pending);
+                return Err(error);
+            }
+            Ok(SettledCreation::Other(found)) => return self.lose(requests, pending, &found),
+        };
+        let is_full = manifest.contents.is_full();
+        let deltas = match (is_full, &self.newest) {
+            (false, Some(newest)) => newest.deltas + 1,
+            _ => 0,
+        };
+        self.add_bytes(bytes.len() as u64);
+        if is_full {
+            self.since_full = (0, bytes.len() as u64);
+        }
+        self.created_manifests += 1;
+        self.has_own_manifest = true;
+        self.newest = Some(Newest { number: manifest.number, uid: manifest.uid, state, deltas });
+        Ok(Commit::Done)
+    }
+
+    /// Decides what it means that another manifest has the number.
+    fn lose(
+        &mut self,
+        requests: &ObjectRequests,
+        pending: Pending<C>,
+        found: &[u8],
+    ) -> BackupResult<Commit> {
+        let number = pending.manifest.number;
+        match Manifest::<C>::decode(found, number) {
+            Err(reason) => {
+                let error = requests.damaged(&manifest_name(number), reason);
+                self.pending = Some(pending);
+                Err(error)
+            }
+            Ok(_) if !self.has_own_manifest => {
+                self.needs_load = true;
+                Ok(Commit::Overtaken)
+            }
+            Ok(_) => Err(self.stop(requests)),
+        }
+    }
+
+    /// Ends this writer, since another one backs up to the prefix, and returns the error.
+    pub fn stop(&mut self, requests: &ObjectRequests) -> BackupError {
+        let reason = format!(
+            "another server backs up to {}, so this backup has stopped for good; let one server \
+             back up to the prefix, then start this server again",
+            requests.objects.location()
+        );
+        self.stopped = Some(reason.clone());
+        BackupError::refused(reason)
+    }
+}

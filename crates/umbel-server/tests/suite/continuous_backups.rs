@@ -1,0 +1,427 @@
+//! Continuous backups into an object store that works, fails, hangs, or belongs to others.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use umbel_env::{
+    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectError, ObjectErrorKind,
+    ObjectName, ObjectResult, ObjectSource, Objects,
+};
+use umbel_events::{
+    Direction, EventId, ExpectedVersion, NewEvent, ObjectBackupError, ObjectBackupOptions,
+    ObjectRequestOptions, Position, RestoreTo, Store, StoreOptions, restore_from_objects,
+};
+use umbel_server::{Config, ObjectBackupConfig, Running, Server, StartError};
+use umbel_sim::ObjectSim;
+
+use super::monitoring::{http_request, http_request_to, metric};
+
+/// Time limit of a wait; a longer wait counts as hanging.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of the backups.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Behavior of an object store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Behavior {
+    Serves,
+    Fails(ObjectErrorKind),
+    Hangs,
+}
+
+/// An object store with a behavior.
+#[derive(Debug)]
+struct TestObjects {
+    inner: Arc<dyn Objects>,
+    behavior: Mutex<Behavior>,
+    changed: Condvar,
+    requests: AtomicU64,
+}
+
+impl TestObjects {
+    fn set(&self, behavior: Behavior) {
+        *self.behavior.lock().unwrap() = behavior;
+        self.changed.notify_all();
+    }
+
+    fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    fn request(&self, verb: &'static str) -> Result<(), ObjectError> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let behavior = self.behavior.lock().unwrap();
+        let waited = self.changed.wait_while(behavior, |behavior| *behavior == Behavior::Hangs);
+        match *waited.unwrap() {
+            Behavior::Fails(kind) => Err(ObjectError::new(kind, verb, "test://", "it fails")),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Objects for TestObjects {
+    fn location(&self) -> &str {
+        "test://bucket"
+    }
+
+    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
+        match self.request("create") {
+            Ok(()) => self.inner.create(name, bytes),
+            // A request without an answer may have taken effect.
+            Err(error) if error.is_temporary() => {
+                Ok(Answer { value: Creation::Unknown(error), store_micros: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
+        requests.iter().map(|request| self.create(&request.name, &request.bytes)).collect()
+    }
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        self.request("write")?;
+        self.inner.put(name, source)
+    }
+
+    fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
+        self.request("read")?;
+        self.inner.read(name, range)
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>, count: usize) -> ObjectResult<ListPage> {
+        self.request("list")?;
+        self.inner.list(prefix, after, count)
+    }
+
+    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
+        self.request("delete")?;
+        self.inner.delete(name)
+    }
+}
+
+/// A store, an object store, and a server that backs up the one into the other.
+struct Fixture {
+    _directory: TempDir,
+    env: Env,
+    store: Store,
+    sim: ObjectSim,
+    objects: Arc<TestObjects>,
+    running: Option<Running>,
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        // A thread that hangs would never end.
+        self.objects.set(Behavior::Serves);
+    }
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
+        let sim = ObjectSim::new(7);
+        let objects = Arc::new(TestObjects {
+            inner: sim.client(1),
+            behavior: Mutex::new(Behavior::Serves),
+            changed: Condvar::new(),
+            requests: AtomicU64::new(0),
+        });
+        let env = Env::system();
+        Fixture { _directory: directory, env, store, sim, objects, running: None }
+    }
+
+    fn config(&self) -> ObjectBackupConfig {
+        let config = ObjectBackupConfig::new(Arc::clone(&self.objects) as Arc<dyn Objects>);
+        let requests = ObjectRequestOptions { retry_for: Duration::ZERO, ..config.requests };
+        ObjectBackupConfig { interval: INTERVAL, requests, ..config }
+    }
+
+    fn try_start(&self, backup: ObjectBackupConfig) -> Result<Running, StartError> {
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let config = Config { listen, object_backup: Some(backup), ..Config::default() };
+        Server::start(self.store.clone(), config)
+    }
+
+    fn start(&mut self) {
+        self.running = Some(self.try_start(self.config()).unwrap());
+    }
+
+    fn stop(&mut self) -> Duration {
+        let started = self.env.clock.now();
+        self.running.take().unwrap().shutdown();
+        self.env.clock.now() - started
+    }
+
+    /// Appends an event. Returns the time that it took.
+    fn append(&self, number: u64) -> Duration {
+        let started = self.env.clock.now();
+        append(&self.store, number);
+        self.env.clock.now() - started
+    }
+
+    /// The backup on the page `/stats`.
+    fn status(&self) -> Value {
+        let address = self.running.as_ref().unwrap().address();
+        let (_, body) = http_request(address, "GET", "/stats");
+        serde_json::from_str::<Value>(&body).unwrap()["objectBackup"].clone()
+    }
+
+    fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let address = self.running.as_ref().unwrap().address();
+        let (_, text) = http_request(address, "GET", "/metrics");
+        metric(&text, &format!("umbel_object_backup_{name}"), labels)
+    }
+
+    /// Waits until the backup has a status.
+    fn wait(&self, is_reached: impl Fn(&Value) -> bool) -> Value {
+        let (clock, pause) = (&self.env.clock, Duration::from_millis(5));
+        let end = clock.now() + TEST_TIMEOUT;
+        loop {
+            let status = self.status();
+            if is_reached(&status) {
+                return status;
+            }
+            assert!(clock.now() < end, "not reached: {status}");
+            self.env.threads.pause(pause);
+        }
+    }
+
+    fn wait_for_all(&self) -> Value {
+        self.wait(|status| status["lagBytes"] == 0 && status["state"] == "Running")
+    }
+
+    /// Waits for this number of further runs of either outcome.
+    fn wait_for_runs(&self, runs: u64) {
+        let count = |status: &Value| {
+            status["successes"].as_u64().unwrap() + status["failures"].as_u64().unwrap()
+        };
+        let before = count(&self.status());
+        self.wait(|status| count(status) >= before + runs);
+    }
+
+    /// Number of events in the backup, as a restore returns them.
+    fn restored_events(&self) -> usize {
+        let target = tempfile::tempdir().unwrap();
+        let restored = target.path().join("restored");
+        let options = ObjectRequestOptions::default();
+        let (env, objects) = (Env::system(), self.sim.client(9));
+        restore_from_objects(&env, objects, &restored, RestoreTo::Latest, options).unwrap();
+        count_events(&restored)
+    }
+}
+
+fn append(store: &Store, number: u64) {
+    append_to(store, "cart", number);
+}
+
+fn append_to(store: &Store, stream: &str, number: u64) {
+    let id = EventId::from_random(u128::from(number).to_le_bytes());
+    let data = number.to_string();
+    let event = NewEvent::json(id, "Counted", data.as_bytes());
+    store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+}
+
+fn count_events(path: &Path) -> usize {
+    let store = Store::open(path, StoreOptions::default()).unwrap();
+    let events = store.read_all(Position::START, Direction::Forwards);
+    let count = events.filter(|event| event.as_ref().unwrap().stream == "cart").count();
+    store.close().unwrap();
+    count
+}
+
+#[test]
+fn appends_are_backed_up_and_an_idle_server_sends_no_request() {
+    let mut fixture = Fixture::new();
+    fixture.append(1);
+    fixture.start();
+    let status = fixture.wait_for_all();
+    assert_eq!(status["position"], fixture.store.visible_position().0.to_string());
+    assert_eq!(status["location"], "test://bucket");
+    for number in 2..20 {
+        fixture.append(number);
+    }
+    fixture.wait_for_all();
+    append_to(&fixture.store, "other", 100);
+    append_to(&fixture.store, "third", 101);
+    // The last records of the log are those of no events.
+    fixture.store.delete("other", ExpectedVersion::Any).unwrap();
+    fixture.store.tombstone("third", ExpectedVersion::Any).unwrap();
+    fixture.wait_for_all();
+    fixture.wait_for_runs(2);
+    let requests = fixture.objects.requests();
+    fixture.wait_for_runs(5);
+    assert_eq!(fixture.objects.requests(), requests, "an idle server sends no request");
+    assert_eq!(fixture.metric("lag_bytes", &[]), 0.0);
+    assert_eq!(fixture.metric("lag_seconds", &[]), 0.0);
+    assert_eq!(fixture.metric("stopped", &[]), 0.0);
+    assert!(fixture.metric("runs_total", &["Success"]) >= 7.0);
+    assert_eq!(fixture.metric("runs_total", &["Errored"]), 0.0);
+    assert!(fixture.metric("uploaded_bytes_total", &[]) > 500.0);
+    assert!(fixture.metric("requests_total", &["verb=\"create\""]) >= 3.0);
+    let last = fixture.metric("last_success_timestamp_seconds", &[]);
+    let now = fixture.env.clock.wall_micros() as f64 / 1e6;
+    assert!((now - 60.0..=now).contains(&last), "{last} is not shortly before {now}");
+    assert_eq!(fixture.restored_events(), 19);
+    let address = fixture.running.as_ref().unwrap().address();
+    let console = http_request_to("127.0.0.1", address, "GET", "/console/api/overview").1;
+    assert!(console.contains("\"objectBackup\":{"), "{console}");
+}
+
+/// The interval is longer than the test: only the last run has the last events.
+#[test]
+fn shutdown_backs_up_the_last_events() {
+    let mut fixture = Fixture::new();
+    fixture.append(1);
+    let config = ObjectBackupConfig { interval: Duration::from_secs(3600), ..fixture.config() };
+    fixture.running = Some(fixture.try_start(config).unwrap());
+    fixture.wait_for_all();
+    for number in 2..9 {
+        fixture.append(number);
+    }
+    assert!(fixture.status()["lagBytes"].as_u64() > Some(0));
+    let took = fixture.stop();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(fixture.restored_events(), 8);
+    // Without new events, the next server finds that nothing is behind.
+    let manifests = |fixture: &Fixture| {
+        let listed = fixture.sim.client(5).list("manifests/", None, 100).unwrap();
+        listed.value.objects.len()
+    };
+    let before = manifests(&fixture);
+    fixture.start();
+    fixture.wait_for_all();
+    assert_eq!(manifests(&fixture), before, "a restart without new events writes no manifest");
+}
+
+#[test]
+fn unreachable_object_store_delays_neither_start_nor_appends() {
+    let mut fixture = Fixture::new();
+    fixture.objects.set(Behavior::Fails(ObjectErrorKind::Unavailable));
+    fixture.append(1);
+    fixture.start();
+    let status = fixture.wait(|status| status["failures"].as_u64() > Some(2));
+    assert_eq!((&status["state"], &status["lagBytes"]), (&"Failing".into(), &Value::Null));
+    assert!(status["error"].as_str().unwrap().contains("it fails"), "{status}");
+    assert_eq!(status["failuresInRow"], status["failures"]);
+    assert!(fixture.metric("lag_seconds", &[]) > 0.0);
+    fixture.objects.set(Behavior::Serves);
+    let status = fixture.wait_for_all();
+    assert_eq!((&status["failuresInRow"], &status["error"]), (&0.into(), &Value::Null));
+    // An outage later on.
+    fixture.objects.set(Behavior::Fails(ObjectErrorKind::Denied));
+    fixture.append(2);
+    let first = fixture.wait(|status| status["state"] == "Failing");
+    let second =
+        fixture.wait(|status| status["lagSeconds"].as_f64() > first["lagSeconds"].as_f64());
+    assert!(second["lagBytes"].as_u64() > Some(0), "{second}");
+    assert!(fixture.metric("runs_total", &["Errored"]) > 3.0);
+    fixture.objects.set(Behavior::Serves);
+    fixture.wait_for_all();
+    assert_eq!(fixture.restored_events(), 2);
+}
+
+#[test]
+fn hanging_object_store_delays_start_and_shutdown_by_seconds_only() {
+    let mut fixture = Fixture::new();
+    fixture.objects.set(Behavior::Hangs);
+    let started = fixture.env.clock.now();
+    fixture.start();
+    let took = fixture.env.clock.now() - started;
+    assert!(took < Duration::from_secs(10), "the start took {took:?}");
+    for number in 1..50 {
+        let took = fixture.append(number);
+        assert!(took < Duration::from_secs(5), "an append took {took:?}");
+    }
+    assert_eq!(fixture.status()["state"], "Starting");
+    let took = fixture.stop();
+    assert!(took < Duration::from_secs(15), "the shutdown took {took:?}");
+    // The next start continues, though the thread of the first server ends only now.
+    fixture.objects.set(Behavior::Serves);
+    fixture.start();
+    fixture.wait_for_all();
+    assert_eq!(fixture.restored_events(), 49);
+}
+
+#[test]
+fn another_server_at_the_prefix_stops_the_backup_until_a_restart() {
+    let mut fixture = Fixture::new();
+    fixture.append(1);
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.objects.set(Behavior::Hangs);
+    fixture.append(2);
+    let other = fixture.store.object_backup(fixture.sim.client(2), ObjectBackupOptions::default());
+    other.unwrap().run_once().unwrap();
+    fixture.objects.set(Behavior::Serves);
+    let status = fixture.wait(|status| status["state"] == "Stopped");
+    let reason = status["error"].as_str().unwrap();
+    assert!(reason.contains("another server backs up to test://bucket"), "{reason}");
+    assert_eq!(fixture.metric("stopped", &[]), 1.0);
+    let requests = fixture.objects.requests();
+    fixture.append(3);
+    fixture.env.threads.pause(INTERVAL * 5);
+    assert_eq!(fixture.objects.requests(), requests, "a stopped backup sends no request");
+    assert_eq!(fixture.status()["state"], "Stopped");
+    fixture.stop();
+    fixture.start();
+    fixture.wait_for_all();
+    assert_eq!(fixture.restored_events(), 3);
+}
+
+#[test]
+fn prefixes_of_others_fail_the_start() {
+    let fixture = Fixture::new();
+    let name = ObjectName::new("holiday.jpg").unwrap();
+    fixture.sim.client(3).create(&name, b"a picture").unwrap();
+    let error = fixture.try_start(fixture.config()).expect_err("a foreign prefix").to_string();
+    assert!(error.starts_with("the backup cannot begin: test://bucket"), "{error}");
+    assert!(error.contains("holds holiday.jpg, but no backup; name an empty prefix"), "{error}");
+    fixture.sim.client(3).delete(&name).unwrap();
+    // The prefix gets the backup of another store.
+    let other = Fixture::new();
+    let options = ObjectBackupOptions::default();
+    other.store.object_backup(fixture.sim.client(4), options).unwrap().run_once().unwrap();
+    let error = fixture.try_start(fixture.config()).expect_err("another store").to_string();
+    assert!(error.contains("holds the backup of another store"), "{error}");
+    fixture.objects.set(Behavior::Fails(ObjectErrorKind::Refused));
+    let error = fixture.try_start(fixture.config()).expect_err("no such bucket").to_string();
+    assert!(error.contains("it fails"), "{error}");
+    let check = |_: &Env, _: &dyn Objects| Err(ObjectBackupError::Refused("not suitable".into()));
+    let config = ObjectBackupConfig { check, ..fixture.config() };
+    let error = fixture.try_start(config).expect_err("unsuitable").to_string();
+    assert!(error.contains("not suitable"), "{error}");
+    // Credentials expire without a change by the operator, which must not prevent a restart.
+    let denied = Fixture::new();
+    denied.objects.set(Behavior::Fails(ObjectErrorKind::Denied));
+    denied.try_start(denied.config()).unwrap().shutdown();
+}
+
+#[test]
+fn retention_runs_once_an_hour_and_its_failure_is_shown() {
+    let mut fixture = Fixture::new();
+    fixture.append(1);
+    let keep = Some(Duration::from_secs(3600));
+    let config = ObjectBackupConfig { keep, ..fixture.config() };
+    fixture.running = Some(fixture.try_start(config).unwrap());
+    fixture.wait_for_all();
+    fixture.wait_for_runs(1);
+    let lists = || fixture.sim.request_counts()["list"];
+    let first = lists();
+    for number in 2..6 {
+        fixture.append(number);
+    }
+    fixture.wait_for_all();
+    fixture.wait_for_runs(3);
+    assert_eq!(lists(), first, "only the first run was followed by a retention");
+    assert_eq!(fixture.status()["retentionError"], Value::Null);
+    let plain = Fixture::new();
+    plain.store.object_backup(plain.sim.client(1), ObjectBackupOptions::default()).unwrap();
+    assert!(first > plain.sim.request_counts()["list"] + 2, "a retention lists the objects");
+}

