@@ -2,6 +2,7 @@
 //! on standard error and an exit code. The binary's code is a library only for the fuzz targets.
 #![forbid(unsafe_code)]
 
+mod backup_objects;
 mod bench;
 mod command_groups;
 mod command_line;
@@ -13,6 +14,7 @@ mod global_options;
 mod io;
 mod kv;
 mod lab;
+mod object_backups;
 mod object_store;
 mod open_kv_store;
 mod stats_json;
@@ -171,7 +173,7 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),
         Command::Advise => advise::run(&store()?, json),
-        Command::Verify(VerifyArgs { from: Some(url) }) => events::object_backup::verify(url, json),
+        Command::Verify(VerifyArgs { from: Some(url) }) => object_backups::verify(url, json),
         Command::Verify(_) if db.is_some_and(is_event_store) => {
             events::verify_events::run(db, json, limits)
         }
@@ -188,8 +190,8 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
         Command::Scavenge(args) => events::scavenge::run(db, args, json, limits),
         Command::Redact(args) => events::redact::run(db, args, json, limits),
         Command::Metadata(args) => events::stream_metadata::run(db, args, limits),
-        Command::Backup(args) => events::backup::run(db, args, json, limits),
-        Command::Restore(args) => events::backup::restore(db, args, json, limits),
+        Command::Backup(args) => object_backups::back_up(db, args, json, limits),
+        Command::Restore(args) => object_backups::restore(db, args, json, limits),
         Command::Repair(args) => events::repair::run(db, args, json, limits),
         Command::ImportEvents(args) => events::import_events::run(db, args, json, limits),
         Command::Serve(args) => {

@@ -8,6 +8,14 @@ const EVENT_STORE_FILE: &str = "CHUNKS";
 /// Name of the subdirectory of an event store with the server's key-value store.
 pub const KV_DIRECTORY: &str = "kv";
 
+/// Name of a file that every key-value store has.
+const KV_STORE_FILE: &str = "CURRENT";
+
+/// Whether the directory holds a key-value store.
+pub fn is_kv_store(directory: &Path) -> bool {
+    directory.join(KV_STORE_FILE).exists() && !is_event_store(directory)
+}
+
 /// Whether the directory holds an event store.
 pub fn is_event_store(directory: &Path) -> bool {
     directory.join(EVENT_STORE_FILE).exists()

@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use umbel::Durability;
-use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
+use umbel_env::{Env, Objects};
 use umbel_events::{
-    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectBackupResult,
-    ObjectRequestOptions, ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange,
-    RestoreTo, RetentionOptions, RetentionReport, Store, restore_from_objects, retain,
-    verify_objects,
+    ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
+    ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange, RestoreTo,
+    RetentionOptions, RetentionReport, Store, restore_from_objects, retain, verify_objects,
 };
-use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
 use umbel_server::ObjectBackupConfig;
 
+use crate::backup_objects::{check_for_backup, open_for_backup, options, request_error};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
@@ -32,50 +31,6 @@ const REPORTED_LINES_MAX: usize = 20;
 /// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "let it back up by itself: umbel serve --backup-to URL";
 
-/// Returns the URL if the argument is one, and no directory.
-pub fn url_of(argument: &Path) -> Option<&str> {
-    argument.to_str().filter(|text| text.contains("://"))
-}
-
-fn options(throttle: Option<u64>) -> ObjectRequestOptions {
-    ObjectRequestOptions { bytes_per_second: throttle, ..ObjectRequestOptions::default() }
-}
-
-/// Opens the object store. A store whose prefix is empty is probed before anything is written.
-fn open_for_backup(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
-    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
-    check_for_backup(env, &*objects).map_err(backup_error)?;
-    Ok(objects)
-}
-
-/// Probes an object store whose prefix is empty.
-///
-/// # Errors
-/// The store breaks a guarantee, or the probe was not finished; and failed requests.
-fn check_for_backup(env: &Env, objects: &dyn Objects) -> ObjectBackupResult<()> {
-    if !objects.list("", None, 1)?.value.objects.is_empty() {
-        return Ok(());
-    }
-    let report = Probe::new(env, objects)?.run();
-    let location = objects.location();
-    let unfinished = report.checks.iter().find_map(|(_, outcome)| match outcome {
-        CheckOutcome::Unfinished(reason) => Some(reason.as_str()),
-        _ => None,
-    });
-    match report.verdict() {
-        ProbeVerdict::Suitable => Ok(()),
-        ProbeVerdict::Refused => Err(ObjectBackupError::Refused(format!(
-            "{location} was not found suitable for backups; `umbel store probe {location}` names \
-             what it breaks"
-        ))),
-        ProbeVerdict::Unfinished => {
-            let kind = ObjectErrorKind::Unavailable;
-            let cause = unfinished.unwrap_or("the store did not serve all requests");
-            Err(ObjectError::new(kind, "probe", location, cause).into())
-        }
-    }
-}
-
 /// Opens the object store of a server's continuous backup. The server itself probes it, so that it
 /// also starts while the store cannot be reached.
 pub fn continuous_backup(
@@ -85,7 +40,8 @@ pub fn continuous_backup(
     let objects = umbel_objects::open(&Env::system(), url).map_err(CommandError::Store)?;
     let config = ObjectBackupConfig::new(objects);
     let requests = ObjectRequestOptions { bytes_per_second, ..config.requests };
-    Ok(ObjectBackupConfig { check: check_for_backup, requests, ..config })
+    let check = |env: &Env, objects: &dyn Objects| Ok(check_for_backup(env, objects)?);
+    Ok(ObjectBackupConfig { check, requests, ..config })
 }
 
 /// Backs up the event store in the directory into the object store.
@@ -314,26 +270,5 @@ fn backup_error(error: ObjectBackupError) -> CommandError {
         ObjectBackupError::Store(error) => error.into(),
         ObjectBackupError::Objects(error) => request_error(error),
         error => CommandError::Usage(error.to_string()),
-    }
-}
-
-fn request_error(error: ObjectError) -> CommandError {
-    match error.kind {
-        ObjectErrorKind::Damaged => CommandError::Damaged(error.to_string()),
-        ObjectErrorKind::Unavailable => CommandError::System(error.to_string()),
-        ObjectErrorKind::Denied | ObjectErrorKind::Refused => {
-            CommandError::Usage(error.to_string())
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_told_from_directories() {
-        assert_eq!(url_of(Path::new("file:///mnt/share")), Some("file:///mnt/share"));
-        assert_eq!(url_of(Path::new("/mnt/share")), None);
     }
 }

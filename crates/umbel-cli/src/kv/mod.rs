@@ -7,6 +7,7 @@ pub mod delete;
 pub mod get;
 pub mod import;
 pub mod inspect;
+pub mod object_backup;
 pub mod put;
 pub mod scan;
 pub mod stats;

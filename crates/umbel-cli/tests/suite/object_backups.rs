@@ -188,3 +188,79 @@ fn retention_deletes_only_what_no_kept_state_needs() {
     run(&["backup", "--to", directory, "--dry-run"]).fails(2, &["--keep"]);
     run(&["backup", "--to", &backed_up.url, "--keep", "30"]).fails(2, &["is no age", "30d"]);
 }
+
+/// Entries of the key-value store in a directory.
+fn scan(backed_up: &BackedUp, store: &str) -> String {
+    let store = backed_up.fixture.path(store);
+    backed_up.fixture.bare(&["--db", store.to_str().unwrap(), "scan"]).succeeds().text()
+}
+
+#[test]
+fn key_value_stores_are_recognized_and_restored_to_a_run() {
+    let backed_up = BackedUp::new();
+    let put = |key: &str, value: &str| backed_up.fixture.run(&["put", key, value]).succeeds();
+    put("ada", "1815");
+    let first = backed_up.fixture.run(&["backup", "--to", &backed_up.url]).succeeds().text();
+    assert!(first.contains("all writes up to") && first.contains("1 object"), "{first}");
+    let early = scan(&backed_up, "store");
+    let idle = backed_up.back_up();
+    assert_eq!((&idle["manifest"], &idle["uploaded_bytes"]), (&json!(1), &json!(0)));
+    put("grace", "1906");
+    put("long", &"x".repeat(1000));
+    let second = backed_up.back_up();
+    assert_eq!((&second["manifest"], second["requests"]["write"].as_u64()), (&json!(2), Some(1)));
+    let verify = ["verify", "--from", &backed_up.url];
+    let report = backed_up.fixture.bare(&verify).succeeds().text();
+    assert!(report.contains("is undamaged") && report.contains("states of"), "{report}");
+    let json = backed_up.fixture.bare(&[&verify[..], &["--json"]].concat()).succeeds().json();
+    assert_eq!((&json["objects"], &json["newest_manifest"]), (&json!(2), &json!(2)));
+    let message = backed_up.restore("restored", &[]).succeeds().text();
+    assert!(message.contains("all writes up to") && message.contains("2 files"), "{message}");
+    assert_eq!(scan(&backed_up, "restored"), scan(&backed_up, "store"));
+    backed_up.restore("restored", &[]).fails(2, &["holds a key-value store already"]);
+    let time = json["restorable"][0]["first_time"].as_str().unwrap();
+    backed_up.restore("early", &["--to-time", time]).succeeds();
+    assert_eq!(scan(&backed_up, "early"), early);
+    let older = ["--to-time", "2020-01-01T00:00:00Z"];
+    backed_up.restore("older", &older).fails(2, &["no state of that time or before"]);
+    backed_up.restore("position", &["--to-position", "1"]).fails(2, &["has no positions"]);
+    let keep = ["backup", "--to", &backed_up.url, "--keep", "30d", "--dry-run"];
+    let kept = backed_up.fixture.run(&keep).succeeds().text();
+    assert!(kept.contains("would be deleted: 0 manifests"), "{kept}");
+    let copy = backed_up.fixture.path("restored");
+    let other = ["--db", copy.to_str().unwrap(), "backup", "--to", &backed_up.url];
+    backed_up.fixture.bare(&other).fails(2, &["holds the backup of another copy of this store"]);
+}
+
+#[test]
+fn backups_of_one_kind_of_store_refuse_the_other_kind() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..10);
+    backed_up.back_up();
+    let other = backed_up.fixture.path("values");
+    let other = other.to_str().unwrap();
+    backed_up.fixture.bare(&["--db", other, "put", "ada", "1815"]).succeeds();
+    let to = ["--db", other, "backup", "--to", &backed_up.url];
+    let kinds = ["holds the backup of an event store, not of a key-value store"];
+    backed_up.fixture.bare(&to).fails(2, &kinds);
+}
+
+#[test]
+fn damaged_object_of_a_key_value_backup_is_named() {
+    let backed_up = BackedUp::new();
+    backed_up.fixture.run(&["put", "ada", "1815"]).succeeds();
+    backed_up.back_up();
+    let table = backed_up.objects("tables").pop().unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[20] ^= 1;
+    fs::remove_file(&table).unwrap();
+    fs::write(&table, &bytes).unwrap();
+    let name = table.file_name().unwrap().to_str().unwrap();
+    let run = backed_up.fixture.bare(&["verify", "--from", &backed_up.url]);
+    assert!(run.text().contains(name), "{}", run.text());
+    run.fails(3, &["is damaged in 1 place"]);
+    backed_up.restore("restored", &[]).fails(3, &[name]);
+    let restored = backed_up.fixture.path("restored");
+    let opened = backed_up.fixture.bare(&["--db", restored.to_str().unwrap(), "put", "a", "b"]);
+    opened.fails(2, &["a restore into", "did not end"]);
+}

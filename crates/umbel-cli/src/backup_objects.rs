@@ -1,0 +1,93 @@
+//! Object stores as the commands for backups open them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use umbel_backup::{BackupError, BackupIdentity, BackupKind, BackupResult, ObjectRequestOptions};
+use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
+use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
+
+use crate::errors::{CommandError, CommandResult};
+
+/// Returns the URL if the argument is one, and no directory.
+pub fn url_of(argument: &Path) -> Option<&str> {
+    argument.to_str().filter(|text| text.contains("://"))
+}
+
+/// Options of the requests, with a maximum of bytes per second.
+pub fn options(throttle: Option<u64>) -> ObjectRequestOptions {
+    ObjectRequestOptions { bytes_per_second: throttle, ..ObjectRequestOptions::default() }
+}
+
+/// Opens the object store. A store whose prefix is empty is probed before anything is written.
+pub fn open_for_backup(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
+    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
+    check_for_backup(env, &*objects).map_err(backup_error)?;
+    Ok(objects)
+}
+
+/// Probes an object store whose prefix is empty.
+///
+/// # Errors
+/// The store breaks a guarantee, or the probe was not finished; and failed requests.
+pub fn check_for_backup(env: &Env, objects: &dyn Objects) -> BackupResult<()> {
+    if !objects.list("", None, 1)?.value.objects.is_empty() {
+        return Ok(());
+    }
+    let report = Probe::new(env, objects)?.run();
+    let location = objects.location();
+    let unfinished = report.checks.iter().find_map(|(_, outcome)| match outcome {
+        CheckOutcome::Unfinished(reason) => Some(reason.as_str()),
+        _ => None,
+    });
+    match report.verdict() {
+        ProbeVerdict::Suitable => Ok(()),
+        ProbeVerdict::Refused => Err(BackupError::refused(format!(
+            "{location} was not found suitable for backups; `umbel store probe {location}` names \
+             what it breaks"
+        ))),
+        ProbeVerdict::Unfinished => {
+            let kind = ObjectErrorKind::Unavailable;
+            let cause = unfinished.unwrap_or("the store did not serve all requests");
+            Err(ObjectError::new(kind, "probe", location, cause).into())
+        }
+    }
+}
+
+/// Opens an object store, and returns the kind of store whose backup it holds.
+pub fn open_backup(env: &Env, url: &str) -> CommandResult<(Arc<dyn Objects>, Option<BackupKind>)> {
+    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
+    let kind = BackupIdentity::find_kind(env, Arc::clone(&objects), options(None));
+    Ok((objects, kind.map_err(backup_error)?))
+}
+
+/// Returns the failure of a command about a backup.
+pub fn backup_error(error: BackupError) -> CommandError {
+    match error {
+        BackupError::Store(error) => error.into(),
+        BackupError::Objects(error) => request_error(error),
+        error => CommandError::Usage(error.to_string()),
+    }
+}
+
+/// Returns the failure of a command whose request to an object store failed.
+pub fn request_error(error: ObjectError) -> CommandError {
+    match error.kind {
+        ObjectErrorKind::Damaged => CommandError::Damaged(error.to_string()),
+        ObjectErrorKind::Unavailable => CommandError::System(error.to_string()),
+        ObjectErrorKind::Denied | ObjectErrorKind::Refused => {
+            CommandError::Usage(error.to_string())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_from_directories() {
+        assert_eq!(url_of(Path::new("file:///mnt/share")), Some("file:///mnt/share"));
+        assert_eq!(url_of(Path::new("/mnt/share")), None);
+    }
+}
