@@ -12,6 +12,7 @@ use crate::backup_error::{BackupError, BackupResult};
 use crate::backup_kind::BackupKind;
 use crate::manifest::{MANIFEST_PREFIX, number_of_name};
 use crate::object_requests::{ObjectRequestOptions, ObjectRequests, SettledCreation};
+use crate::server_prefix::SERVER_KV_PREFIX;
 
 const VERSION: u8 = 1;
 /// Prefix of the names of floors.
@@ -121,7 +122,7 @@ impl BackupIdentity {
         let found = match BackupIdentity::read(requests)? {
             Some(found) => found,
             None => {
-                check_empty(requests)?;
+                check_empty(requests, kind)?;
                 let backup = requests.env.entropy.id()?;
                 let identity = BackupIdentity { kind, seed, instance, backup };
                 match requests.create(&identity_name(), &identity.encode())? {
@@ -162,11 +163,16 @@ impl BackupIdentity {
     }
 }
 
-/// Returns an error if the prefix holds objects that are not of the probe.
-fn check_empty(requests: &ObjectRequests) -> BackupResult<()> {
+/// Returns an error if the prefix holds objects that are neither of the probe nor of a server's
+/// keys and values, whose backup can have begun first.
+fn check_empty(requests: &ObjectRequests, kind: BackupKind) -> BackupResult<()> {
     let shown = requests.objects.location();
     let listed = requests.list("")?;
-    let foreign = listed.iter().find(|object| !object.name.as_str().starts_with(PROBE_PREFIX));
+    let kv = format!("{SERVER_KV_PREFIX}/");
+    let is_expected = |name: &str| {
+        name.starts_with(PROBE_PREFIX) || (kind == BackupKind::Events && name.starts_with(&kv))
+    };
+    let foreign = listed.iter().find(|object| !is_expected(object.name.as_str()));
     let Some(foreign) = foreign else { return Ok(()) };
     let name = foreign.name.as_str();
     // The identity could have been created since it was read.

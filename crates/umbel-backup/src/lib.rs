@@ -25,6 +25,7 @@ mod parallel_tasks;
 mod piece;
 mod piece_download;
 mod retention;
+mod server_prefix;
 mod verification;
 
 pub use backup_error::{BackupError, BackupErrorKind, BackupResult};
@@ -38,6 +39,7 @@ pub use parallel_tasks::{Task, run_parallel};
 pub use piece::{BLOCK_BYTES, Piece, PieceSource, SourceFile};
 pub use piece_download::{download, read_block_checksums};
 pub use retention::{RetentionOptions, RetentionOutcome, STORE_CLOCK_SLACK, retain, retain_within};
+pub use server_prefix::{SERVER_KV_PREFIX, server_kv_objects};
 pub use verification::{RestorableManifests, VerificationOutcome, verify};
 
 /// Decodes the objects that are independent of a store's contents, and encodes those that are well

@@ -2,7 +2,7 @@
 //! on standard error and an exit code. The binary's code is a library only for the fuzz targets.
 #![forbid(unsafe_code)]
 
-mod backup_objects;
+mod backup_url;
 mod bench;
 mod command_groups;
 mod command_line;
@@ -14,6 +14,7 @@ mod global_options;
 mod io;
 mod kv;
 mod lab;
+mod object_backup_outcome;
 mod object_backups;
 mod object_store;
 mod open_kv_store;

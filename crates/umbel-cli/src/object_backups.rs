@@ -1,16 +1,19 @@
-//! `umbel backup`, `umbel restore --from` and `umbel verify --from`, by the kind of store.
+//! `umbel backup --to URL`, `umbel restore --from URL` and `umbel verify --from URL`, by the kind of
+//! store. The keys and values of a server lie in its directory, and their backup below its prefix.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use umbel_backup::BackupKind;
-use umbel_env::Env;
+use umbel_backup::{BackupKind, SERVER_KV_PREFIX, server_kv_objects};
+use umbel_env::{Env, Objects};
 
-use crate::backup_objects::{open_backup, url_of};
-use crate::errors::CommandResult;
+use crate::backup_url::{find_kind, open, open_for_backup, url_of};
+use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::global_options::StoreLimits;
-use crate::open_kv_store::StoreLocation;
-use crate::store_kind::is_kv_store;
+use crate::object_backup_outcome::ObjectBackupOutcome;
+use crate::open_kv_store::{StoreLocation, require_directory};
+use crate::store_kind::{KV_DIRECTORY, is_kv_store};
 use crate::{events, kv};
 
 /// Backs up the store in the directory.
@@ -20,13 +23,29 @@ pub fn back_up(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    match args.to.as_deref().and_then(url_of) {
-        Some(url) if directory.is_some_and(is_kv_store) => {
-            let store = StoreLocation::at_directory(directory, limits)?;
-            kv::object_backup::back_up(&store, url, args, json)
-        }
-        _ => events::backup::run(directory, args, json, limits),
+    let url = args.to.as_deref().filter(|_| args.connect.is_none()).and_then(url_of);
+    let Some(url) = url else { return events::backup::run(directory, args, json, limits) };
+    let directory = require_directory(directory)?;
+    let back_up_kv = |directory: &Path, objects: &dyn Fn() -> CommandResult<Arc<dyn Objects>>| {
+        let store = StoreLocation::at_directory(Some(directory), limits)?;
+        kv::object_backup::back_up(&store, objects, args)
+    };
+    let open = || open_for_backup(&Env::system(), url);
+    if is_kv_store(directory) {
+        return back_up_kv(directory, &open)?.print(json);
     }
+    let mut done = events::object_backup::back_up(directory, &open, args, limits)?;
+    let kv = directory.join(KV_DIRECTORY);
+    if is_kv_store(&kv) {
+        match back_up_kv(&kv, &|| Ok(server_kv_objects(open()?))) {
+            Ok(kv) => done.add_kv(kv),
+            Err(error) => {
+                done.print(json)?;
+                return Err(error);
+            }
+        }
+    }
+    done.print(json)
 }
 
 /// Restores a store into the directory.
@@ -36,18 +55,70 @@ pub fn restore(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    if let Some(url) = url_of(&args.from)
-        && let (objects, Some(BackupKind::KeyValues)) = open_backup(&Env::system(), url)?
-    {
-        return kv::object_backup::restore(directory, objects, args, json);
+    let Some(url) = url_of(&args.from) else {
+        return events::backup::restore(directory, args, json, limits);
+    };
+    let (directory, env) = (require_directory(directory)?, Env::system());
+    let objects = open(&env, url)?;
+    if find_kind(&env, &objects)? == Some(BackupKind::KeyValues) {
+        if args.to_position.is_some() {
+            return Err(CommandError::usage(
+                "the backup is that of a key-value store, which has no positions: leave out \
+                 --to-position, or name a time with --to-time",
+            ));
+        }
+        return kv::object_backup::restore(directory, objects, args)?.print(json);
     }
-    events::backup::restore(directory, args, json, limits)
+    let mut done = events::object_backup::restore(directory, Arc::clone(&objects), args)?;
+    match restore_kv(&env, directory, objects, args) {
+        Ok(kv) => {
+            kv.into_iter().for_each(|kv| done.add_kv(kv));
+            done.print(json)
+        }
+        Err(error) => {
+            done.print(json)?;
+            Err(error.with_prefix(&format!(
+                "the events are restored, but not the keys and values; restore them with `umbel \
+                 restore --from {}/{SERVER_KV_PREFIX} --db {}`",
+                url.trim_end_matches('/'),
+                directory.join(KV_DIRECTORY).display()
+            )))
+        }
+    }
 }
 
-/// Checks every object of the backup below the URL.
-pub fn verify(url: &str, json: bool) -> CommandResult<()> {
-    match open_backup(&Env::system(), url)? {
-        (objects, Some(BackupKind::KeyValues)) => kv::object_backup::verify(objects, json),
-        _ => events::object_backup::verify(url, json),
+/// Restores the keys and values of a server, if its backup has some.
+fn restore_kv(
+    env: &Env,
+    directory: &Path,
+    objects: Arc<dyn Objects>,
+    args: &RestoreArgs,
+) -> CommandResult<Option<ObjectBackupOutcome>> {
+    let objects = server_kv_objects(objects);
+    match find_kind(env, &objects)? {
+        Some(BackupKind::KeyValues) => {
+            kv::object_backup::restore(&directory.join(KV_DIRECTORY), objects, args).map(Some)
+        }
+        _ => Ok(None),
     }
+}
+
+/// Checks every object of the backup below the URL. Prints each damage; the command then fails.
+pub fn verify(url: &str, json: bool) -> CommandResult<()> {
+    let env = Env::system();
+    let objects = open(&env, url)?;
+    let location = objects.location().to_owned();
+    let kind = find_kind(&env, &objects)?;
+    let found = if kind == Some(BackupKind::KeyValues) {
+        kv::object_backup::verify(objects)?
+    } else {
+        let mut found = events::object_backup::verify(Arc::clone(&objects))?;
+        let kv = server_kv_objects(objects);
+        if find_kind(&env, &kv)? == Some(BackupKind::KeyValues) {
+            found.add_kv(kv::object_backup::verify(kv)?);
+        }
+        found
+    };
+    found.print(json)?;
+    found.check(&location)
 }

@@ -46,7 +46,7 @@ pub use file_system_wrapper::WrapperResult;
 pub use objects::{
     Answer, Creation, CreationRequest, ListPage, ListedObject, OBJECT_NAME_BYTES_MAX,
     OBJECT_NAME_SEGMENT_BYTES_MAX, OBJECT_NAME_SEGMENTS_MAX, ObjectBytes, ObjectError,
-    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
+    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects, PrefixedObjects,
 };
 pub use ownership_checked_files::{OwnershipCheck, OwnershipCheckedFiles};
 pub use pinned_files::PinnedFiles;

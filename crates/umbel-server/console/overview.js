@@ -1,6 +1,6 @@
 // The overview: what the server does now, and plots of the last minutes or hours.
 
-import { address, bytes, counted, el, every, link, number, put, show, view } from "./page.js";
+import { address, backupLag, bytes, counted, el, every, link, number, put, show, view } from "./page.js";
 
 /* global uPlot: the library of the plots, loaded by a script element of the page. */
 
@@ -118,8 +118,9 @@ function lagNote(largest, text) {
 // Reason why appends fail or the backup has stopped, for the top of the page.
 function problem(now, history) {
   const appends = appendProblem(now, history);
-  if (appends || now.objectBackup?.state !== "Stopped") return appends;
-  return `The continuous backup has stopped until a restart: ${now.objectBackup.error}.`;
+  if (appends) return appends;
+  const stopped = (name, backup) => backup?.state === "Stopped" ? `The ${name} has stopped until a restart: ${backup.error}.` : null;
+  return stopped("continuous backup", now.objectBackup) ?? stopped("continuous backup of keys and values", now.kvObjectBackup);
 }
 
 function appendProblem(now, history) {
@@ -130,14 +131,15 @@ function appendProblem(now, history) {
   return `The server refuses appends: ${rate(refused)}. It is out of disk space or overloaded (${space}); the log has the reasons.`;
 }
 
-// The continuous backup into an object store, if the server has one.
-function backupCard(backup) {
+// A continuous backup into an object store, if the server has it.
+function backupCard(title, backup) {
   if (!backup) return [];
-  const { state, lagSeconds, lagBytes } = backup;
+  const { state, lagSeconds } = backup;
+  const lagging = backupLag(backup);
   const isBad = state === "Stopped" || state === "Failing" || lagSeconds > 600;
-  const lag = lagBytes === 0 ? "complete" : lagBytes === null ? "not reached" : `${duration(lagSeconds)} behind`;
-  const behind = lagBytes > 0 ? `, ${bytes(lagBytes)} behind` : "";
-  return [el("div", { class: isBad ? "card alarm" : "card" }, "Continuous backup", el("b", {}, state === "Stopped" ? "stopped" : lag),
+  const lag = lagging === "" ? "complete" : lagging === null ? "not reached" : `${duration(lagSeconds)} behind`;
+  const behind = lagging ? `, ${lagging} behind` : "";
+  return [el("div", { class: isBad ? "card alarm" : "card" }, title, el("b", {}, state === "Stopped" ? "stopped" : lag),
     el("span", { class: "soft" }, isBad && backup.error ? backup.error : `to ${backup.location}${behind}`))];
 }
 
@@ -169,7 +171,8 @@ function cards(now, history, groups) {
       lagNote(groups?.largestLagBytes, (lag) => `${bytes(Number(lag))} of the log`)),
     el("div", { class: refused > 0 ? "card alarm" : "card" }, "Appends refused", el("b", {}, number(now.appendsRefused)),
       el("span", { class: "soft" }, refused > 0 ? `${rate(refused)} now` : "since the start")),
-    ...backupCard(now.objectBackup),
+    ...backupCard("Continuous backup", now.objectBackup),
+    ...backupCard("Backup of keys and values", now.kvObjectBackup),
     card("Uptime", now.process ? duration((now.nowMicros - now.process.startedMicros) / 1e6) : "–"),
     card("Version", now.version, now.revision ? now.revision.slice(0, 12) : null),
   ];

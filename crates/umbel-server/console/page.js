@@ -163,6 +163,13 @@ export const counted = (count, noun) => `${number(count)} ${Number(count) === 1 
 
 export const percent = (share) => (Number.isFinite(share) ? `${(share * 100).toPrecision(3)} %` : "–");
 
+// What a continuous backup lacks: "" for nothing, null if that is unknown.
+export function backupLag({ lagBytes, lagWrites }) {
+  const lag = lagBytes ?? lagWrites ?? null;
+  if (lag === null) return null;
+  return lag === 0 ? "" : lagBytes === undefined ? counted(lag, "write") : bytes(lag);
+}
+
 export function bytes(count) {
   if (!Number.isFinite(count)) return "–";
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -2,7 +2,7 @@
 
 import { confirmed } from "./groups.js";
 import {
-  attempt, button, bytes, change, counted, el, every, field, localTime, number, put, refresh, say, server, show, table, utcTime, view,
+  attempt, backupLag, button, bytes, change, counted, el, every, field, localTime, number, put, refresh, say, server, show, table, utcTime, view,
 } from "./page.js";
 
 // What still has data after a removal.
@@ -102,14 +102,15 @@ const backupRow = (work) => [
 const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", ""], ["By", "name optional"], ["Took", "number optional"],
   ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"]];
 
-// The continuous backup into an object store, if the server has one.
-function continuous(backup) {
+// A continuous backup into an object store, if the server has it.
+function continuous(title, backup) {
   if (!backup) return null;
-  const { location, state, position, lagBytes, lagSeconds, lastSuccess, error, retentionError } = backup;
-  const lag = lagBytes === 0 ? "It has every event." : `It lacks ${lagBytes === null ? "unknown data" : bytes(lagBytes)} of the last ${number(Math.round(lagSeconds))} s.`;
+  const { location, state, position, lagSeconds, lastSuccess, error, retentionError } = backup;
+  const lagging = backupLag(backup);
+  const lag = lagging === "" ? "It has everything." : `It lacks ${lagging ?? "unknown data"} of the last ${number(Math.round(lagSeconds))} s.`;
   const problem = state === "Stopped" ? `Stopped until a restart: ${error}` : error ?? retentionError;
   return el("div", {},
-    el("p", {}, `Continuous backup to ${location}: ${state}. ${lag} Last success: ${lastSuccess ?? "none since the start"}${position ? `, through position ${number(position)}` : ""}.`),
+    el("p", {}, `${title} to ${location}: ${state}. ${lag} Last success: ${lastSuccess ?? "none since the start"}${position ? `, through position ${number(position)}` : ""}.`),
     problem ? el("p", { role: "status", class: "bad" }, problem) : null);
 }
 
@@ -226,7 +227,7 @@ export async function work() {
     el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."), saving,
     el("h2", {}, "Backup history"), backups.box);
   const draw = async (data) => {
-    const { scavenge, autoScavenge, backup, objectBackup, ...lists } = data ?? await view("work");
+    const { scavenge, autoScavenge, backup, objectBackup, kvObjectBackup, ...lists } = data ?? await view("work");
     const isRunning = scavenge && !scavenge.isDone;
     refresh(scavenging, scavengeProgress(scavenge),
       scavenge?.removesAll && !isRunning ? removalResult(scavenge) : "",
@@ -242,7 +243,8 @@ export async function work() {
     [shown.hidden, hidden.hidden] = [false, true];
     if (hadFocus) (shown.querySelector("button") ?? shown).focus({ preventScroll: true });
     refresh(saving, 
-      continuous(objectBackup),
+      continuous("Continuous backup", objectBackup),
+      continuous("Continuous backup of keys and values", kvObjectBackup),
       el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
       backup.isRunning || backup.through || backup.error
         ? el("p", { role: "status", class: backup.error ? "bad" : "" },

@@ -9,7 +9,7 @@ use umbel_proto::limits::PORT;
 
 use crate::access_control::users::BootstrapPasswords;
 use crate::auth::tls::CertificateStore;
-use crate::event_store::continuous_backup::ObjectBackupConfig;
+use crate::continuous_backup::ObjectBackupConfig;
 use crate::event_store::scavenge_schedule::ScavengeSchedule;
 use crate::kv_store::KvConfig;
 use crate::limits::{
@@ -36,7 +36,8 @@ pub struct Config {
     pub tls: Option<Arc<dyn CertificateStore>>,
     /// Directory of backups that clients request. `None` means that clients cannot request backups.
     pub backup_directory: Option<PathBuf>,
-    /// Continuous backup into an object store; `None` for none.
+    /// Continuous backup into an object store; `None` for none. A key-value store is backed up
+    /// below `kv/`.
     pub object_backup: Option<ObjectBackupConfig>,
     /// Times of automatic scavenges, until a client sets other ones; `None` for none.
     pub scavenge_schedule: Option<ScavengeSchedule>,

@@ -20,7 +20,7 @@
 //!
 //! A call enters through `router`, which knows every path. `proto_convert` converts between
 //! messages and the store's types. Only `event_store` calls the blocking store, and only `kv_store`
-//! the key-value store.
+//! the key-value store. Threads of `continuous_backup` back up both.
 //!
 //! Long responses are produced while the client takes them. A client that reads nothing costs one
 //! page of events and no thread; a client that has disconnected costs nothing.
@@ -31,6 +31,7 @@ mod access_control;
 mod auth;
 mod config;
 mod consumer_groups;
+mod continuous_backup;
 mod event_store;
 mod grpc;
 mod http;
@@ -53,7 +54,7 @@ mod test_support;
 pub use crate::access_control::passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use crate::access_control::users::BootstrapPasswords;
 pub use crate::auth::tls::{CertificateNames, CertificateStore, Pem};
-pub use crate::event_store::continuous_backup::ObjectBackupConfig;
+pub use crate::continuous_backup::ObjectBackupConfig;
 pub use crate::event_store::scavenge_schedule::ScavengeSchedule;
 pub use crate::telemetry::otlp::otlp_config::{
     CollectorEndpoint, OtlpConfig, parse_headers, parse_pairs,

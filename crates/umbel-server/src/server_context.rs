@@ -12,10 +12,10 @@ use crate::auth::authorization::Authorizer;
 use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::consumer_groups::group_registry::GroupRegistry;
+use crate::continuous_backup::ContinuousBackup;
 use crate::event_store::EventStore;
 use crate::event_store::auto_scavenge::AutoScavenge;
 use crate::event_store::backups::Backups;
-use crate::event_store::continuous_backup::ContinuousBackup;
 use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, Scavenger};
 use crate::event_store::store_work::StoreWork;
 use crate::event_store::system_projections::SystemProjections;
@@ -87,8 +87,8 @@ pub struct ServerContext {
     pub group_quota: Arc<GroupQuota>,
     /// Online backups of the store.
     pub backups: Backups,
-    /// Continuous backup into an object store, if configured.
-    pub continuous_backup: Option<Arc<ContinuousBackup>>,
+    /// Continuous backups into an object store, if configured.
+    pub continuous_backups: Vec<Arc<ContinuousBackup>>,
     /// Key-value store, if served.
     pub kv: Option<Arc<KvStore>>,
     /// TLS of the listener; `None` if the server does not encrypt.
@@ -166,7 +166,7 @@ impl ServerContext {
             group_registry: GroupRegistry::default(),
             group_quota,
             backups,
-            continuous_backup: None,
+            continuous_backups: Vec::new(),
             kv: None,
             tls: None,
             scavenger,

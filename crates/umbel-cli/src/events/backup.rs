@@ -9,7 +9,6 @@ use umbel_events::{
     BackupReport, CopyOptions, CopyProgress, Position, is_backup as holds_backup, verify_backup,
 };
 
-use crate::backup_objects::url_of;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::server_work::ServerWork;
@@ -64,9 +63,6 @@ pub fn run(
         (None, Some(target)) => target,
         (None, None) => return Err(CommandError::usage("name the directory with --to DIR")),
     };
-    if let Some(url) = url_of(target) {
-        return object_backup::back_up(directory, url, args, json, limits);
-    }
     if args.keep.is_some() {
         return Err(CommandError::usage(
             "--keep deletes old states of a backup in an object store, and a directory has only \
@@ -152,9 +148,6 @@ pub fn restore(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    if let Some(url) = url_of(&args.from) {
-        return object_backup::restore(directory, url, args, json);
-    }
     if args.to_position.is_some() || args.to_time.is_some() {
         return Err(CommandError::usage(
             "a backup in a directory has only one state: leave out --to-position and --to-time, or \

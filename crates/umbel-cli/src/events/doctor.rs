@@ -168,7 +168,13 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
         finding.into_iter().for_each(|finding| note(check, finding));
     }
     note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
-    let optional = |stats| [("telemetry", telemetry_state(stats)), ("backup", backup_state(stats))];
+    let optional = |stats| {
+        [
+            ("telemetry", telemetry_state(stats)),
+            ("backup", backup_state(stats, "objectBackup")),
+            ("kv backup", backup_state(stats, "kvObjectBackup")),
+        ]
+    };
     for (check, finding) in stats.as_ref().ok().map(optional).into_iter().flatten() {
         finding.into_iter().for_each(|finding| note(check, finding));
     }
@@ -547,17 +553,19 @@ fn telemetry_state(stats: &Value) -> Option<(FindingState, String)> {
     })
 }
 
-/// Finding about the continuous backup into an object store; `None` without one.
-fn backup_state(stats: &Value) -> Option<(FindingState, String)> {
-    let backup = stats.get("objectBackup").filter(|backup| backup.is_object())?;
+/// Finding about a continuous backup into an object store; `None` without one.
+fn backup_state(stats: &Value, field: &str) -> Option<(FindingState, String)> {
+    let backup = stats.get(field).filter(|backup| backup.is_object())?;
     let text = |name: &str| backup[name].as_str().unwrap_or("unknown");
     let (location, error) = (text("location"), text("error"));
     let seconds = backup["lagSeconds"].as_f64().unwrap_or_default() as u64;
     let is_behind = seconds > BACKUP_SECONDS_MAX;
-    let lacks = match backup["lagBytes"].as_u64() {
-        Some(0) => String::from("lacks nothing yet"),
-        Some(lag) => format!("lacks {} of the last {seconds} s", bytes(lag)),
-        None => format!("was not reached for {seconds} s"),
+    let lag = |field: &str| backup[field].as_u64();
+    let lacks = match (lag("lagBytes"), lag("lagWrites")) {
+        (Some(0), _) | (_, Some(0)) => String::from("lacks nothing yet"),
+        (Some(lag), _) => format!("lacks {} of the last {seconds} s", bytes(lag)),
+        (_, Some(lag)) => format!("lacks {} of the last {seconds} s", counted(lag, "write")),
+        (None, None) => format!("was not reached for {seconds} s"),
     };
     let remedy = "; check the object store, its credentials and the network";
     Some(match text("state") {
@@ -700,13 +708,13 @@ mod tests {
 
     /// Checks the findings about a continuous backup.
     fn check_backup_findings() {
-        assert!(backup_state(&json!({})).is_none());
+        assert!(backup_state(&json!({}), "objectBackup").is_none());
         let found = |state: &str, lag_bytes: Option<u64>, seconds: f64| {
             let backup = json!({
                 "location": "s3://b/p", "state": state, "lagBytes": lag_bytes,
                 "lagSeconds": seconds, "error": "no answer", "lastSuccess": "today",
             });
-            backup_state(&json!({ "objectBackup": backup })).unwrap()
+            backup_state(&json!({ "objectBackup": backup }), "objectBackup").unwrap()
         };
         let fine = (FindingState::Fine, "s3://b/p lacks nothing yet; last success at today".into());
         assert_eq!(found("Running", Some(0), 0.0), fine);
@@ -723,8 +731,12 @@ mod tests {
             (state, &message[..]),
             (FindingState::Wrong, "stopped until a restart: no answer")
         );
+        let kv = json!({ "location": "l", "state": "Failing", "lagWrites": 3, "lagSeconds": 9.0 });
+        let (_, message) = backup_state(&json!({ "kv": kv }), "kv").unwrap();
+        assert!(message.starts_with("l lacks 3 writes of the last 9 s"), "{message}");
         let backup = json!({ "location": "l", "state": "Running", "retentionError": "no times" });
-        let (state, message) = backup_state(&json!({ "objectBackup": backup })).unwrap();
+        let (state, message) =
+            backup_state(&json!({ "objectBackup": backup }), "objectBackup").unwrap();
         assert!(state == FindingState::Doubtful && message.contains("no times"), "{message}");
     }
 

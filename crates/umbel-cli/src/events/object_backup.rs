@@ -14,15 +14,16 @@ use umbel_events::{
 };
 use umbel_server::ObjectBackupConfig;
 
-use crate::backup_objects::{check_for_backup, open_for_backup, options, request_error};
+use crate::backup_url::{check_for_backup, open, options, request_error};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
 use crate::events::remaining_data::with_server_remedy;
 use crate::events::timestamps;
 use crate::global_options::StoreLimits;
-use crate::io::output::{Output, note};
-use crate::open_kv_store::{refuse_file, require_directory};
+use crate::io::output::note;
+use crate::object_backup_outcome::ObjectBackupOutcome;
+use crate::open_kv_store::refuse_file;
 use crate::text::numbers;
 
 /// Maximum number of damages and ranges that are named; the others are only counted.
@@ -37,43 +38,40 @@ pub fn continuous_backup(
     url: &str,
     bytes_per_second: Option<u64>,
 ) -> CommandResult<ObjectBackupConfig> {
-    let objects = umbel_objects::open(&Env::system(), url).map_err(CommandError::Store)?;
+    let objects = open(&Env::system(), url)?;
     let config = ObjectBackupConfig::new(objects);
     let requests = ObjectRequestOptions { bytes_per_second, ..config.requests };
     let check = |env: &Env, objects: &dyn Objects| Ok(check_for_backup(env, objects)?);
     Ok(ObjectBackupConfig { check, requests, ..config })
 }
 
-/// Backs up the event store in the directory into the object store.
+/// Backs up the event store in the directory into the object store, which is opened last.
 pub fn back_up(
-    directory: Option<&Path>,
-    url: &str,
+    directory: &Path,
+    open: impl FnOnce() -> CommandResult<Arc<dyn Objects>>,
     args: &BackupArgs,
-    json: bool,
     limits: StoreLimits,
-) -> CommandResult<()> {
-    let store = open_event_store::open(directory, limits, Durability::Buffered)
+) -> CommandResult<ObjectBackupOutcome> {
+    let store = open_event_store::open(Some(directory), limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
-    let env = Env::system();
-    let done = back_up_store(&store, &env, url, args);
+    let done = open().and_then(|objects| back_up_store(&store, objects, args));
     let closed = store.close();
     let (objects, report) = done?;
     closed?;
     let retention = args.keep.map(|keep| {
         let requests = options(args.throttle);
-        retain(&env, objects.clone(), RetentionOptions { keep, dry_run: args.dry_run, requests })
+        let options = RetentionOptions { keep, dry_run: args.dry_run, requests };
+        retain(&Env::system(), Arc::clone(&objects), options)
     });
     let retention = retention.transpose().map_err(backup_error)?;
-    print_backup(objects.location(), &report, retention.as_ref().map(|it| (it, args)), json)
+    Ok(backup_outcome(objects.location(), &report, retention.as_ref().map(|it| (it, args))))
 }
 
 fn back_up_store(
     store: &Store,
-    env: &Env,
-    url: &str,
+    objects: Arc<dyn Objects>,
     args: &BackupArgs,
 ) -> CommandResult<(Arc<dyn Objects>, ObjectBackupReport)> {
-    let objects = open_for_backup(env, url)?;
     let requests = options(args.throttle);
     let options = ObjectBackupOptions { requests, ..ObjectBackupOptions::default() };
     let backup = store.object_backup(Arc::clone(&objects), options).map_err(backup_error)?;
@@ -81,42 +79,36 @@ fn back_up_store(
     Ok((objects, report))
 }
 
-fn print_backup(
+fn backup_outcome(
     location: &str,
     report: &ObjectBackupReport,
     retention: Option<(&RetentionReport, &BackupArgs)>,
-    json: bool,
-) -> CommandResult<()> {
-    let mut output = Output::new();
-    if json {
-        let retained = retention.map(|(it, args)| retention_json(it, args.dry_run));
-        output.json(&json!({
-            "position": report.through.0,
-            "manifest": report.manifest,
-            "uploaded_objects": report.uploaded_objects,
-            "uploaded_bytes": report.uploaded_bytes,
-            "requests": report.requests,
-            "retention": retained,
-        }))?;
-        return output.flush();
-    }
-    output.line(&format!(
+) -> ObjectBackupOutcome {
+    let json = json!({
+        "position": report.through.0,
+        "manifest": report.manifest,
+        "uploaded_objects": report.uploaded_objects,
+        "uploaded_bytes": report.uploaded_bytes,
+        "requests": report.requests,
+        "retention": retention.map(|(it, args)| retention_json(it, args.dry_run)),
+    });
+    let mut lines = vec![format!(
         "backed up to {location}: all events up to position {}, {} in {} uploaded now",
         report.through.0,
         numbers::bytes(report.uploaded_bytes),
         numbers::counted(report.uploaded_objects, "object"),
-    ))?;
+    )];
     if let Some((done, args)) = retention {
         let verb = if args.dry_run { "would be deleted" } else { "deleted" };
-        output.line(&format!(
+        lines.push(format!(
             "{verb}: {} and {} with {}; every state from position {} on can be restored",
             numbers::counted(done.deleted_manifests, "manifest"),
             numbers::counted(done.deleted_pieces, "object"),
             numbers::bytes(done.deleted_bytes),
             done.first_through.0,
-        ))?;
+        ));
     }
-    output.flush()
+    ObjectBackupOutcome::new(lines, json)
 }
 
 fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
@@ -133,22 +125,18 @@ fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
 
 /// Restores a store from the object store into the directory.
 pub fn restore(
-    directory: Option<&Path>,
-    url: &str,
+    directory: &Path,
+    objects: Arc<dyn Objects>,
     args: &RestoreArgs,
-    json: bool,
-) -> CommandResult<()> {
-    let directory = require_directory(directory)?;
+) -> CommandResult<ObjectBackupOutcome> {
     refuse_file(directory)?;
-    let env = Env::system();
-    let objects = umbel_objects::open(&env, url).map_err(CommandError::Store)?;
     let restore_to = match (args.to_position, args.to_time) {
         (Some(position), _) => RestoreTo::Position(Position(position)),
         (None, Some(ticks)) => RestoreTo::Time(ticks),
         (None, None) => RestoreTo::Latest,
     };
-    let restored =
-        restore_from_objects(&env, objects, directory, restore_to, options(args.throttle));
+    let (env, requests) = (Env::system(), options(args.throttle));
+    let restored = restore_from_objects(&env, objects, directory, restore_to, requests);
     let report = restored.map_err(backup_error)?;
     if report.is_short {
         note(
@@ -156,24 +144,16 @@ pub fn restore(
              missing",
         );
     }
-    print_restore(directory, &report, json)
-}
-
-fn print_restore(directory: &Path, report: &ObjectRestoreReport, json: bool) -> CommandResult<()> {
-    let mut output = Output::new();
-    if json {
-        output.json(&json!({
-            "position": report.through.0,
-            "manifest": report.manifest,
-            "files": report.files,
-            "bytes": report.bytes,
-            "is_short": report.is_short,
-        }))?;
-    } else {
-        let size = (report.bytes, report.files);
-        output.line(&restored_sentence(directory, report.through, size))?;
-    }
-    output.flush()
+    let json = json!({
+        "position": report.through.0,
+        "manifest": report.manifest,
+        "files": report.files,
+        "bytes": report.bytes,
+        "is_short": report.is_short,
+    });
+    let size = (report.bytes, report.files);
+    let line = restored_sentence(directory, report.through, size);
+    Ok(ObjectBackupOutcome::new(vec![line], json))
 }
 
 /// Sentence about a restored store of these bytes in a number of files.
@@ -192,26 +172,15 @@ pub fn restored_sentence(
     )
 }
 
-/// Checks every object of the backup. Prints each damage; the command then fails.
-pub fn verify(url: &str, json: bool) -> CommandResult<()> {
-    let env = Env::system();
-    let objects = umbel_objects::open(&env, url).map_err(CommandError::Store)?;
+/// Checks every object of the backup.
+pub fn verify(objects: Arc<dyn Objects>) -> CommandResult<ObjectBackupOutcome> {
     let location = objects.location().to_owned();
-    let report = verify_objects(&env, objects, options(None)).map_err(backup_error)?;
-    let mut output = Output::new();
-    match json {
-        true => output.json(&verify_json(&report))?,
-        false => print_verification(&location, &report, &mut output)?,
-    }
-    output.flush()?;
-    if report.damage.is_empty() {
-        return Ok(());
-    }
-    Err(CommandError::Damaged(format!(
-        "the backup in {location} is damaged in {}: restore the objects from a version or a copy, \
-         or back up the store to another prefix",
-        numbers::counted(report.damage.len() as u64, "place")
-    )))
+    let report = verify_objects(&Env::system(), objects, options(None)).map_err(backup_error)?;
+    Ok(ObjectBackupOutcome {
+        lines: verify_lines(&location, &report),
+        json: verify_json(&report),
+        damage: report.damage.len(),
+    })
 }
 
 fn verify_json(report: &ObjectVerifyReport) -> Value {
@@ -237,32 +206,27 @@ fn verify_json(report: &ObjectVerifyReport) -> Value {
     })
 }
 
-fn print_verification(
-    location: &str,
-    report: &ObjectVerifyReport,
-    output: &mut Output,
-) -> CommandResult<()> {
-    for damage in report.damage.iter().take(REPORTED_LINES_MAX) {
-        output.line(&damage.to_string())?;
-    }
+fn verify_lines(location: &str, report: &ObjectVerifyReport) -> Vec<String> {
+    let damage = report.damage.iter().take(REPORTED_LINES_MAX);
+    let mut lines: Vec<String> = damage.map(ToString::to_string).collect();
     if report.damage.is_empty() {
-        output.line(&format!(
+        lines.push(format!(
             "the backup in {location} is undamaged: all events up to position {}, {} in {} checked",
             report.through.0,
             numbers::bytes(report.bytes),
             numbers::counted(report.objects, "object"),
-        ))?;
+        ));
     }
-    for range in report.restorable.iter().take(REPORTED_LINES_MAX) {
-        output.line(&format!(
+    lines.extend(report.restorable.iter().take(REPORTED_LINES_MAX).map(|range| {
+        format!(
             "can be restored: backups of {} to {}, up to positions {} to {}",
             timestamps::rfc3339(range.first_wall_micros.saturating_mul(10)),
             timestamps::rfc3339(range.last_wall_micros.saturating_mul(10)),
             range.first_through.0,
             range.last_through.0,
-        ))?;
-    }
-    Ok(())
+        )
+    }));
+    lines
 }
 
 fn backup_error(error: ObjectBackupError) -> CommandError {

@@ -41,7 +41,7 @@ fn read_all(fixture: &Fixture, serving: &Serving) -> String {
 }
 
 fn wait_for_all(serving: &Serving) {
-    wait_until("the backup has every event", || {
+    wait_until("the backup has all events", || {
         let status = status(serving);
         status["lagBytes"] == 0 && status["state"] == "Running"
     });
@@ -88,7 +88,7 @@ fn last_run_at_shutdown_has_the_last_events() {
     let all = read_all(&fixture, &serving);
     let (code, _, notes) = serving.stop(Signal::TERM);
     assert_eq!(code, Some(0), "{notes}");
-    assert!(notes.contains("the backup has every event"), "{notes}");
+    assert!(notes.contains("the backup has all events"), "{notes}");
     let target = fixture.path("restored");
     let target = target.to_str().unwrap();
     fixture.bare(&["restore", "--from", &url, "--db", target]).succeeds();
@@ -164,4 +164,52 @@ fn printed_options_of_the_backup_are_read_again() {
     assert_eq!(values(&printed), values(&again));
     assert!(values(&again).contains(&"backup-interval = \"300s\"".to_string()), "{again}");
     assert!(values(&again).contains(&"backup-keep = \"2592000s\"".to_string()), "{again}");
+}
+
+/// Keys and values of a server survive a lost disk, too.
+#[test]
+fn keys_and_values_of_a_server_are_backed_up_and_restored() {
+    let (fixture, url) = with_objects();
+    // The first start makes the stores.
+    assert_eq!(Serving::start(&fixture, &["--kv"]).stop(Signal::TERM).0, Some(0));
+    let store = fixture.store();
+    let kv = store.join("kv");
+    let [store, kv] = [&store, &kv].map(|path| path.to_str().unwrap());
+    fixture.bare(&["--db", kv, "put", "ada", "1815"]).succeeds();
+    let flags = ["--kv", "--backup-to", &url, "--backup-interval", "1s"];
+    let mut serving = Serving::start(&fixture, &flags);
+    let note = serving.next_note("keys and values are backed up to ");
+    assert_eq!(note, format!("{url}/kv"));
+    append(&fixture, &serving, 0..20);
+    wait_for_all(&serving);
+    wait_until("the backup has all keys", || {
+        let (_, body) = get_page(serving.address(), "/stats");
+        let stats: Value = serde_json::from_str(&body).unwrap();
+        stats["kvObjectBackup"]["lagWrites"] == 0
+    });
+    let doctor = ["doctor", "--connect", serving.connection()];
+    let findings = fixture.bare(&doctor).succeeds().text();
+    assert!(findings.lines().any(|line| line.starts_with("ok    kv backup")), "{findings}");
+    assert_eq!(serving.stop(Signal::KILL).0, None);
+    fs::remove_dir_all(fixture.store()).unwrap();
+
+    let verified = fixture.bare(&["verify", "--from", &url]).succeeds().text();
+    assert!(verified.contains("keys and values: the backup in"), "{verified}");
+    let restore = ["restore", "--from", &url, "--db", store];
+    let restored = fixture.bare(&restore).succeeds().text();
+    assert!(restored.contains(&format!("keys and values: restored {kv}")), "{restored}");
+    assert_eq!(fixture.bare(&["--db", kv, "get", "ada"]).succeeds().text(), "1815\n");
+    // Both are backed up by the command as well, and one of them is damaged afterwards.
+    fs::create_dir(fixture.path("second")).unwrap();
+    let second = format!("file://{}", fixture.path("second").display());
+    let back_up = ["--db", store, "backup", "--to", &second];
+    let json = fixture.bare(&[&back_up[..], &["--json"]].concat()).succeeds().json();
+    assert_eq!((&json["manifest"], &json["kv"]["manifest"]), (&1.into(), &1.into()));
+    fs::remove_dir_all(fixture.path("second/kv/tables")).unwrap();
+    let again = fixture.path("again");
+    let again = again.to_str().unwrap();
+    let parts = ["the events are restored, but not the keys and values", "/kv --db "];
+    fixture.bare(&["restore", "--from", &second, "--db", again]).fails(3, &parts);
+    assert!(!fixture.bare(&["--db", again, "read", "--all"]).succeeds().text().is_empty());
+    fixture.bare(&["verify", "--from", &second]).fails(3, &["is damaged in "]);
 }

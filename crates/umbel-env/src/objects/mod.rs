@@ -19,6 +19,7 @@
 
 mod object_error;
 mod object_name;
+mod prefixed_objects;
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -28,6 +29,7 @@ pub use object_error::{ObjectError, ObjectErrorKind};
 pub use object_name::{
     OBJECT_NAME_BYTES_MAX, OBJECT_NAME_SEGMENT_BYTES_MAX, OBJECT_NAME_SEGMENTS_MAX, ObjectName,
 };
+pub use prefixed_objects::PrefixedObjects;
 
 /// Result of a call of an object store.
 pub type ObjectResult<T> = Result<Answer<T>, ObjectError>;

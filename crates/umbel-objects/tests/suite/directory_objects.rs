@@ -4,11 +4,14 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use umbel_env::{Creation, CreationRequest, Env, ListPage, ObjectErrorKind, ObjectName, Objects};
-use umbel_objects::DirectoryObjects;
+use umbel_env::{
+    Creation, CreationRequest, Env, ListPage, ObjectErrorKind, ObjectName, Objects, PrefixedObjects,
+};
+use umbel_objects::{DirectoryObjects, Probe, ProbeVerdict};
 use umbel_sim::Random;
 
 fn name(text: &str) -> ObjectName {
@@ -224,4 +227,28 @@ fn moved_or_removed_directory_is_refused() {
     fs::remove_dir_all(parent.path().join("moved")).unwrap();
     let error = store.create(&name("b"), b"x").unwrap_err().to_string();
     assert!(error.contains("the directory was removed"), "{error}");
+}
+
+#[test]
+fn objects_below_a_prefix_are_a_store_of_their_own() {
+    let (_directory, store) = store();
+    let outer: Arc<dyn Objects> = Arc::new(store);
+    let inner = PrefixedObjects::new(Arc::clone(&outer), &name("kv"));
+    let report = Probe::new(&Env::system(), &inner).unwrap().run();
+    assert_eq!(report.verdict(), ProbeVerdict::Suitable, "{report:?}");
+    assert_eq!(inner.location(), format!("{}/kv", outer.location()));
+    for text in ["a", "kv/a", "kv/b/c", "kv2/d"] {
+        assert_eq!(create(&*outer, text, text.as_bytes()), Creation::Created);
+    }
+    assert_eq!(create(&inner, "a", b"other"), Creation::Exists);
+    assert_eq!(read(&inner, "b/c", 0..9), Some((b"kv/b/c".to_vec(), 6)));
+    let page = inner.list("", None, 1).unwrap().value;
+    assert_eq!((names(&page), page.next_after.as_deref()), (vec!["a"], Some("a")));
+    assert_eq!(names(&inner.list("", Some("a"), 9).unwrap().value), ["b/c"]);
+    assert_eq!(names(&inner.list("b/", None, 9).unwrap().value), ["b/c"]);
+    inner.delete(&name("a")).unwrap();
+    assert_eq!((read(&*outer, "kv/a", 0..1), read(&*outer, "a", 0..1).is_some()), (None, true));
+    let long = name(&["x".repeat(200), "y".repeat(200), "z".repeat(109)].join("/"));
+    let error = inner.create(&long, b"").expect_err("the whole name is too long");
+    assert_eq!(error.kind, ObjectErrorKind::Refused);
 }

@@ -34,7 +34,6 @@ pub mod append_completion;
 pub mod append_submitter;
 pub mod auto_scavenge;
 pub mod backups;
-pub mod continuous_backup;
 pub mod event_pager;
 pub mod event_resolution;
 pub mod filter_cache;

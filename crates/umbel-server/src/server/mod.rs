@@ -12,6 +12,7 @@ use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use umbel_backup::server_kv_objects;
 use umbel_env::{Clock, Env, ProcessOwned, check_path};
 use umbel_events::Store;
 
@@ -19,8 +20,9 @@ use crate::access_control::passwords::Secret;
 use crate::access_control::users;
 use crate::auth::tls::Tls;
 use crate::config::Config;
+use crate::continuous_backup::backed_up_store::BackedUpStore;
+use crate::continuous_backup::{ContinuousBackup, ObjectBackupConfig};
 use crate::event_store::EventStore;
-use crate::event_store::continuous_backup::{ContinuousBackup, ObjectBackupConfig};
 use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::resources::worker_times::TaskSpawner;
@@ -83,8 +85,8 @@ struct RunningParts {
     threads: Vec<Box<dyn umbel_env::JoinHandle>>,
     generated_passwords: Vec<(&'static str, Secret)>,
     tls: Option<Arc<Tls>>,
-    /// Continuous backup, which makes its last run after the last append.
-    continuous_backup: Option<Arc<ContinuousBackup>>,
+    /// Continuous backups, which make their last runs after the last write.
+    continuous_backups: Vec<Arc<ContinuousBackup>>,
     /// Thread that exports telemetry.
     #[cfg(feature = "otlp")]
     exporter: Option<TelemetryExporter>,
@@ -190,7 +192,7 @@ impl Prepared {
         let (stop, stopped) = watch::channel(false);
         let env = Env::system();
         log_recovery(&store);
-        let continuous_backup = start_backup(&store, &env, config.object_backup.clone())?;
+        let continuous_backups = start_backups(&store, &env, &config)?;
         let (backups, schedule) =
             (config.backup_directory.clone(), config.scavenge_schedule.clone());
         let work = StoreWork::read(&store, &env, backups, schedule).map_err(|error| {
@@ -213,7 +215,7 @@ impl Prepared {
                 |error| StartError::system("generate an instance id", to_io_error(&error)),
             )?;
         (service.kv, service.tls, service.tasks) = (kv, tls.clone(), tasks);
-        service.continuous_backup.clone_from(&continuous_backup);
+        service.continuous_backups.clone_from(&continuous_backups);
         let ask = service.stop_request.clone();
         let service = Arc::new(service);
         #[cfg(feature = "otlp")]
@@ -238,7 +240,7 @@ impl Prepared {
             threads,
             generated_passwords: made,
             tls,
-            continuous_backup,
+            continuous_backups,
             #[cfg(feature = "otlp")]
             exporter,
         };
@@ -330,9 +332,7 @@ impl RunningParts {
         for thread in self.threads.drain(..) {
             thread.join();
         }
-        if let Some(backup) = self.continuous_backup.take() {
-            backup.finish();
-        }
+        ContinuousBackup::finish(&self.continuous_backups);
     }
 }
 
@@ -468,15 +468,20 @@ fn start_kv(what: Option<KvConfig>, env: &Env) -> Result<Option<StartedKv>, Star
     Ok(Some((Arc::new(store), writer)))
 }
 
-/// Starts the continuous backup, if configured.
-fn start_backup(
+/// Starts the continuous backups, if configured.
+fn start_backups(
     store: &Store,
     env: &Env,
-    config: Option<ObjectBackupConfig>,
-) -> Result<Option<Arc<ContinuousBackup>>, StartError> {
-    let started = config.map(|config| ContinuousBackup::start(store.clone(), env, config));
-    let started = started.transpose().map_err(StartError::ObjectBackup)?;
-    Ok(started.map(Arc::new))
+    config: &Config,
+) -> Result<Vec<Arc<ContinuousBackup>>, StartError> {
+    let Some(backup) = &config.object_backup else { return Ok(Vec::new()) };
+    let mut stores: Vec<(Box<dyn BackedUpStore>, ObjectBackupConfig)> =
+        vec![(Box::new(store.clone()), backup.clone())];
+    if let Some(kv) = &config.kv {
+        let objects = server_kv_objects(Arc::clone(&backup.objects));
+        stores.push((Box::new(kv.db.clone()), ObjectBackupConfig { objects, ..backup.clone() }));
+    }
+    ContinuousBackup::start(env, stores).map_err(StartError::ObjectBackup)
 }
 
 /// Starts the export of telemetry, if configured.

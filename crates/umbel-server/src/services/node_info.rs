@@ -1,11 +1,13 @@
 //! JSON of `/info`, `/gossip` and `/stats`.
 
+use std::sync::Arc;
+
 use hyper::http::uri::Authority;
 use serde_json::{Value, json};
 use umbel_env::DiskSpace;
 use umbel_events::Stats;
 
-use crate::event_store::continuous_backup::ContinuousBackup;
+use crate::continuous_backup::ContinuousBackup;
 use crate::protocol::proto_convert;
 use crate::server_context::ServerContext;
 use crate::services::gossip;
@@ -67,7 +69,7 @@ pub fn stats_page(
     store: &Stats,
     disk: Option<&DiskSpace>,
     telemetry: Option<&TelemetryHub>,
-    backup: Option<&ContinuousBackup>,
+    backups: &[Arc<ContinuousBackup>],
 ) -> Value {
     let mut shown = stats(store);
     if let Some(DiskSpace { available_bytes, total_bytes }) = disk {
@@ -80,9 +82,7 @@ pub fn stats_page(
     if let Some(hub) = telemetry {
         shown["openTelemetry"] = hub.status();
     }
-    if let Some(backup) = backup {
-        shown["objectBackup"] = backup.status().to_json();
-    }
+    ContinuousBackup::show_all(backups, &mut shown);
     shown
 }
 

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use umbel::{Db, Options};
+use umbel_backup::server_kv_objects;
 use umbel_env::{
     Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectError, ObjectErrorKind,
     ObjectName, ObjectResult, ObjectSource, Objects,
@@ -16,7 +18,7 @@ use umbel_events::{
     Direction, EventId, ExpectedVersion, NewEvent, ObjectBackupError, ObjectBackupOptions,
     ObjectRequestOptions, Position, RestoreTo, Store, StoreOptions, restore_from_objects,
 };
-use umbel_server::{Config, ObjectBackupConfig, Running, Server, StartError};
+use umbel_server::{Config, KvConfig, ObjectBackupConfig, Running, Server, StartError};
 use umbel_sim::ObjectSim;
 
 use super::monitoring::{http_request, http_request_to, metric};
@@ -105,11 +107,13 @@ impl Objects for TestObjects {
     }
 }
 
-/// A store, an object store, and a server that backs up the one into the other.
+/// Stores, an object store, and a server that backs up the ones into the other.
 struct Fixture {
     _directory: TempDir,
     env: Env,
     store: Store,
+    /// The key-value store, if the server has one.
+    kv: Option<Db>,
     sim: ObjectSim,
     objects: Arc<TestObjects>,
     running: Option<Running>,
@@ -134,7 +138,20 @@ impl Fixture {
             requests: AtomicU64::new(0),
         });
         let env = Env::system();
-        Fixture { _directory: directory, env, store, sim, objects, running: None }
+        Fixture { _directory: directory, env, store, kv: None, sim, objects, running: None }
+    }
+
+    /// A fixture with a key-value store of this number of keys.
+    fn with_kv(keys: u64) -> Fixture {
+        let mut fixture = Fixture::new();
+        let directory = fixture._directory.path().join("events/kv");
+        let db = Db::open(directory, Options::default()).unwrap();
+        let keyspace = db.keyspace("default", None).unwrap();
+        for key in 0..keys {
+            keyspace.put(&key.to_be_bytes(), b"value").unwrap();
+        }
+        fixture.kv = Some(db);
+        fixture
     }
 
     fn config(&self) -> ObjectBackupConfig {
@@ -145,7 +162,8 @@ impl Fixture {
 
     fn try_start(&self, backup: ObjectBackupConfig) -> Result<Running, StartError> {
         let listen = "127.0.0.1:0".parse().unwrap();
-        let config = Config { listen, object_backup: Some(backup), ..Config::default() };
+        let kv = self.kv.clone().map(KvConfig::new);
+        let config = Config { listen, object_backup: Some(backup), kv, ..Config::default() };
         Server::start(self.store.clone(), config)
     }
 
@@ -166,11 +184,17 @@ impl Fixture {
         self.env.clock.now() - started
     }
 
-    /// The backup on the page `/stats`.
-    fn status(&self) -> Value {
+    /// The backups on the page `/stats`: that of the events, and that of keys and values.
+    fn statuses(&self) -> (Value, Value) {
         let address = self.running.as_ref().unwrap().address();
         let (_, body) = http_request(address, "GET", "/stats");
-        serde_json::from_str::<Value>(&body).unwrap()["objectBackup"].clone()
+        let mut stats = serde_json::from_str::<Value>(&body).unwrap();
+        (stats["objectBackup"].take(), stats["kvObjectBackup"].take())
+    }
+
+    /// The backup of the events on the page `/stats`.
+    fn status(&self) -> Value {
+        self.statuses().0
     }
 
     fn metric(&self, name: &str, labels: &[&str]) -> f64 {
@@ -179,12 +203,25 @@ impl Fixture {
         metric(&text, &format!("umbel_object_backup_{name}"), labels)
     }
 
-    /// Waits until the backup has a status.
+    /// Waits until the backup of the events has a status.
     fn wait(&self, is_reached: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for(|fixture| fixture.status(), is_reached)
+    }
+
+    /// Waits until the backup of keys and values has a status.
+    fn wait_kv(&self, is_reached: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for(|fixture| fixture.statuses().1, is_reached)
+    }
+
+    fn wait_for(
+        &self,
+        read: impl Fn(&Fixture) -> Value,
+        is_reached: impl Fn(&Value) -> bool,
+    ) -> Value {
         let (clock, pause) = (&self.env.clock, Duration::from_millis(5));
         let end = clock.now() + TEST_TIMEOUT;
         loop {
-            let status = self.status();
+            let status = read(self);
             if is_reached(&status) {
                 return status;
             }
@@ -215,6 +252,19 @@ impl Fixture {
         restore_from_objects(&env, objects, &restored, RestoreTo::Latest, options).unwrap();
         count_events(&restored)
     }
+}
+
+/// Number of keys in the backup, as a restore returns them.
+fn restored_keys(objects: Arc<dyn Objects>) -> usize {
+    let target = tempfile::tempdir().unwrap();
+    let restored = target.path().join("restored");
+    let (env, requests) = (Env::system(), ObjectRequestOptions::default());
+    let to = umbel::RestoreTo::Latest;
+    umbel::restore_from_objects(&env, objects, &restored, to, requests).unwrap();
+    let db = Db::open(&restored, Options::default()).unwrap();
+    let count = db.existing_keyspace("default").unwrap().unwrap().iter().unwrap().count();
+    db.close().unwrap();
+    count
 }
 
 fn append(store: &Store, number: u64) {
@@ -424,4 +474,68 @@ fn retention_runs_once_an_hour_and_its_failure_is_shown() {
     let plain = Fixture::new();
     plain.store.object_backup(plain.sim.client(1), ObjectBackupOptions::default()).unwrap();
     assert!(first > plain.sim.request_counts()["list"] + 2, "a retention lists the objects");
+}
+
+/// A server backs up its keys and values below the prefix of its events, whichever comes first.
+/// Neither backup depends on the other one.
+#[test]
+fn keys_and_values_are_backed_up_below_the_events() {
+    let mut fixture = Fixture::with_kv(20);
+    fixture.append(1);
+    fixture.start();
+    let has_all = |status: &Value| status["lagWrites"] == 0 && status["state"] == "Running";
+    let status = fixture.wait_kv(has_all);
+    assert_eq!(status["location"], "test://bucket/kv");
+    assert!(status["sequence"].as_str().unwrap().parse::<u64>().unwrap() >= 20, "{status}");
+    assert!(status.get("lagBytes").is_none(), "{status}");
+    fixture.wait_for_all();
+    let kv_objects = || server_kv_objects(fixture.sim.client(9));
+    assert_eq!((restored_keys(kv_objects()), fixture.restored_events()), (20, 1));
+    let stores = ["store=\"events\"", "store=\"kv\""];
+    for store in stores {
+        assert_eq!(fixture.metric("lag_seconds", &[store]), 0.0);
+        assert!(fixture.metric("uploaded_bytes_total", &[store]) > 100.0);
+        assert!(fixture.metric("requests_total", &[store, "verb=\"create\""]) >= 2.0);
+    }
+    // Without writes, no run sends a request.
+    fixture.wait_for_runs(3);
+    let requests = fixture.objects.requests();
+    fixture.wait_for_runs(5);
+    assert_eq!(fixture.objects.requests(), requests, "an idle server sends no request");
+    // An outage, and another server at the prefix of the keys and values only.
+    let keyspace = fixture.kv.as_ref().unwrap().existing_keyspace("default").unwrap().unwrap();
+    fixture.objects.set(Behavior::Fails(ObjectErrorKind::Unavailable));
+    keyspace.put(b"later", b"value").unwrap();
+    let status = fixture.wait_kv(|status| status["state"] == "Failing");
+    assert_eq!(status["lagWrites"], 1, "{status}");
+    let options = umbel::ObjectBackupOptions::default();
+    let other = fixture.kv.as_ref().unwrap().object_backup(kv_objects(), options).unwrap();
+    other.run_once().unwrap();
+    fixture.objects.set(Behavior::Serves);
+    let status = fixture.wait_kv(|status| status["state"] == "Stopped");
+    assert!(status["error"].as_str().unwrap().contains("test://bucket/kv"), "{status}");
+    assert_eq!(stores.map(|store| fixture.metric("stopped", &[store])), [0.0, 1.0]);
+    fixture.append(2);
+    fixture.wait_for_all();
+    assert_eq!((restored_keys(kv_objects()), fixture.restored_events()), (21, 2));
+    fixture.stop();
+    fixture.start();
+    fixture.wait_kv(has_all);
+}
+
+/// The backup of keys and values can begin first: its objects are not foreign to the events.
+#[test]
+fn foreign_objects_below_kv_stop_the_start() {
+    let mut fixture = Fixture::with_kv(1);
+    let options = umbel::ObjectBackupOptions::default();
+    let objects = server_kv_objects(fixture.sim.client(3));
+    fixture.kv.as_ref().unwrap().object_backup(objects, options).unwrap().run_once().unwrap();
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.stop();
+    let foreign = Fixture::with_kv(1);
+    let name = ObjectName::new("kv/holiday.jpg").unwrap();
+    foreign.sim.client(3).create(&name, b"a picture").unwrap();
+    let error = foreign.try_start(foreign.config()).expect_err("a foreign prefix").to_string();
+    assert!(error.contains("test://bucket/kv holds holiday.jpg"), "{error}");
 }

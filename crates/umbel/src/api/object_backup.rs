@@ -1,11 +1,13 @@
 //! [`ObjectBackup`]: the backup of an open store into an object store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use umbel_backup::BackupResult;
 use umbel_env::Objects;
 
 use crate::api::db_handle::DbHandle;
+use crate::object_backup::object_retention::RetentionReport;
 use crate::object_backup::{
     BackupRunner, ObjectBackupOptions, ObjectBackupReport, ObjectBackupState,
 };
@@ -54,6 +56,49 @@ impl ObjectBackup {
     /// ```
     pub fn run_once(&self) -> BackupResult<ObjectBackupReport> {
         self.runner.run_once(&self.handle.store)
+    }
+
+    /// Number of writes that the backup lacks: the distance of the sequence numbers. `None` before
+    /// the first run.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), umbel::BackupError> {
+    /// # let objects = umbel_sim::ObjectSim::new(1);
+    /// # let options = umbel::Options { env: objects.env(), ..umbel::Options::default() };
+    /// # let db = umbel::Db::open("/data", options)?;
+    /// # let users = db.keyspace("users", None)?;
+    /// let backup = db.object_backup(objects.client(1), umbel::ObjectBackupOptions::default())?;
+    /// backup.run_once()?;
+    /// assert_eq!(backup.lag(), Some(0));
+    /// users.put(b"ada", b"1815")?;
+    /// assert_eq!(backup.lag(), Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn lag(&self) -> Option<u64> {
+        self.runner.lag(&self.handle.store)
+    }
+
+    /// Deletes what is not needed to restore the backup to any moment of the last `keep`, by the
+    /// object store's clock; see [`retain`](crate::retain).
+    ///
+    /// # Errors
+    /// The errors of [`retain`](crate::retain).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), umbel::BackupError> {
+    /// # let objects = umbel_sim::ObjectSim::new(1);
+    /// # let options = umbel::Options { env: objects.env(), ..umbel::Options::default() };
+    /// # let db = umbel::Db::open("/data", options)?;
+    /// let backup = db.object_backup(objects.client(1), umbel::ObjectBackupOptions::default())?;
+    /// backup.run_once()?;
+    /// let report = backup.retain(std::time::Duration::from_secs(3600))?;
+    /// assert_eq!(report.deleted_objects, 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn retain(&self, keep: Duration) -> BackupResult<RetentionReport> {
+        self.runner.retain(keep)
     }
 
     /// Returns the state after the last run. Does not wait for a run in progress.

@@ -67,6 +67,11 @@ impl BackupWriter {
         self.missing_bytes
     }
 
+    /// The last sequence number when the last complete run of this writer began.
+    pub fn complete_through(&self) -> Option<u64> {
+        self.complete_through
+    }
+
     /// The newest state that the backup has.
     pub fn state(&self) -> Option<&BackupState> {
         self.chain.state()

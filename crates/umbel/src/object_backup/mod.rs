@@ -17,6 +17,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::Objects;
 
 use crate::object_backup::backup_writer::BackupWriter;
+use crate::object_backup::object_retention::{RetentionReport, retain_within};
 use crate::state::store::Store;
 
 pub mod backup_writer;
@@ -137,7 +138,9 @@ impl BackupRunner {
         let mut state = self.state.lock().ignore_poison();
         state.requests.clone_from(&counts);
         state.uploaded_bytes = writer.uploaded_bytes();
-        state.last_sequence = writer.state().map(|state| state.last_sequence());
+        // The last write can be of a kind that no table has, such as a new keyspace.
+        let backed = writer.state().map(|state| state.last_sequence());
+        state.last_sequence = backed.max(writer.complete_through());
         state.missing_bytes = writer.missing_bytes();
         match ran {
             Ok(mut report) => {
@@ -160,6 +163,18 @@ impl BackupRunner {
                 Err(error)
             }
         }
+    }
+
+    /// Number of writes that the backup lacks; `None` before the first run that found or made a
+    /// backup.
+    pub fn lag(&self, store: &Store) -> Option<u64> {
+        let backed = self.state.lock().ignore_poison().last_sequence?;
+        Some(store.commit_lock().last_sequence.saturating_sub(backed))
+    }
+
+    /// Deletes what is not needed to restore the backup to any moment of the last `keep`.
+    pub fn retain(&self, keep: Duration) -> BackupResult<RetentionReport> {
+        retain_within(&self.requests, keep)
     }
 
     /// Returns the state after the last run. Does not wait for a run in progress.

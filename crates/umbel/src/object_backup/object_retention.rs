@@ -1,11 +1,12 @@
 //! Retention of a backup in an object store.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use umbel_backup::{BackupResult, RetentionOptions};
+use umbel_backup::{BackupResult, ObjectRequests, RetentionOptions, RetentionOutcome};
 use umbel_env::{Env, Objects};
 
-use crate::object_backup::store_contents::StoreContents;
+use crate::object_backup::store_contents::{BackupState, StoreContents};
 
 /// Result of a retention, or what it would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,13 +60,24 @@ pub fn retain(
     objects: Arc<dyn Objects>,
     options: RetentionOptions,
 ) -> BackupResult<RetentionReport> {
-    let done = umbel_backup::retain::<StoreContents>(env, objects, options)?;
-    Ok(RetentionReport {
-        first_manifest: done.first_manifest,
-        first_captured_micros: done.first_state.captured_micros,
-        deleted_manifests: done.deleted_manifests,
-        deleted_objects: done.deleted_pieces,
-        deleted_bytes: done.deleted_bytes,
-        young_objects: done.young_pieces,
-    })
+    umbel_backup::retain::<StoreContents>(env, objects, options).map(RetentionReport::from)
+}
+
+/// Does the work of [`retain`] with these requests, and deletes.
+pub fn retain_within(requests: &ObjectRequests, keep: Duration) -> BackupResult<RetentionReport> {
+    let done = umbel_backup::retain_within::<StoreContents>(requests, keep, false);
+    done.map(RetentionReport::from)
+}
+
+impl From<RetentionOutcome<BackupState>> for RetentionReport {
+    fn from(done: RetentionOutcome<BackupState>) -> RetentionReport {
+        RetentionReport {
+            first_manifest: done.first_manifest,
+            first_captured_micros: done.first_state.captured_micros,
+            deleted_manifests: done.deleted_manifests,
+            deleted_objects: done.deleted_pieces,
+            deleted_bytes: done.deleted_bytes,
+            young_objects: done.young_pieces,
+        }
+    }
 }

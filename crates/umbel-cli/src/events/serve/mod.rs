@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::ArgMatches;
 use serde_json::json;
 use umbel::{Db, Durability};
+use umbel_backup::SERVER_KV_PREFIX;
 use umbel_env::Env;
 use umbel_events::check_backup_target;
 use umbel_server::{
@@ -229,6 +230,10 @@ fn announce(
     if let Some(url) = &config.options.backup_to {
         let seconds = config.options.backup_interval.as_secs();
         log.print(&format!("events are backed up to {url} every {seconds} s (--backup-to)"));
+        if config.options.kv {
+            let url = url.trim_end_matches('/');
+            log.print(&format!("keys and values are backed up to {url}/{SERVER_KV_PREFIX}"));
+        }
     }
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));

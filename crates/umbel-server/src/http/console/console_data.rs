@@ -15,6 +15,7 @@ use crate::access_control::acl_cache::CachedUser;
 use crate::access_control::readable_streams::ReadableStreams;
 use crate::access_control::users::{self, User};
 use crate::auth::authorization::Caller;
+use crate::continuous_backup::ContinuousBackup;
 use crate::event_store::event_pager::{EventPage, EventPager, ReadRange};
 use crate::event_store::work_history::WorkHistory;
 use crate::http::console::event_download::{self, DOWNLOAD, EventDownload};
@@ -136,7 +137,7 @@ async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value
             (is_admin, is_operator(user))
         }
     };
-    Ok(json!({
+    let mut shown = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "esVersion": VERSION,
         "nowMicros": service.env.clock.wall_micros(),
@@ -169,8 +170,9 @@ async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value
         "calls": service.call_metrics.totals(),
         "scavenge": service.scavenger.progress(),
         "backup": service.backups.progress(),
-        "objectBackup": object_backup(service),
-    }))
+    });
+    ContinuousBackup::show_all(&service.continuous_backups, &mut shown);
+    Ok(shown)
 }
 
 async fn streams(
@@ -220,19 +222,15 @@ fn work(service: &ServerContext, caller: &Caller) -> Value {
         Caller::User(user) => is_operator(user),
     };
     let history = |history: &WorkHistory| sees_history.then(|| history.to_json());
-    json!({
+    let mut shown = json!({
         "scavenge": service.scavenger.progress(),
         "autoScavenge": service.auto_scavenge.status().to_json(),
         "scavenges": history(&service.scavenge_history),
         "backup": service.backups.progress(),
         "backups": history(service.backups.history()),
-        "objectBackup": object_backup(service),
-    })
-}
-
-/// The continuous backup, if configured.
-fn object_backup(service: &ServerContext) -> Option<Value> {
-    service.continuous_backup.as_ref().map(|backup| backup.status().to_json())
+    });
+    ContinuousBackup::show_all(&service.continuous_backups, &mut shown);
+    shown
 }
 
 fn is_operator(user: &CachedUser) -> bool {

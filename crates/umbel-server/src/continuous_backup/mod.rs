@@ -1,4 +1,4 @@
-//! [`ContinuousBackup`]: the thread that backs up a served store into an object store.
+//! [`ContinuousBackup`]: the thread that backs up a store of the server into an object store.
 //!
 //! INVARIANTS:
 //! 1. Only this thread waits for the object store. A start waits for its first outcome for
@@ -11,31 +11,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Env, ObjectErrorKind, Objects};
 use umbel_events::{
-    ObjectBackup, ObjectBackupError, ObjectBackupErrorKind, ObjectBackupOptions,
-    ObjectBackupResult, ObjectBackupState, ObjectRequestOptions, Store,
+    ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult, ObjectRequestOptions,
 };
 
-use crate::event_store::work_history::time_text;
+use crate::continuous_backup::backed_up_store::{BackedUpStore, StartedBackup};
+use crate::continuous_backup::backup_status::ContinuousBackupStatus;
 use crate::limits::{
     BACKUP_CANCEL_TIME, BACKUP_INTERVAL, BACKUP_LAST_RUN_TIME, BACKUP_PAUSE_MAX, BACKUP_RETRY_TIME,
     BACKUP_START_TIME, RETENTION_INTERVAL,
 };
 
+pub mod backed_up_store;
+pub mod backup_status;
+
 /// The largest exponent of the pauses between failed runs.
 const PAUSE_DOUBLINGS_MAX: u32 = 16;
 
-/// Backup of a served store into an object store.
+/// Backup of a store of the server into an object store.
 #[derive(Debug, Clone)]
 pub struct ObjectBackupConfig {
     /// The object store, below the prefix of the backup.
     pub objects: Arc<dyn Objects>,
     /// Checks the object store before the first run.
     pub check: fn(&Env, &dyn Objects) -> ObjectBackupResult<()>,
-    /// Pause between two runs. A run without new events sends no request.
+    /// Pause between two runs. A run without new data sends no request.
     pub interval: Duration,
     /// Age from which on earlier states of the backup are deleted; `None` keeps all.
     pub keep: Option<Duration>,
@@ -57,7 +60,7 @@ impl ObjectBackupConfig {
     }
 }
 
-/// The thread that backs up a served store into an object store.
+/// The thread that backs up a store of the server into an object store.
 #[derive(Debug)]
 pub struct ContinuousBackup {
     shared: Arc<Shared>,
@@ -66,7 +69,7 @@ pub struct ContinuousBackup {
 /// State that the thread shares.
 #[derive(Debug)]
 struct Shared {
-    store: Store,
+    store: Box<dyn BackedUpStore>,
     env: Env,
     config: ObjectBackupConfig,
     cancel: Arc<AtomicBool>,
@@ -80,7 +83,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct RunState {
     /// The backup, once the object store accepted it.
-    backup: Option<Arc<ObjectBackup>>,
+    backup: Option<Arc<dyn StartedBackup>>,
     /// Whether the object store accepted the backup, or the first attempt has failed, or the start
     /// of the server does not wait for it any more.
     has_begun: bool,
@@ -100,52 +103,40 @@ struct RunState {
     has_ended: bool,
 }
 
-/// Distance from the end of the backup to the end of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BackupLag {
-    /// Bytes of the log after the last event in the backup; `None` before the first contact with
-    /// the object store.
-    pub bytes: Option<u64>,
-    /// Age of the last moment before which everything that was appended is in the backup; zero if
-    /// everything is. Before the first successful run, the time since the start of the server.
-    pub age: Duration,
-}
-
-/// State of a continuous backup, for metrics and operators.
-#[derive(Debug, Clone)]
-pub struct ContinuousBackupStatus {
-    /// Location of the backup.
-    pub location: String,
-    /// Lag of the backup.
-    pub lag: BackupLag,
-    /// State of the backup; the default before the first contact with the object store.
-    pub backup: ObjectBackupState,
-    /// Runs that succeeded.
-    pub successes: u64,
-    /// Runs that failed, attempts to reach the object store included.
-    pub failures: u64,
-    /// Runs that failed since the last successful run.
-    pub failures_in_row: u32,
-    /// Reason of the last failure, until a run succeeds.
-    pub last_error: Option<String>,
-    /// Start of the last successful run, in microseconds since 1970.
-    pub last_success_micros: Option<u64>,
-    /// Reason why there are no further runs until the server starts again.
-    pub stopped: Option<String>,
-    /// Reason why the last retention failed.
-    pub retention_error: Option<String>,
-}
-
 impl ContinuousBackup {
-    /// Starts the thread, and waits for the outcome of its first attempt for a few seconds.
+    /// Starts the threads that back up these stores, and waits for the outcomes of their first
+    /// attempts for a few seconds.
     ///
     /// # Errors
-    /// The reason why the object store, or the backup in it, cannot be the one of this store.
+    /// The reason why an object store, or the backup in it, cannot be the one of its store.
     pub fn start(
-        store: Store,
         env: &Env,
+        stores: Vec<(Box<dyn BackedUpStore>, ObjectBackupConfig)>,
+    ) -> Result<Vec<Arc<ContinuousBackup>>, String> {
+        // A failed start drops them, which ends their threads.
+        let spawned = stores.into_iter().map(|(store, config)| {
+            let spawned = ContinuousBackup::spawn(env, store, config);
+            let failed = |error| format!("could not start a thread for the backup: {error}");
+            spawned.map(Arc::new).map_err(failed)
+        });
+        let backups = spawned.collect::<Result<Vec<_>, String>>()?;
+        let end = env.clock.now() + BACKUP_START_TIME;
+        for backup in &backups {
+            let mut begun = backup.shared.wait_until(end, |state| state.has_begun);
+            // A later failure does not prevent the start.
+            begun.has_begun = true;
+            if let Some(refused) = begun.start_error.clone() {
+                return Err(refused);
+            }
+        }
+        Ok(backups)
+    }
+
+    fn spawn(
+        env: &Env,
+        store: Box<dyn BackedUpStore>,
         config: ObjectBackupConfig,
-    ) -> Result<ContinuousBackup, String> {
+    ) -> umbel_base::Result<ContinuousBackup> {
         let shared = Arc::new(Shared {
             store,
             env: env.clone(),
@@ -156,39 +147,48 @@ impl ContinuousBackup {
             changed: Condvar::new(),
         });
         let own = Arc::clone(&shared);
-        let spawned = env.threads.spawn("umbel-backup-to", Box::new(move || own.run()));
-        spawned.map_err(|error| format!("could not start a thread for the backup: {error}"))?;
-        // A failed start drops it, which ends the thread.
-        let backup = ContinuousBackup { shared };
-        let mut begun = backup.shared.wait_until(BACKUP_START_TIME, |state| state.has_begun);
-        // A later failure does not prevent the start.
-        begun.has_begun = true;
-        let refused = begun.start_error.clone();
-        drop(begun);
-        refused.map_or(Ok(backup), Err)
+        env.threads.spawn("umbel-backup-to", Box::new(move || own.run()))?;
+        Ok(ContinuousBackup { shared })
     }
 
-    /// Makes a last run, and ends the thread. A run that takes longer than some seconds is
+    /// Makes last runs, and ends the threads. A run that takes longer than some seconds is
     /// cancelled; the next start of the server continues it.
-    pub fn finish(&self) {
-        self.shared.end();
-        let mut has_ended =
-            self.shared.wait_until(BACKUP_LAST_RUN_TIME, |state| state.has_ended).has_ended;
-        if !has_ended {
-            self.shared.cancel.store(true, Ordering::Relaxed);
-            has_ended =
-                self.shared.wait_until(BACKUP_CANCEL_TIME, |state| state.has_ended).has_ended;
+    pub fn finish(backups: &[Arc<ContinuousBackup>]) {
+        let Some(first) = backups.first() else { return };
+        backups.iter().for_each(|backup| backup.shared.end());
+        let end = first.shared.env.clock.now() + BACKUP_LAST_RUN_TIME;
+        for backup in backups {
+            if !backup.shared.wait_until(end, |state| state.has_ended).has_ended {
+                backup.shared.cancel.store(true, Ordering::Relaxed);
+            }
         }
-        let ContinuousBackupStatus { lag, last_error, location, .. } = self.status();
-        match lag.bytes {
-            Some(0) => tracing::info!(to = location, "the backup has every event"),
-            lag_bytes => tracing::warn!(
+        for backup in backups {
+            let end = end + BACKUP_CANCEL_TIME;
+            let has_ended = backup.shared.wait_until(end, |state| state.has_ended).has_ended;
+            backup.log_end(has_ended);
+        }
+    }
+
+    /// Logs whether the backup has everything.
+    fn log_end(&self, has_ended: bool) {
+        let ContinuousBackupStatus { names, progress, last_error, location, .. } = self.status();
+        let data = names.data;
+        match progress.lag {
+            Some(0) => tracing::info!(to = location, "the backup has all {data}"),
+            lag => tracing::warn!(
                 to = location,
-                lag_bytes,
+                lag,
                 reason = last_error,
                 is_hanging = !has_ended,
-                "the backup lacks the last events; the next start of the server continues it"
+                "the backup lacks the last {data}; the next start of the server continues it"
             ),
+        }
+    }
+
+    /// Adds the states of the backups to an object of JSON.
+    pub fn show_all(backups: &[Arc<ContinuousBackup>], shown: &mut Value) {
+        for status in backups.iter().map(|backup| backup.status()) {
+            shown[status.names.field] = status.to_json();
         }
     }
 
@@ -210,12 +210,13 @@ impl Shared {
         self.state.lock().ignore_poison()
     }
 
-    /// Waits until the state fulfils a condition, or for this time.
+    /// Waits until the state fulfils a condition, or until this time of the monotonic clock.
     fn wait_until(
         &self,
-        time: Duration,
+        end: Duration,
         is_fulfilled: impl Fn(&RunState) -> bool,
     ) -> MutexGuard<'_, RunState> {
+        let time = end.saturating_sub(self.env.clock.now());
         let state = self.state();
         let waited = self.changed.wait_timeout_while(state, time, |state| !is_fulfilled(state));
         waited.ignore_poison().0
@@ -231,7 +232,8 @@ impl Shared {
         let _end = EndOfThread(self);
         let mut pause = self.run_once();
         while let Some(time) = pause {
-            if self.wait_until(time, |state| state.is_ending).is_ending {
+            let end = self.env.clock.now() + time;
+            if self.wait_until(end, |state| state.is_ending).is_ending {
                 self.run_once();
                 return;
             }
@@ -255,13 +257,13 @@ impl Shared {
         };
         self.changed.notify_all();
         if let (Some(backup), Some(keep)) = (backup, self.config.keep) {
-            self.retain_if_due(&backup, keep);
+            self.retain_if_due(&*backup, keep);
         }
         pause
     }
 
     /// Returns the backup. The first call asks the object store for it.
-    fn opened(&self) -> ObjectBackupResult<Arc<ObjectBackup>> {
+    fn opened(&self) -> ObjectBackupResult<Arc<dyn StartedBackup>> {
         if let Some(backup) = &self.state().backup {
             return Ok(Arc::clone(backup));
         }
@@ -269,8 +271,7 @@ impl Shared {
         (self.config.check)(&self.env, &**objects)?;
         let cancel = Some(Arc::clone(&self.cancel));
         let requests = ObjectRequestOptions { cancel, ..self.config.requests.clone() };
-        let options = ObjectBackupOptions { requests, ..ObjectBackupOptions::default() };
-        let backup = Arc::new(self.store.object_backup(Arc::clone(objects), options)?);
+        let backup = self.store.begin(Arc::clone(objects), requests)?;
         let mut state = self.state();
         state.backup = Some(Arc::clone(&backup));
         // The object store accepted the backup, so that the server can start: its first run can
@@ -292,7 +293,9 @@ impl Shared {
         let to = self.config.objects.location();
         match (is_first, failed_runs) {
             (_, 1..) => tracing::info!(to, failed_runs, "the continuous backup succeeds again"),
-            (true, 0) => tracing::info!(to, "the continuous backup has every event"),
+            (true, 0) => {
+                tracing::info!(to, "the continuous backup has all {}", self.store.names().data);
+            }
             (false, 0) => {}
         }
         self.config.interval
@@ -339,7 +342,7 @@ impl Shared {
     }
 
     /// Deletes what only expired states need, unless it was done lately.
-    fn retain_if_due(&self, backup: &ObjectBackup, keep: Duration) {
+    fn retain_if_due(&self, backup: &dyn StartedBackup, keep: Duration) {
         let now = self.env.clock.now();
         {
             let mut state = self.state();
@@ -353,12 +356,12 @@ impl Shared {
         let to = self.config.objects.location();
         let error = match retained {
             Ok(report) => {
-                if report.deleted_manifests + report.deleted_pieces > 0 {
+                if report.manifests + report.objects > 0 {
                     tracing::info!(
                         to,
-                        manifests = report.deleted_manifests,
-                        objects = report.deleted_pieces,
-                        bytes = report.deleted_bytes,
+                        manifests = report.manifests,
+                        objects = report.objects,
+                        bytes = report.bytes,
                         "expired states of the backup were deleted"
                     );
                 }
@@ -374,19 +377,19 @@ impl Shared {
     }
 
     fn status(&self) -> ContinuousBackupStatus {
-        // Before the end of the backup, which can be later then, but not earlier.
-        let visible = self.store.visible_position();
+        let has_data = self.store.has_data();
+        let backup = self.state().backup.clone();
+        let progress = backup.map(|backup| backup.progress()).unwrap_or_default();
         let now = self.env.clock.now();
         let state = self.state();
-        let backup = state.backup.as_ref().map(|backup| backup.state()).unwrap_or_default();
-        let bytes = backup.through.map(|through| visible.0.saturating_sub(through.0));
-        let is_behind = bytes.unwrap_or(visible.0) > 0;
+        let is_behind = progress.lag.map_or(has_data, |lag| lag > 0);
         let since = state.last_success.map_or(self.started, |(began, _)| began);
-        let age = if is_behind { now.saturating_sub(since) } else { Duration::ZERO };
+        let lag_age = if is_behind { now.saturating_sub(since) } else { Duration::ZERO };
         ContinuousBackupStatus {
+            names: self.store.names(),
             location: self.config.objects.location().to_owned(),
-            lag: BackupLag { bytes, age },
-            backup,
+            lag_age,
+            progress,
             successes: state.successes,
             failures: state.failures,
             failures_in_row: state.failures_in_row,
@@ -421,36 +424,5 @@ impl Drop for EndOfThread<'_> {
         (state.has_begun, state.has_ended) = (true, true);
         drop(state);
         self.0.changed.notify_all();
-    }
-}
-
-impl ContinuousBackupStatus {
-    /// Name of the state.
-    pub fn state_name(&self) -> &'static str {
-        match () {
-            () if self.stopped.is_some() => "Stopped",
-            () if self.failures_in_row > 0 => "Failing",
-            () if self.successes == 0 => "Starting",
-            () => "Running",
-        }
-    }
-
-    /// The status as the HTTP API and the console show it.
-    pub fn to_json(&self) -> Value {
-        json!({
-            "location": self.location,
-            "state": self.state_name(),
-            "position": self.backup.through.map(|through| through.0.to_string()),
-            "lagBytes": self.lag.bytes,
-            "lagSeconds": self.lag.age.as_secs_f64(),
-            "lastSuccess": self.last_success_micros.and_then(time_text),
-            "successes": self.successes,
-            "failures": self.failures,
-            "failuresInRow": self.failures_in_row,
-            "error": self.stopped.as_ref().or(self.last_error.as_ref()),
-            "retentionError": self.retention_error,
-            "uploadedBytes": self.backup.uploaded_bytes,
-            "requests": self.backup.requests,
-        })
     }
 }

@@ -1,4 +1,4 @@
-//! Object stores as the commands for backups open them.
+//! URLs of object stores in the commands for backups.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub fn options(throttle: Option<u64>) -> ObjectRequestOptions {
 
 /// Opens the object store. A store whose prefix is empty is probed before anything is written.
 pub fn open_for_backup(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
-    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
+    let objects = open(env, url)?;
     check_for_backup(env, &*objects).map_err(backup_error)?;
     Ok(objects)
 }
@@ -54,11 +54,14 @@ pub fn check_for_backup(env: &Env, objects: &dyn Objects) -> BackupResult<()> {
     }
 }
 
-/// Opens an object store, and returns the kind of store whose backup it holds.
-pub fn open_backup(env: &Env, url: &str) -> CommandResult<(Arc<dyn Objects>, Option<BackupKind>)> {
-    let objects = umbel_objects::open(env, url).map_err(CommandError::Store)?;
-    let kind = BackupIdentity::find_kind(env, Arc::clone(&objects), options(None));
-    Ok((objects, kind.map_err(backup_error)?))
+/// Opens the object store of an existing backup.
+pub fn open(env: &Env, url: &str) -> CommandResult<Arc<dyn Objects>> {
+    umbel_objects::open(env, url).map_err(CommandError::Store)
+}
+
+/// Returns the kind of store whose backup the objects are; `None` without a backup.
+pub fn find_kind(env: &Env, objects: &Arc<dyn Objects>) -> CommandResult<Option<BackupKind>> {
+    BackupIdentity::find_kind(env, Arc::clone(objects), options(None)).map_err(backup_error)
 }
 
 /// Returns the failure of a command about a backup.
