@@ -37,7 +37,7 @@ pub fn check_for_backup(env: &Env, objects: &dyn Objects) -> BackupResult<()> {
     let report = Probe::new(env, objects)?.run();
     let location = objects.location();
     let unfinished = report.checks.iter().find_map(|(_, outcome)| match outcome {
-        CheckOutcome::Unfinished(reason) => Some(reason.as_str()),
+        CheckOutcome::Unfinished(kind, reason) => Some((*kind, reason.as_str())),
         _ => None,
     });
     match report.verdict() {
@@ -47,8 +47,8 @@ pub fn check_for_backup(env: &Env, objects: &dyn Objects) -> BackupResult<()> {
              what it breaks"
         ))),
         ProbeVerdict::Unfinished => {
-            let kind = ObjectErrorKind::Unavailable;
-            let cause = unfinished.unwrap_or("the store did not serve all requests");
+            let unknown = (ObjectErrorKind::Unavailable, "the store did not serve all requests");
+            let (kind, cause) = unfinished.unwrap_or(unknown);
             Err(ObjectError::new(kind, "probe", location, cause).into())
         }
     }

@@ -50,14 +50,14 @@ fn word(outcome: &CheckOutcome) -> &'static str {
     match outcome {
         CheckOutcome::Passed => "ok",
         CheckOutcome::Broken(_) => "broken",
-        CheckOutcome::Unfinished(_) => "unfinished",
+        CheckOutcome::Unfinished(..) => "unfinished",
         CheckOutcome::NotTried => "skip",
     }
 }
 
 fn reason(outcome: &CheckOutcome) -> Option<&str> {
     match outcome {
-        CheckOutcome::Broken(reason) | CheckOutcome::Unfinished(reason) => Some(reason),
+        CheckOutcome::Broken(reason) | CheckOutcome::Unfinished(_, reason) => Some(reason),
         CheckOutcome::Passed | CheckOutcome::NotTried => None,
     }
 }
@@ -124,7 +124,7 @@ fn conclude(report: &ProbeReport) -> CommandResult<()> {
             Err(CommandError::Usage(message))
         }
         ProbeVerdict::Unfinished => {
-            let open = names(|outcome| matches!(outcome, CheckOutcome::Unfinished(_)));
+            let open = names(|outcome| matches!(outcome, CheckOutcome::Unfinished(..)));
             let message = format!(
                 "the probe of {store} was not finished: {open}; remove the causes that it names, \
                  then repeat it"

@@ -25,7 +25,7 @@ const CLOCK_SKEW_MICROS: u64 = 5_000_000;
 #[derive(Debug)]
 pub(super) enum CheckFailure {
     Broken(String),
-    Unfinished(String),
+    Unfinished(ObjectErrorKind, String),
 }
 
 /// Result of a check.
@@ -47,7 +47,7 @@ impl From<ObjectError> for CheckFailure {
                 CheckFailure::Broken(error.to_string())
             }
             ObjectErrorKind::Denied | ObjectErrorKind::Unavailable => {
-                CheckFailure::Unfinished(error.to_string())
+                CheckFailure::Unfinished(error.kind, error.to_string())
             }
         }
     }
@@ -115,7 +115,8 @@ impl<'a> Attempts<'a> {
                 pause = (pause * 2).min(PAUSE_MAX);
             }
         }
-        Err(CheckFailure::Unfinished(format!("{last} ({ATTEMPTS} attempts)")))
+        let reason = format!("{last} ({ATTEMPTS} attempts)");
+        Err(CheckFailure::Unfinished(ObjectErrorKind::Unavailable, reason))
     }
 
     /// Repeats a request while the store is unavailable.

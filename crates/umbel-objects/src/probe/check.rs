@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use umbel_env::ObjectErrorKind;
+
 /// A guarantee that the probe tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Check {
@@ -80,9 +82,9 @@ pub enum CheckOutcome {
     Passed,
     /// The store broke the guarantee; with the observation and the remedy.
     Broken(String),
-    /// The check could not be finished, since the store did not serve requests; with the last
-    /// error.
-    Unfinished(String),
+    /// The check could not be finished, since the store did not serve requests or denied a right;
+    /// with the kind of the last error, and its text.
+    Unfinished(ObjectErrorKind, String),
     /// The check was not begun, since no object could be created.
     NotTried,
 }

@@ -101,7 +101,7 @@ pub(super) fn absence(attempts: &Attempts<'_>) -> CheckResult<()> {
             // Without the right to list, some stores refuse the read of an absent object.
             let readable = attempts.read(&existing, 0..9)?.is_some();
             match failure {
-                CheckFailure::Unfinished(reason) if readable && is_denied(attempts, &absent) => {
+                CheckFailure::Unfinished(_, reason) if readable && is_denied(attempts, &absent) => {
                     broken(format!(
                         "the store refuses to read an absent object and does not report that it is \
                          absent; grant the right to list the prefix ({reason})"

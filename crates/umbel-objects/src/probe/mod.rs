@@ -43,13 +43,15 @@ impl<'a> Probe<'a> {
         let mut checks = Vec::new();
         for check in Check::ALL {
             let outcome = match checks.first() {
-                Some((_, CheckOutcome::Broken(_) | CheckOutcome::Unfinished(_))) => {
+                Some((_, CheckOutcome::Broken(_) | CheckOutcome::Unfinished(..))) => {
                     CheckOutcome::NotTried
                 }
                 _ => match self.check(check) {
                     Ok(()) => CheckOutcome::Passed,
                     Err(CheckFailure::Broken(reason)) => CheckOutcome::Broken(reason),
-                    Err(CheckFailure::Unfinished(reason)) => CheckOutcome::Unfinished(reason),
+                    Err(CheckFailure::Unfinished(kind, reason)) => {
+                        CheckOutcome::Unfinished(kind, reason)
+                    }
                 },
             };
             checks.push((check, outcome));

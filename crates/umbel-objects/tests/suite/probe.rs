@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_env::{
-    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectName, ObjectResult,
-    ObjectSource, Objects,
+    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectErrorKind, ObjectName,
+    ObjectResult, ObjectSource, Objects,
 };
 use umbel_objects::{Check, CheckOutcome, DirectoryObjects, Probe, ProbeReport, ProbeVerdict};
 use umbel_sim::{ConditionMode, FaultRates, ObjectFault, ObjectSim, ObjectStoreMode};
@@ -212,7 +212,7 @@ fn store_that_serves_nothing_is_not_judged() {
         let report = probe(&sim);
         assert_eq!(report.verdict(), ProbeVerdict::Unfinished);
         assert!(
-            matches!(&report.checks[0].1, CheckOutcome::Unfinished(reason)
+            matches!(&report.checks[0].1, CheckOutcome::Unfinished(ObjectErrorKind::Unavailable, reason)
             if reason.contains("8 attempts")),
             "{report:?}"
         );
@@ -224,7 +224,7 @@ fn store_that_serves_nothing_is_not_judged() {
     let report = probe(&sim);
     assert_eq!(report.verdict(), ProbeVerdict::Unfinished);
     assert!(
-        matches!(&report.checks[0].1, CheckOutcome::Unfinished(reason)
+        matches!(&report.checks[0].1, CheckOutcome::Unfinished(ObjectErrorKind::Denied, reason)
         if reason.contains("renew them")),
         "{report:?}"
     );
