@@ -6,7 +6,7 @@ use crate::errors::{CommandError, CommandResult};
 use crate::io::output::Output;
 use crate::text::numbers;
 
-/// What a command about a backup in an object store prints.
+/// Output of a command about a backup in an object store.
 #[derive(Debug)]
 pub struct ObjectBackupOutcome {
     /// Lines of text.

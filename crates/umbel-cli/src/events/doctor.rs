@@ -159,30 +159,38 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     note("methods", with_timeout(methods_state(&connection)).await);
     note("user", with_timeout(user_state(&connection, address)).await);
     note("answers", with_timeout(response_time(&connection, &clock)).await);
-    // One page, so that both are of one moment.
-    let stats = read_stats(&connection).await;
-    note("store", stats.as_ref().map_or_else(Clone::clone, store_state));
-    note("clock", stats.as_ref().map_or_else(Clone::clone, clock_state));
-    let space = |stats| [("disk", disk_state(stats)), ("quota", quota_state(stats, address))];
-    for (check, finding) in stats.as_ref().ok().map(space).into_iter().flatten() {
-        finding.into_iter().for_each(|finding| note(check, finding));
-    }
-    note("filter", stats.as_ref().map_or_else(Clone::clone, filter_state));
-    let optional = |stats| {
-        [
-            ("telemetry", telemetry_state(stats)),
-            ("backup", backup_state(stats, "objectBackup")),
-            ("kv backup", backup_state(stats, "kvObjectBackup")),
-        ]
-    };
-    for (check, finding) in stats.as_ref().ok().map(optional).into_iter().flatten() {
-        finding.into_iter().for_each(|finding| note(check, finding));
+    // One page, so that all are of one moment.
+    match read_stats(&connection).await {
+        Ok(stats) => {
+            stats_states(&stats, address).into_iter().for_each(|(what, it)| note(what, it))
+        }
+        Err(missing) => {
+            ["store", "clock", "filter"].into_iter().for_each(|what| note(what, missing.clone()));
+        }
     }
     if writes {
         let writing = async { write(&connection, &clock).await.unwrap_or_else(error_state) };
         note("write", with_timeout(writing).await);
     }
     Ok(findings)
+}
+
+/// Findings about the statistics of the store.
+fn stats_states(
+    stats: &Value,
+    address: &ConnectionString,
+) -> Vec<(&'static str, (FindingState, String))> {
+    let findings = [
+        ("store", Some(store_state(stats))),
+        ("clock", Some(clock_state(stats))),
+        ("disk", disk_state(stats)),
+        ("quota", quota_state(stats, address)),
+        ("filter", Some(filter_state(stats))),
+        ("telemetry", telemetry_state(stats)),
+        ("backup", backup_state(stats, "objectBackup")),
+        ("kv backup", backup_state(stats, "kvObjectBackup")),
+    ];
+    findings.into_iter().filter_map(|(what, finding)| Some((what, finding?))).collect()
 }
 
 /// Reads the statistics of the store, or returns the finding that they are not there.

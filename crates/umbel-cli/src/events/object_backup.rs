@@ -9,8 +9,8 @@ use umbel::Durability;
 use umbel_env::{Env, Objects};
 use umbel_events::{
     ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
-    ObjectRestoreReport, ObjectVerifyReport, Position, RestorableRange, RestoreTo,
-    RetentionOptions, RetentionReport, Store, restore_from_objects, retain, verify_objects,
+    ObjectVerifyReport, Position, RestorableRange, RestoreTo, RetentionOptions, RetentionReport,
+    Store, restore_from_objects, retain, verify_objects,
 };
 use umbel_server::ObjectBackupConfig;
 

@@ -56,7 +56,7 @@ pub trait StartedBackup: Debug + Send + Sync {
     fn progress(&self) -> BackupProgress;
 }
 
-/// What a retention deleted.
+/// Objects that a retention deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeletedObjects {
     /// Manifests.

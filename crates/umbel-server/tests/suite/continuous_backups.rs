@@ -262,7 +262,7 @@ fn restored_keys(objects: Arc<dyn Objects>) -> usize {
     let to = umbel::RestoreTo::Latest;
     umbel::restore_from_objects(&env, objects, &restored, to, requests).unwrap();
     let db = Db::open(&restored, Options::default()).unwrap();
-    let count = db.existing_keyspace("default").unwrap().unwrap().iter().unwrap().count();
+    let count = db.existing_keyspace("default").unwrap().unwrap().iter().count();
     db.close().unwrap();
     count
 }

@@ -216,6 +216,18 @@ fn announce(
     }
     unless_fatal(output.flush())?;
     let operator = operator_address(address, config, security);
+    announce_stores(config, log);
+    log.print(&format!("the console is at {}/console/", operator.origin()));
+    let options = ["-H", "content-type: application/json", "-H", "kurrent-eventtype: Opened"];
+    let options = [&options[..], &["-d", "{}"]].concat();
+    let append = curl_command(&operator, &options, "/streams/cart-42");
+    log.print(&format!("append an event: {append}"));
+    log.print(&listening_message(address, security));
+    Ok(())
+}
+
+/// Logs where the data lies, and when it is durable.
+fn announce_stores(config: &ServeConfig, log: &ServerLog) {
     log.print(&format!("the store is in {}", config.db.display()));
     print_collector(config, log);
     if config.options.mem_db {
@@ -238,13 +250,6 @@ fn announce(
     if config.options.kv {
         log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
     }
-    log.print(&format!("the console is at {}/console/", operator.origin()));
-    let options = ["-H", "content-type: application/json", "-H", "kurrent-eventtype: Opened"];
-    let options = [&options[..], &["-d", "{}"]].concat();
-    let append = curl_command(&operator, &options, "/streams/cart-42");
-    log.print(&format!("append an event: {append}"));
-    log.print(&listening_message(address, security));
-    Ok(())
 }
 
 /// The address of the server for an operator on this machine. Its certificate is trusted as it is,
