@@ -35,7 +35,7 @@ pub fn back_up(
     if is_kv_store(directory) {
         return back_up_kv(directory, &open)?.print(json);
     }
-    let mut done = events::object_backup::back_up(directory, &open, args, limits)?;
+    let mut done = events::object_backup::back_up(directory, open, args, limits)?;
     let kv = directory.join(KV_DIRECTORY);
     if is_kv_store(&kv) {
         match back_up_kv(&kv, &|| Ok(server_kv_objects(open()?))) {
