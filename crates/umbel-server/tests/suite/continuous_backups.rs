@@ -148,7 +148,7 @@ impl Fixture {
         let db = Db::open(directory, Options::default()).unwrap();
         let keyspace = db.keyspace("default", None).unwrap();
         for key in 0..keys {
-            keyspace.put(&key.to_be_bytes(), b"value").unwrap();
+            keyspace.put(key.to_be_bytes(), b"value").unwrap();
         }
         fixture.kv = Some(db);
         fixture
