@@ -262,5 +262,5 @@ fn damaged_object_of_a_key_value_backup_is_named() {
     backed_up.restore("restored", &[]).fails(3, &[name]);
     let restored = backed_up.fixture.path("restored");
     let opened = backed_up.fixture.bare(&["--db", restored.to_str().unwrap(), "put", "a", "b"]);
-    opened.fails(2, &["a restore into", "did not end"]);
+    opened.fails(2, &["the restore of a backup into", "was interrupted"]);
 }

@@ -9,6 +9,11 @@ use umbel_env::Env;
 
 use crate::fs::filenames;
 
+/// A file that every event store has.
+const EVENT_STORE: &str = "CHUNKS";
+/// Name of the directory of a server's keys and values, in the directory of its events.
+const SERVER_KV: &str = "kv";
+
 /// Creates the directory and its missing parents, and makes every name on the path durable.
 ///
 /// INVARIANT: a directory's name is durable before anything is created in it. So after an
@@ -47,8 +52,19 @@ pub fn enclosing_store(env: &Env, folder: &Path) -> Option<PathBuf> {
     let resolved = env.files.resolved(folder);
     // A directory that this user cannot look into holds no store of this user.
     let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
-    let is_store = |above: &&Path| has(above, filenames::CURRENT) || has(above, "CHUNKS");
+    let is_store = |above: &&Path| has(above, filenames::CURRENT) || has(above, EVENT_STORE);
     resolved.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
+}
+
+/// Returns an error if `folder` lies in the directory of a store, and is not that of the keys and
+/// values of a server's event store.
+pub fn check_outside_or_of_server(env: &Env, folder: &Path) -> Result<()> {
+    let resolved = env.files.resolved(folder);
+    let parent = resolved.parent().filter(|_| resolved.ends_with(SERVER_KV));
+    match parent.map(|parent| env.files.exists(&parent.join(EVENT_STORE))) {
+        Some(Ok(true)) => Ok(()),
+        _ => check_outside(env, folder),
+    }
 }
 
 /// Returns an error if `folder` lies in the directory of a store.
