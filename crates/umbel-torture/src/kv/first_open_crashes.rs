@@ -23,7 +23,7 @@ fn script(folder: &'static str) -> Script {
 pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
     let tally = CampaignTally::new("first-open");
     for folder in FOLDERS {
-        let rounds = if is_small { 2 } else { 16 };
+        let rounds = if is_small { 1 } else { 16 };
         let depth = Depth { every: 1, images: 7, follow_every: 1, subsets: 64 };
         let mut held = true;
         for round in 0..rounds {
