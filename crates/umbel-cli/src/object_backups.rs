@@ -1,6 +1,6 @@
 //! Commands for backups in object stores: `umbel backup --to URL`, `umbel restore --from URL` and
-//! `umbel verify --from URL`. The keys and values of a server lie in its directory, and their backup
-//! below its prefix.
+//! `umbel verify --from URL`. The keys and values of a server lie in its directory, and their
+//! backup below its prefix.
 
 use std::path::Path;
 use std::sync::Arc;
