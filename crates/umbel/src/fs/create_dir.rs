@@ -9,10 +9,10 @@ use umbel_env::Env;
 
 use crate::fs::filenames;
 
-/// A file that every event store has.
-const EVENT_STORE: &str = "CHUNKS";
-/// Name of the directory of a server's keys and values, in the directory of its events.
-const SERVER_KV: &str = "kv";
+/// A file that every outer store has: a store that keeps stores of this crate in its directory.
+const OUTER_STORE: &str = "CHUNKS";
+/// Name of the inner store that is restored apart from its outer store.
+const INNER_STORE: &str = "kv";
 
 /// Creates the directory and its missing parents, and makes every name on the path durable.
 ///
@@ -52,16 +52,16 @@ pub fn enclosing_store(env: &Env, folder: &Path) -> Option<PathBuf> {
     let resolved = env.files.resolved(folder);
     // A directory that this user cannot look into holds no store of this user.
     let has = |above: &Path, name| env.files.exists(&above.join(name)).unwrap_or_default();
-    let is_store = |above: &&Path| has(above, filenames::CURRENT) || has(above, EVENT_STORE);
+    let is_store = |above: &&Path| has(above, filenames::CURRENT) || has(above, OUTER_STORE);
     resolved.ancestors().skip(1).find(is_store).map(Path::to_path_buf)
 }
 
-/// Returns an error if `folder` lies in the directory of a store, and is not that of the keys and
-/// values of a server's event store.
-pub fn check_outside_or_of_server(env: &Env, folder: &Path) -> Result<()> {
+/// Returns an error if `folder` lies in the directory of a store, and is not the place of an inner
+/// store that is restored apart from its outer store.
+pub fn check_outside_or_inner(env: &Env, folder: &Path) -> Result<()> {
     let resolved = env.files.resolved(folder);
-    let parent = resolved.parent().filter(|_| resolved.ends_with(SERVER_KV));
-    match parent.map(|parent| env.files.exists(&parent.join(EVENT_STORE))) {
+    let parent = resolved.parent().filter(|_| resolved.ends_with(INNER_STORE));
+    match parent.map(|parent| env.files.exists(&parent.join(OUTER_STORE))) {
         Some(Ok(true)) => Ok(()),
         _ => check_outside(env, folder),
     }

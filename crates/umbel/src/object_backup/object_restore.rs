@@ -115,7 +115,7 @@ pub fn restore_from_objects(
         finish(&env.open_directory(path)?, path)?;
         return Ok(report);
     }
-    create_dir::check_outside_or_of_server(env, path)?;
+    create_dir::check_outside_or_inner(env, path)?;
     create_dir::create(env, path)?;
     let env = &env.open_directory(path)?;
     let _lock = env.lock(&path.join(filenames::LOCK), Duration::ZERO)?;
