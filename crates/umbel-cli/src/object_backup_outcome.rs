@@ -1,10 +1,15 @@
 //! [`ObjectBackupOutcome`]: what a command about a backup in an object store prints.
 
+use std::fmt::Display;
+
 use serde_json::Value;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::io::output::Output;
 use crate::text::numbers;
+
+/// Maximum number of damages and ranges that are named; the others are only counted.
+const REPORTED_LINES_MAX: usize = 20;
 
 /// Output of a command about a backup in an object store.
 #[derive(Debug)]
@@ -21,6 +26,53 @@ impl ObjectBackupOutcome {
     /// Returns the outcome of an undamaged backup.
     pub fn new(lines: Vec<String>, json: Value) -> ObjectBackupOutcome {
         ObjectBackupOutcome { lines, json, damage: 0 }
+    }
+
+    /// Returns the outcome of a run that uploaded these bytes in a number of objects. `contents`
+    /// says what the backup has.
+    pub fn backed_up(
+        location: &str,
+        contents: &str,
+        (bytes, objects): (u64, u64),
+        json: Value,
+    ) -> ObjectBackupOutcome {
+        let line = format!(
+            "backed up to {location}: {contents}, {} in {} uploaded now",
+            numbers::bytes(bytes),
+            numbers::counted(objects, "object"),
+        );
+        ObjectBackupOutcome::new(vec![line], json)
+    }
+
+    /// Adds a line about a retention that deletes these manifests and objects with their bytes.
+    /// `first` is the earliest state that can be restored afterwards.
+    pub fn add_retention(
+        &mut self,
+        is_dry_run: bool,
+        (manifests, objects, bytes): (u64, u64, u64),
+        first: &str,
+    ) {
+        let verb = if is_dry_run { "would be deleted" } else { "deleted" };
+        self.lines.push(format!(
+            "{verb}: {} and {} with {}; every state from {first} on can be restored",
+            numbers::counted(manifests, "manifest"),
+            numbers::counted(objects, "object"),
+            numbers::bytes(bytes),
+        ));
+    }
+
+    /// Returns the outcome of a check. `undamaged` is the line for a backup without damage,
+    /// `ranges` has a line for each range of states that can be restored.
+    pub fn verified(
+        damage: &[impl Display],
+        undamaged: String,
+        ranges: impl Iterator<Item = String>,
+        json: Value,
+    ) -> ObjectBackupOutcome {
+        let named = damage.iter().take(REPORTED_LINES_MAX).map(ToString::to_string);
+        let undamaged = damage.is_empty().then_some(undamaged);
+        let lines = named.chain(undamaged).chain(ranges.take(REPORTED_LINES_MAX)).collect();
+        ObjectBackupOutcome { lines, json, damage: damage.len() }
     }
 
     /// Adds the outcome of the keys and values of the same server.

@@ -26,9 +26,6 @@ use crate::object_backup_outcome::ObjectBackupOutcome;
 use crate::open_kv_store::refuse_file;
 use crate::text::numbers;
 
-/// Maximum number of damages and ranges that are named; the others are only counted.
-const REPORTED_LINES_MAX: usize = 20;
-
 /// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "let it back up by itself: umbel serve --backup-to URL";
 
@@ -92,23 +89,15 @@ fn backup_outcome(
         "requests": report.requests,
         "retention": retention.map(|(it, args)| retention_json(it, args.dry_run)),
     });
-    let mut lines = vec![format!(
-        "backed up to {location}: all events up to position {}, {} in {} uploaded now",
-        report.through.0,
-        numbers::bytes(report.uploaded_bytes),
-        numbers::counted(report.uploaded_objects, "object"),
-    )];
+    let contents = format!("all events up to position {}", report.through.0);
+    let uploaded = (report.uploaded_bytes, report.uploaded_objects);
+    let mut outcome = ObjectBackupOutcome::backed_up(location, &contents, uploaded, json);
     if let Some((done, args)) = retention {
-        let verb = if args.dry_run { "would be deleted" } else { "deleted" };
-        lines.push(format!(
-            "{verb}: {} and {} with {}; every state from position {} on can be restored",
-            numbers::counted(done.deleted_manifests, "manifest"),
-            numbers::counted(done.deleted_pieces, "object"),
-            numbers::bytes(done.deleted_bytes),
-            done.first_through.0,
-        ));
+        let deleted = (done.deleted_manifests, done.deleted_pieces, done.deleted_bytes);
+        let first = format!("position {}", done.first_through.0);
+        outcome.add_retention(args.dry_run, deleted, &first);
     }
-    ObjectBackupOutcome::new(lines, json)
+    outcome
 }
 
 fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
@@ -176,11 +165,23 @@ pub fn restored_sentence(
 pub fn verify(objects: Arc<dyn Objects>) -> CommandResult<ObjectBackupOutcome> {
     let location = objects.location().to_owned();
     let report = verify_objects(&Env::system(), objects, options(None)).map_err(backup_error)?;
-    Ok(ObjectBackupOutcome {
-        lines: verify_lines(&location, &report),
-        json: verify_json(&report),
-        damage: report.damage.len(),
-    })
+    let undamaged = format!(
+        "the backup in {location} is undamaged: all events up to position {}, {} in {} checked",
+        report.through.0,
+        numbers::bytes(report.bytes),
+        numbers::counted(report.objects, "object"),
+    );
+    let ranges = report.restorable.iter().map(|range| {
+        format!(
+            "can be restored: backups of {} to {}, up to positions {} to {}",
+            timestamps::rfc3339_of_micros(range.first_wall_micros),
+            timestamps::rfc3339_of_micros(range.last_wall_micros),
+            range.first_through.0,
+            range.last_through.0,
+        )
+    });
+    let json = verify_json(&report);
+    Ok(ObjectBackupOutcome::verified(&report.damage, undamaged, ranges, json))
 }
 
 fn verify_json(report: &ObjectVerifyReport) -> Value {
@@ -190,8 +191,8 @@ fn verify_json(report: &ObjectVerifyReport) -> Value {
             "last_manifest": range.last,
             "first_position": range.first_through.0,
             "last_position": range.last_through.0,
-            "first_time": timestamps::rfc3339(range.first_wall_micros.saturating_mul(10)),
-            "last_time": timestamps::rfc3339(range.last_wall_micros.saturating_mul(10)),
+            "first_time": timestamps::rfc3339_of_micros(range.first_wall_micros),
+            "last_time": timestamps::rfc3339_of_micros(range.last_wall_micros),
         })
     };
     json!({
@@ -204,29 +205,6 @@ fn verify_json(report: &ObjectVerifyReport) -> Value {
         "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "restorable": report.restorable.iter().map(range).collect::<Vec<_>>(),
     })
-}
-
-fn verify_lines(location: &str, report: &ObjectVerifyReport) -> Vec<String> {
-    let damage = report.damage.iter().take(REPORTED_LINES_MAX);
-    let mut lines: Vec<String> = damage.map(ToString::to_string).collect();
-    if report.damage.is_empty() {
-        lines.push(format!(
-            "the backup in {location} is undamaged: all events up to position {}, {} in {} checked",
-            report.through.0,
-            numbers::bytes(report.bytes),
-            numbers::counted(report.objects, "object"),
-        ));
-    }
-    lines.extend(report.restorable.iter().take(REPORTED_LINES_MAX).map(|range| {
-        format!(
-            "can be restored: backups of {} to {}, up to positions {} to {}",
-            timestamps::rfc3339(range.first_wall_micros.saturating_mul(10)),
-            timestamps::rfc3339(range.last_wall_micros.saturating_mul(10)),
-            range.first_through.0,
-            range.last_through.0,
-        )
-    }));
-    lines
 }
 
 fn backup_error(error: ObjectBackupError) -> CommandError {

@@ -9,6 +9,11 @@ const NANOSECONDS_PER_TICK: u32 = 100;
 /// Length of a time with seconds as text, without the `Z`.
 const SECOND_LEN: usize = "1970-01-01T00:00:00".len();
 
+/// Returns the time in RFC 3339 from microseconds since 1970.
+pub fn rfc3339_of_micros(micros: u64) -> String {
+    rfc3339(micros.saturating_mul(10))
+}
+
 /// A time in units of 100 ns since 1970, as RFC 3339 writes it in UTC.
 pub fn rfc3339(ticks: u64) -> String {
     let (seconds, fraction) = (ticks / TICKS_PER_SECOND, ticks % TICKS_PER_SECOND);

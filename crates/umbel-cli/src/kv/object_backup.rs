@@ -15,18 +15,10 @@ use umbel_env::{Env, Objects};
 use crate::backup_url::{backup_error, options};
 use crate::errors::CommandResult;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
-use crate::events::timestamps;
+use crate::events::timestamps::rfc3339_of_micros as time;
 use crate::object_backup_outcome::ObjectBackupOutcome;
 use crate::open_kv_store::{StoreLocation, refuse_file};
 use crate::text::numbers;
-
-/// Maximum number of damages and ranges that are named; the others are only counted.
-const REPORTED_LINES_MAX: usize = 20;
-
-/// Time in RFC 3339 from microseconds since 1970.
-fn time(micros: u64) -> String {
-    timestamps::rfc3339(micros.saturating_mul(10))
-}
 
 /// Backs up the store into the object store, which is opened last.
 pub fn back_up(
@@ -74,23 +66,14 @@ fn backup_outcome(
         "requests": report.requests,
         "retention": retention.map(|(it, args)| retention_json(it, args.dry_run)),
     });
-    let mut lines = vec![format!(
-        "backed up to {location}: all writes up to {}, {} in {} uploaded now",
-        time(report.captured_micros),
-        numbers::bytes(report.uploaded_bytes),
-        numbers::counted(report.uploaded_objects, "object"),
-    )];
+    let contents = format!("all writes up to {}", time(report.captured_micros));
+    let uploaded = (report.uploaded_bytes, report.uploaded_objects);
+    let mut outcome = ObjectBackupOutcome::backed_up(location, &contents, uploaded, json);
     if let Some((done, args)) = retention {
-        let verb = if args.dry_run { "would be deleted" } else { "deleted" };
-        lines.push(format!(
-            "{verb}: {} and {} with {}; every state from {} on can be restored",
-            numbers::counted(done.deleted_manifests, "manifest"),
-            numbers::counted(done.deleted_objects, "object"),
-            numbers::bytes(done.deleted_bytes),
-            time(done.first_captured_micros),
-        ));
+        let deleted = (done.deleted_manifests, done.deleted_objects, done.deleted_bytes);
+        outcome.add_retention(args.dry_run, deleted, &time(done.first_captured_micros));
     }
-    ObjectBackupOutcome::new(lines, json)
+    outcome
 }
 
 fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
@@ -139,11 +122,20 @@ pub fn restore(
 pub fn verify(objects: Arc<dyn Objects>) -> CommandResult<ObjectBackupOutcome> {
     let location = objects.location().to_owned();
     let report = verify_objects(&Env::system(), objects, options(None)).map_err(backup_error)?;
-    Ok(ObjectBackupOutcome {
-        lines: verify_lines(&location, &report),
-        json: verify_json(&report),
-        damage: report.damage.len(),
-    })
+    let undamaged = format!(
+        "the backup in {location} is undamaged: {} in {} checked",
+        numbers::bytes(report.bytes),
+        numbers::counted(report.objects, "object"),
+    );
+    let ranges = report.restorable.iter().map(|range| {
+        format!(
+            "can be restored: states of {} to {}",
+            time(range.first_wall_micros),
+            time(range.last_wall_micros),
+        )
+    });
+    let json = verify_json(&report);
+    Ok(ObjectBackupOutcome::verified(&report.damage, undamaged, ranges, json))
 }
 
 fn verify_json(report: &ObjectVerifyReport) -> Value {
@@ -165,24 +157,4 @@ fn verify_json(report: &ObjectVerifyReport) -> Value {
         "damage": report.damage.iter().map(BackupError::to_string).collect::<Vec<_>>(),
         "restorable": report.restorable.iter().map(range).collect::<Vec<_>>(),
     })
-}
-
-fn verify_lines(location: &str, report: &ObjectVerifyReport) -> Vec<String> {
-    let damage = report.damage.iter().take(REPORTED_LINES_MAX);
-    let mut lines: Vec<String> = damage.map(ToString::to_string).collect();
-    if report.damage.is_empty() {
-        lines.push(format!(
-            "the backup in {location} is undamaged: {} in {} checked",
-            numbers::bytes(report.bytes),
-            numbers::counted(report.objects, "object"),
-        ));
-    }
-    lines.extend(report.restorable.iter().take(REPORTED_LINES_MAX).map(|range| {
-        format!(
-            "can be restored: states of {} to {}",
-            time(range.first_wall_micros),
-            time(range.last_wall_micros),
-        )
-    }));
-    lines
 }

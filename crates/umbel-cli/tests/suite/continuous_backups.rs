@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::serve::{Serving, get_page};
-use super::test_binary::{Fixture, wait_until};
+use super::test_binary::{Fixture, numbered_events, wait_until};
 
 /// A fixture with an empty object store in a directory, and its URL.
 fn with_objects() -> (Fixture, String) {
@@ -25,13 +25,8 @@ fn status(serving: &Serving) -> Value {
 }
 
 fn append(fixture: &Fixture, serving: &Serving, numbers: std::ops::Range<u64>) {
-    let line = |number: u64| {
-        let stream = number % 3;
-        format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{number}}}\n")
-    };
-    let lines: String = numbers.map(line).collect();
     let connect = ["append", "--connect", serving.connection()];
-    fixture.feed(&connect, lines.as_bytes()).succeeds();
+    fixture.feed(&connect, numbered_events(numbers).as_bytes()).succeeds();
 }
 
 /// All events that a client of the server reads.

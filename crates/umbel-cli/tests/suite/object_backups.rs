@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::test_binary::{Fixture, Run};
+use super::test_binary::{Fixture, Run, numbered_events};
 
 /// A store, and an empty object store in a directory.
 struct BackedUp {
@@ -24,12 +24,7 @@ impl BackedUp {
     }
 
     fn append(&self, numbers: Range<u64>) {
-        let line = |number: u64| {
-            let stream = number % 3;
-            format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{number}}}\n")
-        };
-        let lines: String = numbers.map(line).collect();
-        self.fixture.feed(&["append"], lines.as_bytes()).succeeds();
+        self.fixture.feed(&["append"], numbered_events(numbers).as_bytes()).succeeds();
     }
 
     fn back_up(&self) -> Value {

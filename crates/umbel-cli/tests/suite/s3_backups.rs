@@ -10,7 +10,7 @@ use std::ops::Range;
 use serde_json::Value;
 use umbel_env::Env;
 
-use super::test_binary::{Fixture, Run};
+use super::test_binary::{Fixture, Run, numbered_events};
 
 /// An event store, and an own prefix in the bucket of a server.
 struct Bucket {
@@ -58,12 +58,7 @@ impl Bucket {
     }
 
     fn append(&self, numbers: Range<u64>) {
-        let line = |number: u64| {
-            let stream = number % 3;
-            format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{number}}}\n")
-        };
-        let lines: String = numbers.map(line).collect();
-        self.fixture.feed(&["append"], lines.as_bytes()).succeeds();
+        self.fixture.feed(&["append"], numbered_events(numbers).as_bytes()).succeeds();
     }
 
     fn path(&self, name: &str) -> String {

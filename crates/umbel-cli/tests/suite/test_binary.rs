@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -171,6 +172,15 @@ pub fn file_of(store: &Path, extension: &str) -> PathBuf {
         .collect();
     files.sort();
     files.pop().unwrap_or_else(|| panic!("{} has no .{extension} file", store.display()))
+}
+
+/// Lines for `umbel append`: one event for each number, in three streams.
+pub fn numbered_events(numbers: Range<u64>) -> String {
+    let line = |number: u64| {
+        let stream = number % 3;
+        format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{number}}}\n")
+    };
+    numbers.map(line).collect()
 }
 
 /// Waits up to ten seconds until a condition that another process brings about is true.
