@@ -1,6 +1,7 @@
 //! Quotas on the bytes that clients hold, open connections, inline execution, deferred drops, and
 //! processor times of workers.
 
+pub mod bounded_steps;
 pub mod connection_registry;
 pub mod decoding_places;
 pub mod deferred_drop;

@@ -204,21 +204,20 @@ impl Dispatcher {
         }
     }
 
-    /// Removes a consumer: its events in flight are sent to other consumers.
-    pub fn disconnect(&mut self, id: ConsumerId) {
-        let Some(consumer) = self.consumers.remove(&id) else { return };
+    /// Removes a consumer. Returns its events in flight, for [`Dispatcher::reassign`].
+    #[must_use]
+    pub fn disconnect(&mut self, id: ConsumerId) -> Vec<EventKey> {
+        let Some(consumer) = self.consumers.remove(&id) else { return Vec::new() };
         self.update_capacity(id);
         if let Some(pinned) = &mut self.pinned {
             pinned.disconnect(id);
         }
-        for key in consumer.in_flight.into_values().flatten() {
-            self.release(key);
-            self.reassign(key);
-        }
+        consumer.in_flight.into_values().flatten().collect()
     }
 
     /// Makes an event of a disconnected consumer wait for another consumer.
-    fn reassign(&mut self, key: EventKey) {
+    pub fn reassign(&mut self, key: EventKey) {
+        self.release(key);
         fail_point!("group-lose-events-of-disconnected", |_| self.finish(key));
         self.requeue(key);
     }
@@ -338,27 +337,23 @@ impl Dispatcher {
         }
     }
 
-    /// Completes events. Events that are not in flight to this consumer are ignored.
-    pub fn ack(&mut self, consumer: ConsumerId, ids: &[EventId]) {
+    /// Completes an event. An event that is not in flight to this consumer is ignored.
+    pub fn ack(&mut self, consumer: ConsumerId, id: &EventId) {
         let now = self.measures_acks.then(Instant::now);
-        for id in ids {
-            if let Some(key) = self.take_back(consumer, id) {
-                if let (Some(now), Some(held)) = (now, self.events.get(&key))
-                    && let Some(consumer) = self.consumers.get_mut(&consumer)
-                {
-                    consumer.ack_times.record(now.saturating_duration_since(held.sent_at));
-                }
-                self.finish(key);
+        if let Some(key) = self.take_back(consumer, id) {
+            if let (Some(now), Some(held)) = (now, self.events.get(&key))
+                && let Some(consumer) = self.consumers.get_mut(&consumer)
+            {
+                consumer.ack_times.record(now.saturating_duration_since(held.sent_at));
             }
+            self.finish(key);
         }
     }
 
-    /// Applies a nack to events. Events that are not in flight to this consumer are ignored.
-    pub fn nack(&mut self, consumer: ConsumerId, ids: &[EventId], action: &NackDecision) {
-        for id in ids {
-            if let Some(key) = self.take_back(consumer, id) {
-                self.apply_nack(key, action);
-            }
+    /// Applies a nack to an event. An event that is not in flight to this consumer is ignored.
+    pub fn nack(&mut self, consumer: ConsumerId, id: &EventId, action: &NackDecision) {
+        if let Some(key) = self.take_back(consumer, id) {
+            self.apply_nack(key, action);
         }
     }
 
@@ -376,16 +371,18 @@ impl Dispatcher {
         }
     }
 
-    /// Sends again events whose timeout had passed at a check. REQUIRES: the time never decreases
-    /// from call to call.
-    pub fn expire_timeouts(&mut self, now: Instant) {
-        fail_point!("group-ignore-timeouts", |_| ());
-        while let Some((due, key)) = self.timeouts.first().copied()
-            && due <= now
-        {
-            // Removes the timeout.
-            self.release(key);
-            self.retry(key);
+    /// Sends an event again whose timeout had passed at a check. Returns whether there was one.
+    /// REQUIRES: the time never decreases from call to call.
+    pub fn expire_timeout(&mut self, now: Instant) -> bool {
+        fail_point!("group-ignore-timeouts", |_| false);
+        match self.timeouts.first().copied() {
+            Some((due, key)) if due <= now => {
+                // Removes the timeout.
+                self.release(key);
+                self.retry(key);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -423,14 +420,20 @@ impl Dispatcher {
         }
     }
 
-    /// Completes every replayed event: the parked stream was tombstoned. Another one replaces it,
-    /// whose revisions begin at 0.
-    pub fn forget_parked(&mut self) {
-        while let Some((&key @ EventKey::Parked(_), _)) = self.events.first_key_value() {
-            self.release(key);
-            self.finish(key);
+    /// Completes a replayed event whose parked stream was tombstoned. Returns whether there was
+    /// one. Another stream replaces the parked stream, and its revisions begin at 0.
+    pub fn forget_parked_event(&mut self) -> bool {
+        match self.events.first_key_value() {
+            Some((&key @ EventKey::Parked(_), _)) => {
+                self.release(key);
+                self.finish(key);
+                true
+            }
+            _ => {
+                self.last_parked_offered = None;
+                false
+            }
         }
-        self.last_parked_offered = None;
     }
 
     /// The last source position through which all events are complete; `None` before the first

@@ -55,6 +55,24 @@ fn with_events(strategy: &str, count: u64) -> Dispatcher {
     group
 }
 
+fn ack(group: &mut Dispatcher, consumer: ConsumerId, ids: &[EventId]) {
+    ids.iter().for_each(|id| group.ack(consumer, id));
+}
+
+fn nack(group: &mut Dispatcher, consumer: ConsumerId, ids: &[EventId], action: &NackDecision) {
+    ids.iter().for_each(|id| group.nack(consumer, id, action));
+}
+
+fn expire_timeouts(group: &mut Dispatcher, now: Instant) {
+    while group.expire_timeout(now) {}
+}
+
+fn disconnect(group: &mut Dispatcher, consumer: ConsumerId) {
+    for key in group.disconnect(consumer) {
+        group.reassign(key);
+    }
+}
+
 /// Takes the deliveries that are due now.
 fn sent(group: &mut Dispatcher, now: Instant) -> Vec<(ConsumerId, u64)> {
     std::iter::from_fn(|| group.next_delivery(now))
@@ -72,7 +90,7 @@ fn strategies_fill_one_consumer_or_take_turns() {
         let mut group = with_events(strategy, 9);
         assert_eq!((group.connect(3), group.connect(2)), (1, 2));
         assert_eq!(sent(&mut group, now), wanted, "{strategy}");
-        group.ack(2, &[id(wanted[4].1), id(wanted[3].1), id(77)]);
+        ack(&mut group, 2, &[id(wanted[4].1), id(wanted[3].1), id(77)]);
         assert!(!sent(&mut group, now).is_empty(), "there is buffer space again");
         assert_eq!(group.consumers().values().map(ConsumerState::in_flight).sum::<usize>(), 5);
     }
@@ -105,7 +123,7 @@ fn pinned_stream_stays_with_its_consumer_while_in_flight() {
         // Once all events are acknowledged, each consumer has a share.
         for position in 0..position {
             let owner = owners[&(position % 50)];
-            group.ack(owner, &[id(position)]);
+            ack(&mut group, owner, &[id(position)]);
         }
         for number in 0..50 {
             let metadata = format!(r#"{{"$correlationId":"{number}"}}"#);
@@ -127,15 +145,15 @@ fn checkpoint_never_passes_an_unfinished_event() {
     let consumer = group.connect(10);
     sent(&mut group, Instant::now());
     assert_eq!(group.completed_through(), None);
-    group.ack(consumer, &[id(0), id(2)]);
+    ack(&mut group, consumer, &[id(0), id(2)]);
     assert_eq!(group.completed_through(), Some(0));
-    group.nack(consumer, &[id(1)], &NackDecision::Park("no".into()));
+    nack(&mut group, consumer, &[id(1)], &NackDecision::Park("no".into()));
     assert_eq!(group.completed_through(), Some(0), "it is not parked before that is written");
     let parking = group.events_to_park(10);
     assert_eq!((parking.len(), parking[0].0), (1, EventKey::Source(1)));
     group.finish(EventKey::Source(1));
     assert_eq!(group.completed_through(), Some(2));
-    group.ack(consumer, &[id(3), id(4)]);
+    ack(&mut group, consumer, &[id(3), id(4)]);
     assert_eq!((group.completed_through(), group.tracked(), group.completed), (Some(4), (0, 0), 5));
     assert!(group.timeouts.is_empty() && group.waiting.is_empty());
 }
@@ -148,7 +166,7 @@ fn events_of_one_nack_share_their_park_reason() {
     let consumer = group.connect(10);
     sent(&mut group, Instant::now());
     let reason: Arc<str> = "no".into();
-    group.nack(consumer, &[id(0), id(1), id(2)], &NackDecision::Park(Arc::clone(&reason)));
+    nack(&mut group, consumer, &[id(0), id(1), id(2)], &NackDecision::Park(Arc::clone(&reason)));
     let parking = group.events_to_park(10);
     assert_eq!(parking.len(), 3);
     assert!(parking.iter().all(|(.., shared)| Arc::ptr_eq(shared, &reason)), "{parking:?}");
@@ -162,13 +180,13 @@ fn timed_out_event_is_resent_first_and_late_ack_ignored() {
     assert_eq!(sent(&mut group, now), [(1, 0), (1, 1)]);
     let late = now + Duration::from_secs(1);
     assert_eq!(group.next_timeout(), Some(late));
-    group.expire_timeouts(late);
-    group.ack(consumer, &[id(0)]);
+    expire_timeouts(&mut group, late);
+    ack(&mut group, consumer, &[id(0)]);
     assert_eq!(sent(&mut group, late), [(1, 0), (1, 1)], "before what is newer");
     // The first deadlines have passed and no longer matter.
-    group.expire_timeouts(late);
+    expire_timeouts(&mut group, late);
     assert_eq!(group.event_counts(), (1, 0, 2));
-    group.expire_timeouts(late + Duration::from_secs(1));
+    expire_timeouts(&mut group, late + Duration::from_secs(1));
     let reasons: Vec<_> =
         group.events_to_park(10).into_iter().map(|parking| parking.2.to_string()).collect();
     assert_eq!(reasons, ["Reached retry count of 1"; 2]);
@@ -181,7 +199,7 @@ fn events_of_a_lost_consumer_are_resent_first() {
     for _ in 0..5 {
         let consumer = group.connect(2);
         assert_eq!(sent(&mut group, now), [(consumer, 0), (consumer, 1)]);
-        group.disconnect(consumer);
+        disconnect(&mut group, consumer);
     }
     assert!(group.events_to_park(10).is_empty() && group.consumers().is_empty());
     assert_eq!(group.event_counts(), (2, 2, 0));
@@ -205,7 +223,7 @@ fn delivery_does_not_search_events_of_busy_consumers() {
     while delivered < count {
         for (consumer, revision) in sent(&mut group, now) {
             assert_eq!(consumer, other);
-            group.ack(other, &[id(revision)]);
+            ack(&mut group, other, &[id(revision)]);
             delivered += 1;
         }
         group.offer(EventKey::Source(position), event(position, &format!("t-{position}"), "{}"));
@@ -224,11 +242,11 @@ fn timeouts_are_checked_once_a_second() {
     let consumer = group.connect(2);
     let at = |millis: u64| now + Duration::from_millis(millis);
     assert_eq!(sent(&mut group, now), [(1, 0), (1, 1)]);
-    group.expire_timeouts(at(999));
-    group.ack(consumer, &[id(0)]);
+    expire_timeouts(&mut group, at(999));
+    ack(&mut group, consumer, &[id(0)]);
     assert_eq!(sent(&mut group, at(950)), [(1, 2)]);
     assert_eq!(group.next_timeout(), Some(at(1000)));
-    group.expire_timeouts(at(1000));
+    expire_timeouts(&mut group, at(1000));
     assert_eq!(sent(&mut group, at(1000)), [(1, 1)], "the other event was sent 50 ms before");
     assert_eq!(group.next_timeout(), Some(at(2000)));
 }
@@ -241,12 +259,12 @@ fn timeouts_are_those_of_events_in_flight() {
     let consumer = group.connect(2);
     assert_eq!(sent(&mut group, now), [(consumer, 0), (consumer, 1)]);
     for position in 1..4000 {
-        group.ack(consumer, &[id(position)]);
+        ack(&mut group, consumer, &[id(position)]);
         now += Duration::from_micros(1);
         assert_eq!(sent(&mut group, now), [(consumer, position + 1)]);
         assert_eq!(group.timeouts.len(), 2, "of the two events in flight");
     }
-    group.disconnect(consumer);
+    disconnect(&mut group, consumer);
     assert!(group.timeouts.is_empty() && group.next_timeout().is_none());
 }
 
@@ -284,7 +302,7 @@ fn pinned_deliveries_match_a_search() {
         };
         match next(100) {
             0 if ids.len() < 8 => drop(group.connect(1 + next(4) as usize)),
-            1 if !ids.is_empty() => group.disconnect(any),
+            1 if !ids.is_empty() => disconnect(&mut group, any),
             2..30 if group.events.len() < 60 => {
                 let stream = format!("s-{}", next(12));
                 group.offer(EventKey::Source(position), event(position, &stream, "{}"));
@@ -292,12 +310,12 @@ fn pinned_deliveries_match_a_search() {
             }
             30..55 => {
                 if let Some(id) = in_flight(&group, next(60)) {
-                    group.ack(any, &[id]);
+                    ack(&mut group, any, &[id]);
                 }
             }
             55..65 => {
                 if let Some(id) = in_flight(&group, next(60)) {
-                    group.nack(any, &[id], &NackDecision::Retry);
+                    nack(&mut group, any, &[id], &NackDecision::Retry);
                 }
             }
             65 => group.evict(true, |id| id % 2 == 0),
@@ -331,7 +349,7 @@ fn pinned_deliveries_match_a_search() {
     }
     assert!(position > 1000, "{position}");
     let ids: Vec<ConsumerId> = group.consumers.keys().copied().collect();
-    ids.into_iter().for_each(|id| group.disconnect(id));
+    ids.into_iter().for_each(|id| disconnect(&mut group, id));
     let keys: Vec<EventKey> = group.events.keys().copied().collect();
     keys.into_iter().for_each(|key| group.finish(key));
     assert!(group.pinned.as_ref().unwrap().is_empty());

@@ -102,44 +102,53 @@ impl GroupTask {
         let items = take_items(&mut page);
         self.service.store.count_read(items.len());
         let skipped = pins.len() - items.len();
+        let mut steps = BoundedSteps::default();
         for (found, pin) in items.into_iter().zip(pins.into_iter().skip(skipped)) {
             match found {
                 SubscriptionItem::Event(event) => {
-                    let Some(original) = link_or_event(&event) else { continue };
-                    let position = match self.key.stream {
-                        Some(_) => original.revision,
-                        None => original.position,
-                    };
-                    if is_dangling_link(&event) {
-                        self.last_read = self.last_read.max(Some(position));
-                        self.dispatcher.skip(position);
-                        continue;
-                    }
-                    if only_missing && self.dispatcher.is_new(EventKey::Source(position)) {
-                        // This event does not fit yet: it is read again later.
-                        self.is_caught_up = false;
-                        if let Some(before) = position.checked_sub(1) {
-                            self.dispatcher.advance(before);
-                        }
+                    if !self.take_event(event, pin, only_missing) {
                         return Ok(());
-                    }
-                    self.last_read = self.last_read.max(Some(position));
-                    if self.key.stream.is_none()
-                        && checkpoint_store::is_group_stream(&original.stream)
-                    {
-                        self.dispatcher.advance(position);
-                    } else {
-                        self.dispatcher.offer_pinned(EventKey::Source(position), event, pin);
                     }
                 }
                 SubscriptionItem::Checkpoint(position) => self.dispatcher.advance(position),
             }
+            steps.count(0).await;
         }
         if let Some(position) = page.pager.position() {
             self.dispatcher.advance(position);
         }
         self.pager = Some(page.pager);
         Ok(())
+    }
+
+    /// Takes an event of the source. Returns false if the event does not fit yet: only evicted
+    /// events do if `only_missing` is set.
+    fn take_event(&mut self, event: ResolvedEvent, pin: u64, only_missing: bool) -> bool {
+        let Some(original) = link_or_event(&event) else { return true };
+        let position = match self.key.stream {
+            Some(_) => original.revision,
+            None => original.position,
+        };
+        if is_dangling_link(&event) {
+            self.last_read = self.last_read.max(Some(position));
+            self.dispatcher.skip(position);
+            return true;
+        }
+        if only_missing && self.dispatcher.is_new(EventKey::Source(position)) {
+            // It is read again later.
+            self.is_caught_up = false;
+            if let Some(before) = position.checked_sub(1) {
+                self.dispatcher.advance(before);
+            }
+            return false;
+        }
+        self.last_read = self.last_read.max(Some(position));
+        if self.key.stream.is_none() && checkpoint_store::is_group_stream(&original.stream) {
+            self.dispatcher.advance(position);
+        } else {
+            self.dispatcher.offer_pinned(EventKey::Source(position), event, pin);
+        }
+        true
     }
 
     /// Opens the source after the last event read.
@@ -172,7 +181,9 @@ impl GroupTask {
                 events => events?,
             };
             let last = events.last().map_or(before - 1, |(revision, ..)| *revision);
+            let mut steps = BoundedSteps::default();
             for (revision, pin, event) in take_parked(&mut events) {
+                steps.count(0).await;
                 if is_dangling_link(&event) {
                     // The source of the parked event is gone.
                     continue;

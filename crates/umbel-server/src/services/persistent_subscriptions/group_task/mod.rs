@@ -33,11 +33,12 @@ use crate::event_store::event_resolution::{EventResolution, resolved_bytes};
 use crate::event_store::subscription_pager::{SubscriptionItem, SubscriptionPager};
 use crate::limits::{
     GROUP_CONSUMERS_MAX, GROUP_RETRY_TIME, GROUP_SKIPPED_BYTES_MAX, GROUP_TICK,
-    PARK_BATCH_EVENTS_MAX, POLL_BYTES, POLL_MESSAGES,
+    PARK_BATCH_EVENTS_MAX,
 };
 use crate::protocol::deadline::Deadline;
 use crate::protocol::group_key::GroupKey;
 use crate::protocol::{grpc_status, proto_convert};
+use crate::resources::bounded_steps::BoundedSteps;
 use crate::resources::group_quota::{GroupShare, QuotaDemand};
 use crate::server_context::ServerContext;
 
@@ -137,7 +138,7 @@ impl GroupTask {
             if let Err(failure) = self.run_once().await {
                 // Consumers get the error, and may reconnect.
                 let status = self.failure_status(&failure);
-                self.disconnect_all(&status);
+                self.disconnect_all(&status).await;
                 if matches!(failure, GroupError::Source(Error::StreamDeleted { .. })) {
                     return;
                 }
@@ -170,7 +171,7 @@ impl GroupTask {
             }
             if let Some(ended) = self.end_reply.take() {
                 let _ = self.write_checkpoint().await;
-                self.disconnect_all(&grpc_status::group_dropped(&self.key));
+                self.disconnect_all(&grpc_status::group_dropped(&self.key)).await;
                 // The caller may have left.
                 let _ = ended.send(());
                 return;
@@ -181,7 +182,7 @@ impl GroupTask {
     /// Does all work that does not depend on consumers.
     async fn run_once(&mut self) -> Result<(), GroupError> {
         let now = Instant::now();
-        self.dispatcher.expire_timeouts(now);
+        self.expire_timeouts(now).await;
         if self.retry_at.is_some_and(|again| again > now) {
             self.send(now).await;
             return Ok(());
@@ -198,6 +199,14 @@ impl GroupTask {
         }
         self.has_storage_error = false;
         Ok(())
+    }
+
+    /// Sends events again whose timeouts have passed.
+    async fn expire_timeouts(&mut self, now: Instant) {
+        let mut steps = BoundedSteps::default();
+        while self.dispatcher.expire_timeout(now) {
+            steps.count(0).await;
+        }
     }
 
     /// Returns the status for consumers of a group that fails; also logs the first such failure.
@@ -280,9 +289,9 @@ impl GroupTask {
         self.dispatcher.first_replayed().or(unread)
     }
 
-    /// Sends events to consumers with capacity, and yields to other tasks in between.
+    /// Sends events to consumers with capacity.
     async fn send(&mut self, now: Instant) {
-        let (mut events, mut bytes) = (0, 0);
+        let mut steps = BoundedSteps::default();
         while let Some(Delivery { consumer, event, retries }) = self.dispatcher.next_delivery(now) {
             let Some(joined) = self.connected.get(&consumer) else { continue };
             let form = joined.request.form;
@@ -299,14 +308,9 @@ impl GroupTask {
             let answer = Ok(ReadResp { content: Some(ReadRespContent::Event(sent)) });
             if joined.request.responses.try_send(answer).is_err() {
                 // The consumer left, or acks events without reading its responses.
-                self.connected.remove(&consumer);
-                self.dispatcher.disconnect(consumer);
+                self.disconnect(consumer).await;
             }
-            (events, bytes) = (events + 1, bytes + resolved_bytes(&event));
-            if events >= POLL_MESSAGES || bytes >= POLL_BYTES {
-                (events, bytes) = (0, 0);
-                tokio::task::yield_now().await;
-            }
+            steps.count(resolved_bytes(&event)).await;
         }
     }
 
@@ -378,12 +382,12 @@ impl GroupTask {
                     // Other writers may have deleted or truncated the parked stream.
                     let _ = self.refresh_parked().await;
                 }
-                self.handle(message);
+                self.handle(message).await;
             }
         }
     }
 
-    fn handle(&mut self, message: GroupCommand) {
+    async fn handle(&mut self, message: GroupCommand) {
         match message {
             GroupCommand::Connect(joining, answer) => {
                 if self.connected.len() >= self.consumers_max() {
@@ -401,12 +405,24 @@ impl GroupTask {
                     },
                 );
                 if answer.send(Ok(id)).is_err() {
-                    self.disconnect(id);
+                    self.disconnect(id).await;
                 }
             }
-            GroupCommand::Disconnect(id) => self.disconnect(id),
-            GroupCommand::Ack(id, ids) => self.dispatcher.ack(id, &ids),
-            GroupCommand::Nack(id, ids, action) => self.dispatcher.nack(id, &ids, &action),
+            GroupCommand::Disconnect(id) => self.disconnect(id).await,
+            GroupCommand::Ack(consumer, ids) => {
+                let mut steps = BoundedSteps::default();
+                for id in ids {
+                    self.dispatcher.ack(consumer, &id);
+                    steps.count(0).await;
+                }
+            }
+            GroupCommand::Nack(consumer, ids, action) => {
+                let mut steps = BoundedSteps::default();
+                for id in ids {
+                    self.dispatcher.nack(consumer, &id, &action);
+                    steps.count(0).await;
+                }
+            }
             GroupCommand::Info(answer) => {
                 let state = self.state();
                 let _ = answer.send((self.stats().to_info(), state));
@@ -466,16 +482,20 @@ impl GroupTask {
         }
     }
 
-    fn disconnect(&mut self, id: ConsumerId) {
+    async fn disconnect(&mut self, id: ConsumerId) {
         self.connected.remove(&id);
-        self.dispatcher.disconnect(id);
+        let mut steps = BoundedSteps::default();
+        for key in self.dispatcher.disconnect(id) {
+            self.dispatcher.reassign(key);
+            steps.count(0).await;
+        }
     }
 
-    fn disconnect_all(&mut self, status: &Status) {
+    async fn disconnect_all(&mut self, status: &Status) {
         for (id, joined) in std::mem::take(&mut self.connected) {
             // It has capacity, unless the consumer left.
             let _ = joined.request.responses.try_send(Err(status.clone()));
-            self.dispatcher.disconnect(id);
+            self.disconnect(id).await;
         }
     }
 }

@@ -10,7 +10,7 @@ impl GroupTask {
         let read = move |store: &Store| parked_stream::parked_range(store, &own);
         let (stream, (first, next)) = self.service.store.blocking(read).await?;
         if stream != self.parked_stream {
-            self.forget_parked(stream);
+            self.forget_parked(stream).await;
         }
         (self.first_parked, self.parked_count) = (first, next - first);
         Ok(())
@@ -49,11 +49,14 @@ impl GroupTask {
         Ok(())
     }
 
-    fn forget_parked(&mut self, stream: String) {
+    async fn forget_parked(&mut self, stream: String) {
         let effect = "the parked events of the consumer group are lost";
         system_stream::report_replacement(&self.key.parked_stream(), &stream, effect);
         self.parked_stream = stream;
-        self.dispatcher.forget_parked();
+        let mut steps = BoundedSteps::default();
+        while self.dispatcher.forget_parked_event() {
+            steps.count(0).await;
+        }
         (self.replay_range, self.replayed) = (None, None);
     }
 }

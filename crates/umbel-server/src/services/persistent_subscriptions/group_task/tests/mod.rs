@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use umbel_events::{EventId, ExpectedVersion, NewEvent};
+use umbel_events::{EventId, ExpectedVersion, NewEvent, RecordedEvent, ResolvedEvent};
 use umbel_proto::persistent::{
     CheckpointAfter, CreateOptions, GroupAllOptions, GroupOrigin, GroupStart, MessageTimeout,
     Settings,
@@ -16,7 +16,7 @@ use umbel_sim::Random;
 
 use super::*;
 use crate::consumer_groups::dispatcher::NackDecision;
-use crate::consumer_groups::group_command::ConsumerRequest;
+use crate::consumer_groups::group_command::{ConsumerRequest, ConsumerResponse};
 use crate::services::persistent_subscriptions::group_manager::GroupChange;
 use crate::test_support::test_service::{TestService, run_paused};
 
@@ -32,7 +32,7 @@ type CheckResult = Result<(), String>;
 
 /// A consumer's own record of deliveries.
 struct DeliveryRecord {
-    answers: mpsc::Receiver<crate::consumer_groups::group_command::ConsumerResponse>,
+    answers: mpsc::Receiver<ConsumerResponse>,
     capacity: usize,
     /// Events in flight: id for the ack, delivery time, and pin.
     has: BTreeMap<EventKey, (EventId, Instant, String)>,
@@ -144,27 +144,27 @@ impl<'a> GroupModel<'a> {
             6 => {
                 if let Some(id) = self.random_consumer() {
                     // The consumer left, or announced that it stops.
-                    self.group().handle(GroupCommand::Disconnect(id));
+                    self.group().handle(GroupCommand::Disconnect(id)).await;
                     let removed = self.life.consumers.remove(&id);
                     for key in removed.into_iter().flat_map(|removed| removed.has.into_keys()) {
                         *self.life.retries.entry(key).or_default() += 1;
                     }
                 }
             }
-            7..12 => self.answer(None),
-            12 => self.answer(Some(NackDecision::Park("no".into()))),
-            13 => self.answer(Some(NackDecision::Retry)),
-            14 => self.answer(Some(NackDecision::Skip)),
-            15 => self.answer_wrongly(),
+            7..12 => self.answer(None).await,
+            12 => self.answer(Some(NackDecision::Park("no".into()))).await,
+            13 => self.answer(Some(NackDecision::Retry)).await,
+            14 => self.answer(Some(NackDecision::Skip)).await,
+            15 => self.answer_wrongly().await,
             16 => tokio::time::advance(Duration::from_millis(self.random.below(1500))).await,
             17 => {
                 let limit = if self.random.below(2) == 0 { u64::MAX } else { self.random.below(5) };
-                self.replay(limit);
+                self.replay(limit).await;
             }
             18 if self.random.below(2) == 0 => {
                 // New settings: the checkpoint is stored, and the group restarts. Events that wait
                 // to be parked must come again.
-                self.answer(Some(NackDecision::Park("no".into())));
+                self.answer(Some(NackDecision::Park("no".into()))).await;
                 self.group().write_checkpoint().await.map_err(error_text)?;
                 self.check_kept()?;
                 let stream = self.key.stream.clone();
@@ -212,18 +212,7 @@ impl<'a> GroupModel<'a> {
     }
 
     async fn connect(&mut self, capacity: usize) -> Result<ConsumerId, String> {
-        let (sender, answers) = mpsc::channel(capacity + 2);
-        let (answer, answered) = oneshot::channel();
-        let joining = ConsumerRequest {
-            capacity,
-            form: UuidForm::String(()),
-            username: String::new(),
-            connection_name: String::new(),
-            responses: sender,
-            connection: None,
-        };
-        self.group().handle(GroupCommand::Connect(joining, answer));
-        let id = answered.await.map_err(error_text)?.map_err(error_text)?;
+        let (id, answers) = join(self.group(), capacity).await?;
         let seen = DeliveryRecord { answers, capacity, has: BTreeMap::new(), had: Vec::new() };
         self.life.consumers.insert(id, seen);
         Ok(id)
@@ -236,7 +225,7 @@ impl<'a> GroupModel<'a> {
     }
 
     /// A consumer sends an ack or a nack for some of its events.
-    fn answer(&mut self, action: Option<NackDecision>) {
+    async fn answer(&mut self, action: Option<NackDecision>) {
         let Some(id) = self.random_consumer() else { return };
         let of_own = |key: &EventKey, positions: &HashMap<String, u64>| match key {
             EventKey::Parked(_) => true,
@@ -259,23 +248,23 @@ impl<'a> GroupModel<'a> {
             None => GroupCommand::Ack(id, ids),
             Some(action) => GroupCommand::Nack(id, ids, action),
         };
-        self.group().handle(message);
+        self.group().handle(message).await;
     }
 
     /// A consumer acks events that are not in flight to it.
-    fn answer_wrongly(&mut self) {
+    async fn answer_wrongly(&mut self) {
         let Some(id) = self.random_consumer() else { return };
         let all = self.life.consumers.values();
         let has =
             |event: &EventId| self.life.consumers[&id].has.values().any(|(own, ..)| own == event);
         let ids: Vec<EventId> =
             all.flat_map(|seen| &seen.had).copied().filter(|event| !has(event)).collect();
-        self.group().handle(GroupCommand::Ack(id, ids));
+        self.group().handle(GroupCommand::Ack(id, ids)).await;
     }
 
-    fn replay(&mut self, before: u64) {
+    async fn replay(&mut self, before: u64) {
         let (answer, _told) = oneshot::channel();
-        self.group().handle(GroupCommand::Replay(before, answer));
+        self.group().handle(GroupCommand::Replay(before, answer)).await;
     }
 
     fn finish(&mut self, key: EventKey) {
@@ -340,14 +329,14 @@ impl<'a> GroupModel<'a> {
                 any |= !has.is_empty();
                 let acks = has.values().map(|(ack, ..)| *ack).collect();
                 has.into_keys().for_each(|key| self.finish(key));
-                self.group().handle(GroupCommand::Ack(id, acks));
+                self.group().handle(GroupCommand::Ack(id, acks)).await;
             }
             if !any && self.group().replay_range.is_none() {
                 break;
             }
         }
         ensure(self.group().dispatcher.tracked().0 == 0, || "something is held".to_string())?;
-        self.group().handle(GroupCommand::Disconnect(id));
+        self.group().handle(GroupCommand::Disconnect(id)).await;
         self.life.consumers.remove(&id);
         Ok(())
     }
@@ -355,7 +344,7 @@ impl<'a> GroupModel<'a> {
     /// Checks that every event is completed in the end, and that no further event is delivered.
     async fn check_end(&mut self) -> CheckResult {
         self.drain().await?;
-        self.replay(u64::MAX);
+        self.replay(u64::MAX).await;
         self.drain().await?;
         let lost = self.source.keys().find(|position| !self.done.contains(position));
         ensure(lost.is_none(), || format!("{lost:?} never came"))?;
@@ -370,6 +359,26 @@ impl<'a> GroupModel<'a> {
         // Events before the checkpoint need not come.
         self.drain().await
     }
+}
+
+/// Connects a consumer to a group.
+async fn join(
+    group: &mut GroupTask,
+    capacity: usize,
+) -> Result<(ConsumerId, mpsc::Receiver<ConsumerResponse>), String> {
+    let (sender, answers) = mpsc::channel(capacity + 2);
+    let (answer, answered) = oneshot::channel();
+    let joining = ConsumerRequest {
+        capacity,
+        form: UuidForm::String(()),
+        username: String::new(),
+        connection_name: String::new(),
+        responses: sender,
+        connection: None,
+    };
+    group.handle(GroupCommand::Connect(joining, answer)).await;
+    let id = answered.await.map_err(error_text)?.map_err(error_text)?;
+    Ok((id, answers))
 }
 
 fn settings(
@@ -431,6 +440,78 @@ fn violation(seeds: u64) -> Option<String> {
 #[test]
 fn random_scripts_keep_the_group_invariants() {
     assert_eq!(violation(SEEDS), None);
+}
+
+/// Times that the work yields to other tasks. REQUIRES: it waits for nothing else.
+async fn yields(work: impl Future) -> usize {
+    let (mut work, mut count) = (std::pin::pin!(work), 0);
+    poll_fn(|context| {
+        let polled = work.as_mut().poll(context);
+        count += usize::from(polled.is_pending());
+        polled.map(drop)
+    })
+    .await;
+    count
+}
+
+/// Story: 10,000 events that were sent, acknowledged, timed out or left by their consumer at once
+/// took a worker thread for many milliseconds.
+#[test]
+fn group_with_many_events_in_flight_lets_other_tasks_run() {
+    const EVENTS: usize = 1000;
+    const YIELDS_MIN: usize = EVENTS / crate::limits::POLL_MESSAGES;
+    run_paused(async {
+        let fixture = TestService::new();
+        let mut group = group_with_events(&fixture, EVENTS).await;
+        let ids: Vec<EventId> = (0..EVENTS as u64).map(event_id).collect();
+        let (consumer, mut answers) = join(&mut group, EVENTS).await.unwrap();
+        let mut send = async |group: &mut GroupTask| {
+            let count = yields(group.send(Instant::now())).await;
+            assert!(count >= YIELDS_MIN, "{count}");
+            assert_eq!(std::iter::from_fn(|| answers.try_recv().ok()).count(), EVENTS);
+        };
+        send(&mut group).await;
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(yields(group.expire_timeouts(Instant::now())).await >= YIELDS_MIN);
+        send(&mut group).await;
+        let nack = GroupCommand::Nack(consumer, ids.clone(), NackDecision::Retry);
+        assert!(yields(group.handle(nack)).await >= YIELDS_MIN);
+        send(&mut group).await;
+        assert!(yields(group.handle(GroupCommand::Disconnect(consumer))).await >= YIELDS_MIN);
+        let (other, _answers) = join(&mut group, EVENTS).await.unwrap();
+        group.send(Instant::now()).await;
+        assert!(yields(group.handle(GroupCommand::Ack(other, ids))).await >= YIELDS_MIN);
+        assert_eq!(group.dispatcher.tracked(), (0, 0));
+    });
+}
+
+fn event_id(number: u64) -> EventId {
+    EventId(u128::from(number).to_be_bytes())
+}
+
+/// A group that has these events and no consumer.
+async fn group_with_events(fixture: &TestService, count: usize) -> GroupTask {
+    let stream = "s".to_string();
+    let (key, mut config) = settings(&mut Random::new(1), "RoundRobin", Some(&stream));
+    config.settings.max_retry_count = 10;
+    let group = GroupTask::open(Arc::clone(&fixture.service), key, config).await;
+    let mut group = group.unwrap();
+    for number in 0..count as u64 {
+        let event = RecordedEvent {
+            stream: stream.clone(),
+            revision: number,
+            position: number,
+            id: event_id(number),
+            kind: "Counted".to_string(),
+            is_json: true,
+            created: 0,
+            data: Vec::new(),
+            metadata: Vec::new(),
+        };
+        let event = ResolvedEvent { event: Some(event), link: None };
+        group.dispatcher.offer_pinned(EventKey::Source(number), event, 0);
+    }
+    group
 }
 
 /// Story: the limit of an expression's parts was also that of stored groups. An upgrade stopped
