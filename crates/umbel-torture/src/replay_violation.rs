@@ -50,7 +50,13 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
         "crash" => replay_crash(&words),
         "faults" => replay_fault(&words),
         "rot" if words.words.get(1) == Some(&"dirty") => {
-            print_result(bit_rot::campaign(words.number(0)?, true))
+            let (seed, small) = (words.number(0)?, words.number(2)? == 1);
+            let specimen = bit_rot::closed_store(seed, &nothing_planted())?;
+            let flips = specimen.dirty_flips(small, seed);
+            let flip = flips.get(words.number(3)? as usize).ok_or("no such flip")?;
+            let verdict = specimen.read_damaged_dirty(flip)?;
+            println!("not closed, {flip:?}: {verdict:?}");
+            Ok(())
         }
         "rot" => {
             let (seed, small) = (words.number(0)?, words.number(1)? == 1);
