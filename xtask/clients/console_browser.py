@@ -432,6 +432,35 @@ def schedule(browser, text_of):
 
 
 @case
+def see_the_continuous_backup(browser):
+    open_page(browser, "work", "Work")
+    until(browser, lambda: fact(browser, "Not backed up yet") == "nothing", "the whole backup")
+    assert fact(browser, "Object store").startswith("file:///"), fact(browser, "Object store")
+    assert "Continuous backup of keys and values" not in text(browser)
+    open_page(browser, "overview", "Overview")
+    says(browser, "Continuous backup\ncomplete")
+
+
+@case
+def see_continuous_backups_fail(browser):
+    changed = answer_with(browser, """data => {
+        const base = { location: `s3://events/${"long-name-".repeat(12)}`, lagSeconds: 1234.5, lastSuccess: null };
+        data.objectBackup = { ...base, state: "Failing", lagBytes: 5e9, position: "123456789", error: "object store: 403", retentionError: null };
+        data.kvObjectBackup = { ...base, state: "Stopped", lagWrites: null, error: "another server", retentionError: null }; }""")
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    for wanted in ("Continuous backup of keys and values", "4.7 GiB, of the last 1,235 s", "123,456,789", "object store: 403",
+                   "unknown, of the last 1,235 s", "Stopped until a restart: another server"):
+        says(browser, wanted)
+    picture(browser, "work-backups")
+
+
+def fact(browser, name):
+    """Returns the value of the first fact with this name."""
+    return browser.find_element(By.XPATH, f"//dt[text()='{name}']/following-sibling::dd[1]").text
+
+
+@case
 def see_outcomes_in_the_history(browser):
     open_page(browser, "work", "Work")
     until(browser, lambda: len(rows(browser, "Last scavenges")) == 2, "both scavenges")

@@ -102,15 +102,22 @@ const backupRow = (work) => [
 const BACKUP_COLUMNS = [["Started", "tight"], ["Outcome", ""], ["By", "name optional"], ["Took", "number optional"],
   ["Copied", "number"], ["Total", "number optional"], ["Through position", "number optional"]];
 
+const fact = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
+
 // A continuous backup into an object store, if the server has it.
 function continuous(title, backup) {
   if (!backup) return null;
   const { location, state, position, lagSeconds, lastSuccess, error, retentionError } = backup;
   const lagging = backupLag(backup);
-  const lag = lagging === "" ? "It has everything." : `It lacks ${lagging ?? "unknown data"} of the last ${number(Math.round(lagSeconds))} s.`;
+  const lag = lagging === "" ? "nothing" : `${lagging ?? "unknown"}, of the last ${number(Math.round(lagSeconds))} s`;
   const problem = state === "Stopped" ? `Stopped until a restart: ${error}` : error ?? retentionError;
-  return el("div", {},
-    el("p", {}, `${title} to ${location}: ${state}. ${lag} Last success: ${lastSuccess ?? "none since the start"}${position ? `, through position ${number(position)}` : ""}.`),
+  return el("div", {}, el("h3", {}, title),
+    el("dl", { class: "facts" },
+      fact("State", state),
+      fact("Object store", location),
+      fact("Not backed up yet", lag),
+      fact("Last success (local time)", time(lastSuccess)),
+      position ? fact("Through position", number(position)) : null),
     problem ? el("p", { role: "status", class: "bad" }, problem) : null);
 }
 
@@ -141,13 +148,12 @@ const STATES = {
 };
 
 function autoScavengeFacts(auto) {
-  const pair = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
   return el("dl", { class: "facts" },
-    pair("State", STATES[auto.state] ?? auto.state),
-    pair("Schedule (UTC)", auto.schedule ? el("code", {}, auto.schedule) : "none"),
-    pair("Next scavenge (local time)", time(auto.nextScavenge)),
-    pair("Threshold", `${number(auto.thresholdPercent)} % dead bytes in a chunk`),
-    pair("Throttle", `works ${number(auto.throttlePercent)} % of the time`));
+    fact("State", STATES[auto.state] ?? auto.state),
+    fact("Schedule (UTC)", auto.schedule ? el("code", {}, auto.schedule) : "none"),
+    fact("Next scavenge (local time)", time(auto.nextScavenge)),
+    fact("Threshold", `${number(auto.thresholdPercent)} % dead bytes in a chunk`),
+    fact("Throttle", `works ${number(auto.throttlePercent)} % of the time`));
 }
 
 // The form of schedule, threshold and throttle. It is drawn once, so that no repetition disturbs it.
@@ -224,7 +230,7 @@ export async function work() {
     el("h2", {}, "Auto-scavenge"), automatic, el("div", { class: "row" }, pauseButton, resumeButton),
     disabled ? [] : scheduleForm(first.autoScavenge, () => draw()),
     el("h2", {}, "Scavenge history"), scavenges.box,
-    el("h2", {}, "Backup"), el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."), saving,
+    el("h2", {}, "Backup"), saving,
     el("h2", {}, "Backup history"), backups.box);
   const draw = async (data) => {
     const { scavenge, autoScavenge, backup, objectBackup, kvObjectBackup, ...lists } = data ?? await view("work");
@@ -245,6 +251,8 @@ export async function work() {
     refresh(saving, 
       continuous("Continuous backup", objectBackup),
       continuous("Continuous backup of keys and values", kvObjectBackup),
+      el("h3", {}, "Backup into a directory"),
+      el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."),
       el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
       backup.isRunning || backup.through || backup.error
         ? el("p", { role: "status", class: backup.error ? "bad" : "" },

@@ -57,8 +57,13 @@ fn run_cases(program: &str, browser: &Path, server: &Server, pictures: &Path) ->
 /// Runs tests on a server with an empty store of this name.
 fn on_server(name: &str, test: impl FnOnce(&Server) -> StepOutcome) -> StepOutcome {
     let folder = std::env::temp_dir().join(format!("umbel-{name}-{}", std::process::id()));
-    let started = Server::start(&folder.join("events"), |command| {
-        command.args(["--insecure", "--backup-dir"]).arg(folder.join("backup"))
+    let objects = folder.join("objects");
+    let created = std::fs::create_dir_all(&objects).map_err(|error| error.to_string());
+    let started = created.and_then(|()| {
+        Server::start(&folder.join("events"), |command| {
+            command.args(["--insecure", "--backup-dir"]).arg(folder.join("backup"));
+            command.arg("--backup-to").arg(format!("file://{}", objects.display()))
+        })
     });
     let mut outcome = StepOutcome::default();
     match started {
