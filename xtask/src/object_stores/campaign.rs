@@ -47,7 +47,8 @@ pub fn run_all(repetitions: Repetitions, is_full: bool) -> bool {
     let mut report = CheckReport::default();
     report.step("build", || {
         let mut build = cargo();
-        build.args(["build", "-p", "umbel-cli", "-p", "umbel-objects", "--bins", "--examples"]);
+        // As the tests are built, so that nothing is built twice.
+        build.args(["build", "--workspace", "--bins", "--examples"]);
         run(&mut build)
     });
     built_programs::use_test_build();
