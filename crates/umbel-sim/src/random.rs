@@ -84,12 +84,12 @@ pub(crate) fn join(first: u64, second: u64) -> u64 {
 /// Computes a hash of bytes and their number.
 pub(crate) fn digest(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64;
-    let mut chunks = bytes.chunks_exact(8);
-    for chunk in &mut chunks {
-        let word = chunk.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+    let (words, rest) = bytes.as_chunks();
+    for word in words {
+        let word = u64::from_le_bytes(*word);
         hash = (hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     }
-    chunks.remainder().iter().fold(hash, |hash, byte| join(hash, u64::from(*byte)))
+    rest.iter().fold(hash, |hash, byte| join(hash, u64::from(*byte)))
 }
 
 #[cfg(test)]
