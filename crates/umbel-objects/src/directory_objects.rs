@@ -13,6 +13,7 @@
 //! writer may not have done so yet.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -92,6 +93,12 @@ impl DirectoryObjects {
                  the directory",
                 root.display()
             )),
+            Error::Io { source, .. } if source.kind() == ErrorKind::NotADirectory => {
+                Error::invalid(format!(
+                    "{} is a file, but an object store of this scheme is a directory",
+                    root.display()
+                ))
+            }
             other => other,
         })?;
         let location = match Url::from_directory_path(&root) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use umbel_base::{Error, Result};
 use umbel_env::{Env, Objects};
-use url::Url;
+use url::{ParseError, Url};
 
 #[cfg(feature = "buckets")]
 use crate::bucket::{BucketObjects, BucketUrl};
@@ -64,6 +64,10 @@ fn parse_directory(text: &str) -> Result<PathBuf> {
     };
     let url = match Url::parse(text) {
         Ok(url) => url,
+        Err(_) if text.is_empty() => return invalid("it is empty"),
+        Err(ParseError::RelativeUrlWithoutBase) => {
+            return invalid("it has no scheme, such as s3:// or file:// before an absolute path");
+        }
         Err(error) => return invalid(&error.to_string()),
     };
     if !cfg!(feature = "buckets") && BUCKET_SCHEMES.contains(&url.scheme()) {
@@ -153,6 +157,7 @@ mod tests {
         ] {
             let error = parse_directory(url).expect_err(url).to_string();
             assert!(error.contains("file:///mnt/share/backups"), "{url}: {error}");
+            assert!(!error.contains("base"), "{url}: {error}");
         }
     }
 }
