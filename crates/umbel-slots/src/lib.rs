@@ -32,7 +32,7 @@ pub use freshness::{Contact, SlotTimes};
 pub use slot_collection::{CollectionStep, SlotCollection};
 pub use slot_error::{SlotError, SlotResult};
 pub use slot_follower::{FollowStep, SlotFollower};
-pub use slot_format::{LogId, SLOT_BYTES_MAX, Slot, SlotEntry, SlotIds};
+pub use slot_format::{LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, Slot, SlotEntry, SlotIds};
 pub use slot_snapshot::{SNAPSHOT_PREFIX, SlotSnapshot};
 pub use slot_takeover::{SlotTakeover, TakeoverStep};
 pub use slot_writer::{SlotWriter, WriteStep};

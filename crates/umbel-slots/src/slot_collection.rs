@@ -2,7 +2,8 @@
 //!
 //! INVARIANT: only what the newest snapshot older than [`SlotTimes::keep`] makes unnecessary is
 //! deleted. Its age counts by the store's clock and by the clock of this node, which must have seen
-//! it for as long: a jump of the store's clock deletes nothing.
+//! it for as long: a jump of the store's clock deletes nothing. This node must have read it, too: a
+//! damaged snapshot, or that of another log, deletes nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,23 +13,42 @@ use umbel_env::{Clock, ObjectName, Objects};
 use crate::freshness::{Contact, SlotTimes, micros};
 use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_PREFIX, number_of_slot};
-use crate::slot_requests::list;
-use crate::slot_snapshot::{SNAPSHOT_PREFIX, parse_snapshot_name};
+use crate::slot_requests::{damaged, list, read_whole};
+use crate::slot_snapshot::{
+    SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
+};
 
 /// Deletes what no node needs, in rounds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlotCollection {
+    store: [u8; 16],
     times: SlotTimes,
     /// Moment at which this node saw each snapshot first.
     seen: BTreeMap<String, Duration>,
+    /// Name of the snapshot that this node read last.
+    confirmed: Option<String>,
     phase: Phase,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
-    Snapshots { after: Option<String>, found: BTreeMap<String, Option<u64>> },
-    Slots { floor: u64, doomed: Vec<String> },
-    Deleting { doomed: Vec<String> },
+    Snapshots {
+        after: Option<String>,
+        found: BTreeMap<String, Option<u64>>,
+    },
+    /// Reads the snapshot that makes others unnecessary.
+    Confirming {
+        name: String,
+        floor: u64,
+        doomed: Vec<String>,
+    },
+    Slots {
+        floor: u64,
+        doomed: Vec<String>,
+    },
+    Deleting {
+        doomed: Vec<String>,
+    },
 }
 
 /// Result of a step of a collection.
@@ -45,8 +65,9 @@ pub enum CollectionStep {
 
 impl SlotCollection {
     /// A collection that has seen nothing.
-    pub fn new(times: SlotTimes) -> SlotCollection {
-        SlotCollection { times, seen: BTreeMap::new(), phase: Phase::first() }
+    pub fn new(store: [u8; 16], times: SlotTimes) -> SlotCollection {
+        let (seen, confirmed) = (BTreeMap::new(), None);
+        SlotCollection { store, times, seen, confirmed, phase: Phase::first() }
     }
 
     /// Begins a new round.
@@ -57,19 +78,21 @@ impl SlotCollection {
     /// Sends the next request.
     ///
     /// # Errors
-    /// Failed requests, after which the step can be repeated.
+    /// [`SlotError::Damaged`] if the snapshot that makes others unnecessary cannot be read; failed
+    /// requests, after which the step can be repeated.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<CollectionStep> {
         match self.phase.clone() {
             Phase::Snapshots { after, found } => self.list_snapshots(objects, clock, after, found),
+            Phase::Confirming { name, floor, doomed } => {
+                self.confirm_snapshot(objects, clock, name, floor, doomed)
+            }
             Phase::Slots { floor, doomed } => self.list_slots(objects, clock, floor, doomed),
             Phase::Deleting { mut doomed } => {
                 let Some(name) = doomed.pop() else {
                     self.phase = Phase::first();
                     return Ok(CollectionStep::Done);
                 };
-                let name =
-                    ObjectName::new(name).map_err(|error| SlotError::Refused(error.to_string()))?;
-                objects.delete(&name)?;
+                objects.delete(&object_name(&name)?)?;
                 self.phase = Phase::Deleting { doomed };
                 Ok(CollectionStep::Again)
             }
@@ -103,20 +126,48 @@ impl SlotCollection {
         }
         let is_old =
             |(name, created): &(&String, &Option<u64>)| self.is_old(name, **created, contact);
-        let numbers = found.iter().filter(is_old).filter_map(|(name, _)| parse_snapshot_name(name));
-        let Some(floor) = numbers.max() else {
+        let old = found.iter().filter(is_old);
+        let old = old.filter_map(|(name, _)| Some((parse_snapshot_name(name)?, name.clone())));
+        let Some((floor, name)) = old.max() else {
             self.phase = Phase::first();
             return Ok(CollectionStep::Done);
         };
         let doomed = found.into_keys();
         let doomed = doomed.filter(|name| parse_snapshot_name(name).is_some_and(|it| it < floor));
-        self.phase = Phase::Slots { floor, doomed: doomed.collect() };
+        let doomed = doomed.collect();
+        self.phase = match self.confirmed.as_ref() == Some(&name) {
+            true => Phase::Slots { floor, doomed },
+            false => Phase::Confirming { name, floor, doomed },
+        };
+        Ok(CollectionStep::Again)
+    }
+
+    fn confirm_snapshot(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        name: String,
+        floor: u64,
+        doomed: Vec<String>,
+    ) -> SlotResult<CollectionStep> {
+        let object = object_name(&name)?;
+        let Some(bytes) = read_whole(objects, clock, &object, SNAPSHOT_BYTES_MAX)?.value else {
+            // Another node deleted it after a newer one.
+            self.phase = Phase::first();
+            return Ok(CollectionStep::Done);
+        };
+        SlotSnapshot::decode(&bytes, &self.store, floor).map_err(|reason| {
+            let remedy = "nothing is deleted until it is moved away";
+            damaged(objects, &object, format!("{reason}; {remedy}"))
+        })?;
+        self.confirmed = Some(name);
+        self.phase = Phase::Slots { floor, doomed };
         Ok(CollectionStep::Again)
     }
 
     fn is_old(&self, name: &str, created: Option<u64>, now: Contact) -> bool {
         let keep = micros(self.times.keep);
-        let stored = now.age_micros(created);
+        let stored = self.times.age_micros(now, created);
         let seen = self.seen.get(name).map(|seen| now.node.saturating_sub(*seen));
         stored.is_some_and(|age| age >= keep) && seen.is_some_and(|age| age >= self.times.keep)
     }
@@ -136,6 +187,10 @@ impl SlotCollection {
         self.phase = Phase::Deleting { doomed: doomed.clone() };
         Ok(CollectionStep::Found(doomed))
     }
+}
+
+fn object_name(name: &str) -> SlotResult<ObjectName> {
+    ObjectName::new(name).map_err(|error| SlotError::Refused(error.to_string()))
 }
 
 impl Phase {

@@ -2,7 +2,8 @@
 
 use umbel_env::{Clock, Creation, Objects};
 
-use crate::slot_error::SlotResult;
+use crate::chain::ChainEnd;
+use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
 use crate::slot_requests::{Timed, read_whole, timed};
 
@@ -12,6 +13,8 @@ use crate::slot_requests::{Timed, read_whole, timed};
 pub struct SlotCreation {
     /// The slot.
     pub slot: Slot,
+    /// The chain with the slot at its end.
+    pub end: ChainEnd,
     bytes: Vec<u8>,
     is_unknown: bool,
 }
@@ -28,9 +31,25 @@ pub enum CreationStep {
 }
 
 impl SlotCreation {
-    /// A creation whose first request is not sent.
-    pub fn new(slot: Slot) -> SlotCreation {
-        SlotCreation { bytes: slot.encode(), slot, is_unknown: false }
+    /// A creation after this end of the chain, whose first request is not sent.
+    ///
+    /// # Errors
+    /// [`SlotError::Refused`] if readers would refuse the slot. Once created, it would end the log.
+    pub fn new(before: ChainEnd, slot: Slot) -> SlotResult<SlotCreation> {
+        let refused = |reason: String| {
+            SlotError::Refused(format!(
+                "internal: slot {} cannot be written: {reason}",
+                slot.number
+            ))
+        };
+        slot.check_entries().map_err(refused)?;
+        let end = before.followed_by(&slot).map_err(refused)?;
+        let bytes = slot.encode();
+        if bytes.len() as u64 > SLOT_BYTES_MAX {
+            let count = bytes.len();
+            return Err(refused(format!("it has {count} bytes, more than {SLOT_BYTES_MAX}")));
+        }
+        Ok(SlotCreation { slot, end, bytes, is_unknown: false })
     }
 
     /// Sends the next request.

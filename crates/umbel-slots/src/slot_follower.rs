@@ -5,6 +5,10 @@
 //! [`SlotTimes::keep`]. So the slots after the newest one older than half of it are safe for the
 //! other half. Without this, a slot could be deleted and then be created again by a late request of
 //! a leader that had lost the number.
+//!
+//! INVARIANT: a node with a state applies a slot only while the store has the last slot of this
+//! state, or an old snapshot of it. Otherwise the objects are an older copy, or those of another
+//! log.
 
 use umbel_env::{Clock, ObjectName, Objects};
 
@@ -34,6 +38,8 @@ enum Phase {
     Listing { after: Option<String>, found: Listing, contact: Option<Contact> },
     /// Reads the newest snapshot.
     Loading { name: String, number: u64, listed: Contact },
+    /// Reads the slot at the end of the node's state, which must exist.
+    Confirming { listed: Contact },
     /// Reads slots. Their safety was shown at this moment.
     Reading { listed: Contact },
 }
@@ -85,6 +91,7 @@ impl SlotFollower {
             Phase::Loading { name, number, listed } => {
                 self.load(objects, clock, &name, number, listed)
             }
+            Phase::Confirming { listed } => self.confirm_end(objects, clock, listed),
             Phase::Reading { listed } => self.read_next(objects, clock, listed),
         }
     }
@@ -112,7 +119,8 @@ impl SlotFollower {
                 found.newest = Some((number, object.name.as_str().to_owned()));
             }
             // An object from the future, or without a time, counts as old.
-            if contact.age_micros(object.created_micros).is_none_or(|age| age >= half) {
+            let age = self.times.age_micros(contact, object.created_micros);
+            if age.is_none_or(|age| age >= half) {
                 found.old = found.old.max(Some(number));
             }
         }
@@ -124,16 +132,18 @@ impl SlotFollower {
         }
         let listed = first.unwrap_or(contact);
         let is_behind = !self.has_state || found.old.is_some_and(|old| self.end.number < old);
-        self.phase = match found.newest {
-            Some((number, name)) if is_behind => Phase::Loading { name, number, listed },
-            None if is_behind => {
-                return Err(SlotError::Refused(format!(
-                    "{} has no snapshot of a replicated log; check the prefix, or create a log \
-                     there",
-                    objects.location()
-                )));
-            }
-            _ => Phase::Reading { listed },
+        let Some((number, name)) = found.newest else {
+            return Err(SlotError::Refused(format!(
+                "{} has no snapshot of a replicated log; check the prefix, or create a log there",
+                objects.location()
+            )));
+        };
+        // The slot at the end of the state can be deleted once an old snapshot has it.
+        let is_end_kept = self.end.number > found.old.unwrap_or(0);
+        self.phase = match is_behind {
+            true => Phase::Loading { name, number, listed },
+            false if is_end_kept => Phase::Confirming { listed },
+            false => Phase::Reading { listed },
         };
         Ok(FollowStep::Again)
     }
@@ -154,12 +164,50 @@ impl SlotFollower {
             self.phase = Phase::listing();
             return Ok(FollowStep::Again);
         };
-        let snapshot = SlotSnapshot::decode(&bytes, &self.store, number)
-            .map_err(|reason| damaged(objects, &name, reason))?;
+        let snapshot = SlotSnapshot::decode(&bytes, &self.store, number).map_err(|reason| {
+            let remedy = "move it away, and nodes begin from the snapshot before it";
+            damaged(objects, &name, format!("{reason}; {remedy}"))
+        })?;
         self.end = snapshot.end;
         self.has_state = true;
         self.phase = Phase::Reading { listed };
         Ok(FollowStep::Restart(snapshot))
+    }
+
+    /// Reads the slot at the end of the state. Without it, or with another one, the objects are
+    /// not those of which this node has the state: the node would write after a gap.
+    fn confirm_end(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        listed: Contact,
+    ) -> SlotResult<FollowStep> {
+        let ChainEnd { number, uid, .. } = self.end;
+        let name = slot_name(number);
+        let Timed { value, answered, .. } = read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
+        if !self.is_listed_lately(listed, answered) {
+            self.phase = Phase::listing();
+            return Ok(FollowStep::Again);
+        }
+        let remedy = "check the prefix; if the objects are right, start this node with an empty \
+                      directory";
+        let damage = |reason: String| damaged(objects, &name, format!("{reason}; {remedy}"));
+        let Some(bytes) = value else {
+            return Err(damage(
+                "this node has it, but the store lost it or is an older copy".into(),
+            ));
+        };
+        let slot = Slot::decode(&bytes, &self.store, number).map_err(damage)?;
+        if slot.ids.uid != uid {
+            return Err(damage("this node has another slot with this number".into()));
+        }
+        self.phase = Phase::Reading { listed };
+        Ok(FollowStep::Again)
+    }
+
+    /// Whether nothing that the list showed as kept can have been deleted before the answer.
+    fn is_listed_lately(&self, listed: Contact, answered: Option<Contact>) -> bool {
+        answered.is_some_and(|now| self.times.is_within(listed, now, self.times.keep / 4))
     }
 
     fn read_next(
@@ -171,7 +219,7 @@ impl SlotFollower {
         let number = self.end.number + 1;
         let name = slot_name(number);
         let Timed { value, contact, answered } = read_whole(objects, clock, &name, SLOT_BYTES_MAX)?;
-        if !answered.is_some_and(|now| listed.is_fresh(now, self.times.keep / 4)) {
+        if !self.is_listed_lately(listed, answered) {
             // The answer could be of a number that was used before.
             self.phase = Phase::listing();
             return Ok(FollowStep::Again);

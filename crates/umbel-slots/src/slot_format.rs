@@ -10,6 +10,8 @@ use crate::object_frame::ObjectFrame;
 const FRAME: ObjectFrame = ObjectFrame { magic: *b"UmbelSlt", noun: "slot", offset: 0 };
 /// Maximum bytes of a slot: 16 MiB of records, or one record, and the rest.
 pub const SLOT_BYTES_MAX: u64 = 80 << 20;
+/// Maximum number of entries of a slot. It bounds the memory of a decoded slot.
+pub const SLOT_ENTRIES_MAX: usize = 4096;
 /// Prefix of the names of slots.
 pub const SLOT_PREFIX: &str = "slots/";
 /// Digits of a number in a name.
@@ -224,10 +226,20 @@ impl Slot {
         if slot.number != number {
             return Err(format!("it states the number {}", slot.number));
         }
+        slot.check_entries()?;
+        Ok(slot)
+    }
+
+    /// Returns the reason why these entries cannot be together in one slot.
+    pub fn check_entries(&self) -> Result<(), String> {
         let is_begin = |entry: &SlotEntry| matches!(entry, SlotEntry::EpochBegins { .. });
-        match slot.entries.iter().skip(1).any(is_begin) || slot.entries.is_empty() {
-            true => Err("the object is malformed".into()),
-            false => Ok(slot),
+        let count = self.entries.len();
+        if count == 0 || count > SLOT_ENTRIES_MAX {
+            return Err(format!("it has {count} entries, but must have 1 to {SLOT_ENTRIES_MAX}"));
+        }
+        match self.entries.iter().skip(1).any(is_begin) {
+            true => Err("an entry after the first one begins an epoch".into()),
+            false => Ok(()),
         }
     }
 
@@ -239,8 +251,10 @@ impl Slot {
         let node = String::from_utf8(decoder.bytes()?.to_vec()).ok()?;
         let wall_micros = decoder.varint()?;
         let count = decoder.varint_usize()?;
-        // An entry has at least one byte.
-        let mut entries = Vec::with_capacity(count.min(decoder.remaining()));
+        if count > SLOT_ENTRIES_MAX {
+            return None;
+        }
+        let mut entries = Vec::new();
         for _ in 0..count {
             entries.push(SlotEntry::decode(&mut decoder)?);
         }
@@ -304,6 +318,14 @@ mod tests {
         }
         Slot::decode(&bytes, &[6; 16], 12_345).expect_err("of another log");
         Slot::decode(&bytes, &[7; 16], 12_346).expect_err("of another number");
+    }
+
+    #[test]
+    fn more_entries_than_the_maximum_are_refused() {
+        for (count, is_valid) in [(SLOT_ENTRIES_MAX, true), (SLOT_ENTRIES_MAX + 1, false)] {
+            let slot = Slot { entries: vec![SlotEntry::Nothing; count], ..example() };
+            assert_eq!(Slot::decode(&slot.encode(), &[7; 16], 12_345).is_ok(), is_valid);
+        }
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! [`SlotTakeover`]: a node that becomes the leader.
 
-use umbel_env::{Clock, Objects};
+use umbel_env::{Clock, ObjectName, Objects};
 
 use crate::freshness::{Contact, SlotTimes};
 use crate::slot_creation::{CreationStep, SlotCreation};
 use crate::slot_error::SlotResult;
 use crate::slot_follower::{FollowStep, SlotFollower};
-use crate::slot_format::{SLOT_PREFIX, Slot, SlotEntry, SlotIds, number_of_slot, slot_name};
-use crate::slot_requests::{Timed, damaged, list};
+use crate::slot_format::{
+    SLOT_BYTES_MAX, SLOT_PREFIX, Slot, SlotEntry, SlotIds, number_of_slot, slot_name,
+};
+use crate::slot_requests::{Timed, damaged, list, read_whole};
 use crate::slot_writer::SlotWriter;
 
 /// A node that becomes the leader: it follows up to the end, and then creates the slot that begins
@@ -29,8 +31,10 @@ enum Phase {
     AtEnd(Contact),
     /// Creates the slot that begins the epoch.
     Fencing { current: Contact, creation: SlotCreation },
-    /// Looks for slots after its own one, which cannot exist.
-    Checking { success: Contact, slot: Slot },
+    /// Looks for slots after its own one.
+    Checking { success: Contact, creation: SlotCreation },
+    /// A list has this slot above the node's own one: reads the next number.
+    Comparing { success: Contact, creation: SlotCreation, above: ObjectName },
 }
 
 /// Result of a step of a takeover.
@@ -66,8 +70,17 @@ impl SlotTakeover {
 
     /// Begins an epoch after [`TakeoverStep::AtEnd`], with a new random uid. Does nothing if the
     /// node is not at the end.
-    pub fn begin_epoch(&mut self, uid: [u8; 16], wall_micros: u64, entries: Vec<SlotEntry>) {
-        let Phase::AtEnd(current) = self.phase else { return };
+    ///
+    /// # Errors
+    /// [`SlotError::Refused`](crate::SlotError::Refused) if readers would refuse the slot, such as
+    /// one whose first entry does not begin an epoch. The node stays at the end.
+    pub fn begin_epoch(
+        &mut self,
+        uid: [u8; 16],
+        wall_micros: u64,
+        entries: Vec<SlotEntry>,
+    ) -> SlotResult<()> {
+        let Phase::AtEnd(current) = self.phase else { return Ok(()) };
         let end = self.follower.end();
         let slot = Slot {
             ids: SlotIds { store: self.store, uid },
@@ -78,7 +91,8 @@ impl SlotTakeover {
             wall_micros,
             entries,
         };
-        self.phase = Phase::Fencing { current, creation: SlotCreation::new(slot) };
+        self.phase = Phase::Fencing { current, creation: SlotCreation::new(end, slot)? };
+        Ok(())
     }
 
     /// Whether the node is at the end, and waits for the caller's decision.
@@ -96,8 +110,8 @@ impl SlotTakeover {
     /// Sends the next request.
     ///
     /// # Errors
-    /// Those of [`SlotFollower::step`]. Slots after the node's own one are damage: an object is
-    /// missing, and the node must not lead.
+    /// Those of [`SlotFollower::step`]. A gap below later slots is damage: an object is missing,
+    /// and the node must not lead.
     pub fn step(&mut self, objects: &dyn Objects, clock: &dyn Clock) -> SlotResult<TakeoverStep> {
         match self.phase.clone() {
             Phase::Following => {
@@ -110,7 +124,12 @@ impl SlotTakeover {
             }
             Phase::AtEnd(_) => Ok(TakeoverStep::AtEnd),
             Phase::Fencing { current, creation } => self.fence(objects, clock, current, creation),
-            Phase::Checking { success, slot } => self.check_above(objects, clock, success, slot),
+            Phase::Checking { success, creation } => {
+                self.check_above(objects, clock, success, creation)
+            }
+            Phase::Comparing { success, creation, above } => {
+                self.compare_above(objects, clock, success, creation.slot.number, &above)
+            }
         }
     }
 
@@ -133,9 +152,9 @@ impl SlotTakeover {
             }
             CreationStep::Mine => {
                 // A won number is no proof: others could have used and deleted it meanwhile.
-                let is_fresh = answered.is_some_and(|now| current.is_fresh(now, self.times.fresh));
+                let is_fresh = answered.is_some_and(|now| self.times.is_fresh(current, now));
                 self.phase = match contact.filter(|_| is_fresh) {
-                    Some(success) => Phase::Checking { success, slot: creation.slot },
+                    Some(success) => Phase::Checking { success, creation },
                     None => Phase::Following,
                 };
                 Ok(if is_fresh { TakeoverStep::Again } else { TakeoverStep::Overtaken })
@@ -148,26 +167,49 @@ impl SlotTakeover {
         objects: &dyn Objects,
         clock: &dyn Clock,
         success: Contact,
-        slot: Slot,
+        creation: SlotCreation,
     ) -> SlotResult<TakeoverStep> {
-        let own = slot_name(slot.number);
+        let own = slot_name(creation.slot.number);
         let page = list(objects, clock, SLOT_PREFIX, Some(own.as_str()))?;
-        if let Some(above) = page.value.objects.first() {
-            if number_of_slot(above.name.as_str()) == Some(slot.number + 1) {
-                // A later leader followed this slot already.
-                self.phase = Phase::Following;
-                return Ok(TakeoverStep::Overtaken);
-            }
-            let reason = format!(
-                "slot {} was missing before it, so the store lost objects; start no leader, and \
-                 restore them",
-                slot.number
-            );
-            return Err(damaged(objects, &above.name, reason));
+        // Later leaders could have used and deleted the numbers above meanwhile.
+        if !page.answered.is_some_and(|now| self.times.is_fresh(success, now)) {
+            return Ok(self.overtaken());
         }
-        let end = self.follower.end().followed_by(&slot);
-        let end = end.map_err(|reason| damaged(objects, &own, reason))?;
-        let writer = SlotWriter::new(self.store, self.times, self.node.clone(), end, success);
-        Ok(TakeoverStep::Leading(Box::new(writer), slot))
+        let mut names = page.value.objects.into_iter().map(|object| object.name);
+        if let Some(above) = names.find(|name| number_of_slot(name.as_str()).is_some()) {
+            self.phase = Phase::Comparing { success, creation, above };
+            return Ok(TakeoverStep::Again);
+        }
+        let (store, times, node) = (self.store, self.times, self.node.clone());
+        let writer = SlotWriter::new(store, times, node, creation.end, success);
+        Ok(TakeoverStep::Leading(Box::new(writer), creation.slot))
+    }
+
+    /// Reads the number after the node's own one. A list may lack it, and have later slots.
+    fn compare_above(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        success: Contact,
+        own: u64,
+        above: &ObjectName,
+    ) -> SlotResult<TakeoverStep> {
+        let next = read_whole(objects, clock, &slot_name(own + 1), SLOT_BYTES_MAX)?;
+        let is_fresh = next.answered.is_some_and(|now| self.times.is_fresh(success, now));
+        if next.value.is_some() || !is_fresh {
+            // A later leader followed the node's slot already, or could have done so.
+            return Ok(self.overtaken());
+        }
+        let reason = format!(
+            "slot {} before it is missing, so the store lost objects; start no leader, and restore \
+             them",
+            own + 1
+        );
+        Err(damaged(objects, above, reason))
+    }
+
+    fn overtaken(&mut self) -> TakeoverStep {
+        self.phase = Phase::Following;
+        TakeoverStep::Overtaken
     }
 }

@@ -6,8 +6,8 @@ use crate::chain::ChainEnd;
 use crate::freshness::{Contact, SlotTimes};
 use crate::slot_creation::{CreationStep, SlotCreation};
 use crate::slot_error::SlotResult;
-use crate::slot_format::{Slot, SlotEntry, SlotIds, slot_name};
-use crate::slot_requests::{Timed, damaged};
+use crate::slot_format::{Slot, SlotEntry, SlotIds};
+use crate::slot_requests::Timed;
 
 /// The leader, which adds slots, one at a time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -59,9 +59,18 @@ impl SlotWriter {
     }
 
     /// Begins a slot with a new random uid. REQUIRES: no slot is open.
-    pub fn propose(&mut self, uid: [u8; 16], wall_micros: u64, entries: Vec<SlotEntry>) {
+    ///
+    /// # Errors
+    /// [`SlotError::Refused`](crate::SlotError::Refused) if readers would refuse the slot, such as
+    /// one that is too long. No slot is open then.
+    pub fn propose(
+        &mut self,
+        uid: [u8; 16],
+        wall_micros: u64,
+        entries: Vec<SlotEntry>,
+    ) -> SlotResult<()> {
         debug_assert!(self.creation.is_none(), "one slot at a time");
-        self.creation = Some(SlotCreation::new(Slot {
+        let slot = Slot {
             ids: SlotIds { store: self.store, uid },
             number: self.end.number + 1,
             epoch: self.end.epoch,
@@ -69,7 +78,9 @@ impl SlotWriter {
             node: self.node.clone(),
             wall_micros,
             entries,
-        }));
+        };
+        self.creation = Some(SlotCreation::new(self.end, slot)?);
+        Ok(())
     }
 
     /// Sends the next request for the open slot.
@@ -89,17 +100,14 @@ impl SlotWriter {
                 Ok(WriteStep::Deposed)
             }
             CreationStep::Mine => {
-                let is_fresh =
-                    answered.is_some_and(|now| self.success.is_fresh(now, self.times.fresh));
+                let is_fresh = answered.is_some_and(|now| self.times.is_fresh(self.success, now));
                 let Some(success) = contact.filter(|_| is_fresh) else {
                     // The number could have been used and deleted since the last success.
                     self.is_deposed = true;
                     return Ok(WriteStep::Deposed);
                 };
                 let slot = creation.slot.clone();
-                let name = slot_name(slot.number);
-                let end = self.end.followed_by(&slot);
-                self.end = end.map_err(|reason| damaged(objects, &name, reason))?;
+                self.end = creation.end;
                 self.success = success;
                 self.creation = None;
                 Ok(WriteStep::Acknowledged(slot))

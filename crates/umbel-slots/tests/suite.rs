@@ -3,4 +3,5 @@
 mod suite {
     mod exploration;
     mod explored_store;
+    mod histories;
 }

@@ -47,6 +47,10 @@ pub struct StoreState {
     /// The first object that each name ever had: history, which no node sees.
     pub first: BTreeMap<String, Vec<u8>>,
     pub fault: StoreFault,
+    /// Name that lists lack.
+    pub hidden: Option<String>,
+    /// Units by which the server of odd slots is behind the others.
+    pub odd_slots_late: u64,
 }
 
 impl StoreState {
@@ -108,8 +112,10 @@ impl ExploredStore {
         self.outcome.min(outcomes - 1)
     }
 
-    fn answer<T>(state: &StoreState, value: T) -> ObjectResult<T> {
-        Ok(Answer { value, store_micros: Some(state.time * UNIT_MICROS) })
+    fn answer<T>(state: &StoreState, name: &str, value: T) -> ObjectResult<T> {
+        let is_late = name.starts_with("slots/") && name.ends_with(['1', '3', '5', '7', '9']);
+        let late = if is_late { state.odd_slots_late } else { 0 };
+        Ok(Answer { value, store_micros: Some(state.time.saturating_sub(late) * UNIT_MICROS) })
     }
 
     fn lost(operation: &'static str) -> ObjectError {
@@ -142,7 +148,7 @@ impl Objects for ExploredStore {
                 }
             }
         };
-        ExploredStore::answer(&state, creation)
+        ExploredStore::answer(&state, name.as_str(), creation)
     }
 
     fn create_concurrently(&self, _: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
@@ -158,7 +164,7 @@ impl Objects for ExploredStore {
         match self.choose(if can_delay { 2 } else { 1 }) {
             0 => {
                 state.land(name.as_str(), &bytes);
-                ExploredStore::answer(&state, ())
+                ExploredStore::answer(&state, name.as_str(), ())
             }
             _ => {
                 state.delay(late);
@@ -174,7 +180,7 @@ impl Objects for ExploredStore {
             let part = bytes[range.start as usize..end].to_vec();
             ObjectBytes { bytes: part, object_bytes: bytes.len() as u64 }
         });
-        ExploredStore::answer(&state, found)
+        ExploredStore::answer(&state, name.as_str(), found)
     }
 
     fn list(&self, prefix: &str, after: Option<&str>, _: usize) -> ObjectResult<ListPage> {
@@ -186,7 +192,9 @@ impl Objects for ExploredStore {
             _ => &state.earlier,
         };
         let names = names.iter().filter(|(name, _)| {
-            name.starts_with(prefix) && after.is_none_or(|after| name.as_str() > after)
+            name.starts_with(prefix)
+                && after.is_none_or(|after| name.as_str() > after)
+                && state.hidden.as_ref() != Some(*name)
         });
         let listed = names.map(|(name, created)| ListedObject {
             name: ObjectName::new(name.clone()).expect("a name"),
@@ -194,7 +202,7 @@ impl Objects for ExploredStore {
             created_micros: Some(created * UNIT_MICROS),
         });
         let page = ListPage { objects: listed.collect(), next_after: None };
-        ExploredStore::answer(&state, page)
+        ExploredStore::answer(&state, prefix, page)
     }
 
     fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
@@ -204,7 +212,7 @@ impl Objects for ExploredStore {
         match self.choose(if can_delay { 2 } else { 1 }) {
             0 => {
                 state.objects.remove(name.as_str());
-                ExploredStore::answer(&state, ())
+                ExploredStore::answer(&state, name.as_str(), ())
             }
             _ => {
                 state.delay(late);

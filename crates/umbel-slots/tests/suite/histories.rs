@@ -1,0 +1,386 @@
+//! Histories that once broke a rule of the replicated log, one test each.
+
+use std::time::Duration;
+
+use umbel_env::{ObjectName, Objects};
+use umbel_slots::{
+    ChainEnd, CollectionStep, LogId, SLOT_BYTES_MAX, SLOT_ENTRIES_MAX, SlotCollection, SlotEntry,
+    SlotError, SlotFollower, SlotIds, SlotResult, SlotSnapshot, SlotTakeover, SlotTimes,
+    SlotWriter, TakeoverStep, WriteStep,
+};
+
+use super::explored_store::{ExploredClock, ExploredStore, StoreState, UNIT_MICROS};
+
+const STORE: [u8; 16] = [7; 16];
+/// Requests within which a state machine reaches its next result.
+const STEPS_MAX: usize = 100;
+
+fn times() -> SlotTimes {
+    let units = |units: u64| Duration::from_micros(units * UNIT_MICROS);
+    SlotTimes { fresh: units(10), skew: units(2), keep: units(400) }
+}
+
+/// A store, and what its nodes share.
+struct Script {
+    store: StoreState,
+    /// Units in which the nodes' clocks stood still.
+    paused: u64,
+    /// Number of uids in use.
+    uids: u8,
+}
+
+impl Script {
+    /// A new replicated log.
+    fn new() -> Script {
+        let mut script = Script { store: StoreState::default(), paused: 0, uids: 0 };
+        script.put_snapshot(ChainEnd::default());
+        script
+    }
+
+    fn uid(&mut self) -> [u8; 16] {
+        self.uids += 1;
+        [self.uids; 16]
+    }
+
+    /// Lets a node send one request, which has no fault.
+    fn act<T>(&mut self, action: impl FnOnce(&dyn Objects, &ExploredClock) -> T) -> T {
+        let clock = ExploredClock(self.store.time - self.paused);
+        let store = ExploredStore::new(std::mem::take(&mut self.store), 0);
+        let done = action(&store, &clock);
+        self.store = store.finish().0;
+        done
+    }
+
+    fn put_snapshot(&mut self, end: ChainEnd) -> ObjectName {
+        let ids = SlotIds { store: STORE, uid: self.uid() };
+        let snapshot = SlotSnapshot { ids, end, state: Vec::new() };
+        self.store.land(snapshot.name().as_str(), &snapshot.encode());
+        snapshot.name()
+    }
+
+    /// Follows to the end.
+    fn follow(&mut self, takeover: &mut SlotTakeover) -> SlotResult<()> {
+        for _ in 0..STEPS_MAX {
+            let step = self.act(|store, clock| takeover.step(store, clock))?;
+            if matches!(step, TakeoverStep::AtEnd) {
+                return Ok(());
+            }
+        }
+        panic!("the node does not reach the end");
+    }
+
+    /// Begins an epoch, without the check of the slots above.
+    fn fence(&mut self, takeover: &mut SlotTakeover) {
+        let begins = SlotEntry::EpochBegins { host: "h".into(), port: 1 };
+        takeover.begin_epoch(self.uid(), 0, vec![begins]).expect("a valid slot");
+        let step = self.act(|store, clock| takeover.step(store, clock)).expect("an answer");
+        assert!(matches!(step, TakeoverStep::Again), "{step:?}");
+    }
+
+    /// Takes over, from the given state.
+    fn lead(&mut self, disk: Option<ChainEnd>) -> SlotResult<SlotWriter> {
+        let mut takeover = candidate(disk);
+        self.follow(&mut takeover)?;
+        self.fence(&mut takeover);
+        for _ in 0..STEPS_MAX {
+            let step = self.act(|store, clock| takeover.step(store, clock))?;
+            if let TakeoverStep::Leading(writer, _) = step {
+                return Ok(*writer);
+            }
+        }
+        panic!("the node does not lead");
+    }
+
+    fn write(&mut self, writer: &mut SlotWriter) -> SlotResult<WriteStep> {
+        writer.propose(self.uid(), 0, vec![SlotEntry::Nothing])?;
+        self.act(|store, clock| writer.step(store, clock))
+    }
+
+    /// Runs rounds of a collection until one deletes nothing.
+    fn collect(&mut self, collection: &mut SlotCollection) -> SlotResult<()> {
+        loop {
+            match self.act(|store, clock| collection.step(store, clock))? {
+                CollectionStep::Done => return Ok(()),
+                CollectionStep::Again | CollectionStep::Found(_) => {}
+            }
+        }
+    }
+
+    fn slots(&self) -> Vec<&str> {
+        let names = self.store.objects.keys().map(String::as_str);
+        names.filter(|name| name.starts_with("slots/")).collect()
+    }
+}
+
+fn candidate(disk: Option<ChainEnd>) -> SlotTakeover {
+    SlotTakeover::new(STORE, times(), "node", SlotFollower::new(STORE, times(), disk))
+}
+
+/// Story: a node was paused after it had won its number. Meanwhile another leader wrote, and
+/// deleted old slots. The node took the deleted slot after its own for a lost object, and its error
+/// advised to restore it.
+#[test]
+fn paused_candidate_does_not_call_deletions_damage() {
+    let mut script = Script::new();
+    let mut paused = candidate(None);
+    script.follow(&mut paused).expect("the end");
+    script.fence(&mut paused);
+    let mut writer = script.lead(None).expect("a leader");
+    script.put_snapshot(writer.end());
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.write(&mut writer).expect("a slot");
+    script.store.advance(401);
+    script.collect(&mut collection).expect("a round");
+    assert_eq!(script.slots(), ["slots/00000000000000000003"]);
+    let step = script.act(|store, clock| paused.step(store, clock));
+    assert!(matches!(step, Ok(TakeoverStep::Overtaken)), "{step:?}");
+}
+
+/// Story: like the one above, but the other leader had written nothing after its snapshot. The node
+/// led, though it had not proved for a long time that it may.
+#[test]
+fn paused_candidate_does_not_lead() {
+    let mut script = Script::new();
+    let mut paused = candidate(None);
+    script.follow(&mut paused).expect("the end");
+    script.fence(&mut paused);
+    script.store.advance(11);
+    let step = script.act(|store, clock| paused.step(store, clock));
+    assert!(matches!(step, Ok(TakeoverStep::Overtaken)), "{step:?}");
+}
+
+/// A slot above the node's own one was listed, and deleted with the next one during a pause.
+#[test]
+fn candidate_paused_after_its_list_does_not_call_deletions_damage() {
+    let mut script = Script::new();
+    let mut paused = candidate(None);
+    script.follow(&mut paused).expect("the end");
+    script.fence(&mut paused);
+    script.lead(None).expect("a leader");
+    let step = script.act(|store, clock| paused.step(store, clock)).expect("a list");
+    assert!(matches!(step, TakeoverStep::Again), "{step:?}");
+    script.store.advance(401);
+    script.store.objects.remove("slots/00000000000000000002").expect("it exists");
+    let step = script.act(|store, clock| paused.step(store, clock));
+    assert!(matches!(step, Ok(TakeoverStep::Overtaken)), "{step:?}");
+}
+
+/// Neither a leader nor a candidate uses a number for which the last contact is too old, by the
+/// clock of the store or by its own. The slot itself is in the chain.
+#[test]
+fn stale_contacts_acknowledge_nothing() {
+    for pause in [0, 11] {
+        let mut script = Script::new();
+        let mut stale = candidate(None);
+        script.follow(&mut stale).expect("the end");
+        let begins = SlotEntry::EpochBegins { host: "h".into(), port: 1 };
+        stale.begin_epoch(script.uid(), 0, vec![begins]).expect("a valid slot");
+        script.store.advance(11);
+        script.paused += pause;
+        let step = script.act(|store, clock| stale.step(store, clock));
+        assert!(matches!(step, Ok(TakeoverStep::Overtaken)), "{step:?}");
+        let mut writer = script.lead(None).expect("a leader");
+        script.store.advance(11);
+        script.paused += pause;
+        let step = script.write(&mut writer);
+        assert!(matches!(step, Ok(WriteStep::Deposed)), "{step:?}");
+        assert_eq!(script.slots().len(), 3);
+    }
+}
+
+/// Story: a list of a store with several servers lacked the next slot and had the one after it. The
+/// node reported a lost object.
+#[test]
+fn list_without_the_next_slot_is_no_damage() {
+    let mut script = Script::new();
+    let mut first = candidate(None);
+    script.follow(&mut first).expect("the end");
+    script.fence(&mut first);
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    script.store.hidden = Some("slots/00000000000000000002".into());
+    for _ in 0..2 {
+        match script.act(|store, clock| first.step(store, clock)).expect("no damage") {
+            TakeoverStep::Again => {}
+            step => {
+                assert!(matches!(step, TakeoverStep::Overtaken), "{step:?}");
+                return;
+            }
+        }
+    }
+    panic!("the candidate is not overtaken");
+}
+
+#[test]
+fn missing_slot_below_another_is_damage() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    for _ in 0..2 {
+        script.write(&mut writer).expect("a slot");
+    }
+    script.store.objects.remove("slots/00000000000000000002").expect("it exists");
+    let error = script.lead(None).expect_err("slot 2 was lost");
+    assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+}
+
+/// Story: an object that is no slot stopped every takeover.
+#[test]
+fn other_objects_beside_the_slots_are_ignored() {
+    let mut script = Script::new();
+    script.store.land("slots/notes.txt", b"x");
+    script.lead(None).expect("a leader");
+}
+
+/// Story: a node with a full disk was started with the prefix of an empty bucket. It led there,
+/// while the others went on in the right one.
+#[test]
+fn node_with_a_state_refuses_an_empty_bucket() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    script.store = StoreState::default();
+    let error = script.lead(Some(writer.end())).expect_err("the bucket is empty");
+    assert!(matches!(error, SlotError::Refused(_)), "{error}");
+    assert!(script.slots().is_empty());
+}
+
+/// Story: a bucket was replaced by its replica, which lacked the newest slots. A node that had them
+/// wrote after the hole, and no node could follow it.
+#[test]
+fn node_ahead_of_the_bucket_refuses_it() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    script.store.objects.remove("slots/00000000000000000002").expect("it exists");
+    let error = script.lead(Some(writer.end())).expect_err("slot 2 is missing");
+    assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+    assert_eq!(script.slots(), ["slots/00000000000000000001"]);
+}
+
+/// Story: like the one above, but another node had used the numbers again.
+#[test]
+fn node_with_another_history_refuses_the_bucket() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    let mut fork = Script::new();
+    fork.uids = 100;
+    let mut other = fork.lead(None).expect("a leader");
+    fork.write(&mut other).expect("a slot");
+    let error = fork.lead(Some(writer.end())).expect_err("another history");
+    assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+}
+
+/// A node whose last slot was deleted after a snapshot of it goes on.
+#[test]
+fn node_at_a_deleted_slot_follows() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.put_snapshot(writer.end());
+    let disk = writer.end();
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.write(&mut writer).expect("a slot");
+    script.store.advance(401);
+    script.collect(&mut collection).expect("a round");
+    assert_eq!(script.slots(), ["slots/00000000000000000002"]);
+    let mut takeover = candidate(Some(disk));
+    script.follow(&mut takeover).expect("the end");
+    assert_eq!(takeover.follower().end(), writer.end());
+}
+
+/// Story: the newest old snapshot was damaged. The leader deleted everything before it by its name.
+#[test]
+fn damaged_snapshot_makes_nothing_deletable() {
+    for is_foreign in [false, true] {
+        let mut script = Script::new();
+        let mut writer = script.lead(None).expect("a leader");
+        script.write(&mut writer).expect("a slot");
+        let name = match is_foreign {
+            false => script.put_snapshot(writer.end()),
+            true => {
+                let ids = SlotIds { store: [6; 16], uid: script.uid() };
+                let end = ChainEnd { number: 1000, ..writer.end() };
+                let snapshot = SlotSnapshot { ids, end, state: Vec::new() };
+                script.store.land(snapshot.name().as_str(), &snapshot.encode());
+                snapshot.name()
+            }
+        };
+        let (bytes, _) = script.store.objects.get_mut(name.as_str()).expect("it exists");
+        if !is_foreign {
+            *bytes.last_mut().expect("bytes") ^= 1;
+        }
+        let before = script.store.objects.len();
+        let mut collection = SlotCollection::new(STORE, times());
+        script.collect(&mut collection).expect("a round");
+        script.store.advance(401);
+        let error = script.collect(&mut collection).expect_err("the snapshot is damaged");
+        assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+        assert_eq!(script.store.objects.len(), before);
+    }
+}
+
+/// The store's clock jumps, and a snapshot looks old. The node has not seen it for as long.
+#[test]
+fn jump_of_the_stores_clock_deletes_nothing() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    script.put_snapshot(writer.end());
+    let before = script.store.objects.len();
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.store.advance(401);
+    script.paused += 401;
+    script.collect(&mut collection).expect("a round");
+    assert_eq!(script.store.objects.len(), before);
+    script.store.advance(401);
+    script.collect(&mut collection).expect("a round");
+    assert!(script.slots().is_empty());
+}
+
+/// Story: a store has several servers, whose clocks differ by a second. A leader gave up because an
+/// answer had an earlier time than the one before it, and a follower listed for ever.
+#[test]
+fn servers_with_other_clocks_depose_no_leader() {
+    let mut script = Script::new();
+    script.store.time = 100;
+    script.store.odd_slots_late = 1;
+    let mut writer = script.lead(None).expect("a leader");
+    for _ in 0..4 {
+        let step = script.write(&mut writer).expect("a slot");
+        assert!(matches!(step, WriteStep::Acknowledged(_)), "{step:?}");
+    }
+    let mut takeover = candidate(None);
+    script.follow(&mut takeover).expect("the end");
+    assert_eq!(takeover.follower().end(), writer.end());
+}
+
+/// Story: a leader wrote slots that no reader accepts, and acknowledged them. They ended the log
+/// for all nodes.
+#[test]
+fn slots_that_no_reader_accepts_are_not_written() {
+    let log = LogId { kind: 1, id: 1 };
+    let bytes = vec![0; SLOT_BYTES_MAX as usize];
+    let too_long = SlotEntry::Bytes { log, start: 0, capacity: 1, from: 0, bytes };
+    let begins = || SlotEntry::EpochBegins { host: "h".into(), port: 1 };
+    let too_many = vec![SlotEntry::Nothing; SLOT_ENTRIES_MAX + 1];
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    for entries in
+        [vec![], vec![begins()], vec![SlotEntry::Nothing, begins()], too_many, vec![too_long]]
+    {
+        let error = writer.propose([99; 16], 0, entries).expect_err("no reader accepts it");
+        assert!(matches!(error, SlotError::Refused(_)), "{error}");
+        assert!(!writer.is_busy());
+    }
+    let most = vec![SlotEntry::Nothing; SLOT_ENTRIES_MAX];
+    writer.propose([99; 16], 0, most).expect("a valid slot");
+    script.act(|store, clock| writer.step(store, clock)).expect("a slot");
+    let mut takeover = candidate(None);
+    script.follow(&mut takeover).expect("the end");
+    assert_eq!(takeover.follower().end(), writer.end());
+    takeover.begin_epoch([98; 16], 0, vec![SlotEntry::Nothing]).expect_err("no epoch begins");
+    assert!(takeover.is_at_end());
+}
