@@ -31,8 +31,8 @@ enum Phase {
     AtEnd(Contact),
     /// Creates the slot that begins the epoch.
     Fencing { current: Contact, creation: SlotCreation },
-    /// Looks for slots after its own one.
-    Checking { success: Contact, creation: SlotCreation },
+    /// Looks for slots after its own one, from this name on.
+    Checking { success: Contact, creation: SlotCreation, after: String },
     /// A list has this slot above the node's own one: reads the next number.
     Comparing { success: Contact, creation: SlotCreation, above: ObjectName },
 }
@@ -124,8 +124,8 @@ impl SlotTakeover {
             }
             Phase::AtEnd(_) => Ok(TakeoverStep::AtEnd),
             Phase::Fencing { current, creation } => self.fence(objects, clock, current, creation),
-            Phase::Checking { success, creation } => {
-                self.check_above(objects, clock, success, creation)
+            Phase::Checking { success, creation, after } => {
+                self.check_above(objects, clock, success, creation, &after)
             }
             Phase::Comparing { success, creation, above } => {
                 self.compare_above(objects, clock, success, creation.slot.number, &above)
@@ -154,7 +154,10 @@ impl SlotTakeover {
                 // A won number is no proof: others could have used and deleted it meanwhile.
                 let is_fresh = answered.is_some_and(|now| self.times.is_fresh(current, now));
                 self.phase = match contact.filter(|_| is_fresh) {
-                    Some(success) => Phase::Checking { success, creation },
+                    Some(success) => {
+                        let after = slot_name(creation.slot.number).as_str().to_owned();
+                        Phase::Checking { success, creation, after }
+                    }
                     None => Phase::Following,
                 };
                 Ok(if is_fresh { TakeoverStep::Again } else { TakeoverStep::Overtaken })
@@ -168,9 +171,9 @@ impl SlotTakeover {
         clock: &dyn Clock,
         success: Contact,
         creation: SlotCreation,
+        after: &str,
     ) -> SlotResult<TakeoverStep> {
-        let own = slot_name(creation.slot.number);
-        let page = list(objects, clock, SLOT_PREFIX, Some(own.as_str()))?;
+        let page = list(objects, clock, SLOT_PREFIX, Some(after))?;
         // Later leaders could have used and deleted the numbers above meanwhile.
         if !page.answered.is_some_and(|now| self.times.is_fresh(success, now)) {
             return Ok(self.overtaken());
@@ -178,6 +181,10 @@ impl SlotTakeover {
         let mut names = page.value.objects.into_iter().map(|object| object.name);
         if let Some(above) = names.find(|name| number_of_slot(name.as_str()).is_some()) {
             self.phase = Phase::Comparing { success, creation, above };
+            return Ok(TakeoverStep::Again);
+        }
+        if let Some(after) = page.value.next_after {
+            self.phase = Phase::Checking { success, creation, after };
             return Ok(TakeoverStep::Again);
         }
         let (store, times, node) = (self.store, self.times, self.node.clone());

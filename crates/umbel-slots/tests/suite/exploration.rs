@@ -543,10 +543,10 @@ fn nothing_acknowledged_is_lost_in_long_histories() {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_on_servers_with_other_clocks() {
+fn nothing_acknowledged_is_lost_with_short_pages_and_skewed_servers() {
     let times = SlotTimes { skew: times(1, 20).fresh, ..times(1, 20) };
     let mut world = World::new(LONG, times, StoreFault::None);
-    world.store.odd_slots_late = 1;
+    (world.store.odd_slots_late, world.store.page_objects) = (1, 1);
     let mut acknowledged = 0;
     for seed in 0..from_environment("UMBEL_SLOT_WALKS", WALKS) as u64 {
         match walk(world.clone(), times, seed, EVENTS) {

@@ -47,6 +47,8 @@ pub struct StoreState {
     /// The first object that each name ever had: history, which no node sees.
     pub first: BTreeMap<String, Vec<u8>>,
     pub fault: StoreFault,
+    /// Maximum number of objects in a page of a list; 0 for all.
+    pub page_objects: usize,
     /// Name that lists lack.
     pub hidden: Option<String>,
     /// Units by which the server of odd slots is behind the others.
@@ -201,7 +203,13 @@ impl Objects for ExploredStore {
             bytes: 0,
             created_micros: Some(created * UNIT_MICROS),
         });
-        let page = ListPage { objects: listed.collect(), next_after: None };
+        let mut objects: Vec<ListedObject> = listed.collect();
+        let mut next_after = None;
+        if state.page_objects > 0 && objects.len() > state.page_objects {
+            objects.truncate(state.page_objects);
+            next_after = objects.last().map(|last| last.name.as_str().to_owned());
+        }
+        let page = ListPage { objects, next_after };
         ExploredStore::answer(&state, prefix, page)
     }
 

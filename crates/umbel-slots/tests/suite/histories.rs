@@ -228,8 +228,24 @@ fn missing_slot_below_another_is_damage() {
 #[test]
 fn other_objects_beside_the_slots_are_ignored() {
     let mut script = Script::new();
-    script.store.land("slots/notes.txt", b"x");
+    script.store.land("slots/00000000000000000002.copy", b"x");
     script.lead(None).expect("a leader");
+    // The slot above is on a later page than the other object.
+    script.store.page_objects = 1;
+    let mut first = candidate(None);
+    script.follow(&mut first).expect("the end");
+    script.fence(&mut first);
+    script.lead(None).expect("a leader");
+    for _ in 0..STEPS_MAX {
+        match script.act(|store, clock| first.step(store, clock)).expect("an answer") {
+            TakeoverStep::Again => {}
+            step => {
+                assert!(matches!(step, TakeoverStep::Overtaken), "{step:?}");
+                return;
+            }
+        }
+    }
+    panic!("the candidate is not overtaken");
 }
 
 /// Story: a node with a full disk was started with the prefix of an empty bucket. It led there,
