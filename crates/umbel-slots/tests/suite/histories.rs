@@ -356,6 +356,44 @@ fn jump_of_the_stores_clock_deletes_nothing() {
     assert!(script.slots().is_empty());
 }
 
+/// The node's clock jumps, as that of a machine whose memory was copied from another.
+#[test]
+fn jump_of_the_nodes_clock_deletes_nothing() {
+    let mut script = Script::new();
+    script.store.advance(500);
+    script.paused = 450;
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    script.put_snapshot(writer.end());
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.paused = 0;
+    script.collect(&mut collection).expect("a round");
+    assert_eq!(script.slots().len(), 2);
+}
+
+/// Every page of a list counts.
+#[test]
+fn newest_snapshot_is_found_on_a_later_page() {
+    let mut script = Script::new();
+    script.store.page_objects = 1;
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    script.put_snapshot(writer.end());
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.store.advance(401);
+    // A round deletes the slots of one page.
+    for number in (0..2).rev() {
+        script.collect(&mut collection).expect("a round");
+        assert_eq!(script.slots().len(), number);
+    }
+    script.put_snapshot(ChainEnd::default());
+    let mut takeover = candidate(None);
+    script.follow(&mut takeover).expect("the end");
+    assert_eq!(takeover.follower().end(), writer.end());
+}
+
 /// Story: a store has several servers, whose clocks differ by a second. A leader gave up because an
 /// answer had an earlier time than the one before it, and a follower listed for ever.
 #[test]
