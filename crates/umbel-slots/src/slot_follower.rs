@@ -78,6 +78,16 @@ impl SlotFollower {
         self.end
     }
 
+    /// Whether the last list of snapshots was made a fresh time before this contact.
+    pub(crate) fn is_list_fresh(&self, now: Contact) -> bool {
+        matches!(self.phase, Phase::Reading { listed } if self.times.is_fresh(listed, now))
+    }
+
+    /// Lists snapshots in the next step, and then confirms the end of the state.
+    pub(crate) fn list_again(&mut self) {
+        self.phase = Phase::listing();
+    }
+
     /// Sends the next request.
     ///
     /// # Errors

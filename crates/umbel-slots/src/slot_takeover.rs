@@ -68,8 +68,9 @@ impl SlotTakeover {
         &self.follower
     }
 
-    /// Begins an epoch after [`TakeoverStep::AtEnd`], with a new random uid. Does nothing if the
-    /// node is not at the end.
+    /// Begins an epoch after [`TakeoverStep::AtEnd`], with a new random uid. Returns `false` if the
+    /// node is not at the end, or must first confirm that the objects are those of its state: it
+    /// follows, and the call can be repeated at the next [`TakeoverStep::AtEnd`].
     ///
     /// # Errors
     /// [`SlotError::Refused`](crate::SlotError::Refused) if readers would refuse the slot, such as
@@ -79,8 +80,14 @@ impl SlotTakeover {
         uid: [u8; 16],
         wall_micros: u64,
         entries: Vec<SlotEntry>,
-    ) -> SlotResult<()> {
-        let Phase::AtEnd(current) = self.phase else { return Ok(()) };
+    ) -> SlotResult<bool> {
+        let Phase::AtEnd(current) = self.phase else { return Ok(false) };
+        if !self.follower.is_list_fresh(current) {
+            // An older copy may have replaced the objects since.
+            self.follower.list_again();
+            self.phase = Phase::Following;
+            return Ok(false);
+        }
         let end = self.follower.end();
         let slot = Slot {
             ids: SlotIds { store: self.store, uid },
@@ -92,7 +99,7 @@ impl SlotTakeover {
             entries,
         };
         self.phase = Phase::Fencing { current, creation: SlotCreation::new(end, slot)? };
-        Ok(())
+        Ok(true)
     }
 
     /// Whether the node is at the end, and waits for the caller's decision.

@@ -233,9 +233,9 @@ impl World {
                 done = Done::Collected(self.nodes[node].collection.step(&store, &clock));
             }
             (Action::BeginEpoch, Role::Following(takeover)) => {
-                self.left.proposals -= 1;
                 let begins = SlotEntry::EpochBegins { host: String::from("h"), port: node as u16 };
-                takeover.begin_epoch(self.new_id(node), 0, vec![begins]).expect("a valid slot");
+                let has_begun = takeover.begin_epoch(self.new_id(node), 0, vec![begins]);
+                self.left.proposals -= u8::from(has_begun.expect("a valid slot"));
             }
             (Action::RestartCollection, Role::Leading(_)) => self.nodes[node].collection.restart(),
             (Action::Follow, Role::Following(takeover)) => takeover.keep_following(),

@@ -72,7 +72,7 @@ impl Script {
     /// Begins an epoch, without the check of the slots above.
     fn fence(&mut self, takeover: &mut SlotTakeover) {
         let begins = SlotEntry::EpochBegins { host: "h".into(), port: 1 };
-        takeover.begin_epoch(self.uid(), 0, vec![begins]).expect("a valid slot");
+        assert!(takeover.begin_epoch(self.uid(), 0, vec![begins]).expect("a valid slot"));
         let step = self.act(|store, clock| takeover.step(store, clock)).expect("an answer");
         assert!(matches!(step, TakeoverStep::Again), "{step:?}");
     }
@@ -175,7 +175,7 @@ fn stale_contacts_acknowledge_nothing() {
         let mut stale = candidate(None);
         script.follow(&mut stale).expect("the end");
         let begins = SlotEntry::EpochBegins { host: "h".into(), port: 1 };
-        stale.begin_epoch(script.uid(), 0, vec![begins]).expect("a valid slot");
+        assert!(stale.begin_epoch(script.uid(), 0, vec![begins]).expect("a valid slot"));
         script.store.advance(11);
         script.paused += pause;
         let step = script.act(|store, clock| stale.step(store, clock));
@@ -274,7 +274,26 @@ fn node_ahead_of_the_bucket_refuses_it() {
     assert_eq!(script.slots(), ["slots/00000000000000000001"]);
 }
 
-/// Story: like the one above, but another node had used the numbers again.
+/// Story: like the one above, but the replica took the bucket's place while the node followed.
+#[test]
+fn candidate_confirms_the_objects_again() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    let mut takeover = candidate(None);
+    script.follow(&mut takeover).expect("the end");
+    script.store.objects.remove("slots/00000000000000000002").expect("it exists");
+    script.store.advance(11);
+    takeover.keep_following();
+    script.follow(&mut takeover).expect("no later slot");
+    let begins = SlotEntry::EpochBegins { host: "h".into(), port: 1 };
+    let has_begun = takeover.begin_epoch(script.uid(), 0, vec![begins]);
+    assert!(!has_begun.expect("a valid slot"), "the list is old");
+    let error = script.follow(&mut takeover).expect_err("slot 2 is missing");
+    assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+}
+
+/// Story: like the first one of these, but another node had used the numbers again.
 #[test]
 fn node_with_another_history_refuses_the_bucket() {
     let mut script = Script::new();
