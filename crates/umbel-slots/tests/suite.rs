@@ -4,4 +4,5 @@ mod suite {
     mod exploration;
     mod explored_store;
     mod histories;
+    mod simulation;
 }
