@@ -10,6 +10,7 @@ Prints one line of settings, NAME=VALUE with tabs between, once the server takes
 - `reader_id`, `reader_secret`: a user who may read and list only.
 """
 
+import functools
 import json
 import logging
 import sys
@@ -18,6 +19,7 @@ import threading
 import boto3
 import moto.settings
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.s3.responses import S3Response
 from werkzeug.serving import make_server
 
 REGION = "us-east-1"
@@ -45,7 +47,27 @@ def without_conditions(application):
     return run
 
 
+def run_alone(names):
+    """Lets one thread at a time run these methods of S3Response.
+
+    moto checks a condition and writes in two steps. Two of its threads can both create an object.
+    """
+    lock = threading.RLock()
+
+    def alone(method):
+        @functools.wraps(method)
+        def run(*arguments, **named):
+            with lock:
+                return method(*arguments, **named)
+
+        return run
+
+    for name in names:
+        setattr(S3Response, name, alone(getattr(S3Response, name)))
+
+
 def main():
+    run_alone(["put_object", "_key_response_post"])
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     ignores_conditions = sys.argv[1:] == ["--ignore-conditions"]
     application = DomainDispatcherApplication(create_backend_app)
