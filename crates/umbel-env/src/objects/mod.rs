@@ -19,6 +19,8 @@
 
 mod object_error;
 mod object_name;
+#[doc(hidden)]
+pub mod objects_wrapper;
 mod prefixed_objects;
 
 use std::fmt::Debug;

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use umbel_env::{
-    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectError, ObjectErrorKind,
-    ObjectName, ObjectResult, ObjectSource, Objects,
+    Answer, Creation, Env, ListPage, ObjectBytes, ObjectError, ObjectErrorKind, ObjectName,
+    ObjectResult, ObjectSource, Objects,
 };
 use umbel_events::{
     ExpectedVersion, NewEvent, ObjectBackup, ObjectBackupError, ObjectBackupErrorKind,
@@ -90,9 +90,7 @@ impl FaultyObjects {
 }
 
 impl Objects for FaultyObjects {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
+    umbel_env::delegate_object_calls!(inner: location create_concurrently);
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
         if self.plant == Plant::ForgetFloors && name.as_str().starts_with("floors/") {
@@ -104,10 +102,6 @@ impl Objects for FaultyObjects {
             value => value,
         };
         Ok(Answer { value, ..answer })
-    }
-
-    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
-        self.inner.create_concurrently(requests)
     }
 
     fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {

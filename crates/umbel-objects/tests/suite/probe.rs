@@ -1,14 +1,10 @@
 //! The probe: right stores pass, and each wrong store is refused by the name of its fault.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_env::{
-    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectErrorKind, ObjectName,
-    ObjectResult, ObjectSource, Objects,
-};
+use umbel_env::{Answer, Creation, Env, ObjectErrorKind, ObjectName, ObjectResult, Objects};
 use umbel_objects::{Check, CheckOutcome, DirectoryObjects, Probe, ProbeReport, ProbeVerdict};
 use umbel_sim::{ConditionMode, FaultRates, ObjectFault, ObjectSim, ObjectStoreMode};
 
@@ -85,9 +81,7 @@ fn store_that_ignores_conditions_is_refused() {
 struct ConfirmingStore(Arc<dyn Objects>);
 
 impl Objects for ConfirmingStore {
-    fn location(&self) -> &str {
-        self.0.location()
-    }
+    umbel_env::delegate_object_calls!(0: location create_concurrently put read list delete);
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
         let answer = self.0.create(name, bytes)?;
@@ -96,31 +90,6 @@ impl Objects for ConfirmingStore {
             other => other,
         };
         Ok(Answer { value, ..answer })
-    }
-
-    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
-        self.0.create_concurrently(requests)
-    }
-
-    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
-        self.0.put(name, source)
-    }
-
-    fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
-        self.0.read(name, range)
-    }
-
-    fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        objects_max: usize,
-    ) -> ObjectResult<ListPage> {
-        self.0.list(prefix, after, objects_max)
-    }
-
-    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
-        self.0.delete(name)
     }
 }
 

@@ -15,8 +15,8 @@ use umbel::{
     RestoreTo, RetentionOptions, restore_from_objects, retain, verify_objects,
 };
 use umbel_env::{
-    Answer, Creation, CreationRequest, ListPage, ObjectBytes, ObjectError, ObjectErrorKind,
-    ObjectName, ObjectResult, ObjectSource, Objects,
+    Answer, Creation, ListPage, ObjectBytes, ObjectError, ObjectErrorKind, ObjectName,
+    ObjectResult, ObjectSource, Objects,
 };
 use umbel_sim::{FaultRates, ObjectSim, Random};
 
@@ -90,9 +90,7 @@ impl FaultyObjects {
 }
 
 impl Objects for FaultyObjects {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
+    umbel_env::delegate_object_calls!(inner: location create_concurrently);
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
         if self.plant == Plant::ForgetFloors && name.as_str().starts_with("floors/") {
@@ -104,10 +102,6 @@ impl Objects for FaultyObjects {
             value => value,
         };
         Ok(Answer { value, ..answer })
-    }
-
-    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
-        self.inner.create_concurrently(requests)
     }
 
     fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {

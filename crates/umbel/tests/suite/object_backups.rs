@@ -13,10 +13,7 @@ use umbel::{
     ObjectRequestOptions, Options, RestoreTo, RetentionOptions, restore_from_objects, retain,
     verify_objects,
 };
-use umbel_env::{
-    Creation, CreationRequest, ListPage, ObjectBytes, ObjectName, ObjectResult, ObjectSource,
-    Objects,
-};
+use umbel_env::{ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_sim::{ObjectDamage, ObjectSim};
 
 use super::fixture::{PATH, all, existing, fill, inline, key, tiny, unlogged};
@@ -595,17 +592,7 @@ impl CancellingObjects {
 }
 
 impl Objects for CancellingObjects {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
-        self.inner.create(name, bytes)
-    }
-
-    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
-        self.inner.create_concurrently(requests)
-    }
+    umbel_env::delegate_object_calls!(inner: location create create_concurrently list delete);
 
     fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
         let put = self.inner.put(name, source);
@@ -616,13 +603,5 @@ impl Objects for CancellingObjects {
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
         self.step();
         self.inner.read(name, range)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&str>, count: usize) -> ObjectResult<ListPage> {
-        self.inner.list(prefix, after, count)
-    }
-
-    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
-        self.inner.delete(name)
     }
 }
