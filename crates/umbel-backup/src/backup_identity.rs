@@ -204,15 +204,18 @@ pub fn floor_bytes(kind: BackupKind, number: u64, backup: &[u8; 16]) -> Vec<u8> 
     sealed(out)
 }
 
-/// Returns the highest floor; 1 if there is none. A damaged floor raises nothing.
-pub fn read_floor(requests: &ObjectRequests, kind: BackupKind) -> BackupResult<u64> {
+/// Returns the highest floor of a backup; 1 if there is none. A damaged floor raises nothing.
+pub fn read_floor(
+    requests: &ObjectRequests,
+    kind: BackupKind,
+    backup: &[u8; 16],
+) -> BackupResult<u64> {
     let listed = requests.list(FLOOR_PREFIX)?;
     let number = |name: &ObjectName| number_of_name(FLOOR_PREFIX, name.as_str());
     let numbers: Vec<u64> = listed.iter().filter_map(|object| number(&object.name)).collect();
     for number in numbers.into_iter().rev() {
         let Some(bytes) = requests.read_whole(&floor_name(number), 1 << 20)? else { continue };
-        let body = opened(&bytes, kind.floor_magic());
-        if body.is_ok_and(|body| body.first_chunk() == Some(&number.to_le_bytes())) {
+        if bytes == floor_bytes(kind, number, backup) {
             return Ok(number);
         }
     }

@@ -60,7 +60,7 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
         requests: &'a ObjectRequests,
         backup: [u8; 16],
     ) -> BackupResult<Option<ManifestChain<'a, C>>> {
-        let floor = read_floor(requests, C::KIND)?;
+        let floor = read_floor(requests, C::KIND, &backup)?;
         let listed: BTreeMap<_, _> = requests
             .list(MANIFEST_PREFIX)?
             .into_iter()

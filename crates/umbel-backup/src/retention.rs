@@ -4,6 +4,11 @@
 //! Manifests below it do not count from then on. Then it deletes them, oldest first, and at last
 //! every piece that is older than the floor's manifest and not in its state. By invariant 2 of the
 //! crate no later manifest names such a piece.
+//!
+//! Times of objects can be wrong: a copy of an object, such as a manifest that an operator restored
+//! from a version, is younger than its original. So the age of the floor's manifest is the larger
+//! one of the list's and of the manifest's own statement. No piece of the newest state is deleted,
+//! whatever its time is.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -93,16 +98,17 @@ pub fn retain_within<C: ManifestContents>(
         return Err(damage);
     }
     let floor = survey.floor(&chain, keep)?;
-    let state = chain.state(floor)?;
-    survey.check_kept(&chain, &state)?;
+    let kept = [chain.state(floor)?, chain.state(chain.newest.number)?];
+    survey.check_kept(&chain, &kept)?;
     let created = survey.created(&chain, floor)?;
-    let (expired, young_pieces) = survey.expired::<C>(&state, created);
+    let (expired, young_pieces) = survey.expired::<C>(&kept, created);
+    let [state, _] = kept;
     let deleted: Vec<&ListedObject> =
         chain.listed.range(..floor).map(|(_, object)| object).collect();
     let bytes = |objects: &[&ListedObject]| objects.iter().map(|object| object.bytes).sum::<u64>();
     let outcome = RetentionOutcome {
         first_manifest: floor,
-        first_state: state.clone(),
+        first_state: state,
         deleted_manifests: deleted.len() as u64,
         deleted_pieces: expired.len() as u64,
         deleted_bytes: bytes(&deleted) + bytes(&expired),
@@ -152,11 +158,13 @@ impl<'a> Survey<'a> {
         for prefix in kind.piece_prefixes() {
             pieces.extend(requests.list(prefix)?);
         }
-        let now_micros = store_time(requests)?;
+        // One answer with a wrong time must not expire everything.
+        let wall_micros = requests.env.clock.wall_micros();
+        let now_micros = store_time(requests)?.min(wall_micros.saturating_add(slack_micros()));
         Ok(Survey { requests, now_micros, pieces })
     }
 
-    /// Returns the store's time of the creation of a manifest.
+    /// Returns a time of the store that is not after the creation of a manifest.
     fn created<C: ManifestContents>(
         &self,
         chain: &ManifestChain<'_, C>,
@@ -164,7 +172,11 @@ impl<'a> Survey<'a> {
     ) -> BackupResult<u64> {
         let listed = chain.listed.get(&number);
         let created = listed.and_then(|object| object.created_micros);
-        created.ok_or_else(|| no_times(self.requests))
+        let created = created.ok_or_else(|| no_times(self.requests))?;
+        Ok(match chain.manifest(number)?.store_micros {
+            0 => created,
+            stated => created.min(stated),
+        })
     }
 
     /// Returns the highest full manifest from which on all kept moments can be restored.
@@ -194,12 +206,11 @@ impl<'a> Survey<'a> {
     fn check_kept<C: ManifestContents>(
         &self,
         chain: &ManifestChain<'_, C>,
-        state: &C::State,
+        kept: &[C::State],
     ) -> BackupResult<()> {
         let listed: HashSet<(&str, u64)> =
             self.pieces.iter().map(|piece| (piece.name.as_str(), piece.bytes)).collect();
-        let newest = chain.state(chain.newest.number)?;
-        for (file, piece) in C::pieces(state).into_iter().chain(C::pieces(&newest)) {
+        for (file, piece) in kept.iter().flat_map(C::pieces) {
             let (name, bytes) = (C::name(file, &piece), piece.object_bytes());
             if listed.contains(&(name.as_str(), bytes)) {
                 continue;
@@ -219,17 +230,17 @@ impl<'a> Survey<'a> {
     }
 
     /// Returns the pieces that no manifest from the floor on names, and the number of pieces that
-    /// could be such, but are too young.
+    /// could be such, but are too young. `kept` has the states of the floor's manifest and of the
+    /// newest one.
     fn expired<C: ManifestContents>(
         &self,
-        state: &C::State,
+        kept: &[C::State],
         created: u64,
     ) -> (Vec<&ListedObject>, u64) {
-        let pieces = C::pieces(state);
+        let pieces = kept.iter().flat_map(C::pieces);
         let named: HashSet<ObjectName> =
-            pieces.iter().map(|(file, piece)| C::name(*file, piece)).collect();
-        let slack = u64::try_from(STORE_CLOCK_SLACK.as_micros()).unwrap_or(u64::MAX);
-        let end = created.saturating_sub(slack);
+            pieces.map(|(file, piece)| C::name(file, &piece)).collect();
+        let end = created.saturating_sub(slack_micros());
         let (mut expired, mut young) = (Vec::new(), 0);
         for piece in self.pieces.iter().filter(|piece| !named.contains(&piece.name)) {
             match piece.created_micros.is_some_and(|created| created < end) {
@@ -248,6 +259,10 @@ impl<'a> Survey<'a> {
         };
         Ok(listed.into_iter().filter_map(number).collect())
     }
+}
+
+fn slack_micros() -> u64 {
+    u64::try_from(STORE_CLOCK_SLACK.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Returns the store's time. A store whose lists have no time, such as a directory, reports it for
