@@ -35,7 +35,7 @@ pub use chain_writer::{ChainWriter, Commit, TAKEOVERS_MAX};
 pub use manifest::{Manifest, ManifestContents};
 pub use manifest_chain::ManifestChain;
 pub use object_requests::{ObjectRequestOptions, ObjectRequests, SettledCreation};
-pub use parallel_tasks::{Task, run_parallel};
+pub use parallel_tasks::{Task, run_parallel, try_run_parallel};
 pub use piece::{BLOCK_BYTES, Piece, PieceSource, SourceFile};
 pub use piece_download::{download, read_block_checksums};
 pub use retention::{RetentionOptions, RetentionOutcome, STORE_CLOCK_SLACK, retain, retain_within};

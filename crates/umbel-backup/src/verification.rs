@@ -9,7 +9,7 @@ use crate::backup_error::{BackupError, BackupResult};
 use crate::manifest::{Manifest, ManifestContents};
 use crate::manifest_chain::ManifestChain;
 use crate::object_requests::{ObjectRequestOptions, ObjectRequests};
-use crate::parallel_tasks::{Task, run_parallel};
+use crate::parallel_tasks::{Task, try_run_parallel};
 use crate::piece::{Piece, SourceFile};
 use crate::piece_download::download;
 
@@ -86,18 +86,22 @@ pub fn verify<C: ManifestContents>(
     let backup = chain.backup;
     let task = |(file, piece): &(SourceFile, Piece)| {
         let (requests, file, piece) = (Arc::clone(&requests), *file, *piece);
-        let check = move || download::<C>(&requests, &backup, (file, &piece), |_, _| Ok(()));
-        Box::new(check) as Task<BackupResult<()>>
+        let check = move || {
+            let mut damage = Vec::new();
+            let checked = download::<C>(&requests, &backup, (file, &piece), |_, _| Ok(()));
+            record_damage(&mut damage, checked)?;
+            Ok(damage)
+        };
+        Box::new(check) as Task<BackupResult<Vec<BackupError>>>
     };
     let tasks = survey.pieces.keys().map(task).collect();
     let mut damaged = Vec::new();
-    let results = run_parallel(env, requests.options.parallel_requests, tasks);
-    for (result, used) in results.into_iter().zip(survey.pieces.values()) {
-        let panicked = || Err(BackupError::refused("internal: a download panicked"));
-        let result = result.unwrap_or_else(panicked);
-        if record_damage(&mut survey.damage, result)?.is_none() {
+    let results = try_run_parallel(env, requests.options.parallel_requests, tasks)?;
+    for (damage, used) in results.into_iter().zip(survey.pieces.values()) {
+        if !damage.is_empty() {
             damaged.push(*used);
         }
+        survey.damage.extend(damage);
     }
     let is_whole = |manifest: &RestorableManifests| {
         let uses = |used: &PieceUse| {

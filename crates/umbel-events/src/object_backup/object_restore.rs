@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_backup::{
-    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download, run_parallel,
+    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download, try_run_parallel,
 };
 use umbel_env::{Access, Env, Objects, check_path};
 use umbel_log::ExpectedEnd;
@@ -248,10 +248,7 @@ impl Restore {
         };
         let tasks = chunks.into_iter().map(task).collect();
         let parallel = self.requests.options.parallel_requests;
-        for result in run_parallel(&self.env, parallel, tasks) {
-            let panicked = || Err(ObjectBackupError::refused("internal: a download panicked"));
-            result.unwrap_or_else(panicked)?;
-        }
+        try_run_parallel(&self.env, parallel, tasks)?;
         entries.extend(last);
         Ok(entries)
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use umbel_backup::{
     BackupError, BackupResult, ManifestChain, ObjectRequestOptions, ObjectRequests, SourceFile,
-    Task, download, read_block_checksums, run_parallel,
+    Task, download, read_block_checksums, try_run_parallel,
 };
 use umbel_base::Error;
 use umbel_env::{Access, Env, Objects, check_path};
@@ -246,11 +246,7 @@ impl Restore {
         };
         let tasks = files.into_iter().map(task).collect();
         let parallel = self.requests.options.parallel_requests;
-        for result in run_parallel(&self.env, parallel, tasks) {
-            let panicked = || Err(BackupError::refused("internal: a download panicked"));
-            result.unwrap_or_else(panicked)?;
-        }
-        Ok(())
+        try_run_parallel(&self.env, parallel, tasks).map(drop)
     }
 
     /// Writes a file and reads it again, or keeps the one that an interrupted restore wrote, if it
