@@ -13,13 +13,17 @@ use umbel_env::{
 };
 
 use crate::backup_error::{BackupError, BackupResult};
+use crate::manifest::MANIFEST_BYTES_MAX;
 
 /// First pause before a repetition.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause before a repetition.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
-/// Most objects of one page of a list.
-const PAGE_OBJECTS: usize = 1000;
+/// Most objects of one page of a list. A bucket has pages of 1,000, whatever the caller wants. A
+/// directory reads all its entries for each page, so there the first page must have all objects.
+const PAGE_OBJECTS: usize = 1 << 24;
+/// Longest pause for the rate limit without a check for a cancellation.
+const RATE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Bytes of one read.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -61,6 +65,29 @@ pub enum SettledCreation {
 struct Transfer {
     started: Option<Duration>,
     bytes: u64,
+}
+
+/// The bytes of an object, read no faster than the rate limit allows. A store reads a large object
+/// in parts, so that no burst of a whole object follows a wait.
+struct LimitedSource<'a> {
+    requests: &'a ObjectRequests,
+    inner: &'a dyn ObjectSource,
+}
+
+impl ObjectSource for LimitedSource<'_> {
+    fn byte_count(&self) -> u64 {
+        self.inner.byte_count()
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), ObjectError> {
+        self.requests.record_bytes(buffer.len() as u64);
+        if self.requests.check_cancelled().is_err() {
+            let location = self.requests.objects.location();
+            let cause = BackupError::Cancelled.to_string();
+            return Err(ObjectError::new(ObjectErrorKind::Unavailable, "write", location, cause));
+        }
+        self.inner.read(buffer, offset)
+    }
 }
 
 /// Requests to one object store.
@@ -125,11 +152,12 @@ impl ObjectRequests {
         }
     }
 
-    /// Records that bytes were transferred, and waits if the rate exceeds the limit.
-    pub fn record_bytes(&self, bytes: u64) {
+    /// Records that bytes are transferred, and waits if the rate exceeds the limit. A cancellation
+    /// ends the wait.
+    fn record_bytes(&self, bytes: u64) {
         let Some(rate) = self.options.bytes_per_second else { return };
         let now = self.env.clock.now();
-        let wait = {
+        let mut wait = {
             let mut transfer = self.transfer.lock().ignore_poison();
             let started = *transfer.started.get_or_insert(now);
             transfer.bytes += bytes;
@@ -140,8 +168,10 @@ impl ObjectRequests {
             }
             due.saturating_sub(now.saturating_sub(started))
         };
-        if !wait.is_zero() {
-            self.env.threads.pause(wait);
+        while !wait.is_zero() && self.check_cancelled().is_ok() {
+            let pause = wait.min(RATE_PAUSE_MAX);
+            self.env.threads.pause(pause);
+            wait -= pause;
         }
     }
 
@@ -184,7 +214,10 @@ impl ObjectRequests {
             self.count(verb);
             match call() {
                 Ok(answer) => return Ok(self.value(answer)),
-                Err(error) => self.back_off((started, &mut attempt), error)?,
+                Err(error) => {
+                    self.check_cancelled()?;
+                    self.back_off((started, &mut attempt), error)?;
+                }
             }
         }
     }
@@ -224,16 +257,23 @@ impl ObjectRequests {
             let page = self.repeat("list", list)?;
             listed.extend(page.objects);
             match page.next_after {
-                // A store that repeats a page would never end.
+                None => return Ok(listed),
                 Some(next) if after.as_ref().is_none_or(|last| *last < next) => after = Some(next),
-                _ => return Ok(listed),
+                // A store that repeats a page would never end.
+                Some(next) => {
+                    let object = format!("{}/{prefix}", self.objects.location());
+                    let cause = format!("a page of the list begins again at {next}");
+                    let kind = ObjectErrorKind::Damaged;
+                    return Err(ObjectError::new(kind, "list", object, cause).into());
+                }
             }
         }
     }
 
     /// Writes an object under a name that no other attempt uses.
     pub fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> BackupResult<()> {
-        self.repeat("write", || self.objects.put(name, source))
+        let source = LimitedSource { requests: self, inner: source };
+        self.repeat("write", || self.objects.put(name, &source))
     }
 
     /// Deletes an object.
@@ -258,12 +298,12 @@ impl ObjectRequests {
                     Creation::Exists => {
                         let cause = "the store reports that the object exists, but has no object";
                         let kind = ObjectErrorKind::Unavailable;
-                        match self.read_whole(name, u64::MAX)? {
+                        match self.read_whole(name, MANIFEST_BYTES_MAX)? {
                             Some(found) => return Ok(settled(found, bytes)),
                             None => ObjectError::new(kind, "create", self.shown(name), cause),
                         }
                     }
-                    Creation::Unknown(error) => match self.read_whole(name, u64::MAX)? {
+                    Creation::Unknown(error) => match self.read_whole(name, MANIFEST_BYTES_MAX)? {
                         Some(found) => return Ok(settled(found, bytes)),
                         None => ObjectError { kind: ObjectErrorKind::Unavailable, ..error },
                     },

@@ -69,7 +69,6 @@ pub fn upload(
     let chunk = chunk_file(&job.entry);
     let kind = (BackupKind::Events, backup, chunk);
     let source = PieceSource::new(file, &mut piece, kind, scan.block_checksums);
-    requests.record_bytes(piece.object_bytes());
     requests.put(&piece_name(chunk, &piece), &source)?;
     let mut pieces = job.kept;
     pieces.push(piece);

@@ -5,10 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use umbel_env::{
-    Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectName, ObjectResult, ObjectSource,
-    Objects,
-};
+use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_events::{
     Durability, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions, ObjectRequestOptions,
     Position, RecordedEvent, RestoreTo, RetentionOptions, ScavengeOptions, Store, StoreOptions,
@@ -259,6 +256,36 @@ fn prefixes_of_others_are_refused_before_anything_is_written() {
     refused(&fixture.store, &fixture.objects, "but no object BACKUP");
 }
 
+/// A virtual machine was set back to a snapshot, and appended more than the backup had before its
+/// next run. Each open ends the chunk before, so the chunk is shorter than its copy.
+#[test]
+fn store_that_was_set_back_does_not_continue_the_backup_of_its_later_history() {
+    let (sim, objects) = (Sim::new(1), ObjectSim::new(19));
+    let open = |sim: &Sim| Store::open("/events", options(sim)).expect("opened");
+    let back_up = |store: &Store| {
+        let backup = store.object_backup(objects.client(1), backup_options()).expect("opened");
+        backup.run_once().map(|report| report.through)
+    };
+    let store = open(&sim);
+    append_large(&store, "a", 0, 1000);
+    back_up(&store).expect("backed up");
+    let snapshot = sim.clone_disk();
+    append_large(&store, "a", 1, 1000);
+    back_up(&store).expect("backed up");
+    let events = all(&store);
+    let restarted = sim.clone_disk();
+    let set_back = open(&snapshot);
+    (10..13).for_each(|number| append_large(&set_back, "a", number, 1000));
+    let error = back_up(&set_back).expect_err("another history").to_string();
+    assert!(error.contains("it has another end of chunk 1"), "{error}");
+    assert_eq!(restored(&objects, RestoreTo::Latest), events);
+    // The store itself goes on after a restart.
+    let store = open(&restarted);
+    append_large(&store, "a", 20, 1000);
+    back_up(&store).expect("backed up");
+    assert_eq!(restored(&objects, RestoreTo::Latest), all(&store));
+}
+
 #[test]
 fn older_of_two_servers_stops_for_good() {
     let fixture = Fixture::new(9);
@@ -392,6 +419,47 @@ fn retention_keeps_every_moment_of_the_kept_time() {
     assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
 }
 
+/// An operator restored a damaged manifest from a version, as the error advises. The object store
+/// then lists it as younger than pieces of later manifests, and a retention deleted those pieces.
+#[test]
+fn restored_manifest_does_not_make_pieces_of_later_ones_expire() {
+    let fixture = Fixture::new(21);
+    let options = ObjectBackupOptions { small_tails_max: 4, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    (0..30).for_each(|number| back_up_later(&fixture, &backup, number, 3600));
+    let name = ObjectName::new(format!("manifests/{:020}", 1)).expect("a name");
+    let bytes = fixture.objects.objects()[name.as_str()].clone();
+    fixture.client().delete(&name).expect("deleted");
+    fixture.client().create(&name, &bytes).expect("restored");
+    (30..35).for_each(|number| back_up_later(&fixture, &backup, number, 3600));
+    let before = fixture.objects.objects();
+    let keep = std::time::Duration::from_secs(60);
+    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
+    let done = retain(&fixture.env, fixture.client(), options).expect("retained");
+    assert_eq!((done.first_manifest, done.deleted_pieces), (1, 0), "it is the only full one");
+    let lost = before.keys().find(|name| !fixture.objects.objects().contains_key(*name));
+    assert_eq!(lost, None);
+    assert_eq!(fixture.damage(), Vec::<String>::new());
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+/// One machine of an object store, or a proxy, stated a time of next year.
+#[test]
+fn wrong_time_of_the_object_store_does_not_expire_everything() {
+    let fixture = Fixture::new(22);
+    let options = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    (0..6).for_each(|number| back_up_later(&fixture, &backup, number, 36_000));
+    let year: i64 = 365 * 24 * 3_600_000_000;
+    fixture.objects.shift_store_clock(year);
+    let time = ObjectName::new("probe/time").expect("a name");
+    fixture.client().create(&time, b"").expect("created");
+    let keep = std::time::Duration::from_secs(30 * 24 * 3600);
+    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
+    let done = retain(&fixture.env, fixture.client(), options).expect("retained");
+    assert_eq!((done.first_manifest, done.deleted_manifests), (1, 0));
+}
+
 #[test]
 fn retention_deletes_nothing_if_a_kept_piece_is_missing() {
     let fixture = Fixture::new(14);
@@ -450,21 +518,7 @@ struct CancellingObjects {
 }
 
 impl Objects for CancellingObjects {
-    fn location(&self) -> &str {
-        self.inner.location()
-    }
-
-    fn create(&self, name: &ObjectName, bytes: &[u8]) -> ObjectResult<Creation> {
-        self.inner.create(name, bytes)
-    }
-
-    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
-        self.inner.create_concurrently(requests)
-    }
-
-    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
-        self.inner.put(name, source)
-    }
+    umbel_env::delegate_object_calls!(inner: location create create_concurrently put list delete);
 
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
         use std::sync::atomic::Ordering;
@@ -472,14 +526,6 @@ impl Objects for CancellingObjects {
             self.cancel.store(true, Ordering::Relaxed);
         }
         self.inner.read(name, range)
-    }
-
-    fn list(&self, prefix: &str, after: Option<&str>, count: usize) -> ObjectResult<ListPage> {
-        self.inner.list(prefix, after, count)
-    }
-
-    fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
-        self.inner.delete(name)
     }
 }
 
@@ -495,6 +541,58 @@ fn transfers_keep_their_rate_limit() {
     let elapsed = fixture.env.clock.now() - started;
     let least = report.uploaded_bytes as f64 / 10_000.0 * 0.9;
     assert!(elapsed.as_secs_f64() >= least, "{elapsed:?} for {} bytes", report.uploaded_bytes);
+}
+
+/// Sends an object in parts of 4 KiB, and notes when it has each of them.
+#[derive(Debug)]
+struct SlicingObjects {
+    inner: Arc<dyn Objects>,
+    env: Env,
+    parts: std::sync::Mutex<Vec<std::time::Duration>>,
+}
+
+impl Objects for SlicingObjects {
+    umbel_env::delegate_object_calls!(inner: location create create_concurrently read list delete);
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        let mut bytes = vec![0; usize::try_from(source.byte_count()).expect("few bytes")];
+        for (number, part) in bytes.chunks_mut(4096).enumerate() {
+            source.read(part, number as u64 * 4096)?;
+            self.parts.lock().expect("no panic").push(self.env.clock.now());
+        }
+        self.inner.put(name, &bytes)
+    }
+}
+
+/// A whole object was sent in one burst, after a wait for all its bytes that no cancellation ended.
+#[test]
+fn rate_limit_spreads_the_parts_of_an_object_and_can_be_cancelled() {
+    let fixture = Fixture::new(20);
+    (0..5).for_each(|number| append_large(&fixture.store, "a", number, 8000));
+    let parts = std::sync::Mutex::default();
+    let (inner, env) = (fixture.client(), fixture.env.clone());
+    let objects = Arc::new(SlicingObjects { inner, env, parts });
+    let cancel = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (bytes_per_second, cancel_flag) = (Some(4096), Some(Arc::clone(&cancel)));
+    let requests = ObjectRequestOptions { bytes_per_second, cancel: cancel_flag, ..plain() };
+    let options = ObjectBackupOptions { requests, ..backup_options() };
+    let client = Arc::clone(&objects) as Arc<dyn Objects>;
+    let backup = fixture.store.object_backup(client, options).expect("opened");
+    backup.run_once().expect("backed up");
+    let parts = objects.parts.lock().expect("no panic").clone();
+    assert!(parts.len() >= 10, "{parts:?}");
+    for pair in parts.windows(2) {
+        let distance = (pair[1] - pair[0]).as_secs_f64();
+        assert!((0.1..=1.1).contains(&distance), "{distance} s in {parts:?}");
+    }
+    append_large(&fixture.store, "a", 9, 60_000);
+    let (env, other) = (fixture.env.clone(), Arc::clone(&cancel));
+    let began = env.clock.now();
+    *objects.parts.lock().expect("no panic") = Vec::new();
+    other.store(true, std::sync::atomic::Ordering::Relaxed);
+    let error = backup.run_once().expect_err("cancelled");
+    assert_eq!(error.kind(), ObjectBackupErrorKind::Cancelled, "{error}");
+    assert!((env.clock.now() - began).as_secs_f64() < 1.0);
 }
 
 #[test]

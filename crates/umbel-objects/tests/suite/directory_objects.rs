@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use umbel_backup::{BackupError, ObjectRequestOptions, ObjectRequests};
 use umbel_env::{
     Creation, CreationRequest, Env, ListPage, ObjectErrorKind, ObjectName, Objects, PrefixedObjects,
 };
@@ -257,4 +258,35 @@ fn objects_below_a_prefix_are_a_store_of_their_own() {
     let long = name(&["x".repeat(200), "y".repeat(200), "z".repeat(109)].join("/"));
     let error = inner.create(&long, b"").expect_err("the whole name is too long");
     assert_eq!(error.kind, ObjectErrorKind::Refused);
+}
+
+fn requests(store: DirectoryObjects) -> ObjectRequests {
+    ObjectRequests::new(&Env::system(), Arc::new(store), ObjectRequestOptions::default())
+}
+
+/// The manifests of 30 days, 259,200 of them, were read from the directory 260 times for one list.
+#[test]
+fn list_of_many_objects_reads_the_directory_once() {
+    let (directory, store) = store();
+    create(&store, "manifests/00000", b"");
+    for number in 1..2500 {
+        fs::write(directory.path().join(format!("manifests/{number:05}")), b"x").unwrap();
+    }
+    let requests = requests(store);
+    let listed = requests.list("manifests/").unwrap();
+    assert_eq!(listed.len(), 2500);
+    assert!(listed.is_sorted_by_key(|object| object.name.clone()));
+    assert_eq!(requests.counts()["list"], 1);
+}
+
+/// A creation reads an object that exists, to compare its bytes.
+#[test]
+fn creation_does_not_read_a_huge_foreign_object_into_memory() {
+    let (directory, store) = store();
+    create(&store, "floors/1", b"");
+    let file = fs::File::create(directory.path().join("floors/2")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let error = requests(store).create(&name("floors/2"), b"floor").unwrap_err();
+    assert!(matches!(&error, BackupError::Objects(it) if it.kind == ObjectErrorKind::Damaged));
+    assert!(error.to_string().contains("more than 1073741824 bytes"), "{error}");
 }

@@ -19,6 +19,9 @@ use crate::simulated_machine::WALL_START_MICROS;
 /// Time that a client waits for an answer.
 pub(crate) const CLIENT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Most objects of a page, as in buckets.
+const PAGE_OBJECTS_MAX: usize = 1000;
+
 /// Number of a request.
 pub(crate) type RequestNumber = u64;
 
@@ -426,6 +429,7 @@ impl SimStore {
         let is_stale = fault == Some(ObjectFault::StaleList);
         let moment_ns = self.shown_moment(self.mode.list_lag, is_stale);
         let prefix = if self.mode.ignores_prefix { "" } else { prefix };
+        let objects_max = objects_max.min(PAGE_OBJECTS_MAX);
         let page_objects = match fault {
             Some(ObjectFault::ShortPage) => 1 + self.random.below_usize(objects_max),
             _ => objects_max,

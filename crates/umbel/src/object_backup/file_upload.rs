@@ -70,7 +70,6 @@ pub fn upload(
     let mut piece = Piece { uid, is_whole: true, from: 0, to: length, digest: 0 };
     let kind = (BackupKind::KeyValues, backup, job.file);
     let source = PieceSource::new(file, &mut piece, kind, block_checksums);
-    requests.record_bytes(piece.object_bytes());
     let name = StoreContents::name(job.file, &piece);
     requests.put(&name, &source)?;
     Ok(BackedFile { piece, checksum: job.content.checksum })
