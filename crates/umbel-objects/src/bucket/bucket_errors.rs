@@ -174,6 +174,8 @@ fn kind_of(status: Option<u16>, code: &str) -> ObjectErrorKind {
         (_, "ExpiredToken" | "RequestTimeTooSkewed" | "InvalidAccessKeyId" | "InvalidToken") => {
             ObjectErrorKind::Denied
         }
+        // An archived object is read again only after an operator has restored it.
+        (_, "InvalidObjectState" | "BlobArchived") => ObjectErrorKind::Damaged,
         (
             _,
             "RequestTimeout" | "SlowDown" | "InternalError" | "ServerBusy" | "OperationTimedOut",
@@ -202,6 +204,11 @@ fn remedy_of_code(code: &str) -> Option<&'static str> {
         "KMS.NotFoundException" | "KMS.DisabledException" | "KMS.InvalidStateException" => {
             "check the key in AWS_SSE_KMS_KEY_ID"
         }
+        "InvalidObjectState" | "BlobArchived" => {
+            "a rule of the bucket moved the object to an archive; restore the objects of the \
+             prefix from the archive first, and end that rule"
+        }
+        "QuotaExceeded" => "raise the quota of the bucket or of its owner",
         "BlobImmutableDueToPolicy" | "ObjectLocked" | "RetentionPolicyNotMet" => {
             "a rule of the bucket keeps this object; use a bucket without retention"
         }
@@ -230,6 +237,9 @@ mod tests {
             (Some(500), "", ObjectErrorKind::Unavailable),
             (Some(501), "NotImplemented", ObjectErrorKind::Refused),
             (Some(503), "SlowDown", ObjectErrorKind::Unavailable),
+            (Some(403), "InvalidObjectState", ObjectErrorKind::Damaged),
+            (Some(409), "BlobArchived", ObjectErrorKind::Damaged),
+            (Some(403), "QuotaExceeded", ObjectErrorKind::Denied),
             (None, "", ObjectErrorKind::Unavailable),
             (Some(200), "", ObjectErrorKind::Damaged),
         ] {
@@ -274,6 +284,9 @@ mod tests {
             (Service::S3, 403, "AccessDenied", "needs s3:PutObject"),
             (Service::S3, 301, "PermanentRedirect", "set AWS_REGION=eu-west-1"),
             (Service::S3, 400, "AuthorizationHeaderMalformed", "in the region eu-west-1"),
+            (Service::S3, 403, "InvalidObjectState", "restore the objects of the prefix"),
+            (Service::S3, 403, "QuotaExceeded", "raise the quota"),
+            (Service::Azure, 409, "BlobArchived", "end that rule"),
             (Service::Azure, 404, "ContainerNotFound", "create the container"),
             (Service::Azure, 403, "AuthenticationFailed", "AZURE_STORAGE_ACCOUNT_KEY"),
             (Service::Azure, 403, "AuthorizationPermissionMismatch", "Blob Data Contributor"),
