@@ -27,15 +27,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
+use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    GetOptions, GetRange, MultipartId, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use umbel_base::{Error, Result};
 use umbel_env::{
     Answer, Clock, Creation, CreationRequest, Env, ListPage, ListedObject, ObjectBytes,
-    ObjectError, ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
+    ObjectError, ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects, Threads,
 };
 
 use crate::variables::Variables;
@@ -47,6 +48,11 @@ use error_text::causes;
 
 /// Bytes of a part of a large object. Larger objects than two parts are sent in parts.
 const PART_BYTES: u64 = 8 << 20;
+/// Attempts of each part. Without repetitions, one failure in hundreds of parts would have all
+/// parts sent again.
+const PART_ATTEMPTS: u32 = 4;
+/// Pause before the first repetition of a part; each pause is four times as long as the one before.
+const PART_PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of objects of a page, which is that of the protocols.
 const PAGE_OBJECTS_MAX: usize = 1000;
 
@@ -55,10 +61,9 @@ const PAGE_OBJECTS_MAX: usize = 1000;
 /// Its calls wait for threads of its own, so they must not be made from an asynchronous task.
 pub(crate) struct BucketObjects {
     service: Service,
-    store: Arc<dyn ObjectStore>,
-    /// Lists of the same store.
-    lists: Arc<dyn PaginatedListStore>,
+    library: Library,
     clock: Arc<dyn Clock>,
+    threads: Arc<dyn Threads>,
     tasks: Handle,
     /// The threads of the tasks; `None` only during the drop.
     runtime: Option<Runtime>,
@@ -74,12 +79,19 @@ impl fmt::Debug for BucketObjects {
     }
 }
 
-/// Returns a store of the library as its two traits.
-fn both<S: ObjectStore + PaginatedListStore>(
-    store: S,
-) -> (Arc<dyn ObjectStore>, Arc<dyn PaginatedListStore>) {
-    let store = Arc::new(store);
-    (Arc::clone(&store) as Arc<dyn ObjectStore>, store)
+/// A store of the library by its traits.
+struct Library {
+    store: Arc<dyn ObjectStore>,
+    lists: Arc<dyn PaginatedListStore>,
+    parts: Arc<dyn MultipartStore>,
+}
+
+impl Library {
+    fn new<S: ObjectStore + PaginatedListStore + MultipartStore>(store: S) -> Library {
+        let store = Arc::new(store);
+        let (lists, parts) = (Arc::clone(&store), Arc::clone(&store));
+        Library { store, lists, parts }
+    }
 }
 
 impl BucketObjects {
@@ -92,11 +104,11 @@ impl BucketObjects {
         let location = url.location();
         let variables = url.settings(variables);
         let opened = match url.service {
-            Service::S3 => s3::open(env, &url.bucket, &variables).map(both),
-            Service::Gcs => gcs::open(env, &url.bucket, &variables).map(both),
-            Service::Azure => azure::open(env, &url.bucket, &variables).map(both),
+            Service::S3 => s3::open(env, &url.bucket, &variables).map(Library::new),
+            Service::Gcs => gcs::open(env, &url.bucket, &variables).map(Library::new),
+            Service::Azure => azure::open(env, &url.bucket, &variables).map(Library::new),
         };
-        let (store, lists) = opened.map_err(|reason| {
+        let library = opened.map_err(|reason| {
             Error::invalid(format!("the object store {location} cannot be used: {reason}"))
         })?;
         let runtime = Builder::new_multi_thread()
@@ -111,7 +123,8 @@ impl BucketObjects {
         };
         let (tasks, runtime) = (runtime.handle().clone(), Some(runtime));
         let (service, clock) = (url.service, Arc::clone(&env.clock));
-        Ok(BucketObjects { service, store, lists, clock, tasks, runtime, location, prefix })
+        let threads = Arc::clone(&env.threads);
+        Ok(BucketObjects { service, library, clock, threads, tasks, runtime, location, prefix })
     }
 
     fn key(&self, name: &ObjectName) -> Path {
@@ -175,7 +188,7 @@ impl BucketObjects {
         bytes: &[u8],
         record: &Arc<CallRecord>,
     ) -> impl Future<Output = object_store::Result<()>> + Send + 'static {
-        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let (store, key) = (Arc::clone(&self.library.store), self.key(name));
         let payload = PutPayload::from(bytes.to_vec());
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = async move { store.put_opts(&key, payload, options).await.map(drop) };
@@ -256,7 +269,7 @@ impl Objects for BucketObjects {
             let mut buffer = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
             source.read(&mut buffer, 0)?;
             let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
-            let (store, key) = (Arc::clone(&self.store), self.key(name));
+            let (store, key) = (Arc::clone(&self.library.store), self.key(name));
             let put = async move { store.put(&key, PutPayload::from(buffer)).await.map(drop) };
             return self.request("write", name.as_str(), &record, put);
         }
@@ -266,7 +279,7 @@ impl Objects for BucketObjects {
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {
         let range_bytes = range.end.saturating_sub(range.start);
         let record = CallRecord::new(Duration::ZERO, range_bytes);
-        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let (store, key) = (Arc::clone(&self.library.store), self.key(name));
         // An empty range is no range of the protocol.
         let wanted = range.start..range.end.max(range.start.saturating_add(1));
         let options = GetOptions::default().with_range(Some(GetRange::Bounded(wanted)));
@@ -311,7 +324,7 @@ impl Objects for BucketObjects {
         let objects_max = objects_max.clamp(1, PAGE_OBJECTS_MAX);
         let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
         let offset = after.map(|after| format!("{}{after}", self.prefix));
-        let (lists, key) = (Arc::clone(&self.lists), format!("{}{prefix}", self.prefix));
+        let (lists, key) = (Arc::clone(&self.library.lists), format!("{}{prefix}", self.prefix));
         let list = async move {
             let mut page_token = None;
             loop {
@@ -352,7 +365,7 @@ impl Objects for BucketObjects {
 
     fn delete(&self, name: &ObjectName) -> ObjectResult<()> {
         let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
-        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let (store, key) = (Arc::clone(&self.library.store), self.key(name));
         let delete = async move {
             match store.delete(&key).await {
                 Err(error @ object_store::Error::NotFound { .. }) => {
@@ -380,11 +393,11 @@ impl Drop for BucketObjects {
 impl BucketObjects {
     /// Writes an object in parts, so that one part is in memory.
     fn put_parts(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
-        let record = || CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
-        let (store, key) = (Arc::clone(&self.store), self.key(name));
-        let begin = async move { store.put_multipart(&key).await };
-        let mut upload = self.request("write", name.as_str(), &record(), begin)?.value;
-        let (bytes, mut done) = (source.byte_count(), 0);
+        let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let (parts, key) = (Arc::clone(&self.library.parts), self.key(name));
+        let begin = async move { parts.create_multipart(&key).await };
+        let id = self.request("write", name.as_str(), &record, begin)?.value;
+        let (bytes, mut done, mut written) = (source.byte_count(), 0, Vec::new());
         let failure = loop {
             if done == bytes {
                 break None;
@@ -394,27 +407,54 @@ impl BucketObjects {
             if let Err(error) = source.read(&mut buffer, done) {
                 break Some(error);
             }
-            let part = upload.put_part(PutPayload::from(buffer));
-            if let Err(error) = self.request("write", name.as_str(), &record(), part) {
-                break Some(error);
+            match self.put_part(name, &id, written.len(), &PutPayload::from(buffer)) {
+                Ok(part) => written.push(part),
+                Err(error) => break Some(error),
             }
             done += len;
         };
-        let last = record();
+        let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+        let (parts, key) = (Arc::clone(&self.library.parts), self.key(name));
         let Some(failure) = failure else {
-            let complete = async move { upload.complete().await.map(drop) };
-            return self.request("write", name.as_str(), &last, complete);
+            let complete =
+                async move { parts.complete_multipart(&key, &id, written).await.map(drop) };
+            return self.request("write", name.as_str(), &record, complete);
         };
         // Parts that stay cost money until a rule of the bucket removes them.
-        let abort = async move { upload.abort().await };
-        let _ = self.request("write", name.as_str(), &last, abort);
+        let abort = async move { parts.abort_multipart(&key, &id).await };
+        let _ = self.request("write", name.as_str(), &record, abort);
         Err(failure)
+    }
+
+    /// Writes a part of an object, and repeats it after failures that can pass.
+    fn put_part(
+        &self,
+        name: &ObjectName,
+        id: &MultipartId,
+        number: usize,
+        payload: &PutPayload,
+    ) -> std::result::Result<PartId, ObjectError> {
+        let (mut attempt, mut pause) = (1, PART_PAUSE);
+        loop {
+            let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
+            let (parts, key) = (Arc::clone(&self.library.parts), self.key(name));
+            let (id, payload) = (id.clone(), payload.clone());
+            let put = async move { parts.put_part(&key, &id, number, payload).await };
+            match self.request("write", name.as_str(), &record, put) {
+                Ok(answer) => return Ok(answer.value),
+                Err(error) if error.is_temporary() && attempt < PART_ATTEMPTS => {
+                    self.threads.pause(pause);
+                    (attempt, pause) = (attempt + 1, pause * 4);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Returns the length of an object.
     fn object_bytes(&self, name: &ObjectName) -> std::result::Result<u64, ObjectError> {
         let record = CallRecord::new(Duration::ZERO, ANSWER_BYTES_MAX);
-        let (store, key) = (Arc::clone(&self.store), self.key(name));
+        let (store, key) = (Arc::clone(&self.library.store), self.key(name));
         let head = async move { store.head(&key).await.map(|found| found.size) };
         Ok(self.request("read", name.as_str(), &record, head)?.value)
     }

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use umbel_env::{Creation, CreationRequest, Env, ObjectErrorKind, ObjectName, Objects};
@@ -160,4 +161,44 @@ fn reads_check_what_the_store_sends() {
     let cut = part("2-4/10", "cde").replace("Content-Length: 3", "Content-Length: 4");
     let (store, _) = server(&cut);
     assert!(store.read(&name("a"), 2..5).unwrap_err().is_temporary());
+}
+
+/// One failure in hundreds of parts had all parts sent again, so large objects never got through a
+/// store that refuses some requests.
+#[test]
+fn part_that_fails_is_repeated_without_the_other_parts() {
+    let failures = AtomicU64::new(2);
+    let received = StandIn::start(move |request| {
+        let line = request.head.lines().next().unwrap_or_default().to_owned();
+        let xml = |text: &str| answer("200 OK", "", text);
+        if line.starts_with("post") && line.contains("uploads") {
+            let id = "<UploadId>7</UploadId>";
+            return xml(&format!(
+                "<InitiateMultipartUploadResult>{id}</InitiateMultipartUploadResult>"
+            ));
+        }
+        if line.starts_with("post") {
+            let tag = "<ETag>\"all\"</ETag>";
+            return xml(&format!(
+                "<CompleteMultipartUploadResult>{tag}</CompleteMultipartUploadResult>"
+            ));
+        }
+        let is_second = line.contains("partnumber=2");
+        let left = failures.load(Ordering::Relaxed);
+        if is_second && left > 0 {
+            failures.store(left - 1, Ordering::Relaxed);
+            return error("503 Service Unavailable", "SlowDown");
+        }
+        answer("200 OK", "ETag: \"part\"\r\n", "")
+    });
+    let bytes = vec![7; 17 << 20];
+    open(&received.endpoint()).put(&name("chunks/1"), &bytes).unwrap();
+    let sent = |number: &str| {
+        let requests = received.requests();
+        let parts = requests.iter().filter(|request| request.head.contains(number));
+        parts.map(|request| request.body.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(sent("partnumber=1&"), [8 << 20]);
+    assert_eq!(sent("partnumber=2&"), [8 << 20; 3]);
+    assert_eq!(sent("partnumber=3&"), [1 << 20]);
 }
