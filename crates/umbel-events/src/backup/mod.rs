@@ -15,11 +15,11 @@ use umbel_log::{END_RECORD_BYTES, ExpectedEnd, Seal};
 use crate::backup::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
 use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
 use crate::backup::file_copy::{block_checksums, copy_tail, create_directory};
-use crate::event_log::chunk::FIRST_EVENT_OFFSET;
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, open_error,
 };
 use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
+use crate::event_log::durable_chunks::DurableChunks;
 use crate::event_log::scavenged_chunk;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
@@ -61,6 +61,13 @@ struct ChunkCopy {
     copied: BackupFile,
 }
 
+impl ChunkCopy {
+    fn new(entry: ChunkEntry, len: u64) -> ChunkCopy {
+        let copied = BackupFile { name: file_name(&entry), len: 0, block_checksums: Vec::new() };
+        ChunkCopy { entry, len, copied }
+    }
+}
+
 /// A backup in progress.
 struct BackupJob<'a> {
     shared: &'a StoreInner,
@@ -87,8 +94,9 @@ pub fn backup(
     if !shared.read_only {
         shared.sync_log()?;
     }
-    let (mut chunk_manifest, wanted) = BackupJob::plan(shared);
+    let DurableChunks { manifest: mut chunk_manifest, chunks, .. } = shared.log.durable_chunks();
     let backup = BackupJob { shared, env: &env, target, previous: old };
+    let wanted = chunks.into_iter().map(|(entry, len)| ChunkCopy::new(entry, len)).collect();
     let wanted = backup.match_existing(wanted)?;
     let missing = wanted.iter().map(|wanted| wanted.len - wanted.copied.len).sum();
     let mut pace = CopyThrottle::begin(&shared.env, options, missing);
@@ -125,7 +133,7 @@ pub fn backup(
 
 /// Returns an error if the events may not be durable and this handle cannot sync them. Without this
 /// check, a power loss could remove events from the store that the backup already has.
-fn check_log_durable(shared: &StoreInner) -> Result<()> {
+pub fn check_log_durable(shared: &StoreInner) -> Result<()> {
     let chunks = shared.log.chunks.all();
     if !shared.read_only || chunks.iter().all(|chunk| chunk.ended.get().is_some()) {
         return Ok(());
@@ -139,37 +147,6 @@ fn check_log_durable(shared: &StoreInner) -> Result<()> {
 }
 
 impl BackupJob<'_> {
-    /// Returns the chunk manifest, and the durable part of each chunk that has events.
-    fn plan(shared: &StoreInner) -> (ChunkManifest, Vec<ChunkCopy>) {
-        let durable = shared.log.durable();
-        // In this order: a chunk is in the manifest before it is in the list.
-        let chunks = shared.log.chunks.all();
-        let chunk_manifest = shared.log.manifest.lock().ignore_poison().clone();
-        let by_id: HashMap<u64, _> = chunks.iter().map(|chunk| (chunk.id, chunk)).collect();
-        let mut wanted = Vec::new();
-        for entry in &chunk_manifest.chunks {
-            let Some(chunk) = by_id.get(&entry.id) else { continue };
-            let durable = durable.saturating_sub(entry.start);
-            let ended = chunk.ended.get().copied();
-            let ended = ended.filter(|ended| ended.file_bytes() <= durable);
-            let len = ended.map_or(durable.min(entry.capacity), |ended| ended.file_bytes());
-            let has_events = ended.map_or(len > FIRST_EVENT_OFFSET, |ended| ended.last_event > 0);
-            // The file of a scavenged chunk records the scavenge, even if nothing else is left.
-            let has_events = has_events || entry.scavenged.is_some();
-            let len = entry.scavenged.map_or(len, |scavenged| scavenged.file_bytes);
-            if has_events {
-                let held =
-                    BackupFile { name: file_name(entry), len: 0, block_checksums: Vec::new() };
-                wanted.push(ChunkCopy { entry: ChunkEntry { ended, ..*entry }, len, copied: held });
-            }
-            if ended.is_none() {
-                // Later bytes are not durable before all of this chunk is.
-                break;
-            }
-        }
-        (chunk_manifest, wanted)
-    }
-
     /// Finds the parts of chunks that the backup's folder has already.
     ///
     /// # Errors

@@ -36,6 +36,7 @@ pub mod chunk;
 pub mod chunk_manifest;
 pub mod chunk_scan;
 pub mod clock_epochs;
+pub mod durable_chunks;
 pub mod event_format;
 pub mod read_buffer;
 pub mod scavenged_chunk;

@@ -9,6 +9,7 @@ use umbel_backup::{
 };
 use umbel_base::ignore_poison::IgnorePoison;
 
+use crate::backup::check_log_durable;
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 use crate::object_backup::object_manifest::{BackupState, LogContents};
 use crate::object_backup::piece_upload::{UploadOutcome, is_local_damage, task};
@@ -84,6 +85,7 @@ impl BackupWriter {
     ) -> ObjectBackupResult<ObjectBackupReport> {
         self.chain.check_running()?;
         shared.check_open()?;
+        check_log_durable(shared)?;
         let report = ObjectBackupReport {
             through: Position::START,
             manifest: 0,

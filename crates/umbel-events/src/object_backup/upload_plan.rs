@@ -1,14 +1,14 @@
 //! [`UploadPlan`]: the parts of the event log that a backup lacks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use umbel_backup::Piece;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use crate::event_log::chunk::FIRST_EVENT_OFFSET;
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest};
+use crate::event_log::durable_chunks::DurableChunks;
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
-use crate::object_backup::object_manifest::{BackedChunk, BackupState, chunk_file, entry_bytes};
+use crate::object_backup::object_manifest::{BackedChunk, BackupState, chunk_file};
 use crate::shared_store_state::StoreInner;
 
 /// A tail of fewer bytes is merged with its neighbours when there are many.
@@ -46,36 +46,6 @@ pub struct UploadPlan {
     pub durable: u64,
 }
 
-/// Returns the durable part of each chunk that has events.
-fn durable_chunks(shared: &StoreInner) -> (ChunkManifest, Vec<(ChunkEntry, u64)>, u64) {
-    // A swap of a chunk waits for this lock.
-    let _copying = shared.log.copy_lock.lock().ignore_poison();
-    // In this order: events that are the reason of a scavenge are durable before the manifest names
-    // the scavenged file, and a chunk has ended before later bytes are durable.
-    let manifest = shared.log.manifest.lock().ignore_poison().clone();
-    let durable = shared.log.durable();
-    let chunks = shared.log.chunks.all();
-    let by_id: HashMap<u64, _> = chunks.iter().map(|chunk| (chunk.id, chunk)).collect();
-    let mut found = Vec::new();
-    for entry in &manifest.chunks {
-        let Some(chunk) = by_id.get(&entry.id) else { continue };
-        let reached = durable.saturating_sub(entry.start);
-        let ended = chunk.ended.get().copied().filter(|ended| ended.file_bytes() <= reached);
-        let len = ended.map_or(reached.min(entry.capacity), |ended| ended.file_bytes());
-        let has_events = ended.map_or(len > FIRST_EVENT_OFFSET, |ended| ended.last_event > 0);
-        let entry = ChunkEntry { ended, ..*entry };
-        let len = entry.scavenged.map_or(len, |_| entry_bytes(&entry));
-        if has_events || entry.scavenged.is_some() {
-            found.push((entry, len));
-        }
-        if ended.is_none() {
-            // Later bytes are not durable before all of this chunk is.
-            break;
-        }
-    }
-    (ChunkManifest { chunks: Vec::new(), root: None, ..manifest }, found, durable)
-}
-
 /// Number of small tails at the end of a chunk's pieces.
 fn small_tails(pieces: &[Piece]) -> usize {
     let is_small = |piece: &&Piece| piece.to - piece.from < SMALL_TAIL_BYTES;
@@ -93,7 +63,12 @@ impl UploadPlan {
         tails_max: usize,
         location: &str,
     ) -> ObjectBackupResult<UploadPlan> {
-        let (head, found, durable) = durable_chunks(shared);
+        let DurableChunks { manifest, chunks: found, end: durable } = {
+            // A swap of a chunk waits for this lock.
+            let _copying = shared.log.copy_lock.lock().ignore_poison();
+            shared.log.durable_chunks()
+        };
+        let head = ChunkManifest { chunks: Vec::new(), root: None, ..manifest };
         let ids: HashSet<u64> = found.iter().map(|(entry, _)| entry.id).collect();
         let backed = state.map_or(&[][..], |state| &state.chunks);
         if let Some(chunk) = backed.iter().find(|chunk| !ids.contains(&chunk.entry.id)) {

@@ -456,6 +456,14 @@ fn read_only_backup_excludes_unsynced_events() {
     let reader_handle = Store::open_read_only(PATH, with_env(&sim, sim.env())).expect("opened");
     let refused = reader_handle.backup("/other", CopyOptions::default()).expect_err("not durable");
     assert!(refused.to_string().contains("let the writer make the backup"), "{refused}");
+    let objects = umbel_sim::ObjectSim::new(1);
+    let backup = |store: &Store| {
+        let options = super::object_backups::backup_options();
+        store.object_backup(objects.client(1), options).expect("opened").run_once()
+    };
+    let refused = backup(&reader_handle).expect_err("not durable");
+    assert!(refused.to_string().contains("let the writer make the backup"), "{refused}");
+    backup(&closed).expect("a closed store is durable");
 }
 
 /// A reader cannot write what it indexes to disk. So the reader's memory bounds the events that the
