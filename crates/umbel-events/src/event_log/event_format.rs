@@ -204,6 +204,40 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The frames in consecutive bytes of a chunk's file. Bytes that are no frame are an error, with
+/// their offset in the file, and end the frames.
+#[derive(Debug)]
+pub struct Frames<'a> {
+    place: FrameLocation,
+    bytes: &'a [u8],
+}
+
+impl<'a> Frames<'a> {
+    /// Returns the frames of `bytes`, which begin at an offset of a chunk's file.
+    pub fn new(bytes: &'a [u8], place: FrameLocation) -> Frames<'a> {
+        Frames { place, bytes }
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, u64>;
+
+    fn next(&mut self) -> Option<Result<Frame<'a>, u64>> {
+        if self.bytes.is_empty() {
+            return None;
+        }
+        let frame = Frame::decode(self.bytes, self.place);
+        let rest = frame.as_ref().and_then(|frame| self.bytes.get(frame.bytes..));
+        let (Some(frame), Some(rest)) = (frame, rest) else {
+            self.bytes = &[];
+            return Some(Err(self.place.offset));
+        };
+        self.bytes = rest;
+        self.place.offset += frame.bytes as u64;
+        Some(Ok(frame))
+    }
+}
+
 /// Decodes a frame, first with its stated checksum, then with the correct one. For fuzzing only.
 pub fn fuzz(bytes: &[u8]) {
     let place = FrameLocation { chunk: 3, offset: 96 };
@@ -248,6 +282,24 @@ mod tests {
         );
         assert_eq!((frame.event.metadata, frame.event.is_json), (&b"m"[..], true));
         assert_eq!(frame.next_distance(), bytes.len() as u64 + 32);
+    }
+
+    #[test]
+    fn frames_end_at_the_end_of_the_bytes_or_at_damage() {
+        let (first, stamp) = example();
+        let second = FrameLocation { offset: 96 + first.len() as u64, ..stamp.location };
+        let mut bytes = first.clone();
+        let frame = Frame::decode(&first, stamp.location).expect("just written");
+        encode(&mut bytes, "cart-1", &frame.event, &FrameMeta { location: second, ..stamp });
+        let offsets = |bytes: &[u8]| {
+            let frames = Frames::new(bytes, stamp.location);
+            frames.map(|frame| frame.map(|frame| frame.meta.location.offset)).collect::<Vec<_>>()
+        };
+        assert_eq!(offsets(&bytes), [Ok(96), Ok(second.offset)]);
+        assert_eq!(offsets(&bytes[..bytes.len() - 8]), [Ok(96), Err(second.offset)]);
+        assert!(offsets(&[]).is_empty());
+        bytes[60] ^= 1;
+        assert_eq!(offsets(&bytes), [Err(96)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use umbel_log::{
 };
 
 use crate::event_log::chunk_manifest::{ChunkEntry, ScavengedFile};
-use crate::event_log::event_format::{Frame, FrameLocation, RECORD_GAP_BYTES};
+use crate::event_log::event_format::{FrameLocation, FrameMeta, Frames, RECORD_GAP_BYTES};
 use crate::event_log::scavenged_chunk;
 use crate::limits::FILE_BYTES_MAX;
 use crate::types::error::Result;
@@ -94,8 +94,11 @@ pub fn scan_records(
         let Some(record) = record_at(binding, at, window.get(at, len)?) else {
             return corrupt(at, "a record is damaged");
         };
-        match last_frame(entry.id, at + RECORD_GAP_BYTES, record.payload) {
-            Ok(last) => last_event = Some(last),
+        let from = at + RECORD_GAP_BYTES;
+        let place = FrameLocation { chunk: entry.id, offset: from };
+        match last_frame(Frames::new(record.payload, place)) {
+            Ok(Some(meta)) => last_event = Some((meta.location.offset, meta.created)),
+            Ok(None) => return corrupt(from, "an event is damaged"),
             Err(offset) => return corrupt(offset, "an event is damaged"),
         }
         at += len;
@@ -103,18 +106,10 @@ pub fn scan_records(
     Ok(RangeScan { block_checksums: window.block_checksums, last_event })
 }
 
-/// Returns offset and time of the last event of a record. The error is the offset of bytes that
-/// are no event.
-fn last_frame(chunk: u64, from: u64, mut payload: &[u8]) -> std::result::Result<(u64, u64), u64> {
-    let (mut offset, mut last) = (from, Err(from));
-    while !payload.is_empty() {
-        let frame = Frame::decode(payload, FrameLocation { chunk, offset }).ok_or(offset)?;
-        let rest = payload.get(frame.bytes..).ok_or(offset)?;
-        last = Ok((offset, frame.meta.created));
-        offset += frame.bytes as u64;
-        payload = rest;
-    }
-    last
+/// Returns the stamp of the last of these frames; `None` without one. The error is the offset of
+/// bytes that are no event.
+fn last_frame(mut frames: Frames<'_>) -> std::result::Result<Option<FrameMeta>, u64> {
+    frames.try_fold(None, |_, frame| Ok(Some(frame?.meta)))
 }
 
 /// Reads the whole file of a scavenged chunk and verifies it with all its events.
@@ -141,14 +136,11 @@ pub fn scan_scavenged(
     }
     let range = (entry.start, entry.start + entry.capacity);
     let map = scavenged_chunk::read_position_map(file, entry.id, scavenged.version, range)?;
-    let (mut at, mut last_event) = (scavenged_chunk::HEADER_BYTES, None);
-    while at < map.frames_end {
-        let place = FrameLocation { chunk: entry.id, offset: at };
-        let frame = bytes.get(at as usize..).and_then(|bytes| Frame::decode(bytes, place));
-        let Some(frame) = frame else { return corrupt(at, "an event is damaged") };
-        last_event = Some((frame.meta.position - entry.start, frame.meta.created));
-        at += frame.bytes as u64;
-    }
+    let frames = bytes.get(..map.frames_end as usize).unwrap_or(&bytes);
+    let last_event = match last_frame(scavenged_chunk::frames(frames, entry.id)) {
+        Ok(last) => last.map(|meta| (meta.position - entry.start, meta.created)),
+        Err(offset) => return corrupt(offset, "an event is damaged"),
+    };
     let blocks = bytes.chunks(BLOCK_BYTES as usize).enumerate();
     let sum =
         |(number, block): (usize, &[u8])| checksum(entry.id, number as u64 * BLOCK_BYTES, block);

@@ -7,7 +7,7 @@ use umbel_log::{ExpectedEnd, LogKind, LogReader};
 
 use crate::event_log::chunk_manifest::{ChunkEnd, ChunkEntry, ScavengedFile};
 use crate::event_log::clock_epochs::ClockEpochs;
-use crate::event_log::event_format::{Frame, FrameLocation, FrameMeta, RECORD_GAP_BYTES};
+use crate::event_log::event_format::{FrameLocation, FrameMeta, Frames, RECORD_GAP_BYTES};
 use crate::event_log::scavenged_chunk::{self, ScavengedChunkWriter};
 use crate::limits::FILE_BYTES_MAX;
 use crate::types::error::Result;
@@ -72,23 +72,16 @@ impl RestoreCut {
         let mut is_cut = false;
         while let Some(record) = reader.next()? {
             let from = record.offset + RECORD_GAP_BYTES;
-            let (mut offset, mut payload) = (from, record.payload);
+            let place = FrameLocation { chunk: entry.id, offset: from };
             let mut last = None;
-            while !payload.is_empty() {
-                let place = FrameLocation { chunk: entry.id, offset };
-                let Some(frame) = Frame::decode(payload, place) else {
-                    return Err(
-                        umbel::Error::corruption(path, offset, "an event is damaged").into()
-                    );
-                };
-                last = Some(frame.meta);
-                offset += frame.bytes as u64;
-                payload = payload.get(frame.bytes..).unwrap_or_default();
+            for frame in Frames::new(record.payload, place) {
+                last = Some(frame.map_err(|offset| damaged(path, offset))?.meta);
             }
             match last.filter(|last| self.keeps_frame(last)) {
                 Some(last) => {
+                    let end = from + record.payload.len() as u64;
                     let last_event = last.location.offset;
-                    kept = Some(ChunkEnd { end: offset, last_event, seal: None });
+                    kept = Some(ChunkEnd { end, last_event, seal: None });
                 }
                 None => {
                     is_cut = true;
@@ -160,14 +153,9 @@ impl RestoreCut {
         file.read_exact_at(&mut bytes, 0)?;
         let mut writer = ScavengedChunkWriter::new(entry.id, entry.start, version + 1, version);
         let mut runs = removed.runs.iter().peekable();
-        let (mut at, mut kept, mut is_cut) = (scavenged_chunk::HEADER_BYTES, 0, false);
-        while at < map.frames_end {
-            let place = FrameLocation { chunk: entry.id, offset: at };
-            let frame = bytes.get(at as usize..).and_then(|bytes| Frame::decode(bytes, place));
-            let Some(frame) = frame else {
-                let reason = "an event is damaged";
-                return Err(umbel::Error::corruption(file.path(), at, reason).into());
-            };
+        let (mut kept, mut is_cut) = (0, false);
+        for frame in scavenged_chunk::frames(&bytes, entry.id) {
+            let frame = frame.map_err(|offset| damaged(file.path(), offset))?;
             if !self.keeps_frame(&frame.meta) {
                 is_cut = true;
                 break;
@@ -177,12 +165,15 @@ impl RestoreCut {
             }
             writer.keep_event(&frame, frame.is_stub);
             kept += 1;
-            at += frame.bytes as u64;
         }
         // Events that were removed after the last kept one are not events of the restored store.
         // Without a cut, nothing is rewritten.
         Ok(((kept > 0).then(|| writer.finish()), is_cut))
     }
+}
+
+fn damaged(path: &Path, offset: u64) -> umbel::Error {
+    umbel::Error::corruption(path, offset, "an event is damaged")
 }
 
 /// Name of the file of a chunk.

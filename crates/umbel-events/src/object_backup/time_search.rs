@@ -3,7 +3,7 @@
 use umbel_backup::{ObjectRequests, download};
 use umbel_log::{HEADER_BYTES, RecordBinding, record_at, record_bytes};
 
-use crate::event_log::event_format::{Frame, FrameLocation, FrameMeta, RECORD_GAP_BYTES};
+use crate::event_log::event_format::{FrameLocation, FrameMeta, Frames, RECORD_GAP_BYTES};
 use crate::event_log::scavenged_chunk;
 use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::object_manifest::{BackedChunk, BackupState, LogContents};
@@ -42,22 +42,16 @@ pub fn last_kept_position(
 fn each_event(chunk: &BackedChunk, from: u64, bytes: &[u8], mut event: impl FnMut(&FrameMeta)) {
     let id = chunk.entry.id;
     let after = |at: u64| bytes.get((at - from) as usize..).unwrap_or_default();
-    let mut frames = |mut at: u64, mut rest: &[u8]| {
-        // Bytes after the frames of a scavenged chunk are no frame.
-        while let Some(frame) = Frame::decode(rest, FrameLocation { chunk: id, offset: at }) {
-            event(&frame.meta);
-            at += frame.bytes as u64;
-            rest = rest.get(frame.bytes..).unwrap_or_default();
-        }
-    };
     if chunk.entry.scavenged.is_some() {
-        frames(scavenged_chunk::HEADER_BYTES, after(scavenged_chunk::HEADER_BYTES));
+        // Bytes after the frames of a scavenged chunk are no frame.
+        scavenged_chunk::frames(bytes, id).map_while(Result::ok).for_each(|it| event(&it.meta));
         return;
     }
     let binding = RecordBinding { log_id: id, salt: 0 };
     let mut at = from.max(HEADER_BYTES);
     while let Some(record) = record_at(binding, at, after(at)) {
-        frames(at + RECORD_GAP_BYTES, record.payload);
+        let place = FrameLocation { chunk: id, offset: at + RECORD_GAP_BYTES };
+        Frames::new(record.payload, place).map_while(Result::ok).for_each(|it| event(&it.meta));
         at += record_bytes(record.payload.len() as u64);
     }
 }

@@ -13,7 +13,7 @@ use umbel_base::{Decoder, Error, Result, varint};
 use umbel_env::File;
 
 use crate::event_log::chunk_manifest::ScavengedFile;
-use crate::event_log::event_format::{self, Frame, FrameLocation, FrameMeta};
+use crate::event_log::event_format::{self, Frame, FrameLocation, FrameMeta, Frames};
 use crate::limits::FILE_BYTES_MAX;
 
 /// Bytes before the first frame.
@@ -359,6 +359,12 @@ pub fn parse_header(bytes: &[u8; HEADER_BYTES as usize]) -> Option<(u64, u64)> {
     let (id, version) = (number(8), number(16) >> 32);
     let numbers = [number(24), number(32), number(40), number(48)];
     (*bytes == header(id, version, numbers)).then_some((id, version))
+}
+
+/// Returns the frames in the bytes of the file of a scavenged chunk, which end where the frames do.
+pub fn frames(bytes: &[u8], chunk: u64) -> Frames<'_> {
+    let frames = bytes.get(HEADER_BYTES as usize..).unwrap_or_default();
+    Frames::new(frames, FrameLocation { chunk, offset: HEADER_BYTES })
 }
 
 /// Reads header and position map of the file of a scavenged chunk, whose positions are in `range`.
