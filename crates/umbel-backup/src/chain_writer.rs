@@ -154,10 +154,11 @@ impl<C: ManifestContents> ChainWriter<C> {
             if let Some(damage) = chain.damage.pop() {
                 return Err(damage);
             }
-            let state = chain.state(chain.newest.number)?;
+            let (state, deltas) = chain.state_with_deltas(chain.newest.number)?;
             let (number, uid) = (chain.newest.number, chain.newest.uid);
-            // The distance to the last full manifest is unknown, so the next one is full.
-            self.newest = Some(Newest { number, uid, state, deltas: DELTAS_MAX });
+            // The bytes since the last full manifest are unknown: the number of manifests decides.
+            self.since_full = (0, 0);
+            self.newest = Some(Newest { number, uid, state, deltas });
         }
         self.needs_load = false;
         Ok(())

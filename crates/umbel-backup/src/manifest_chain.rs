@@ -160,6 +160,11 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
 
     /// Returns the state of the backup after the manifest with this number.
     pub fn state(&self, number: u64) -> BackupResult<C::State> {
+        Ok(self.state_with_deltas(number)?.0)
+    }
+
+    /// Returns the state after a manifest, and the number of manifests since the last full one.
+    pub fn state_with_deltas(&self, number: u64) -> BackupResult<(C::State, u64)> {
         let mut later = Vec::new();
         let mut manifest = self.manifest(number)?;
         while !manifest.contents.is_full() {
@@ -184,10 +189,11 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
             state = next.contents.apply(state);
             last = next.number;
         }
-        state.ok_or_else(|| {
+        let state = state.ok_or_else(|| {
             let cause = "the manifest contradicts the one before it, or itself";
             self.requests.damaged(&manifest_name(last), cause)
-        })
+        })?;
+        Ok((state, later.len() as u64))
     }
 
     /// Returns the state of the manifest, or of the next one whose state is not damaged.

@@ -173,6 +173,26 @@ fn only_new_bytes_are_uploaded() {
     assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
 }
 
+/// Story: each `umbel backup --to` is a process of its own, and wrote a full manifest. After 1,500
+/// runs that had 49 KB, for an event of any length.
+#[test]
+fn first_manifest_of_a_process_has_only_changes() {
+    let fixture = Fixture::new(5);
+    let options = ObjectBackupOptions { full_manifest_interval: 20, ..backup_options() };
+    let mut lengths = Vec::new();
+    for number in 0..60 {
+        append(&fixture.store, "a", number..number + 1);
+        let process = fixture.store.object_backup(fixture.client(), options.clone());
+        process.expect("opened").run_once().expect("backed up");
+        let objects = fixture.objects.objects();
+        let manifests = objects.range("manifests/".to_string().."manifests0".to_string());
+        lengths.push(manifests.last().expect("a manifest").1.len());
+    }
+    let full = lengths.iter().filter(|length| **length > 1000).count();
+    assert!((1..=3).contains(&full), "one of 20 manifests is full: {lengths:?}");
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
 #[test]
 fn many_small_tails_are_merged() {
     let fixture = Fixture::new(5);
