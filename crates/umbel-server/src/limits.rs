@@ -370,5 +370,9 @@ pub const BACKUP_START_TIME: Duration = Duration::from_secs(5);
 pub const BACKUP_LAST_RUN_TIME: Duration = Duration::from_secs(5);
 /// Time limit at exit for the end of a run that was cancelled.
 pub const BACKUP_CANCEL_TIME: Duration = Duration::from_millis(500);
+/// Number of retentions of a continuous backup in the time that it keeps.
+pub const RETENTIONS_PER_AGE: u32 = 48;
 /// Least time between two retentions of a continuous backup.
 pub const RETENTION_INTERVAL: Duration = Duration::from_secs(3600);
+/// Longest time between two retentions of a continuous backup.
+pub const RETENTION_INTERVAL_MAX: Duration = Duration::from_secs(12 * 3600);

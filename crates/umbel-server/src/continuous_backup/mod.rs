@@ -1,11 +1,13 @@
 //! [`ContinuousBackup`]: the thread that backs up a store of the server into an object store.
 //!
 //! INVARIANTS:
-//! 1. Only this thread waits for the object store. A start waits for its first outcome for
-//!    [`BACKUP_START_TIME`] at most, a shutdown for the last run for [`BACKUP_LAST_RUN_TIME`].
-//!    No lock is held while it waits or logs, so no call waits for it.
+//! 1. Only this thread and that of a retention wait for the object store. A start waits for its
+//!    first outcome for [`BACKUP_START_TIME`] at most, a shutdown for the last run for
+//!    [`BACKUP_LAST_RUN_TIME`]. No lock is held while they wait or log, so no call waits for them.
 //! 2. A backup that was refused for good stays stopped until the server starts again: what refused
 //!    it, such as another server at the same prefix, does not end by itself.
+//! 3. A retention does not delay a run: it can list and delete millions of objects, which takes
+//!    hours. It has a thread of its own, at most one at a time, which ends after the last run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -22,7 +24,7 @@ use crate::continuous_backup::backed_up_store::{BackedUpStore, StartedBackup};
 use crate::continuous_backup::backup_status::ContinuousBackupStatus;
 use crate::limits::{
     BACKUP_CANCEL_TIME, BACKUP_INTERVAL, BACKUP_LAST_RUN_TIME, BACKUP_PAUSE_MAX, BACKUP_RETRY_TIME,
-    BACKUP_START_TIME, RETENTION_INTERVAL,
+    BACKUP_START_TIME, RETENTION_INTERVAL, RETENTION_INTERVAL_MAX, RETENTIONS_PER_AGE,
 };
 
 pub mod backed_up_store;
@@ -99,6 +101,8 @@ struct RunState {
     last_success: Option<(Duration, u64)>,
     last_retention: Option<Duration>,
     retention_error: Option<String>,
+    /// Whether a thread of a retention runs.
+    is_retaining: bool,
     is_ending: bool,
     has_ended: bool,
 }
@@ -166,6 +170,9 @@ impl ContinuousBackup {
             let end = end + BACKUP_CANCEL_TIME;
             let has_ended = backup.shared.wait_until(end, |state| state.has_ended).has_ended;
             backup.log_end(has_ended);
+            // A retention ends at its next request; until then it holds the store open.
+            let end = backup.shared.env.clock.now() + BACKUP_CANCEL_TIME;
+            drop(backup.shared.wait_until(end, |state| !state.is_retaining));
         }
     }
 
@@ -228,7 +235,7 @@ impl Shared {
     }
 
     /// Backs up until the server stops, and then once more.
-    fn run(&self) {
+    fn run(self: &Arc<Self>) {
         let _end = EndOfThread(self);
         let mut pause = self.run_once();
         while let Some(time) = pause {
@@ -242,7 +249,7 @@ impl Shared {
     }
 
     /// Makes a run. Returns the pause before the next one; `None` if there is none.
-    fn run_once(&self) -> Option<Duration> {
+    fn run_once(self: &Arc<Self>) -> Option<Duration> {
         if self.cancel.load(Ordering::Relaxed) {
             return None;
         }
@@ -257,7 +264,7 @@ impl Shared {
         };
         self.changed.notify_all();
         if let (Some(backup), Some(keep)) = (backup, self.config.keep) {
-            self.retain_if_due(&*backup, keep);
+            self.retain_if_due(backup, keep);
         }
         pause
     }
@@ -341,17 +348,33 @@ impl Shared {
         Some(pause.min(BACKUP_PAUSE_MAX).max(self.config.interval))
     }
 
-    /// Deletes what only expired states need, unless it was done lately.
-    fn retain_if_due(&self, backup: &dyn StartedBackup, keep: Duration) {
+    /// Starts a retention, unless one runs or ran lately.
+    fn retain_if_due(self: &Arc<Self>, backup: Arc<dyn StartedBackup>, keep: Duration) {
         let now = self.env.clock.now();
         {
             let mut state = self.state();
-            let is_early = |last| now.saturating_sub(last) < RETENTION_INTERVAL;
-            if state.is_ending || state.last_retention.is_some_and(is_early) {
+            let is_early = |last| now.saturating_sub(last) < retention_interval(keep);
+            if state.is_ending || state.is_retaining || state.last_retention.is_some_and(is_early) {
                 return;
             }
-            state.last_retention = Some(now);
+            (state.last_retention, state.is_retaining) = (Some(now), true);
         }
+        let own = Arc::clone(self);
+        let work = move || {
+            let _end = EndOfRetention(&own);
+            own.retain(&*backup, keep);
+            // The end of the retention is visible after the store is no longer held open.
+            drop(backup);
+        };
+        if let Err(error) = self.env.threads.spawn("umbel-backup-keep", Box::new(work)) {
+            let reason = format!("could not start a thread: {error}");
+            let mut state = self.state();
+            (state.is_retaining, state.retention_error) = (false, Some(reason));
+        }
+    }
+
+    /// Deletes what only expired states need.
+    fn retain(&self, backup: &dyn StartedBackup, keep: Duration) {
         let retained = backup.retain(keep);
         let to = self.config.objects.location();
         let error = match retained {
@@ -401,6 +424,11 @@ impl Shared {
     }
 }
 
+/// Time between two retentions. Each one lists all objects, so it is rare where much is kept.
+fn retention_interval(keep: Duration) -> Duration {
+    (keep / RETENTIONS_PER_AGE).clamp(RETENTION_INTERVAL, RETENTION_INTERVAL_MAX)
+}
+
 /// Whether a first failure prevents the start of the server: the operator named the wrong place.
 /// Missing credentials and damaged objects can also come later, and do not prevent a restart.
 fn prevents_start(error: &ObjectBackupError) -> bool {
@@ -423,6 +451,18 @@ impl Drop for EndOfThread<'_> {
         }
         (state.has_begun, state.has_ended) = (true, true);
         drop(state);
+        // A retention ends at its next request.
+        self.0.cancel.store(true, Ordering::Relaxed);
+        self.0.changed.notify_all();
+    }
+}
+
+/// Reports the end of a retention, also after a panic.
+struct EndOfRetention<'a>(&'a Shared);
+
+impl Drop for EndOfRetention<'_> {
+    fn drop(&mut self) {
+        self.0.state().is_retaining = false;
         self.0.changed.notify_all();
     }
 }

@@ -28,12 +28,17 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of the backups.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// Verb of a list of chunks.
+const LIST_OF_PIECES: &str = "list chunks";
+
 /// Behavior of an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Behavior {
     Serves,
     Fails(ObjectErrorKind),
     Hangs,
+    /// Lists of pieces hang, which only a retention needs.
+    HangsRetention,
 }
 
 /// An object store with a behavior.
@@ -58,7 +63,11 @@ impl TestObjects {
     fn request(&self, verb: &'static str) -> Result<(), ObjectError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let behavior = self.behavior.lock().unwrap();
-        let waited = self.changed.wait_while(behavior, |behavior| *behavior == Behavior::Hangs);
+        let hangs = |behavior: &mut Behavior| match behavior {
+            Behavior::HangsRetention => verb == LIST_OF_PIECES,
+            behavior => *behavior == Behavior::Hangs,
+        };
+        let waited = self.changed.wait_while(behavior, hangs);
         match *waited.unwrap() {
             Behavior::Fails(kind) => Err(ObjectError::new(kind, verb, "test://", "it fails")),
             _ => Ok(()),
@@ -97,7 +106,7 @@ impl Objects for TestObjects {
     }
 
     fn list(&self, prefix: &str, after: Option<&str>, count: usize) -> ObjectResult<ListPage> {
-        self.request("list")?;
+        self.request(if prefix == "chunks/" { LIST_OF_PIECES } else { "list" })?;
         self.inner.list(prefix, after, count)
     }
 
@@ -474,6 +483,27 @@ fn retention_runs_once_an_hour_and_its_failure_is_shown() {
     let plain = Fixture::new();
     plain.store.object_backup(plain.sim.client(1), ObjectBackupOptions::default()).unwrap();
     assert!(first > plain.sim.request_counts()["list"] + 2, "a retention lists the objects");
+}
+
+/// The first retention of a backup of months listed and deleted for hours, and no run began until
+/// it had ended.
+#[test]
+fn retention_delays_neither_runs_nor_the_shutdown() {
+    let mut fixture = Fixture::new();
+    fixture.objects.set(Behavior::HangsRetention);
+    fixture.append(1);
+    let keep = Some(Duration::from_secs(3600));
+    let config = ObjectBackupConfig { keep, ..fixture.config() };
+    fixture.running = Some(fixture.try_start(config).unwrap());
+    fixture.wait_for_all();
+    for number in 2..5 {
+        fixture.append(number);
+        fixture.wait_for_all();
+        fixture.wait_for_runs(2);
+    }
+    let took = fixture.stop();
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert_eq!(fixture.restored_events(), 4);
 }
 
 /// A server backs up its keys and values below the prefix of its events, whichever comes first.
