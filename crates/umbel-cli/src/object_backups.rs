@@ -78,10 +78,11 @@ pub fn restore(
         }
         Err(error) => {
             done.print(json)?;
+            let options = if url.contains('?') { ", and with the options of this URL" } else { "" };
             Err(error.with_prefix(&format!(
                 "the events are restored, but not the keys and values; restore them with `umbel \
-                 restore --from {}/{SERVER_KV_PREFIX} --db {}`",
-                url.trim_end_matches('/'),
+                 restore --from {}/{SERVER_KV_PREFIX} --db {}`{options}",
+                umbel_objects::location(url),
                 directory.join(KV_DIRECTORY).display()
             )))
         }

@@ -43,6 +43,17 @@ pub fn open_with(env: &Env, url: &str, variables: &Variables) -> Result<Arc<dyn 
     Ok(Arc::new(DirectoryObjects::open(env, &directory)?))
 }
 
+/// Returns a URL for messages: without its options, which can have the password of a proxy, and
+/// without a slash at its end, so that a prefix can follow.
+///
+/// ```
+/// assert_eq!(umbel_objects::location("s3://b/shop/?region=eu-west-1"), "s3://b/shop");
+/// ```
+pub fn location(url: &str) -> String {
+    let (place, _) = url.split_once('?').unwrap_or((url, ""));
+    without_credentials(place.trim_end_matches('/'))
+}
+
 /// Returns a URL for messages, without a user and a password before its host.
 fn without_credentials(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
@@ -127,7 +138,10 @@ mod tests {
             ("x", "x"),
         ] {
             assert_eq!(without_credentials(url), shown);
+            assert_eq!(location(url), shown);
         }
+        let url = "s3://b/p?proxy=http%3A%2F%2Fada%3Asecret%40proxy%3A3128&region=eu-west-1";
+        assert_eq!(location(url), "s3://b/p");
         let error = parse_directory("s3://id:secret@b/p").expect_err("another scheme");
         assert!(!error.to_string().contains("secret"), "{error}");
     }

@@ -9,6 +9,7 @@ use umbel::{Db, Durability};
 use umbel_backup::SERVER_KV_PREFIX;
 use umbel_env::Env;
 use umbel_events::check_backup_target;
+use umbel_objects::location;
 use umbel_server::{
     CertificateStore, Config, KvConfig, ObjectBackupConfig, Running, Server, StartError,
     TelemetryHub,
@@ -240,11 +241,10 @@ fn announce_stores(config: &ServeConfig, log: &ServerLog) {
         ));
     }
     if let Some(url) = &config.options.backup_to {
-        let seconds = config.options.backup_interval.as_secs();
-        log.print(&format!("events are backed up to {url} every {seconds} s (--backup-to)"));
+        let (place, seconds) = (location(url), config.options.backup_interval.as_secs());
+        log.print(&format!("events are backed up to {place} every {seconds} s (--backup-to)"));
         if config.options.kv {
-            let url = url.trim_end_matches('/');
-            log.print(&format!("keys and values are backed up to {url}/{SERVER_KV_PREFIX}"));
+            log.print(&format!("keys and values are backed up to {place}/{SERVER_KV_PREFIX}"));
         }
     }
     if config.options.kv {

@@ -10,6 +10,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
 use serde_json::{Map, Value, json};
 use umbel::{Durability, Options};
 use umbel_events::{ExistenceSize, StoreOptions};
+use umbel_objects::location;
 use umbel_server::Secret;
 
 use crate::errors::{CommandError, CommandResult};
@@ -196,7 +197,7 @@ impl ServeConfig {
             ("listen", json!(options.listen)),
             ("advertise", json!(advertise)),
             ("backup-dir", json!(options.backup_dir)),
-            ("backup-to", json!(options.backup_to)),
+            ("backup-to", json!(options.backup_to.as_deref().map(location))),
             ("backup-interval", json!(age(options.backup_interval))),
             ("backup-keep", json!(options.backup_keep.map(age))),
             ("backup-throttle", json!(options.backup_throttle)),
