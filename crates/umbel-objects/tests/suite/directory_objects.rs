@@ -202,11 +202,11 @@ fn missing_directory_is_refused() {
     assert!(error.contains("is missing; mount its file system"), "{error}");
     assert!(!missing.exists());
     let file = directory.path().join("file");
-    std::fs::write(&file, b"kept").unwrap();
+    fs::write(&file, b"kept").unwrap();
     let error = DirectoryObjects::open(&Env::system(), &file).unwrap_err();
     assert!(matches!(error, umbel_base::Error::Invalid(_)), "{error}");
     assert!(error.to_string().contains("file is a file, but an object store"), "{error}");
-    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    assert_eq!(fs::read(&file).unwrap(), b"kept");
 }
 
 /// Two writers that hold different directories would both create the same name.
