@@ -11,6 +11,7 @@ use umbel_env::{Env, Objects};
 use crate::backup_url::{find_kind, open, open_for_backup, url_of};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
+use crate::events::timestamps;
 use crate::global_options::StoreLimits;
 use crate::object_backup_outcome::ObjectBackupOutcome;
 use crate::open_kv_store::{StoreLocation, require_directory};
@@ -79,9 +80,11 @@ pub fn restore(
         Err(error) => {
             done.print(json)?;
             let options = if url.contains('?') { ", and with the options of this URL" } else { "" };
+            let to_time = args.to_time.map(timestamps::rfc3339);
+            let to_time = to_time.map_or_else(String::new, |time| format!(" --to-time {time}"));
             Err(error.with_prefix(&format!(
                 "the events are restored, but not the keys and values; restore them with `umbel \
-                 restore --from {}/{SERVER_KV_PREFIX} --db {}`{options}",
+                 restore --from {}/{SERVER_KV_PREFIX} --db {}{to_time}`{options}",
                 umbel_objects::location(url),
                 directory.join(KV_DIRECTORY).display()
             )))
@@ -115,12 +118,26 @@ pub fn verify(url: &str, json: bool) -> CommandResult<()> {
         kv::object_backup::verify(objects)?
     } else {
         let mut found = events::object_backup::verify(Arc::clone(&objects))?;
-        let kv = server_kv_objects(objects);
-        if find_kind(&env, &kv)? == Some(BackupKind::KeyValues) {
-            found.add_kv(kv::object_backup::verify(kv)?);
+        match verify_kv(&env, objects) {
+            Ok(kv) => kv.into_iter().for_each(|kv| found.add_kv(kv)),
+            Err(error) => {
+                found.print(json)?;
+                found.check(&location)?;
+                let done = "the events are whole, but the keys and values could not be checked";
+                return Err(error.with_prefix(done));
+            }
         }
         found
     };
     found.print(json)?;
     found.check(&location)
+}
+
+/// Checks the keys and values of a server, if its backup has some.
+fn verify_kv(env: &Env, objects: Arc<dyn Objects>) -> CommandResult<Option<ObjectBackupOutcome>> {
+    let objects = server_kv_objects(objects);
+    match find_kind(env, &objects)? {
+        Some(BackupKind::KeyValues) => kv::object_backup::verify(objects).map(Some),
+        _ => Ok(None),
+    }
 }

@@ -205,6 +205,16 @@ fn keys_and_values_of_a_server_are_backed_up_and_restored() {
     let again = again.to_str().unwrap();
     let parts = ["the events are restored, but not the keys and values", "/kv --db "];
     fixture.bare(&["restore", "--from", &second, "--db", again]).fails(3, &parts);
+    // Story: the printed command restored the newest keys and values beside older events.
+    let past = fixture.path("past");
+    let to_time = ["--to-time", "2100-01-01T00:00:00Z"];
+    let parts = ["/kv --db ", " --to-time 2100-01-01T00:00:00"];
+    let restore = ["restore", "--from", &second, "--db", past.to_str().unwrap()];
+    fixture.bare(&[&restore[..], &to_time].concat()).fails(3, &parts);
     assert!(!fixture.bare(&["--db", again, "read", "--all"]).succeeds().text().is_empty());
     fixture.bare(&["verify", "--from", &second]).fails(3, &["is damaged in "]);
+    // A first backup of the keys and values that is not complete.
+    fs::remove_dir_all(fixture.path("second/kv/manifests")).unwrap();
+    let parts = ["the events are whole, but the keys and values could not be checked", "/kv is"];
+    fixture.bare(&["verify", "--from", &second]).fails(2, &parts);
 }

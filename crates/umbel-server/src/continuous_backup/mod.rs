@@ -118,12 +118,13 @@ impl ContinuousBackup {
         stores: Vec<(Box<dyn BackedUpStore>, ObjectBackupConfig)>,
     ) -> Result<Vec<Arc<ContinuousBackup>>, String> {
         // A failed start drops them, which ends their threads.
-        let spawned = stores.into_iter().map(|(store, config)| {
-            let spawned = ContinuousBackup::spawn(env, store, config);
+        let mut backups: Vec<Arc<ContinuousBackup>> = Vec::new();
+        for (store, config) in stores {
+            let after = backups.last().map(|before| Arc::clone(&before.shared));
+            let spawned = ContinuousBackup::spawn(env, store, config, after);
             let failed = |error| format!("could not start a thread for the backup: {error}");
-            spawned.map(Arc::new).map_err(failed)
-        });
-        let backups = spawned.collect::<Result<Vec<_>, String>>()?;
+            backups.push(Arc::new(spawned.map_err(failed)?));
+        }
         let end = env.clock.now() + BACKUP_START_TIME;
         for backup in &backups {
             let mut begun = backup.shared.wait_until(end, |state| state.has_begun);
@@ -140,6 +141,7 @@ impl ContinuousBackup {
         env: &Env,
         store: Box<dyn BackedUpStore>,
         config: ObjectBackupConfig,
+        after: Option<Arc<Shared>>,
     ) -> umbel_base::Result<ContinuousBackup> {
         let shared = Arc::new(Shared {
             store,
@@ -151,7 +153,7 @@ impl ContinuousBackup {
             changed: Condvar::new(),
         });
         let own = Arc::clone(&shared);
-        env.threads.spawn("umbel-backup-to", Box::new(move || own.run()))?;
+        env.threads.spawn("umbel-backup-to", Box::new(move || own.run(after.as_deref())))?;
         Ok(ContinuousBackup { shared })
     }
 
@@ -178,10 +180,17 @@ impl ContinuousBackup {
 
     /// Logs whether the backup has everything.
     fn log_end(&self, has_ended: bool) {
-        let ContinuousBackupStatus { names, progress, last_error, location, .. } = self.status();
+        let ContinuousBackupStatus { names, progress, last_error, location, stopped, .. } =
+            self.status();
         let data = names.data;
         match progress.lag {
             Some(0) => tracing::info!(to = location, "the backup has all {data}"),
+            lag if stopped.is_some() => tracing::error!(
+                to = location,
+                lag,
+                reason = stopped,
+                "the backup lacks the last {data}, and the next start does not continue it"
+            ),
             lag => tracing::warn!(
                 to = location,
                 lag,
@@ -235,8 +244,11 @@ impl Shared {
     }
 
     /// Backs up until the server stops, and then once more.
-    fn run(self: &Arc<Self>) {
+    fn run(self: &Arc<Self>, after: Option<&Shared>) {
         let _end = EndOfThread(self);
+        if !after.is_none_or(|earlier| self.wait_for(earlier)) {
+            return;
+        }
         let mut pause = self.run_once();
         while let Some(time) = pause {
             let end = self.env.clock.now() + time;
@@ -246,6 +258,25 @@ impl Shared {
             }
             pause = self.run_once();
         }
+    }
+
+    /// Waits until the object store has accepted an earlier backup of the server. Until then the
+    /// prefix can be that of another server, into which this backup must not write. Returns whether
+    /// the backup can begin.
+    fn wait_for(&self, earlier: &Shared) -> bool {
+        let is_decided =
+            |state: &mut RunState| state.backup.is_none() && !state.is_ending && !state.has_ended;
+        let state = earlier.state();
+        let state = earlier.changed.wait_while(state, is_decided).ignore_poison();
+        let (is_accepted, is_ending) = (state.backup.is_some(), state.is_ending);
+        let reason = state.start_error.clone().or_else(|| state.stopped.clone());
+        drop(state);
+        if !is_accepted && !is_ending {
+            let data = earlier.store.names().data;
+            let reason = reason.unwrap_or_default();
+            self.state().stopped = Some(format!("the backup of {data} cannot begin: {reason}"));
+        }
+        is_accepted
     }
 
     /// Makes a run. Returns the pause before the next one; `None` if there is none.
@@ -402,9 +433,13 @@ impl Shared {
     fn status(&self) -> ContinuousBackupStatus {
         let has_data = self.store.has_data();
         let backup = self.state().backup.clone();
-        let progress = backup.map(|backup| backup.progress()).unwrap_or_default();
+        let mut progress = backup.map(|backup| backup.progress()).unwrap_or_default();
         let now = self.env.clock.now();
         let state = self.state();
+        if state.stopped.is_some() && state.last_success.is_none() {
+            // The backup can have another history of the store, with which no lag can be counted.
+            (progress.lag, progress.end) = (None, None);
+        }
         let is_behind = progress.lag.map_or(has_data, |lag| lag > 0);
         let since = state.last_success.map_or(self.started, |(began, _)| began);
         let lag_age = if is_behind { now.saturating_sub(since) } else { Duration::ZERO };

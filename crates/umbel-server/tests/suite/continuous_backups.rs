@@ -553,6 +553,68 @@ fn keys_and_values_are_backed_up_below_the_events() {
     fixture.wait_kv(has_all);
 }
 
+/// Story: a store was set back to a snapshot of its disk. Its backup stopped, and the server said
+/// at its end that the backup had all events: it had those of the other history.
+#[test]
+fn backup_of_another_history_counts_no_lag() {
+    let mut fixture = Fixture::new();
+    let events = fixture._directory.path().join("events");
+    let snapshot = fixture._directory.path().join("snapshot");
+    fixture.append(1);
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.stop();
+    fixture.store.clone().close().unwrap();
+    copy_directory(&events, &snapshot);
+    fixture.store = Store::open(&events, StoreOptions::default()).unwrap();
+    (2..9).for_each(|number| drop(fixture.append(number)));
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.stop();
+    fixture.store.clone().close().unwrap();
+    std::fs::remove_dir_all(&events).unwrap();
+    std::fs::rename(&snapshot, &events).unwrap();
+    fixture.store = Store::open(&events, StoreOptions::default()).unwrap();
+    fixture.append(20);
+    fixture.start();
+    let status = fixture.wait(|status| status["state"] == "Stopped");
+    assert_eq!((&status["lagBytes"], &status["position"]), (&Value::Null, &Value::Null));
+    assert!(status["lagSeconds"].as_f64().unwrap() > 0.0, "{status}");
+    assert!(fixture.metric("lag_seconds", &["store=\"events\""]) > 0.0);
+    assert_eq!(fixture.restored_events(), 8, "the other history");
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_directory(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// Story: a server whose events were refused had begun its backup of keys and values below the
+/// prefix. The owner of the prefix could restore nothing with one command any more.
+#[test]
+fn refused_server_writes_nothing_below_the_prefix() {
+    let mut owner = Fixture::new();
+    owner.append(1);
+    owner.start();
+    owner.wait_for_all();
+    owner.stop();
+    let other = Fixture::with_kv(5);
+    let before = owner.sim.objects();
+    for _ in 0..5 {
+        let config = ObjectBackupConfig { objects: owner.sim.client(5), ..other.config() };
+        let error = other.try_start(config).expect_err("another store").to_string();
+        assert!(error.contains("holds the backup of another store"), "{error}");
+    }
+    assert!(owner.sim.objects() == before, "{:?}", owner.sim.objects().keys());
+}
+
 /// The backup of keys and values can begin first: its objects are not foreign to the events.
 #[test]
 fn foreign_objects_below_kv_stop_the_start() {
