@@ -170,7 +170,8 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
         while !manifest.contents.is_full() {
             let before = manifest.number - 1;
             if before < self.first {
-                let cause = "an earlier manifest on which it builds is missing";
+                let cause = "an earlier manifest on which it builds is missing; restore it from a \
+                             version or a copy, or back up to another prefix";
                 return Err(self.requests.damaged(&manifest_name(number), cause));
             }
             let earlier = self.manifest(before)?;

@@ -91,9 +91,9 @@ pub enum Command {
     Streams(StreamsArgs),
     /// Print or change the metadata of a stream
     Metadata(MetadataArgs),
-    /// Back up an event store; later backups copy only new data
+    /// Back up a store; later backups copy only new data. Into a directory: event stores only
     Backup(BackupArgs),
-    /// Restore an event store from a backup, into an empty or missing directory
+    /// Restore a store from a backup, into an empty or missing directory
     Restore(RestoreArgs),
     /// Repair a damaged event store and report lost events; exit code 3 if events are lost
     Repair(RepairArgs),

@@ -26,7 +26,10 @@ pub fn back_up(
     limits: StoreLimits,
 ) -> CommandResult<()> {
     let url = args.to.as_deref().filter(|_| args.connect.is_none()).and_then(url_of);
-    let Some(url) = url else { return events::backup::run(directory, args, json, limits) };
+    let Some(url) = url else {
+        check_directory_backup(directory.filter(|_| args.connect.is_none()))?;
+        return events::backup::run(directory, args, json, limits);
+    };
     let directory = require_directory(directory)?;
     let back_up_kv = |directory: &Path, objects: &dyn Fn() -> CommandResult<Arc<dyn Objects>>| {
         let store = StoreLocation::at_directory(Some(directory), limits)?;
@@ -48,6 +51,18 @@ pub fn back_up(
         }
     }
     done.print(json)
+}
+
+/// Returns an error for a store that has no backups into a directory.
+fn check_directory_backup(directory: Option<&Path>) -> CommandResult<()> {
+    match directory.filter(|directory| is_kv_store(directory)) {
+        None => Ok(()),
+        Some(directory) => Err(CommandError::usage(format!(
+            "{} holds a key-value store, which is backed up into an object store: write \
+             --to file:///DIR for one in a directory, or copy the store with `umbel checkpoint`",
+            directory.display()
+        ))),
+    }
 }
 
 /// Restores a store into the directory.
@@ -110,6 +125,12 @@ fn restore_kv(
 
 /// Checks every object of the backup below the URL. Prints each damage; the command then fails.
 pub fn verify(url: &str, json: bool) -> CommandResult<()> {
+    if !url.contains("://") && Path::new(url).is_dir() {
+        return Err(CommandError::usage(format!(
+            "{url} is a directory: check a backup in a directory with `umbel verify --db {url}`, \
+             and one in an object store with its URL"
+        )));
+    }
     let env = Env::system();
     let objects = open(&env, url)?;
     let location = objects.location().to_owned();

@@ -283,11 +283,12 @@ pub struct RestoreArgs {
     /// Directory of the backup, or the URL of an object store
     #[arg(long, value_name = "DIR|URL")]
     pub from: PathBuf,
-    /// From an object store: restore the appends up to this position
+    /// From an object store: restore the appends of an event store up to this position
     #[arg(long, value_name = "POSITION", value_parser = integer_parser(0, u64::MAX),
         allow_negative_numbers = true, conflicts_with = "to_time")]
     pub to_position: Option<u64>,
-    /// From an object store: restore the appends up to this time, like 2026-11-29T08:30:00Z
+    /// From an object store: restore the appends up to this time, like 2026-11-29T08:30:00Z, and
+    /// keys and values as the last run up to it found them
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to_time: Option<u64>,
     /// Maximum bytes per second, like 20MiB [default: no limit]

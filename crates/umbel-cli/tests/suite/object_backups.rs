@@ -57,6 +57,21 @@ impl BackedUp {
     }
 }
 
+/// Story: `backup --to DIR` of a key-value store wanted another store, and `verify --from DIR`
+/// for a base of the URL.
+#[test]
+fn directories_in_place_of_object_stores_are_explained() {
+    let fixture = Fixture::new();
+    fixture.run(&["put", "a", "1"]).succeeds();
+    let copy = fixture.path("copy");
+    let parts = ["holds a key-value store", "--to file:///DIR", "umbel checkpoint"];
+    fixture.run(&["backup", "--to", copy.to_str().unwrap()]).fails(2, &parts);
+    assert!(!copy.exists());
+    let store = fixture.store().display().to_string();
+    let parts = ["is a directory", "umbel verify --db"];
+    fixture.bare(&["verify", "--from", &store]).fails(2, &parts);
+}
+
 #[test]
 fn backups_into_an_object_store_restore_every_event() {
     let backed_up = BackedUp::new();
