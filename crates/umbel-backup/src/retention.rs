@@ -164,7 +164,8 @@ impl<'a> Survey<'a> {
         Ok(Survey { requests, now_micros, pieces })
     }
 
-    /// Returns a time of the store that is not after the creation of a manifest.
+    /// Returns a time of the store that is not after the creation of a manifest, nor after that of
+    /// a later one: the store's clock can have gone back in between.
     fn created<C: ManifestContents>(
         &self,
         chain: &ManifestChain<'_, C>,
@@ -173,6 +174,8 @@ impl<'a> Survey<'a> {
         let listed = chain.listed.get(&number);
         let created = listed.and_then(|object| object.created_micros);
         let created = created.ok_or_else(|| no_times(self.requests))?;
+        let later = chain.listed.range(number..).filter_map(|(_, object)| object.created_micros);
+        let created = later.fold(created, u64::min);
         Ok(match chain.manifest(number)?.store_micros {
             0 => created,
             stated => created.min(stated),

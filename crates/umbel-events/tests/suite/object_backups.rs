@@ -463,6 +463,24 @@ fn restored_manifest_does_not_make_pieces_of_later_ones_expire() {
     assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
 }
 
+/// Story: the clock of an object store was corrected by hours. The pieces of later manifests were
+/// older than the first one, and a retention deleted them.
+#[test]
+fn retention_keeps_pieces_of_after_the_clock_went_back() {
+    let fixture = Fixture::new(23);
+    let options = ObjectBackupOptions { small_tails_max: 2, ..backup_options() };
+    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    back_up_later(&fixture, &backup, 0, 60);
+    fixture.objects.shift_store_clock(-5 * 3_600_000_000);
+    (1..12).for_each(|number| back_up_later(&fixture, &backup, number, 60));
+    let keep = std::time::Duration::from_secs(30 * 24 * 3600);
+    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
+    let done = retain(&fixture.env, fixture.client(), options).expect("retained");
+    assert_eq!((done.first_manifest, done.deleted_pieces), (1, 0));
+    assert_eq!(fixture.damage(), Vec::<String>::new());
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
 /// One machine of an object store, or a proxy, stated a time of next year.
 #[test]
 fn wrong_time_of_the_object_store_does_not_expire_everything() {
