@@ -53,16 +53,6 @@ pub fn run_all(repetitions: Repetitions, is_full: bool) -> bool {
     });
     built_programs::use_test_build();
     let folder = std::env::temp_dir().join(format!("umbel-objects-{}", std::process::id()));
-    let mut results = Vec::new();
-    for (at, kind) in StoreKind::USED.into_iter().enumerate() {
-        report.step(&kind.name(), || {
-            let port = PORT + u16::try_from(at).unwrap_or(0) * 10;
-            let result = use_store(kind, &folder.join(at.to_string()), port, repetitions);
-            let outcome = result.outcome();
-            results.push(result);
-            outcome
-        });
-    }
     let mut refused = String::new();
     report.step(&StoreKind::MotoWithoutConditions.name(), || {
         let counted = refuse(&folder.join("refused"), repetitions.probes);
@@ -75,13 +65,25 @@ pub fn run_all(repetitions: Repetitions, is_full: bool) -> bool {
             }
         }
     });
+    let mut results = Vec::new();
+    let mut is_written = true;
+    for (at, kind) in StoreKind::USED.into_iter().enumerate() {
+        report.step(&kind.name(), || {
+            let port = PORT + u16::try_from(at).unwrap_or(0) * 10;
+            let result = use_store(kind, &folder.join(at.to_string()), port, repetitions);
+            let outcome = result.outcome();
+            results.push(result);
+            outcome
+        });
+        // Each store takes long: the results so far stay if a later one is interrupted.
+        if is_full && let Err(error) = campaign_report::write(&results, &refused) {
+            println!("the report was not written: {error}");
+            is_written = false;
+        }
+    }
     // Nothing depends on whether the folder goes: its name is this process's own.
     fs::remove_dir_all(&folder).ok();
-    if is_full && let Err(error) = campaign_report::write(&results, &refused) {
-        println!("the report was not written: {error}");
-        return false;
-    }
-    report.finish()
+    report.finish() && is_written
 }
 
 fn use_store(kind: StoreKind, folder: &Path, port: u16, repetitions: Repetitions) -> StoreResult {
