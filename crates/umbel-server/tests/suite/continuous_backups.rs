@@ -567,7 +567,9 @@ fn backup_of_another_history_counts_no_lag() {
     fixture.store.clone().close().unwrap();
     copy_directory(&events, &snapshot);
     fixture.store = Store::open(&events, StoreOptions::default()).unwrap();
-    (2..9).for_each(|number| drop(fixture.append(number)));
+    for number in 2..9 {
+        fixture.append(number);
+    }
     fixture.start();
     fixture.wait_for_all();
     fixture.stop();
