@@ -41,6 +41,9 @@ impl ObjectBackup {
     /// file that the backup lacks is an error that names the file: the backup then stays at its
     /// last state. A copy of a file that was damaged later stays.
     ///
+    /// A run that finds the store as in its own last state sends no request. So it does not notice
+    /// a later state of another process, which a restore then ends at.
+    ///
     /// ```
     /// # fn main() -> Result<(), umbel::BackupError> {
     /// # let objects = umbel_sim::ObjectSim::new(1);

@@ -269,6 +269,9 @@ impl History {
         let index = self.random.below_usize(self.backups.len());
         let contents = contents(&self.db);
         match self.backups[index].run_once() {
+            // The state is that of this process's last manifest, so it sent no request, though
+            // another process has a later manifest: a keyspace was created, backed up and dropped.
+            Ok(report) if report.manifest < self.newest_manifest() => Ok(()),
             Ok(report) => {
                 let done = Some((report.manifest, report.captured_micros));
                 self.runs.push(ModelRun { done, contents });
@@ -296,6 +299,12 @@ impl History {
         if is_explained { Ok(()) } else { Err(text) }
     }
 
+    /// Number of the newest manifest that a run reported; 1 before the first one.
+    fn newest_manifest(&self) -> u64 {
+        let manifests = self.runs.iter().filter_map(|run| run.done);
+        manifests.map(|(manifest, _)| manifest).max().unwrap_or(1)
+    }
+
     fn retain(&mut self) -> Checked {
         let keep = Duration::from_secs(self.random.pick(&[0, 60, 3600, 100_000]));
         for dry_run in [true, false] {
@@ -305,9 +314,11 @@ impl History {
                 Ok(report) if !dry_run => self.first = self.first.max(report.first_manifest),
                 Ok(_) => {}
                 Err(error) => {
-                    // It can have raised the floor before it failed.
-                    let newest = self.runs.iter().filter_map(|run| run.done).next_back();
-                    self.first = self.first.max(newest.map_or(1, |(manifest, _)| manifest));
+                    // It can have raised the floor before it failed, to the manifest of a run that
+                    // failed, too.
+                    let is_done = |run: &ModelRun| run.done.is_some();
+                    let failed = self.runs.iter().rev().take_while(|run| !is_done(run)).count();
+                    self.first = self.first.max(self.newest_manifest() + failed as u64);
                     self.accept(&error)?;
                 }
             }
