@@ -189,7 +189,7 @@ impl ContinuousBackup {
                 to = location,
                 lag,
                 reason = stopped,
-                "the backup lacks the last {data}, and the next start does not continue it"
+                "the backup has stopped, and lacks the last {data}"
             ),
             lag => tracing::warn!(
                 to = location,
@@ -264,10 +264,10 @@ impl Shared {
     /// prefix can be that of another server, into which this backup must not write. Returns whether
     /// the backup can begin.
     fn wait_for(&self, earlier: &Shared) -> bool {
-        let is_decided =
+        let is_undecided =
             |state: &mut RunState| state.backup.is_none() && !state.is_ending && !state.has_ended;
         let state = earlier.state();
-        let state = earlier.changed.wait_while(state, is_decided).ignore_poison();
+        let state = earlier.changed.wait_while(state, is_undecided).ignore_poison();
         let (is_accepted, is_ending) = (state.backup.is_some(), state.is_ending);
         let reason = state.start_error.clone().or_else(|| state.stopped.clone());
         drop(state);
