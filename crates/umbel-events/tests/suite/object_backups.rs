@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_events::{
-    Durability, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions, ObjectRequestOptions,
-    Position, RecordedEvent, RestoreTo, RetentionOptions, ScavengeOptions, Store, StoreOptions,
-    restore_from_objects, retain, verify_objects,
+    Durability, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions, ObjectBackupResult,
+    ObjectRequestOptions, Position, RecordedEvent, RestoreTo, RetentionOptions, RetentionReport,
+    ScavengeOptions, Store, StoreOptions, restore_from_objects, retain, verify_objects,
 };
 use umbel_sim::{ObjectDamage, ObjectSim, Sim};
 
@@ -56,6 +57,11 @@ impl Fixture {
     /// Events of a restore on a disk of its own.
     pub fn restored(&self, restore_to: RestoreTo) -> Vec<RecordedEvent> {
         restored(&self.objects, restore_to)
+    }
+
+    fn retain(&self, keep: Duration, dry_run: bool) -> ObjectBackupResult<RetentionReport> {
+        let options = RetentionOptions { keep, dry_run, requests: plain() };
+        retain(&self.env, self.client(), options)
     }
 
     fn damage(&self) -> Vec<String> {
@@ -116,7 +122,7 @@ fn every_position_and_time_is_restored_exactly() {
     let backup = fixture.backup();
     for number in 0..30 {
         append_large(&fixture.store, ["a", "b"][number as usize % 2], number, 5000);
-        fixture.objects.advance(std::time::Duration::from_secs(1));
+        fixture.objects.advance(Duration::from_secs(1));
         if number % 3 == 0 {
             backup.run_once().expect("backed up");
         }
@@ -392,7 +398,7 @@ fn damaged_local_record_is_never_uploaded() {
 
 /// Advances the clock of an object store, and backs up something new.
 fn back_up_later(fixture: &Fixture, backup: &ObjectBackup, number: u64, seconds: u64) {
-    fixture.objects.advance(std::time::Duration::from_secs(seconds));
+    fixture.objects.advance(Duration::from_secs(seconds));
     append_large(&fixture.store, "a", number, 8000);
     backup.run_once().expect("backed up");
 }
@@ -408,11 +414,8 @@ fn retention_keeps_every_moment_of_the_kept_time() {
     let events = all(&fixture.store);
     fixture.store.scavenge(&scavenge).expect("scavenged");
     (100..130).for_each(|number| back_up_later(&fixture, &backup, number, 3600));
-    let hours = |hours: u64| std::time::Duration::from_secs(hours * 3600);
-    let run = |keep, dry_run| {
-        let options = RetentionOptions { keep, dry_run, requests: plain() };
-        retain(&fixture.env, fixture.client(), options).expect("retained")
-    };
+    let hours = |hours: u64| Duration::from_secs(hours * 3600);
+    let run = |keep, dry_run| fixture.retain(keep, dry_run).expect("retained");
     let before = fixture.objects.objects();
     assert_eq!(run(hours(100), false).deleted_manifests, 0, "everything is younger");
     assert_eq!(fixture.objects.objects().keys().collect::<Vec<_>>(), {
@@ -453,9 +456,7 @@ fn restored_manifest_does_not_make_pieces_of_later_ones_expire() {
     fixture.client().create(&name, &bytes).expect("restored");
     (30..35).for_each(|number| back_up_later(&fixture, &backup, number, 3600));
     let before = fixture.objects.objects();
-    let keep = std::time::Duration::from_secs(60);
-    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
-    let done = retain(&fixture.env, fixture.client(), options).expect("retained");
+    let done = fixture.retain(Duration::from_secs(60), false).expect("retained");
     assert_eq!((done.first_manifest, done.deleted_pieces), (1, 0), "it is the only full one");
     let lost = before.keys().find(|name| !fixture.objects.objects().contains_key(*name));
     assert_eq!(lost, None);
@@ -473,9 +474,7 @@ fn retention_keeps_pieces_of_after_the_clock_went_back() {
     back_up_later(&fixture, &backup, 0, 60);
     fixture.objects.shift_store_clock(-5 * 3_600_000_000);
     (1..12).for_each(|number| back_up_later(&fixture, &backup, number, 60));
-    let keep = std::time::Duration::from_secs(30 * 24 * 3600);
-    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
-    let done = retain(&fixture.env, fixture.client(), options).expect("retained");
+    let done = fixture.retain(Duration::from_secs(30 * 24 * 3600), false).expect("retained");
     assert_eq!((done.first_manifest, done.deleted_pieces), (1, 0));
     assert_eq!(fixture.damage(), Vec::<String>::new());
     assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
@@ -492,9 +491,7 @@ fn wrong_time_of_the_object_store_does_not_expire_everything() {
     fixture.objects.shift_store_clock(year);
     let time = ObjectName::new("probe/time").expect("a name");
     fixture.client().create(&time, b"").expect("created");
-    let keep = std::time::Duration::from_secs(30 * 24 * 3600);
-    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
-    let done = retain(&fixture.env, fixture.client(), options).expect("retained");
+    let done = fixture.retain(Duration::from_secs(30 * 24 * 3600), false).expect("retained");
     assert_eq!((done.first_manifest, done.deleted_manifests), (1, 0));
 }
 
@@ -508,9 +505,7 @@ fn retention_deletes_nothing_if_a_kept_piece_is_missing() {
     let piece = names.iter().find(|name| name.starts_with("tails/")).expect("a tail");
     assert!(fixture.objects.damage(piece, ObjectDamage::Missing, 0));
     let before = fixture.objects.objects();
-    let keep = std::time::Duration::ZERO;
-    let options = RetentionOptions { keep, dry_run: false, requests: plain() };
-    let error = retain(&fixture.env, fixture.client(), options).expect_err("damaged");
+    let error = fixture.retain(Duration::ZERO, false).expect_err("damaged");
     assert!(error.to_string().contains(piece.as_str()), "{error}");
     assert_eq!(fixture.objects.objects(), before);
 }
@@ -586,7 +581,7 @@ fn transfers_keep_their_rate_limit() {
 struct SlicingObjects {
     inner: Arc<dyn Objects>,
     env: Env,
-    parts: std::sync::Mutex<Vec<std::time::Duration>>,
+    parts: std::sync::Mutex<Vec<Duration>>,
 }
 
 impl Objects for SlicingObjects {
