@@ -3,7 +3,7 @@
 use std::fmt;
 
 use umbel_base::Error;
-use umbel_env::ObjectError;
+use umbel_env::{ObjectError, ObjectErrorKind};
 
 /// Result of a call about a backup in an object store.
 pub type BackupResult<T> = Result<T, BackupError>;
@@ -41,6 +41,11 @@ impl BackupError {
             BackupError::Cancelled => BackupErrorKind::Cancelled,
             _ => BackupErrorKind::Stop,
         }
+    }
+
+    /// Whether an object of the backup is damaged or missing.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, BackupError::Objects(error) if error.kind == ObjectErrorKind::Damaged)
     }
 
     /// Creates a [`BackupError::Refused`].

@@ -149,6 +149,22 @@ impl BackupIdentity {
         Ok(found)
     }
 
+    /// Creates the object again after its loss.
+    pub fn create_again(&self, requests: &ObjectRequests) -> BackupResult<()> {
+        match requests.create(&identity_name(), &self.encode())? {
+            SettledCreation::Mine => Ok(()),
+            SettledCreation::Other(_) => Err(self.replaced(requests)),
+        }
+    }
+
+    /// Returns the error for a prefix that has got the backup of another store.
+    pub fn replaced(&self, requests: &ObjectRequests) -> BackupError {
+        BackupError::refused(format!(
+            "another store is backed up to {} now; back up this store to another prefix",
+            requests.objects.location()
+        ))
+    }
+
     /// Returns an error if the backup is of another kind of store.
     pub fn check_kind(&self, requests: &ObjectRequests, kind: BackupKind) -> BackupResult<()> {
         match self.kind == kind {

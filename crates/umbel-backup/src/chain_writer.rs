@@ -5,11 +5,15 @@
 //! manifest, a writer accepts the manifest of another process: a creation of its predecessor can
 //! take effect late. Then all uploads begin again, so that invariant 2 of the crate holds.
 
+use std::collections::BTreeSet;
+
 use crate::backup_error::{BackupError, BackupResult};
 use crate::backup_identity::BackupIdentity;
-use crate::manifest::{Manifest, ManifestContents, manifest_name};
+use crate::lost_objects::LostObjects;
+use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestContents, manifest_name};
 use crate::manifest_chain::ManifestChain;
 use crate::object_requests::{ObjectRequests, SettledCreation};
+use crate::piece::{Piece, SourceFile};
 
 /// Manifests of predecessors that a run accepts.
 pub const TAKEOVERS_MAX: usize = 16;
@@ -60,10 +64,25 @@ pub struct ChainWriter<C: ManifestContents> {
     has_own_manifest: bool,
     /// Reason why this writer never creates a manifest again.
     stopped: Option<String>,
+    /// Objects that the object store lacks and that this writer has not replaced yet.
+    lost: LostObjects,
     /// Bytes that were uploaded since the last full manifest, and the length of that one.
     since_full: (u64, u64),
     uploaded_bytes: u64,
     created_manifests: u64,
+}
+
+/// Returns an error for a manifest that could be created, but not read.
+fn check_length(requests: &ObjectRequests, bytes: u64) -> BackupResult<()> {
+    if bytes <= MANIFEST_BYTES_MAX {
+        return Ok(());
+    }
+    Err(BackupError::refused(format!(
+        "the manifest for {} has {bytes} bytes, more than the limit of {MANIFEST_BYTES_MAX}: the \
+         store has too many tables and long values for one backup; raise the limit of inline \
+         values, and compact the store",
+        requests.objects.location()
+    )))
 }
 
 impl<C: ManifestContents> ChainWriter<C> {
@@ -82,6 +101,7 @@ impl<C: ManifestContents> ChainWriter<C> {
             pending: None,
             has_own_manifest: false,
             stopped: None,
+            lost: LostObjects::default(),
             since_full: (0, 0),
             uploaded_bytes: 0,
             created_manifests: 0,
@@ -132,6 +152,21 @@ impl<C: ManifestContents> ChainWriter<C> {
         }
     }
 
+    /// Makes the next run replace objects that the object store lacks.
+    pub fn replace_lost(&mut self, lost: LostObjects) {
+        self.lost.add(lost);
+    }
+
+    /// Whether a run has to replace objects.
+    pub fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// Whether a piece must be uploaded again.
+    pub fn is_lost(&self, file: SourceFile, piece: &Piece) -> bool {
+        !self.lost.pieces.is_empty() && self.lost.pieces.contains(&C::name(file, piece))
+    }
+
     /// Settles a creation whose outcome is unknown, and reads the newest manifest if necessary.
     /// After that, the state is that of the newest manifest.
     pub fn begin(&mut self, requests: &ObjectRequests) -> BackupResult<Commit> {
@@ -143,6 +178,10 @@ impl<C: ManifestContents> ChainWriter<C> {
         }
         if self.needs_load {
             self.load(requests)?;
+        }
+        if self.lost.identity {
+            self.identity.create_again(requests)?;
+            self.lost.identity = false;
         }
         Ok(Commit::Done)
     }
@@ -168,14 +207,17 @@ impl<C: ManifestContents> ChainWriter<C> {
     /// object of the state is confirmed.
     pub fn commit(&mut self, requests: &ObjectRequests, state: &C::State) -> BackupResult<Commit> {
         let newest = self.newest.as_ref();
-        if newest.is_some_and(|newest| C::is_same(&newest.state, state)) {
+        // A full manifest makes the backup independent of a lost one.
+        let ends_gap = self.lost.manifest.is_some();
+        if !ends_gap && newest.is_some_and(|newest| C::is_same(&newest.state, state)) {
             return Ok(Commit::Done);
         }
-        let is_full = newest.is_none_or(|newest| {
-            let is_paid = self.since_full.0 / BYTES_PER_FULL_BYTE >= self.since_full.1;
-            let is_due = newest.deltas + 1 >= self.full_manifest_interval && is_paid;
-            is_due || newest.deltas + 1 >= DELTAS_MAX
-        });
+        let is_full = ends_gap
+            || newest.is_none_or(|newest| {
+                let is_paid = self.since_full.0 / BYTES_PER_FULL_BYTE >= self.since_full.1;
+                let is_due = newest.deltas + 1 >= self.full_manifest_interval && is_paid;
+                is_due || newest.deltas + 1 >= DELTAS_MAX
+            });
         let before = newest.filter(|_| !is_full).map(|newest| &newest.state);
         let manifest = Manifest {
             number: self.number() + 1,
@@ -188,6 +230,7 @@ impl<C: ManifestContents> ChainWriter<C> {
             contents: C::between(before, state),
         };
         let bytes = manifest.encode();
+        check_length(requests, bytes.len() as u64)?;
         self.create(requests, Pending { manifest, bytes, state: state.clone() })
     }
 
@@ -212,6 +255,13 @@ impl<C: ManifestContents> ChainWriter<C> {
         self.add_bytes(bytes.len() as u64);
         if is_full {
             self.since_full = (0, bytes.len() as u64);
+            self.lost.manifest = None;
+        }
+        if !self.lost.pieces.is_empty() {
+            let named = C::pieces(&state);
+            let named: BTreeSet<_> =
+                named.iter().map(|(file, piece)| C::name(*file, piece)).collect();
+            self.lost.pieces.retain(|lost| named.contains(lost));
         }
         self.created_manifests += 1;
         self.has_own_manifest = true;

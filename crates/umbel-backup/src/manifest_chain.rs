@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use umbel_env::{ListedObject, ObjectErrorKind};
+use umbel_env::ListedObject;
 
 use crate::backup_error::{BackupError, BackupResult};
 use crate::backup_identity::{BackupIdentity, identity_name, read_floor};
@@ -49,11 +49,6 @@ fn read_manifest<C: ManifestContents>(
     }
 }
 
-/// Whether an object of the backup is damaged or missing.
-fn is_damage(error: &BackupError) -> bool {
-    matches!(error, BackupError::Objects(error) if error.kind == ObjectErrorKind::Damaged)
-}
-
 impl<'a, C: ManifestContents> ManifestChain<'a, C> {
     /// Finds the newest manifest of a backup; `None` before the first one.
     pub fn load(
@@ -82,7 +77,7 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
                     "the manifest is missing; restore it from a version or a copy, or back up to \
                      another prefix",
                 )),
-                Err(error) if is_damage(&error) => damage.push(error),
+                Err(error) if error.is_damage() => damage.push(error),
                 Err(error) => return Err(error),
             }
             if number == floor {
@@ -100,7 +95,7 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
                     &manifest_name(number + 1),
                     "the manifest does not follow the one before it",
                 )),
-                Err(error) if is_damage(&error) => damage.push(error),
+                Err(error) if error.is_damage() => damage.push(error),
                 Err(error) => return Err(error),
             }
         }
@@ -135,9 +130,18 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
         match ManifestChain::load(requests, identity.backup)? {
             Some(chain) => Ok((identity, chain)),
             None => Err(BackupError::refused(format!(
-                "the first backup to {shown} is not complete; wait for it, or run it again"
+                "the first backup to {shown} is not complete: wait for it, or run it again; if it \
+                 was, something deleted all manifests: restore them from versions or a copy, and \
+                 check the lifecycle rules of the bucket"
             ))),
         }
+    }
+
+    /// Returns the error for a missing manifest before the first one that counts, if there is one.
+    pub fn gap(&self) -> Option<BackupError> {
+        let cause = "the manifest is missing, so that earlier ones do not count; restore it from a \
+                     version or a copy";
+        (self.first > self.floor).then(|| self.damaged(self.first - 1, cause))
     }
 
     /// Returns the error for a damaged manifest.
@@ -204,13 +208,13 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
     pub fn state_from(&self, manifest: Manifest<C>) -> BackupResult<(Manifest<C>, C::State)> {
         let first = match self.state(manifest.number) {
             Ok(state) => return Ok((manifest, state)),
-            Err(error) if is_damage(&error) => error,
+            Err(error) if error.is_damage() => error,
             Err(error) => return Err(error),
         };
         for number in manifest.number + 1..=self.newest.number {
             match self.state(number) {
                 Ok(state) => return Ok((self.manifest(number)?, state)),
-                Err(error) if is_damage(&error) => {}
+                Err(error) if error.is_damage() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -246,7 +250,7 @@ impl<'a, C: ManifestContents> ManifestChain<'a, C> {
         for number in (first..=last).rev() {
             match self.manifest(number) {
                 Ok(manifest) => return Ok(Some(manifest)),
-                Err(error) if is_damage(&error) => {}
+                Err(error) if error.is_damage() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -30,7 +30,7 @@ const READ_BYTES: u64 = 1 << 20;
 /// Options of requests to an object store.
 #[derive(Debug, Clone)]
 pub struct ObjectRequestOptions {
-    /// Time for which a request is repeated after temporary failures.
+    /// Time for which a request is repeated after its first temporary failure.
     pub retry_for: Duration,
     /// Flag that ends the call with [`BackupError::Cancelled`] before its next request.
     pub cancel: Option<Arc<AtomicBool>>,
@@ -58,6 +58,15 @@ pub enum SettledCreation {
     Mine,
     /// The object has these other bytes.
     Other(Vec<u8>),
+}
+
+/// Failed attempts of one request.
+#[derive(Debug, Default)]
+struct Failures {
+    /// End of the first one by the monotonic clock. A transfer can take longer than the time for
+    /// repetitions.
+    first: Option<Duration>,
+    count: u32,
 }
 
 /// Bytes that were transferred since a moment, for a rate limit.
@@ -188,17 +197,14 @@ impl ObjectRequests {
     }
 
     /// Waits before a repetition. Returns `error` if the time for repetitions is over.
-    fn back_off(
-        &self,
-        (started, attempt): (Duration, &mut u32),
-        error: ObjectError,
-    ) -> BackupResult<()> {
-        let pause = BACKOFF_MIN.saturating_mul(1 << (*attempt).min(10)).min(BACKOFF_MAX);
-        let elapsed = self.env.clock.now().saturating_sub(started);
+    fn back_off(&self, failures: &mut Failures, error: ObjectError) -> BackupResult<()> {
+        let pause = BACKOFF_MIN.saturating_mul(1 << failures.count.min(10)).min(BACKOFF_MAX);
+        let now = self.env.clock.now();
+        let elapsed = now.saturating_sub(*failures.first.get_or_insert(now));
         if !error.is_temporary() || elapsed + pause > self.options.retry_for {
             return Err(error.into());
         }
-        *attempt += 1;
+        failures.count += 1;
         self.env.threads.pause(pause);
         Ok(())
     }
@@ -208,7 +214,7 @@ impl ObjectRequests {
         verb: &'static str,
         mut call: impl FnMut() -> Result<Answer<T>, ObjectError>,
     ) -> BackupResult<T> {
-        let (started, mut attempt) = (self.env.clock.now(), 0);
+        let mut failures = Failures::default();
         loop {
             self.check_cancelled()?;
             self.count(verb);
@@ -216,7 +222,7 @@ impl ObjectRequests {
                 Ok(answer) => return Ok(self.value(answer)),
                 Err(error) => {
                     self.check_cancelled()?;
-                    self.back_off((started, &mut attempt), error)?;
+                    self.back_off(&mut failures, error)?;
                 }
             }
         }
@@ -287,7 +293,7 @@ impl ObjectRequests {
     /// # Errors
     /// After a temporary error, the object can exist with these bytes, now or at any later time.
     pub fn create(&self, name: &ObjectName, bytes: &[u8]) -> BackupResult<SettledCreation> {
-        let (started, mut attempt) = (self.env.clock.now(), 0);
+        let mut failures = Failures::default();
         loop {
             self.check_cancelled()?;
             self.count("create");
@@ -309,7 +315,7 @@ impl ObjectRequests {
                     },
                 },
             };
-            self.back_off((started, &mut attempt), error)?;
+            self.back_off(&mut failures, error)?;
         }
     }
 }

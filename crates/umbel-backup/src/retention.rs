@@ -18,7 +18,7 @@ use umbel_env::{Env, ListedObject, ObjectName, Objects};
 
 use crate::backup_error::{BackupError, BackupResult};
 use crate::backup_identity::{FLOOR_PREFIX, PROBE_PREFIX, floor_bytes, floor_name};
-use crate::backup_kind::BackupKind;
+use crate::lost_objects::{list_pieces, missing_pieces};
 use crate::manifest::{MANIFEST_PREFIX, ManifestContents, number_of_name};
 use crate::manifest_chain::ManifestChain;
 use crate::object_requests::{ObjectRequestOptions, ObjectRequests, SettledCreation};
@@ -92,7 +92,7 @@ pub fn retain_within<C: ManifestContents>(
     keep: Duration,
     dry_run: bool,
 ) -> BackupResult<RetentionOutcome<C::State>> {
-    let survey = Survey::read(requests, C::KIND)?;
+    let survey = Survey::read::<C>(requests)?;
     let (_, mut chain) = ManifestChain::<C>::find(requests)?;
     if let Some(damage) = chain.damage.pop() {
         return Err(damage);
@@ -153,11 +153,8 @@ fn raise_floor<C: ManifestContents>(
 
 impl<'a> Survey<'a> {
     /// Lists the pieces of a backup.
-    fn read(requests: &'a ObjectRequests, kind: BackupKind) -> BackupResult<Survey<'a>> {
-        let mut pieces = Vec::new();
-        for prefix in kind.piece_prefixes() {
-            pieces.extend(requests.list(prefix)?);
-        }
+    fn read<C: ManifestContents>(requests: &'a ObjectRequests) -> BackupResult<Survey<'a>> {
+        let pieces = list_pieces::<C>(requests)?;
         // One answer with a wrong time must not expire everything.
         let wall_micros = requests.env.clock.wall_micros();
         let now_micros = store_time(requests)?.min(wall_micros.saturating_add(slack_micros()));
@@ -211,25 +208,14 @@ impl<'a> Survey<'a> {
         chain: &ManifestChain<'_, C>,
         kept: &[C::State],
     ) -> BackupResult<()> {
-        let listed: HashSet<(&str, u64)> =
-            self.pieces.iter().map(|piece| (piece.name.as_str(), piece.bytes)).collect();
-        for (file, piece) in kept.iter().flat_map(C::pieces) {
-            let (name, bytes) = (C::name(file, &piece), piece.object_bytes());
-            if listed.contains(&(name.as_str(), bytes)) {
-                continue;
-            }
-            // It can be younger than the list.
-            let found = self.requests.read(&name, 0..1)?;
-            if found.is_none_or(|found| found.object_bytes != bytes) {
-                let reason = format!(
-                    "manifest {} names this object, which is missing or has another length, so \
-                     nothing is deleted; run `umbel verify` on the backup",
-                    chain.newest.number
-                );
-                return Err(self.requests.damaged(&name, reason));
-            }
-        }
-        Ok(())
+        let missing = missing_pieces::<C>(self.requests, &self.pieces, kept)?;
+        let Some(name) = missing.first() else { return Ok(()) };
+        let reason = format!(
+            "manifest {} names this object, which is missing or has another length, so nothing is \
+             deleted; run `umbel verify` on the backup",
+            chain.newest.number
+        );
+        Err(self.requests.damaged(name, reason))
     }
 
     /// Returns the pieces that no manifest from the floor on names, and the number of pieces that

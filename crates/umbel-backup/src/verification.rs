@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use umbel_env::{Env, ObjectErrorKind, Objects};
+use umbel_env::{Env, Objects};
 
 use crate::backup_error::{BackupError, BackupResult};
 use crate::manifest::{Manifest, ManifestContents};
@@ -127,8 +127,8 @@ fn record_damage<T>(
     result: BackupResult<T>,
 ) -> BackupResult<Option<T>> {
     match result {
-        Err(BackupError::Objects(error)) if error.kind == ObjectErrorKind::Damaged => {
-            damage.push(error.into());
+        Err(error) if error.is_damage() => {
+            damage.push(error);
             Ok(None)
         }
         result => result.map(Some),
@@ -143,11 +143,7 @@ impl Survey {
     ) -> BackupResult<()> {
         let mut state: Option<C::State> = None;
         let mut previous = None;
-        if chain.first > chain.floor {
-            let cause = "the manifest is missing, so that earlier ones do not count; restore it \
-                         from a version or a copy";
-            self.damage.push(chain.damaged(chain.first - 1, cause));
-        }
+        self.damage.extend(chain.gap());
         for number in chain.first..=chain.newest.number {
             let Some(manifest) = record_damage(&mut self.damage, chain.manifest(number))? else {
                 (state, previous) = (None, None);

@@ -3,9 +3,10 @@
 use std::fmt::Display;
 
 use serde_json::Value;
+use umbel_env::ObjectName;
 
 use crate::errors::{CommandError, CommandResult};
-use crate::io::output::Output;
+use crate::io::output::{Output, note};
 use crate::text::numbers;
 
 /// Maximum number of damages and ranges that are named; the others are only counted.
@@ -20,6 +21,17 @@ pub struct ObjectBackupOutcome {
     pub json: Value,
     /// Number of damages.
     pub damage: usize,
+}
+
+/// Warns of objects that something else had deleted, and that a run has replaced.
+pub fn note_replaced(lost: &[ObjectName], location: &str) {
+    let Some(first) = lost.first() else { return };
+    note(&format!(
+        "umbel: warning: {} of the backup in {location} had been deleted by something else, such \
+         as {first}, and the newest state was uploaded again; check the lifecycle rules of the \
+         bucket and who can delete objects",
+        numbers::counted(lost.len() as u64, "object"),
+    ));
 }
 
 impl ObjectBackupOutcome {

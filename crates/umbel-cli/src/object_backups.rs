@@ -13,6 +13,7 @@ use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::timestamps;
 use crate::global_options::StoreLimits;
+use crate::io::output::note;
 use crate::object_backup_outcome::ObjectBackupOutcome;
 use crate::open_kv_store::{StoreLocation, require_directory};
 use crate::store_kind::{KV_DIRECTORY, is_kv_store};
@@ -89,6 +90,13 @@ pub fn restore(
     let mut done = events::object_backup::restore(directory, Arc::clone(&objects), args)?;
     match restore_kv(&env, directory, objects, args) {
         Ok(kv) => {
+            if kv.is_some() && args.to_position.is_some() {
+                note(
+                    "umbel: warning: keys and values have no positions: they are restored to \
+                     their newest state, which can be later than the events; for both at one time \
+                     write --to-time in place of --to-position",
+                );
+            }
             kv.into_iter().for_each(|kv| done.add_kv(kv));
             done.print(json)
         }

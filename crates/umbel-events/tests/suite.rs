@@ -27,6 +27,7 @@ mod suite {
     pub mod io_errors;
     pub mod links;
     mod log_quota;
+    mod lost_backup_objects;
     pub mod multi_stream_appends;
     pub mod object_backup_campaign;
     mod object_backup_requests;

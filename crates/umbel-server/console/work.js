@@ -107,10 +107,14 @@ const fact = (name, ...value) => [el("dt", {}, name), el("dd", {}, ...value)];
 // A continuous backup into an object store, if the server has it.
 function continuous(title, backup) {
   if (!backup) return null;
-  const { location, state, position, lagSeconds, lastSuccess, error, retentionError } = backup;
+  const { location, state, position, lagSeconds, lastSuccess, error, retentionError, lostObjects } = backup;
   const lagging = backupLag(backup);
   const lag = lagging === "" ? "nothing" : `${lagging ?? "unknown"}, of the last ${number(Math.round(lagSeconds))} s`;
-  const problem = state === "Stopped" ? `Stopped until a restart: ${error}` : error ?? retentionError;
+  const lost = lostObjects > 0
+    ? `${number(lostObjects)} objects had been deleted by something else, and were uploaded again. Check the lifecycle rules.`
+    : null;
+  const failure = error ?? lost ?? retentionError ?? backup.searchError;
+  const problem = state === "Stopped" ? `Stopped until a restart: ${error}` : failure;
   return el("div", {}, el("h3", {}, title),
     el("dl", { class: "facts" },
       fact("State", state),

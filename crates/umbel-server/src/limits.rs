@@ -123,6 +123,10 @@ pub const LONG_APPEND_BYTES_MIN: usize = 16 << 10;
 /// Maximum bytes of all long appends together between their submission and their acknowledgement;
 /// a longer append is alone. Others wait, so that short appends need not wait for them.
 pub const LONG_APPENDS_BYTES_MAX: usize = 1 << 20;
+/// The same maximum while short appends arrive.
+pub const LONG_APPENDS_BESIDE_SHORT_BYTES_MAX: usize = 256 << 10;
+/// Time after a short append in which further ones are expected.
+pub const SHORT_APPENDS_TIME: Duration = Duration::from_millis(20);
 /// Bytes of stream metadata that the thread of an append checks itself. Other threads check longer
 /// metadata before.
 pub const UNCHECKED_METADATA_BYTES_MAX: usize = 16 << 10;
@@ -137,6 +141,9 @@ pub const OUTBOUND_BYTES_MAX: usize = BLOCKING_THREADS_MAX * PAGE_BYTES_MAX;
 pub const POLL_MESSAGES: usize = 128;
 /// Bytes of responses that a task builds or encodes before it yields to other tasks.
 pub const POLL_BYTES: usize = 256 << 10;
+/// Bytes that the task of a connection receives before it yields. A request can be shorter than 100
+/// bytes.
+pub const POLL_RECEIVED_BYTES: usize = 16 << 10;
 /// Bytes of the largest page, whose last event and the link to that event both have the maximum
 /// size.
 pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);
@@ -370,6 +377,9 @@ pub const BACKUP_START_TIME: Duration = Duration::from_secs(5);
 pub const BACKUP_LAST_RUN_TIME: Duration = Duration::from_secs(5);
 /// Time limit at exit for the end of a run that was cancelled.
 pub const BACKUP_CANCEL_TIME: Duration = Duration::from_millis(500);
+/// Time between two searches for objects of a continuous backup that something else deleted. The
+/// first one follows the first successful run.
+pub const LOST_OBJECTS_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Number of retentions of a continuous backup in the time that it keeps.
 pub const RETENTIONS_PER_AGE: u32 = 48;
 /// Least time between two retentions of a continuous backup.

@@ -587,17 +587,30 @@ fn backup_state(stats: &Value, field: &str) -> Option<(FindingState, String)> {
             let remedy = "raise --backup-throttle, or use a faster network or object store";
             (FindingState::Doubtful, format!("{location} {lacks}; {remedy}"))
         }
-        _ => match backup["retentionError"].as_str() {
-            Some(error) => {
-                let message = format!("{location}: expired states could not be deleted: {error}");
-                (FindingState::Doubtful, message)
-            }
+        _ => match backup_upkeep(backup) {
+            Some(problem) => (FindingState::Doubtful, format!("{location}: {problem}")),
             None => {
                 let time = text("lastSuccess");
                 (FindingState::Fine, format!("{location} {lacks}; last success at {time}"))
             }
         },
     })
+}
+
+/// Returns what is wrong with the objects of a backup whose runs succeed.
+fn backup_upkeep(backup: &Value) -> Option<String> {
+    let lost = backup["lostObjects"].as_u64().unwrap_or(0);
+    let failed =
+        |field: &str, what: &str| backup[field].as_str().map(|error| format!("{what}: {error}"));
+    if lost > 0 {
+        let objects = counted(lost, "object");
+        return Some(format!(
+            "{objects} had been deleted by something else, and the newest state was uploaded \
+             again; check the lifecycle rules of the bucket and who can delete objects"
+        ));
+    }
+    failed("retentionError", "expired states could not be deleted")
+        .or_else(|| failed("searchError", "its objects could not be listed"))
 }
 
 /// Appends an event, reads it and deletes its stream.
@@ -746,6 +759,10 @@ mod tests {
         let (state, message) =
             backup_state(&json!({ "objectBackup": backup }), "objectBackup").unwrap();
         assert!(state == FindingState::Doubtful && message.contains("no times"), "{message}");
+        let backup = json!({ "location": "l", "state": "Running", "lostObjects": 2 });
+        let (state, message) =
+            backup_state(&json!({ "objectBackup": backup }), "objectBackup").unwrap();
+        assert!(state == FindingState::Doubtful && message.contains("2 objects"), "{message}");
     }
 
     /// Regression: an anonymous read of all events was reported as a read by a user.

@@ -287,8 +287,8 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "POSITION", value_parser = integer_parser(0, u64::MAX),
         allow_negative_numbers = true, conflicts_with = "to_time")]
     pub to_position: Option<u64>,
-    /// From an object store: restore the appends up to this time, like 2026-11-29T08:30:00Z, and
-    /// keys and values as the last run up to it found them
+    /// From an object store: restore the appends up to this time of RFC 3339, such as
+    /// 2026-11-29T08:30:00Z, and keys and values as the last run up to it found them
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to_time: Option<u64>,
     /// Maximum bytes per second, like 20MiB [default: no limit]

@@ -22,7 +22,7 @@ use crate::events::remaining_data::with_server_remedy;
 use crate::events::timestamps;
 use crate::global_options::StoreLimits;
 use crate::io::output::note;
-use crate::object_backup_outcome::ObjectBackupOutcome;
+use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced};
 use crate::open_kv_store::refuse_file;
 use crate::text::numbers;
 
@@ -72,7 +72,9 @@ fn back_up_store(
     let requests = options(args.throttle);
     let options = ObjectBackupOptions { requests, ..ObjectBackupOptions::default() };
     let backup = store.object_backup(Arc::clone(&objects), options).map_err(backup_error)?;
+    let lost = backup.find_lost().map_err(backup_error)?;
     let report = backup.run_once().map_err(backup_error)?;
+    note_replaced(&lost, objects.location());
     Ok((objects, report))
 }
 

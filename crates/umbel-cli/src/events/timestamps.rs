@@ -37,10 +37,20 @@ pub fn parse(text: &str) -> Option<u64> {
     (is_whole && rfc3339(ticks).starts_with(time)).then_some(ticks)
 }
 
-/// Parses a time in UTC into units of 100 ns since 1970.
+/// Parses a time of RFC 3339, with any offset, into units of 100 ns since 1970.
 pub fn parse_time(text: &str) -> Result<u64, String> {
-    parse(text).ok_or_else(|| {
-        format!("{text:?} is no time in UTC; write for example 2026-11-29T08:30:00Z")
+    let with_offset = || {
+        let time = DateTime::parse_from_rfc3339(text).ok()?;
+        let seconds = u64::try_from(time.timestamp()).ok()?;
+        // A leap second is at the end of the second before it.
+        let fraction = time.timestamp_subsec_nanos().min(999_999_999) / NANOSECONDS_PER_TICK;
+        seconds.checked_mul(TICKS_PER_SECOND)?.checked_add(u64::from(fraction))
+    };
+    with_offset().ok_or_else(|| {
+        format!(
+            "{text:?} is no time since 1970 with date, time and offset; write for example \
+             2026-11-29T08:30:00Z or 2026-11-29T10:30:00+02:00"
+        )
     })
 }
 
@@ -118,6 +128,25 @@ mod tests {
         ] {
             assert_eq!(parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn times_of_arguments_can_have_an_offset() {
+        let expected = parse("2026-11-29T08:30:00.25Z").ok_or(String::new());
+        for text in [
+            "2026-11-29T08:30:00.25Z",
+            "2026-11-29t08:30:00.25z",
+            "2026-11-29 08:30:00.25Z",
+            "2026-11-29T10:30:00.25+02:00",
+            "2026-11-28T23:00:00.25-09:30",
+            "2026-11-29T08:30:00.250000099Z",
+        ] {
+            assert_eq!(parse_time(text), expected, "{text}");
+        }
+        for wrong in ["", "now", "2026-11-29", "2026-11-29T08:30:00", "1969-12-31T23:59:59Z"] {
+            assert!(parse_time(wrong).is_err_and(|text| text.contains("+02:00")), "{wrong}");
+        }
+        assert!(parse_time("2026-11-29T08:30:00+25:00").is_err());
     }
 
     #[test]

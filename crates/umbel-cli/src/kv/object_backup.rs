@@ -16,7 +16,7 @@ use crate::backup_url::{backup_error, options};
 use crate::errors::CommandResult;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::timestamps::rfc3339_of_micros as time;
-use crate::object_backup_outcome::ObjectBackupOutcome;
+use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced};
 use crate::open_kv_store::{StoreLocation, refuse_file};
 use crate::text::numbers;
 
@@ -48,7 +48,9 @@ fn back_up_store(
     let requests = options(args.throttle);
     let options = ObjectBackupOptions { requests, ..ObjectBackupOptions::default() };
     let backup = db.object_backup(Arc::clone(&objects), options).map_err(backup_error)?;
+    let lost = backup.find_lost().map_err(backup_error)?;
     let report = backup.run_once().map_err(backup_error)?;
+    note_replaced(&lost, objects.location());
     Ok((objects, report))
 }
 

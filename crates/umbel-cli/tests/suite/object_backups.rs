@@ -118,7 +118,7 @@ fn restores_end_at_a_position_or_a_time() {
     assert_eq!(backed_up.read_all("to-time"), lines[..100].join("\n") + "\n");
     let late = backed_up.restore("late", &["--to-position", "99999999"]).succeeds();
     assert!(late.stderr.contains("the backup ends before"), "{}", late.stderr);
-    backed_up.restore("bad", &["--to-time", "yesterday"]).fails(2, &["is no time in UTC"]);
+    backed_up.restore("bad", &["--to-time", "yesterday"]).fails(2, &["is no time since 1970"]);
     backed_up
         .restore("bad", &["--to-time", time, "--to-position", "1"])
         .fails(2, &["cannot be used with"]);
@@ -146,6 +146,42 @@ fn damaged_and_missing_objects_are_named() {
     fs::write(&piece, &bytes).unwrap();
     backed_up.restore("restored", &[]).succeeds();
     assert_eq!(backed_up.read_all("restored"), backed_up.read_all("store"));
+}
+
+/// Story: a rule of the bucket deleted a piece. `backup` went on without a word, and no later state
+/// could be restored.
+#[test]
+fn next_backup_uploads_deleted_objects_again() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..300);
+    backed_up.back_up();
+    backed_up.objects("chunks").iter().for_each(|piece| fs::remove_file(piece).unwrap());
+    backed_up.restore("restored", &[]).fails(3, &["missing"]);
+    let run = backed_up.fixture.run(&["backup", "--to", &backed_up.url]).succeeds();
+    assert!(run.stderr.contains("had been deleted by something else, such as "), "{run:?}");
+    let again = backed_up.fixture.run(&["backup", "--to", &backed_up.url]).succeeds();
+    assert_eq!(again.stderr, "");
+    backed_up.restore("again", &[]).succeeds();
+    assert_eq!(backed_up.read_all("again"), backed_up.read_all("store"));
+}
+
+/// Story: after the loss of one manifest, a restore to an earlier state said that the backup has
+/// none of that time, with the exit code of wrong arguments.
+#[test]
+fn missing_manifest_is_named_by_a_restore_to_an_earlier_state() {
+    let backed_up = BackedUp::new();
+    let put = |value: &str| backed_up.fixture.run(&["put", "ada", value]).succeeds();
+    put("1815");
+    let first = backed_up.back_up();
+    for value in ["1816", "1817", "1818"] {
+        put(value);
+        backed_up.back_up();
+    }
+    let lost = backed_up.objects("manifests").swap_remove(1);
+    fs::remove_file(&lost).unwrap();
+    let name = lost.file_name().unwrap().to_str().unwrap();
+    let time = first["time"].as_str().unwrap();
+    backed_up.restore("early", &["--to-time", time]).fails(3, &[name, "is missing"]);
 }
 
 #[test]

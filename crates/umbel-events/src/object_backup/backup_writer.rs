@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use umbel_backup::{
-    BackupIdentity, ChainWriter, Commit, ObjectRequests, TAKEOVERS_MAX, run_parallel,
+    BackupIdentity, ChainWriter, Commit, LostObjects, ObjectRequests, TAKEOVERS_MAX, run_parallel,
 };
 use umbel_base::ignore_poison::IgnorePoison;
 
@@ -60,6 +60,7 @@ impl BackupWriter {
         let mut shown = self.shown.lock().ignore_poison();
         shown.through = self.through().map(Position).or(shown.through);
         shown.uploaded_bytes = self.chain.uploaded_bytes();
+        shown.manifest = self.chain.number().max(shown.manifest);
         shown.stopped = self.chain.stopped().map(str::to_owned);
     }
 
@@ -68,6 +69,11 @@ impl BackupWriter {
         let committed = self.chain.commit(run.requests, state);
         self.show();
         Ok(committed?)
+    }
+
+    /// Makes the next run replace objects that the object store lacks.
+    pub fn replace_lost(&mut self, lost: LostObjects) {
+        self.chain.replace_lost(lost);
     }
 
     /// Bytes from the end of the backup to the end of the log at the last plan.
@@ -124,10 +130,9 @@ impl BackupWriter {
             return Ok(Commit::Overtaken);
         }
         for _ in 0..PLANS_MAX {
-            let state = self.chain.state();
             let location = run.requests.objects.location();
             let tails_max = self.options.small_tails_max;
-            let plan = UploadPlan::new(run.shared, state, tails_max, location)?;
+            let plan = UploadPlan::new(run.shared, &self.chain, tails_max, location)?;
             self.durable = plan.durable;
             match self.execute(run, plan)? {
                 Some(commit) => return Ok(commit),

@@ -10,14 +10,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use umbel_backup::{
-    BackupErrorKind as ObjectBackupErrorKind, BackupIdentity, BackupKind, ObjectRequestOptions,
-    ObjectRequests,
+    BackupErrorKind as ObjectBackupErrorKind, BackupIdentity, BackupKind, LostObjects,
+    ObjectRequestOptions, ObjectRequests,
 };
 use umbel_base::ignore_poison::IgnorePoison;
-use umbel_env::Objects;
+use umbel_env::{ObjectName, Objects};
 
 use crate::object_backup::backup_writer::BackupWriter;
 use crate::object_backup::object_backup_error::ObjectBackupResult;
+use crate::object_backup::object_manifest::LogContents;
 use crate::object_backup::object_retention::{
     RemainingCopy, RetentionReport, remaining_copies, retain_within,
 };
@@ -86,6 +87,8 @@ pub struct ObjectBackupState {
     /// Position of the last event in the backup; `None` before the first run that found or made a
     /// backup.
     pub through: Option<Position>,
+    /// Number of the newest manifest; 0 before the first one.
+    pub manifest: u64,
     /// Distance from the end of the backup to the end of the log when the last run began, in bytes.
     pub lag_bytes: u64,
     /// Time of the monotonic clock when the last successful run began. Everything that was appended
@@ -113,7 +116,10 @@ pub struct ObjectBackupState {
 pub struct ObjectBackup {
     shared: Arc<StoreInner>,
     requests: Arc<ObjectRequests>,
+    identity: BackupIdentity,
     writer: Mutex<BackupWriter>,
+    /// Lost objects that the next run replaces.
+    lost: Mutex<LostObjects>,
     state: Arc<Mutex<ObjectBackupState>>,
 }
 
@@ -143,7 +149,9 @@ impl ObjectBackup {
         Ok(ObjectBackup {
             shared: Arc::clone(shared),
             requests: Arc::new(requests),
+            identity,
             writer: Mutex::new(writer),
+            lost: Mutex::default(),
             state,
         })
     }
@@ -160,6 +168,7 @@ impl ObjectBackup {
         let began = self.requests.env.clock.now();
         let before = self.requests.counts();
         let mut writer = self.writer.lock().ignore_poison();
+        writer.replace_lost(std::mem::take(&mut *self.lost.lock().ignore_poison()));
         let ran = writer.run(&self.shared, &self.requests);
         let counts = self.requests.counts();
         let mut state = self.state.lock().ignore_poison();
@@ -185,6 +194,23 @@ impl ObjectBackup {
                 Err(error)
             }
         }
+    }
+
+    /// Looks for the objects of the newest state, without reading them: something else, such as a
+    /// rule of the bucket, can have deleted some. The next run replaces lost ones, from which then
+    /// earlier states cannot be restored any more. Returns their names.
+    ///
+    /// Does not wait for a run in progress.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::ObjectBackupError::Refused) if the prefix has the backup of another store
+    /// now, and failed requests.
+    pub fn find_lost(&self) -> ObjectBackupResult<Vec<ObjectName>> {
+        let written = self.state.lock().ignore_poison().manifest;
+        let found = LostObjects::find::<LogContents>(&self.requests, &self.identity, written)?;
+        let names = found.names();
+        self.lost.lock().ignore_poison().add(found);
+        Ok(names)
     }
 
     /// Returns the objects of the backup that hold data which the store has removed by a scavenge

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_backup::{
-    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download, try_run_parallel,
+    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download, interrupted_manifest,
+    try_run_parallel,
 };
 use umbel_env::{Access, Env, Objects, check_path};
 use umbel_log::ExpectedEnd;
 
-use crate::backup::backup_manifest::file_name;
+use crate::backup::backup_manifest::{file_name, restore_marker_path};
 use crate::backup::file_copy::create_directory;
 use crate::backup::restore_target::{
     check_target, finish, read_marker, restored_manifest, write_marker,
@@ -66,6 +67,7 @@ struct Restore {
 }
 
 /// Creates a store from a backup in an object store, in a folder that is empty or does not exist.
+/// An interrupted restore resumes: up to [`RestoreTo::Latest`] it ends where it would have ended.
 /// The earliest manifest that has the requested events is restored, so that later scavenges remove
 /// nothing. The first open of the store rebuilds the index.
 ///
@@ -88,7 +90,10 @@ pub fn restore_from_objects(
     let target = &*env.files.absolute(target)?;
     let requests = Arc::new(ObjectRequests::new(env, objects, options));
     let (_, chain) = ManifestChain::<LogContents>::find(&requests)?;
-    let (manifest, cut, is_short) = choose(&requests, &chain, restore_to)?;
+    let (manifest, cut, is_short) = match interrupted(env, target, &chain, restore_to)? {
+        Some(manifest) => (manifest, RestoreCut::End, false),
+        None => choose(&requests, &chain, restore_to)?,
+    };
     let (manifest, state) = chain.state_from(manifest)?;
     let marker = marker_bytes(&manifest, restore_to);
     let is_restored = |_: &ChunkManifest| {
@@ -148,6 +153,21 @@ fn restored_head(state: &BackupState, entries: &[ChunkEntry], cut: &RestoreCut) 
         head.scavenge_from = 0;
     }
     head
+}
+
+/// Returns the manifest with which an interrupted restore of everything began, if the folder has
+/// one: a server that goes on has newer manifests by now.
+fn interrupted(
+    env: &Env,
+    target: &Path,
+    chain: &ManifestChain<'_, LogContents>,
+    restore_to: RestoreTo,
+) -> ObjectBackupResult<Option<ObjectManifest>> {
+    if restore_to != RestoreTo::Latest || !env.files.exists(&restore_marker_path(target))? {
+        return Ok(None);
+    }
+    let marker = read_marker(env, target)?;
+    Ok(interrupted_manifest(chain, &marker, |manifest| marker_bytes(manifest, restore_to))?)
 }
 
 /// Returns the manifest to restore, the cut, and whether the backup ends before it.

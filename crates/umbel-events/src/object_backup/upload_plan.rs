@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use umbel_backup::Piece;
+use umbel_backup::{ChainWriter, Piece};
 use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::event_log::chunk_manifest::{ChunkEntry, ChunkManifest};
 use crate::event_log::durable_chunks::DurableChunks;
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
-use crate::object_backup::object_manifest::{BackedChunk, BackupState, chunk_file};
+use crate::object_backup::object_manifest::{BackedChunk, LogContents, chunk_file};
 use crate::shared_store_state::StoreInner;
 
 /// A tail of fewer bytes is merged with its neighbours when there are many.
@@ -40,7 +40,8 @@ pub struct UploadPlan {
     /// count together only: they replace a chunk by a scavenged file, and later events can be the
     /// reason why events are missing in it.
     pub separable: usize,
-    /// Uploads of scavenged files that replace chunks of the backup.
+    /// Uploads of scavenged files that replace chunks of the backup, and of chunks with lost
+    /// pieces.
     pub replacements: Vec<PieceJob>,
     /// Position up to which the log is durable.
     pub durable: u64,
@@ -54,15 +55,17 @@ fn small_tails(pieces: &[Piece]) -> usize {
 
 impl UploadPlan {
     /// Compares the durable log with the backup. Of more than `tails_max` small tails, one is made.
+    /// A chunk with lost pieces is uploaded again.
     ///
     /// # Errors
     /// [`ObjectBackupError::Refused`] if the backup has bytes that the store lacks.
     pub fn new(
         shared: &StoreInner,
-        state: Option<&BackupState>,
+        chain: &ChainWriter<LogContents>,
         tails_max: usize,
         location: &str,
     ) -> ObjectBackupResult<UploadPlan> {
+        let state = chain.state();
         let DurableChunks { manifest, chunks: found, end: durable } = {
             // A swap of a chunk waits for this lock.
             let _copying = shared.log.copy_lock.lock().ignore_poison();
@@ -83,7 +86,9 @@ impl UploadPlan {
         };
         for (entry, len) in found {
             let old = state.and_then(|state| state.chunk(entry.id));
-            plan.add_chunk(entry, len, old, (tails_max, location))?;
+            let is_lost = old
+                .is_some_and(|old| old.pieces.iter().any(|piece| chain.is_lost(old.file(), piece)));
+            plan.add_chunk(entry, len, (old, is_lost), (tails_max, location))?;
         }
         plan.separable = plan.separable.min(plan.extensions.len());
         Ok(plan)
@@ -93,7 +98,7 @@ impl UploadPlan {
         &mut self,
         entry: ChunkEntry,
         len: u64,
-        old: Option<&BackedChunk>,
+        (old, is_lost): (Option<&BackedChunk>, bool),
         (tails_max, location): (usize, &str),
     ) -> ObjectBackupResult<()> {
         let whole = PieceJob { entry, kept: Vec::new(), from: 0, to: len, unmerged: None };
@@ -128,7 +133,11 @@ impl UploadPlan {
         if is_other {
             return Err(diverged(location, &format!("it has another end of chunk {}", entry.id)));
         }
-        if backed < len {
+        if is_lost && backed == len {
+            self.replacements.push(whole);
+        } else if is_lost {
+            self.extensions.push(whole);
+        } else if backed < len {
             let (mut kept, mut unmerged, mut from) = (old.pieces.clone(), None, backed);
             let small = small_tails(&kept);
             if small >= tails_max {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbel::Db;
-use umbel_env::Objects;
+use umbel_env::{ObjectName, Objects};
 use umbel_events::{ObjectBackupOptions, ObjectBackupResult, ObjectRequestOptions, Store};
 
 /// A store that is backed up.
@@ -48,6 +48,10 @@ pub struct StoreNames {
 pub trait StartedBackup: Debug + Send + Sync {
     /// Backs up everything that was written before the call.
     fn run_once(&self) -> ObjectBackupResult<()>;
+
+    /// Returns the objects that the newest state needs and that the object store lacks. The next
+    /// run replaces them.
+    fn find_lost(&self) -> ObjectBackupResult<Vec<ObjectName>>;
 
     /// Deletes what is not needed to restore the backup to any moment of the last `keep`.
     fn retain(&self, keep: Duration) -> ObjectBackupResult<DeletedObjects>;
@@ -134,6 +138,10 @@ impl StartedBackup for EventsBackup {
         self.backup.run_once().map(|_| ())
     }
 
+    fn find_lost(&self) -> ObjectBackupResult<Vec<ObjectName>> {
+        self.backup.find_lost()
+    }
+
     fn retain(&self, keep: Duration) -> ObjectBackupResult<DeletedObjects> {
         let report = self.backup.retain(keep)?;
         Ok(DeletedObjects {
@@ -186,6 +194,10 @@ impl StartedBackup for KvBackup {
     fn run_once(&self) -> ObjectBackupResult<()> {
         self.0.run_once()?;
         Ok(())
+    }
+
+    fn find_lost(&self) -> ObjectBackupResult<Vec<ObjectName>> {
+        Ok(self.0.find_lost()?)
     }
 
     fn retain(&self, keep: Duration) -> ObjectBackupResult<DeletedObjects> {

@@ -33,6 +33,14 @@ pub struct ContinuousBackupStatus {
     pub stopped: Option<String>,
     /// Reason why the last retention failed.
     pub retention_error: Option<String>,
+    /// End of the last successful retention, in microseconds since 1970.
+    pub retained_micros: Option<u64>,
+    /// Reason why the last search for lost objects failed.
+    pub search_error: Option<String>,
+    /// End of the last successful search for lost objects, in microseconds since 1970.
+    pub searched_micros: Option<u64>,
+    /// Lost objects that searches found since the start of the server.
+    pub lost_objects: u64,
 }
 
 impl ContinuousBackupStatus {
@@ -58,6 +66,10 @@ impl ContinuousBackupStatus {
             "failuresInRow": self.failures_in_row,
             "error": self.stopped.as_ref().or(self.last_error.as_ref()),
             "retentionError": self.retention_error,
+            "lastRetention": self.retained_micros.and_then(time_text),
+            "searchError": self.search_error,
+            "lastSearch": self.searched_micros.and_then(time_text),
+            "lostObjects": self.lost_objects,
             "uploadedBytes": self.progress.uploaded_bytes,
             "requests": self.progress.requests,
         });

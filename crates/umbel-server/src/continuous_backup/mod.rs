@@ -1,13 +1,14 @@
 //! [`ContinuousBackup`]: the thread that backs up a store of the server into an object store.
 //!
 //! INVARIANTS:
-//! 1. Only this thread and that of a retention wait for the object store. A start waits for its
+//! 1. Only this thread and that of the upkeep wait for the object store. A start waits for its
 //!    first outcome for [`BACKUP_START_TIME`] at most, a shutdown for the last run for
 //!    [`BACKUP_LAST_RUN_TIME`]. No lock is held while they wait or log, so no call waits for them.
 //! 2. A backup that was refused for good stays stopped until the server starts again: what refused
 //!    it, such as another server at the same prefix, does not end by itself.
-//! 3. A retention does not delay a run: it can list and delete millions of objects, which takes
-//!    hours. It has a thread of its own, at most one at a time, which ends after the last run.
+//! 3. The upkeep does not delay a run: a search for lost objects and a retention can list and
+//!    delete millions of objects, which takes hours. They have a thread of their own, at most one
+//!    at a time, which ends after the last run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -24,7 +25,8 @@ use crate::continuous_backup::backed_up_store::{BackedUpStore, StartedBackup};
 use crate::continuous_backup::backup_status::ContinuousBackupStatus;
 use crate::limits::{
     BACKUP_CANCEL_TIME, BACKUP_INTERVAL, BACKUP_LAST_RUN_TIME, BACKUP_PAUSE_MAX, BACKUP_RETRY_TIME,
-    BACKUP_START_TIME, RETENTION_INTERVAL, RETENTION_INTERVAL_MAX, RETENTIONS_PER_AGE,
+    BACKUP_START_TIME, LOST_OBJECTS_INTERVAL, RETENTION_INTERVAL, RETENTION_INTERVAL_MAX,
+    RETENTIONS_PER_AGE,
 };
 
 pub mod backed_up_store;
@@ -101,8 +103,16 @@ struct RunState {
     last_success: Option<(Duration, u64)>,
     last_retention: Option<Duration>,
     retention_error: Option<String>,
-    /// Whether a thread of a retention runs.
-    is_retaining: bool,
+    /// End of the last successful retention, by the wall clock.
+    retained_micros: Option<u64>,
+    last_search: Option<Duration>,
+    search_error: Option<String>,
+    /// End of the last successful search for lost objects, by the wall clock.
+    searched_micros: Option<u64>,
+    /// Lost objects that searches found.
+    lost_objects: u64,
+    /// Whether a thread of the upkeep runs.
+    is_in_upkeep: bool,
     is_ending: bool,
     has_ended: bool,
 }
@@ -172,9 +182,9 @@ impl ContinuousBackup {
             let end = end + BACKUP_CANCEL_TIME;
             let has_ended = backup.shared.wait_until(end, |state| state.has_ended).has_ended;
             backup.log_end(has_ended);
-            // A retention ends at its next request; until then it holds the store open.
+            // The upkeep ends at its next request; until then it holds the store open.
             let end = backup.shared.env.clock.now() + BACKUP_CANCEL_TIME;
-            drop(backup.shared.wait_until(end, |state| !state.is_retaining));
+            drop(backup.shared.wait_until(end, |state| !state.is_in_upkeep));
         }
     }
 
@@ -294,8 +304,8 @@ impl Shared {
             Err(error) => (self.record_failure(&error), None),
         };
         self.changed.notify_all();
-        if let (Some(backup), Some(keep)) = (backup, self.config.keep) {
-            self.retain_if_due(backup, keep);
+        if let Some(backup) = backup {
+            self.maintain_if_due(backup);
         }
         pause
     }
@@ -379,28 +389,80 @@ impl Shared {
         Some(pause.min(BACKUP_PAUSE_MAX).max(self.config.interval))
     }
 
-    /// Starts a retention, unless one runs or ran lately.
-    fn retain_if_due(self: &Arc<Self>, backup: Arc<dyn StartedBackup>, keep: Duration) {
+    /// Starts the upkeep, unless it runs or nothing of it is due.
+    fn maintain_if_due(self: &Arc<Self>, backup: Arc<dyn StartedBackup>) {
         let now = self.env.clock.now();
-        {
+        let is_due = |last: Option<Duration>, interval| {
+            last.is_none_or(|last| now.saturating_sub(last) >= interval)
+        };
+        let (is_search_due, expired_age) = {
             let mut state = self.state();
-            let is_early = |last| now.saturating_sub(last) < retention_interval(keep);
-            if state.is_ending || state.is_retaining || state.last_retention.is_some_and(is_early) {
+            if state.is_ending || state.is_in_upkeep {
                 return;
             }
-            (state.last_retention, state.is_retaining) = (Some(now), true);
-        }
+            let is_search_due = is_due(state.last_search, LOST_OBJECTS_INTERVAL);
+            let is_expired =
+                |keep: &Duration| is_due(state.last_retention, retention_interval(*keep));
+            let expired_age = self.config.keep.filter(is_expired);
+            if !is_search_due && expired_age.is_none() {
+                return;
+            }
+            if is_search_due {
+                state.last_search = Some(now);
+            }
+            if expired_age.is_some() {
+                state.last_retention = Some(now);
+            }
+            state.is_in_upkeep = true;
+            (is_search_due, expired_age)
+        };
         let own = Arc::clone(self);
         let work = move || {
-            let _end = EndOfRetention(&own);
-            own.retain(&*backup, keep);
-            // The end of the retention is visible after the store is no longer held open.
+            let _end = EndOfUpkeep(&own);
+            if is_search_due {
+                own.find_lost(&*backup);
+            }
+            if let Some(keep) = expired_age {
+                own.retain(&*backup, keep);
+            }
+            // The end of the upkeep is visible after the store is no longer held open.
             drop(backup);
         };
         if let Err(error) = self.env.threads.spawn("umbel-backup-keep", Box::new(work)) {
             let reason = format!("could not start a thread: {error}");
             let mut state = self.state();
-            (state.is_retaining, state.retention_error) = (false, Some(reason));
+            (state.is_in_upkeep, state.search_error) = (false, Some(reason));
+        }
+    }
+
+    /// Looks for objects of the newest state that something else deleted. The next run replaces
+    /// them.
+    fn find_lost(&self, backup: &dyn StartedBackup) {
+        let found = backup.find_lost();
+        let to = self.config.objects.location();
+        let error = match found {
+            Ok(lost) => {
+                let mut state = self.state();
+                state.searched_micros = Some(self.env.clock.wall_micros());
+                state.lost_objects += lost.len() as u64;
+                drop(state);
+                if let Some(first) = lost.first() {
+                    tracing::error!(
+                        to,
+                        objects = lost.len(),
+                        first = first.as_str(),
+                        "objects of the backup are missing, and are uploaded again; check the \
+                         rules of the bucket and who can delete objects"
+                    );
+                }
+                None
+            }
+            Err(ObjectBackupError::Cancelled) => return,
+            Err(error) => Some(error.to_string()),
+        };
+        let earlier = std::mem::replace(&mut self.state().search_error, error.clone());
+        if let Some(reason) = error.filter(|_| earlier.is_none()) {
+            tracing::warn!(to, reason, "the objects of the backup could not be looked for");
         }
     }
 
@@ -410,6 +472,7 @@ impl Shared {
         let to = self.config.objects.location();
         let error = match retained {
             Ok(report) => {
+                self.state().retained_micros = Some(self.env.clock.wall_micros());
                 if report.manifests + report.objects > 0 {
                     tracing::info!(
                         to,
@@ -455,6 +518,10 @@ impl Shared {
             last_success_micros: state.last_success.map(|(_, micros)| micros),
             stopped: state.stopped.clone(),
             retention_error: state.retention_error.clone(),
+            retained_micros: state.retained_micros,
+            search_error: state.search_error.clone(),
+            searched_micros: state.searched_micros,
+            lost_objects: state.lost_objects,
         }
     }
 }
@@ -486,18 +553,18 @@ impl Drop for EndOfThread<'_> {
         }
         (state.has_begun, state.has_ended) = (true, true);
         drop(state);
-        // A retention ends at its next request.
+        // The upkeep ends at its next request.
         self.0.cancel.store(true, Ordering::Relaxed);
         self.0.changed.notify_all();
     }
 }
 
-/// Reports the end of a retention, also after a panic.
-struct EndOfRetention<'a>(&'a Shared);
+/// Reports the end of the upkeep, also after a panic.
+struct EndOfUpkeep<'a>(&'a Shared);
 
-impl Drop for EndOfRetention<'_> {
+impl Drop for EndOfUpkeep<'_> {
     fn drop(&mut self) {
-        self.0.state().is_retaining = false;
+        self.0.state().is_in_upkeep = false;
         self.0.changed.notify_all();
     }
 }

@@ -19,7 +19,7 @@ use umbel_events::{
     ObjectRequestOptions, Position, RestoreTo, Store, StoreOptions, restore_from_objects,
 };
 use umbel_server::{Config, KvConfig, ObjectBackupConfig, Running, Server, StartError};
-use umbel_sim::ObjectSim;
+use umbel_sim::{ObjectDamage, ObjectSim};
 
 use super::monitoring::{http_request, http_request_to, metric};
 
@@ -314,6 +314,7 @@ fn appends_are_backed_up_and_an_idle_server_sends_no_request() {
     fixture.store.tombstone("third", ExpectedVersion::Any).unwrap();
     fixture.wait_for_all();
     fixture.wait_for_runs(2);
+    fixture.wait(|status| status["lastSearch"].is_string());
     let requests = fixture.objects.requests();
     fixture.wait_for_runs(5);
     assert_eq!(fixture.objects.requests(), requests, "an idle server sends no request");
@@ -470,7 +471,7 @@ fn retention_runs_once_an_hour_and_its_failure_is_shown() {
     let config = ObjectBackupConfig { keep, ..fixture.config() };
     fixture.running = Some(fixture.try_start(config).unwrap());
     fixture.wait_for_all();
-    fixture.wait_for_runs(1);
+    fixture.wait(|status| status["lastRetention"].is_string());
     let lists = || fixture.sim.request_counts()["list"];
     let first = lists();
     for number in 2..6 {
@@ -483,6 +484,35 @@ fn retention_runs_once_an_hour_and_its_failure_is_shown() {
     let plain = Fixture::new();
     plain.store.object_backup(plain.sim.client(1), ObjectBackupOptions::default()).unwrap();
     assert!(first > plain.sim.request_counts()["list"] + 2, "a retention lists the objects");
+}
+
+/// A rule of the bucket, or an operator, deleted objects of the newest state. The server went on,
+/// and no later state could be restored.
+#[test]
+fn deleted_objects_are_noticed_and_uploaded_again() {
+    let mut fixture = Fixture::with_kv(3);
+    fixture.append(1);
+    fixture.start();
+    fixture.wait_for_all();
+    fixture.wait_kv(|status| status["lagWrites"] == 0);
+    fixture.stop();
+    let lost = |prefix: &str| {
+        let objects = fixture.sim.objects();
+        let name = objects.keys().find(|name| name.starts_with(prefix)).unwrap().clone();
+        assert!(fixture.sim.damage(&name, ObjectDamage::Missing, 0));
+    };
+    lost("tails/");
+    lost("kv/tables/");
+    fixture.start();
+    let status = fixture.wait(|status| status["lostObjects"] == 1);
+    assert_eq!(status["searchError"], Value::Null);
+    fixture.wait_kv(|status| status["lostObjects"] == 1);
+    assert_eq!(fixture.metric("lost_objects_total", &["store=\"events\""]), 1.0);
+    assert_eq!(fixture.metric("lost_objects_total", &["store=\"kv\""]), 1.0);
+    fixture.wait_for_runs(2);
+    fixture.stop();
+    assert_eq!(fixture.restored_events(), 1);
+    assert_eq!(restored_keys(server_kv_objects(fixture.sim.client(9))), 3);
 }
 
 /// The first retention of a backup of months listed and deleted for hours, and no run began until

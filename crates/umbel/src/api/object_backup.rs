@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbel_backup::BackupResult;
-use umbel_env::Objects;
+use umbel_env::{ObjectName, Objects};
 
 use crate::api::db_handle::DbHandle;
 use crate::object_backup::object_retention::RetentionReport;
@@ -80,6 +80,35 @@ impl ObjectBackup {
     /// ```
     pub fn lag(&self) -> Option<u64> {
         self.runner.lag(&self.handle.store)
+    }
+
+    /// Looks for the objects of the newest state, without reading them: something else, such as a
+    /// rule of the bucket, can have deleted some. The next run replaces lost ones, but earlier
+    /// states that need them cannot be restored any more. Returns their names. Does not wait for a
+    /// run in progress.
+    ///
+    /// # Errors
+    /// [`Refused`](crate::BackupError::Refused) if the prefix has the backup of another store now,
+    /// and failed requests.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), umbel::BackupError> {
+    /// # let objects = umbel_sim::ObjectSim::new(1);
+    /// # let options = umbel::Options { env: objects.env(), ..umbel::Options::default() };
+    /// # let db = umbel::Db::open("/data", options)?;
+    /// # db.keyspace("users", None)?.put(b"ada", b"1815")?;
+    /// let backup = db.object_backup(objects.client(1), umbel::ObjectBackupOptions::default())?;
+    /// backup.run_once()?;
+    /// let table = objects.client(1).list("tables/", None, 1)?.value.objects[0].name.clone();
+    /// objects.client(1).delete(&table)?;
+    /// assert_eq!(backup.find_lost()?, [table]);
+    /// assert_eq!(backup.run_once()?.uploaded_objects, 1);
+    /// assert_eq!(backup.find_lost()?, []);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn find_lost(&self) -> BackupResult<Vec<ObjectName>> {
+        self.runner.find_lost()
     }
 
     /// Deletes what is not needed to restore the backup to any moment of the last `keep`, by the

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use umbel_backup::{
-    BackupError, BackupIdentity, BackupResult, ChainWriter, Commit, ObjectRequests, SourceFile,
-    TAKEOVERS_MAX, Task, run_parallel,
+    BackupError, BackupIdentity, BackupResult, ChainWriter, Commit, LostObjects, ObjectRequests,
+    SourceFile, TAKEOVERS_MAX, Task, run_parallel,
 };
 
 use crate::lifecycle::state_capture::StateCapture;
@@ -67,6 +67,16 @@ impl BackupWriter {
         self.missing_bytes
     }
 
+    /// Number of the newest manifest; 0 before the first one.
+    pub fn manifest(&self) -> u64 {
+        self.chain.number()
+    }
+
+    /// Makes the next run replace objects that the object store lacks.
+    pub fn replace_lost(&mut self, lost: LostObjects) {
+        self.chain.replace_lost(lost);
+    }
+
     /// The last sequence number when the last complete run of this writer began.
     pub fn complete_through(&self) -> Option<u64> {
         self.complete_through
@@ -111,7 +121,8 @@ impl BackupWriter {
     fn attempt(&mut self, run: &mut Run<'_>) -> BackupResult<Commit> {
         let begun = self.chain.begin(run.requests)?;
         let through = run.store.commit_lock().last_sequence;
-        if begun == Commit::Overtaken || self.is_current(run.store, through)? {
+        let is_current = !self.chain.has_lost() && self.is_current(run.store, through)?;
+        if begun == Commit::Overtaken || is_current {
             return Ok(begun);
         }
         let plan = self.plan(run)?;
@@ -178,7 +189,9 @@ impl BackupWriter {
                 return Err(diverged(location, &format!("it has another file {}", file.id)));
             }
         }
-        let jobs = jobs(&state, &views, |file| !known.contains_key(&file))?;
+        let is_backed =
+            |file| known.get(&file).is_some_and(|known| !self.chain.is_lost(file, &known.piece));
+        let jobs = jobs(&state, &views, |file| !is_backed(file))?;
         let earlier = backed.map_or(0, |backed| backed.captured_micros);
         Ok(Plan { state, captured_micros: wall_micros.max(earlier), jobs })
     }

@@ -10,14 +10,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use umbel_backup::{
-    BackupErrorKind, BackupIdentity, BackupKind, BackupResult, ObjectRequestOptions, ObjectRequests,
+    BackupErrorKind, BackupIdentity, BackupKind, BackupResult, LostObjects, ObjectRequestOptions,
+    ObjectRequests,
 };
 use umbel_base::Error;
 use umbel_base::ignore_poison::IgnorePoison;
-use umbel_env::Objects;
+use umbel_env::{ObjectName, Objects};
 
 use crate::object_backup::backup_writer::BackupWriter;
 use crate::object_backup::object_retention::{RetentionReport, retain_within};
+use crate::object_backup::store_contents::StoreContents;
 use crate::state::store::Store;
 
 pub mod backup_writer;
@@ -74,6 +76,8 @@ pub struct ObjectBackupReport {
 pub struct ObjectBackupState {
     /// Last sequence number in the backup; `None` before the first run that found or made a backup.
     pub last_sequence: Option<u64>,
+    /// Number of the newest manifest; 0 before the first one.
+    pub manifest: u64,
     /// Bytes of the files that the last run found and that the backup lacks.
     pub missing_bytes: u64,
     /// Time of the monotonic clock when the last successful run began. Everything that was written
@@ -97,7 +101,10 @@ pub struct ObjectBackupState {
 #[derive(Debug)]
 pub struct BackupRunner {
     requests: Arc<ObjectRequests>,
+    identity: BackupIdentity,
     writer: Mutex<BackupWriter>,
+    /// Lost objects that the next run replaces.
+    lost: Mutex<LostObjects>,
     state: Mutex<ObjectBackupState>,
 }
 
@@ -123,7 +130,9 @@ impl BackupRunner {
         let id = requests.env.entropy.id()?;
         Ok(BackupRunner {
             requests: Arc::new(requests),
+            identity,
             writer: Mutex::new(BackupWriter::new(identity, id, options)),
+            lost: Mutex::default(),
             state: Mutex::default(),
         })
     }
@@ -132,6 +141,7 @@ impl BackupRunner {
     pub fn run_once(&self, store: &Arc<Store>) -> BackupResult<ObjectBackupReport> {
         let began = self.requests.env.clock.now();
         let mut writer = self.writer.lock().ignore_poison();
+        writer.replace_lost(std::mem::take(&mut *self.lost.lock().ignore_poison()));
         let before = self.requests.counts();
         let ran = writer.run(store, &self.requests);
         let counts = self.requests.counts();
@@ -141,6 +151,7 @@ impl BackupRunner {
         // The last write can be of a kind that no table has, such as a new keyspace.
         let backed = writer.state().map(|state| state.last_sequence());
         state.last_sequence = backed.max(writer.complete_through());
+        state.manifest = writer.manifest().max(state.manifest);
         state.missing_bytes = writer.missing_bytes();
         match ran {
             Ok(mut report) => {
@@ -170,6 +181,15 @@ impl BackupRunner {
     pub fn lag(&self, store: &Store) -> Option<u64> {
         let backed = self.state.lock().ignore_poison().last_sequence?;
         Some(store.commit_lock().last_sequence.saturating_sub(backed))
+    }
+
+    /// Looks for the objects of the newest state. The next run replaces lost ones.
+    pub fn find_lost(&self) -> BackupResult<Vec<ObjectName>> {
+        let written = self.state.lock().ignore_poison().manifest;
+        let found = LostObjects::find::<StoreContents>(&self.requests, &self.identity, written)?;
+        let names = found.names();
+        self.lost.lock().ignore_poison().add(found);
+        Ok(names)
     }
 
     /// Deletes what is not needed to restore the backup to any moment of the last `keep`.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use umbel_backup::{
     BackupError, BackupResult, ManifestChain, ObjectRequestOptions, ObjectRequests, SourceFile,
-    Task, download, read_block_checksums, try_run_parallel,
+    Task, download, interrupted_manifest, read_block_checksums, try_run_parallel,
 };
 use umbel_base::Error;
 use umbel_env::{Access, Env, Objects, check_path};
@@ -20,7 +20,7 @@ use crate::fs::fatal_error::FatalError;
 use crate::fs::filenames;
 use crate::object_backup::file_upload::{block_checksums, path_of};
 use crate::object_backup::restore_target::{
-    RestoreTarget, finish, remove_unfinished_manifest, write_marker,
+    RestoreTarget, finish, read_marker, remove_unfinished_manifest, write_marker,
 };
 use crate::object_backup::store_contents::{
     BackedFile, BackupManifest, BackupState, StoreContents, files_of,
@@ -65,7 +65,8 @@ struct Restore {
 }
 
 /// Creates a key-value store from a backup in an object store, in a directory that is empty or does
-/// not exist. The store gets its own [instance id](crate::DirectoryStats::instance_id), so that it
+/// not exist. An interrupted restore resumes: up to [`RestoreTo::Latest`] it ends where it would
+/// have ended. The store gets its own [instance id](crate::DirectoryStats::instance_id), so that it
 /// needs a prefix of its own for its backups.
 ///
 /// # Errors
@@ -106,10 +107,13 @@ pub fn restore_from_objects(
     let path = &*env.files.absolute(directory)?;
     let requests = Arc::new(ObjectRequests::new(env, objects, options));
     let (_, chain) = ManifestChain::<StoreContents>::find(&requests)?;
-    let (manifest, state) = choose(&requests, &chain, restore_to)?;
+    let (manifest, state) = match interrupted(env, path, &chain, restore_to)? {
+        Some(manifest) => (manifest.clone(), chain.state(manifest.number)?),
+        None => choose(&requests, &chain, restore_to)?,
+    };
     let (store, files) = restorable(&requests, &state)?;
     let report = report(manifest.number, &state, &files);
-    let marker = marker_bytes(&manifest);
+    let marker = marker_bytes(&manifest, restore_to);
     let target = (path, directory);
     if RestoreTarget::inspect(env, target, &marker)? == RestoreTarget::Restored {
         finish(&env.open_directory(path)?, path)?;
@@ -150,6 +154,21 @@ fn create_manifest(env: &Env, path: &Path, mut state: ManifestState) -> BackupRe
     Ok(())
 }
 
+/// Returns the manifest with which an interrupted restore of the newest state began, if the
+/// directory has one: a backup that goes on has newer manifests by now.
+fn interrupted(
+    env: &Env,
+    path: &Path,
+    chain: &ManifestChain<'_, StoreContents>,
+    restore_to: RestoreTo,
+) -> BackupResult<Option<BackupManifest>> {
+    if restore_to != RestoreTo::Latest || !env.files.exists(&path.join(filenames::RESTORING))? {
+        return Ok(None);
+    }
+    let marker = read_marker(env, path)?;
+    interrupted_manifest(chain, &marker, |manifest| marker_bytes(manifest, restore_to))
+}
+
 /// Returns the manifest to restore, and its state.
 fn choose(
     requests: &ObjectRequests,
@@ -182,16 +201,22 @@ fn choose(
         RestoreTo::Time(time) => {
             let later = chain.earliest(|manifest| captured(manifest) > time)?;
             if later.number == chain.first {
-                return Err(BackupError::refused(format!(
-                    "the backup in {} has no state of that time or before; `umbel verify` lists \
-                     the times that can be restored",
-                    requests.objects.location()
-                )));
+                // The state can be one that a missing manifest hides.
+                return Err(chain.gap().unwrap_or_else(|| no_state(requests)));
             }
             later.number - 1
         }
     };
     Ok((chain.manifest(number)?, chain.state(number)?))
+}
+
+/// Returns the error for a time before the first state.
+fn no_state(requests: &ObjectRequests) -> BackupError {
+    BackupError::refused(format!(
+        "the backup in {} has no state of that time or before; `umbel verify` lists the times that \
+         can be restored",
+        requests.objects.location()
+    ))
 }
 
 /// Returns the store's state with its files.
@@ -225,11 +250,12 @@ fn report(
 }
 
 /// Contents of the marker of a restore.
-fn marker_bytes(manifest: &BackupManifest) -> Vec<u8> {
+fn marker_bytes(manifest: &BackupManifest, restore_to: RestoreTo) -> Vec<u8> {
+    let newest = if restore_to == RestoreTo::Latest { ", the newest one" } else { "" };
     let hex = |id: &[u8; 16]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!(
-        "A key-value store is being restored here: backup {}, manifest {} {}. Run the restore \
-         again, or remove the folder.\n",
+        "A key-value store is being restored here: backup {}, manifest {} {}{newest}. Run the \
+         restore again, or remove the folder.\n",
         hex(&manifest.backup),
         manifest.number,
         hex(&manifest.uid)

@@ -83,7 +83,8 @@ impl RestoreTarget {
     }
 }
 
-fn read_marker(env: &Env, path: &Path) -> Result<Vec<u8>> {
+/// Reads the marker.
+pub fn read_marker(env: &Env, path: &Path) -> Result<Vec<u8>> {
     let file = env.files.open(&path.join(filenames::RESTORING), Access::Read)?;
     let mut bytes = vec![0; file.len()?.min(MARKER_BYTES_MAX) as usize];
     file.read_exact_at(&mut bytes, 0)?;

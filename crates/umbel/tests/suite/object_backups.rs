@@ -366,6 +366,39 @@ fn every_flipped_byte_of_an_object_is_an_error_and_never_other_data() {
     }
 }
 
+/// Regression: a writer never looked at its objects again. After the deletion of one by something
+/// else, none of its later states could be restored.
+#[test]
+fn run_replaces_each_object_that_was_deleted_or_cut() {
+    let fixture = Fixture::new(41);
+    let options = ObjectBackupOptions { full_manifest_interval: 5, ..backup_options() };
+    let backup = fixture.db.object_backup(fixture.client(), options).expect("opened");
+    let keyspace = fixture.keyspace("a");
+    for number in 0..14 {
+        keyspace.put(key(number), vec![number as u8; 300 + number * 60]).expect("put");
+        backup.run_once().expect("backed up");
+    }
+    let names: Vec<String> = fixture.objects.objects().into_keys().collect();
+    let (mut lost, mut unneeded) = (0, 0);
+    for (index, name) in names.iter().enumerate() {
+        let damage = [ObjectDamage::Missing, ObjectDamage::Cut][index % 2];
+        if !fixture.objects.damage(name, damage, 10) {
+            continue;
+        }
+        match backup.find_lost().expect("listed").len() {
+            0 => unneeded += 1,
+            _ => lost += 1,
+        }
+        backup.run_once().expect("backed up");
+        assert_eq!(backup.find_lost().expect("listed"), []);
+        assert_eq!(fixture.restored(RestoreTo::Latest), contents(&fixture.db), "{name}");
+        keyspace.put(key(index), "later").expect("put");
+        backup.run_once().expect("backed up");
+        assert_eq!(fixture.restored(RestoreTo::Latest), contents(&fixture.db), "{name}");
+    }
+    assert!(lost > 5 && unneeded > 5, "{lost} {unneeded}");
+}
+
 #[test]
 fn interrupted_restore_is_refused_at_open_and_resumes() {
     let fixture = Fixture::new(9);
@@ -392,12 +425,16 @@ fn interrupted_restore_is_refused_at_open_and_resumes() {
     let error = error.expect_err("another restore").to_string();
     assert!(error.contains("an interrupted restore of another state"), "{error}");
     let reads = || objects.request_counts()["read"];
+    let expected = contents(&fixture.db);
+    users.put("later", "value").expect("put");
+    // Regression: the backup went on, so the restore was refused as that of another state.
+    backup.run_once().expect("backed up");
     let before = reads();
     restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain())
         .expect("restored");
     let resumed = reads() - before;
     let copy = Db::open(path, options_in(&env)).expect("opened");
-    assert_eq!(contents(&copy), contents(&fixture.db));
+    assert_eq!(contents(&copy), expected);
     drop(copy);
     let error = restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain());
     let error = error.expect_err("there is a store").to_string();

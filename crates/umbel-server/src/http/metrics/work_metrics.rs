@@ -69,6 +69,8 @@ fn add_continuous_backups(set: &mut MetricSet, backups: &[ContinuousBackupStatus
     counter(set, "object_backup_uploaded_bytes", help, |it| {
         vec![(None, it.progress.uploaded_bytes)]
     });
+    let help = "Objects of the object backup that something else had deleted";
+    counter(set, "object_backup_lost_objects", help, |it| vec![(None, it.lost_objects)]);
     let help = "Requests of the object backup to the object store";
     counter(set, "object_backup_requests", help, |it| {
         let requests = it.progress.requests.iter();
