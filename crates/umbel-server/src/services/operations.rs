@@ -47,8 +47,10 @@ pub async fn call(
             grpc_dispatch().unary(Handler::constant::<SetNodePriorityReq, _>(()), request).await
         }
         Some("RestartPersistentSubscriptions") => {
-            let restart =
-                Handler::new(move |_: Request<()>| persistent_subscriptions::restart(service));
+            let restart = Handler::new(move |request: Request<()>| async move {
+                let caller = Caller::from_extensions(request.extensions());
+                persistent_subscriptions::restart(service, &caller).await
+            });
             grpc_dispatch().unary(restart, request).await
         }
         // The single node is elected again at once.

@@ -435,6 +435,8 @@ fn changes_of_groups_and_auto_scavenge_are_logged_with_their_author() {
     let group = "/subscriptions/logged-stream/logged-group";
     assert_eq!(ask("PUT", group, "{}"), 201);
     assert_eq!(ask("POST", group, "{}"), 200);
+    let parked = format!("{group}/replayParked");
+    assert_eq!(ask("POST", &parked, ""), 200);
     assert_eq!(ask("DELETE", group, ""), 200);
     let console = [&api[..], &["x-umbel-console: 1"]].concat();
     let act = |name: &str, body: Value| {
@@ -447,12 +449,18 @@ fn changes_of_groups_and_auto_scavenge_are_logged_with_their_author() {
     assert_eq!(ask("POST", "/auto-scavenge/resume", ""), 200);
     assert_eq!(act("auto-scavenge", json!({ "isPaused": true })), 200);
     assert_eq!(ask("POST", "/auto-scavenge/configure", r#"{"thresholdPercent":31}"#), 200);
+    let replay = json!({ "source": "logged-stream", "group": "of-console" });
+    assert_eq!(act("replay", replay), 200);
+    assert_eq!(ask("POST", "/subscriptions/restart", ""), 200);
     let lines = lines();
     let read: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (message, group) in [
         ("consumer group created", Some("logged-group")),
         ("consumer group changed", Some("logged-group")),
         ("consumer group deleted", Some("logged-group")),
+        ("consumer group replays parked events", Some("logged-group")),
+        ("consumer group replays parked events", Some("of-console")),
+        ("all consumer groups restart", None),
         ("consumer group created", Some("of-console")),
         ("auto-scavenge paused", None),
         ("auto-scavenge resumed", None),

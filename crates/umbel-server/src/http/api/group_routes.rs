@@ -168,7 +168,7 @@ pub async fn run(
             return list(service, &request, Some(source)).await;
         }
         Operation::RestartGroups => {
-            persistent_subscriptions::restart(Arc::clone(service)).await?;
+            persistent_subscriptions::restart(Arc::clone(service), &request.caller()).await?;
             return Ok(json_response(StatusCode::OK, &json!("Restarting")));
         }
         _ => {}
@@ -180,7 +180,8 @@ pub async fn run(
         Operation::ReadGroup => return info(service, &request, key).await,
         Operation::ReplayParked => {
             let before = request.query().number("stopAt")?.unwrap_or(u64::MAX);
-            persistent_subscriptions::replay_before(service, &key, before).await?;
+            let caller = request.caller();
+            persistent_subscriptions::replay_before(service, &key, before, &caller).await?;
             return Ok(success(StatusCode::OK));
         }
         Operation::DeleteGroup => GroupChange::Delete,

@@ -65,7 +65,7 @@ pub async fn run_action(
     }
     let fields = &ActionFields::parse(&body)?;
     match name {
-        "replay" => replay(service, fields).await,
+        "replay" => replay(service, caller, fields).await,
         PASSWORD => change_password(service, (caller, peer), fields).await,
         "scavenge" => {
             let removes_all = fields.optional("removeAll", "true or false")?.unwrap_or(false);
@@ -269,14 +269,19 @@ async fn append(
     Ok(json!({ "revision": number(done.last), "position": number(done.position) }))
 }
 
-async fn replay(service: &Arc<ServerContext>, fields: &ActionFields<'_>) -> Result<Value, Status> {
+async fn replay(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    fields: &ActionFields<'_>,
+) -> Result<Value, Status> {
     let stream = Some(fields.text("source")?).filter(|source| source != ALL_SOURCE);
     let key = GroupKey { stream, group: fields.text("group")? };
     // Revisions of the parked stream may be too long for a number of JavaScript.
     let before: Option<String> = fields.optional("before", "a string")?;
     let wrong = |_| Status::invalid_argument("before must be a revision of the parked stream");
     let before = before.map(|before| before.parse().map_err(wrong)).transpose()?;
-    persistent_subscriptions::replay_before(service, &key, before.unwrap_or(u64::MAX)).await?;
+    let before = before.unwrap_or(u64::MAX);
+    persistent_subscriptions::replay_before(service, &key, before, caller).await?;
     Ok(json!({}))
 }
 

@@ -96,7 +96,9 @@ pub async fn call(
             grpc_dispatch().unary(list, request).await
         }
         Some("RestartSubsystem") => {
-            let restart = Handler::new(move |_: Request<()>| restart(service));
+            let restart = Handler::new(move |request: Request<()>| async move {
+                restart(service, &Caller::from_extensions(request.extensions())).await
+            });
             grpc_dispatch().unary(restart, request).await
         }
         _ => grpc_status::unknown_method(path).into_http(),
@@ -118,11 +120,16 @@ pub async fn change_group(
     // The change completes even if its client leaves.
     let changing = tokio::spawn(async move {
         service.group_registry.change(&service, &key, change).await?;
-        let (stream, group) = (key.source(), key.group.as_str());
-        tracing::info!(stream, group, by = caller.user_name(), "consumer group {what}");
+        log_action(&key, &caller, what);
         Ok::<(), Status>(())
     });
     changing.await.map_err(|_| grpc_status::shutting_down())?.map(Response::new)
+}
+
+/// Logs who did something to a group.
+fn log_action(key: &GroupKey, caller: &Caller, what: &str) {
+    let (stream, group) = (key.source(), key.group.as_str());
+    tracing::info!(stream, group, by = caller.user_name(), "consumer group {what}");
 }
 
 async fn delete(
@@ -161,20 +168,24 @@ async fn replay(
     service: Arc<ServerContext>,
     request: Request<ReplayParkedReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let (key, before) = parse_parked_range(request.into_inner())?;
-    replay_before(&service, &key, before).await.map(Response::new)
+    replay_before(&service, &key, before, &caller).await.map(Response::new)
 }
 
 async fn truncate_parked(
     service: Arc<ServerContext>,
     request: Request<ReplayParkedReq>,
 ) -> Result<Response<()>, Status> {
+    let caller = Caller::from_extensions(request.extensions());
     let (key, before) = parse_parked_range(request.into_inner())?;
     let group = service.group_registry.command_sender(&service, &key).await?;
     let (answer, done) = oneshot::channel();
     // If the group ended meanwhile, the reply sender is dropped.
     let _ = group.send(GroupCommand::TruncateParked(before, answer)).await;
-    done.await.map_err(|_| grpc_status::group_missing(&key))?.map(Response::new)
+    done.await.map_err(|_| grpc_status::group_missing(&key))??;
+    log_action(&key, &caller, "loses parked events");
+    Ok(Response::new(()))
 }
 
 /// The group of a request about parked events, and the revision of the parked stream before which
@@ -200,12 +211,15 @@ pub async fn replay_before(
     service: &Arc<ServerContext>,
     key: &GroupKey,
     before: u64,
+    caller: &Caller,
 ) -> Result<(), Status> {
     let group = service.group_registry.command_sender(service, key).await?;
     let (answer, done) = oneshot::channel();
     // If the group ended meanwhile, the reply sender is dropped.
     let _ = group.send(GroupCommand::Replay(before, answer)).await;
-    done.await.map_err(|_| grpc_status::group_missing(key))?
+    done.await.map_err(|_| grpc_status::group_missing(key))??;
+    log_action(key, caller, "replays parked events");
+    Ok(())
 }
 
 async fn list(
@@ -262,7 +276,8 @@ pub async fn list_bytes(service: &ServerContext) -> Result<usize, Status> {
 }
 
 /// Ends all groups; the groups resume from their checkpoints when a call next needs them.
-pub async fn restart(service: Arc<ServerContext>) -> Result<Response<()>, Status> {
+pub async fn restart(service: Arc<ServerContext>, caller: &Caller) -> Result<Response<()>, Status> {
+    tracing::info!(by = caller.user_name(), "all consumer groups restart");
     let restarting = tokio::spawn(async move { service.group_registry.restart().await });
     restarting.await.map(Response::new).map_err(|_| grpc_status::shutting_down())
 }
