@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use umbel_base::ignore_poison::IgnorePoison;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use umbel_events::{Error, WriteResult};
+
+use crate::event_store::long_append_places::LongAppendPlace;
 
 /// The result of an append: a write result for each stream, or an error that names every stream
 /// with a conflict.
@@ -25,7 +27,7 @@ pub struct AppendCompletion {
     /// Receiver of the result; `None` after the result was delivered.
     target: Option<CompletionTarget>,
     /// Place of a long append, which is freed with this value.
-    place: Option<Arc<OwnedSemaphorePermit>>,
+    place: Option<Arc<LongAppendPlace>>,
 }
 
 #[derive(Debug)]
@@ -42,7 +44,7 @@ impl AppendCompletion {
     }
 
     /// Keeps the place of a long append until the append is completed.
-    pub fn keep_place(&mut self, place: Option<Arc<OwnedSemaphorePermit>>) {
+    pub fn keep_place(&mut self, place: Option<Arc<LongAppendPlace>>) {
         self.place = place;
     }
 

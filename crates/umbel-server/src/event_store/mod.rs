@@ -37,6 +37,7 @@ pub mod backups;
 pub mod event_pager;
 pub mod event_resolution;
 pub mod filter_cache;
+pub mod long_append_places;
 pub mod page_limits;
 pub mod scavenge_schedule;
 pub mod scavenging;

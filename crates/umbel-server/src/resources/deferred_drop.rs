@@ -1,4 +1,5 @@
-//! [`DeferredDrop`]: a value with many parts, which asynchronous workers do not drop.
+//! [`DeferredDrop`]: a value with many parts, which neither asynchronous workers nor the appender
+//! drop.
 //!
 //! An append has up to 100,000 events, each with several allocations. Freeing them takes
 //! milliseconds, in which a worker serves no other call. So a blocking thread frees them.
@@ -86,7 +87,7 @@ impl<T: PartCount> Drop for DeferredDrop<T> {
         if parts <= PARTS_INLINE_MAX || IS_DEFERRED.get() || std::thread::panicking() {
             return;
         }
-        // Threads outside the runtime, such as the appender, serve no calls.
+        // Threads outside the runtime serve no calls.
         let Ok(runtime) = Handle::try_current() else { return };
         let Some(deferred) = DeferredParts::try_add(parts) else { return };
         #[cfg(test)]
@@ -118,6 +119,12 @@ impl Drop for DeferredParts {
     fn drop(&mut self) {
         PARTS_DEFERRED.fetch_sub(self.0, Ordering::Relaxed);
     }
+}
+
+/// Number of parts that wait for a blocking thread.
+#[cfg(test)]
+pub fn parts_deferred() -> usize {
+    PARTS_DEFERRED.load(Ordering::Relaxed)
 }
 
 /// Returns the number of parts that the work leaves to blocking threads.

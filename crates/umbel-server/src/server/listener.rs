@@ -26,6 +26,7 @@ use crate::config::Config;
 use crate::grpc::response_body::ResponseBody;
 use crate::resources::connection_registry::{Connection, ConnectionRegistry};
 use crate::resources::worker_times::TaskSpawner;
+use crate::server::bounded_reads::BoundedReads;
 use crate::server::preface_timeout::PrefaceTimeout;
 use crate::server::router;
 use crate::server_context::ServerContext;
@@ -234,7 +235,8 @@ async fn serve_connection<S>(
             Ok::<_, Infallible>(ResponseBody::wrap(call, unread, answer, end))
         }
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let stream = TokioIo::new(BoundedReads::new(stream));
+    let mut connection = pin!(builder.serve_connection(stream, answer));
     tokio::select! {
         // The client notices errors of its connection.
         _ = connection.as_mut() => return,

@@ -31,6 +31,7 @@ use crate::server::listener::ListenerLimits;
 use crate::server::telemetry_exporter::TelemetryExporter;
 use crate::server_context::ServerContext;
 
+pub mod bounded_reads;
 pub mod clock_watch;
 pub mod listener;
 pub mod metric_sampler;
@@ -206,8 +207,7 @@ impl Prepared {
             None => Vec::new(),
         };
         let tasks = TaskSpawner::new(config.measures_workers, &env.clock);
-        let (store, mut threads) = EventStore::new(store, &env, &tasks)
-            .map_err(|error| StartError::system("start a thread", to_io_error(&error)))?;
+        let (store, mut threads) = start_event_store(&runtime, store, &env, &tasks)?;
         let limits = ListenerLimits::new(&config, env.resources.open_files_max());
         let (kv, kv_writer) = start_kv(config.kv.clone(), &env)?.unzip();
         let mut service =
@@ -246,6 +246,19 @@ impl Prepared {
         };
         Ok(Running(ProcessOwned::new(parts)))
     }
+}
+
+/// Starts the threads of the event store.
+fn start_event_store(
+    runtime: &Runtime,
+    store: Store,
+    env: &Env,
+    tasks: &TaskSpawner,
+) -> Result<(EventStore, Vec<Box<dyn umbel_env::JoinHandle>>), StartError> {
+    // The appender leaves work to the blocking threads.
+    let _inside = runtime.enter();
+    EventStore::new(store, env, tasks)
+        .map_err(|error| StartError::system("start a thread", to_io_error(&error)))
 }
 
 /// Logs what the open of a store recovered after a crash.

@@ -5,7 +5,6 @@ use std::task::Poll;
 
 use futures_util::StreamExt;
 use prost::Message;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 use tonic::Code;
@@ -18,6 +17,7 @@ use super::*;
 use crate::access_control::append_invalidated_cache::StreamCache;
 use crate::access_control::users::User;
 use crate::auth::authorization::Authorizer;
+use crate::event_store::long_append_places::LongAppendPlace;
 use crate::grpc::message_limits::RequestMessage;
 use crate::limits::{
     APPENDS_BYTES_MAX, EVENT_OVERHEAD_BYTES, LONG_APPEND_BYTES_MIN, LONG_APPENDS_BYTES_MAX,
@@ -525,7 +525,7 @@ struct WaitingCall {
     fixture: TestService,
     parts: UnboundedSender<BatchAppendReq>,
     answers: ResponseStream<BatchAppendResp>,
-    places: Option<OwnedSemaphorePermit>,
+    places: Option<LongAppendPlace>,
 }
 
 impl WaitingCall {
