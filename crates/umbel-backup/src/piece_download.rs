@@ -10,8 +10,11 @@ use crate::piece::{BLOCK_BYTES, Piece, SourceFile, decode_trailer, trailer_bytes
 
 /// Reads of a range whose bytes do not match, before they count as damage.
 const READS_MAX: usize = 3;
+/// Blocks of one read. A read of 1 MiB waits longer for its answer than for its bytes.
+const BLOCKS_PER_READ: usize = 8;
 
-/// Calls `block` with each block of a piece and its offset in the store's file, in order.
+/// Calls `write` with the bytes of a piece in order, at most 8 MiB at a time, and their offset in
+/// the store's file.
 ///
 /// # Errors
 /// Damage, with the name of the object: it is missing, or has other bytes.
@@ -19,7 +22,7 @@ pub fn download<C: ManifestContents>(
     requests: &ObjectRequests,
     backup: &[u8; 16],
     (file, piece): (SourceFile, &Piece),
-    mut block: impl FnMut(&[u8], u64) -> BackupResult<()>,
+    mut write: impl FnMut(&[u8], u64) -> BackupResult<()>,
 ) -> BackupResult<()> {
     let name = C::name(file, piece);
     let body = piece.to - piece.from;
@@ -30,22 +33,29 @@ pub fn download<C: ManifestContents>(
         let trailer = bytes.get((body - at) as usize..).unwrap_or_default();
         decode_trailer(trailer, piece, (C::KIND, backup, file))
     })?;
-    for (number, sum) in sums.iter().enumerate() {
-        let from = number as u64 * BLOCK_BYTES;
-        let to = body.min(from + BLOCK_BYTES);
-        let check = |bytes: &[u8]| match checksum(file.id, piece.from + from, bytes) == *sum {
-            true => Ok(()),
-            false => Err("its bytes differ from those that were backed up"),
+    for (number, sums) in sums.chunks(BLOCKS_PER_READ).enumerate() {
+        let from = (number * BLOCKS_PER_READ) as u64 * BLOCK_BYTES;
+        let to = body.min(from + sums.len() as u64 * BLOCK_BYTES);
+        let check = |bytes: &[u8]| {
+            let mut blocks = bytes.chunks(BLOCK_BYTES as usize).zip(sums).enumerate();
+            let is_right = |(number, (block, sum)): (usize, (&[u8], &u64))| {
+                let offset = piece.from + from + number as u64 * BLOCK_BYTES;
+                checksum(file.id, offset, block) == *sum
+            };
+            match bytes.len() as u64 == to - from && blocks.all(is_right) {
+                true => Ok(()),
+                false => Err("its bytes differ from those that were backed up"),
+            }
         };
         match at {
             0 => {
                 let bytes = head.get(..to as usize).unwrap_or_default();
                 check(bytes).map_err(|reason| requests.damaged(&name, reason))?;
-                block(bytes, piece.from)?;
+                write(bytes, piece.from)?;
             }
             _ => {
                 let (bytes, ()) = read_checked(requests, &name, (from, to), check)?;
-                block(&bytes, piece.from + from)?;
+                write(&bytes, piece.from + from)?;
             }
         }
     }
