@@ -7,9 +7,11 @@
 
 use std::collections::BTreeSet;
 
+use umbel_env::ObjectName;
+
 use crate::backup_error::{BackupError, BackupResult};
 use crate::backup_identity::BackupIdentity;
-use crate::lost_objects::LostObjects;
+use crate::lost_objects::{LostObjects, list_pieces, missing_pieces};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestContents, manifest_name};
 use crate::manifest_chain::ManifestChain;
 use crate::object_requests::{ObjectRequests, SettledCreation};
@@ -79,8 +81,7 @@ fn check_length(requests: &ObjectRequests, bytes: u64) -> BackupResult<()> {
     }
     Err(BackupError::refused(format!(
         "the manifest for {} has {bytes} bytes, more than the limit of {MANIFEST_BYTES_MAX}: the \
-         store has too many tables and long values for one backup; raise the limit of inline \
-         values, and compact the store",
+         store has too many files for one backup",
         requests.objects.location()
     )))
 }
@@ -183,7 +184,31 @@ impl<C: ManifestContents> ChainWriter<C> {
             self.identity.create_again(requests)?;
             self.lost.identity = false;
         }
+        self.find_lost_pieces(requests)?;
         Ok(Commit::Done)
+    }
+
+    /// Looks for the pieces of the newest state if a manifest is lost: a search could not read that
+    /// state. Lost pieces that the newest state does not name any more need no replacement.
+    fn find_lost_pieces(&mut self, requests: &ObjectRequests) -> BackupResult<()> {
+        let Some(newest) = self.newest.as_ref().filter(|_| !self.lost.is_empty()) else {
+            return Ok(());
+        };
+        if self.lost.manifest.is_some() {
+            let listed = list_pieces::<C>(requests)?;
+            self.lost.pieces = missing_pieces::<C>(requests, &listed, [&newest.state])?;
+        }
+        self.lost.pieces = self.still_lost(&newest.state);
+        Ok(())
+    }
+
+    /// Returns the lost pieces that a state names.
+    fn still_lost(&self, state: &C::State) -> BTreeSet<ObjectName> {
+        if self.lost.pieces.is_empty() {
+            return BTreeSet::new();
+        }
+        let names = C::pieces(state).into_iter().map(|(file, piece)| C::name(file, &piece));
+        names.filter(|name| self.lost.pieces.contains(name)).collect()
     }
 
     /// Reads the newest manifest and its state.
@@ -205,10 +230,16 @@ impl<C: ManifestContents> ChainWriter<C> {
 
     /// Creates the manifest of a state, unless it is the state of the newest one. REQUIRES: every
     /// object of the state is confirmed.
+    ///
+    /// A full manifest after a lost one hides all earlier states. So it waits until the state has
+    /// no lost piece: an earlier state can still be restored.
     pub fn commit(&mut self, requests: &ObjectRequests, state: &C::State) -> BackupResult<Commit> {
         let newest = self.newest.as_ref();
         // A full manifest makes the backup independent of a lost one.
         let ends_gap = self.lost.manifest.is_some();
+        if ends_gap && !self.still_lost(state).is_empty() {
+            return Ok(Commit::Done);
+        }
         if !ends_gap && newest.is_some_and(|newest| C::is_same(&newest.state, state)) {
             return Ok(Commit::Done);
         }
@@ -257,12 +288,7 @@ impl<C: ManifestContents> ChainWriter<C> {
             self.since_full = (0, bytes.len() as u64);
             self.lost.manifest = None;
         }
-        if !self.lost.pieces.is_empty() {
-            let named = C::pieces(&state);
-            let named: BTreeSet<_> =
-                named.iter().map(|(file, piece)| C::name(*file, piece)).collect();
-            self.lost.pieces.retain(|lost| named.contains(lost));
-        }
+        self.lost.pieces = self.still_lost(&state);
         self.created_manifests += 1;
         self.has_own_manifest = true;
         self.newest = Some(Newest { number: manifest.number, uid: manifest.uid, state, deltas });

@@ -27,7 +27,7 @@ pub struct LostObjects {
 
 impl LostObjects {
     /// Compares the object store with the newest state of a backup, whose writer has created the
-    /// manifest `written`. While a manifest is lost, pieces are not compared.
+    /// manifest `written`. If a manifest is lost, the writer compares the pieces of its own state.
     ///
     /// # Errors
     /// `Refused` if the prefix has the backup of another store now, and failed requests.
@@ -52,7 +52,8 @@ impl LostObjects {
             }
             // All manifests are lost. A writer that knows its state can create a full one.
             Err(error) if error.is_damage() && written > 0 => {
-                lost.manifest = damaged_name(requests, &error);
+                let name = damaged_name(requests, &error);
+                lost.manifest = Some(name.unwrap_or_else(|| manifest_name(written)));
                 return Ok(lost);
             }
             Err(error) => return Err(error),

@@ -34,7 +34,7 @@ pub struct ObjectRequestOptions {
     pub retry_for: Duration,
     /// Flag that ends the call with [`BackupError::Cancelled`] before its next request.
     pub cancel: Option<Arc<AtomicBool>>,
-    /// Number of requests that transfer objects at the same time. Each needs up to 10 MiB.
+    /// Number of requests that transfer objects at the same time. Each needs up to 20 MiB.
     pub parallel_requests: usize,
     /// Maximum bytes per second that are transferred; unlimited if `None`.
     pub bytes_per_second: Option<u64>,

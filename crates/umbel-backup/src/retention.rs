@@ -98,8 +98,11 @@ pub fn retain_within<C: ManifestContents>(
         return Err(damage);
     }
     let floor = survey.floor(&chain, keep)?;
-    let kept = [chain.state(floor)?, chain.state(chain.newest.number)?];
-    survey.check_kept(&chain, &kept)?;
+    let newest = chain.newest.number;
+    let kept = [chain.state(floor)?, chain.state(newest)?];
+    for (number, state) in [(newest, &kept[1]), (floor, &kept[0])] {
+        survey.check_kept::<C>(number, state)?;
+    }
     let created = survey.created(&chain, floor)?;
     let (expired, young_pieces) = survey.expired::<C>(&kept, created);
     let [state, _] = kept;
@@ -199,21 +202,22 @@ impl<'a> Survey<'a> {
         while number > chain.first && !chain.manifest(number)?.contents.is_full() {
             number -= 1;
         }
-        Ok(number)
+        // A lost manifest hides states of the kept time. An operator can restore it from a version.
+        let first = chain.listed.get(&chain.first).and_then(|object| object.created_micros);
+        let hides_kept = number == chain.first && first.is_none_or(|first| first > begin);
+        match chain.gap().filter(|_| hides_kept) {
+            Some(gap) => Err(gap),
+            None => Ok(number),
+        }
     }
 
-    /// Returns an error if what would be kept lacks an object.
-    fn check_kept<C: ManifestContents>(
-        &self,
-        chain: &ManifestChain<'_, C>,
-        kept: &[C::State],
-    ) -> BackupResult<()> {
-        let missing = missing_pieces::<C>(self.requests, &self.pieces, kept)?;
+    /// Returns an error if the state of a manifest, which would be kept, lacks an object.
+    fn check_kept<C: ManifestContents>(&self, number: u64, state: &C::State) -> BackupResult<()> {
+        let missing = missing_pieces::<C>(self.requests, &self.pieces, [state])?;
         let Some(name) = missing.first() else { return Ok(()) };
         let reason = format!(
-            "manifest {} names this object, which is missing or has another length, so nothing is \
-             deleted; run `umbel verify` on the backup",
-            chain.newest.number
+            "manifest {number} names this object, which is missing or has another length, so \
+             nothing is deleted until the manifest expires; run `umbel verify` on the backup"
         );
         Err(self.requests.damaged(name, reason))
     }

@@ -1,6 +1,6 @@
 //! Verification of a backup in an object store without a restore.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use umbel_env::{Env, Objects};
@@ -189,7 +189,14 @@ impl Survey {
         for piece in contents.added() {
             self.pieces.entry(piece).or_insert(PieceUse { first: number, last: None });
         }
-        for piece in before.map_or_else(Vec::new, |before| contents.dropped(before, state)) {
+        let Some(before) = before else {
+            // A full manifest, also one after damage: what the state lacks was dropped before.
+            let named: HashSet<_> = C::pieces(state).into_iter().collect();
+            let others = self.pieces.iter_mut().filter(|(piece, _)| !named.contains(*piece));
+            others.for_each(|(_, used)| used.last = used.last.or(Some(number - 1)));
+            return;
+        };
+        for piece in contents.dropped(before, state) {
             if let Some(used) = self.pieces.get_mut(&piece) {
                 used.last = Some(number - 1);
             }

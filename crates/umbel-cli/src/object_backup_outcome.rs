@@ -1,6 +1,7 @@
 //! [`ObjectBackupOutcome`]: what a command about a backup in an object store prints.
 
 use std::fmt::Display;
+use std::path::Path;
 
 use serde_json::Value;
 use umbel_env::ObjectName;
@@ -32,6 +33,17 @@ pub fn note_replaced(lost: &[ObjectName], location: &str) {
          bucket and who can delete objects",
         numbers::counted(lost.len() as u64, "object"),
     ));
+}
+
+/// Says that an interrupted restore was resumed.
+pub fn note_resumed(is_resumed: bool, directory: &Path) {
+    if is_resumed {
+        note(&format!(
+            "umbel: the interrupted restore into {} was resumed: it ends where the backup ended \
+             when it began; for later data, remove the directory and restore again",
+            directory.display()
+        ));
+    }
 }
 
 impl ObjectBackupOutcome {

@@ -380,6 +380,8 @@ pub const BACKUP_CANCEL_TIME: Duration = Duration::from_millis(500);
 /// Time between two searches for objects of a continuous backup that something else deleted. The
 /// first one follows the first successful run.
 pub const LOST_OBJECTS_INTERVAL: Duration = Duration::from_secs(24 * 3600);
+/// Time after a failed search until the next one.
+pub const LOST_OBJECTS_RETRY_TIME: Duration = Duration::from_secs(3600);
 /// Number of retentions of a continuous backup in the time that it keeps.
 pub const RETENTIONS_PER_AGE: u32 = 48;
 /// Least time between two retentions of a continuous backup.

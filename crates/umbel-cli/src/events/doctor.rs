@@ -602,15 +602,19 @@ fn backup_upkeep(backup: &Value) -> Option<String> {
     let lost = backup["lostObjects"].as_u64().unwrap_or(0);
     let failed =
         |field: &str, what: &str| backup[field].as_str().map(|error| format!("{what}: {error}"));
-    if lost > 0 {
-        let objects = counted(lost, "object");
-        return Some(format!(
-            "{objects} had been deleted by something else, and the newest state was uploaded \
-             again; check the lifecycle rules of the bucket and who can delete objects"
-        ));
-    }
-    failed("retentionError", "expired states could not be deleted")
-        .or_else(|| failed("searchError", "its objects could not be listed"))
+    let lost = (lost > 0).then(|| {
+        format!(
+            "{} had been deleted by something else; check the lifecycle rules of the bucket and \
+             who can delete objects",
+            counted(lost, "object")
+        )
+    });
+    let problems = lost
+        .into_iter()
+        .chain(failed("retentionError", "expired states could not be deleted"))
+        .chain(failed("searchError", "its objects could not be looked for"));
+    let problems: Vec<String> = problems.collect();
+    (!problems.is_empty()).then(|| problems.join("; "))
 }
 
 /// Appends an event, reads it and deletes its stream.

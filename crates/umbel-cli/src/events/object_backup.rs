@@ -22,7 +22,7 @@ use crate::events::remaining_data::with_server_remedy;
 use crate::events::timestamps;
 use crate::global_options::StoreLimits;
 use crate::io::output::note;
-use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced};
+use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced, note_resumed};
 use crate::open_kv_store::refuse_file;
 use crate::text::numbers;
 
@@ -135,8 +135,10 @@ pub fn restore(
              missing",
         );
     }
+    note_resumed(report.is_resumed, directory);
     let json = json!({
         "position": report.through.0,
+        "is_resumed": report.is_resumed,
         "manifest": report.manifest,
         "files": report.files,
         "bytes": report.bytes,

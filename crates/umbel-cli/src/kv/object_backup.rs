@@ -16,7 +16,7 @@ use crate::backup_url::{backup_error, options};
 use crate::errors::CommandResult;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::timestamps::rfc3339_of_micros as time;
-use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced};
+use crate::object_backup_outcome::{ObjectBackupOutcome, note_replaced, note_resumed};
 use crate::open_kv_store::{StoreLocation, refuse_file};
 use crate::text::numbers;
 
@@ -103,9 +103,11 @@ pub fn restore(
     let (env, requests) = (Env::system(), options(args.throttle));
     let restored = restore_from_objects(&env, objects, directory, restore_to, requests);
     let report = restored.map_err(backup_error)?;
+    note_resumed(report.is_resumed, directory);
     let json = json!({
         "time": time(report.captured_micros),
         "sequence": report.last_sequence,
+        "is_resumed": report.is_resumed,
         "manifest": report.manifest,
         "files": report.files,
         "bytes": report.bytes,

@@ -51,6 +51,9 @@ pub struct ObjectRestoreReport {
     /// Whether the backup ends before the requested position or time, so that later events can be
     /// missing. False for [`RestoreTo::Latest`].
     pub is_short: bool,
+    /// Whether an interrupted restore of [`RestoreTo::Latest`] was resumed, whose end is that of
+    /// the backup when it began.
+    pub is_resumed: bool,
     /// Number of files of the event log.
     pub files: u64,
     /// Total bytes of these files.
@@ -90,7 +93,9 @@ pub fn restore_from_objects(
     let target = &*env.files.absolute(target)?;
     let requests = Arc::new(ObjectRequests::new(env, objects, options));
     let (_, chain) = ManifestChain::<LogContents>::find(&requests)?;
-    let (manifest, cut, is_short) = match interrupted(env, target, &chain, restore_to)? {
+    let resumed = interrupted(env, target, &chain, restore_to)?;
+    let is_resumed = resumed.is_some();
+    let (manifest, cut, is_short) = match resumed {
         Some(manifest) => (manifest, RestoreCut::End, false),
         None => choose(&requests, &chain, restore_to)?,
     };
@@ -100,7 +105,11 @@ pub fn restore_from_objects(
         let found = read_marker(env, target);
         found.is_ok_and(|found| found == marker)
     };
-    let report = |entries: &[ChunkEntry]| report(entries, manifest.number, is_short);
+    let report = |entries: &[ChunkEntry]| ObjectRestoreReport {
+        is_short,
+        is_resumed,
+        ..report(entries, manifest.number)
+    };
     if check_target(env, (target, given), is_restored, &marker)? {
         // Everything is complete, and only the marker was left.
         let restored = ChunkManifest::read(env, target)?;
@@ -132,12 +141,13 @@ pub fn restore_from_objects(
     Ok(report(&entries))
 }
 
-fn report(entries: &[ChunkEntry], manifest: u64, is_short: bool) -> ObjectRestoreReport {
+fn report(entries: &[ChunkEntry], manifest: u64) -> ObjectRestoreReport {
     let last = entries.last().and_then(|last| Some(last.start + last.ended?.last_event));
     ObjectRestoreReport {
         through: Position(last.unwrap_or(0)),
         manifest,
-        is_short,
+        is_short: false,
+        is_resumed: false,
         files: entries.len() as u64,
         bytes: entries.iter().map(crate::object_backup::object_manifest::entry_bytes).sum(),
     }

@@ -535,8 +535,8 @@ fn interrupted_restore_resumes_and_another_one_is_refused() {
     // Regression: the backup went on, so the restore was refused as that of another manifest.
     backup.run_once().expect("backed up");
     let before = objects.request_counts()["read"];
-    restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain())
-        .expect("restored");
+    let report = restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain());
+    assert!(report.expect("restored").is_resumed);
     let resumed = objects.request_counts()["read"] - before;
     let store = Store::open(path, options_in(&env)).expect("opened");
     assert_eq!(all(&store), events);

@@ -25,8 +25,8 @@ use crate::continuous_backup::backed_up_store::{BackedUpStore, StartedBackup};
 use crate::continuous_backup::backup_status::ContinuousBackupStatus;
 use crate::limits::{
     BACKUP_CANCEL_TIME, BACKUP_INTERVAL, BACKUP_LAST_RUN_TIME, BACKUP_PAUSE_MAX, BACKUP_RETRY_TIME,
-    BACKUP_START_TIME, LOST_OBJECTS_INTERVAL, RETENTION_INTERVAL, RETENTION_INTERVAL_MAX,
-    RETENTIONS_PER_AGE,
+    BACKUP_START_TIME, LOST_OBJECTS_INTERVAL, LOST_OBJECTS_RETRY_TIME, RETENTION_INTERVAL,
+    RETENTION_INTERVAL_MAX, RETENTIONS_PER_AGE,
 };
 
 pub mod backed_up_store;
@@ -105,7 +105,8 @@ struct RunState {
     retention_error: Option<String>,
     /// End of the last successful retention, by the wall clock.
     retained_micros: Option<u64>,
-    last_search: Option<Duration>,
+    /// Time of the monotonic clock from which on the next search is due.
+    next_search: Duration,
     search_error: Option<String>,
     /// End of the last successful search for lost objects, by the wall clock.
     searched_micros: Option<u64>,
@@ -301,7 +302,12 @@ impl Shared {
         });
         let (pause, backup) = match outcome {
             Ok(backup) => (Some(self.record_success(began)), Some(backup)),
-            Err(error) => (self.record_failure(&error), None),
+            Err(error) => {
+                let pause = self.record_failure(&error);
+                // A damaged local file fails each run, but must not end retentions.
+                let is_local = matches!(error, ObjectBackupError::Store(_));
+                (pause, self.state().backup.clone().filter(|_| is_local && pause.is_some()))
+            }
         };
         self.changed.notify_all();
         if let Some(backup) = backup {
@@ -400,7 +406,7 @@ impl Shared {
             if state.is_ending || state.is_in_upkeep {
                 return;
             }
-            let is_search_due = is_due(state.last_search, LOST_OBJECTS_INTERVAL);
+            let is_search_due = now >= state.next_search;
             let is_expired =
                 |keep: &Duration| is_due(state.last_retention, retention_interval(*keep));
             let expired_age = self.config.keep.filter(is_expired);
@@ -408,7 +414,7 @@ impl Shared {
                 return;
             }
             if is_search_due {
-                state.last_search = Some(now);
+                state.next_search = now.saturating_add(LOST_OBJECTS_RETRY_TIME);
             }
             if expired_age.is_some() {
                 state.last_retention = Some(now);
@@ -431,7 +437,8 @@ impl Shared {
         if let Err(error) = self.env.threads.spawn("umbel-backup-keep", Box::new(work)) {
             let reason = format!("could not start a thread: {error}");
             let mut state = self.state();
-            (state.is_in_upkeep, state.search_error) = (false, Some(reason));
+            (state.is_in_upkeep, state.search_error) = (false, Some(reason.clone()));
+            state.retention_error = expired_age.map(|_| reason).or(state.retention_error.take());
         }
     }
 
@@ -444,6 +451,7 @@ impl Shared {
             Ok(lost) => {
                 let mut state = self.state();
                 state.searched_micros = Some(self.env.clock.wall_micros());
+                state.next_search = self.env.clock.now().saturating_add(LOST_OBJECTS_INTERVAL);
                 state.lost_objects += lost.len() as u64;
                 drop(state);
                 if let Some(first) = lost.first() {
@@ -451,7 +459,7 @@ impl Shared {
                         to,
                         objects = lost.len(),
                         first = first.as_str(),
-                        "objects of the backup are missing, and are uploaded again; check the \
+                        "objects of the backup are missing; the next run replaces them; check the \
                          rules of the bucket and who can delete objects"
                     );
                 }

@@ -53,6 +53,9 @@ pub struct ObjectRestoreReport {
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
+    /// Whether an interrupted restore of [`RestoreTo::Latest`] was resumed, whose state is that of
+    /// the backup when it began.
+    pub is_resumed: bool,
 }
 
 /// A restore in progress.
@@ -107,12 +110,14 @@ pub fn restore_from_objects(
     let path = &*env.files.absolute(directory)?;
     let requests = Arc::new(ObjectRequests::new(env, objects, options));
     let (_, chain) = ManifestChain::<StoreContents>::find(&requests)?;
-    let (manifest, state) = match interrupted(env, path, &chain, restore_to)? {
+    let resumed = interrupted(env, path, &chain, restore_to)?;
+    let is_resumed = resumed.is_some();
+    let (manifest, state) = match resumed {
         Some(manifest) => (manifest.clone(), chain.state(manifest.number)?),
         None => choose(&requests, &chain, restore_to)?,
     };
     let (store, files) = restorable(&requests, &state)?;
-    let report = report(manifest.number, &state, &files);
+    let report = ObjectRestoreReport { is_resumed, ..report(manifest.number, &state, &files) };
     let marker = marker_bytes(&manifest, restore_to);
     let target = (path, directory);
     if RestoreTarget::inspect(env, target, &marker)? == RestoreTarget::Restored {
@@ -246,6 +251,7 @@ fn report(
         manifest,
         files: files.len() as u64,
         bytes: files.iter().map(|(_, backed)| backed.content().bytes).sum(),
+        is_resumed: false,
     }
 }
 

@@ -430,8 +430,8 @@ fn interrupted_restore_is_refused_at_open_and_resumes() {
     // Regression: the backup went on, so the restore was refused as that of another state.
     backup.run_once().expect("backed up");
     let before = reads();
-    restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain())
-        .expect("restored");
+    let report = restore_from_objects(&env, objects.client(3), path, RestoreTo::Latest, plain());
+    assert!(report.expect("restored").is_resumed);
     let resumed = reads() - before;
     let copy = Db::open(path, options_in(&env)).expect("opened");
     assert_eq!(contents(&copy), expected);
