@@ -50,6 +50,17 @@ fn blocking_job() -> (mpsc::Sender<()>, impl FnOnce() + Send) {
     (sender, job)
 }
 
+/// Waits for these numbers of jobs: a job still runs for a moment after its caller has the result.
+async fn wait_for_counts(pool: &ReadPool, counts: ReadPoolCounts) {
+    let reached = async {
+        while pool.counts() != counts {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), reached).await;
+    assert!(waited.is_ok(), "{:?} instead of {counts:?}", pool.counts());
+}
+
 #[test]
 fn jobs_return_their_results_and_panics_end_no_thread() {
     let Fixture { pool, .. } = Fixture::new(2);
@@ -77,12 +88,12 @@ fn jobs_that_wait_leave_the_pool_to_others() {
             for number in 0..100 {
                 assert_eq!(pool.run(move || number).await.unwrap(), number);
             }
-            assert_eq!(pool.counts().running, SLOW_PAGES_MAX);
+            wait_for_counts(&pool, ReadPoolCounts { waiting: 0, running: SLOW_PAGES_MAX }).await;
             drop(senders);
         };
         let (waited, ()) = tokio::join!(waiting, others);
         assert!(waited.into_iter().all(|waited| waited.is_ok()));
-        assert_eq!(pool.counts(), ReadPoolCounts { waiting: 0, running: 0 });
+        wait_for_counts(&pool, ReadPoolCounts { waiting: 0, running: 0 }).await;
     });
 }
 
