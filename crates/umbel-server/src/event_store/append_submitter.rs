@@ -472,8 +472,8 @@ mod tests {
         assert!(job(16_383).long_bytes() > Some(LONG_APPENDS_BYTES_MAX));
     }
 
-    /// Story: the appender freed the 100,000 events of a refused append, 8 ms in which it served no
-    /// other append.
+    /// Story: the appender freed the 100,000 events of a refused append, and served no other append
+    /// meanwhile.
     #[test]
     fn appender_leaves_many_events_to_a_blocking_thread() {
         const EVENTS: usize = 3000;

@@ -1,8 +1,8 @@
 //! [`BoundedReads`]: a connection that yields to other tasks after some received bytes.
 //!
 //! The task of a connection reads frames until no more bytes have arrived, and starts a task for
-//! each request. With hundreds of short requests that arrived at once, this held an asynchronous
-//! worker for milliseconds.
+//! each request. So the requests that it reads in one poll are limited. What it writes in one poll
+//! is not.
 
 use std::io;
 use std::pin::Pin;
@@ -95,7 +95,7 @@ mod tests {
         }
     }
 
-    /// Story: 400 requests that arrived at once were read in one poll of 8 ms.
+    /// All requests that had arrived were read in one poll.
     #[test]
     fn reads_of_a_full_connection_yield() {
         let sent = vec![7; 3 * POLL_RECEIVED_BYTES];
