@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use xtask::checkout::file_tree;
 use xtask::object_stores::campaign::{self, Repetitions};
+use xtask::object_stores::throughput::ThroughputOptions;
 use xtask::tools::check_steps::{report_violations, report_warnings};
 use xtask::{Tree, Violation, campaigns, docs_book, test_command};
 
@@ -21,6 +22,8 @@ cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use,
 cargo xtask starts [EVENTS]                start time of a server after kill -9, 10 million events
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask objects [--small]              backups into object stores that are killed
+cargo xtask objects --throughput [--gigabytes N] [--rounds N] [--report FILE]
+                                           time of backups and restores beside plain transfers
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             comparison with other engines
 cargo xtask queues [ARGUMENTS]             engines as queues and time series
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         }
         ("objects", []) => campaign::run_all(Repetitions::FULL, true),
         ("objects", ["--small"]) => campaign::run_all(Repetitions::SMALL, false),
+        ("objects", ["--throughput", options @ ..]) => return run_throughput(options),
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -106,12 +110,23 @@ fn main() -> ExitCode {
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+fn run_throughput(arguments: &[&str]) -> ExitCode {
+    match ThroughputOptions::parse(arguments) {
+        Ok(options) if test_command::throughput_alone(&options) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("`objects`: {reason}");
+            ExitCode::from(WRONG_USE)
+        }
+    }
+}
+
 fn refuse_argument(command: &str, argument: &str) -> ExitCode {
     let known = match command {
         "test" => "--fast or no argument",
         "suites" => "--client python, go, rust, node or java, or no argument",
         "instructions" => "--write or no argument",
-        "objects" => "--small or no argument",
+        "objects" => "--small, --throughput or no argument",
         _ => "nothing",
     };
     eprintln!("`{command}`: unknown argument `{argument}`; use {known}");

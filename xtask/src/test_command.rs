@@ -8,6 +8,7 @@ use crate::checks::{audit, instruction_counts, packaging, parquet_exchange, smok
 use crate::clients::client_programs::ClientLanguages;
 use crate::clients::{console, server_kills};
 use crate::object_stores::object_server::ObjectServer;
+use crate::object_stores::throughput::{self, ThroughputOptions};
 use crate::tools::built_programs;
 use crate::tools::check_steps::{
     CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
@@ -136,6 +137,15 @@ pub fn starts_alone(events: u64) -> bool {
     let mut report = CheckReport::default();
     if release_build(&mut report, &CLI) {
         report.step(STARTS, || server_kills::time_starts(events));
+    }
+    report.finish()
+}
+
+/// Measures the throughput of backups into an object store, alone. Returns whether nothing failed.
+pub fn throughput_alone(options: &ThroughputOptions) -> bool {
+    let mut report = CheckReport::default();
+    if release_build(&mut report, &CLI) {
+        throughput::measure(&mut report, options);
     }
     report.finish()
 }

@@ -139,7 +139,7 @@ fn umbel_text(store: &StoreProcess, arguments: &[&str]) -> Result<String, String
 }
 
 /// Returns a number of a JSON text.
-fn number(text: &str, key: &str) -> Option<u64> {
+pub fn number(text: &str, key: &str) -> Option<u64> {
     let (_, rest) = text.split_once(&format!("\"{key}\":"))?;
     let rest = rest.trim_start();
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -348,8 +348,9 @@ fn backed_up(line: &str) -> Option<u64> {
     line.strip_prefix("backed up ")?.parse().ok()
 }
 
+/// Waits for a time of the real clock.
 #[expect(clippy::disallowed_methods, reason = "the moment of a kill is a moment of real time")]
-fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

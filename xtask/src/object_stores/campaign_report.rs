@@ -105,13 +105,15 @@ pub fn write(results: &[StoreResult], refused: &str) -> Result<(), String> {
     fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn line_of(program: &str, arguments: &[&str]) -> String {
+/// Returns the output of a program in the root of the checkout, without spaces at its ends.
+pub fn line_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).current_dir(file_tree::root()).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
     text.unwrap_or_default()
 }
 
-fn processor() -> String {
+/// Returns the number of this machine's cores and the name of its processor.
+pub fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let named = text.lines().find_map(|line| line.strip_prefix("model name"));
     let count = text.matches("\nprocessor").count() + 1;

@@ -23,6 +23,9 @@ const BUCKET: &str = "umbel-test";
 const ACCESS_KEY: [(&str, &str); 2] =
     [("AWS_ACCESS_KEY_ID", "umbel"), ("AWS_SECRET_ACCESS_KEY", "umbelsecret")];
 
+/// Unit of processor times in `/proc`.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// Kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreKind {
@@ -178,6 +181,12 @@ impl StoreProcess {
         self.start_process()
     }
 
+    /// Returns the processor time of the server's process; `None` if the system does not show it.
+    pub fn processor_seconds(&self) -> Option<f64> {
+        let id = self.process.as_ref()?.id();
+        processor_seconds(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
+    }
+
     fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             // A process that has ended is the aim.
@@ -193,6 +202,27 @@ impl Drop for StoreProcess {
     }
 }
 
+/// Returns the processor time of a line of `/proc/PID/stat`: its 14th and 15th fields.
+fn processor_seconds(stat: &str) -> Option<f64> {
+    // The second field is the name of the program, in parentheses, and can have spaces.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some((ticks()? + ticks()?) as f64 / TICKS_PER_SECOND)
+}
+
 fn script(name: &str) -> PathBuf {
     file_tree::root().join("xtask/object_servers").join(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_has_user_and_system_time() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 10 20 30 40 250 150 9 9 20 0 1 0 5 6 7";
+        assert_eq!(processor_seconds(stat), Some(4.0));
+        assert_eq!(processor_seconds("7 (weed) S 1"), None);
+    }
 }
