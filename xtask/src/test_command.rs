@@ -9,6 +9,7 @@ use crate::clients::client_programs::ClientLanguages;
 use crate::clients::{console, server_kills};
 use crate::object_stores::object_server::ObjectServer;
 use crate::object_stores::throughput::{self, ThroughputOptions};
+use crate::tools::background_checks::BackgroundChecks;
 use crate::tools::built_programs;
 use crate::tools::check_steps::{
     CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
@@ -38,15 +39,16 @@ pub fn test(fast: bool) -> bool {
     } else {
         report.step("documentation", || run(&mut documentation()));
     }
+    build_tests(&mut report);
+    let beside = (!fast).then(|| BackgroundChecks::start(BESIDE));
     report.step("tests", tests);
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH, &[]));
-    if fast {
+    let Some(beside) = beside else {
         report.step("programs", || {
             StepOutcome::skip("smoke test, clients, torture, instructions: left out by --fast")
         });
         return report.finish();
-    }
-    built_programs::use_test_build();
+    };
     report.step(SMOKE, smoke::smoke);
     report.step("Parquet filters, exchanged with DuckDB", parquet_exchange::exchange);
     report.step(CLIENTS, || clients::clients(ClientLanguages::Few));
@@ -54,6 +56,21 @@ pub fn test(fast: bool) -> bool {
     report.step(CONSOLE, || console::console(None));
     report.step("packaging", packaging::packaging);
     report.step(AUDIT, audit::offline);
+    report.step("checks beside the tests: torture, instructions", || match beside {
+        Ok(checks) => checks.join(),
+        Err(error) => {
+            println!("could not start `cargo xtask {BESIDE}`: {error}");
+            StepOutcome::of(false)
+        }
+    });
+    report.finish()
+}
+
+/// Runs those checks of the test command that keep processors busy and wait for nothing. Returns
+/// whether none failed.
+pub fn busy_checks() -> bool {
+    let mut report = CheckReport::default();
+    build_tests(&mut report);
     report.step("torture, the small seeded part", small_torture);
     if release_build(&mut report, &COUNTED) {
         report.step(INSTRUCTIONS, || instruction_counts::instructions(false));
@@ -183,7 +200,15 @@ const KILLS: &str = "kills of a server that clients use";
 const STARTS: &str = "starts after a kill";
 /// Number of kills in the test command.
 const KILLS_PER_TEST: u32 = 5;
+/// Command of [`busy_checks`].
+const BESIDE: &str = "busy-checks";
 const SMOKE: &str = "smoke test of the binary";
+
+/// Builds the tests, and makes all later checks use their build.
+fn build_tests(report: &mut CheckReport) {
+    report.step("build of the tests", || run(cargo().args(["test", "--workspace", "--no-run"])));
+    built_programs::use_test_build();
+}
 
 fn release_build(report: &mut CheckReport, what: &[&str]) -> bool {
     let mut built = false;

@@ -70,7 +70,7 @@ impl StepOutcome {
 
     /// Turns run-time skips, which the harness counted as passed, into skips. Counts one failure
     /// for a program that failed without counting one.
-    fn settle(&mut self, run_time_skips: u64, success: bool) {
+    pub fn settle(&mut self, run_time_skips: u64, success: bool) {
         self.counts.passed = self.counts.passed.saturating_sub(run_time_skips);
         if !success && self.counts.failed == 0 {
             self.counts.failed = 1;
