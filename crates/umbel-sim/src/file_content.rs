@@ -8,6 +8,7 @@ use std::sync::Arc;
 /// Bytes of a page, the unit of sharing and of the space that files take.
 pub(crate) const PAGE_BYTES: usize = 4096;
 const PAGES_PER_CHUNK: usize = 64;
+static ZEROS: Page = [0; PAGE_BYTES];
 
 /// Maximum length of a file of the simulated disk.
 pub(crate) const FILE_BYTES_MAX: u64 = 64 << 30;
@@ -87,7 +88,7 @@ impl FileContent {
     pub(crate) fn write(&mut self, bytes: &[u8], offset: u64) {
         for piece in pieces(offset, bytes.len()) {
             let source = &bytes[piece.done..piece.done + piece.len];
-            let is_nothing = self.page(piece.page).is_none() && source.iter().all(|b| *b == 0);
+            let is_nothing = self.page(piece.page).is_none() && *source == ZEROS[..piece.len];
             if !is_nothing {
                 let page = self.page_mut(piece.page);
                 page[piece.start..piece.start + piece.len].copy_from_slice(source);

@@ -15,6 +15,7 @@ use umbel_env::{Access, Env, File};
 use crate::fs::filenames;
 
 const PAGE_BYTES: u64 = 4096;
+static ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 /// Number of pages reserved for `CURRENT.new`, and for partly filled last pages of files.
 const PAGES_EXTRA: u64 = 4;
 /// Bytes reserved for further edits of the next open: one for each WAL segment, a new instance id,
@@ -142,9 +143,8 @@ fn reserve(file: &dyn File, wanted: u64) -> Result<()> {
     // A copied file may have as many bytes in holes.
     file.preallocate(wanted)?;
     // Some file systems reserve space only for written bytes.
-    let zeros = [0; PAGE_BYTES as usize];
-    for at in (len..wanted).step_by(zeros.len()) {
-        file.write_all_at(&zeros, at)?;
+    for at in (len..wanted).step_by(ZEROS.len()) {
+        file.write_all_at(&ZEROS, at)?;
     }
     // After a power loss, bytes that were not synced may be other than zeros, as in a file of
     // another program.
@@ -195,7 +195,8 @@ fn open_existing(env: &Env, folder: &Path) -> Result<Option<Arc<dyn File>>> {
     let mut buffer = [0; PAGE_BYTES as usize];
     for at in (0..len).step_by(buffer.len()) {
         let read = file.read_at(&mut buffer, at)?;
-        if buffer.iter().take(read).any(|byte| *byte != 0) {
+        // Compared as a slice: a loop over bytes took a fifth of an open.
+        if buffer.get(..read) != ZEROS.get(..read) {
             return Ok(None);
         }
     }
