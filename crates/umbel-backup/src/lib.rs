@@ -41,7 +41,7 @@ pub use manifest_chain::ManifestChain;
 pub use object_requests::{ObjectRequestOptions, ObjectRequests, SettledCreation};
 pub use parallel_tasks::{Task, run_parallel, try_run_parallel};
 pub use piece::{BLOCK_BYTES, Piece, PieceSource, SourceFile};
-pub use piece_download::{download, read_block_checksums};
+pub use piece_download::{download, download_to_file, read_block_checksums};
 pub use retention::{RetentionOptions, RetentionOutcome, STORE_CLOCK_SLACK, retain, retain_within};
 pub use server_prefix::{SERVER_KV_PREFIX, server_kv_objects};
 pub use verification::{RestorableManifests, VerificationOutcome, verify};

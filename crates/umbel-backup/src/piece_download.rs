@@ -1,7 +1,7 @@
 //! Download of a piece, with all its checksums verified.
 
 use umbel_base::checksum::checksum;
-use umbel_env::ObjectName;
+use umbel_env::{File, ObjectName};
 
 use crate::backup_error::BackupResult;
 use crate::manifest::ManifestContents;
@@ -60,6 +60,24 @@ pub fn download<C: ManifestContents>(
         }
     }
     Ok(())
+}
+
+/// Writes the bytes of a piece to a file at their offset in the store's file. The bytes begin to
+/// get to the disk at once, so that a later [`File::sync`] waits less.
+///
+/// # Errors
+/// Those of [`download`], and a failed write.
+pub fn download_to_file<C: ManifestContents>(
+    requests: &ObjectRequests,
+    backup: &[u8; 16],
+    piece: (SourceFile, &Piece),
+    target: &dyn File,
+) -> BackupResult<()> {
+    download::<C>(requests, backup, piece, |bytes, at| {
+        target.write_all_at(bytes, at)?;
+        target.write_back(at..at + bytes.len() as u64);
+        Ok(())
+    })
 }
 
 /// Reads the checksums of the blocks of a piece.

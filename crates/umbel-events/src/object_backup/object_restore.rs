@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use umbel_backup::{
-    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download, interrupted_manifest,
-    try_run_parallel,
+    ManifestChain, ObjectRequestOptions, ObjectRequests, Task, download_to_file,
+    interrupted_manifest, try_run_parallel,
 };
 use umbel_env::{Access, Env, Objects, check_path};
 use umbel_log::ExpectedEnd;
@@ -301,12 +301,12 @@ impl Restore {
         let file = files.create(&path)?;
         let written = chunk.pieces.iter().try_for_each(|piece| {
             let piece = (chunk.file(), piece);
-            download::<LogContents>(&self.requests, &self.backup, piece, |bytes, at| {
-                Ok(file.write_all_at(bytes, at)?)
-            })
+            download_to_file::<LogContents>(&self.requests, &self.backup, piece, &*file)
         });
-        let written = written.map_err(ObjectBackupError::from).and_then(|()| Ok(file.sync()?));
+        // The file gets to the disk while it is verified.
+        let written = written.map_err(ObjectBackupError::from);
         let written = written.and_then(|()| self.verify(&path, chunk));
+        let written = written.and_then(|()| Ok(file.sync()?));
         if written.is_err() {
             // It would only take disk space; the first failure is reported.
             let _ = files.remove_file(&path);

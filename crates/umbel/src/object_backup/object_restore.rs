@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use umbel_backup::{
     BackupError, BackupResult, ManifestChain, ObjectRequestOptions, ObjectRequests, SourceFile,
-    Task, download, interrupted_manifest, read_block_checksums, try_run_parallel,
+    Task, download_to_file, interrupted_manifest, read_block_checksums, try_run_parallel,
 };
 use umbel_base::Error;
 use umbel_env::{Access, Env, Objects, check_path};
@@ -300,11 +300,10 @@ impl Restore {
         let copy = files.create(&path)?;
         let piece = (file, &backed.piece);
         let written =
-            download::<StoreContents>(&self.requests, &self.backup, piece, |bytes, at| {
-                Ok(copy.write_all_at(bytes, at)?)
-            });
-        let written = written.and_then(|()| Ok(copy.sync()?));
+            download_to_file::<StoreContents>(&self.requests, &self.backup, piece, &*copy);
+        // The file gets to the disk while it is verified.
         let written = written.and_then(|()| self.verify(file, backed, &sums));
+        let written = written.and_then(|()| Ok(copy.sync()?));
         if written.is_err() {
             // It would only take disk space; the first failure is reported.
             let _ = files.remove_file(&path);
