@@ -39,13 +39,13 @@ pub fn test(fast: bool) -> bool {
     } else {
         report.step("documentation", || run(&mut documentation()));
     }
-    build_tests(&mut report);
-    let beside = (!fast).then(|| BackgroundChecks::start(BESIDE));
+    let beside = (build_tests(&mut report) && !fast).then(|| BackgroundChecks::start(BESIDE));
     report.step("tests", tests);
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH, &[]));
     let Some(beside) = beside else {
+        let why = if fast { "left out by --fast" } else { "the tests do not compile" };
         report.step("programs", || {
-            StepOutcome::skip("smoke test, clients, torture, instructions: left out by --fast")
+            StepOutcome::skip(format!("smoke test, clients, torture, instructions: {why}"))
         });
         return report.finish();
     };
@@ -56,6 +56,7 @@ pub fn test(fast: bool) -> bool {
     report.step(CONSOLE, || console::console(None));
     report.step("packaging", packaging::packaging);
     report.step(AUDIT, audit::offline);
+    report.step("torture, the small part with time limits", || small_torture("timed"));
     report.step("checks beside the tests: torture, instructions", || match beside {
         Ok(checks) => checks.join(),
         Err(error) => {
@@ -66,12 +67,14 @@ pub fn test(fast: bool) -> bool {
     report.finish()
 }
 
-/// Runs those checks of the test command that keep processors busy and wait for nothing. Returns
+/// Runs those checks of the test command that keep processors busy and have no time limits. Returns
 /// whether none failed.
 pub fn busy_checks() -> bool {
     let mut report = CheckReport::default();
-    build_tests(&mut report);
-    report.step("torture, the small seeded part", small_torture);
+    if !build_tests(&mut report) {
+        return report.finish();
+    }
+    report.step("torture, the small part without time limits", || small_torture("untimed"));
     if release_build(&mut report, &COUNTED) {
         report.step(INSTRUCTIONS, || instruction_counts::instructions(false));
     }
@@ -204,16 +207,21 @@ const KILLS_PER_TEST: u32 = 5;
 const BESIDE: &str = "busy-checks";
 const SMOKE: &str = "smoke test of the binary";
 
-/// Builds the tests, and makes all later checks use their build.
-fn build_tests(report: &mut CheckReport) {
-    report.step("build of the tests", || run(cargo().args(["test", "--workspace", "--no-run"])));
+/// Builds the tests, and makes all later checks use their build. Returns whether that succeeded.
+fn build_tests(report: &mut CheckReport) -> bool {
     built_programs::use_test_build();
+    build(report, "build of the tests", &["test", "--workspace", "--no-run"])
 }
 
 fn release_build(report: &mut CheckReport, what: &[&str]) -> bool {
+    build(report, "release build", &[&["build", "--release"], what].concat())
+}
+
+/// Runs a build as a step. Returns whether it succeeded.
+fn build(report: &mut CheckReport, name: &str, arguments: &[&str]) -> bool {
     let mut built = false;
-    report.step("release build", || {
-        let outcome = run(cargo().args(["build", "--release"]).args(what));
+    report.step(name, || {
+        let outcome = run(cargo().args(arguments));
         built = outcome.counts.failed == 0;
         outcome
     });
@@ -323,7 +331,7 @@ fn unit_tests(packages: &[&str], variables: &[(&str, String)]) -> StepOutcome {
     })
 }
 
-fn small_torture() -> StepOutcome {
+fn small_torture(part: &str) -> StepOutcome {
     let mut command = Command::new(built_programs::checked_program("umbel-torture"));
-    run_counting(command.arg("--small").current_dir(file_tree::root()), |_| true)
+    run_counting(command.args(["--small", "--part", part]).current_dir(file_tree::root()), |_| true)
 }

@@ -33,6 +33,9 @@ struct Arguments {
     /// Campaigns to run; all by default, but the small part leaves out model, big-open and memory
     #[arg(long, num_args = 1.., value_parser = NAMES)]
     campaign: Vec<String>,
+    /// Part of these campaigns
+    #[arg(long)]
+    part: Option<Part>,
     /// Number of random scripts besides the named ones
     #[arg(long, default_value_t = 20)]
     random_scripts: u64,
@@ -91,6 +94,34 @@ const NAMES: [&str; 23] = [
 /// Campaigns that the small part leaves out, because they need a large size.
 const LARGE: [&str; 3] = ["big-open", "memory", "model"];
 
+/// Campaigns whose processes, servers or clients must answer within a time limit.
+const TIMED: [&str; 9] = [
+    "kill",
+    "histories",
+    "histories-planted",
+    "histories-server",
+    "histories-server-planted",
+    "subscribers",
+    "subscribers-planted",
+    "calls",
+    "calls-planted",
+];
+
+/// A part of the campaigns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Campaigns that may be slowed by other work
+    Untimed,
+    /// Campaigns with time limits
+    Timed,
+}
+
+impl Part {
+    fn has(self, campaign: &str) -> bool {
+        TIMED.contains(&campaign) == (self == Part::Timed)
+    }
+}
+
 fn main() -> ExitCode {
     // The processes to be killed run this program too. They start before anything else, so that
     // most kills hit the engine.
@@ -131,7 +162,8 @@ fn campaigns(arguments: &Arguments, place: &Path) -> ExitCode {
     for name in NAMES {
         let is_named = arguments.campaign.iter().any(|wanted| wanted == name);
         let is_left_out = arguments.small && LARGE.contains(&name);
-        if !is_named && (!arguments.campaign.is_empty() || is_left_out) {
+        let is_in_part = arguments.part.is_none_or(|part| part.has(name));
+        if !is_in_part || !is_named && (!arguments.campaign.is_empty() || is_left_out) {
             continue;
         }
         let outcome = run(name, arguments, place);

@@ -23,6 +23,8 @@ impl BackgroundChecks {
     pub fn start(command: &str) -> io::Result<BackgroundChecks> {
         let program = std::env::current_exe()?;
         let output = built_programs::target().join(format!("xtask-{command}.txt"));
+        // An earlier run that was killed may still write to its file.
+        let _ = std::fs::remove_file(&output);
         let start = |mut started: Command| {
             let file = File::create(&output)?;
             started.arg(command).stdin(Stdio::null()).stderr(file.try_clone()?).stdout(file);

@@ -17,9 +17,9 @@ const RELEASE: &str = "release";
 const TEST_BUILD: &str = "debug";
 
 /// Makes all later checks use the build of the tests, not the release build.
-/// REQUIRES: no check has run.
+/// REQUIRES: no check of a program has run.
 pub fn use_test_build() {
-    // Only the test command calls this, once.
+    // A repeated call changes nothing.
     let _ = CHECKED_BUILD.set(TEST_BUILD);
 }
 

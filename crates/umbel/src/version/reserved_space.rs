@@ -195,7 +195,6 @@ fn open_existing(env: &Env, folder: &Path) -> Result<Option<Arc<dyn File>>> {
     let mut buffer = [0; PAGE_BYTES as usize];
     for at in (0..len).step_by(buffer.len()) {
         let read = file.read_at(&mut buffer, at)?;
-        // Compared as a slice: a loop over bytes took a fifth of an open.
         if buffer.get(..read) != ZEROS.get(..read) {
             return Ok(None);
         }
