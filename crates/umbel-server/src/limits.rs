@@ -141,9 +141,6 @@ pub const OUTBOUND_BYTES_MAX: usize = BLOCKING_THREADS_MAX * PAGE_BYTES_MAX;
 pub const POLL_MESSAGES: usize = 128;
 /// Bytes of responses that a task builds or encodes before it yields to other tasks.
 pub const POLL_BYTES: usize = 256 << 10;
-/// Bytes that the task of a connection receives or sends before it yields. A request or a response
-/// can be shorter than 100 bytes.
-pub const POLL_STREAM_BYTES: usize = 16 << 10;
 /// Bytes of the largest page, whose last event and the link to that event both have the maximum
 /// size.
 pub const PAGE_BYTES_MAX: usize = PAGE_BYTES + EVENT_BYTES_MAX + (EVENT_BYTES_MAX >> 3);

@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::grpc::response_body::ResponseBody;
 use crate::resources::connection_registry::{Connection, ConnectionRegistry};
 use crate::resources::worker_times::TaskSpawner;
-use crate::server::connection_stream::ConnectionStream;
+use crate::server::preface_timeout::PrefaceTimeout;
 use crate::server::router;
 use crate::server_context::ServerContext;
 
@@ -199,7 +199,7 @@ async fn serve_tls(
     mut stop: watch::Receiver<bool>,
 ) {
     let Some(tls) = tls else {
-        let stream = ConnectionStream::new(stream, opening_time);
+        let stream = PrefaceTimeout::new(stream, opening_time);
         return serve_connection(builder, stream, of, None, stop).await;
     };
     let accepted = tokio::select! {
@@ -208,14 +208,14 @@ async fn serve_tls(
     };
     // A client whose handshake fails notices that itself.
     if let Some((stream, user)) = accepted {
-        let stream = ConnectionStream::new(stream, opening_time);
+        let stream = PrefaceTimeout::new(stream, opening_time);
         serve_connection(builder, stream, of, user, stop).await;
     }
 }
 
 async fn serve_connection<S>(
     builder: &Builder<TaskSpawner>,
-    stream: ConnectionStream<S>,
+    stream: PrefaceTimeout<S>,
     (service, peer): (Arc<ServerContext>, Arc<Connection>),
     user: Option<CertificateUser>,
     mut stop: watch::Receiver<bool>,
@@ -234,8 +234,7 @@ async fn serve_connection<S>(
             Ok::<_, Infallible>(ResponseBody::wrap(call, unread, answer, end))
         }
     });
-    let stream = TokioIo::new(stream);
-    let mut connection = pin!(builder.serve_connection(stream, answer));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     tokio::select! {
         // The client notices errors of its connection.
         _ = connection.as_mut() => return,

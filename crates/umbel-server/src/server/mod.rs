@@ -32,9 +32,9 @@ use crate::server::telemetry_exporter::TelemetryExporter;
 use crate::server_context::ServerContext;
 
 pub mod clock_watch;
-pub mod connection_stream;
 pub mod listener;
 pub mod metric_sampler;
+pub mod preface_timeout;
 pub mod router;
 pub mod store_directory_watch;
 #[cfg(feature = "otlp")]
