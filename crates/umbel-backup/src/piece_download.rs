@@ -62,8 +62,8 @@ pub fn download<C: ManifestContents>(
     Ok(())
 }
 
-/// Writes the bytes of a piece to a file at their offset in the store's file. The bytes begin to
-/// get to the disk at once, so that a later [`File::sync`] waits less.
+/// Writes the bytes of a piece to a file at their offset in the store's file, and starts their
+/// write-back, so that a later [`File::sync`] waits less.
 ///
 /// # Errors
 /// Those of [`download`], and a failed write.

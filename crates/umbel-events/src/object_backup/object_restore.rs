@@ -303,7 +303,7 @@ impl Restore {
             let piece = (chunk.file(), piece);
             download_to_file::<LogContents>(&self.requests, &self.backup, piece, &*file)
         });
-        // The file gets to the disk while it is verified.
+        // The write-back goes on while the file is verified.
         let written = written.map_err(ObjectBackupError::from);
         let written = written.and_then(|()| self.verify(&path, chunk));
         let written = written.and_then(|()| Ok(file.sync()?));

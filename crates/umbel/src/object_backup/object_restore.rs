@@ -301,7 +301,7 @@ impl Restore {
         let piece = (file, &backed.piece);
         let written =
             download_to_file::<StoreContents>(&self.requests, &self.backup, piece, &*copy);
-        // The file gets to the disk while it is verified.
+        // The write-back goes on while the file is verified.
         let written = written.and_then(|()| self.verify(file, backed, &sums));
         let written = written.and_then(|()| Ok(copy.sync()?));
         if written.is_err() {
