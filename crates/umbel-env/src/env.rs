@@ -150,6 +150,10 @@ pub trait Threads: Send + Sync + Debug {
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }
+    /// Lowers the priority of the calling thread, where the system has priorities of threads. While
+    /// all processors are busy, it gets about a tenth of the time of a usual thread. A refusal is
+    /// ignored.
+    fn lower_priority(&self) {}
 }
 
 /// A started thread.

@@ -144,6 +144,10 @@ fn split_mix(state: &mut u64) -> u64 {
     word ^ (word >> 31)
 }
 
+/// Nice value that is added for a lower priority: a tenth of the usual weight.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const LOW_PRIORITY: i32 = 10;
+
 /// Threads of the operating system.
 #[derive(Debug)]
 struct SystemThreads;
@@ -160,6 +164,13 @@ impl Threads for SystemThreads {
 
     fn parallelism(&self) -> usize {
         thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// On Linux, a nice value belongs to a thread. Elsewhere it would slow the whole process.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn lower_priority(&self) {
+        // Without the lower priority the work is only less considerate.
+        rustix::process::nice(LOW_PRIORITY).ok();
     }
 }
 

@@ -43,3 +43,23 @@ fn threads_have_names_and_report_panics() {
     assert!(!handle.join());
     assert!(format!("{env:?}").contains("SystemFiles"));
 }
+
+/// A nice value of a thread, not of the process: the threads of other work keep theirs.
+#[cfg(target_os = "linux")]
+#[test]
+fn priority_of_one_thread_is_lowered() {
+    let nice = || rustix::process::getpriority_process(None).unwrap();
+    let before = nice();
+    let env = Env::system();
+    let threads = Arc::clone(&env.threads);
+    let lowered = Arc::new(AtomicU64::new(0));
+    let shared = Arc::clone(&lowered);
+    let work = move || {
+        threads.lower_priority();
+        shared.store(u64::try_from(nice()).unwrap(), Ordering::SeqCst);
+    };
+    assert!(env.threads.spawn("umbel-low", Box::new(work)).unwrap().join());
+    let expected = (before + 10).min(19);
+    assert_eq!(lowered.load(Ordering::SeqCst), u64::try_from(expected).unwrap());
+    assert_eq!(nice(), before);
+}

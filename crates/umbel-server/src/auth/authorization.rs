@@ -10,6 +10,7 @@ use crate::access_control::acl::{AccessRequest, StreamAction};
 use crate::access_control::acl_cache::{AclCache, CachedUser};
 use crate::access_control::users::User;
 use crate::auth::basic_authentication::{Authenticator, BasicCredentials};
+use crate::auth::password_threads::PasswordThreads;
 use crate::event_store::EventStore;
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::LoginPeer;
@@ -35,18 +36,26 @@ pub struct Authorizer {
     pub(super) acl_cache: Arc<AclCache>,
     /// Verifier of credentials; `None` if the server runs without users.
     pub(super) authenticator: Option<Authenticator>,
+    password_threads: Arc<PasswordThreads>,
 }
 
 impl Authorizer {
     /// Creates an authorizer, with users if `authenticator` is given.
     pub fn new(rules: Arc<AclCache>, env: &Env, has_users: bool) -> umbel::Result<Authorizer> {
-        let verifier = has_users.then(|| Authenticator::new(env)).transpose()?;
-        Ok(Authorizer { acl_cache: rules, authenticator: verifier })
+        let password_threads = Arc::new(PasswordThreads::new(env)?);
+        let new_authenticator = || Authenticator::new(env, Arc::clone(&password_threads));
+        let authenticator = has_users.then(new_authenticator).transpose()?;
+        Ok(Authorizer { acl_cache: rules, authenticator, password_threads })
     }
 
     /// Whether callers must authenticate.
     pub fn has_users(&self) -> bool {
         self.authenticator.is_some()
+    }
+
+    /// The threads that hash passwords.
+    pub fn password_threads(&self) -> &PasswordThreads {
+        &self.password_threads
     }
 
     /// Cached users and ACLs of the store.

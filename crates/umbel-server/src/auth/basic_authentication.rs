@@ -23,11 +23,13 @@ use ring::hmac;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use umbel_env::{Clock, Env};
+use umbel_events::Error;
 
 use crate::access_control::acl_cache::{AclCache, CachedUser};
 use crate::access_control::passwords::{self, CONCURRENT_HASHES_MAX, PASSWORD_BYTES_MAX, Secret};
 use crate::access_control::users::NAME_BYTES_MAX;
 use crate::auth::login_queue::{CredentialHash, LoginQueue};
+use crate::auth::password_threads::PasswordThreads;
 use crate::event_store::EventStore;
 use crate::limits::{CACHED_CREDENTIALS_MAX, CREDENTIALS_TIME, WRONG_CREDENTIALS_TIME};
 use crate::protocol::grpc_status;
@@ -107,6 +109,7 @@ pub struct Authenticator {
     unknown_name_slot: Arc<Semaphore>,
     /// The hash of a random password that no user has.
     dummy_hash: Arc<str>,
+    password_threads: Arc<PasswordThreads>,
 }
 
 /// Recent values by the hash of their credentials or name, in two generations.
@@ -123,7 +126,7 @@ impl<T> Default for GenerationCache<T> {
 
 impl Authenticator {
     /// Creates an authenticator with an empty cache.
-    pub fn new(env: &Env) -> umbel::Result<Authenticator> {
+    pub fn new(env: &Env, password_threads: Arc<PasswordThreads>) -> umbel::Result<Authenticator> {
         let mut key = [0; 32];
         env.entropy.fill(&mut key)?;
         let secret = Secret::generate(&*env.entropy)?;
@@ -140,6 +143,7 @@ impl Authenticator {
             worker_slots: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX)),
             unknown_name_slot: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX - 1)),
             dummy_hash: fallback_hash.into(),
+            password_threads,
         })
     }
 
@@ -184,16 +188,20 @@ impl Authenticator {
     ) -> Result<Verification, Status> {
         let slot = acquire(&self.worker_slots).await?;
         let (rules, fallback_hash) = (Arc::clone(rules), Arc::clone(&self.dummy_hash));
+        let store = store.handle();
         // The caller may disconnect: the slots stay taken until the hash is done.
-        let verification = store.blocking(move |store| {
+        let verification = self.password_threads.run(move || {
             let _slots = (slot, unknown_slot);
-            let user = rules.user(store, &basic.login)?;
+            let user = rules.user(&store, &basic.login)?;
+            // A hash takes long, and must not keep a store open that the server closes.
+            drop(store);
             let kept = user.value.as_ref().map_or(&*fallback_hash, |user| &*user.password_hash);
             let is_right = passwords::verify(basic.password.reveal(), kept);
             let is_active = user.value.as_ref().is_some_and(|user| user.is_active());
             Ok((user, is_right && is_active))
         });
-        let (user, is_right) = verification.await.map_err(|error| grpc_status::status(&error))?;
+        let verified = verification.await?;
+        let (user, is_right) = verified.map_err(|error: Error| grpc_status::status(&error))?;
         let time = if is_right { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
         let until = self.clock().now().saturating_add(time);
         Ok(Verification { user, is_correct: is_right, expires_at: until })
@@ -320,7 +328,8 @@ mod tests {
     fn known_credentials_stay_known_while_used_and_beside_wrong_ones() {
         let clock = Arc::new(FixedClock::default());
         let env = Env { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Env::system() };
-        let authenticator = Authenticator::new(&env).unwrap();
+        let threads = Arc::new(PasswordThreads::new(&env).unwrap());
+        let authenticator = Authenticator::new(&env, threads).unwrap();
         let user = Arc::new(CacheEntry::fresh(Some(User::with_login("ada"))));
         let outcome = |is_correct, seconds| Verification {
             user: Arc::clone(&user),

@@ -5,5 +5,6 @@ pub mod basic_authentication;
 pub mod call_admission;
 pub mod client_certificate_verifier;
 pub mod login_queue;
+pub mod password_threads;
 pub mod tls;
 pub mod x509_certificate;

@@ -344,9 +344,8 @@ async fn with_user(
 async fn hash_password(service: &ServerContext, password: String) -> Result<String, Status> {
     passwords::check_length(&password)?;
     let entropy: Arc<dyn Entropy> = Arc::clone(&service.env.entropy);
-    let kept =
-        tokio::task::spawn_blocking(move || passwords::hash_password(&password, &*entropy)).await;
-    kept.unwrap_or_else(|_| Err(grpc_status::shutting_down()))
+    let threads = service.authorizer.password_threads();
+    threads.run(move || passwords::hash_password(&password, &*entropy)).await?
 }
 
 fn check_valid(problem: Option<String>) -> Result<(), Status> {

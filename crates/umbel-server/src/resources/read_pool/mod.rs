@@ -119,7 +119,7 @@ impl Drop for ReadPool {
 /// Stops a paused clock of the runtime until the returned value is dropped. Otherwise the clock
 /// advances while a job runs, since no task of the runtime is busy.
 #[cfg(test)]
-fn stop_paused_clock() -> std::sync::mpsc::Sender<()> {
+pub fn stop_paused_clock() -> std::sync::mpsc::Sender<()> {
     let (sender, dropped) = std::sync::mpsc::channel();
     tokio::task::spawn_blocking(move || dropped.recv());
     sender
