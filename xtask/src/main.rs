@@ -12,6 +12,7 @@ use xtask::{Tree, Violation, campaigns, docs_book, test_command};
 const USAGE: &str = "\
 cargo xtask test [--fast]                  every check that a change must pass
 cargo xtask busy-checks                    the part of `test` that runs beside its other steps
+cargo xtask console-checks                 the part of `test` that runs beside its clients
 cargo xtask tidy                           the rules for sources and documents
 cargo xtask floors                         the rules for crates and modules
 cargo xtask smoke                          the smoke test of the release binary
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         ("test", []) => test_command::test(false),
         ("test", ["--fast"]) => test_command::test(true),
         ("busy-checks", []) => test_command::busy_checks(),
+        ("console-checks", []) => test_command::console_checks(),
         ("tidy", []) => run_rules(xtask::tidy),
         ("floors", []) => run_rules(xtask::layers),
         ("smoke", []) => test_command::smoke_alone(),
@@ -93,16 +95,17 @@ fn main() -> ExitCode {
             true
         }
         (
-            "test" | "busy-checks" | "tidy" | "floors" | "smoke" | "clients" | "suites" | "console"
-            | "kills" | "starts" | "audit" | "docs" | "instructions" | "objects",
+            "test" | "busy-checks" | "console-checks" | "tidy" | "floors" | "smoke" | "clients"
+            | "suites" | "console" | "kills" | "starts" | "audit" | "docs" | "instructions"
+            | "objects",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
         }
         _ => {
             eprintln!(
-                "unknown command `{command}`; the commands are test, busy-checks, tidy, floors, \
-                 smoke, clients, suites, console, docs, kills, starts, audit, instructions, \
+                "unknown command `{command}`; the commands are test, busy-checks, \
+                 console-checks, tidy, floors, smoke, clients, suites, console, docs, kills, starts, audit, instructions, \
                  objects, torture, rivals, queues, deletions, filters, serving, attackers, \
                  disk-losses and fuzz"
             );

@@ -9,7 +9,7 @@ use crate::clients::client_programs::ClientLanguages;
 use crate::clients::{console, server_kills};
 use crate::object_stores::object_server::ObjectServer;
 use crate::object_stores::throughput::{self, ThroughputOptions};
-use crate::tools::background_checks::BackgroundChecks;
+use crate::tools::background_checks::{BackgroundChecks, Priority};
 use crate::tools::built_programs;
 use crate::tools::check_steps::{
     CheckReport, StepOutcome, cargo, report_violations, report_warnings, run, run_counting,
@@ -39,31 +39,48 @@ pub fn test(fast: bool) -> bool {
     } else {
         report.step("documentation", || run(&mut documentation()));
     }
-    let beside = (build_tests(&mut report) && !fast).then(|| BackgroundChecks::start(BESIDE));
+    let start_busy = || BackgroundChecks::start(BUSY_CHECKS, Priority::Low);
+    let busy = (build_tests(&mut report) && !fast).then(start_busy);
     report.step("tests", tests);
     report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH, &[]));
-    let Some(beside) = beside else {
+    let Some(busy) = busy else {
         let why = if fast { "left out by --fast" } else { "the tests do not compile" };
         report.step("programs", || {
             StepOutcome::skip(format!("smoke test, clients, torture, instructions: {why}"))
         });
         return report.finish();
     };
+    // Both wait for most of their time.
+    let console = BackgroundChecks::start(CONSOLE_CHECKS, Priority::Usual);
     report.step(SMOKE, smoke::smoke);
     report.step("Parquet filters, exchanged with DuckDB", parquet_exchange::exchange);
     report.step(CLIENTS, || clients::clients(ClientLanguages::Few));
     report.step(KILLS, || server_kills::kill_servers(KILLS_PER_TEST));
-    report.step(CONSOLE, || console::console(None));
     report.step("packaging", packaging::packaging);
     report.step(AUDIT, audit::offline);
+    report.step("checks beside the clients: the console", || join(CONSOLE_CHECKS, console));
     report.step("torture, the small part with time limits", || small_torture("timed"));
-    report.step("checks beside the tests: torture, instructions", || match beside {
+    report.step("checks beside the tests: torture, instructions", || join(BUSY_CHECKS, busy));
+    report.finish()
+}
+
+/// Waits for checks that run beside other steps, and returns their sums.
+fn join(command: &str, checks: std::io::Result<BackgroundChecks>) -> StepOutcome {
+    match checks {
         Ok(checks) => checks.join(),
         Err(error) => {
-            println!("could not start `cargo xtask {BESIDE}`: {error}");
+            println!("could not start `cargo xtask {command}`: {error}");
             StepOutcome::of(false)
         }
-    });
+    }
+}
+
+/// Tests the console of the test build in a browser, beside other steps of the test command.
+/// Returns whether nothing failed.
+pub fn console_checks() -> bool {
+    built_programs::use_test_build();
+    let mut report = CheckReport::default();
+    report.step(CONSOLE, || console::console(None));
     report.finish()
 }
 
@@ -190,10 +207,8 @@ pub fn instructions_alone(write: bool) -> bool {
     report.finish()
 }
 
-/// Arguments that build the counted program. The counted program is built together with the other
-/// programs and gets their features, as when the baseline was counted.
-const COUNTED: [&str; 8] =
-    ["-p", "umbel-cli", "-p", "umbel-torture", "-p", "umbel-lab", "--bin", "hot_operations"];
+/// Arguments that build the counted program.
+const COUNTED: [&str; 2] = ["-p", "umbel-keygen"];
 const CLI: [&str; 2] = ["-p", "umbel-cli"];
 const INSTRUCTIONS: &str = "instructions of the hot operations";
 const CLIENTS: &str = "clients of event stores";
@@ -204,7 +219,9 @@ const STARTS: &str = "starts after a kill";
 /// Number of kills in the test command.
 const KILLS_PER_TEST: u32 = 5;
 /// Command of [`busy_checks`].
-const BESIDE: &str = "busy-checks";
+const BUSY_CHECKS: &str = "busy-checks";
+/// Command of [`console_checks`].
+const CONSOLE_CHECKS: &str = "console-checks";
 const SMOKE: &str = "smoke test of the binary";
 
 /// Builds the tests, and makes all later checks use their build. Returns whether that succeeded.

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use umbel_keygen::keys::{KeySet, KeyShape};
 use umbel_lab::engine::Result;
 use umbel_lab::measure::machine::{Machine, loads};
-use umbel_lab::workload::keys::{KeySet, KeyShape};
 use umbel_rivals::kv::key_population::Population;
 use umbel_rivals::kv::kv_arguments::KvArguments;
 use umbel_rivals::kv::kv_report::{self, KvHeading};

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use umbel_keygen::keys::KeyShape;
 use umbel_lab::engine::{Counters, Engine, EngineSettings, ReadDigest, Write, WriteSource};
-use umbel_lab::workload::keys::KeyShape;
 use umbel_rivals::engines;
 use umbel_rivals::kv::kv_arguments::KvArguments;
 use umbel_rivals::kv::kv_results::KvResults;

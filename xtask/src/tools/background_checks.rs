@@ -11,6 +11,15 @@ use crate::tools::check_steps::StepOutcome;
 /// Added to the nice value, so that tests that wait for answers have the processors first.
 const NICENESS: &str = "15";
 
+/// Priority of background checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// The priority of the other steps, for checks with time limits.
+    Usual,
+    /// A low one, for checks that keep processors busy.
+    Low,
+}
+
 /// A running command of this program. Its output goes to a file, and is printed when it is joined.
 #[derive(Debug)]
 pub struct BackgroundChecks {
@@ -19,8 +28,8 @@ pub struct BackgroundChecks {
 }
 
 impl BackgroundChecks {
-    /// Starts `cargo xtask COMMAND` at a low priority.
-    pub fn start(command: &str) -> io::Result<BackgroundChecks> {
+    /// Starts `cargo xtask COMMAND`.
+    pub fn start(command: &str, priority: Priority) -> io::Result<BackgroundChecks> {
         let program = std::env::current_exe()?;
         let output = built_programs::target().join(format!("xtask-{command}.txt"));
         // An earlier run that was killed may still write to its file.
@@ -32,7 +41,10 @@ impl BackgroundChecks {
         };
         let mut nice = Command::new("nice");
         nice.args(["-n", NICENESS]).arg(&program);
-        let child = start(nice).or_else(|_| start(Command::new(&program)))?;
+        let child = match priority {
+            Priority::Usual => start(Command::new(&program))?,
+            Priority::Low => start(nice).or_else(|_| start(Command::new(&program)))?,
+        };
         Ok(BackgroundChecks { child, output })
     }
 

@@ -15,12 +15,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
+use umbel_keygen::keys::mix;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::Result;
 use crate::measure::pause;
-use crate::workload::keys::mix;
 
 const LINE_WORDS: usize = 16;
 const PROBES: u64 = 6;

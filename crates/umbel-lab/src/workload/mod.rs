@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
+use umbel_keygen::keys::{Random, push_decimal, push_random_bytes};
+
 use crate::engine::{ReadDigest, Reader, Result, Store, Write, WriteSource};
 use crate::measure::Stopwatch;
 use crate::results::sample_recorder::{Recorder, StopRequested};
 use crate::workload::data_file::UserData;
-use crate::workload::keys::{Random, push_decimal, push_random_bytes};
 use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
 
 pub mod answer_check;
 pub mod data_file;
-pub mod keys;
 pub mod prepared_writes;
 pub mod stream_batch;
 pub mod ycsb;
-pub mod zipfian;
 
 /// Digits of db_bench's keys.
 const DIGITS: usize = 16;

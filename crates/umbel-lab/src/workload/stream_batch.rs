@@ -1,9 +1,9 @@
 //! New streams with their first events, made in batches while the clock is stopped.
 
 use umbel_events::{EventId, ExpectedVersion, NewEvent, Store};
+use umbel_keygen::keys::{mix, push_decimal, push_random_bytes};
 
 use crate::engine::Result;
-use crate::workload::keys::{mix, push_decimal, push_random_bytes};
 
 /// Bytes of the first event of a stream.
 pub const EVENT_BYTES: usize = 100;

@@ -1,10 +1,11 @@
 //! The six core workloads of YCSB (Cooper et al., SoCC 2010), as reads and writes in an order that
 //! is the same for every engine.
 
+use umbel_keygen::keys::{KeySet, Random, mix};
+use umbel_keygen::zipfian;
+
 use crate::engine::{ReadDigest, Result, Store, Write, WriteSource};
 use crate::measure::Stopwatch;
-use crate::workload::keys::{KeySet, Random, mix};
-use crate::workload::zipfian;
 
 /// Largest number of entries in a scan of workload E.
 const SCAN_MAX: u64 = 100;

@@ -3,8 +3,8 @@
 //! INVARIANT: of an aged store, every twentieth key is deleted and every tenth has a second value;
 //! no key is both deleted and overwritten. Keys are counted in the order of [`KeySet::present`].
 
+use umbel_keygen::keys::KeySet;
 use umbel_lab::engine::{Write, WriteSource};
-use umbel_lab::workload::keys::KeySet;
 
 /// Number of parts of the changes.
 pub const PARTS: u64 = 3;
@@ -97,7 +97,7 @@ impl WriteSource for AgingWrites {
 mod tests {
     use std::collections::BTreeMap;
 
-    use umbel_lab::workload::keys::KeyShape;
+    use umbel_keygen::keys::KeyShape;
 
     use super::*;
 

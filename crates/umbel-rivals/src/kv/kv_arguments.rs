@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser};
+use umbel_keygen::keys::KeyShape;
 use umbel_lab::engine::EngineSettings;
-use umbel_lab::workload::keys::KeyShape;
 
 use crate::whole_number::whole_number;
 

@@ -7,11 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use umbel_keygen::keys::{KeySet, KeyShape};
 use umbel_lab::engine::{Engine, EngineSettings, Result, Store};
 use umbel_lab::measure::disk_usage;
 use umbel_lab::measure::machine::loads;
 use umbel_lab::measure::{Sample, measure, now};
-use umbel_lab::workload::keys::{KeySet, KeyShape};
 
 use crate::engines;
 use crate::kv::key_population::{PARTS, Population};

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use umbel_keygen::keys::{KeySet, Random};
 use umbel_lab::engine::{ReadDigest, Reader, Result, Store, Write, WriteSource};
 use umbel_lab::measure::disk_usage;
 use umbel_lab::measure::{Sample, measure};
-use umbel_lab::workload::keys::{KeySet, Random};
 
 use crate::kv::key_population::Population;
 use crate::kv::phase::Phase;

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use umbel_keygen::keys::Random;
 use umbel_lab::engine::{ReadDigest, Reader, Result, Store, Write, WriteSource};
 use umbel_lab::measure::latency::Latencies;
 use umbel_lab::measure::{Sample, measure, now, pause};
-use umbel_lab::workload::keys::Random;
 
 use crate::kv::key_population::Population;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use umbel::{Db, Env, Keyspace, KeyspaceOptions, Options};
 use umbel_env::Entropy;
-use umbel_lab::workload::zipfian;
+use umbel_keygen::zipfian;
 use umbel_sim::Random;
 
 use crate::support::campaign_tally::CampaignTally;

@@ -1,6 +1,7 @@
 //! Cost of a probe of our filter and of the published filter, with equal size and keys.
 
 use umbel_existence::{ExistenceFilter, ExistenceOptions, ExistenceSize, HashSource, StepProgress};
+use umbel_keygen::keys::mix;
 
 use crate::engine::{Counters, ReadDigest, Result};
 use crate::experiment::lab_context::{MeasureContext, TemporaryDirectory};
@@ -9,7 +10,6 @@ use crate::experiments::eventstoredb_filter::{NameHashes, PublishedFilter, file_
 use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Scale};
 use crate::results::sample_recorder::Recorder;
-use crate::workload::keys::mix;
 
 /// Time of a probe for an absent name.
 pub const MISS: Figure = Figure { name: "misses", unit: "ns", better: Better::Lower, plot: true };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use umbel_base::ValueKind;
 use umbel_filter::{HashKind, KeyHasher};
+use umbel_keygen::keys::{push_decimal, push_random_bytes};
 use umbel_table::{
     FilterResidency, Table, TableBuilder, TableHasher, TableOptions, UnboundedCache,
 };
@@ -20,7 +21,6 @@ use crate::measure::sanity_checks::Expectations;
 use crate::number_format::ratio;
 use crate::results::outcome::{Better, Outcome, Scale, Spread};
 use crate::results::sample_recorder::Recorder;
-use crate::workload::keys::{push_decimal, push_random_bytes};
 
 const GET: Figure = Figure { name: "get", unit: "ns", better: Better::Lower, plot: true };
 const HASH: Figure = Figure { name: "hash alone", unit: "ns", better: Better::Lower, plot: true };

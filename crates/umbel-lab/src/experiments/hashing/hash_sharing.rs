@@ -1,6 +1,7 @@
 //! `hash-sharing`: a key hashed once for all tables, or once for each.
 
 use umbel_filter::{Bloom, BloomBuilder, HashSecret, hash_key};
+use umbel_keygen::keys::{push_decimal, push_random_bytes};
 
 use super::hash_article;
 use crate::engine::{Counters, ReadDigest, Result};
@@ -14,7 +15,6 @@ use crate::measure::sanity_checks::Expectations;
 use crate::number_format::ratio;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
-use crate::workload::keys::{push_decimal, push_random_bytes};
 
 const GET: Figure = Figure { name: "missing key", unit: "ns", better: Better::Lower, plot: true };
 

@@ -1,6 +1,8 @@
 //! `amplification`: bytes that a growing store writes, reads and stores for each byte of keys and
 //! values.
 
+use umbel_keygen::keys::{KeySet, KeyShape, Random};
+
 use crate::engine::{Engine, EngineSettings, ReadDigest, Result, Store, Write, WriteSource};
 use crate::experiment::lab_context::{MeasureContext, Measurement};
 use crate::experiment::{
@@ -14,7 +16,6 @@ use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::{MeasurementEvidence, Recorder, StopRequested};
 use crate::workload::answer_check::AnswerCheck;
-use crate::workload::keys::{KeySet, KeyShape, Random};
 use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
 
 const WRITTEN: Figure = Figure {

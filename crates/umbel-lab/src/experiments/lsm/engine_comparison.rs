@@ -3,6 +3,8 @@
 //! INVARIANT: all engines get the same operations; their answers are compared, and a difference
 //! between two engines stops the run.
 
+use umbel_keygen::keys::{KeySet, KeyShape, Random};
+
 use crate::engine::{
     BATCH_ENTRIES, Engine, EngineSettings, ReadDigest, Reader, Result, Store, Write, WriteSource,
 };
@@ -17,7 +19,6 @@ use crate::number_format::{ratio, short};
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
 use crate::workload::answer_check::AnswerCheck;
-use crate::workload::keys::{KeySet, KeyShape, Random};
 use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
 use crate::workload::ycsb::{self, Ycsb, YcsbKeys};
 

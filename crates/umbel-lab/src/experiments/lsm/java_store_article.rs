@@ -1,5 +1,7 @@
 //! `java-article`: the test of the article about a store in Java, in which filters brought no gain.
 
+use umbel_keygen::keys::Random;
+
 use crate::engine::{
     Engine, EngineSettings, FilterSpread, ReadDigest, Result, Store, Write, WriteSource,
 };
@@ -15,7 +17,6 @@ use crate::number_format::short;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::Recorder;
 use crate::workload::answer_check::AnswerCheck;
-use crate::workload::keys::Random;
 use crate::workload::prepared_writes::{PreparedWrites, for_each_key};
 
 const PUT: Figure = Figure { name: "put", unit: "ns", better: Better::Lower, plot: true };

@@ -1,6 +1,7 @@
 //! `levels`: the same memory for filters, distributed over the levels in three ways.
 
 use umbel::{Db, FilterKind, Keyspace, KeyspaceOptions, LevelFilter, LevelStats, Options};
+use umbel_keygen::keys::{KeySet, KeyShape, Random};
 
 use crate::engine::umbel_engine::counters;
 use crate::engine::{ReadDigest, Result};
@@ -15,7 +16,6 @@ use crate::measure::sanity_checks::Expectations;
 use crate::results::outcome::{Better, Outcome, Scale};
 use crate::results::sample_recorder::{MeasurementEvidence, Recorder};
 use crate::workload::answer_check::AnswerCheck;
-use crate::workload::keys::{KeySet, KeyShape, Random};
 use crate::workload::prepared_writes::for_each_key;
 
 const MISSING: Figure =

@@ -1,8 +1,8 @@
 //! Report of the engines as JSON.
 
 use serde_json::{Value, json};
+use umbel_keygen::keys::KeyShape;
 use umbel_lab::engine::Engine;
-use umbel_lab::workload::keys::KeyShape;
 
 use crate::engines;
 use crate::kv::kv_report::{KvHeading, settings_of};

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use umbel_keygen::keys::KeyShape;
 use umbel_lab::measure::Sample;
 use umbel_lab::measure::machine::Machine;
-use umbel_lab::workload::keys::KeyShape;
 
 use crate::engines;
 use crate::kv::kv_arguments::KvArguments;

@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
+use umbel_keygen::keys::KeyShape;
 use umbel_lab::measure::Sample;
-use umbel_lab::workload::keys::KeyShape;
 
 use crate::engines;
 use crate::kv::kv_report::markdown_table::{Table, figure};

@@ -198,7 +198,7 @@ impl KeySet {
 }
 
 /// Appends a number with leading zeros.
-pub(crate) fn push_decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
+pub fn push_decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + digits, b'0');
     for place in out[start..].iter_mut().rev() {
@@ -208,7 +208,7 @@ pub(crate) fn push_decimal(mut number: u64, digits: usize, out: &mut Vec<u8>) {
 }
 
 /// Appends pseudo-random bytes of a seed.
-pub(crate) fn push_random_bytes(seed: u64, bytes: usize, out: &mut Vec<u8>) {
+pub fn push_random_bytes(seed: u64, bytes: usize, out: &mut Vec<u8>) {
     let end = out.len() + bytes;
     let mut state = seed;
     while out.len() < end {

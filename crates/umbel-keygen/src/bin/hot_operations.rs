@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options, Result};
-use umbel_lab::workload::keys::{KeySet, KeyShape, Random};
-use umbel_lab::workload::zipfian;
+use umbel_keygen::keys::{KeySet, KeyShape, Random};
+use umbel_keygen::zipfian;
 
 const USAGE: &str = "\
 hot_operations fill FOLDER SHAPE KEYS
