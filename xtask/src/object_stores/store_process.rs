@@ -71,6 +71,8 @@ pub struct StoreProcess {
     kind: StoreKind,
     folder: PathBuf,
     port: u16,
+    /// Whether the server uses only processor time that no other process wants.
+    is_idle_priority: bool,
     /// Process of the server; `None` for a directory and while moto runs.
     process: Option<Child>,
     moto: Option<ObjectServer>,
@@ -83,12 +85,27 @@ pub struct StoreProcess {
 impl StoreProcess {
     /// Starts a store whose files are in a new folder. The error says what is missing.
     pub fn start(kind: StoreKind, folder: &Path, port: u16) -> Result<StoreProcess, String> {
+        StoreProcess::start_with_priority(kind, folder, port, false)
+    }
+
+    /// Starts a store that uses only processor time that no other process wants.
+    pub fn start_idle(kind: StoreKind, folder: &Path, port: u16) -> Result<StoreProcess, String> {
+        StoreProcess::start_with_priority(kind, folder, port, true)
+    }
+
+    fn start_with_priority(
+        kind: StoreKind,
+        folder: &Path,
+        port: u16,
+        is_idle_priority: bool,
+    ) -> Result<StoreProcess, String> {
         let folder = folder.to_path_buf();
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut store = StoreProcess {
             kind,
             folder,
             port,
+            is_idle_priority,
             process: None,
             moto: None,
             url: String::new(),
@@ -125,6 +142,9 @@ impl StoreProcess {
             _ => self.azurite()?,
         };
         let errors = log.try_clone().map_err(|error| error.to_string())?;
+        if self.is_idle_priority {
+            command = with_idle_priority(&command);
+        }
         let started = without_cloud_variables(&mut command)
             .envs(ACCESS_KEY)
             .stdin(Stdio::null())
@@ -202,6 +222,13 @@ impl Drop for StoreProcess {
     }
 }
 
+/// Returns the same command, which `nice` runs at the lowest priority. The process keeps its id.
+fn with_idle_priority(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    nice
+}
+
 /// Returns the processor time of a line of `/proc/PID/stat`: its 14th and 15th fields.
 fn processor_seconds(stat: &str) -> Option<f64> {
     // The second field is the name of the program, in parentheses, and can have spaces.
@@ -218,6 +245,14 @@ fn script(name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lowest_priority_keeps_the_arguments() {
+        let mut command = Command::new("weed");
+        let nice = with_idle_priority(command.args(["mini", "-dir=a b"]));
+        assert_eq!(nice.get_program(), "nice");
+        assert!(nice.get_args().eq(["-n", "19", "weed", "mini", "-dir=a b"]));
+    }
 
     #[test]
     fn processor_time_has_user_and_system_time() {

@@ -39,6 +39,8 @@ const APPEND_CLIENTS: usize = 4;
 const APPEND_SECONDS: u64 = 20;
 /// Pairs of measurements of appends.
 const APPEND_PAIRS: u32 = 2;
+/// File system in memory.
+const MEMORY_FILES: &str = "/dev/shm";
 /// Time of appends before a measurement.
 const WARM_UP: Duration = Duration::from_secs(3);
 /// Time until a backup must have uploaded its first object.
@@ -316,9 +318,12 @@ impl Throughput {
     }
 
     /// Measures appends without a backup and beside the first backup into an empty object store.
-    /// Each second pair begins beside the backup.
+    /// Each second pair begins beside the backup. The object store takes as little as possible from
+    /// the appends: it has the lowest priority, and its files are in memory.
     fn run_appends(&mut self, pair: u32) -> Result<(), String> {
-        let store = self.start_store()?;
+        self.remove_copies()?;
+        let folder = MemoryFolder::create(self.results.store_bytes)?;
+        let store = StoreProcess::start_idle(StoreKind::SeaweedFs, &folder.0, PORT)?;
         let url = format!("{}/backup", store.url);
         let mut window = |name: &str, url: Option<&str>| {
             self.drop_page_cache();
@@ -337,10 +342,10 @@ impl Throughput {
             rate_alone: alone.rate,
             rate_beside_backup: beside.rate,
             uploaded_bytes: beside.uploaded_bytes,
+            store_processors: beside.store_processors,
             is_beside_whole_window: beside.is_backup_unfinished,
         });
-        drop(store);
-        self.remove_copies()
+        Ok(())
     }
 
     fn append(&self, store: &StoreProcess, url: Option<&str>) -> Result<AppendWindow, String> {
@@ -351,7 +356,7 @@ impl Throughput {
             }
             command.envs(store.variables.iter().map(|(name, value)| (name, value)))
         })?;
-        let measured = self.append_at(&server, url.is_some());
+        let measured = self.append_at(&server, store, url.is_some());
         let stopped = server.stop();
         match stopped.counts.failed {
             0 => measured,
@@ -359,7 +364,12 @@ impl Throughput {
         }
     }
 
-    fn append_at(&self, server: &Server, is_backed_up: bool) -> Result<AppendWindow, String> {
+    fn append_at(
+        &self,
+        server: &Server,
+        store: &StoreProcess,
+        is_backed_up: bool,
+    ) -> Result<AppendWindow, String> {
         let port = server.port().ok_or("`umbel serve` printed no port")?;
         let uploaded = || append_load::metric(port, "umbel_object_backup_uploaded_bytes_total");
         let mut load = AppendLoad::start(&server.connection, APPEND_CLIENTS)?;
@@ -368,7 +378,9 @@ impl Throughput {
             wait_for_upload(uploaded)?;
         }
         let (start, events, bytes) = (now(), load.acknowledged(), uploaded()?);
+        let used = store.processor_seconds();
         campaign::pause(Duration::from_secs(APPEND_SECONDS));
+        let used = store.processor_seconds().zip(used).map(|(end, start)| end - start);
         let (seconds, appended) = (start.elapsed().as_secs_f64(), load.acknowledged() - events);
         let bytes_at_end = uploaded()?;
         let ended_runs = append_load::metric(port, "umbel_object_backup_runs_total")?;
@@ -376,8 +388,35 @@ impl Throughput {
         Ok(AppendWindow {
             rate: appended as f64 / seconds,
             uploaded_bytes: bytes_at_end - bytes,
+            store_processors: used.unwrap_or(0.0) / seconds,
             is_backup_unfinished: ended_runs == 0.0,
         })
+    }
+}
+
+/// A new folder of a file system in memory, which is removed when this value is dropped.
+struct MemoryFolder(PathBuf);
+
+impl MemoryFolder {
+    /// Creates the folder. Fails if the file system has not this many bytes free.
+    fn create(bytes: u64) -> Result<MemoryFolder, String> {
+        let parent = Path::new(MEMORY_FILES);
+        let failed = |error: std::io::Error| format!("{}: {error}", parent.display());
+        let folder = parent.join(format!("umbel-objects-{}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(failed)?;
+        let folder = MemoryFolder(folder);
+        let free = measured_run::free_bytes(parent)?;
+        match free >= bytes {
+            true => Ok(folder),
+            false => Err(format!("{MEMORY_FILES} has {free} bytes free, and {bytes} are needed")),
+        }
+    }
+}
+
+impl Drop for MemoryFolder {
+    fn drop(&mut self) {
+        // A folder that remains shows in the next check of free space.
+        fs::remove_dir_all(&self.0).ok();
     }
 }
 
@@ -386,6 +425,8 @@ struct AppendWindow {
     /// Events a second.
     rate: f64,
     uploaded_bytes: f64,
+    /// Processors that the object store used.
+    store_processors: f64,
     /// Whether the first run of the backup had not ended at the end.
     is_backup_unfinished: bool,
 }
