@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_events::{
-    Durability, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions, ObjectBackupResult,
-    ObjectRequestOptions, Position, RecordedEvent, RestoreTo, RetentionOptions, RetentionReport,
-    ScavengeOptions, Store, StoreOptions, restore_from_objects, retain, verify_objects,
+    Durability, ExistenceSize, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions,
+    ObjectBackupResult, ObjectRequestOptions, Position, RecordedEvent, RestoreTo, RetentionOptions,
+    RetentionReport, ScavengeOptions, Store, StoreOptions, restore_from_objects, retain,
+    verify_objects,
 };
 use umbel_sim::{ObjectDamage, ObjectSim, Sim};
 
@@ -25,7 +26,9 @@ pub struct Fixture {
 
 /// Options of a store in this environment.
 pub fn options_in(env: &Env) -> StoreOptions {
-    StoreOptions { env: env.clone(), ..options(&Sim::new(1)) }
+    // A store of these tests is opened often, and writes its existence filter each time.
+    let existence = ExistenceSize::Growing { first_keys: 1024 };
+    StoreOptions { env: env.clone(), existence, ..options(&Sim::new(1)) }
 }
 
 /// Options of requests on one thread.

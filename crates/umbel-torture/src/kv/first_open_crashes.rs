@@ -24,7 +24,10 @@ pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
     let tally = CampaignTally::new("first-open");
     for folder in FOLDERS {
         let rounds = if is_small { 1 } else { 16 };
-        let depth = Depth { every: 1, images: 7, follow_every: 1, subsets: 64 };
+        let depth = match is_small {
+            true => Depth { every: 1, images: 3, follow_every: 2, subsets: 16 },
+            false => Depth { every: 1, images: 7, follow_every: 1, subsets: 64 },
+        };
         let mut held = true;
         for round in 0..rounds {
             let script = Arc::new(script(folder));
