@@ -1,10 +1,14 @@
 //! The probe: right stores pass, and each wrong store is refused by the name of its fault.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use umbel_env::{Answer, Creation, Env, ObjectErrorKind, ObjectName, ObjectResult, Objects};
+use umbel_env::{
+    Answer, Creation, CreationRequest, Env, ObjectError, ObjectErrorKind, ObjectName, ObjectResult,
+    Objects,
+};
 use umbel_objects::{Check, CheckOutcome, DirectoryObjects, Probe, ProbeReport, ProbeVerdict};
 use umbel_sim::{ConditionMode, FaultRates, ObjectFault, ObjectSim, ObjectStoreMode};
 
@@ -112,6 +116,118 @@ fn store_that_judges_conditions_at_the_start_is_refused() {
 fn store_that_races_is_refused() {
     let mode = with_conditions(ConditionMode::Racing(Duration::from_millis(5)));
     expect_refused(&mode, Check::ConcurrentCreates, "at the same time were confirmed");
+}
+
+/// Number of races of a probe, and of those at the same time.
+const RACES: usize = 16;
+const RACES_AT_ONCE: usize = 8;
+
+/// What the answers of a race show.
+#[derive(Debug, Clone, Copy)]
+enum RaceFault {
+    TwoCreations,
+    NoAnswers,
+    DeniedRight,
+}
+
+/// A store with faults of single races, by the number of the race. It counts its calls of creations
+/// at the same time.
+#[derive(Debug)]
+struct RaceStore {
+    inner: Arc<dyn Objects>,
+    faults: BTreeMap<usize, RaceFault>,
+    calls: AtomicUsize,
+    races: AtomicUsize,
+}
+
+impl RaceStore {
+    fn new(inner: Arc<dyn Objects>, faults: &[(usize, RaceFault)]) -> RaceStore {
+        let (calls, races) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        RaceStore { inner, faults: faults.iter().copied().collect(), calls, races }
+    }
+
+    /// Changes the answers of a race.
+    fn falsify(&self, answers: &mut [ObjectResult<Creation>]) {
+        let error = |kind| ObjectError::new(kind, "create", "an object", "planned");
+        let answer = |value| Ok(Answer { value, store_micros: None });
+        match self.faults.get(&self.races.fetch_add(1, Ordering::Relaxed)) {
+            Some(RaceFault::TwoCreations) => answers[..2].fill(answer(Creation::Created)),
+            Some(RaceFault::NoAnswers) => {
+                let unknown = Creation::Unknown(error(ObjectErrorKind::Unavailable));
+                answers.fill(answer(unknown));
+            }
+            Some(RaceFault::DeniedRight) => answers[0] = Err(error(ObjectErrorKind::Denied)),
+            None => {}
+        }
+    }
+}
+
+impl Objects for RaceStore {
+    umbel_env::delegate_object_calls!(inner: location create put read list delete);
+
+    fn create_concurrently(&self, requests: &[CreationRequest]) -> Vec<ObjectResult<Creation>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut outcomes = self.inner.create_concurrently(requests);
+        let mut rest = outcomes.as_mut_slice();
+        for race in requests.chunk_by(|a, b| a.name == b.name) {
+            let (of_race, later) = rest.split_at_mut(race.len());
+            rest = later;
+            if race[0].name.as_str().contains("-race-") {
+                self.falsify(of_race);
+            }
+        }
+        outcomes
+    }
+}
+
+/// Probes a right store with faults of single races. Returns the report, the calls and the races.
+fn probe_races(faults: &[(usize, RaceFault)]) -> (ProbeReport, usize, usize) {
+    let sim = ObjectSim::new(6);
+    let (env, store) = (sim.env(), RaceStore::new(sim.client(1), faults));
+    let report = Probe::new(&env, &store).unwrap().run();
+    (report, store.calls.into_inner(), store.races.into_inner())
+}
+
+/// A race took up to 4 s in a store whose creations of one name wait for each other. 16 of them, one
+/// after the other, took a quarter of the first backup of 10 GB.
+#[test]
+fn races_run_at_the_same_time() {
+    let (report, calls, races) = probe_races(&[]);
+    assert_eq!(report.verdict(), ProbeVerdict::Suitable);
+    // One call is that of the slow creation.
+    assert_eq!((calls, races), (RACES / RACES_AT_ONCE + 1, RACES));
+}
+
+/// The probe looks at each race, whichever others it runs beside.
+#[test]
+fn one_lost_race_is_refused() {
+    for race in 0..RACES {
+        let (report, ..) = probe_races(&[(race, RaceFault::TwoCreations)]);
+        let broken: Vec<_> = report.broken().map(|(check, _)| check).collect();
+        assert_eq!(broken, [Check::ConcurrentCreates], "race {race}: {report:?}");
+    }
+}
+
+#[test]
+fn race_without_answers_is_repeated() {
+    for race in 0..RACES {
+        let lost = (race, RaceFault::NoAnswers);
+        let (report, calls, races) = probe_races(&[lost]);
+        assert_eq!(report.verdict(), ProbeVerdict::Suitable, "race {race}: {report:?}");
+        assert_eq!((calls, races), (RACES / RACES_AT_ONCE + 2, RACES + 1), "race {race}");
+        // The repetition follows the races that ran beside the first attempt.
+        let repetition = (race / RACES_AT_ONCE + 1) * RACES_AT_ONCE;
+        let (report, ..) = probe_races(&[lost, (repetition, RaceFault::TwoCreations)]);
+        assert_eq!(report.verdict(), ProbeVerdict::Refused, "race {race}: {report:?}");
+    }
+}
+
+/// A right that one race lacks does not hide that another race had two creations.
+#[test]
+fn denied_right_hides_no_lost_race() {
+    let faults = [(0, RaceFault::DeniedRight), (3, RaceFault::TwoCreations)];
+    assert_eq!(probe_races(&faults[..1]).0.verdict(), ProbeVerdict::Unfinished);
+    assert_eq!(probe_races(&faults).0.verdict(), ProbeVerdict::Refused);
 }
 
 #[test]
