@@ -12,8 +12,8 @@ const CONNECTIONS: u8 = 8;
 /// but not each.
 const RACES: usize = 16;
 /// Number of races at the same time. A creation that meets another one can wait in the store for
-/// seconds: SeaweedFS takes up to 4 s for a race, and as long for eight of them. More would open more
-/// than 64 connections, and none of the races would have connections that are open already.
+/// seconds: SeaweedFS takes up to 4 s for a race, and as long for eight of them. More would open
+/// over 64 connections, and no race would have connections that are open already.
 const RACES_AT_ONCE: usize = 8;
 /// Time that a slow body takes.
 const SLOW_BODY: Duration = Duration::from_millis(500);

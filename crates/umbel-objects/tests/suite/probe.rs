@@ -122,7 +122,7 @@ fn store_that_races_is_refused() {
 const RACES: usize = 16;
 const RACES_AT_ONCE: usize = 8;
 
-/// What the answers of a race show.
+/// Fault in the answers of a race.
 #[derive(Debug, Clone, Copy)]
 enum RaceFault {
     TwoCreations,
@@ -188,8 +188,8 @@ fn probe_races(faults: &[(usize, RaceFault)]) -> (ProbeReport, usize, usize) {
     (report, store.calls.into_inner(), store.races.into_inner())
 }
 
-/// A race took up to 4 s in a store whose creations of one name wait for each other. 16 of them, one
-/// after the other, took a quarter of the first backup of 10 GB.
+/// A race took up to 4 s in a store whose creations of one name wait for each other. 16 of them,
+/// one after the other, took a quarter of the first backup of 10 GB.
 #[test]
 fn races_run_at_the_same_time() {
     let (report, calls, races) = probe_races(&[]);
