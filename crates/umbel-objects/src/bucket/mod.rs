@@ -297,8 +297,10 @@ impl Objects for BucketObjects {
                 Some(ObjectBytes { bytes: bytes[..len].to_vec(), object_bytes })
             }
             (Err(error), Some(404)) if !is_bucket_absent(&error.cause) => None,
-            // The range begins at or after the end of the object.
-            (Err(error), Some(416)) => {
+            // The range begins at or after the end of the object. Azurite answers 206 at the end.
+            (Err(error), Some(status @ (206 | 416)))
+                if status == 416 || record.object_bytes().is_some_and(|end| end <= range.start) =>
+            {
                 let object_bytes = match record.object_bytes() {
                     Some(object_bytes) => object_bytes,
                     None => self.object_bytes(name).map_err(|_| error)?,

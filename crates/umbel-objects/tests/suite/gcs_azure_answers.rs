@@ -116,6 +116,25 @@ fn each_answer_of_a_creation_has_its_outcome_and_is_sent_once() {
 }
 
 /// Azurite begins each list at the first name. The page of the caller begins after its last one.
+/// Azurite answers a range that begins at the end of an object with a part without bytes. The probe
+/// refused it as a store that breaks ranges.
+#[test]
+fn part_without_bytes_at_the_end_is_an_empty_range() {
+    let part = |range: &str, body: &str| {
+        let headers = "ETag: \"x\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+        answer("206 Partial Content", &format!("{headers}Content-Range: bytes {range}\r\n"), body)
+    };
+    let store = open_azure(&repeating(&part("10-9/10", "")));
+    let found = store.read(&name("a"), 10..20).unwrap().value.unwrap();
+    assert_eq!((found.bytes.len(), found.object_bytes), (0, 10));
+    // Parts that contradict the range, or the length of the object.
+    for wrong in [part("10-9/30", ""), part("10-9/*", ""), part("0-4/30", "01234")] {
+        let store = open_azure(&repeating(&wrong));
+        let error = store.read(&name("a"), 10..20).unwrap_err();
+        assert_eq!(error.kind, ObjectErrorKind::Damaged, "{wrong}: {error}");
+    }
+}
+
 #[test]
 fn lists_skip_pages_before_their_begin() {
     let page = |names: &[&str], marker: &str| {
