@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use crate::checkout::file_tree;
 use crate::tools::built_programs;
 use crate::tools::check_steps::{CheckCounts, StepOutcome, cargo, run_counting};
-use crate::tools::tool_install;
+use crate::tools::tool_install::{self, NodePackage};
 
 /// Version of the Python client.
 pub const PYTHON_CLIENT: &str = "1.3.5";
@@ -186,8 +186,9 @@ pub fn node_groups() -> Result<Command, String> {
 
 /// Returns the command that runs a Node program with the client installed.
 pub fn node_script(name: &str) -> Result<Command, String> {
-    let package = "@kurrent/kurrentdb-client";
-    let modules = tool_install::node_modules("client-node", package, NODE_CLIENT)?;
+    let client = "@kurrent/kurrentdb-client";
+    let package = NodePackage { name: client, module: client, version: NODE_CLIENT };
+    let modules = tool_install::node_modules("client-node", &package)?;
     let mut command = Command::new("node");
     command.arg(script(name)).env("NODE_PATH", modules);
     Ok(command)

@@ -84,12 +84,10 @@ fn use_store(kind: StoreKind, folder: &Path, port: u16, repetitions: Repetitions
     result.note("probe", probe(&store, repetitions.probes));
     let campaign = Campaign { source: folder.join("source"), url: prefix(&store, "backups") };
     result.note("kills", campaign.kill_loads(&store, repetitions.kills));
-    match kind.is_durable() {
-        true => {
+    match kind.reason_not_to_kill() {
+        Some(reason) => result.leave_out("store kills", reason),
+        None => {
             result.note("store kills", campaign.kill_store(&mut store, repetitions.store_kills));
-        }
-        false => {
-            result.leave_out("store kills", "its objects are gone with its process, or it has none")
         }
     }
     result.note("new bytes only", campaign.back_up_new_bytes(&store));
@@ -189,8 +187,9 @@ impl Campaign {
         let mut load = Load::start(self.source(), &self.url, store)?;
         for kill in 1..=kills {
             pause(Duration::from_millis(300 + u64::from(kill * 7919 % 1300)));
-            store.kill_and_restart()?;
-            load.wait_for_backup().map_err(|reason| format!("after kill {kill}: {reason}"))?;
+            let failed = |reason: String| format!("after kill {kill}: {reason}");
+            store.kill_and_restart().map_err(failed)?;
+            load.wait_for_backup().map_err(failed)?;
         }
         let reported = load.end()?;
         self.check_restore(store, reported, true)?;
@@ -326,6 +325,15 @@ impl Load {
             Some(position) if status.success() => Ok(position),
             _ => Err(format!("the load ended with {status}: {last}")),
         }
+    }
+}
+
+impl Drop for Load {
+    /// Ends a process that still runs, since it has the lock of the event store.
+    fn drop(&mut self) {
+        // A process that has ended is the aim.
+        self.process.kill().ok();
+        self.process.wait().ok();
     }
 }
 

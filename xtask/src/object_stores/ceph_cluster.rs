@@ -1,8 +1,8 @@
 //! [`CephCluster`]: a whole Ceph of one monitor, one OSD and one S3 gateway, with its files in one
 //! folder and its ports on 127.0.0.1.
 //!
-//! The processes run in the foreground, so that they can be killed. The OSD stores in a file, not in
-//! memory, so that objects survive this.
+//! The processes run in the foreground, so that they can be killed. The OSD stores in a file, not
+//! in memory, so that objects survive this.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -62,9 +62,10 @@ impl CephCluster {
         }
         let mut cluster = CephCluster { folder, port, processes: Vec::new() };
         cluster.write_configuration().map_err(|error| format!("the configuration: {error}"))?;
-        let (monitor, map) = (cluster.monitor_address(), cluster.path("monmap"));
+        let addresses = format!("[{}]", cluster.monitor_address());
+        let map = cluster.path("monmap");
         let map_arguments =
-            ["--create", "--clobber", "--fsid", CLUSTER_ID, "--addv", "a", &monitor];
+            ["--create", "--clobber", "--fsid", CLUSTER_ID, "--addv", "a", &addresses];
         cluster.run("monmaptool", &[&map_arguments[..], &[&map]].concat())?;
         cluster.run("ceph-mon", &["--mkfs", "-i", "a", "--monmap", &map])?;
         cluster.start_process("ceph-mon", &["-i", "a"])?;
@@ -141,8 +142,10 @@ impl CephCluster {
         self.folder.join(name).display().to_string()
     }
 
+    /// Returns the monitor's address of the first protocol: without keys, the gateway cannot use
+    /// the second one.
     fn monitor_address(&self) -> String {
-        format!("[v2:127.0.0.1:{}]", self.port + 1)
+        format!("v1:127.0.0.1:{}", self.port + 1)
     }
 
     fn write_configuration(&self) -> std::io::Result<()> {
@@ -163,7 +166,7 @@ mon_host = {monitor}
 mon_initial_members = a
 public_addr = 127.0.0.1
 cluster_addr = 127.0.0.1
-ms_bind_msgr1 = false
+ms_bind_msgr2 = false
 ms_bind_port_min = {first}
 ms_bind_port_max = {last}
 auth_cluster_required = none

@@ -65,8 +65,19 @@ impl StoreKind {
         }
     }
 
-    /// Whether objects survive the death of the server's processes.
-    pub fn is_durable(self) -> bool {
-        matches!(self, StoreKind::SeaweedFs | StoreKind::Azurite | StoreKind::Ceph)
+    /// Returns why the campaign does not kill the server's processes; `None` if confirmed objects
+    /// survive this.
+    pub fn reason_not_to_kill(self) -> Option<&'static str> {
+        match self {
+            StoreKind::SeaweedFs | StoreKind::Ceph => None,
+            StoreKind::Directory => Some("it has no process"),
+            StoreKind::Moto | StoreKind::MotoWithoutConditions => {
+                Some("its objects are in the memory of its process")
+            }
+            StoreKind::Azurite => Some(
+                "it writes its index every 5 s, so a kill loses creations that it confirmed, and \
+                 it does not end by SIGTERM while a client is connected",
+            ),
+        }
     }
 }

