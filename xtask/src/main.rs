@@ -104,10 +104,10 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "unknown command `{command}`; the commands are test, busy-checks, \
-                 console-checks, tidy, floors, smoke, clients, suites, console, docs, kills, starts, audit, instructions, \
-                 objects, torture, rivals, queues, deletions, filters, serving, attackers, \
-                 disk-losses and fuzz"
+                "unknown command `{command}`; the commands are test, busy-checks, console-checks, \
+                 tidy, floors, smoke, clients, suites, console, docs, kills, starts, audit, \
+                 instructions, objects, torture, rivals, queues, deletions, filters, serving, \
+                 attackers, disk-losses and fuzz"
             );
             return ExitCode::from(WRONG_USE);
         }
