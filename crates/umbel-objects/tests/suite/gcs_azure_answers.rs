@@ -115,7 +115,6 @@ fn each_answer_of_a_creation_has_its_outcome_and_is_sent_once() {
     }
 }
 
-/// Azurite begins each list at the first name. The page of the caller begins after its last one.
 /// Azurite answers a range that begins at the end of an object with a part without bytes. The probe
 /// refused it as a store that breaks ranges.
 #[test]
@@ -135,6 +134,7 @@ fn part_without_bytes_at_the_end_is_an_empty_range() {
     }
 }
 
+/// Azurite begins each list at the first name. The page of the caller begins after its last one.
 #[test]
 fn lists_skip_pages_before_their_begin() {
     let page = |names: &[&str], marker: &str| {
