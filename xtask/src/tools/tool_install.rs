@@ -1,6 +1,7 @@
 //! Installs programs in other languages that checks need: each is a package from its registry,
 //! which is installed once, in its own folder below the target folder.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -44,6 +45,7 @@ pub fn python(folder: &str, package: &str, version: &str) -> Result<PathBuf, Str
 /// Returns a Python with a package. The error names what is missing.
 pub fn python_package(folder: &str, package: &PythonPackage<'_>) -> Result<PathBuf, String> {
     let PythonPackage { name, extras, module, version } = package;
+    let _lock = lock_folder(folder)?;
     let environment = built_programs::target().join(folder);
     let python = environment.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
     let has_package = |python: &Path| {
@@ -82,6 +84,7 @@ pub struct NodePackage<'a> {
 
 /// Returns a folder in which Node finds a package. The error names what is missing.
 pub fn node_modules(folder: &str, package: &NodePackage<'_>) -> Result<PathBuf, String> {
+    let _lock = lock_folder(folder)?;
     let NodePackage { name, module, version } = package;
     let folder = built_programs::target().join(folder);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -110,6 +113,14 @@ pub fn node_modules(folder: &str, package: &NodePackage<'_>) -> Result<PathBuf, 
     Err(format!("`{npm}` succeeded, but the package cannot be loaded"))
 }
 
+/// Locks a folder of the target folder until the returned file is dropped: checks that run at the
+/// same time need the same packages.
+fn lock_folder(folder: &str) -> Result<File, String> {
+    let path = built_programs::target().join(format!("{folder}.lock"));
+    let locked = File::create(&path).and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|error| format!("{}: {error}", path.display()))
+}
+
 fn succeeds(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
 }
@@ -123,4 +134,22 @@ pub fn succeeded(what: &str, output: std::io::Result<Output>) -> Result<(), Stri
     let bytes = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&bytes).trim().to_string();
     Err(format!("`{what}` failed: {}", text.lines().last().unwrap_or("no output")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: the console was tested beside the clients, and both installed the same package into
+    /// one folder. pip failed, and the console was skipped.
+    #[test]
+    fn packages_of_one_folder_are_installed_one_after_the_other() {
+        let folder = format!("xtask-lock-{}", std::process::id());
+        let path = built_programs::target().join(format!("{folder}.lock"));
+        let held = lock_folder(&folder).unwrap();
+        assert!(File::open(&path).unwrap().try_lock().is_err());
+        drop(held);
+        File::open(&path).unwrap().try_lock().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
 }
