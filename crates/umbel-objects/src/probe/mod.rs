@@ -21,7 +21,7 @@ use attempts::{Attempts, CheckFailure, CheckResult};
 
 /// A probe of an object store.
 ///
-/// A whole probe sends about 250 requests, at most 64 of them at the same time, and takes some
+/// A whole probe sends about 330 requests, at most 64 of them at the same time, and takes some
 /// seconds. If the store is not available, each check ends after some seconds of its own, in
 /// addition to the timeouts of its requests.
 #[derive(Debug)]
