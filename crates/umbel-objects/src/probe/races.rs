@@ -10,7 +10,8 @@ use super::attempts::{Attempt, Attempts, CheckFailure, CheckResult, broken};
 const CONNECTIONS: u8 = 8;
 /// Number of races. A store that judges the condition a few milliseconds early loses most races,
 /// but not each. One that judges 1 or 2 % of the conditions early was refused by 83 of 120 probes
-/// with 16 races one by one, and by 72 of 120 with eight at once. 24 make up for that.
+/// with 16 races one by one, and by 72 of 120 with eight at once. 24 shall make up for that, which
+/// was not measured.
 const RACES: usize = 24;
 /// Number of races at the same time. A creation that meets another one can wait in the store for
 /// seconds: SeaweedFS takes up to 4 s for a race, and as long for eight of them. More would open
