@@ -498,6 +498,25 @@ def see_a_hundred_outcomes(browser):
 
 
 @case
+def stop_a_backup(browser):
+    running = "data => { Object.assign(data.backup, { id: '7', isRunning: true, through: null, bytes: 5e6, totalBytes: 9e6 }); }"
+    changed = answer_with(browser, running)
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    says(browser, "Running: 4.8 MiB of 8.6 MiB.")
+    assert not browser.find_elements(By.XPATH, "//button[text()='Back up now']")
+    find(browser, "Stop the backup").click()
+    # The server has no such backup.
+    until(browser, lambda: "the history has no backup with this id" in said(browser), "the refusal")
+    stopped = "data => { Object.assign(data.backup, { isStopped: true, through: null }); }"
+    changed = answer_with(browser, stopped)
+    open_page(browser, "work", "Work")
+    answer_as_is(browser, changed)
+    says(browser, "Stopped. The next backup reuses the complete files.")
+    find(browser, "Back up now")
+
+
+@case
 def see_why_work_failed(browser):
     changed = answer_with(browser, """data => { const why = "the disk is full: " + "could not write /var/lib/umbel/events/log/000012.chunk ".repeat(40);
         const failed = { user: "<b>eve</b>", scheduled: null, started: "2026-11-29T03:00:00.000Z", ended: null, error: why };

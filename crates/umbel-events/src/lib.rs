@@ -54,6 +54,7 @@ pub use crate::append::append_request::{
     AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
 };
 pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_backup};
+pub use crate::backup::copy_cancellation::CopyCancellation;
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};

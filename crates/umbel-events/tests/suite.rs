@@ -6,6 +6,7 @@ mod suite {
     pub mod backup_crashes;
     pub mod backup_scavenged;
     pub mod backups;
+    mod cancelled_copies;
     pub mod chunk_end_sync;
     pub mod chunk_rollover;
     pub mod clock_epochs;

@@ -210,6 +210,15 @@ function scavengeProgress(scavenge) {
       ? el("p", { class: "soft" }, "An emptied event lost its data. Its id stays, so that a retry of its append is recognized.") : null);
 }
 
+// Progress or outcome of the last backup into a directory since the server started.
+function backupProgress(backup) {
+  const text = backup.error
+    ?? (backup.isRunning ? `Running: ${bytes(backup.bytes)} of ${bytes(backup.totalBytes)}.`
+    : backup.isStopped ? "Stopped. The next backup reuses the complete files."
+    : backup.through ? `Done, through position ${number(backup.through)}.` : null);
+  return text ? el("p", { role: "status", class: backup.error ? "bad" : "" }, text) : null;
+}
+
 export async function work() {
   const scavenging = el("div", {});
   const automatic = el("div", {});
@@ -258,13 +267,11 @@ export async function work() {
       el("h3", {}, "Backup into a directory"),
       el("p", { class: "soft" }, "Copies all events appended so far; reads and appends continue."),
       el("p", {}, backup.folder ? `Backup directory on the server: ${backup.folder}` : "No backup directory is configured: start the server with --backup-dir."),
-      backup.isRunning || backup.through || backup.error
-        ? el("p", { role: "status", class: backup.error ? "bad" : "" },
-            backup.error ?? (backup.isRunning ? `Running: ${bytes(backup.bytes)} of ${bytes(backup.totalBytes)}.` : `Done, through position ${number(backup.through)}.`))
-        : null,
+      backupProgress(backup),
       backup.isRunning ? el("progress", { max: Math.max(backup.totalBytes, 1), value: backup.bytes, "aria-label": "Backup" }) : null,
-      button("Back up now", () => attempt("Started.", () => change("backup", {}).then(() => draw())),
-        { disabled: disabled || !backup.folder || backup.isRunning }),
+      backup.isRunning
+        ? button("Stop the backup", () => attempt("Stopped.", () => change("stop-backup", { id: backup.id }).then(() => draw())), { disabled })
+        : button("Back up now", () => attempt("Started.", () => change("backup", {}).then(() => draw())), { disabled: disabled || !backup.folder }),
     );
     scavenges.draw(lists.scavenges);
     backups.draw(lists.backups);

@@ -7,6 +7,7 @@ mod suite {
     mod append_read_delete;
     mod append_records;
     mod append_session;
+    mod backup_stops;
     mod batch_append;
     mod call_policy;
     mod client;

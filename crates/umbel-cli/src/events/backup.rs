@@ -48,7 +48,9 @@ fn with_progress<T>(
         progress.set(done.bytes, String::new);
     };
     let lock_wait = limits.lock_wait();
-    Ok(work(CopyOptions { bytes_per_second, lock_wait, progress: Some(&mut show) })?)
+    let progress: Option<&mut dyn FnMut(CopyProgress)> = Some(&mut show);
+    let options = CopyOptions { bytes_per_second, lock_wait, progress, ..CopyOptions::default() };
+    Ok(work(options)?)
 }
 
 /// Backs up the event store in the directory.

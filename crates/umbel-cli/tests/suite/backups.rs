@@ -1,10 +1,15 @@
 //! `umbel backup`, `umbel restore`, and `umbel verify` of a backup.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::serve::Serving;
-use super::test_binary::{Fixture, Run};
+use super::test_binary::{Fixture, Run, wait_until};
 
 fn events(numbers: std::ops::Range<u64>) -> Vec<u8> {
     let line = |number: u64| {
@@ -199,6 +204,72 @@ fn running_server_scavenges_at_times_of_a_schedule() {
     let status = ["scavenge", "--connect", connect, "--status", "--json"];
     assert_eq!(fixture.bare(&status).succeeds().json()["state"], "NotConfigured");
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Waits until the last backup of a server is running and has copied bytes.
+fn wait_for_running_backup(address: &str) {
+    wait_until("the backup copies", || {
+        let (_, body) = request(address, "GET", "/admin/backup/last");
+        let last: Value = serde_json::from_str(&body).unwrap();
+        last["backupResult"] == "InProgress" && last["bytes"].as_u64() > Some(0)
+    });
+}
+
+/// Returns the status line and the body of the response to a request to the HTTP API, which refuses
+/// unknown hosts.
+fn request(address: &str, method: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("Host: {address}\r\nConnection: close");
+    write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+    (head.lines().next().unwrap_or_default().to_string(), body.to_string())
+}
+
+/// Story: nothing stopped the backup of a server, and the end of the server left it running until
+/// the process died.
+#[test]
+fn backup_at_a_server_is_stopped_by_a_caller_and_by_the_end_of_the_server() {
+    let fixture = Fixture::new();
+    let data = "x".repeat(1 << 20);
+    let line = |number: u64| {
+        format!("{{\"stream\":\"cart\",\"type\":\"Filled\",\"data\":[{number},\"{data}\"]}}\n")
+    };
+    let lines: String = (0..3).map(line).collect();
+    fixture.feed(&["append"], lines.as_bytes()).succeeds();
+    let target = fixture.path("copy");
+    let target = target.to_str().unwrap();
+    let serving = Serving::start(&fixture, &["--backup-dir", target]);
+    let address = serving.address().to_string();
+    // It pauses for 16 s after each block.
+    let slow = ["backup", "--connect", &address, "--throttle", "64KiB"];
+    let stopped = thread::scope(|scope| {
+        let backup = scope.spawn(|| fixture.bare(&slow));
+        wait_for_running_backup(&address);
+        let (status, body) = request(&address, "DELETE", "/admin/backup/current");
+        assert_eq!(status, "HTTP/1.1 200 OK", "{body}");
+        backup.join().unwrap()
+    });
+    assert_eq!(stopped.code, 4, "{stopped:?}");
+    let message = "umbel: the backup was stopped at the server";
+    assert!(stopped.stderr.ends_with(&format!("{message}\n")), "{stopped:?}");
+    let clock = umbel_env::Env::system().clock;
+    let (ended, notes, took) = thread::scope(|scope| {
+        let backup = scope.spawn(|| fixture.bare(&slow));
+        wait_for_running_backup(&address);
+        let began = clock.now();
+        let (code, _, notes) = serving.stop(Signal::TERM);
+        assert_eq!(code, Some(0), "{notes}");
+        (backup.join().unwrap(), notes, clock.now().saturating_sub(began))
+    });
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let line = notes.lines().filter(|line| line.contains("backup ended")).nth(1);
+    let line = line.unwrap_or_else(|| panic!("{notes}"));
+    assert!(line.contains("WARN") && line.contains("outcome=\"Interrupted\""), "{line}");
+    fixture.run(&["backup", "--to", target]).succeeds();
+    fixture.bare(&["verify", "--db", target]).succeeds();
 }
 
 /// Regression: `umbel backup` and `umbel scavenge` could only work on a stopped server.

@@ -42,7 +42,8 @@ pub fn is_backup(env: &Env, folder: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// `Invalid` where the folder holds no finished backup, and `Backup` for damage of the manifest.
-/// Failed reads are errors, too, since they do not show whether the files are damaged.
+/// Failed reads are errors, too, since they do not show whether the files are damaged; so is
+/// `Cancelled`.
 pub fn verify_backup(
     env: &Env,
     folder: &Path,
@@ -75,10 +76,8 @@ pub fn verify_files(
     let mut damage = Vec::new();
     for (entry, file) in manifest.chunks() {
         let path = chunk_directory(folder).join(&file.name);
-        let checked = check_file(env, &path, entry.id, file, |block, _| {
-            pace.record(block.len() as u64);
-            Ok(())
-        });
+        let checked =
+            check_file(env, &path, entry.id, file, |block, _| pace.record(block.len() as u64));
         // The seal is a second proof: of the records, not of the copy.
         let sealed = entry.ended.and_then(|ended: ChunkEnd| ended.seal);
         let checked = checked.and_then(|()| match (&entry.scavenged, sealed) {

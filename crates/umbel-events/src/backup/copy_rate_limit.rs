@@ -1,11 +1,14 @@
-//! [`CopyThrottle`]: rate limit and progress of a backup, a restore or the verification of a
-//! backup.
+//! [`CopyThrottle`]: rate limit, progress and early end of a backup, a restore or the verification
+//! of a backup.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_env::{Clock, Env, Threads};
+use umbel_env::{Clock, Env};
+
+use crate::backup::copy_cancellation::CopyCancellation;
+use crate::types::error::Result;
 
 /// Progress of a backup, a restore or the verification of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +29,9 @@ pub struct CopyOptions<'a> {
     pub lock_wait: Duration,
     /// Callback that is called after each copied or checked block of at most 1 MiB.
     pub progress: Option<&'a mut dyn FnMut(CopyProgress)>,
+    /// Request of another thread, or of the callback, to end early. The wait of `lock_wait` does
+    /// not end by it.
+    pub cancellation: CopyCancellation,
 }
 
 impl fmt::Debug for CopyOptions<'_> {
@@ -33,15 +39,15 @@ impl fmt::Debug for CopyOptions<'_> {
         f.debug_struct("CopyOptions")
             .field("bytes_per_second", &self.bytes_per_second)
             .field("lock_wait", &self.lock_wait)
+            .field("cancellation", &self.cancellation)
             .finish_non_exhaustive()
     }
 }
 
-/// Limits the rate of copying or checking, and reports progress.
+/// Limits the rate of copying or checking, reports progress, and ends a cancelled copy.
 pub struct CopyThrottle<'a> {
     options: CopyOptions<'a>,
     clock: Arc<dyn Clock>,
-    threads: Arc<dyn Threads>,
     started: Duration,
     copied: CopyProgress,
 }
@@ -49,30 +55,36 @@ pub struct CopyThrottle<'a> {
 impl<'a> CopyThrottle<'a> {
     /// Begins work on `total_bytes` bytes.
     pub fn begin(env: &Env, options: CopyOptions<'a>, total_bytes: u64) -> CopyThrottle<'a> {
-        let (clock, threads) = (Arc::clone(&env.clock), Arc::clone(&env.threads));
+        let clock = Arc::clone(&env.clock);
         let started = clock.now();
-        let done = CopyProgress { bytes: 0, total_bytes };
-        CopyThrottle { options, clock, threads, started, copied: done }
+        CopyThrottle { options, clock, started, copied: CopyProgress { bytes: 0, total_bytes } }
+    }
+
+    /// Returns `Cancelled` if the caller requested the end.
+    pub fn check(&self) -> Result<()> {
+        self.options.cancellation.check()
     }
 
     /// Records that `bytes` bytes were processed, and waits if the rate exceeds the limit.
-    pub fn record(&mut self, bytes: u64) {
+    ///
+    /// # Errors
+    /// `Cancelled` if the caller requested the end, before the wait or during it.
+    pub fn record(&mut self, bytes: u64) -> Result<()> {
         self.copied.bytes += bytes;
         if let Some(progress) = &mut self.options.progress {
             progress(self.copied);
         }
-        let Some(rate) = self.options.bytes_per_second else { return };
+        let Some(rate) = self.options.bytes_per_second else { return self.check() };
         let due = Duration::from_secs_f64(self.copied.bytes as f64 / rate.max(1) as f64);
         let elapsed = self.clock.now().saturating_sub(self.started);
-        if let Some(left) = due.checked_sub(elapsed).filter(|left| !left.is_zero()) {
-            self.threads.pause(left);
-        }
+        self.options.cancellation.pause(due.saturating_sub(elapsed))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::error::Error;
 
     #[test]
     fn copy_keeps_its_rate_limit_and_reports_progress() {
@@ -86,9 +98,36 @@ mod tests {
         };
         let started = env.clock.now();
         let mut pace = CopyThrottle::begin(&env, options, 3000);
-        (0..3).for_each(|_| pace.record(1000));
+        (0..3).for_each(|_| pace.record(1000).expect("not cancelled"));
         let elapsed = env.clock.now().saturating_sub(started);
         assert!(elapsed >= Duration::from_millis(290), "{elapsed:?}");
         assert_eq!(reported, [1000, 2000, 3000]);
+    }
+
+    /// Story: a backup with a rate limit waited up to 16 s after each MiB, and nothing ended it.
+    #[test]
+    fn cancellation_ends_the_wait_of_the_rate_limit() {
+        let env = Env::system();
+        let cancellation = CopyCancellation::default();
+        let options = CopyOptions {
+            bytes_per_second: Some(1),
+            cancellation: cancellation.clone(),
+            ..CopyOptions::default()
+        };
+        let started = env.clock.now();
+        let mut pace = CopyThrottle::begin(&env, options, 1 << 20);
+        let (sender, waits) = std::sync::mpsc::channel();
+        let cancel = move || {
+            waits.recv().expect("the sender");
+            cancellation.cancel();
+            cancellation.cancel();
+        };
+        let thread = env.threads.spawn("cancel", Box::new(cancel)).expect("a thread");
+        sender.send(()).expect("the receiver");
+        assert!(matches!(pace.record(1 << 20), Err(Error::Cancelled)), "12 days later");
+        assert!(thread.join() && matches!(pace.check(), Err(Error::Cancelled)));
+        assert!(matches!(pace.record(0), Err(Error::Cancelled)), "it stays cancelled");
+        let elapsed = env.clock.now().saturating_sub(started);
+        assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
     }
 }

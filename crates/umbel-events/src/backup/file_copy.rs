@@ -56,7 +56,7 @@ pub fn copy_tail(
         let new = &buffer[skipped..];
         if !new.is_empty() {
             target.write_all_at(new, at + skipped as u64)?;
-            pace.record(new.len() as u64);
+            pace.record(new.len() as u64)?;
         }
         file.block_checksums.push(checksum(id, at, &buffer));
         at += buffer.len() as u64;

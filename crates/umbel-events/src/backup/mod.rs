@@ -2,7 +2,8 @@
 //! earlier backup in the same folder.
 //!
 //! INVARIANT: bytes that the manifest in the folder covers never change. A backup only adds bytes
-//! after the covered ones, and removes a file only once a manifest without the file is durable.
+//! after the covered ones, and removes a file only once a manifest without the file is durable. So
+//! a backup that fails, is cancelled or is killed leaves the previous one intact.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use crate::types::event::Position;
 
 pub mod backup_manifest;
 pub mod backup_verify;
+pub mod copy_cancellation;
 pub mod copy_rate_limit;
 pub mod file_copy;
 pub mod restore;
@@ -84,6 +86,7 @@ pub fn backup(
     options: CopyOptions<'_>,
 ) -> Result<BackupReport> {
     shared.check_open()?;
+    options.cancellation.check()?;
     check_path("the backup", target)?;
     let target = &*shared.outer_env.files.absolute(target)?;
     check_backup_target(&shared.outer_env, &store_directory(shared)?, target)?;
@@ -104,6 +107,7 @@ pub fn backup(
     let (mut copied_files, mut copied_bytes) = (0, 0);
     chunk_manifest.chunks.clear();
     for mut wanted in wanted {
+        pace.check()?;
         let new = wanted.len - wanted.copied.len;
         if new > 0 && !backup.adopt_complete_file(&mut wanted, &mut pace)? {
             backup.copy_chunk(&mut wanted, &mut pace)?;
@@ -119,6 +123,7 @@ pub fn backup(
     let number = backup.previous.number + 1;
     let manifest = BackupManifest { number, chunk_manifest, files };
     env.files.sync_dir(&chunk_directory(target))?;
+    pace.check()?;
     manifest.write(&env, target)?;
     remove_obsolete(&env, target, &manifest);
     Ok(BackupReport {
@@ -247,7 +252,7 @@ impl BackupJob<'_> {
             wanted.copied.block_checksums = block_checksums(&*file, wanted.entry.id, wanted.len)?;
             wanted.copied.len = wanted.len;
             file.sync()?;
-            pace.record(wanted.len);
+            pace.record(wanted.len)?;
         }
         Ok(is_whole)
     }

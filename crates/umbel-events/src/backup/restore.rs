@@ -33,7 +33,8 @@ pub struct RestoreReport {
 ///
 /// # Errors
 /// `Invalid` if no backup is found, or if the folder holds anything but an interrupted restore of
-/// this backup. [`Error::Backup`], with the file, if the backup is damaged.
+/// this backup. [`Error::Backup`], with the file, if the backup is damaged. [`Error::Cancelled`] if
+/// the caller cancelled the restore; the same restore then continues later.
 pub fn restore(
     env: &Env,
     backup: &Path,
@@ -89,6 +90,7 @@ pub fn restore(
             .map_err(Error::into_backup_error)?;
     }
     env.files.sync_dir(&chunks)?;
+    pace.check()?;
     chunk_manifest.clone().write(env, target)?;
     finish(env, target)?;
     Ok(report)
@@ -141,8 +143,8 @@ fn copy_file(
         let is_right =
             file.len()? == wanted.len && check_file(env, target, id, wanted, |_, _| Ok(())).is_ok();
         if is_right {
-            pace.record(wanted.len);
-            return Ok(file.sync()?);
+            file.sync()?;
+            return pace.record(wanted.len);
         }
         drop(file);
         env.files.remove_file(target)?;
@@ -150,8 +152,7 @@ fn copy_file(
     let file = env.files.create(target)?;
     let copied = check_file(there, source, id, wanted, |block, at| {
         file.write_all_at(block, at)?;
-        pace.record(block.len() as u64);
-        Ok(())
+        pace.record(block.len() as u64)
     });
     let written = copied.and_then(|()| Ok(file.sync()?));
     if written.is_err() {

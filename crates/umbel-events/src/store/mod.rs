@@ -536,7 +536,8 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid` if the target holds anything else, `Corruption` if the event log is damaged, and
-    /// errors of the disk. After an error, an earlier backup in the target is still valid.
+    /// errors of the disk. `Cancelled` if the caller cancelled the backup. After an error, an
+    /// earlier backup in the target is still valid.
     pub fn backup(
         &self,
         target: impl AsRef<Path>,

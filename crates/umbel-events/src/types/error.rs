@@ -89,6 +89,10 @@ pub enum Error {
         /// Name of the stream or the type that was matched.
         name: String,
     },
+    /// The caller cancelled a backup, a restore or the verification of a backup by
+    /// [`CopyCancellation`](crate::CopyCancellation). An earlier backup in the directory is intact,
+    /// and the next backup or the same restore continues with the complete files.
+    Cancelled,
     /// Error of the key-value store that holds the index.
     Store(umbel::Error),
     /// Files of a backup do not match what was written: make another backup, or replace the files
@@ -234,8 +238,7 @@ impl fmt::Display for Error {
                  serve --log-quota)"
             ),
             Error::VersionConflicts(violations) => {
-                let first = violations.first().map(|violation| Error::from(violation.clone()));
-                match (violations.len(), first) {
+                match (violations.len(), violations.first().cloned().map(Error::from)) {
                     (0 | 1, Some(first)) => first.fmt(f),
                     (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
                     (_, None) => f.write_str("every stream was as expected"),
@@ -252,6 +255,7 @@ impl fmt::Display for Error {
             Error::Store(error @ umbel::Error::Corruption { file, .. }) => {
                 write!(f, "{}; {}", error.message_without_advice(), advice(file))
             }
+            Error::Cancelled => f.write_str("the caller cancelled the call"),
             Error::Store(error) => error.fmt(f),
             Error::Backup(error) => write!(
                 f,

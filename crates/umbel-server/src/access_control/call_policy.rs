@@ -144,6 +144,7 @@ const TABLE: &[(&str, &[(&str, RequiredRole)])] = &[
             ("stop-scavenge", RequiredRole::Operator),
             ("redact", RequiredRole::Operator),
             ("backup", RequiredRole::Operator),
+            ("stop-backup", RequiredRole::Operator),
             ("work", RequiredRole::User),
             ("auto-scavenge", RequiredRole::Operator),
             ("user", RequiredRole::Admin),

@@ -17,10 +17,10 @@ use umbel_events::{
 use crate::event_store::EventStore;
 use crate::event_store::scavenge_schedule::{DueTime, ScavengeSchedule, Timetable};
 use crate::event_store::scavenging::{
-    ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, Scavenger, StopReason,
+    ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, Scavenger,
 };
 use crate::event_store::work_history::{
-    WorkHistory, WorkOrigin, WorkOutcome, time_span, time_text,
+    StopReason, WorkHistory, WorkOrigin, WorkOutcome, time_span, time_text,
 };
 use crate::limits::AUTO_SCAVENGE_BYTES_MAX;
 use crate::protocol::grpc_status;

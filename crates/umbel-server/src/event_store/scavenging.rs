@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tonic::Status;
 use umbel_events::{Scavenge, ScavengeReport, Store};
 
-use crate::event_store::work_history::{WorkHistory, WorkOrigin, WorkOutcome};
+use crate::event_store::work_history::{StopReason, WorkHistory, WorkOrigin, WorkOutcome};
 use crate::limits::OUTCOMES_MAX;
 use crate::protocol::grpc_status;
 
@@ -42,17 +42,6 @@ impl Default for ScavengeOptions {
             dead_percent_min: 0,
         }
     }
-}
-
-/// Reason why a scavenge stops before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StopReason {
-    /// A caller stopped it.
-    Requested,
-    /// Auto-scavenge was paused.
-    Paused,
-    /// The server stops.
-    Shutdown,
 }
 
 /// The result of a request to start a scavenge.

@@ -109,6 +109,17 @@ impl WorkOutcome {
     }
 }
 
+/// Reason why a work stops before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// A caller stopped it.
+    Requested,
+    /// Auto-scavenge was paused.
+    Paused,
+    /// The server stops.
+    Shutdown,
+}
+
 /// Reason why a work started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -1,4 +1,5 @@
-//! Starts scavenges at the times of the schedule, and writes the history of scavenges and backups.
+//! Starts scavenges at the times of the schedule, writes the history of scavenges and backups, and
+//! stops both when the server stops.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::server_context::ServerContext;
 
 /// Interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Time limit at exit for the end of a scavenge.
+/// Time limit at exit for the end of a scavenge and a backup.
 const STOP_TIME: Duration = Duration::from_secs(3);
 /// Interval of the checks at exit.
 const STOP_INTERVAL: Duration = Duration::from_millis(20);
@@ -27,12 +28,13 @@ pub async fn run(service: Arc<ServerContext>, mut stopped: watch::Receiver<bool>
         }
     }
     service.scavenger.shut_down();
+    service.backups.shut_down();
     let ended = async {
-        while is_scavenging(&service) {
+        while is_scavenging(&service) || service.backups.running_state().is_some() {
             tokio::time::sleep(STOP_INTERVAL).await;
         }
     };
-    // The next start records a scavenge that takes longer as interrupted.
+    // The next start records what takes longer as interrupted.
     let _ = tokio::time::timeout(STOP_TIME, ended).await;
     write_history(&service).await;
 }

@@ -9,8 +9,8 @@ use umbel_proto::operations::{
 };
 
 use crate::auth::authorization::Caller;
-use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
-use crate::event_store::work_history::WorkOrigin;
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::event_store::work_history::{StopReason, WorkOrigin};
 use crate::grpc::grpc_dispatch::{Handler, grpc_dispatch};
 use crate::grpc::request_body::RequestBody;
 use crate::protocol::grpc_status;

@@ -296,6 +296,7 @@ fn each_endpoint_has_its_permissions() {
         (post, "stop-scavenge", "{}", [401, 403, 400, 400]),
         (post, "redact", "{}", [401, 403, 400, 400]),
         (post, "backup", "{}", [401, 403, 409, 409]),
+        (post, "stop-backup", "{}", [401, 403, 400, 400]),
         (post, "scavenge", "{}", OPERATORS),
         (post, "auto-scavenge", "{}", OPERATORS),
         (post, "user", "{}", [401, 403, 403, 400]),

@@ -593,7 +593,7 @@ fn pages_of_other_sites_make_no_changes() {
 }
 
 /// The least role that each route requires: 0 anonymous, 1 a user, 2 `$ops`, 3 `$admins`.
-const ROLES: [(&str, &str, &str, u8); 47] = [
+const ROLES: [(&str, &str, &str, u8); 48] = [
     ("GET", "/health/live", "/health/live", 0),
     ("GET", "/health/ready", "/health/ready", 0),
     ("GET", "/ping", "/ping", 0),
@@ -611,6 +611,7 @@ const ROLES: [(&str, &str, &str, u8); 47] = [
     ("POST", "/admin/backup", "/admin/backup", 2),
     ("GET", "/admin/backup/history", "/admin/backup/history", 2),
     ("GET", "/admin/backup/{backupId}", "/admin/backup/7", 2),
+    ("DELETE", "/admin/backup/{backupId}", "/admin/backup/7", 2),
     ("GET", "/auto-scavenge/enabled", "/auto-scavenge/enabled", 1),
     ("GET", "/auto-scavenge/status", "/auto-scavenge/status", 1),
     ("POST", "/auto-scavenge/configure", "/auto-scavenge/configure", 2),

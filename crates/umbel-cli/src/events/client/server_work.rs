@@ -76,8 +76,11 @@ impl ServerWork {
                 "InProgress" => show(&state),
                 "Success" => return Ok(state),
                 result => {
-                    let reason = state["error"].as_str().unwrap_or(result);
-                    return Err(CommandError::System(format!("the server says: {reason}")));
+                    let text = match (state["error"].as_str(), result) {
+                        (None, "Stopped") => format!("the {name} was stopped at the server"),
+                        (reason, _) => format!("the server says: {}", reason.unwrap_or(result)),
+                    };
+                    return Err(CommandError::System(text));
                 }
             }
             tokio::time::sleep(POLL_INTERVAL).await;

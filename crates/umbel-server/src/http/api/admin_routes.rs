@@ -8,12 +8,11 @@ use serde_json::{Map, Value, json};
 use tonic::{Code, Status};
 
 use crate::auth::authorization::Caller;
-use crate::event_store::backups::{self, BackupState};
+use crate::event_store::backups::{self, BackupPhase, BackupState};
 use crate::event_store::scavenging::{
-    ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, StopReason, file_names,
-    report_json,
+    ScavengeOptions, ScavengePhase, ScavengeStart, ScavengeState, file_names, report_json,
 };
-use crate::event_store::work_history::{WorkKind, WorkOrigin};
+use crate::event_store::work_history::{StopReason, WorkKind, WorkOrigin};
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{
     ApiError, ApiResult, HttpResponse, json_response, set_header,
@@ -44,6 +43,7 @@ pub async fn run(
         }
         Operation::StartBackup => start_backup(service, request),
         Operation::ReadBackup => read_backup(service, request.parameter(0)),
+        Operation::StopBackup => stop_backup(service, request.parameter(0)),
         Operation::Shutdown => {
             operations::shutdown(Arc::clone(service), &request.caller()).await?;
             Ok(ok(json!({ "success": true })))
@@ -179,7 +179,7 @@ fn backup_link(id: &str) -> String {
 fn start_backup(service: &ServerContext, request: &ApiRequest) -> ApiResult {
     let rate = bytes_per_second(request.query(), BACKUP_RATE_MIN)?;
     let id = service.backups.start(origin(request), rate).map_err(|status| {
-        let running = service.backups.last_state().filter(|state| state.result.is_none());
+        let running = service.backups.running_state();
         let is_running = status.code() == Code::AlreadyExists;
         let error = ApiError::from(status);
         match running.filter(|_| is_running) {
@@ -201,7 +201,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
         "last" => service.backups.last_state(),
         id => service.backups.state(id),
     };
-    let Some(BackupState { id, progress, result }) = state else {
+    let Some(BackupState { id, progress, phase }) = state else {
         // An earlier run of the server may have started it.
         let history = service.backups.history();
         let record = if id == "last" { history.last_record() } else { history.record(id) };
@@ -211,8 +211,8 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
         value["backupLink"] = backup_link(&record.id).into();
         return Ok(ok(value));
     };
-    let mut value = match &result {
-        Some(Ok(report)) => backups::report_json(report),
+    let mut value = match &phase {
+        BackupPhase::Success(report) => backups::report_json(report),
         _ => Map::new(),
     };
     value.insert("backupLink".into(), backup_link(&id).into());
@@ -221,16 +221,27 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
     let (bytes, total) = progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
     value.insert("bytes".into(), bytes.into());
     value.insert("totalBytes".into(), total.into());
-    let outcome = match &result {
-        None => "InProgress",
-        Some(Err(error)) => {
+    let outcome = match &phase {
+        BackupPhase::InProgress => "InProgress",
+        BackupPhase::Success(_) => "Success",
+        BackupPhase::Stopped => "Stopped",
+        BackupPhase::Errored(error) => {
             value.insert("error".into(), error.as_str().into());
             "Errored"
         }
-        Some(Ok(_)) => "Success",
     };
     value.insert("backupResult".into(), outcome.into());
     Ok(ok(Value::Object(value)))
+}
+
+fn stop_backup(service: &ServerContext, id: &str) -> ApiResult {
+    let id = match id {
+        "current" => service.backups.running_state().map(|state| state.id),
+        id => Some(id.to_string()),
+    };
+    let Some(id) = id else { return Err(ApiError::not_found("no backup is running")) };
+    service.backups.stop(&id, StopReason::Requested)?;
+    Ok(ok(json!({ "backupId": id, "backupLink": backup_link(&id) })))
 }
 
 async fn reload_config(service: &ServerContext, caller: &Caller) -> ApiResult {

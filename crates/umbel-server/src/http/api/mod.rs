@@ -76,6 +76,7 @@ async fn run(service: &Arc<ServerContext>, operation: Operation, request: ApiReq
         | Operation::BackupHistory
         | Operation::StartBackup
         | Operation::ReadBackup
+        | Operation::StopBackup
         | Operation::Shutdown
         | Operation::ReloadConfig => admin_routes::run(service, operation, &request).await,
         Operation::AutoScavengeEnabled

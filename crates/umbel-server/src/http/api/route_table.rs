@@ -36,6 +36,8 @@ pub enum Operation {
     StartBackup,
     /// Reports a backup.
     ReadBackup,
+    /// Stops a backup.
+    StopBackup,
     /// Stops the server.
     Shutdown,
     /// Loads the certificates again.
@@ -191,7 +193,7 @@ impl Route {
 }
 
 /// All routes. A path without parameters precedes those that match it with a parameter.
-pub static ROUTES: [Route; 40] = [
+pub static ROUTES: [Route; 41] = [
     route(
         Method::POST,
         "/admin/scavenge",
@@ -273,6 +275,14 @@ pub static ROUTES: [Route; 40] = [
         "Reports the progress or the outcome of a backup; the id `last` names the last one.",
     )
     .errors(&[404]),
+    route(
+        Method::DELETE,
+        "/admin/backup/{backupId}",
+        BACKUP,
+        Operation::StopBackup,
+        "Stops a backup; the id `current` names the running one.",
+    )
+    .errors(&[404, 409]),
     route(
         Method::GET,
         "/auto-scavenge/enabled",

@@ -18,8 +18,8 @@ use crate::access_control::acl::StreamAction;
 use crate::auth::authorization::Caller;
 use crate::event_store::append_command::{AppendCommand, StreamEvents};
 use crate::event_store::auto_scavenge::AutoScavengeChange;
-use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart, StopReason};
-use crate::event_store::work_history::WorkOrigin;
+use crate::event_store::scavenging::{ScavengeOptions, ScavengeStart};
+use crate::event_store::work_history::{StopReason, WorkOrigin};
 use crate::http::console::group_settings::{self, CHANGE_GROUP};
 use crate::http::console::redact::{self, REDACT};
 use crate::protocol::group_key::{ALL_SOURCE, GroupKey};
@@ -31,12 +31,13 @@ use crate::services::user_service::Change;
 use crate::services::{persistent_subscriptions, user_service};
 
 /// The console's actions.
-pub const ACTIONS: [&str; 10] = [
+pub const ACTIONS: [&str; 11] = [
     "append",
     "replay",
     "scavenge",
     "stop-scavenge",
     "backup",
+    "stop-backup",
     AUTO_SCAVENGE,
     "user",
     PASSWORD,
@@ -83,6 +84,10 @@ pub async fn run_action(
         "backup" => {
             let origin = WorkOrigin::of_user(caller.user_name());
             service.backups.start(origin, None).map(|id| json!({ "started": id }))
+        }
+        "stop-backup" => {
+            service.backups.stop(&fields.text("id")?, StopReason::Requested)?;
+            Ok(json!({}))
         }
         _ => user(service, caller, fields).await,
     }
