@@ -66,13 +66,7 @@ pub fn main() -> ExitCode {
                 CommandError::OutputClosed
                 | CommandError::NothingSelected
                 | CommandError::AlreadyReported(_) => {}
-                CommandError::Usage(text) => {
-                    note(&format!(
-                        "umbel: {}",
-                        usage_error::with_typed_flags(text, std::env::args_os())
-                    ));
-                }
-                failure => note(&format!("umbel: {failure}")),
+                failure => note(&format!("umbel: {}", usage_error::failure_sentence(failure))),
             }
             ExitCode::from(failure.exit_code())
         }

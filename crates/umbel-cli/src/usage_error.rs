@@ -103,6 +103,14 @@ fn invalid_value(error: &Error) -> String {
     format!("{flag} is {value}, but {reason}")
 }
 
+/// Returns the sentence about a failure of this process's command.
+pub fn failure_sentence(failure: &CommandError) -> String {
+    match failure {
+        CommandError::Usage(text) => with_typed_flags(text, std::env::args_os()),
+        failure => failure.to_string(),
+    }
+}
+
 /// Returns the sentence with the flags' names as the user typed them: `--write-buffer-size`, not
 /// `--write_buffer_size`.
 pub fn with_typed_flags(sentence: &str, arguments: impl IntoIterator<Item = OsString>) -> String {

@@ -19,6 +19,7 @@ pub const MEM_DB_PREFIX: &str = "umbel-mem-db-";
 #[derive(Debug)]
 pub struct TemporaryDirectory {
     path: PathBuf,
+    is_removed: bool,
     remover: Option<Child>,
 }
 
@@ -31,7 +32,7 @@ impl TemporaryDirectory {
         let path = TemporaryDirectory::create_kept(prefix, wall_micros)?;
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let remover = spawn_remover(name);
-        Ok(TemporaryDirectory { path, remover })
+        Ok(TemporaryDirectory { path, is_removed: false, remover })
     }
 
     /// Creates a directory that is never removed; returns its path.
@@ -49,12 +50,28 @@ impl TemporaryDirectory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Removes the directory.
+    ///
+    /// # Errors
+    /// The directory cannot be removed.
+    pub fn remove(mut self) -> CommandResult<()> {
+        self.remove_once()
+    }
+
+    fn remove_once(&mut self) -> CommandResult<()> {
+        if std::mem::replace(&mut self.is_removed, true) {
+            return Ok(());
+        }
+        let removed = fs::remove_dir_all(&self.path);
+        removed.map_err(|error| CommandError::system("remove", &self.path, &error))
+    }
 }
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            note(&format!("umbel: could not remove {}: {error}", self.path.display()));
+        if let Err(failure) = self.remove_once() {
+            note(&format!("umbel: {failure}"));
         }
         if let Some(mut remover) = self.remover.take() {
             drop(remover.stdin.take());

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::serve::Serving;
-use super::test_binary::Fixture;
+use super::test_binary::{Fixture, is_time, wait_until};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -52,15 +52,126 @@ fn start_failure_is_logged_once_in_the_chosen_format() {
     let fixture = Fixture::new();
     let serving = Serving::start(&fixture, &[]);
     let other = Fixture::new();
-    let mut command = other.command();
-    command.arg("--db").arg(other.store()).args(["serve", "--insecure", "--log-format", "json"]);
-    let output = command.args(["--listen", serving.address()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(4));
-    let message = String::from_utf8(output.stderr).unwrap();
-    let line: Value = serde_json::from_str(&message).expect("one line");
+    let refused = |format: &str| {
+        let serve = ["serve", "--insecure", "--log-format", format, "--listen", serving.address()];
+        let run = other.run(&serve);
+        assert_eq!(run.code, 4, "{run:?}");
+        check_times(format, &run.stderr);
+        run.stderr
+    };
+    let line: Value = serde_json::from_str(&refused("json")).expect("one line");
     assert_eq!(line["level"], "ERROR");
     assert!(line["message"].as_str().unwrap().contains("another process listens"), "{line}");
+    let line = refused("text");
+    assert!(line.lines().count() == 1 && line.contains(" ERROR another process listens"), "{line}");
     let _ = serving.stop(Signal::TERM);
+}
+
+/// Asserts that each line of a log has a time and a level.
+fn check_times(format: &str, notes: &str) {
+    for line in notes.lines() {
+        let (time, level) = match format {
+            "json" => {
+                let line: Value = serde_json::from_str(line).expect(line);
+                let text = |name: &str| line[name].as_str().unwrap_or_default().to_string();
+                (text("timestamp"), text("level"))
+            }
+            _ => {
+                let mut words = line.split_whitespace().map(str::to_string);
+                (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+            }
+        };
+        assert!(is_time(&time), "no time: {line}");
+        assert!(["INFO", "WARN", "ERROR"].contains(&&level[..]), "no level: {line}");
+    }
+}
+
+/// Story: the lines of start and stop had no time in the journal of a container, while all other
+/// lines had one.
+#[test]
+fn every_line_of_start_and_stop_has_a_time() {
+    for (format, level) in
+        [("text", "info"), ("text", "error"), ("json", "info"), ("json", "error")]
+    {
+        let fixture = Fixture::new();
+        let objects = fixture.path("objects");
+        std::fs::create_dir(&objects).unwrap();
+        let objects = format!("file://{}", objects.display());
+        // Each of them adds lines: a generated password, and options without an effect, too.
+        let flags = [
+            "--disable-tls",
+            "--kv",
+            "--sync",
+            "--log-quota",
+            "1GiB",
+            "--backup-to",
+            &objects,
+            "--log-format",
+            format,
+            "--log-level",
+            level,
+        ];
+        let variables = [
+            ("UMBEL_ADMIN_PASSWORD", "kept-1"),
+            ("EVENTSTORE_EXT_TCP_PORT", "1113"),
+            ("UMBEL_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ];
+        let serving = Serving::with(&fixture, &flags, &variables);
+        let (code, _, notes) = serving.stop(Signal::TERM);
+        assert_eq!(code, Some(0), "{notes}");
+        check_times(format, &notes);
+        let has_password = notes.contains("INFO the password of ops is ");
+        assert_eq!(has_password, format == "text", "{notes}");
+        for wanted in [
+            "the store is in",
+            "OpenTelemetry collector at",
+            "survive power loss",
+            "appends are refused once",
+            "events are backed up to",
+            "keys and values are backed up to",
+            "keys and values are in",
+            "the console is at",
+            "append an event: ",
+            "listening at",
+        ] {
+            assert_eq!(notes.matches(wanted).count(), 1, "{wanted}: {notes}");
+        }
+        let last = notes.lines().last().unwrap();
+        assert!(last.contains("stopped; all acknowledged writes are on disk"), "{notes}");
+        let has_notices = notes.contains("EVENTSTORE_EXT_TCP_PORT has no effect");
+        assert_eq!(has_notices, level == "info", "{notes}");
+    }
+}
+
+/// The last line says that nothing is lost, however the server was stopped.
+#[test]
+fn stop_of_a_server_is_its_last_line() {
+    for (flags, wanted) in [
+        (&[][..], "stopped; all acknowledged writes are on disk"),
+        (&["--mem-db"], "stopped; the store is removed"),
+    ] {
+        for is_call in [false, true] {
+            let fixture = Fixture::new();
+            let serving = Serving::start(&fixture, flags);
+            if is_call {
+                let address = serving.address().to_string();
+                let mut stream = TcpStream::connect(&address).unwrap();
+                let head = format!("Host: {address}\r\nContent-Length: 0\r\nConnection: close");
+                write!(stream, "POST /admin/shutdown HTTP/1.1\r\n{head}\r\n\r\n").unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+                wait_until("the server ends", || TcpStream::connect(&address).is_err());
+            }
+            let (code, _, notes) = serving.stop(Signal::INT);
+            assert_eq!(code, Some(0), "{notes}");
+            check_times("text", &notes);
+            assert!(notes.contains("INFO shutdown began"), "{notes}");
+            let last = notes.lines().last().unwrap();
+            assert!(last.ends_with(&format!(" INFO {wanted}")), "{notes}");
+            assert_eq!(notes.matches("stopped").count(), 1, "{notes}");
+        }
+    }
 }
 
 /// Regression: the threshold of slow calls could not be configured.

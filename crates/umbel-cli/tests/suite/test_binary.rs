@@ -151,16 +151,32 @@ impl Run {
         assert_eq!(run.stderr, "");
     }
 
+    /// The sentence about the failure: it follows `umbel: `, or time and level in the log of a
+    /// server.
+    pub fn sentence(&self) -> &str {
+        let logged = || {
+            let (time, sentence) = self.stderr.split_once(" ERROR ")?;
+            is_time(time).then_some(sentence)
+        };
+        let sentence = self.stderr.strip_prefix("umbel: ").or_else(logged);
+        sentence.unwrap_or_else(|| panic!("no sentence: {}", self.stderr))
+    }
+
     /// Asserts an exit code, and one sentence on standard error that contains all these parts.
     pub fn fails(self, code: i32, parts: &[&str]) -> Run {
         assert_eq!(self.code, code, "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "one line, not: {}", self.stderr);
-        assert!(self.stderr.starts_with("umbel: "), "{}", self.stderr);
+        assert!(!self.sentence().trim().is_empty(), "{}", self.stderr);
         for part in parts {
             assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         }
         self
     }
+}
+
+/// Whether a text is the UTC time at the begin of a line of a server's log.
+pub fn is_time(text: &str) -> bool {
+    text.ends_with('Z') && chrono::DateTime::parse_from_rfc3339(text).is_ok()
 }
 
 /// Returns a file of the store with this extension.

@@ -24,9 +24,9 @@ use crate::events::serve::certificate_host::{certificate_host, reachable_address
 use crate::events::serve::option_sources::read_options_file;
 use crate::events::serve::serve_args::{ServeArgs, ServeOptions};
 use crate::events::serve::serve_config::ServeConfig;
-use crate::events::serve::server_log::{LogFormat, ServerLog};
+use crate::events::serve::server_log::{LogFormat, ServerLog, log_lifecycle};
 use crate::events::serve::server_security::ServerSecurity;
-use crate::io::output::{Output, note};
+use crate::io::output::Output;
 use crate::io::temporary_directory::{MEM_DB_PREFIX, TemporaryDirectory};
 use crate::open_kv_store::refuse_file;
 use crate::store_kind::KV_DIRECTORY;
@@ -49,7 +49,7 @@ pub mod telemetry_layer;
 pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()> {
     let text = args.config.as_deref().map(read_options_file).transpose()?;
     let file = args.config.as_deref().zip(text.as_deref());
-    let (mut config, sources) = ServeConfig::read(file, std::env::vars_os(), Some(flags))?;
+    let (config, sources) = ServeConfig::read(file, std::env::vars_os(), Some(flags))?;
     if args.print_config {
         return config.print(&sources, json);
     }
@@ -59,17 +59,34 @@ pub fn run(args: &ServeArgs, flags: &ArgMatches, json: bool) -> CommandResult<()
     for notice in sources.notices() {
         tracing::warn!("{notice}");
     }
-    // Dropped, and thereby removed, after the store is closed.
-    let temporary = match config.options.mem_db {
-        true => Some(TemporaryDirectory::create(MEM_DB_PREFIX, Env::system().clock.wall_micros())?),
-        false => None,
-    };
-    if let Some(temporary) = &temporary {
-        config.db = temporary.path().join("events");
+    let limits = config.limits;
+    let outcome = serve_logged(config, (&security, hub), &log, json);
+    log.report_exit(outcome.map_err(|failure| limits.with_lock_wait(failure)))
+}
+
+/// Serves the store, with `--mem-db` a temporary one, and logs the stop.
+fn serve_logged(
+    mut config: ServeConfig,
+    (security, telemetry): (&ServerSecurity, Option<Arc<TelemetryHub>>),
+    log: &ServerLog,
+    json: bool,
+) -> CommandResult<()> {
+    if !config.options.mem_db {
+        serve(&config, (security, telemetry), log, json)?;
+        log_lifecycle("stopped; all acknowledged writes are on disk");
+        return Ok(());
     }
-    let outcome = serve(&config, (&security, hub), &log, json);
-    drop(temporary);
-    log.report_exit(outcome.map_err(|failure| config.limits.with_lock_wait(failure)))
+    let temporary = TemporaryDirectory::create(MEM_DB_PREFIX, Env::system().clock.wall_micros())?;
+    config.db = temporary.path().join("events");
+    let served = serve(&config, (security, telemetry), log, json);
+    // The store is closed.
+    let removed = temporary.remove();
+    if let Err(failure) = &removed {
+        tracing::warn!("the temporary store is left: {failure}");
+    }
+    served?;
+    log_lifecycle(if removed.is_ok() { "stopped; the store is removed" } else { "stopped" });
+    Ok(())
 }
 
 /// Opens the object store of the continuous backup; `None` without one.
@@ -111,12 +128,7 @@ fn serve(
     let closed = (store.close(), kv.map_or(Ok(()), |kv| kv.db.close()));
     served?;
     closed.0?;
-    closed.1?;
-    log.print(match config.options.mem_db {
-        true => "stopped; the store is removed",
-        false => "stopped; all acknowledged writes are on disk",
-    });
-    Ok(())
+    Ok(closed.1?)
 }
 
 /// Serves until a signal or a client's call `Shutdown` stops the server.
@@ -206,49 +218,53 @@ fn announce(
         unless_fatal(output.line(&connection))?;
     }
     unless_fatal(output.flush())?;
-    // A log has no secrets in it: where each line of it is one for programs, the output says them.
+    // Generated passwords are no part of the log: where its lines are for programs, they go to the
+    // output.
     for (user, secret) in generated.iter().filter(|_| !json) {
         let secret = secret.reveal();
         let line = format!("the password of {user} is {secret} and is not shown again");
         match config.options.log_format {
-            LogFormat::Text => note(&line),
+            LogFormat::Text => log.print_secret(&line),
             LogFormat::Json => unless_fatal(output.line(&line))?,
         }
     }
     unless_fatal(output.flush())?;
     let operator = operator_address(address, config, security);
-    announce_stores(config, log);
-    log.print(&format!("the console is at {}/console/", operator.origin()));
+    announce_stores(config);
+    log_lifecycle(&format!("the console is at {}/console/", operator.origin()));
     let options = ["-H", "content-type: application/json", "-H", "kurrent-eventtype: Opened"];
     let options = [&options[..], &["-d", "{}"]].concat();
     let append = curl_command(&operator, &options, "/streams/cart-42");
-    log.print(&format!("append an event: {append}"));
-    log.print(&listening_message(address, security));
+    log_lifecycle(&format!("append an event: {append}"));
+    log_lifecycle(&listening_message(address, security));
     Ok(())
 }
 
 /// Logs where the data lies, and when it is durable.
-fn announce_stores(config: &ServeConfig, log: &ServerLog) {
-    log.print(&format!("the store is in {}", config.db.display()));
-    print_collector(config, log);
+fn announce_stores(config: &ServeConfig) {
+    log_lifecycle(&format!("the store is in {}", config.db.display()));
+    announce_collector(config);
     if config.options.mem_db {
-        log.print("this directory is temporary (--mem-db): it is removed when the process ends");
+        log_lifecycle(
+            "this directory is temporary (--mem-db): it is removed when the process ends",
+        );
     }
-    log.print(durability_message(config.options.durability));
+    log_lifecycle(durability_message(config.options.durability));
     if let Some(quota_bytes) = config.options.log_quota {
-        log.print(&format!(
+        log_lifecycle(&format!(
             "appends are refused once the event log has {quota_bytes} bytes (--log-quota)"
         ));
     }
     if let Some(url) = &config.options.backup_to {
         let (place, seconds) = (location(url), config.options.backup_interval.as_secs());
-        log.print(&format!("events are backed up to {place} every {seconds} s (--backup-to)"));
+        log_lifecycle(&format!("events are backed up to {place} every {seconds} s (--backup-to)"));
         if config.options.kv {
-            log.print(&format!("keys and values are backed up to {place}/{SERVER_KV_PREFIX}"));
+            log_lifecycle(&format!("keys and values are backed up to {place}/{SERVER_KV_PREFIX}"));
         }
     }
     if config.options.kv {
-        log.print(&format!("keys and values are in {}", config.db.join(KV_DIRECTORY).display()));
+        let directory = config.db.join(KV_DIRECTORY);
+        log_lifecycle(&format!("keys and values are in {}", directory.display()));
     }
 }
 
@@ -279,11 +295,11 @@ fn operator_address(
     ConnectionString { host, port, encryption, user }
 }
 
-/// Prints where telemetry is exported to, if it is.
-fn print_collector(config: &ServeConfig, log: &ServerLog) {
+/// Logs where telemetry is exported to, if it is.
+fn announce_collector(config: &ServeConfig) {
     if let Some(collector) = config.options.otlp_endpoint.as_ref().filter(|_| config.otlp.is_on()) {
         let signals = config.options.otlp_signals.names().replace(',', ", ");
-        log.print(&format!("OpenTelemetry collector at {collector} gets {signals}"));
+        log_lifecycle(&format!("OpenTelemetry collector at {collector} gets {signals}"));
     }
 }
 

@@ -1,5 +1,9 @@
 //! [`ServerLog`]: log of `umbel serve` on standard error, as text or as lines of JSON.
 //!
+//! INVARIANT: from the start of the log on, each line of standard error has a time. This includes
+//! the lines of start and stop, and the error that ends the command. Only the message of a panic
+//! has none in a log of text.
+//!
 //! A separate thread writes the lines, so that no thread that serves a call waits for the reader of
 //! the log. Lines that do not fit into the thread's queue are dropped and counted. Decision 2 says
 //! why `tracing-appender` is not used.
@@ -12,6 +16,8 @@ use std::time::Duration;
 
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -21,6 +27,7 @@ use umbel_server::TelemetryHub;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::serve::telemetry_layer::TelemetryLayer;
 use crate::io::output::note;
+use crate::usage_error::failure_sentence;
 
 /// Maximum number of lines that wait to be written.
 const QUEUE_LINES_MAX: usize = 1024;
@@ -29,6 +36,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// Prefix of the targets of logged lines. Lines with other targets, from other crates, are not
 /// logged.
 const TARGET_PREFIX: &str = "umbel";
+/// Target of the lines of start and stop, which the log has at every level.
+const LIFECYCLE_TARGET: &str = "umbel_lifecycle";
 
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +81,12 @@ pub fn parse_level(text: &str) -> Result<Level, String> {
 /// Log of a running server, until it is dropped.
 #[derive(Debug)]
 pub struct ServerLog {
-    format: LogFormat,
     lines: LogWriter,
-    /// Export of the log.
-    exported: Option<TelemetryLayer>,
+}
+
+/// Logs a line of start or stop, which every level shows.
+pub fn log_lifecycle(text: &str) {
+    tracing::info!(target: LIFECYCLE_TARGET, "{text}");
 }
 
 impl ServerLog {
@@ -89,10 +100,12 @@ impl ServerLog {
         hub: Option<Arc<TelemetryHub>>,
     ) -> CommandResult<ServerLog> {
         let lines = LogWriter::start(Box::new(io::stderr()), &Env::system())?;
-        let targets = Targets::new().with_target(TARGET_PREFIX, level);
+        let targets = Targets::new()
+            .with_target(TARGET_PREFIX, level)
+            .with_target(LIFECYCLE_TARGET, Level::INFO);
         let layer = fmt::layer().with_ansi(false).with_target(false).with_writer(lines.clone());
-        let exported = || hub.clone().map(TelemetryLayer::new);
-        let registry = tracing_subscriber::registry().with(targets).with(exported());
+        let exported = hub.map(TelemetryLayer::new);
+        let registry = tracing_subscriber::registry().with(targets).with(exported);
         let started = match format {
             LogFormat::Text => registry.with(layer).try_init(),
             LogFormat::Json => {
@@ -108,31 +121,26 @@ impl ServerLog {
                 tracing::error!(place, "panicked: {why}");
             }));
         }
-        Ok(ServerLog { format, lines, exported: exported() })
+        Ok(ServerLog { lines })
     }
 
-    /// Prints a line for the operator, as plain text or as JSON.
-    pub fn print(&self, text: &str) {
-        match self.format {
-            LogFormat::Text => {
-                note(text);
-                if let Some(exported) = &self.exported {
-                    exported.add_line(text);
-                }
-            }
-            LogFormat::Json => tracing::info!("{text}"),
-        }
+    /// Writes a line with a secret, in the form of a log with text. It is written at once and to
+    /// standard error only: no export of the log gets it, and no full queue drops it.
+    pub fn print_secret(&self, text: &str) {
+        // Earlier lines come first.
+        self.lines.finish();
+        let mut time = String::new();
+        // Writing to a text cannot fail.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut time));
+        note(&format!("{time} {:>5} {text}", Level::INFO.as_str()));
     }
 
-    /// Logs the error of the command if the log is JSON, so that standard error has only JSON.
+    /// Logs the error of the command, so that standard error has only lines of the log.
     pub fn report_exit(self, outcome: CommandResult<()>) -> CommandResult<()> {
-        match outcome {
-            Err(failure) if self.format == LogFormat::Json => {
-                tracing::error!("{failure}");
-                Err(CommandError::AlreadyReported(failure.exit_code()))
-            }
-            outcome => outcome,
-        }
+        outcome.map_err(|failure| {
+            tracing::error!("{}", failure_sentence(&failure));
+            CommandError::AlreadyReported(failure.exit_code())
+        })
     }
 }
 
