@@ -15,6 +15,7 @@ mod suite {
     mod groups;
     mod import;
     mod import_events;
+    mod in_process_server;
     mod lab;
     mod lock_wait;
     mod metadata;

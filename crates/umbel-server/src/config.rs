@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbel_env::Env;
 use umbel_proto::limits::PORT;
 
 use crate::access_control::users::BootstrapPasswords;
@@ -21,6 +22,9 @@ use crate::telemetry::otlp::telemetry_hub::TelemetryHub;
 /// Options of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// The operating system as the server uses it: clock, randomness, threads, and the resources
+    /// that it reports, such as the space of the disk. The stores have their own.
+    pub env: Env,
     /// Address to listen on. Port 0 takes any free port.
     pub listen: SocketAddr,
     /// Host and port that clients should connect to. `None` means the host and port that the client
@@ -70,6 +74,7 @@ impl Default for Config {
     fn default() -> Config {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
         Config {
+            env: Env::system(),
             listen,
             advertise: None,
             partial_append_time: PARTIAL_APPEND_TIME,

@@ -12,7 +12,9 @@ use rcgen::{
 };
 use rustix::process::Signal;
 use serde_json::Value;
+use umbel_env::DiskSpace;
 
+use super::in_process_server::{InProcessServer, ROOMY_DISK};
 use super::serve::Serving;
 use super::test_binary::{Fixture, Run};
 
@@ -82,9 +84,10 @@ fn state(run: &Run, what: &str) -> String {
 fn doctor_reports_only_missing_encryption() {
     let fixture = Fixture::new();
     fixture.feed(&["append"], EVENTS.as_bytes()).succeeds();
-    let serving = Serving::start(&fixture, &[]);
-    let run = fixture.bare(&["doctor", "--connect", serving.connection(), "--json", "--write"]);
-    let run = run.succeeds();
+    let server = InProcessServer::start(&fixture, Some(ROOMY_DISK));
+    let address = format!("127.0.0.1:{}", server.port());
+    let connect = format!("kurrentdb://{address}?tls=false");
+    let run = fixture.bare(&["doctor", "--connect", &connect, "--json", "--write"]).succeeds();
     let states = states(&run);
     let names: Vec<&str> = states.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = "reached encryption live ready version advertised methods user answers store \
@@ -93,20 +96,46 @@ fn doctor_reports_only_missing_encryption() {
     for (name, state) in &states {
         assert_eq!(state, if name == "encryption" { "look" } else { "ok" }, "{name}");
     }
-    let text = fixture.bare(&["doctor", "--connect", serving.address()]).succeeds().text();
+    let text = fixture.bare(&["doctor", "--connect", &address]).succeeds().text();
     assert!(text.contains("ok    ready") && text.contains("without users"), "{text}");
     assert!(!text.contains("umbel-doctor"), "nothing is written without --write");
-    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    server.stop();
     // Its event is deleted, and nothing else.
     let left = fixture.run(&["streams"]).succeeds().text();
     assert_eq!(left, "cart-1\t0 to 1\numbel-doctor\tdeleted\n");
 }
 
+/// Story: two tests of `umbel doctor` failed where the machine's own disk was nearly full.
+#[test]
+fn doctor_judges_the_disk_of_the_server() {
+    let disk = |available_bytes: u64| DiskSpace { total_bytes: 3 << 30, available_bytes };
+    for (disk, code, wanted) in [
+        (Some(disk(2 << 30)), 0, Some("ok    disk         2.0 GiB of 3.0 GiB available")),
+        (Some(disk(200 << 20)), 0, Some("look  disk         200.0 MiB of 3.0 GiB available")),
+        (Some(disk(0)), 4, Some("wrong disk         0 B of 3.0 GiB available: appends fail")),
+        (None, 0, None),
+    ] {
+        let fixture = Fixture::new();
+        let server = InProcessServer::start(&fixture, disk);
+        let run = fixture.bare(&["doctor", "--connect", &format!("127.0.0.1:{}", server.port())]);
+        let text = run.text();
+        assert_eq!(run.code, code, "{text}");
+        let found = text.lines().find(|line| line[6..].starts_with("disk "));
+        match wanted {
+            Some(wanted) => assert!(found.is_some_and(|line| line.starts_with(wanted)), "{text}"),
+            None => assert_eq!(found, None, "{text}"),
+        }
+        server.stop();
+    }
+}
+
 #[test]
 fn doctor_checks_users_and_certificates() {
     let fixture = Fixture::new();
-    let (serving, authority) = secure(&fixture, 4000);
-    let port = serving.connection().rsplit(':').next().unwrap().to_string();
+    let Certificates { authority, flags: [_, certificate, _, key] } = certificates(&fixture, 4000);
+    let authority = authority.to_str().unwrap();
+    let server = InProcessServer::start_secure(&fixture, &certificate, &key);
+    let port = server.port();
     let doctor = |user: &str, options: &str| {
         let connect = format!("kurrentdb://{user}localhost:{port}?{options}");
         fixture.bare(&["doctor", "--connect", &connect, "--json", "--write"])
@@ -132,7 +161,7 @@ fn doctor_checks_users_and_certificates() {
     assert_eq!(states(&run).len(), 2, "no more checks after a failed one");
     assert_eq!(state(&run, "encryption"), "wrong");
     doctor("", "tlsCaFile=/nowhere.pem").fails(2, &["/nowhere.pem", "not a certificate file"]);
-    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    server.stop();
     let unreachable = ["doctor", "--connect", "http://127.0.0.1:1"];
     let run = fixture.bare(&unreachable).fails(4, &["1 of 1 check of the server at"]);
     assert!(run.text().contains("could not reach"), "{}", run.text());

@@ -137,7 +137,7 @@ impl Server {
     /// - The certificates cannot be used.
     /// - The operating system refuses threads or the address.
     pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
-        check_clock(&*Env::system().clock)?;
+        check_clock(&*config.env.clock)?;
         if let Some(directory) = &config.backup_directory {
             check_path("the backup", directory).map_err(|error| {
                 StartError::system("use the backup directory", to_io_error(&error))
@@ -153,8 +153,9 @@ impl Server {
             bind_socket(config.listen).map_err(|source| StartError::bind(config.listen, source))?;
         let tls = match &config.tls {
             Some(certificates) => {
-                let (certificates, clock) = (Arc::clone(certificates), Env::system().clock);
-                let tls = Tls::open(certificates, clock).map_err(StartError::Certificates)?;
+                let clock = Arc::clone(&config.env.clock);
+                let tls =
+                    Tls::open(Arc::clone(certificates), clock).map_err(StartError::Certificates)?;
                 Some(Arc::new(tls))
             }
             None => None,
@@ -190,7 +191,7 @@ impl Prepared {
             .local_addr()
             .map_err(|source| StartError::system("read the listen address", source))?;
         let (stop, stopped) = watch::channel(false);
-        let env = Env::system();
+        let env = config.env.clone();
         log_recovery(&store);
         let continuous_backups = start_backups(&store, &env, &config)?;
         let (backups, schedule) =
