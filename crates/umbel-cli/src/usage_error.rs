@@ -65,10 +65,6 @@ fn connect_tip(arguments: &[OsString]) -> Option<&'static str> {
     let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
     words.find_map(|word| {
         Some(match word {
-            "streams" => {
-                "to list the streams of a running server, write 'umbel read --connect ADDRESS \
-                 --stream \\$streams --resolve-links', which prints the first event of each stream"
-            }
             "get" | "put" | "scan" | "import" => {
                 "a running server has keys and values only over gRPC, as umbel.kv.v1.KeyValue; \
                  stop the server to use this command"
@@ -163,7 +159,6 @@ mod tests {
             error_sentence(error.expect_err("unknown"), words.into_iter())
         };
         for (line, tip) in [
-            ("umbel --db d streams --connect=http://a:1", "--stream \\$streams"),
             ("umbel put a b --connect x", "umbel.kv.v1.KeyValue"),
             ("umbel repair --connect x", "stop a server"),
             ("umbel serve --connect x", "--listen"),

@@ -260,8 +260,10 @@ pub const CONSOLE_GROUPS_MAX: usize = 100;
 pub const LIVE_TAIL_EVENTS_MAX: u64 = 500;
 /// Maximum number of pages without visible events that a page of the console reads.
 pub const CONSOLE_PAGES_MAX: usize = 64;
-/// Maximum number of names on a page of the console.
+/// Maximum number of names on a page of the console, unless the request says another number.
 pub const CONSOLE_NAMES_MAX: usize = 200;
+/// Maximum number of names that a request of a page can ask for.
+pub const LISTED_NAMES_MAX: usize = 1000;
 
 /// Minimum interval between two statistics that a client receives.
 pub const STATS_TIME_MIN: Duration = Duration::from_millis(100);

@@ -234,6 +234,9 @@ pub struct StreamsArgs {
     /// List event types with their numbers of events
     #[arg(long, conflicts_with_all = ["system", "categories"])]
     pub types: bool,
+    /// List those of this running server: http://HOST:PORT, or a connection string
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: Option<String>,
 }
 
 /// Arguments of `backup`.

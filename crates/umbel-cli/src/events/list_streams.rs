@@ -1,19 +1,22 @@
 //! `umbel streams`: lists streams with their readable revisions, or categories or types with their
-//! numbers of events.
+//! numbers of events, of a store or of a running server.
 
 use std::path::Path;
 
 use serde_json::json;
-use umbel_events::{Store, StreamState, ViewKind};
+use umbel_events::{StreamState, ViewKind};
 
-use crate::errors::CommandResult;
+use crate::errors::{CommandError, CommandResult};
+use crate::events::client::connection_string::ConnectionString;
+use crate::events::client::server_names::ServerNames;
 use crate::events::event_args::StreamsArgs;
+use crate::events::name_source::NameSource;
 use crate::events::open_event_store;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 
-/// Number of names that are fetched at a time.
-const PAGE_NAMES: usize = 1000;
+/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
+const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 
 /// Lists streams.
 pub fn run(
@@ -22,18 +25,31 @@ pub fn run(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    let store = open_event_store::open_read_only(directory, limits)?;
-    let mut output = Output::new();
-    match args.categories || args.types {
-        true => list_views(&store, args, json, &mut output)?,
-        false => list_streams(&store, args, json, &mut output)?,
+    if let Some(connect) = &args.connect {
+        let address = ConnectionString::parse("--connect", connect)?;
+        return list(&ServerNames::open(&address)?, args, json);
     }
-    output.flush()?;
+    let store = open_event_store::open_read_only(directory, limits)?;
+    list(&store, args, json)?;
     Ok(store.close()?)
 }
 
+/// Prints the names. An error follows the names that came before it.
+fn list(source: &impl NameSource, args: &StreamsArgs, json: bool) -> CommandResult<()> {
+    let mut output = Output::new();
+    let listed = match args.categories || args.types {
+        true => list_views(source, args, json, &mut output),
+        false => for_each_stream(source, args, |name, state| match json {
+            true => output.json(&to_json(name, state)),
+            false => output.line(&to_text(name, state)),
+        }),
+    };
+    output.flush()?;
+    listed
+}
+
 fn list_views(
-    store: &Store,
+    source: &impl NameSource,
     args: &StreamsArgs,
     json: bool,
     output: &mut Output,
@@ -44,8 +60,8 @@ fn list_views(
     };
     let mut after: Option<String> = None;
     loop {
-        let page = store.views(kind, &args.prefix, after.as_deref(), PAGE_NAMES)?;
-        for (name, events) in &page {
+        let page = source.views(kind, &args.prefix, after.as_deref())?;
+        for (name, events) in &page.names {
             match json {
                 true => output.json(&json!({key: name, "events": events}))?,
                 false => {
@@ -54,36 +70,38 @@ fn list_views(
                 }
             }
         }
-        match page.into_iter().last() {
-            Some((name, _)) => after = Some(name),
-            None => return Ok(()),
+        after = page.after;
+        if after.is_none() {
+            return Ok(());
         }
     }
 }
 
-fn list_streams(
-    store: &Store,
+/// Calls `show` with each listed stream.
+fn for_each_stream(
+    source: &impl NameSource,
     args: &StreamsArgs,
-    json: bool,
-    output: &mut Output,
+    mut show: impl FnMut(&str, StreamState) -> CommandResult<()>,
 ) -> CommandResult<()> {
+    let shows_system = args.system || args.prefix.starts_with('$');
     let mut after: Option<String> = None;
     loop {
-        let page = store.streams(&args.prefix, after.as_deref(), PAGE_NAMES)?;
-        for (name, state) in &page {
-            let is_system = name.starts_with('$');
-            if is_system && !args.system && !args.prefix.starts_with('$') {
-                continue;
-            }
-            match json {
-                true => output.json(&to_json(name, *state))?,
-                false => output.line(&to_text(name, *state))?,
+        let page = source.streams(&args.prefix, after.as_deref())?;
+        for (name, state) in &page.names {
+            if shows_system || !name.starts_with('$') {
+                show(name, *state)?;
             }
         }
-        match page.into_iter().last() {
-            Some((name, _)) => after = Some(name),
-            None => return Ok(()),
+        if page.is_cut {
+            return Err(CommandError::usage(
+                "further streams are not listed, because the user may not read the next ones: \
+                 list by a longer --prefix, or as a user in $ops or $admins",
+            ));
         }
+        let Some(last) = page.after else { return Ok(()) };
+        // Each stream with metadata has a system stream.
+        let is_skipped = !shows_system && last.starts_with('$') && &*last < AFTER_SYSTEM_STREAMS;
+        after = Some(if is_skipped { AFTER_SYSTEM_STREAMS.to_string() } else { last });
     }
 }
 
@@ -108,5 +126,79 @@ fn to_text(name: &str, state: StreamState) -> String {
         StreamState::Deleted { .. } => format!("{name}\tdeleted"),
         StreamState::Tombstoned => format!("{name}\ttombstoned"),
         StreamState::Missing => format!("{name}\tmissing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::events::name_source::NamePage;
+
+    /// Names of streams, and the requests for pages of two names.
+    struct TestNames {
+        names: Vec<&'static str>,
+        requests: RefCell<Vec<Option<String>>>,
+    }
+
+    impl NameSource for TestNames {
+        fn streams(
+            &self,
+            _prefix: &str,
+            after: Option<&str>,
+        ) -> CommandResult<NamePage<StreamState>> {
+            self.requests.borrow_mut().push(after.map(str::to_string));
+            let rest = self.names.iter().filter(|name| after.is_none_or(|after| **name > after));
+            let rest: Vec<_> = rest.map(|name| (name.to_string(), StreamState::Missing)).collect();
+            let is_last = rest.len() < 2;
+            let names: Vec<_> = rest.into_iter().take(2).collect();
+            let last = names.last().filter(|_| !is_last);
+            let after = last.map(|(name, _): &(String, _)| name.clone());
+            let is_cut = names.iter().any(|(name, _)| name == "hidden");
+            Ok(NamePage { names, after, is_cut })
+        }
+
+        fn views(&self, _: ViewKind, _: &str, _: Option<&str>) -> CommandResult<NamePage<u64>> {
+            Ok(NamePage::of(Vec::new()))
+        }
+    }
+
+    fn arguments(system: bool) -> StreamsArgs {
+        let (prefix, connect) = (String::new(), None);
+        StreamsArgs { prefix, system, categories: false, types: false, connect }
+    }
+
+    /// The names that are printed.
+    fn listed(source: &TestNames, args: &StreamsArgs) -> CommandResult<Vec<String>> {
+        let mut names = Vec::new();
+        let shown = for_each_stream(source, args, |name, _| {
+            names.push(name.to_string());
+            Ok(())
+        });
+        shown.map(|()| names)
+    }
+
+    /// A store has as many system streams as streams with metadata.
+    #[test]
+    fn hidden_system_streams_are_skipped_at_once() {
+        let names =
+            vec!["#a", "$$a", "$$b", "$$c", "$$d", "$\u{10ffff}x", "$\u{10ffff}y", "a", "b"];
+        let source = TestNames { names: names.clone(), requests: RefCell::default() };
+        assert_eq!(listed(&source, &arguments(false)).unwrap(), ["#a", "a", "b"]);
+        let text = |name: &str| Some(name.to_string());
+        let after = [None, text("$\u{10ffff}"), text("$\u{10ffff}y"), text("b")];
+        assert_eq!(source.requests.take(), after);
+        assert_eq!(listed(&source, &arguments(true)).unwrap(), names);
+        assert_eq!(source.requests.take().len(), 5);
+    }
+
+    #[test]
+    fn list_that_ends_early_is_an_error() {
+        let names = vec!["a", "b", "c", "hidden", "z"];
+        let source = TestNames { names, requests: RefCell::default() };
+        let failure = listed(&source, &arguments(false)).unwrap_err();
+        assert!(failure.exit_code() == 2 && failure.to_string().contains("--prefix"), "{failure}");
+        assert_eq!(source.requests.take().len(), 2);
     }
 }

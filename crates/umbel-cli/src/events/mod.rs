@@ -15,6 +15,7 @@ pub mod event_json;
 pub mod groups;
 pub mod import_events;
 pub mod list_streams;
+pub mod name_source;
 pub mod object_backup;
 pub mod open_event_store;
 pub mod read_events;

@@ -106,8 +106,8 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
             }
             Some(Content::StreamNotFound(_)) => {
                 return Err(CommandError::NoSuchKey(format!(
-                    "there is no stream '{}' at {}; `umbel read --stream '$streams' --connect \
-                     ADDRESS` reads the first event of each stream",
+                    "there is no stream '{}' at {}; `umbel streams --connect ADDRESS` lists the \
+                     streams",
                     args.stream.as_deref().unwrap_or_default().escape_debug(),
                     address.host_and_port_text()
                 )));

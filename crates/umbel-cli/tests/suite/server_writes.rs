@@ -1,4 +1,5 @@
-//! `append`, `delete --stream` and `redact` with `--connect`: writes at a running server.
+//! `append`, `delete --stream`, `redact`, `read`, `metadata` and `streams` with `--connect`: work
+//! at a running server.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -132,6 +133,60 @@ fn events_and_metadata_are_read_at_a_running_server() {
     metadata(&["--clear", "owner"]).writes("{\"$maxCount\":3}\n");
     metadata(&["--max-age", "0"]).fails(2, &["$maxAge"]);
     assert_eq!(read(&serving, &fixture, "cart").len(), 3);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Story: the streams of a running server could be listed only beside it on its machine.
+#[test]
+fn streams_are_listed_at_a_running_server() {
+    let fixture = Fixture::new();
+    let line =
+        |n: u64| format!("{{\"stream\":\"cart-{n:04}\",\"type\":\"T{n:04}\",\"data\":{n}}}\n");
+    let mut input: String = (0..2100).map(line).collect();
+    let odd = "ü \" & ?=#%\t\u{1}";
+    input.push_str(&json!({ "stream": odd, "type": odd, "data": 1 }).to_string());
+    fixture.feed(&["append"], input.as_bytes()).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    let run =
+        |arguments: &[&str]| fixture.bare(&[arguments, &["--connect", serving.address()]].concat());
+    run(&["delete", "--stream", "cart-0001"]).succeeds();
+    run(&["delete", "--stream", "cart-0002", "--tombstone"]).succeeds();
+    run(&["metadata", "--stream", "cart-0003", "--truncate-before", "9"]).succeeds();
+    for flags in [
+        &[][..],
+        &["--json"],
+        &["--system", "--json"],
+        &["--prefix", "cart-00"],
+        &["--prefix", odd],
+        &["--prefix", "$$cart"],
+        &["--prefix", "none"],
+        &["--categories"],
+        &["--types"],
+        &["--types", "--prefix", "T2", "--json"],
+    ] {
+        let list = [&["streams"], flags].concat();
+        let (offline, online) = (fixture.run(&list).succeeds(), run(&list).succeeds());
+        assert_eq!(online.text(), offline.text(), "{flags:?}");
+    }
+    let listed = run(&["streams"]).succeeds().text();
+    assert_eq!(listed.lines().count(), 2101, "{listed}");
+    let first: Vec<&str> = listed.lines().take(4).collect();
+    let states = ["0 to 0", "deleted", "tombstoned", "empty"];
+    for (number, (line, state)) in first.iter().zip(states).enumerate() {
+        assert_eq!(*line, format!("cart-{number:04}\t{state}"));
+    }
+    run(&["streams", "--categories", "--types"]).fails(2, &["--types"]);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    // With users, a caller needs one.
+    let other = Fixture::new();
+    let serving = Serving::with(&other, &["--disable-tls"], &[("UMBEL_OPS_PASSWORD", "second")]);
+    let list = |user: &str| {
+        let connect = format!("kurrentdb://{user}{}?tls=false", serving.address());
+        other.bare(&["streams", "--system", "--prefix", "$user", "--connect", &connect])
+    };
+    assert!(list("ops:second@").succeeds().text().contains("$user-ops"));
+    list("").fails(2, &["authentication required", "name another user in the address"]);
+    list("ops:guessed@").fails(2, &["the server says"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 

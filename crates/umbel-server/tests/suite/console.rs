@@ -264,8 +264,7 @@ fn each_endpoint_has_its_permissions() {
         server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
     };
     append("$$hidden", br#"{"$acl":{"$r":["$ops"],"$w":["$ops"]}}"#);
-    append("hidden", b"{}");
-    append("open", b"{}");
+    ["hidden", "open"].map(|stream| append(stream, b"{}"));
     let callers = [None, Some("ada:x"), Some("ops:second"), Some("admin:first")];
     let to = |stream: &str| json!({ "stream": stream, "type": "T", "data": "{}" }).to_string();
     let (to_open, to_hidden, get, post) = (to("open"), to("hidden"), "GET", "POST");
@@ -698,6 +697,14 @@ fn streams_are_found_by_a_part_of_their_names() {
     assert_eq!((names.len(), is_whole), (200, false));
     let rest = listed(&format!("contains=cart&after={}", last.as_str().unwrap()));
     assert_eq!((rest.0.len(), rest.1), (100, true));
+    let all = listed("count=9999");
+    assert_eq!((all.0.len(), all.1), (300, true));
+    assert_eq!(listed("count=1&prefix=cart-2").0, ["cart-2"]);
+    let found = get(server.address(), "/console/api/streams?prefix=cart-299").json();
+    let stream = json!({ "name": "cart-299", "state": "live", "first": "0", "last": "0" });
+    assert_eq!(found["streams"], json!([stream]));
+    let views = get(server.address(), "/console/api/views?kind=type&count=0").json();
+    assert_eq!((&views["views"][0]["name"], &views["isWhole"]), (&"T".into(), &false.into()));
 }
 
 /// Story: invalid parameters were misread: a missing name as the empty stream name, an unknown
@@ -712,6 +719,7 @@ fn invalid_query_parameters_are_rejected() {
         ("stream?stream=a&direction=sideways", "direction is sideways"),
         ("all?direction=Forwards", "must be forwards or backwards"),
         ("views?kind=colour", "must be category or type"),
+        ("streams?count=x", "count is x"),
         ("stream", "names no stream"),
         ("stream?stream=", "names no stream"),
         ("stream?name=a", "names no stream"),

@@ -224,7 +224,7 @@ fn host_and_port(place: &str, needs_port: bool) -> Result<(String, u16), &'stati
 }
 
 /// Encodes text for [`percent_decode`]; a path of a file stays legible.
-fn percent_encode(text: &str) -> percent_encoding::PercentEncode<'_> {
+pub fn percent_encode(text: &str) -> percent_encoding::PercentEncode<'_> {
     const ENCODED: &percent_encoding::AsciiSet =
         &percent_encoding::NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
     percent_encoding::utf8_percent_encode(text, ENCODED)

@@ -43,8 +43,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ACTION_TIMEOUT: Duration = Duration::from_hours(1);
 /// Maximum length of an accepted message; no event in a store needs a longer message.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
-/// Maximum length of an accepted HTTP response.
-const PAGE_BYTES_MAX: usize = 1 << 20;
+/// Maximum length of an accepted HTTP response: a page of the longest names, each byte escaped.
+const PAGE_BYTES_MAX: usize = 8 << 20;
 
 /// Remedy of an operator whose call is refused. The server says which user has the right.
 pub const ACCESS_REMEDY: &str = "name another user in the address: kurrentdb://USER@HOST:PORT";

@@ -144,6 +144,7 @@ fn answer_of(path: &str, (status, body): (StatusCode, Bytes)) -> CommandResult<V
     }
 }
 
-fn protocol_error() -> CommandError {
+/// The error of a response that is not as expected.
+pub fn protocol_error() -> CommandError {
     CommandError::System("the server sent an unexpected response".to_string())
 }

@@ -22,7 +22,7 @@ use crate::http::console::event_download::{self, DOWNLOAD, EventDownload};
 use crate::http::console::event_search::{self, SEARCH};
 use crate::http::console::query_string::QueryString;
 use crate::http::console::{group_page, live_tail};
-use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX, CONSOLE_PAGES_MAX};
+use crate::limits::{CONSOLE_EVENTS_MAX, CONSOLE_NAMES_MAX, CONSOLE_PAGES_MAX, LISTED_NAMES_MAX};
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::Connection;
 use crate::resources::outbound_call_share::OutboundShare;
@@ -181,7 +181,7 @@ async fn streams(
     query: &QueryString,
 ) -> Result<Value, Status> {
     let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
-    let part = query.text("contains").to_string();
+    let (part, names_max) = (query.text("contains").to_string(), names_max(query)?);
     let scope = match caller {
         Caller::Trusted => None,
         Caller::Anonymous => return Err(grpc_status::authentication_required()),
@@ -192,7 +192,7 @@ async fn streams(
         .store
         .blocking(move |store| {
             let filter = NameFilter { scope: scope.as_ref(), part: &part };
-            list_streams(store, &filter, &prefix, after)
+            list_streams(store, &filter, &prefix, (after, names_max))
         })
         .await;
     let StreamNames { names, is_complete: is_whole, is_truncated: is_cut, last_examined } =
@@ -200,13 +200,14 @@ async fn streams(
     let streams: Vec<Value> = names
         .into_iter()
         .map(|(name, state)| {
-            let (state, last) = match state {
-                StreamState::Missing => ("missing", None),
-                StreamState::Live { last, .. } => ("live", Some(last)),
-                StreamState::Deleted { last } => ("deleted", Some(last)),
-                StreamState::Tombstoned => ("tombstoned", None),
+            let (state, first, last) = match state {
+                StreamState::Missing => ("missing", None, None),
+                StreamState::Live { first, last } => ("live", Some(first), Some(last)),
+                StreamState::Deleted { last } => ("deleted", None, Some(last)),
+                StreamState::Tombstoned => ("tombstoned", None, None),
             };
-            json!({ "name": name, "state": state, "last": last.map(|last| last.to_string()) })
+            let text = |revision: Option<u64>| revision.map(|revision| revision.to_string());
+            json!({ "name": name, "state": state, "first": text(first), "last": text(last) })
         })
         .collect();
     Ok(json!({
@@ -267,25 +268,26 @@ impl NameFilter<'_> {
     }
 }
 
-/// Returns a page of the streams that the filter shows, with this name prefix and after this name.
+/// Returns a page of at most `names_max` streams that the filter shows, with this name prefix and
+/// after this name.
 fn list_streams(
     store: &Store,
     filter: &NameFilter<'_>,
     prefix: &str,
-    mut after: Option<String>,
+    (mut after, names_max): (Option<String>, usize),
 ) -> Result<StreamNames, Error> {
     let mut names: Vec<(String, StreamState)> = Vec::new();
     let mut examined = 0;
     loop {
-        let page = store.streams(prefix, after.as_deref(), CONSOLE_NAMES_MAX)?;
-        let is_last = page.len() < CONSOLE_NAMES_MAX;
+        let page = store.streams(prefix, after.as_deref(), names_max)?;
+        let is_last = page.len() < names_max;
         examined += page.len();
         after = page.last().map(|(name, _)| name.clone());
         for (name, state) in page {
             if filter.shows(store, &name)? {
                 names.push((name, state));
             }
-            if names.len() == CONSOLE_NAMES_MAX {
+            if names.len() == names_max {
                 let last_examined = names.last().map(|(name, _)| name.clone());
                 let (is_complete, is_truncated) = (false, false);
                 return Ok(StreamNames { names, is_complete, is_truncated, last_examined });
@@ -302,6 +304,12 @@ fn list_streams(
     }
 }
 
+/// Number of names of the page that is requested.
+fn names_max(query: &QueryString) -> Result<usize, Status> {
+    let count = query.number("count")?.map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(count.unwrap_or(CONSOLE_NAMES_MAX).clamp(1, LISTED_NAMES_MAX))
+}
+
 fn after_name(query: &QueryString) -> Option<String> {
     Some(query.text("after").to_string()).filter(|after| !after.is_empty())
 }
@@ -310,11 +318,12 @@ async fn views(service: &ServerContext, query: &QueryString) -> Result<Value, St
     let kinds = [("category", ViewKind::Category), ("type", ViewKind::Type)];
     let kind = query.choice("kind", kinds)?.unwrap_or(ViewKind::Category);
     let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
+    let names_max = names_max(query)?;
     let listed = service
         .store
-        .blocking(move |store| store.views(kind, &prefix, after.as_deref(), CONSOLE_NAMES_MAX));
+        .blocking(move |store| store.views(kind, &prefix, after.as_deref(), names_max));
     let names = listed.await.map_err(|error| grpc_status::status(&error))?;
-    let is_whole = names.len() < CONSOLE_NAMES_MAX;
+    let is_whole = names.len() < names_max;
     let views: Vec<Value> = names
         .into_iter()
         .map(|(name, events)| json!({ "name": name, "events": events.to_string() }))

@@ -1,0 +1,116 @@
+//! [`ServerNames`]: names of streams, categories and types of a running server.
+
+use hyper::Method;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+use umbel_events::{StreamState, ViewKind};
+
+use crate::errors::CommandResult;
+use crate::events::client::connection_string::{ConnectionString, percent_encode};
+use crate::events::client::grpc_connection::{self, Connection};
+use crate::events::client::server_work::{protocol_error, request};
+use crate::events::name_source::{NamePage, NameSource, PAGE_NAMES};
+
+/// Names of a running server, read over the data of its console.
+#[derive(Debug)]
+pub struct ServerNames {
+    runtime: Runtime,
+    connection: Connection,
+}
+
+impl ServerNames {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub fn open(address: &ConnectionString) -> CommandResult<ServerNames> {
+        let runtime = grpc_connection::runtime()?;
+        let connection = runtime.block_on(Connection::open(address))?;
+        Ok(ServerNames { runtime, connection })
+    }
+
+    fn page(&self, list: &str, prefix: &str, after: Option<&str>) -> CommandResult<Value> {
+        let prefix = percent_encode(prefix);
+        let mut path = format!("/console/api/{list}count={PAGE_NAMES}&prefix={prefix}");
+        if let Some(after) = after {
+            path.push_str(&format!("&after={}", percent_encode(after)));
+        }
+        self.runtime.block_on(request(&self.connection, Method::GET, &path))
+    }
+}
+
+impl NameSource for ServerNames {
+    fn streams(&self, prefix: &str, after: Option<&str>) -> CommandResult<NamePage<StreamState>> {
+        let page = self.page("streams?", prefix, after)?;
+        let names = names(&page["streams"], stream_state).ok_or_else(protocol_error)?;
+        let is_last = page["isWhole"].as_bool().ok_or_else(protocol_error)?;
+        let examined = page["lastExamined"].as_str().map(str::to_string);
+        // The server does not name a stream that the user may not read.
+        let is_cut = !is_last && examined.is_none();
+        Ok(NamePage { names, after: examined.filter(|_| !is_last), is_cut })
+    }
+
+    fn views(
+        &self,
+        kind: ViewKind,
+        prefix: &str,
+        after: Option<&str>,
+    ) -> CommandResult<NamePage<u64>> {
+        let kind = if kind == ViewKind::Category { "category" } else { "type" };
+        let page = self.page(&format!("views?kind={kind}&"), prefix, after)?;
+        let events = |view: &Value| number(&view["events"]);
+        let names = names(&page["views"], events).ok_or_else(protocol_error)?;
+        let is_last = page["isWhole"].as_bool().ok_or_else(protocol_error)?;
+        let last = names.last().filter(|_| !is_last);
+        let after = last.map(|(name, _)| name.clone());
+        Ok(NamePage { names, after, is_cut: false })
+    }
+}
+
+/// The names of a list and their values; `None` if an entry is not as expected.
+fn names<T>(list: &Value, value: impl Fn(&Value) -> Option<T>) -> Option<Vec<(String, T)>> {
+    let entry = |entry: &Value| Some((entry["name"].as_str()?.to_string(), value(entry)?));
+    list.as_array()?.iter().map(entry).collect()
+}
+
+/// A number, which is text because JavaScript rounds large ones.
+fn number(value: &Value) -> Option<u64> {
+    value.as_str()?.parse().ok()
+}
+
+fn stream_state(stream: &Value) -> Option<StreamState> {
+    let (first, last) = (number(&stream["first"]), number(&stream["last"]));
+    Some(match stream["state"].as_str()? {
+        "live" => StreamState::Live { first: first?, last: last? },
+        "deleted" => StreamState::Deleted { last: last? },
+        "tombstoned" => StreamState::Tombstoned,
+        "missing" => StreamState::Missing,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn unexpected_entries_of_a_list_are_noticed() {
+        let last = "9007199254740993";
+        let live = json!({ "name": "a", "state": "live", "first": "3", "last": last });
+        let listed = names(&json!([live]), stream_state).unwrap();
+        let wanted = StreamState::Live { first: 3, last: 9_007_199_254_740_993 };
+        assert_eq!(listed, [("a".to_string(), wanted)]);
+        for wrong in [
+            json!({ "name": "a", "state": "live", "last": "7" }),
+            json!({ "name": "a", "state": "live", "first": 0, "last": 7 }),
+            json!({ "name": "a", "state": "asleep" }),
+            json!({ "state": "tombstoned" }),
+            json!("a"),
+        ] {
+            assert_eq!(names(&json!([live, wrong]), stream_state), None, "{wrong}");
+        }
+        assert_eq!(names(&json!({}), stream_state), None);
+    }
+}
