@@ -30,13 +30,13 @@ use crate::text::numbers;
 const AT_A_SERVER: &str = "let it back up by itself: umbel serve --backup-to URL";
 
 /// Opens the object store of a server's continuous backup. The server itself probes it, so that it
-/// also starts while the store cannot be reached.
+/// also starts while the store cannot be reached. Its requests must not slow the server.
 pub fn continuous_backup(
     url: &str,
     bytes_per_second: Option<u64>,
 ) -> CommandResult<ObjectBackupConfig> {
-    let objects = open(&Env::system(), url)?;
-    let config = ObjectBackupConfig::new(objects);
+    let objects = umbel_objects::open_low_priority(&Env::system(), url);
+    let config = ObjectBackupConfig::new(objects.map_err(CommandError::Store)?);
     let requests = ObjectRequestOptions { bytes_per_second, ..config.requests };
     let check = |env: &Env, objects: &dyn Objects| Ok(check_for_backup(env, objects)?);
     Ok(ObjectBackupConfig { check, requests, ..config })

@@ -23,11 +23,10 @@ use ring::hmac;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use umbel_env::{Clock, Env};
-use umbel_events::Error;
 
 use crate::access_control::acl_cache::{AclCache, CachedUser};
 use crate::access_control::passwords::{self, CONCURRENT_HASHES_MAX, PASSWORD_BYTES_MAX, Secret};
-use crate::access_control::users::NAME_BYTES_MAX;
+use crate::access_control::users::{NAME_BYTES_MAX, User};
 use crate::auth::login_queue::{CredentialHash, LoginQueue};
 use crate::auth::password_threads::PasswordThreads;
 use crate::event_store::EventStore;
@@ -186,22 +185,23 @@ impl Authenticator {
         basic: BasicCredentials,
         unknown_slot: Option<OwnedSemaphorePermit>,
     ) -> Result<Verification, Status> {
-        let slot = acquire(&self.worker_slots).await?;
-        let (rules, fallback_hash) = (Arc::clone(rules), Arc::clone(&self.dummy_hash));
-        let store = store.handle();
         // The caller may disconnect: the slots stay taken until the hash is done.
+        let slots = (acquire(&self.worker_slots).await?, unknown_slot);
+        // Not on the password threads: one of low priority could wait for a processor while it
+        // holds a lock that other calls need.
+        let (rules, login) = (Arc::clone(rules), basic.login);
+        let lookup = store.blocking(move |store| Ok((rules.user(store, &login)?, slots)));
+        let found = lookup.await.map_err(|error| grpc_status::status(&error))?;
+        let (user, slots) = found;
+        let (found, fallback_hash) = (Arc::clone(&user), Arc::clone(&self.dummy_hash));
         let verification = self.password_threads.run(move || {
-            let _slots = (slot, unknown_slot);
-            let user = rules.user(&store, &basic.login)?;
-            // A hash takes long, and must not keep a store open that the server closes.
-            drop(store);
-            let kept = user.value.as_ref().map_or(&*fallback_hash, |user| &*user.password_hash);
-            let is_right = passwords::verify(basic.password.reveal(), kept);
-            let is_active = user.value.as_ref().is_some_and(|user| user.is_active());
-            Ok((user, is_right && is_active))
+            let _slots = slots;
+            let user = found.value.as_ref();
+            let kept = user.map_or(&*fallback_hash, |user| &*user.password_hash);
+            let is_active = user.is_some_and(User::is_active);
+            passwords::verify(basic.password.reveal(), kept) && is_active
         });
-        let verified = verification.await?;
-        let (user, is_right) = verified.map_err(|error: Error| grpc_status::status(&error))?;
+        let is_right = verification.await?;
         let time = if is_right { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
         let until = self.clock().now().saturating_add(time);
         Ok(Verification { user, is_correct: is_right, expires_at: until })
@@ -306,7 +306,6 @@ mod tests {
 
     use super::*;
     use crate::access_control::append_invalidated_cache::CacheEntry;
-    use crate::access_control::users::User;
 
     /// A clock that a test sets, in seconds.
     #[derive(Debug, Default)]
