@@ -26,7 +26,7 @@ cargo xtask starts [EVENTS]                start time of a server after kill -9,
 cargo xtask console                        the console in Chromium; pictures go to docs/console
 cargo xtask objects [--small] [--store NAME]...
                                            backups into object stores that are killed
-cargo xtask objects --throughput [--gigabytes N] [--rounds N] [--report FILE]
+cargo xtask objects --throughput [--gigabytes N] [--rounds N] [--append-pairs N] [--report FILE]
                                            time of backups and restores beside plain transfers
 cargo xtask torture [ARGUMENTS]            crash, fault, bit-rot and model campaigns
 cargo xtask rivals [ARGUMENTS]             comparison with other engines

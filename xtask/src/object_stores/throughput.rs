@@ -38,8 +38,6 @@ const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 const APPEND_CLIENTS: usize = 4;
 /// Seconds of a measurement of appends.
 const APPEND_SECONDS: u64 = 20;
-/// Pairs of measurements of appends.
-const APPEND_PAIRS: u32 = 2;
 /// File system in memory.
 const MEMORY_FILES: &str = "/dev/shm";
 /// Time of appends before a measurement.
@@ -52,21 +50,26 @@ const FIRST_UPLOAD_SECONDS_MAX: u32 = 180;
 pub struct ThroughputOptions {
     /// Size of the store.
     gigabytes: f64,
+    /// Rounds of transfers.
     rounds: u32,
+    /// Pairs of measurements of appends.
+    append_pairs: u32,
     /// Path of the report; `None` is the one of today in `docs/lab`.
     report: Option<PathBuf>,
 }
 
 impl ThroughputOptions {
     /// Usage of the arguments.
-    pub const USAGE: &'static str = "--throughput [--gigabytes N] [--rounds N] [--report FILE]";
+    pub const USAGE: &'static str =
+        "--throughput [--gigabytes N] [--rounds N] [--append-pairs N] [--report FILE]";
 
     /// Parses the arguments after `--throughput`.
     ///
     /// # Errors
     /// An argument is unknown, or its value is missing or wrong.
     pub fn parse(arguments: &[&str]) -> Result<ThroughputOptions, String> {
-        let mut options = ThroughputOptions { gigabytes: 10.0, rounds: 2, report: None };
+        let mut options =
+            ThroughputOptions { gigabytes: 10.0, rounds: 2, append_pairs: 4, report: None };
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let value = rest.next();
@@ -77,11 +80,9 @@ impl ThroughputOptions {
                         .filter(|number| (0.01..=10_000.0).contains(number))
                         .ok_or("--gigabytes needs a number from 0.01 to 10000")?;
                 }
-                "--rounds" => {
-                    let number = value.and_then(|value| value.parse().ok());
-                    options.rounds = number
-                        .filter(|number| (1..=100).contains(number))
-                        .ok_or("--rounds needs a whole number from 1 to 100")?;
+                "--rounds" => options.rounds = repetitions("--rounds", value)?,
+                "--append-pairs" => {
+                    options.append_pairs = repetitions("--append-pairs", value)?;
                 }
                 "--report" => {
                     let path = value.map(PathBuf::from);
@@ -114,6 +115,12 @@ impl ThroughputOptions {
     }
 }
 
+/// Parses a number of repetitions.
+fn repetitions(name: &str, value: Option<&&str>) -> Result<u32, String> {
+    let number = value.and_then(|value| value.parse().ok()).filter(|number| *number <= 100);
+    number.ok_or_else(|| format!("{name} needs a whole number up to 100"))
+}
+
 /// Measures everything, as steps of a report, and writes the page after each step. A limit that is
 /// not met is a result, and fails no step.
 /// REQUIRES: the release build has `umbel`.
@@ -136,7 +143,7 @@ fn measure_in(folder: &Path, report: &mut CheckReport, options: &ThroughputOptio
             outcome(throughput.run_round(round).and_then(|()| throughput.results.write(&path)))
         });
     }
-    for pair in 1..=APPEND_PAIRS {
+    for pair in 1..=options.append_pairs {
         report.step(&format!("appends, pair {pair}"), || {
             outcome(throughput.run_appends(pair).and_then(|()| throughput.results.write(&path)))
         });
@@ -177,8 +184,8 @@ impl Throughput {
         }
         let results = ThroughputReport {
             arguments: format!(
-                "--throughput --gigabytes {} --rounds {}",
-                options.gigabytes, options.rounds
+                "--throughput --gigabytes {} --rounds {} --append-pairs {}",
+                options.gigabytes, options.rounds, options.append_pairs
             ),
             object_store: StoreKind::SeaweedFs.name(),
             umbel: version()?,
@@ -538,14 +545,17 @@ mod tests {
     #[test]
     fn arguments_have_defaults() {
         let parsed = ThroughputOptions::parse(&[]).unwrap();
-        assert_eq!(parsed, ThroughputOptions { gigabytes: 10.0, rounds: 2, report: None });
+        let defaults =
+            ThroughputOptions { gigabytes: 10.0, rounds: 2, append_pairs: 4, report: None };
+        assert_eq!(parsed, defaults);
         let path = parsed.report_path().display().to_string();
         assert!(path.contains("docs/lab/objects-throughput-20"), "{path}");
-        let words = ["--rounds", "3", "--gigabytes", "0.2", "--report", "x.md"];
+        let line = "--rounds 0 --gigabytes 0.2 --append-pairs 6 --report x.md";
+        let words: Vec<&str> = line.split(' ').collect();
         let report = Some(PathBuf::from("x.md"));
         assert_eq!(
             ThroughputOptions::parse(&words),
-            Ok(ThroughputOptions { gigabytes: 0.2, rounds: 3, report })
+            Ok(ThroughputOptions { gigabytes: 0.2, rounds: 0, append_pairs: 6, report })
         );
     }
 
@@ -555,7 +565,8 @@ mod tests {
             (&["--gigabytes", "0"][..], "--gigabytes"),
             (&["--gigabytes", "NaN"], "--gigabytes"),
             (&["--gigabytes"], "--gigabytes"),
-            (&["--rounds", "0"], "--rounds"),
+            (&["--rounds", "101"], "--rounds"),
+            (&["--append-pairs", "-1"], "--append-pairs"),
             (&["--rounds", "1.5"], "--rounds"),
             (&["--report"], "--report"),
             (&["--small"], "`--small`"),

@@ -132,16 +132,12 @@ impl ThroughputReport {
             "# Throughput of backups into an object store, {date}\n\n`cargo xtask objects {}` at \
              commit {commit}.\n\n- machine: {processor}, {system}\n- program: {}\n- store: {:.2} \
              GB in {} chunks, with events of 1 MB of random text\n- object store: {}, on the same \
-             machine, empty before each round\n- plain transfers: {}, 4 files at a time, each \
-             with 4 parts of 8 MiB at a time\n\n{cache} Each round measures everything \
-             once.\nEvery second one measures Umbel before the plain transfers. Ratios are medians \
-             of the ratios of the rounds.\n\n",
+             machine, empty before each measurement of a backup\n\n{cache}\n\n",
             self.arguments,
             self.umbel,
             self.store_bytes as f64 / 1e9,
             self.chunks,
             self.object_store,
-            self.client,
         );
         if !self.rounds.is_empty() {
             text.push_str(&self.transfers());
@@ -180,12 +176,16 @@ impl ThroughputReport {
         let backup_gigabytes = median_of(|round| round.backup_bytes as f64 / 1e9);
         let rows = rows.map(|row| row.text(&self.rounds, self.store_bytes));
         format!(
-            "| | time | of each round | MB/s | beside the plain transfer | limit | memory | \
+            "Plain transfers: {}, 4 files at a time, each with 4 parts of 8 MiB at a time. Each \
+             round measures everything\nonce. Every second one measures Umbel before the plain \
+             transfers. Ratios are medians of the ratios of the rounds.\n\n\
+             | | time | of each round | MB/s | beside the plain transfer | limit | memory | \
              processor time | of the object store |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n{}\n\
              Memory is the highest peak of a round. Processor times are medians. A restore syncs \
              its files:\nit took {beside_synced:.2} × the time of the synced download. A backup \
              uploads {backup_gigabytes:.2} GB, without the unused ends of\nchunks. Rates are those \
              of the bytes of the chunk files.\n\n",
+            self.client,
             rows.concat()
         )
     }

@@ -14,7 +14,7 @@ use umbel_events::{
 };
 use umbel_server::ObjectBackupConfig;
 
-use crate::backup_url::{check_for_backup, open, options, request_error};
+use crate::backup_url::{check_for_backup, options, request_error};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
