@@ -7,10 +7,9 @@ use umbel_log::ExpectedEnd;
 
 use crate::backup::backup_manifest::BackupManifest;
 use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
-use crate::backup::file_copy::check_file;
+use crate::backup::file_copy::{check_file, verify_scavenged};
 use crate::event_log::chunk_manifest::{ChunkEnd, chunk_directory};
-use crate::event_log::chunk_scan::scan_chunk;
-use crate::event_log::scavenged_chunk;
+use crate::event_log::chunk_scan::scan_chunk_with_check;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
 use crate::verify::record_damage;
@@ -83,10 +82,11 @@ pub fn verify_files(
         let checked = checked.and_then(|()| match (&entry.scavenged, sealed) {
             (Some(scavenged), _) => {
                 let file = env.files.open(&path, Access::Read)?;
-                Ok(scavenged_chunk::verify_file(&*file, entry.id, scavenged)?)
+                verify_scavenged(&*file, entry.id, scavenged, pace)
             }
             (None, Some(sealed)) => {
-                scan_chunk(env, folder, entry, ExpectedEnd::Sealed(sealed)).map(|_| ())
+                let expectation = ExpectedEnd::Sealed(sealed);
+                scan_chunk_with_check(env, folder, entry, expectation, &|| pace.check()).map(drop)
             }
             (None, None) => Ok(()),
         });

@@ -65,7 +65,8 @@ impl<'a> CopyThrottle<'a> {
         self.options.cancellation.check()
     }
 
-    /// Records that `bytes` bytes were processed, and waits if the rate exceeds the limit.
+    /// Records that `bytes` bytes were processed, and waits if the rate exceeds the limit. The wait
+    /// is in the time of the machine, also in a simulation.
     ///
     /// # Errors
     /// `Cancelled` if the caller requested the end, before the wait or during it.
@@ -109,21 +110,26 @@ mod tests {
     fn cancellation_ends_the_wait_of_the_rate_limit() {
         let env = Env::system();
         let cancellation = CopyCancellation::default();
+        let (sender, blocks) = std::sync::mpsc::channel();
+        // The wait follows the report of the block.
+        let mut note = |progress: CopyProgress| drop(sender.send(progress));
         let options = CopyOptions {
             bytes_per_second: Some(1),
+            progress: Some(&mut note),
             cancellation: cancellation.clone(),
             ..CopyOptions::default()
         };
         let started = env.clock.now();
         let mut pace = CopyThrottle::begin(&env, options, 1 << 20);
-        let (sender, waits) = std::sync::mpsc::channel();
         let cancel = move || {
-            waits.recv().expect("the sender");
+            blocks.recv().expect("the sender");
+            while !cancellation.has_waiter() {
+                std::thread::yield_now();
+            }
             cancellation.cancel();
             cancellation.cancel();
         };
         let thread = env.threads.spawn("cancel", Box::new(cancel)).expect("a thread");
-        sender.send(()).expect("the receiver");
         assert!(matches!(pace.record(1 << 20), Err(Error::Cancelled)), "12 days later");
         assert!(thread.join() && matches!(pace.check(), Err(Error::Cancelled)));
         assert!(matches!(pace.record(0), Err(Error::Cancelled)), "it stays cancelled");

@@ -7,6 +7,9 @@ use umbel_env::{Access, Env, File};
 
 use crate::backup::backup_manifest::{BLOCK_BYTES, BackupFile};
 use crate::backup::copy_rate_limit::CopyThrottle;
+use crate::event_log::chunk_manifest::ScavengedFile;
+use crate::event_log::scavenged_chunk;
+use crate::limits::FILE_BYTES_MAX;
 use crate::types::error::Result;
 
 /// Creates a folder and its missing parents, and makes their names durable.
@@ -66,14 +69,45 @@ pub fn copy_tail(
 }
 
 /// Returns the checksums of the blocks of the first `len` bytes of a file.
-pub fn block_checksums(file: &dyn File, id: u64, len: u64) -> Result<Vec<u64>> {
+///
+/// # Errors
+/// `Cancelled` if the caller requested the end, and errors of reads.
+pub fn block_checksums(
+    file: &dyn File,
+    id: u64,
+    len: u64,
+    pace: &CopyThrottle<'_>,
+) -> Result<Vec<u64>> {
     let (mut sums, mut buffer) = (Vec::new(), Vec::new());
     for at in (0..len).step_by(BLOCK_BYTES as usize) {
+        pace.check()?;
         buffer.resize(BLOCK_BYTES.min(len - at) as usize, 0);
         file.read_exact_at(&mut buffer, at)?;
         sums.push(checksum(id, at, &buffer));
     }
     Ok(sums)
+}
+
+/// Reads the file of a scavenged chunk block by block, and compares it with the chunk manifest's
+/// description.
+///
+/// # Errors
+/// `Corruption` where the file differs, `Cancelled` if the caller requested the end, and errors of
+/// reads.
+pub fn verify_scavenged(
+    file: &dyn File,
+    id: u64,
+    scavenged: &ScavengedFile,
+    pace: &CopyThrottle<'_>,
+) -> Result<()> {
+    let mut bytes = vec![0; scavenged.file_bytes.min(FILE_BYTES_MAX) as usize];
+    let mut at = 0;
+    for block in bytes.chunks_mut(BLOCK_BYTES as usize) {
+        pace.check()?;
+        file.read_exact_at(block, at)?;
+        at += block.len() as u64;
+    }
+    Ok(scavenged_chunk::verify_bytes(file, id, scavenged, &bytes)?)
 }
 
 /// Reads a file of a backup, checks every byte, and passes each block to the callback.

@@ -10,18 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use umbel_base::ignore_poison::IgnorePoison;
 
-use umbel_env::{Access, DirectoryLocation, Env, Lock, check_path};
+use umbel_env::{Access, DirectoryLocation, Env, File, Lock, check_path};
 use umbel_log::{END_RECORD_BYTES, ExpectedEnd, Seal};
 
 use crate::backup::backup_manifest::{BackupFile, BackupManifest, file_name, is_file_name};
 use crate::backup::copy_rate_limit::{CopyOptions, CopyThrottle};
-use crate::backup::file_copy::{block_checksums, copy_tail, create_directory};
+use crate::backup::file_copy::{block_checksums, copy_tail, create_directory, verify_scavenged};
 use crate::event_log::chunk_manifest::{
     ChunkEnd, ChunkEntry, ChunkManifest, chunk_directory, open_error,
 };
-use crate::event_log::chunk_scan::{ChunkScan, scan_chunk};
+use crate::event_log::chunk_scan::{ChunkScan, scan_chunk_with_check};
 use crate::event_log::durable_chunks::DurableChunks;
-use crate::event_log::scavenged_chunk;
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::Position;
@@ -231,29 +230,48 @@ impl BackupJob<'_> {
         wanted: &mut ChunkCopy,
         pace: &mut CopyThrottle<'_>,
     ) -> Result<bool> {
-        let (path, env) = (self.path(&wanted.copied), self.env);
+        let (path, files) = (self.path(&wanted.copied), &self.env.files);
         let Some(ended) = wanted.entry.ended else { return Ok(false) };
-        let Some(sealed) = ended.seal else { return Ok(false) };
-        if wanted.copied.len > 0 || !env.files.exists(&path)? {
+        let Some(seal) = ended.seal else { return Ok(false) };
+        if wanted.copied.len > 0 || !files.exists(&path)? {
             return Ok(false);
         }
-        let file = env.files.open(&path, Access::ReadWrite)?;
-        let is_whole = match &wanted.entry.scavenged {
-            Some(scavenged) => {
-                scavenged_chunk::verify_file(&*file, wanted.entry.id, scavenged).is_ok()
-            }
-            None => {
-                let seal = ExpectedEnd::Sealed(sealed);
-                let read = scan_chunk(env, self.target, &wanted.entry, seal);
-                file.len()? == wanted.len && read.is_ok_and(|read| chunk_end(&read) == ended)
-            }
-        };
+        let file = files.open(&path, Access::ReadWrite)?;
+        let is_whole = self.is_whole(&*file, wanted, (ended, seal), pace)?;
         if is_whole {
-            wanted.copied.block_checksums = block_checksums(&*file, wanted.entry.id, wanted.len)?;
+            let id = wanted.entry.id;
+            wanted.copied.block_checksums = block_checksums(&*file, id, wanted.len, pace)?;
             wanted.copied.len = wanted.len;
             file.sync()?;
             pace.record(wanted.len)?;
         }
+        Ok(is_whole)
+    }
+
+    /// Whether a file in the folder is the whole chunk. A file that cannot be read is not.
+    ///
+    /// # Errors
+    /// `Cancelled` if the caller requested the end, and errors of the system about the file's
+    /// length.
+    fn is_whole(
+        &self,
+        file: &dyn File,
+        wanted: &ChunkCopy,
+        (ended, seal): (ChunkEnd, Seal),
+        pace: &CopyThrottle<'_>,
+    ) -> Result<bool> {
+        let entry = &wanted.entry;
+        let is_whole = match &entry.scavenged {
+            Some(scavenged) => verify_scavenged(file, entry.id, scavenged, pace).is_ok(),
+            None => {
+                let check = || pace.check();
+                let seal = ExpectedEnd::Sealed(seal);
+                let read = scan_chunk_with_check(self.env, self.target, entry, seal, &check);
+                file.len()? == wanted.len && read.is_ok_and(|read| chunk_end(&read) == ended)
+            }
+        };
+        // A cancelled check says nothing about the file.
+        pace.check()?;
         Ok(is_whole)
     }
 
@@ -262,7 +280,7 @@ impl BackupJob<'_> {
         let path = self.path(&wanted.copied);
         let is_new = wanted.copied.len == 0;
         let copied = self.copy_file(wanted, &path, pace);
-        let copied = copied.and_then(|()| self.verify_copy(wanted));
+        let copied = copied.and_then(|()| self.verify_copy(wanted, pace));
         if copied.is_err() && is_new {
             // It would only take disk space; the first failure is reported.
             let _ = self.env.files.remove_file(&path);
@@ -305,15 +323,16 @@ impl BackupJob<'_> {
 
     /// Reads every record of a copy, so that damage of the log is not backed up unnoticed. If the
     /// chunk is still being written, sets the chunk's end in the backup.
-    fn verify_copy(&self, wanted: &mut ChunkCopy) -> Result<()> {
+    fn verify_copy(&self, wanted: &mut ChunkCopy, pace: &CopyThrottle<'_>) -> Result<()> {
         if let Some(scavenged) = &wanted.entry.scavenged {
             let file = self.env.files.open(&self.path(&wanted.copied), Access::Read)?;
-            let checked = scavenged_chunk::verify_file(&*file, wanted.entry.id, scavenged);
-            return checked.map_err(|error| self.blame_source(wanted, error.into()));
+            let checked = verify_scavenged(&*file, wanted.entry.id, scavenged, pace);
+            return checked.map_err(|error| self.blame_source(wanted, error));
         }
         let sealed = wanted.entry.ended.and_then(|ended| ended.seal);
         let expectation = sealed.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
-        let read = scan_chunk(self.env, self.target, &wanted.entry, expectation);
+        let (entry, check) = (&wanted.entry, || pace.check());
+        let read = scan_chunk_with_check(self.env, self.target, entry, expectation, &check);
         let read = read.map_err(|error| self.blame_source(wanted, error))?;
         let found = chunk_end(&read);
         let is_right = found.file_bytes() == wanted.len

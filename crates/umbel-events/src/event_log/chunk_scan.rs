@@ -28,7 +28,19 @@ pub fn scan_chunk(
     entry: &ChunkEntry,
     expectation: ExpectedEnd,
 ) -> Result<ChunkScan> {
-    scan_chunk_file(env, &chunk_path(folder, entry.id), entry.id, expectation)
+    scan_chunk_with_check(env, folder, entry, expectation, &|| Ok(()))
+}
+
+/// Reads the records of a chunk, and calls `check` after each of them. An error of `check` ends the
+/// scan.
+pub fn scan_chunk_with_check(
+    env: &Env,
+    folder: &Path,
+    entry: &ChunkEntry,
+    expectation: ExpectedEnd,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<ChunkScan> {
+    scan_records(env, &chunk_path(folder, entry.id), entry.id, expectation, check)
 }
 
 /// Reads the records of the chunk with this id in a file, which may have another chunk's name.
@@ -37,6 +49,16 @@ pub fn scan_chunk_file(
     path: &Path,
     id: u64,
     expectation: ExpectedEnd,
+) -> Result<ChunkScan> {
+    scan_records(env, path, id, expectation, &|| Ok(()))
+}
+
+fn scan_records(
+    env: &Env,
+    path: &Path,
+    id: u64,
+    expectation: ExpectedEnd,
+    check: &dyn Fn() -> Result<()>,
 ) -> Result<ChunkScan> {
     check_length(env, path)?;
     let mut reader = LogReader::open(env, path, LogKind::Events, id, expectation).map_err(
@@ -60,6 +82,7 @@ pub fn scan_chunk_file(
             offset += bytes as u64;
             payload = &payload[bytes..];
         }
+        check()?;
     }
     Ok(ChunkScan {
         outcome: reader.outcome(),

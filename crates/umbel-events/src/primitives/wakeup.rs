@@ -52,6 +52,12 @@ impl Wakeup {
         self.is_woken()
     }
 
+    /// Whether a thread waits, or has waited since the last wake-up.
+    #[cfg(test)]
+    pub(crate) fn has_waiter(&self) -> bool {
+        self.waiters.lock().ignore_poison().has_thread
+    }
+
     /// Returns whether the wake-up was woken; if not, the polling task is woken later. Only the
     /// last task that polls is woken.
     pub fn poll_wait(&self, context: &mut Context<'_>) -> Poll<()> {

@@ -255,7 +255,10 @@ impl fmt::Display for Error {
             Error::Store(error @ umbel::Error::Corruption { file, .. }) => {
                 write!(f, "{}; {}", error.message_without_advice(), advice(file))
             }
-            Error::Cancelled => f.write_str("the caller cancelled the call"),
+            Error::Cancelled => f.write_str(
+                "the caller cancelled the backup, the restore or the verification; run it again, \
+                 and it reuses complete files",
+            ),
             Error::Store(error) => error.fmt(f),
             Error::Backup(error) => write!(
                 f,

@@ -1,14 +1,21 @@
 //! Cancelled backups, restores and verifications of backups.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use umbel_env::Env;
 use umbel_events::{
     CopyCancellation, CopyOptions, CopyProgress, Error, Result, Store, StoreOptions, restore,
     verify_backup,
 };
 use umbel_sim::Sim;
 
+use super::file_system_hooks::{FileCall, with_hook};
 use super::support::{all, append_large, options, restored};
+
+/// Maximum bytes that a copy reads after its cancellation: the rest of a block or a record.
+const LATE_BYTES_MAX: u64 = 3 << 19;
 
 fn plain() -> CopyOptions<'static> {
     CopyOptions::default()
@@ -127,4 +134,65 @@ fn cancelled_verification_reports_no_damage() {
     let run = |options: CopyOptions<'_>| verify_backup(&sim.env(), "/backup".as_ref(), options);
     assert!((0..6).all(|blocks| ends_early(blocks, run)));
     assert!(run(plain()).expect("checked").damage.is_empty());
+}
+
+/// Runs a copy that is cancelled at each read of a file in the directory, one after the other, and
+/// checks how much it reads after that. Returns the number of runs that ended early.
+fn check_late_reads(
+    directory: &'static str,
+    env: impl Fn() -> Env,
+    copy: impl Fn(Env, CopyOptions<'_>) -> Result<()>,
+) -> u64 {
+    for at in 1.. {
+        let cancellation = CopyCancellation::default();
+        let (request, late_bytes) = (cancellation.clone(), Arc::new(AtomicU64::new(0)));
+        let (reads, counted) = (AtomicU64::new(0), Arc::clone(&late_bytes));
+        let hooked = with_hook(env(), move |call, path| {
+            let FileCall::Reading(bytes) = call else { return };
+            if !path.starts_with(directory) {
+                return;
+            }
+            if request.is_cancelled() {
+                counted.fetch_add(bytes as u64, Ordering::SeqCst);
+            } else if reads.fetch_add(1, Ordering::SeqCst) + 1 == at {
+                request.cancel();
+            }
+        });
+        match copy(hooked, CopyOptions { cancellation, ..plain() }) {
+            Err(Error::Cancelled) => {}
+            ended => {
+                ended.expect("it was not cancelled");
+                return at - 1;
+            }
+        }
+        let late_bytes = late_bytes.load(Ordering::SeqCst);
+        assert!(late_bytes <= LATE_BYTES_MAX, "{late_bytes} after read {at} of {directory}");
+    }
+    unreachable!("a copy ends")
+}
+
+/// Story: a cancelled copy first read the rest of the file that it checked.
+#[test]
+fn cancelled_copy_reads_no_rest_of_a_file() {
+    let sim = Sim::new(34);
+    let store = specimen(&sim);
+    store.backup("/backup", plain()).expect("backed up");
+    // One whole file is left, and a part of the second.
+    assert!(ends_early(6, |options| store.backup("/fresh", options)));
+    store.close().expect("closed");
+    let (env, from, to) = (sim.env(), Path::new("/backup"), Path::new("/target"));
+    assert!(ends_early(18, |options| restore(&env, from, to, options)));
+    let disk = || sim.clone_disk().env();
+    let verified = check_late_reads("/backup", disk, |env, options| {
+        verify_backup(&env, "/backup".as_ref(), options).map(drop)
+    });
+    let restored = check_late_reads("/target", disk, |env, options| {
+        restore(&env, from, to, options).map(drop)
+    });
+    let backed_up = check_late_reads("/fresh", disk, |env, copy| {
+        let shape = StoreOptions { chunk_bytes: 4 << 20, env, ..options(&sim) };
+        Store::open("/events", shape)?.backup("/fresh", copy).map(drop)
+    });
+    let counts = (verified, restored, backed_up);
+    assert!(verified > 12 && restored > 3 && backed_up > 8, "{counts:?}");
 }

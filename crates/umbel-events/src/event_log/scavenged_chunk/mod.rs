@@ -412,7 +412,17 @@ pub fn read_removed_events(
 pub fn verify_file(file: &dyn File, id: u64, scavenged: &ScavengedFile) -> Result<()> {
     let mut bytes = vec![0; scavenged.file_bytes.min(FILE_BYTES_MAX) as usize];
     file.read_exact_at(&mut bytes, 0)?;
-    if file.len()? != scavenged.file_bytes || checksum(id, 0, &bytes) != scavenged.checksum {
+    verify_bytes(file, id, scavenged, &bytes)
+}
+
+/// Compares the bytes of a whole file with the chunk manifest's description.
+pub fn verify_bytes(
+    file: &dyn File,
+    id: u64,
+    scavenged: &ScavengedFile,
+    bytes: &[u8],
+) -> Result<()> {
+    if file.len()? != scavenged.file_bytes || checksum(id, 0, bytes) != scavenged.checksum {
         let reason = "the scavenged chunk does not match its checksum in the chunk manifest";
         return Err(Error::corruption(file.path(), 0, reason));
     }
