@@ -270,7 +270,7 @@ export async function work() {
       backupProgress(backup),
       backup.isRunning ? el("progress", { max: Math.max(backup.totalBytes, 1), value: backup.bytes, "aria-label": "Backup" }) : null,
       backup.isRunning
-        ? button("Stop the backup", () => attempt("Stopped.", () => change("stop-backup", { id: backup.id }).then(() => draw())), { disabled })
+        ? button("Stop the backup", () => attempt("Stopping.", () => change("stop-backup", { id: backup.id }).then(() => draw())), { disabled })
         : button("Back up now", () => attempt("Started.", () => change("backup", {}).then(() => draw())), { disabled: disabled || !backup.folder }),
     );
     scavenges.draw(lists.scavenges);

@@ -202,7 +202,7 @@ impl ServerContext {
     ) -> Result<ScavengeStart, Status> {
         let scavenger = Arc::clone(&self.scavenger);
         let starting = tokio::task::spawn_blocking(move || scavenger.start(options, origin)).await;
-        starting.unwrap_or_else(|_| Err(Status::unavailable("the server is stopping")))
+        starting.unwrap_or_else(|_| Err(grpc_status::shutting_down()))
     }
 
     /// Creates the generator of identifiers for the events of one call.

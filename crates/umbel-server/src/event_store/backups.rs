@@ -17,6 +17,12 @@ use crate::event_store::work_history::{StopReason, WorkHistory, WorkOrigin, Work
 use crate::limits::OUTCOMES_MAX;
 use crate::protocol::grpc_status;
 
+/// Reason of a backup that the stop of the server ended.
+const INTERRUPTED: &str = "the server stopped; the next backup reuses the complete files";
+/// Error of a backup whose thread panicked.
+const PANICKED: &str = "internal: the backup panicked, and the log of the server has the message; \
+    start another backup";
+
 /// Backups of one store, one at a time. Dropping this value stops a running backup.
 pub struct Backups {
     store: Store,
@@ -50,10 +56,25 @@ pub enum BackupPhase {
     InProgress,
     /// The backup is complete.
     Success(BackupReport),
-    /// A caller, or the stop of the server, stopped the backup.
-    Stopped,
+    /// The backup was stopped for this reason.
+    Stopped(StopReason),
     /// The backup failed with this error.
     Errored(String),
+}
+
+impl BackupPhase {
+    /// Outcome of the backup, and its reason if the backup failed or was interrupted.
+    pub fn outcome(&self) -> (WorkOutcome, Option<&str>) {
+        match self {
+            BackupPhase::InProgress => (WorkOutcome::InProgress, None),
+            BackupPhase::Success(_) => (WorkOutcome::Success, None),
+            BackupPhase::Stopped(StopReason::Shutdown) => {
+                (WorkOutcome::Interrupted, Some(INTERRUPTED))
+            }
+            BackupPhase::Stopped(_) => (WorkOutcome::Stopped, None),
+            BackupPhase::Errored(error) => (WorkOutcome::Errored, Some(error)),
+        }
+    }
 }
 
 /// State of a backup.
@@ -90,7 +111,7 @@ impl StartedBackups {
     /// A backup is running, or the server is stopping.
     fn add(&mut self, id: &str) -> Result<CopyCancellation, Status> {
         if self.is_shut_down {
-            return Err(Status::unavailable("the server is stopping"));
+            return Err(grpc_status::shutting_down());
         }
         if let Some(running) = self.running() {
             let why = format!("a backup is already running; its id is {}", running.state.id);
@@ -167,10 +188,11 @@ impl Backups {
         let (store, started) = (self.store.clone(), Arc::clone(&self.started));
         let (own, history) = (id.clone(), Arc::clone(&self.history));
         let work = move || {
+            let mut end = EndOfBackup::new(own, history, started);
             // The backup has the record of its start. A failure is logged.
-            let _ = history.flush(&store);
+            let _ = end.history.flush(&store);
             let mut note = |progress| {
-                if let Some(backup) = started.lock().ignore_poison().find(&own) {
+                if let Some(backup) = end.started.lock().ignore_poison().find(&end.id) {
                     backup.state.progress = Some(progress);
                 }
             };
@@ -178,7 +200,7 @@ impl Backups {
             let options =
                 CopyOptions { bytes_per_second, progress, cancellation, ..CopyOptions::default() };
             let ended = store.backup(&directory, options);
-            record_end(&history, &started, &own, ended);
+            end.set(ended);
         };
         if let Err(error) = self.threads.spawn("umbel-backup", Box::new(work)) {
             self.started().backups.retain(|backup| backup.state.id != id);
@@ -189,8 +211,9 @@ impl Backups {
         Ok(id)
     }
 
-    /// Stops the backup with this id. The backup ends after its present block. The previous backup
-    /// in the directory stays, and the next one reuses the complete files.
+    /// Stops the backup with this id. The request has the limits of [`CopyCancellation::cancel`]: a
+    /// backup that has copied everything may still succeed. The previous backup in the directory
+    /// stays, and the next one reuses the complete files.
     ///
     /// # Errors
     /// The backup has ended, or there is none with this id.
@@ -209,6 +232,15 @@ impl Backups {
             true => Status::failed_precondition("the backup has already ended"),
             false => Status::not_found("the history has no backup with this id"),
         })
+    }
+
+    /// Stops the running backup like [`Backups::stop`], and returns its id; `None` if no backup is
+    /// running.
+    pub fn stop_running(&self, reason: StopReason) -> Option<String> {
+        let mut started = self.started();
+        let running = started.running()?;
+        running.stop(reason);
+        Some(running.state.id.clone())
     }
 
     /// Requests that a running backup stops, because the server stops, and refuses further ones.
@@ -243,20 +275,20 @@ impl Backups {
         let (bytes, total) =
             progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
         let phase = last.as_ref().map(|state| &state.phase);
-        let (through, error) = match phase {
-            Some(BackupPhase::Success(report)) => (Some(report.through.0.to_string()), None),
-            Some(BackupPhase::Errored(error)) => (None, Some(error)),
-            _ => (None, None),
+        let through = match phase {
+            Some(BackupPhase::Success(report)) => Some(report.through.0.to_string()),
+            _ => None,
         };
+        let (outcome, error) = phase.map(BackupPhase::outcome).unzip();
         json!({
             "id": last.as_ref().map(|state| &state.id),
             "folder": self.directory,
-            "isRunning": matches!(phase, Some(BackupPhase::InProgress)),
-            "isStopped": matches!(phase, Some(BackupPhase::Stopped)),
+            "isRunning": outcome == Some(WorkOutcome::InProgress),
+            "isStopped": outcome == Some(WorkOutcome::Stopped),
             "bytes": bytes,
             "totalBytes": total,
             "through": through,
-            "error": error,
+            "error": error.flatten(),
         })
     }
 }
@@ -267,38 +299,51 @@ impl Drop for Backups {
     }
 }
 
-/// Records the outcome of a backup.
-fn record_end(
-    history: &WorkHistory,
-    started: &Mutex<StartedBackups>,
-    id: &str,
-    ended: StoreResult<BackupReport>,
-) {
-    let reason = started.lock().ignore_poison().find(id).and_then(|backup| backup.stop_reason);
-    let phase = match ended {
-        Ok(report) => {
-            history.end(id, WorkOutcome::Success, None, report_json(&report));
-            BackupPhase::Success(report)
+/// Records the end of a backup when it is dropped, also after a panic.
+struct EndOfBackup {
+    id: String,
+    history: Arc<WorkHistory>,
+    started: Arc<Mutex<StartedBackups>>,
+    /// Phase of the backup after its end.
+    phase: BackupPhase,
+}
+
+impl EndOfBackup {
+    /// The end by a panic, unless [`EndOfBackup::set`] is called.
+    fn new(
+        id: String,
+        history: Arc<WorkHistory>,
+        started: Arc<Mutex<StartedBackups>>,
+    ) -> EndOfBackup {
+        let phase = BackupPhase::Errored(PANICKED.to_string());
+        EndOfBackup { id, history, started, phase }
+    }
+
+    /// Sets the result of the backup.
+    fn set(&mut self, ended: StoreResult<BackupReport>) {
+        self.phase = match ended {
+            Ok(report) => BackupPhase::Success(report),
+            Err(Error::Cancelled) => {
+                let mut started = self.started.lock().ignore_poison();
+                let reason = started.find(&self.id).and_then(|backup| backup.stop_reason);
+                BackupPhase::Stopped(reason.unwrap_or(StopReason::Requested))
+            }
+            Err(error) => BackupPhase::Errored(error.to_string()),
+        };
+    }
+}
+
+impl Drop for EndOfBackup {
+    fn drop(&mut self) {
+        let details = match &self.phase {
+            BackupPhase::Success(report) => report_json(report),
+            _ => Map::new(),
+        };
+        let (outcome, reason) = self.phase.outcome();
+        self.history.end(&self.id, outcome, reason, details);
+        if let Some(backup) = self.started.lock().ignore_poison().find(&self.id) {
+            backup.state.phase = self.phase.clone();
         }
-        Err(Error::Cancelled) => {
-            let (outcome, why) = match reason {
-                Some(StopReason::Shutdown) => (
-                    WorkOutcome::Interrupted,
-                    Some("the server stopped; the next backup reuses the complete files"),
-                ),
-                _ => (WorkOutcome::Stopped, None),
-            };
-            history.end(id, outcome, why, Map::new());
-            BackupPhase::Stopped
-        }
-        Err(error) => {
-            let error = error.to_string();
-            history.end(id, WorkOutcome::Errored, Some(&error), Map::new());
-            BackupPhase::Errored(error)
-        }
-    };
-    if let Some(backup) = started.lock().ignore_poison().find(id) {
-        backup.state.phase = phase;
     }
 }
 
@@ -326,23 +371,189 @@ impl std::fmt::Debug for Backups {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+    use std::time::Duration;
+
+    use tempfile::TempDir;
     use tonic::Code;
-    use umbel_events::StoreOptions;
+    use umbel_env::{Clock, JoinHandle};
+    use umbel_events::{Position, StoreOptions};
 
     use super::*;
     use crate::event_store::work_history::WorkKind;
 
+    /// Clock that panics in the thread of a backup.
+    #[derive(Debug)]
+    struct BrokenClock(Arc<dyn Clock>);
+
+    impl Clock for BrokenClock {
+        fn now(&self) -> Duration {
+            let thread = std::thread::current();
+            assert!(thread.name() != Some("umbel-backup"), "the clock is broken");
+            self.0.now()
+        }
+
+        fn now_with_suspends(&self) -> Duration {
+            self.0.now_with_suspends()
+        }
+
+        fn wall_micros(&self) -> u64 {
+            self.0.wall_micros()
+        }
+    }
+
+    /// Threads that begin once the test runs them.
+    #[derive(Default)]
+    struct HeldThreads(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
+
+    impl HeldThreads {
+        /// Runs the last thread to its end. Returns whether it ended without a panic.
+        fn run(&self) -> bool {
+            let work = self.0.lock().unwrap().pop().unwrap();
+            Env::system().threads.spawn("umbel-backup", work).unwrap().join()
+        }
+    }
+
+    impl fmt::Debug for HeldThreads {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("HeldThreads")
+        }
+    }
+
+    impl Threads for HeldThreads {
+        fn spawn(
+            &self,
+            _: &str,
+            work: Box<dyn FnOnce() + Send>,
+        ) -> umbel_base::Result<Box<dyn JoinHandle>> {
+            self.0.lock().unwrap().push(work);
+            Ok(Box::new(HeldThread))
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+    }
+
+    #[derive(Debug)]
+    struct HeldThread;
+
+    impl JoinHandle for HeldThread {
+        fn join(self: Box<Self>) -> bool {
+            true
+        }
+    }
+
+    struct Fixture {
+        backups: Backups,
+        threads: Arc<HeldThreads>,
+        target: PathBuf,
+        _directory: TempDir,
+    }
+
+    impl Fixture {
+        /// Creates a store with this clock, and its backups.
+        fn with_clock(clock: Arc<dyn Clock>) -> Fixture {
+            let directory = tempfile::tempdir().unwrap();
+            let (path, target) = (directory.path().join("events"), directory.path().join("copy"));
+            let options =
+                StoreOptions { env: Env { clock, ..Env::system() }, ..StoreOptions::default() };
+            let store = Store::open(path, options).unwrap();
+            let clock = Env::system().clock;
+            let history = Arc::new(WorkHistory::read(WorkKind::Backup, &store, clock).unwrap());
+            let threads = Arc::new(HeldThreads::default());
+            let env = Env { threads: Arc::clone(&threads) as Arc<dyn Threads>, ..Env::system() };
+            let backups = Backups::new(store, &env, Some(target.clone()), history);
+            Fixture { backups, threads, target, _directory: directory }
+        }
+
+        fn new() -> Fixture {
+            Fixture::with_clock(Env::system().clock)
+        }
+
+        /// Starts a backup whose thread has not begun yet.
+        fn start(&self) -> String {
+            self.backups.start(WorkOrigin::default(), None).unwrap()
+        }
+
+        /// Asserts that the state and the history have this outcome. Returns its reason.
+        fn check_outcome(&self, id: &str, wanted: WorkOutcome) -> Option<String> {
+            let state = self.backups.state(id).unwrap();
+            let (outcome, reason) = state.phase.outcome();
+            let record = self.backups.history().record(id).unwrap();
+            assert_eq!((outcome, record.outcome), (wanted, wanted), "{state:?}");
+            assert_eq!(record.error.as_deref(), reason);
+            reason.map(str::to_string)
+        }
+    }
+
     #[test]
     fn no_backup_starts_once_the_server_stops() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path().join("events"), StoreOptions::default()).unwrap();
-        let (env, target) = (Env::system(), directory.path().join("copy"));
-        let history = WorkHistory::read(WorkKind::Backup, &store, Arc::clone(&env.clock)).unwrap();
-        let backups = Backups::new(store.clone(), &env, Some(target), Arc::new(history));
-        backups.shut_down();
-        let refused = backups.start(WorkOrigin::default(), None).unwrap_err();
+        let fixture = Fixture::new();
+        fixture.backups.shut_down();
+        let refused = fixture.backups.start(WorkOrigin::default(), None).unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
+        let backups = &fixture.backups;
         assert!(backups.last_state().is_none() && backups.history().records().is_empty());
-        store.close().unwrap();
+    }
+
+    /// Story: after a panic a backup was running until the server was restarted. No further backup
+    /// started, and a stop had no effect.
+    #[test]
+    fn panic_ends_a_backup() {
+        let fixture = Fixture::with_clock(Arc::new(BrokenClock(Env::system().clock)));
+        let id = fixture.start();
+        assert!(!fixture.threads.run(), "a panic");
+        let reason = fixture.check_outcome(&id, WorkOutcome::Errored).unwrap();
+        assert!(reason.contains("panicked"), "{reason}");
+        let refused = fixture.backups.stop(&id, StopReason::Requested).unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert_ne!(fixture.start(), id);
+    }
+
+    #[test]
+    fn backup_that_is_stopped_before_its_thread_begins_writes_nothing() {
+        let fixture = Fixture::new();
+        let id = fixture.start();
+        assert_eq!(fixture.backups.stop_running(StopReason::Requested).as_ref(), Some(&id));
+        assert!(fixture.threads.run());
+        assert_eq!(fixture.check_outcome(&id, WorkOutcome::Stopped), None);
+        assert_eq!(fixture.backups.progress()["isStopped"], true);
+        assert!(!fixture.target.exists());
+        assert_eq!(fixture.backups.stop_running(StopReason::Requested), None);
+    }
+
+    /// Story: while the server stopped, a client read that a caller had stopped its backup.
+    #[test]
+    fn stop_of_the_server_interrupts_a_backup() {
+        let fixture = Fixture::new();
+        let id = fixture.start();
+        fixture.backups.shut_down();
+        // The reason of the first request counts.
+        fixture.backups.stop(&id, StopReason::Requested).unwrap();
+        assert!(fixture.threads.run());
+        let reason = fixture.check_outcome(&id, WorkOutcome::Interrupted).unwrap();
+        let shown = fixture.backups.progress();
+        assert_eq!((&shown["isStopped"], &shown["error"]), (&json!(false), &json!(reason)));
+    }
+
+    #[test]
+    fn stop_after_the_last_block_keeps_the_success() {
+        let fixture = Fixture::new();
+        let id = fixture.start();
+        let Backups { history, started, .. } = &fixture.backups;
+        let mut end = EndOfBackup::new(id.clone(), Arc::clone(history), Arc::clone(started));
+        fixture.backups.stop(&id, StopReason::Requested).unwrap();
+        end.set(Ok(BackupReport {
+            through: Position(7),
+            number: 1,
+            files: 1,
+            bytes: 9,
+            copied_files: 1,
+            copied_bytes: 9,
+        }));
+        drop(end);
+        assert_eq!(fixture.check_outcome(&id, WorkOutcome::Success), None);
+        assert_eq!(fixture.backups.progress()["through"], "7");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use hyper::header::LOCATION;
 use serde_json::{Map, Value, json};
-use tonic::{Code, Status};
+use tonic::Code;
 
 use crate::auth::authorization::Caller;
 use crate::event_store::backups::{self, BackupPhase, BackupState};
@@ -20,6 +20,7 @@ use crate::http::api::api_response::{
 use crate::http::api::route_table::Operation;
 use crate::http::console::query_string::QueryString;
 use crate::limits::BACKUP_RATE_MIN;
+use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::operations;
 
@@ -221,26 +222,25 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
     let (bytes, total) = progress.map_or((0, 0), |progress| (progress.bytes, progress.total_bytes));
     value.insert("bytes".into(), bytes.into());
     value.insert("totalBytes".into(), total.into());
-    let outcome = match &phase {
-        BackupPhase::InProgress => "InProgress",
-        BackupPhase::Success(_) => "Success",
-        BackupPhase::Stopped => "Stopped",
-        BackupPhase::Errored(error) => {
-            value.insert("error".into(), error.as_str().into());
-            "Errored"
-        }
-    };
-    value.insert("backupResult".into(), outcome.into());
+    let (outcome, reason) = phase.outcome();
+    if let Some(reason) = reason {
+        value.insert("error".into(), reason.into());
+    }
+    value.insert("backupResult".into(), outcome.name().into());
     Ok(ok(Value::Object(value)))
 }
 
 fn stop_backup(service: &ServerContext, id: &str) -> ApiResult {
     let id = match id {
-        "current" => service.backups.running_state().map(|state| state.id),
-        id => Some(id.to_string()),
+        "current" => {
+            let stopped = service.backups.stop_running(StopReason::Requested);
+            stopped.ok_or_else(|| ApiError::not_found("no backup is running"))?
+        }
+        id => {
+            service.backups.stop(id, StopReason::Requested)?;
+            id.to_string()
+        }
     };
-    let Some(id) = id else { return Err(ApiError::not_found("no backup is running")) };
-    service.backups.stop(&id, StopReason::Requested)?;
     Ok(ok(json!({ "backupId": id, "backupLink": backup_link(&id) })))
 }
 
@@ -257,6 +257,6 @@ async fn reload_config(service: &ServerContext, caller: &Caller) -> ApiResult {
     match tokio::task::spawn_blocking(move || tls.reload_on_request()).await {
         Ok(Ok(())) => Ok(ok(json!({ "success": true }))),
         Ok(Err(refusal)) => Err(ApiError::new(StatusCode::CONFLICT, refusal)),
-        Err(_) => Err(Status::unavailable("the server is stopping").into()),
+        Err(_) => Err(grpc_status::shutting_down().into()),
     }
 }

@@ -259,7 +259,7 @@ pub static ROUTES: [Route; 41] = [
         "limit of bytes copied a second, at least 65536; default: no limit",
     )])
     .success(202)
-    .errors(&[409]),
+    .errors(&[409, 503]),
     route(
         Method::GET,
         "/admin/backup/history",

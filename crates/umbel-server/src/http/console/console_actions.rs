@@ -258,7 +258,7 @@ async fn append(
         let _turn = turn;
         ConsoleAppend::parse(&body)
     });
-    let stopped = |_| Status::unavailable("the server is stopping");
+    let stopped = |_| grpc_status::shutting_down();
     let ConsoleAppend { stream, expected, kind, data, metadata, is_json } =
         parsing.await.map_err(stopped)??;
     service.authorizer.authorize(&service.store, caller, StreamAction::Write, &stream).await?;
