@@ -1,8 +1,11 @@
 //! Log of `umbel serve` on standard error, as text and as JSON.
 
-use std::io::{Read, Write};
+use std::io::{PipeWriter, Read, Write};
 use std::net::TcpStream;
+use std::process::Stdio;
+use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -65,6 +68,43 @@ fn start_failure_is_logged_once_in_the_chosen_format() {
     let line = refused("text");
     assert!(line.lines().count() == 1 && line.contains(" ERROR another process listens"), "{line}");
     let _ = serving.stop(Signal::TERM);
+}
+
+/// Fills a pipe, so that the next write waits for the reader.
+fn fill(writer: &mut PipeWriter) {
+    let flags = fcntl_getfl(&*writer).unwrap();
+    fcntl_setfl(&*writer, flags | OFlags::NONBLOCK).unwrap();
+    for bytes in [1024, 1] {
+        while writer.write(&[b'\n'; 1024][..bytes]).is_ok_and(|written| written > 0) {}
+    }
+    fcntl_setfl(&*writer, flags).unwrap();
+}
+
+/// Story: while the reader of standard error was slow, a server ended without the reason.
+#[test]
+fn failure_reaches_a_slow_reader() {
+    let fixture = Fixture::new();
+    let start = |format: &str| {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        fill(&mut writer);
+        let mut command = fixture.command();
+        command.arg("--db").arg(fixture.store()).args(["serve", "--insecure"]);
+        command.args(["--listen", "127.0.0.1:0", "--log-format", format]);
+        command.arg("--backup-dir").arg(fixture.store().join("backups"));
+        let process = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+        (process, reader)
+    };
+    let servers = ["text", "json"].map(start);
+    // The log waits for its reader for a second when a server ends.
+    let (_sender, never) = std::sync::mpsc::channel::<()>();
+    let _ = never.recv_timeout(Duration::from_secs(2));
+    for (mut process, mut reader) in servers {
+        let mut notes = String::new();
+        reader.read_to_string(&mut notes).unwrap();
+        let reason = "lies in the directory of the store itself";
+        assert_eq!(notes.matches(reason).count(), 1, "{}", notes.trim());
+        assert_eq!(process.wait().unwrap().code(), Some(2));
+    }
 }
 
 /// Asserts that each line of a log has a time and a level.

@@ -80,13 +80,23 @@ fn serve_logged(
     config.db = temporary.path().join("events");
     let served = serve(&config, (security, telemetry), log, json);
     // The store is closed.
-    let removed = temporary.remove();
-    if let Err(failure) = &removed {
-        tracing::warn!("the temporary store is left: {failure}");
-    }
-    served?;
-    log_lifecycle(if removed.is_ok() { "stopped; the store is removed" } else { "stopped" });
+    temporary_outcome(served, temporary.remove())?;
+    log_lifecycle("stopped; the store is removed");
     Ok(())
+}
+
+/// The outcome of a server with a temporary store, which was then removed. The error of the server
+/// comes first; the other one is logged.
+fn temporary_outcome(served: CommandResult<()>, removed: CommandResult<()>) -> CommandResult<()> {
+    let removed =
+        removed.map_err(|failure| failure.with_prefix("remove the temporary store, which is left"));
+    match (served, removed) {
+        (Err(failure), Err(left)) => {
+            tracing::warn!("{left}");
+            Err(failure)
+        }
+        (served, removed) => served.and(removed),
+    }
 }
 
 /// Opens the object store of the continuous backup; `None` without one.
@@ -343,5 +353,24 @@ fn start_error(error: StartError) -> CommandError {
             CommandError::usage(error.to_string())
         }
         error => CommandError::System(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: a server that could not remove its temporary store ended with code 0.
+    #[test]
+    fn temporary_store_that_is_left_is_a_failure() {
+        let left = || CommandError::System("could not remove DIR: busy".to_string());
+        let refused = || CommandError::usage("no such certificate");
+        let code = |served, removed| {
+            temporary_outcome(served, removed).map_err(|failure| failure.exit_code())
+        };
+        assert_eq!(code(Ok(()), Ok(())), Ok(()));
+        assert_eq!(code(Ok(()), Err(left())), Err(4));
+        assert_eq!(code(Err(refused()), Ok(())), Err(2));
+        assert_eq!(code(Err(refused()), Err(left())), Err(2));
     }
 }

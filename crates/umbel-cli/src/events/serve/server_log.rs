@@ -1,16 +1,18 @@
 //! [`ServerLog`]: log of `umbel serve` on standard error, as text or as lines of JSON.
 //!
-//! INVARIANT: from the start of the log on, each line of standard error has a time. This includes
-//! the lines of start and stop, and the error that ends the command. Only the message of a panic
-//! has none in a log of text.
+//! INVARIANT: from the start of the log on, each message on standard error begins with a time. This
+//! includes the messages of start and stop, and the error that ends the command. In a log of text,
+//! only panics and what is reported while a panic unwinds have none. There, a message with a line
+//! break, for example in the name of a file, has the time on its first line only.
 //!
 //! A separate thread writes the lines, so that no thread that serves a call waits for the reader of
-//! the log. Lines that do not fit into the thread's queue are dropped and counted. Decision 2 says
-//! why `tracing-appender` is not used.
+//! the log. Lines that do not fit into the thread's queue are dropped and counted. Only the error
+//! that ends the command is written without the queue. Decision 2 says why `tracing-appender` is
+//! not used.
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -135,9 +137,13 @@ impl ServerLog {
         note(&format!("{time} {:>5} {text}", Level::INFO.as_str()));
     }
 
-    /// Logs the error of the command, so that standard error has only lines of the log.
+    /// Logs the error of the command, so that standard error has only lines of the log. Waits until
+    /// its reader takes the line: the error is never lost.
     pub fn report_exit(self, outcome: CommandResult<()>) -> CommandResult<()> {
         outcome.map_err(|failure| {
+            // Earlier lines come first, unless the reader takes too long.
+            self.lines.finish();
+            self.lines.write_directly();
             tracing::error!("{}", failure_sentence(&failure));
             CommandError::AlreadyReported(failure.exit_code())
         })
@@ -161,6 +167,8 @@ enum LogMessage {
 struct LogWriter {
     sender: Sender<LogMessage>,
     counts: Arc<LogCounts>,
+    /// Whether the thread that logs writes the line.
+    is_direct: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -175,7 +183,12 @@ impl LogWriter {
         let counts = Arc::new(LogCounts::default());
         let shared = Arc::clone(&counts);
         env.threads.spawn("umbel-log", Box::new(move || write(writer, &messages, &shared)))?;
-        Ok(LogWriter { sender, counts })
+        Ok(LogWriter { sender, counts, is_direct: Arc::default() })
+    }
+
+    /// Writes further lines to standard error without the queue.
+    fn write_directly(&self) {
+        self.is_direct.store(true, Ordering::Relaxed);
     }
 
     /// Waits until the logged lines are written, at most for `FLUSH_TIMEOUT`.
@@ -210,6 +223,11 @@ fn write(mut writer: Box<dyn Write + Send>, messages: &Receiver<LogMessage>, cou
 impl Write for LogWriter {
     /// Each call of `write` gets one whole line.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.is_direct.load(Ordering::Relaxed) {
+            // A closed standard error is no reason to stop.
+            let _ = io::stderr().write_all(line);
+            return Ok(line.len());
+        }
         let LogCounts { queued: waiting, dropped: left_out } = &*self.counts;
         if waiting.fetch_add(1, Ordering::Relaxed) < QUEUE_LINES_MAX {
             let _ = self.sender.send(LogMessage::Line(line.to_vec()));
