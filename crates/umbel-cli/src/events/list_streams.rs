@@ -15,9 +15,6 @@ use crate::events::open_event_store;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 
-/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
-const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
-
 /// Lists streams.
 pub fn run(
     directory: Option<&Path>,
@@ -86,7 +83,7 @@ fn for_each_stream(
     let shows_system = args.system || args.prefix.starts_with('$');
     let mut after: Option<String> = None;
     loop {
-        let page = source.streams(&args.prefix, after.as_deref())?;
+        let page = source.streams(&args.prefix, after.as_deref(), shows_system)?;
         for (name, state) in &page.names {
             if shows_system || !name.starts_with('$') {
                 show(name, *state)?;
@@ -98,10 +95,10 @@ fn for_each_stream(
                  list by a longer --prefix, or as a user in $ops or $admins",
             ));
         }
-        let Some(last) = page.after else { return Ok(()) };
-        // Each stream with metadata has a system stream.
-        let is_skipped = !shows_system && last.starts_with('$') && &*last < AFTER_SYSTEM_STREAMS;
-        after = Some(if is_skipped { AFTER_SYSTEM_STREAMS.to_string() } else { last });
+        after = page.after;
+        if after.is_none() {
+            return Ok(());
+        }
     }
 }
 
@@ -147,6 +144,7 @@ mod tests {
             &self,
             _prefix: &str,
             after: Option<&str>,
+            has_system: bool,
         ) -> CommandResult<NamePage<StreamState>> {
             self.requests.borrow_mut().push(after.map(str::to_string));
             let rest = self.names.iter().filter(|name| after.is_none_or(|after| **name > after));
@@ -156,7 +154,8 @@ mod tests {
             let last = names.last().filter(|_| !is_last);
             let after = last.map(|(name, _): &(String, _)| name.clone());
             let is_cut = names.iter().any(|(name, _)| name == "hidden");
-            Ok(NamePage { names, after, is_cut })
+            let page = NamePage { names, after, is_cut };
+            Ok(if has_system { page } else { page.skip_system_streams() })
         }
 
         fn views(&self, _: ViewKind, _: &str, _: Option<&str>) -> CommandResult<NamePage<u64>> {

@@ -25,15 +25,36 @@ impl<T> NamePage<T> {
         let after = last.map(|(name, _)| name.clone());
         NamePage { names, after, is_cut: false }
     }
+
+    /// Lets the next page begin after the system streams, if this one ends among them. Each stream
+    /// with metadata has a system stream.
+    pub fn skip_system_streams(mut self) -> NamePage<T> {
+        if let Some(last) = &mut self.after
+            && last.starts_with('$')
+            && &**last < AFTER_SYSTEM_STREAMS
+        {
+            *last = AFTER_SYSTEM_STREAMS.to_string();
+        }
+        self
+    }
 }
+
+/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
+const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 
 /// Source of names.
 pub trait NameSource {
-    /// Streams with this prefix after this name, with their states.
+    /// Streams with this prefix after this name, with their states. Names that begin with `$` can be
+    /// missing if the caller does not want them.
     ///
     /// # Errors
     /// Errors of the store, of the connection or of the server.
-    fn streams(&self, prefix: &str, after: Option<&str>) -> CommandResult<NamePage<StreamState>>;
+    fn streams(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        has_system: bool,
+    ) -> CommandResult<NamePage<StreamState>>;
 
     /// Categories or types with this prefix after this name, with their numbers of events.
     ///
@@ -48,8 +69,14 @@ pub trait NameSource {
 }
 
 impl NameSource for Store {
-    fn streams(&self, prefix: &str, after: Option<&str>) -> CommandResult<NamePage<StreamState>> {
-        Ok(NamePage::of(Store::streams(self, prefix, after, PAGE_NAMES)?))
+    fn streams(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        has_system: bool,
+    ) -> CommandResult<NamePage<StreamState>> {
+        let page = NamePage::of(Store::streams(self, prefix, after, PAGE_NAMES)?);
+        Ok(if has_system { page } else { page.skip_system_streams() })
     }
 
     fn views(

@@ -63,6 +63,11 @@ impl AclCache {
         self.acls.reads.load(std::sync::atomic::Ordering::SeqCst)
     }
 
+    /// The user with this name, if it is cached.
+    pub fn user_if_cached(&self, login: &str) -> Option<CachedUser> {
+        self.users.get(login)
+    }
+
     /// The user with this name.
     pub fn user(&self, store: &Store, login: &str) -> Result<CachedUser, Error> {
         let stream = users::user_stream(login);

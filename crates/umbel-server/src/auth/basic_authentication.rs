@@ -168,38 +168,32 @@ impl Authenticator {
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
+        let user = look_up(rules, store, &basic.login).await?;
         let name = self.hash_name(&basic.login, peer.and_then(|peer| peer.address));
         let unknown_slot = match self.is_known_name(&name) {
             true => None,
             false => Some(acquire(&self.unknown_name_slot).await?),
         };
-        let outcome = self.verify_uncached(rules, store, basic, unknown_slot).await?;
+        let outcome = self.verify_uncached(user, basic.password, unknown_slot).await?;
         self.insert(mark, name, outcome.clone());
         outcome.into_result()
     }
 
     async fn verify_uncached(
         &self,
-        rules: &Arc<AclCache>,
-        store: &EventStore,
-        basic: BasicCredentials,
+        user: CachedUser,
+        password: Secret,
         unknown_slot: Option<OwnedSemaphorePermit>,
     ) -> Result<Verification, Status> {
         // The caller may disconnect: the slots stay taken until the hash is done.
         let slots = (acquire(&self.worker_slots).await?, unknown_slot);
-        // Not on the password threads: one of low priority could wait for a processor while it
-        // holds a lock that other calls need.
-        let (rules, login) = (Arc::clone(rules), basic.login);
-        let lookup = store.blocking(move |store| Ok((rules.user(store, &login)?, slots)));
-        let found = lookup.await.map_err(|error| grpc_status::status(&error))?;
-        let (user, slots) = found;
         let (found, fallback_hash) = (Arc::clone(&user), Arc::clone(&self.dummy_hash));
         let verification = self.password_threads.run(move || {
             let _slots = slots;
             let user = found.value.as_ref();
             let kept = user.map_or(&*fallback_hash, |user| &*user.password_hash);
             let is_active = user.is_some_and(User::is_active);
-            passwords::verify(basic.password.reveal(), kept) && is_active
+            passwords::verify(password.reveal(), kept) && is_active
         });
         let is_right = verification.await?;
         let time = if is_right { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
@@ -298,6 +292,21 @@ impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").finish_non_exhaustive()
     }
+}
+
+/// Looks a user up. The password threads do not: they have a low priority, so one could wait for a
+/// processor while it holds a lock that other calls need.
+async fn look_up(
+    rules: &Arc<AclCache>,
+    store: &EventStore,
+    login: &str,
+) -> Result<CachedUser, Status> {
+    if let Some(user) = rules.user_if_cached(login) {
+        return Ok(user);
+    }
+    let (rules, login) = (Arc::clone(rules), login.to_string());
+    let found = store.blocking(move |store| rules.user(store, &login)).await;
+    found.map_err(|error| grpc_status::status(&error))
 }
 
 #[cfg(test)]

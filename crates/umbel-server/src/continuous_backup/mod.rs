@@ -254,11 +254,9 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Backs up until the server stops, and then once more. The calls of clients go before: this
-    /// thread has a low priority, which the threads that it starts inherit.
+    /// Backs up until the server stops, and then once more.
     fn run(self: &Arc<Self>, after: Option<&Shared>) {
         let _end = EndOfThread(self);
-        self.env.threads.lower_priority();
         if !after.is_none_or(|earlier| self.wait_for(earlier)) {
             return;
         }

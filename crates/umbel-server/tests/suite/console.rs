@@ -349,6 +349,16 @@ fn stream_list_shows_only_readable_streams() {
     assert_eq!((names.len(), &*names[199], is_whole, is_cut), (200, "drop-199", false, false));
     let (names, is_whole, _) = listed("ada:x", "prefix=d&after=drop-399");
     assert_eq!((names.len(), &*names[99], is_whole), (100, "drop-499", true));
+    // A list of all streams ended at 10,000 hidden system streams.
+    for number in 0..10_000 {
+        append(&format!("$$a-{number}"), br#"{"$acl":{"$mr":["ops"]}}"#);
+    }
+    append("#1", b"{}");
+    let first = "drop-000".to_string();
+    assert_eq!(listed("ada:x", "count=2&after=%23"), (vec!["#1".into()], false, true));
+    assert_eq!(listed("ada:x", "count=2&system=no"), (vec!["#1".into(), first], false, false));
+    let all = listed("ops:second", "system=no&prefix=$");
+    assert_eq!(all, (vec![], true, false), "system streams are not wanted");
 }
 
 #[test]

@@ -10,7 +10,6 @@ use serde_json::Value;
 use tempfile::TempDir;
 use umbel::{Db, Options};
 use umbel_backup::server_kv_objects;
-use umbel_env::priority_threads::PriorityThreads;
 use umbel_env::{
     Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectError, ObjectErrorKind,
     ObjectName, ObjectResult, ObjectSource, Objects,
@@ -462,18 +461,6 @@ fn prefixes_of_others_fail_the_start() {
     let denied = Fixture::new();
     denied.objects.set(Behavior::Fails(ObjectErrorKind::Denied));
     denied.try_start(denied.config()).unwrap().shutdown();
-}
-
-/// Appends beside a backup became slower because it competed with them for a processor.
-#[test]
-fn backups_run_at_a_low_priority() {
-    let threads = PriorityThreads::default();
-    let fixture = Fixture::new();
-    let listen = "127.0.0.1:0".parse().unwrap();
-    let object_backup = Some(fixture.config());
-    let config = Config { env: threads.env(), listen, object_backup, ..Config::default() };
-    Server::start(fixture.store.clone(), config).unwrap().shutdown();
-    assert_eq!(threads.lowered(), 1);
 }
 
 #[test]

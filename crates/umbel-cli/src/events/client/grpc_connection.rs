@@ -39,6 +39,8 @@ use crate::events::client::tls;
 const READ_METHOD: &str = "/event_store.client.streams.Streams/Read";
 /// Time limit for a server to accept a connection and to negotiate its protocol.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of an answer over HTTP, such as a page of names from a cold disk.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 /// Time limit of an action of the console, such as a redaction of many events.
 const ACTION_TIMEOUT: Duration = Duration::from_hours(1);
 /// Maximum length of an accepted message; no event in a store needs a longer message.
@@ -49,12 +51,14 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Remedy of an operator whose call is refused. The server says which user has the right.
 pub const ACCESS_REMEDY: &str = "name another user in the address: kurrentdb://USER@HOST:PORT";
 
-/// Creates the runtime of connections.
+/// Creates the runtime of connections. Its thread answers the pings of a server also while a command
+/// waits for a slow reader of its output.
 ///
 /// # Errors
 /// The operating system cannot provide the runtime's resources.
 pub fn runtime() -> CommandResult<Runtime> {
-    tokio::runtime::Builder::new_current_thread()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|error| CommandError::System(format!("could not start: {error}")))
@@ -249,13 +253,13 @@ impl Connection {
         };
         let request = request.map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
-        let time = if is_console_action { ACTION_TIMEOUT } else { CONNECT_TIMEOUT };
+        let time = if is_console_action { ACTION_TIMEOUT } else { ANSWER_TIMEOUT };
         let answer = tokio::time::timeout(time, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
         let answer = answer.map_err(|failure| wrong(&failure.reason))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
-        let body = tokio::time::timeout(CONNECT_TIMEOUT, body).await;
+        let body = tokio::time::timeout(ANSWER_TIMEOUT, body).await;
         let body = body.map_err(|_| wrong(&"it took too long"))?;
         Ok((status, body.map_err(|error| wrong(&error))?.to_bytes()))
     }

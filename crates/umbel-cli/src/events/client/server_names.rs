@@ -31,7 +31,7 @@ impl ServerNames {
 
     fn page(&self, list: &str, prefix: &str, after: Option<&str>) -> CommandResult<Value> {
         let prefix = percent_encode(prefix);
-        let mut path = format!("/console/api/{list}count={PAGE_NAMES}&prefix={prefix}");
+        let mut path = format!("/console/api/{list}&count={PAGE_NAMES}&prefix={prefix}");
         if let Some(after) = after {
             path.push_str(&format!("&after={}", percent_encode(after)));
         }
@@ -40,14 +40,21 @@ impl ServerNames {
 }
 
 impl NameSource for ServerNames {
-    fn streams(&self, prefix: &str, after: Option<&str>) -> CommandResult<NamePage<StreamState>> {
-        let page = self.page("streams?", prefix, after)?;
+    fn streams(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        has_system: bool,
+    ) -> CommandResult<NamePage<StreamState>> {
+        let system = if has_system { "yes" } else { "no" };
+        let page = self.page(&format!("streams?system={system}"), prefix, after)?;
         let names = names(&page["streams"], stream_state).ok_or_else(protocol_error)?;
         let is_last = page["isWhole"].as_bool().ok_or_else(protocol_error)?;
         let examined = page["lastExamined"].as_str().map(str::to_string);
         // The server does not name a stream that the user may not read.
         let is_cut = !is_last && examined.is_none();
-        Ok(NamePage { names, after: examined.filter(|_| !is_last), is_cut })
+        let next = examined.filter(|_| !is_last);
+        Ok(NamePage { names, after: growing(next, after)?, is_cut })
     }
 
     fn views(
@@ -57,13 +64,21 @@ impl NameSource for ServerNames {
         after: Option<&str>,
     ) -> CommandResult<NamePage<u64>> {
         let kind = if kind == ViewKind::Category { "category" } else { "type" };
-        let page = self.page(&format!("views?kind={kind}&"), prefix, after)?;
+        let page = self.page(&format!("views?kind={kind}"), prefix, after)?;
         let events = |view: &Value| number(&view["events"]);
         let names = names(&page["views"], events).ok_or_else(protocol_error)?;
         let is_last = page["isWhole"].as_bool().ok_or_else(protocol_error)?;
         let last = names.last().filter(|_| !is_last);
-        let after = last.map(|(name, _)| name.clone());
-        Ok(NamePage { names, after, is_cut: false })
+        let next = last.map(|(name, _)| name.clone());
+        Ok(NamePage { names, after: growing(next, after)?, is_cut: false })
+    }
+}
+
+/// The name at which the next page begins. It follows the one before, so that the list ends.
+fn growing(next: Option<String>, before: Option<&str>) -> CommandResult<Option<String>> {
+    match next.as_deref() <= before && next.is_some() {
+        true => Err(protocol_error()),
+        false => Ok(next),
     }
 }
 
@@ -94,6 +109,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_server_that_repeats_a_page_is_noticed() {
+        let next = |next: &str, before| growing(Some(next.to_string()), before);
+        assert_eq!(next("b", Some("a")).unwrap().as_deref(), Some("b"));
+        assert_eq!(next("a", None).unwrap().as_deref(), Some("a"));
+        assert_eq!(growing(None, Some("a")).unwrap(), None);
+        for repeated in ["a", "A"] {
+            assert!(next(repeated, Some("a")).is_err(), "{repeated}");
+        }
+    }
 
     #[test]
     fn unexpected_entries_of_a_list_are_noticed() {

@@ -41,6 +41,8 @@ pub const DATA_PATHS: [&str; 15] = [
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
 /// from the caller.
 pub const STREAMS_EXAMINED_MAX: usize = 10_000;
+/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
+const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 
 /// The content of a response.
 #[derive(Debug)]
@@ -182,6 +184,7 @@ async fn streams(
 ) -> Result<Value, Status> {
     let (prefix, after) = (query.text("prefix").to_string(), after_name(query));
     let (part, names_max) = (query.text("contains").to_string(), names_max(query)?);
+    let has_system = query.choice("system", [("yes", true), ("no", false)])?.unwrap_or(true);
     let scope = match caller {
         Caller::Trusted => None,
         Caller::Anonymous => return Err(grpc_status::authentication_required()),
@@ -191,7 +194,7 @@ async fn streams(
     let listed = service
         .store
         .blocking(move |store| {
-            let filter = NameFilter { scope: scope.as_ref(), part: &part };
+            let filter = NameFilter { scope: scope.as_ref(), part: &part, has_system };
             list_streams(store, &filter, &prefix, (after, names_max))
         })
         .await;
@@ -256,11 +259,23 @@ struct NameFilter<'a> {
     scope: Option<&'a ReadableStreams>,
     /// Text that a name contains.
     part: &'a str,
+    /// Whether names that begin with `$` are shown.
+    has_system: bool,
 }
 
 impl NameFilter<'_> {
     fn shows(&self, store: &Store, name: &str) -> Result<bool, Error> {
-        Ok(name.contains(self.part) && self.allows(store, name)?)
+        let is_wanted = self.has_system || !name.starts_with('$');
+        Ok(is_wanted && name.contains(self.part) && self.allows(store, name)?)
+    }
+
+    /// Returns the name after which a page continues that has examined the names up to this one.
+    fn next_after(&self, examined: String) -> String {
+        let is_system = examined.starts_with('$') && &*examined < AFTER_SYSTEM_STREAMS;
+        match is_system && !self.has_system {
+            true => AFTER_SYSTEM_STREAMS.to_string(),
+            false => examined,
+        }
     }
 
     fn allows(&self, store: &Store, name: &str) -> Result<bool, Error> {
@@ -282,7 +297,7 @@ fn list_streams(
         let page = store.streams(prefix, after.as_deref(), names_max)?;
         let is_last = page.len() < names_max;
         examined += page.len();
-        after = page.last().map(|(name, _)| name.clone());
+        after = page.last().map(|(name, _)| filter.next_after(name.clone()));
         for (name, state) in page {
             if filter.shows(store, &name)? {
                 names.push((name, state));
@@ -295,7 +310,9 @@ fn list_streams(
         }
         if is_last || examined >= STREAMS_EXAMINED_MAX {
             let last_examined = match after {
-                Some(name) if filter.allows(store, &name)? => Some(name),
+                Some(name) if name == AFTER_SYSTEM_STREAMS || filter.allows(store, &name)? => {
+                    Some(name)
+                }
                 _ => None,
             };
             let (is_complete, is_truncated) = (is_last, !is_last);
