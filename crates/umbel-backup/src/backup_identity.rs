@@ -15,6 +15,9 @@ use crate::object_requests::{ObjectRequestOptions, ObjectRequests, SettledCreati
 use crate::server_prefix::SERVER_KV_PREFIX;
 
 const VERSION: u8 = 1;
+/// FORMAT: the first bytes of the file `BACKUP` of a backup that was made into a directory, and not
+/// into an object store.
+pub const DIRECTORY_BACKUP_MAGIC: [u8; 8] = *b"UmbelBak";
 /// Prefix of the names of floors.
 pub const FLOOR_PREFIX: &str = "floors/";
 /// Prefix of the objects that the probe of the store writes.
@@ -68,6 +71,11 @@ impl BackupIdentity {
         sealed(out)
     }
 
+    /// Whether these bytes begin like the object.
+    pub fn is_start_of(bytes: &[u8]) -> bool {
+        BackupKind::ALL.into_iter().any(|kind| bytes.starts_with(&kind.identity_magic()))
+    }
+
     /// Decodes the object.
     ///
     /// # Errors
@@ -88,9 +96,21 @@ impl BackupIdentity {
     }
 
     /// Reads the identity of a prefix; `None` if the prefix has none.
+    ///
+    /// # Errors
+    /// [`BackupError::Refused`] if the prefix is a backup that was made into a directory, damage of
+    /// the object, and failed requests.
     pub fn read(requests: &ObjectRequests) -> BackupResult<Option<BackupIdentity>> {
         let name = identity_name();
         let Some(bytes) = requests.read_whole(&name, 1 << 20)? else { return Ok(None) };
+        if bytes.starts_with(&DIRECTORY_BACKUP_MAGIC) {
+            let shown = requests.objects.location();
+            let path = shown.strip_prefix("file://").unwrap_or(shown);
+            return Err(BackupError::refused(format!(
+                "{shown} holds a backup that was made into a directory, not into an object store: \
+                 name it as {path}, or use another prefix"
+            )));
+        }
         let decoded = BackupIdentity::decode(&bytes);
         decoded.map(Some).map_err(|reason| requests.damaged(&name, reason))
     }

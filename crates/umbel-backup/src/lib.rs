@@ -31,7 +31,7 @@ mod server_prefix;
 mod verification;
 
 pub use backup_error::{BackupError, BackupErrorKind, BackupResult};
-pub use backup_identity::BackupIdentity;
+pub use backup_identity::{BackupIdentity, DIRECTORY_BACKUP_MAGIC};
 pub use backup_kind::BackupKind;
 pub use chain_writer::{ChainWriter, Commit, TAKEOVERS_MAX};
 pub use interrupted_restore::interrupted_manifest;

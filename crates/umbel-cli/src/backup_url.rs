@@ -9,9 +9,27 @@ use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
 
 use crate::errors::{CommandError, CommandResult};
 
-/// Returns the URL if the argument is one, and no directory.
-pub fn url_of(argument: &Path) -> Option<&str> {
-    argument.to_str().filter(|text| text.contains("://"))
+/// Schemes that an argument with one slash too few can begin with.
+const SCHEMES: [&str; 6] = ["s3", "gs", "az", "file", "http", "https"];
+
+/// Returns the URL if the argument is one; `None` for a directory.
+///
+/// # Errors
+/// The argument is a URL with one slash too few, which would name a directory.
+pub fn url_of(argument: &Path) -> CommandResult<Option<&str>> {
+    let Some(text) = argument.to_str() else { return Ok(None) };
+    if text.contains("://") {
+        return Ok(Some(text));
+    }
+    match text.split_once(":/") {
+        Some((scheme, rest)) if SCHEMES.contains(&&*scheme.to_ascii_lowercase()) => {
+            Err(CommandError::usage(format!(
+                "{text} is no URL of an object store; write {scheme}://{rest}, or ./{text} for a \
+                 directory"
+            )))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Options of the requests, with a maximum of bytes per second.
@@ -90,7 +108,12 @@ mod tests {
 
     #[test]
     fn urls_are_told_from_directories() {
-        assert_eq!(url_of(Path::new("file:///mnt/share")), Some("file:///mnt/share"));
-        assert_eq!(url_of(Path::new("/mnt/share")), None);
+        let url = |text: &'static str| url_of(Path::new(text));
+        assert_eq!(url("file:///mnt/share").unwrap(), Some("file:///mnt/share"));
+        for directory in ["/mnt/share", "./s3:/a", "a:/b", "s3"] {
+            assert_eq!(url(directory).unwrap(), None, "{directory}");
+        }
+        let error = url("s3:/shop/backups").unwrap_err().to_string();
+        assert!(error.contains("write s3://shop/backups, or ./s3:/shop/backups"), "{error}");
     }
 }

@@ -26,8 +26,8 @@ pub fn back_up(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    let url = args.to.as_deref().filter(|_| args.connect.is_none()).and_then(url_of);
-    let Some(url) = url else {
+    let to = args.to.as_deref().filter(|_| args.connect.is_none());
+    let Some(url) = to.map(url_of).transpose()?.flatten() else {
         check_directory_backup(directory.filter(|_| args.connect.is_none()))?;
         return events::backup::run(directory, args, json, limits);
     };
@@ -73,7 +73,7 @@ pub fn restore(
     json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
-    let Some(url) = url_of(&args.from) else {
+    let Some(url) = url_of(&args.from)? else {
         return events::backup::restore(directory, args, json, limits);
     };
     let (directory, env) = (require_directory(directory)?, Env::system());

@@ -135,6 +135,16 @@ pub fn restore(
              missing",
         );
     }
+    match restore_to {
+        RestoreTo::Position(_) | RestoreTo::Time(_) if report.through.0 == 0 => {
+            note("umbel: warning: no append ends before the requested end, so the store is empty");
+        }
+        RestoreTo::Position(wanted) if report.through < wanted && !report.is_short => note(
+            "umbel: the last restored event is before the requested position: an append is \
+             restored only if its last event is not after that position",
+        ),
+        _ => {}
+    }
     note_resumed(report.is_resumed, directory);
     let json = json!({
         "position": report.through.0,

@@ -72,6 +72,35 @@ fn directories_in_place_of_object_stores_are_explained() {
     fixture.bare(&["verify", "--from", &store]).fails(2, &parts);
 }
 
+/// Story: the directory of an object store, named as a path, was called corrupt, with the advice to
+/// remove its file BACKUP; and `--to s3:/shop` made a directory of that name.
+#[test]
+fn urls_and_directories_of_backups_are_told_apart() {
+    let backed_up = BackedUp::new();
+    backed_up.append(0..10);
+    backed_up.back_up();
+    let fixture = &backed_up.fixture;
+    let (objects, copy) = (fixture.path("objects"), fixture.path("copy"));
+    let (objects, copy) = (objects.to_str().unwrap(), copy.to_str().unwrap());
+    let target = fixture.path("target");
+    let restore =
+        |from: &str| fixture.bare(&["restore", "--from", from, "--db", target.to_str().unwrap()]);
+    restore(objects).fails(2, &["holds a backup of an object store", &backed_up.url]);
+    fixture.bare(&["verify", "--db", objects]).fails(2, &["by its URL", &backed_up.url]);
+    fixture.run(&["backup", "--to", objects]).fails(2, &["by its URL", &backed_up.url]);
+    fixture.run(&["backup", "--to", copy]).succeeds();
+    let url = format!("file://{copy}");
+    let parts = ["made into a directory", &format!("name it as {copy}")];
+    restore(&url).fails(2, &parts);
+    fixture.bare(&["verify", "--from", &url]).fails(2, &parts);
+    fixture.run(&["backup", "--to", &url]).fails(2, &parts);
+    fixture.run(&["backup", "--to", "s3:/shop"]).fails(2, &["write s3://shop"]);
+    restore("file:/shop").fails(2, &["write file://"]);
+    fixture.run(&["backup", "--to", copy]).succeeds();
+    restore(copy).succeeds();
+    assert_eq!(backed_up.read_all("target"), backed_up.read_all("store"));
+}
+
 #[test]
 fn backups_into_an_object_store_restore_every_event() {
     let backed_up = BackedUp::new();
@@ -114,6 +143,10 @@ fn restores_end_at_a_position_or_a_time() {
     let last: Value = serde_json::from_str(lines[99]).unwrap();
     let time = last["created"].as_str().unwrap();
     assert_ne!(next["created"], last["created"]);
+    let early = backed_up.restore("early", &["--to-time", "2020-01-01"]).succeeds();
+    assert!(early.stderr.contains("so the store is empty"), "{}", early.stderr);
+    let cut = backed_up.restore("cut", &["--to-position", &(restored + 1).to_string()]).succeeds();
+    assert!(cut.stderr.contains("before the requested position"), "{}", cut.stderr);
     backed_up.restore("to-time", &["--to-time", time]).succeeds();
     assert_eq!(backed_up.read_all("to-time"), lines[..100].join("\n") + "\n");
     let late = backed_up.restore("late", &["--to-position", "99999999"]).succeeds();

@@ -112,7 +112,9 @@ mod tests {
         let cancellation = CopyCancellation::default();
         let (sender, blocks) = std::sync::mpsc::channel();
         // The wait follows the report of the block.
-        let mut note = |progress: CopyProgress| drop(sender.send(progress));
+        let mut note = |progress: CopyProgress| {
+            let _ = sender.send(progress);
+        };
         let options = CopyOptions {
             bytes_per_second: Some(1),
             progress: Some(&mut note),

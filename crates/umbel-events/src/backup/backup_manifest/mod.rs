@@ -7,6 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
+use umbel_backup::{BackupIdentity, DIRECTORY_BACKUP_MAGIC};
 use umbel_base::checksum::checksum;
 use umbel_base::{Decoder, varint};
 use umbel_env::{Access, Env};
@@ -18,7 +19,7 @@ const MANIFEST_NAME: &str = "BACKUP";
 const NEW_MANIFEST_NAME: &str = "BACKUP.new";
 /// Name of the file that marks an unfinished restore.
 const RESTORE_MARKER_NAME: &str = "RESTORING";
-const MAGIC: [u8; 8] = *b"UmbelBak";
+const MAGIC: [u8; 8] = DIRECTORY_BACKUP_MAGIC;
 const VERSION: u8 = 1;
 /// Maximum length of a manifest; it bounds the memory that a damaged length can request.
 const BYTES_MAX: u64 = 1 << 30;
@@ -183,6 +184,12 @@ impl BackupManifest {
             );
             umbel::Error::corruption(path, offset, reason).into()
         };
+        if BackupIdentity::is_start_of(bytes) {
+            let folder = path.parent().unwrap_or(path).display();
+            return Err(Error::invalid(format!(
+                "{folder} holds a backup of an object store: name it by its URL, file://{folder}"
+            )));
+        }
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
             return Err(corrupt(0, "the manifest of the backup is truncated"));
         };
