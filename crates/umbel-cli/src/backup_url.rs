@@ -23,6 +23,8 @@ pub fn url_of(argument: &Path) -> CommandResult<Option<&str>> {
     }
     match text.split_once(":/") {
         Some((scheme, rest)) if SCHEMES.contains(&&*scheme.to_ascii_lowercase()) => {
+            let rest =
+                if scheme.eq_ignore_ascii_case("file") { format!("/{rest}") } else { rest.into() };
             Err(CommandError::usage(format!(
                 "{text} is no URL of an object store; write {scheme}://{rest}, or ./{text} for a \
                  directory"

@@ -95,7 +95,7 @@ fn urls_and_directories_of_backups_are_told_apart() {
     fixture.bare(&["verify", "--from", &url]).fails(2, &parts);
     fixture.run(&["backup", "--to", &url]).fails(2, &parts);
     fixture.run(&["backup", "--to", "s3:/shop"]).fails(2, &["write s3://shop"]);
-    restore("file:/shop").fails(2, &["write file://"]);
+    restore("file:/shop").fails(2, &["write file:///shop"]);
     fixture.run(&["backup", "--to", copy]).succeeds();
     restore(copy).succeeds();
     assert_eq!(backed_up.read_all("target"), backed_up.read_all("store"));
