@@ -588,11 +588,14 @@ fn matched(template: &str, path: &str) -> Option<Vec<String>> {
     segments.next().is_none().then_some(parameters)
 }
 
-/// Path of the call whose permission a request requires; `None` for a request without a route.
+/// Path of the call whose permission a request requires; `None` if no route has the path. A user of
+/// a path sees which methods it has.
 pub fn policy_path(method: &Method, path: &str) -> Option<&'static str> {
+    let first = || ROUTES.iter().find(|route| matched(route.path, path).is_some());
     match find(method, path) {
         RouteMatch::Route(route, _) => Some(route.policy),
-        _ => None,
+        RouteMatch::Methods(_) => first().map(|route| route.policy),
+        RouteMatch::None => None,
     }
 }
 
@@ -633,6 +636,11 @@ mod tests {
             panic!("no methods")
         };
         assert_eq!(methods, "GET, PUT, DELETE");
+        // Users outside of `$admins` were denied access instead.
+        let policy = |method: Method, path| policy_path(&method, path);
+        assert_eq!(policy(Method::PATCH, "/streams/a"), policy(Method::GET, "/streams/a"));
+        assert!(policy(Method::PATCH, "/streams/a").is_some());
+        assert_eq!(policy(Method::GET, "/streams//x"), None);
     }
 
     #[test]
