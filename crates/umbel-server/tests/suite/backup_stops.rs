@@ -160,6 +160,32 @@ fn stop_of_the_server_ends_a_backup_at_once() {
     server.back_up();
 }
 
+/// Story: the alert on failed backups could not fire after a kill, because no server counted the
+/// backup that the kill had ended.
+#[test]
+fn start_counts_the_work_that_a_kill_interrupted() {
+    let mut server = TestServer::new();
+    let started = json!({ "id": "7", "startedMicros": 7, "result": "InProgress" }).to_string();
+    for (stream, kind) in [("$scavenges", "$scavengeStarted"), ("$umbel-backups", "$backupStarted")]
+    {
+        let id = server.store.new_id().unwrap();
+        let event = NewEvent::json(id, kind, started.as_bytes());
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+    }
+    // Only the start that closes the records counts them.
+    for count in [1, 0] {
+        server.restart();
+        let address = server.address();
+        let metrics = send(address, "GET", "/metrics", &[], b"");
+        for kind in ["scavenge", "backup"] {
+            let wanted = format!("umbel_{kind}s_total{{outcome=\"Interrupted\"}} {count}");
+            assert!(metrics.text().contains(&wanted), "{wanted} is not in {}", metrics.text());
+            let work = send(address, "GET", &format!("/admin/{kind}/7"), &[], b"").is(200);
+            assert_eq!(work[format!("{kind}Result")], "Interrupted", "{work}");
+        }
+    }
+}
+
 #[test]
 fn only_operators_stop_a_backup() {
     let mut server = BackupServer::start(with_users(), Some("admin:first"));
