@@ -210,6 +210,18 @@ def browse_and_replay_parked_events(browser):
     until(browser, lambda: heading(browser) == "billing on parked-1", "the group")
     says(browser, "Parked events (2)")
     assert len(browser.find_elements(By.XPATH, "//button[text()='Replay to here']")) == 2
+    stream = "$persistentsubscription-parked-1::billing-parked"
+    query = urllib.parse.urlencode({"stream": stream, "direction": "forwards", "from": "0", "count": "50"})
+    parked = rows(browser, "Parked events, oldest first")
+    for row, entry in zip(parked, api(f"stream?{query}")["events"], strict=True):
+        noted = json.loads(entry["link"]["metadata"]["text"])
+        millis = noted["added"] // 1000
+        # Story: the column had the time at which the event was created.
+        assert millis != entry["event"]["createdMicros"] // 1000, entry
+        wanted = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(millis // 1000)) + f".{millis % 1000:03}Z"
+        shown = row.find_element(By.CSS_SELECTOR, "td.optional time").get_attribute("datetime")
+        assert shown == wanted, f"{shown} is not {wanted}"
+        assert noted["reason"] in row.text, row.text
     picture(browser, "group")
     browser.find_element(By.XPATH, "//button[text()='Replay to here']").click()
     until(browser, lambda: "sent again" in said(browser), "that they are sent again")
