@@ -404,6 +404,28 @@ def report_a_page_that_cannot_be_loaded(browser):
 
 
 @case
+def show_the_reason_and_the_remedy_of_a_refusal(browser):
+    """Story: the page said that the response is not from the server, and named the proxy."""
+    refusal = """{ const asIs = window.fetch; window.fetch = async (path, options) => {
+        const name = String(path).split("?")[0].replace("/console/api/", "");
+        const line = "Access Denied: the call requires a user in $admins\\n";
+        const headers = { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" };
+        if (name === "users") return new Response(line, { status: 403, headers });
+        if (name === "work") return new Response("no healthy upstream", { status: 503 });
+        return asIs(path, options); }; }"""
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": refusal})
+    try:
+        open_page(browser, "users", "Page not loaded")
+        says(browser, "Access Denied: the call requires a user in $admins. To log in as another user, open the console")
+        assert "proxy" not in text(browser), text(browser)
+        open_page(browser, "work", "Page not loaded")
+        says(browser, "The response is not from the server (status 503)")
+    finally:
+        answer_as_is(browser, script["identifier"])
+    open_page(browser, "users", "Users")
+
+
+@case
 def scavenge_and_back_up(browser):
     open_page(browser, "work", "Work")
     find(browser, "Start a scavenge").click()

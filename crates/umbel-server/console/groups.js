@@ -147,11 +147,13 @@ function parking(place) {
 
 // The parked events, from the parked stream. Its events are links to the events of the source.
 async function parkedEvents(group) {
-  const found = await view("stream", { stream: group.parkedStream, direction: "forwards", from: "0", count: 50 }).catch((error) => {
-    if (error.status === 403) return null;
-    throw error;
-  });
-  if (found === null) return el("p", { class: "soft" }, "You may not read the parked events.");
+  let found;
+  try {
+    found = await view("stream", { stream: group.parkedStream, direction: "forwards", from: "0", count: 50 });
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    return el("p", { class: "soft" }, `You may not read the parked events. ${error.message}`);
+  }
   const shown = found.events.map((entry) => {
     const place = entry.link ?? entry.event;
     const upTo = BigInt(place.revision);
