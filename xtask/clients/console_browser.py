@@ -210,6 +210,18 @@ def browse_and_replay_parked_events(browser):
     until(browser, lambda: heading(browser) == "billing on parked-1", "the group")
     says(browser, "Parked events (2)")
     assert len(browser.find_elements(By.XPATH, "//button[text()='Replay to here']")) == 2
+    stream = "$persistentsubscription-parked-1::billing-parked"
+    query = urllib.parse.urlencode({"stream": stream, "direction": "forwards", "from": "0", "count": "50"})
+    parked = rows(browser, "Parked events, oldest first")
+    for row, entry in zip(parked, api(f"stream?{query}")["events"], strict=True):
+        noted = json.loads(entry["link"]["metadata"]["text"])
+        millis = noted["added"] // 1000
+        # Story: the column had the time at which the event was created.
+        assert millis != entry["event"]["createdMicros"] // 1000, entry
+        wanted = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(millis // 1000)) + f".{millis % 1000:03}Z"
+        shown = row.find_element(By.CSS_SELECTOR, "td.optional time").get_attribute("datetime")
+        assert shown == wanted, f"{shown} is not {wanted}"
+        assert noted["reason"] in row.text, row.text
     picture(browser, "group")
     browser.find_element(By.XPATH, "//button[text()='Replay to here']").click()
     until(browser, lambda: "sent again" in said(browser), "that they are sent again")
@@ -389,6 +401,28 @@ def report_a_page_that_cannot_be_loaded(browser):
     open_page(browser, "stream/%24idx-ce-till", "Page not loaded")
     assert browser.find_elements(By.XPATH, "//button[text()='Try again']")
     open_page(browser, "stream/%24all", "Live")
+
+
+@case
+def show_the_reason_and_the_remedy_of_a_refusal(browser):
+    """Story: the page said that the response is not from the server, and named the proxy."""
+    refusal = """{ const asIs = window.fetch; window.fetch = async (path, options) => {
+        const name = String(path).split("?")[0].replace("/console/api/", "");
+        const line = "Access Denied: the call requires a user in $admins\\n";
+        const headers = { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" };
+        if (name === "users") return new Response(line, { status: 403, headers });
+        if (name === "work") return new Response("no healthy upstream", { status: 503 });
+        return asIs(path, options); }; }"""
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": refusal})
+    try:
+        open_page(browser, "users", "Page not loaded")
+        says(browser, "Access Denied: the call requires a user in $admins. To log in as another user, open the console")
+        assert "proxy" not in text(browser), text(browser)
+        open_page(browser, "work", "Page not loaded")
+        says(browser, "The response is not from the server (status 503)")
+    finally:
+        answer_as_is(browser, script["identifier"])
+    open_page(browser, "users", "Users")
 
 
 @case

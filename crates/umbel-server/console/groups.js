@@ -2,8 +2,8 @@
 
 import { eventRow } from "./event.js";
 import {
-  address, attempt, button, bytes, change, counted, el, every, field, link, number, put, refresh, reload, server,
-  show, streamLink, table, view,
+  address, attempt, button, bytes, change, counted, el, every, field, link, moment, number, put, refresh, reload,
+  server, show, streamLink, table, view,
 } from "./page.js";
 
 const sourceLink = (source) => (source === "$all" ? "all events" : streamLink(source));
@@ -133,23 +133,32 @@ function facts(group) {
     pair("Checkpoint", group.checkpoint || "–"), pair("Last event read", group.lastRead || "–"), pair("Last event of the source", group.lastKnown || "–"));
 }
 
+// Time and reason of a parking, from the metadata of the link. A link without a time was parked when it was appended.
+function parking(place) {
+  let noted;
+  try {
+    noted = JSON.parse(place.metadata.text) ?? {};
+  } catch {
+    noted = {};
+  }
+  const added = Number.isFinite(noted.added) ? noted.added : place.createdMicros;
+  return [moment(added), typeof noted.reason === "string" ? noted.reason : ""];
+}
+
 // The parked events, from the parked stream. Its events are links to the events of the source.
 async function parkedEvents(group) {
-  const found = await view("stream", { stream: group.parkedStream, direction: "forwards", from: "0", count: 50 }).catch((error) => {
-    if (error.status === 403) return null;
-    throw error;
-  });
-  if (found === null) return el("p", { class: "soft" }, "You may not read the parked events.");
+  let found;
+  try {
+    found = await view("stream", { stream: group.parkedStream, direction: "forwards", from: "0", count: 50 });
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    return el("p", { class: "soft" }, `You may not read the parked events. ${error.message}`);
+  }
   const shown = found.events.map((entry) => {
-    const reason = (() => {
-      try {
-        return JSON.parse(entry.link.metadata.text).reason ?? "";
-      } catch {
-        return "";
-      }
-    })();
-    const upTo = BigInt((entry.link ?? entry.event).revision);
-    return [...eventRow(entry), reason,
+    const place = entry.link ?? entry.event;
+    const upTo = BigInt(place.revision);
+    const [revision, detail] = eventRow(entry);
+    return [revision, detail, ...parking(place),
       server.isOperator
         ? button("Replay to here", () =>
             attempt("The parked events up to this one are sent again.", () =>

@@ -16,6 +16,23 @@ export class ServerError extends Error {
   }
 }
 
+// Most letters of a line of text with the reason of a refusal.
+const LINE_MAX = 500;
+
+// Whether a text is a refusal of the server: one line that no cache keeps. Texts of proxies differ.
+function isOwnLine(response, line) {
+  const isPlain = (response.headers.get("content-type") ?? "").startsWith("text/plain");
+  const isUncached = response.headers.get("cache-control") === "no-store";
+  return isPlain && isUncached && line !== "" && line.length <= LINE_MAX && !/[<\n]/.test(line);
+}
+
+// The reason of a refusal, and what the user can do. A browser sends a password until its windows are closed.
+function withRemedy(status, reason) {
+  if (status === 401) return `${reason}. Load the page again to log in.`;
+  if (status !== 403 || !reason.startsWith("Access Denied")) return reason;
+  return `${reason}. To log in as another user, open the console in a private window of the browser.`;
+}
+
 async function answerOf(request) {
   let response;
   try {
@@ -23,15 +40,19 @@ async function answerOf(request) {
   } catch {
     throw new ServerError(0, "The server cannot be reached: it is stopped, or its certificate changed.");
   }
+  const text = (await response.text().catch(() => "")).trim();
   let answer;
   try {
-    answer = await response.json();
+    answer = JSON.parse(text);
   } catch {
+    // A caller without access gets a line of text.
+    if (!response.ok && isOwnLine(response, text)) throw new ServerError(response.status, withRemedy(response.status, text));
     const what = response.ok ? "The response is cut off or not from the server" : "The response is not from the server";
     throw new ServerError(response.status, `${what} (status ${response.status}): look at the proxy and the connection.`);
   }
   if (!response.ok) {
-    throw new ServerError(response.status, answer.error ?? `the server responded with status ${response.status}`);
+    const reason = answer?.error ?? `the server responded with status ${response.status}`;
+    throw new ServerError(response.status, withRemedy(response.status, reason));
   }
   return answer;
 }

@@ -1,17 +1,17 @@
-//! `umbel scavenge` with `--schedule`, `--pause`, `--resume`, `--status` or `--history`: the
-//! automatic scavenges of a running server, and the outcomes of its scavenges.
+//! `umbel scavenge` with `--schedule`, `--pause`, `--resume` or `--status`: the automatic scavenges
+//! of a running server.
 
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use crate::errors::{CommandError, CommandResult};
+use crate::errors::CommandResult;
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection};
 use crate::events::client::server_work::{request, request_with_json};
 use crate::events::event_args::ScavengeArgs;
+use crate::events::server_history::printable;
 use crate::io::output::Output;
 use crate::text::escaping::escaped;
-use crate::text::numbers;
 
 /// Value of `--schedule` for no automatic scavenges.
 const NO_SCHEDULE: &str = "none";
@@ -27,8 +27,6 @@ pub enum AutoScavengeRequest {
     Resume,
     /// Reports state and settings.
     Status,
-    /// Lists the last scavenges.
-    History,
 }
 
 impl AutoScavengeRequest {
@@ -48,7 +46,6 @@ impl AutoScavengeRequest {
             ScavengeArgs { pause: true, .. } => Some(AutoScavengeRequest::Pause),
             ScavengeArgs { resume: true, .. } => Some(AutoScavengeRequest::Resume),
             ScavengeArgs { status: true, .. } => Some(AutoScavengeRequest::Status),
-            ScavengeArgs { history: true, .. } => Some(AutoScavengeRequest::History),
             _ => None,
         }
     }
@@ -61,18 +58,9 @@ impl AutoScavengeRequest {
         let address = ConnectionString::parse("--connect", connect)?;
         let answer = grpc_connection::runtime()?.block_on(self.send(&address))?;
         let mut output = Output::new();
-        match self {
-            AutoScavengeRequest::History => {
-                let works = answer["scavenges"].as_array().ok_or_else(unexpected)?;
-                for work in works {
-                    match json {
-                        true => output.json(work)?,
-                        false => output.line(&work_text(work))?,
-                    }
-                }
-            }
-            _ if json => output.json(&answer)?,
-            _ => output.line(&status_text(&answer))?,
+        match json {
+            true => output.json(&answer)?,
+            false => output.line(&status_text(&answer))?,
         }
         output.flush()
     }
@@ -93,20 +81,8 @@ impl AutoScavengeRequest {
             AutoScavengeRequest::Status => {
                 request(&connection, Method::GET, "/auto-scavenge/status").await
             }
-            AutoScavengeRequest::History => {
-                request(&connection, Method::GET, "/admin/scavenge/history").await
-            }
         }
     }
-}
-
-fn unexpected() -> CommandError {
-    CommandError::System("the server sent an unexpected response".to_string())
-}
-
-/// Text of the server as it can be printed.
-fn text(value: &Value) -> Option<String> {
-    value.as_str().map(|text| escaped(text.as_bytes()))
 }
 
 fn status_text(status: &Value) -> String {
@@ -119,32 +95,13 @@ fn status_text(status: &Value) -> String {
         "Paused" => "paused".to_string(),
         other => escaped(other.as_bytes()),
     };
-    let schedule = text(&status["schedule"]).unwrap_or_else(|| NO_SCHEDULE.to_string());
-    let next = text(&status["nextScavenge"]).unwrap_or_else(|| "none".to_string());
+    let schedule = printable(&status["schedule"]).unwrap_or_else(|| NO_SCHEDULE.to_string());
+    let next = printable(&status["nextScavenge"]).unwrap_or_else(|| "none".to_string());
     format!(
         "state      {state}\nschedule   {schedule} (UTC)\nnext       {next}\nthreshold  {} % dead \
          bytes\nthrottle   {} % of the time",
         number("thresholdPercent"),
         number("throttlePercent"),
-    )
-}
-
-fn work_text(work: &Value) -> String {
-    let number = |name: &str| work[name].as_u64().unwrap_or_default();
-    let started = text(&work["started"]).unwrap_or_default();
-    let result = text(&work["scavengeResult"]).unwrap_or_default();
-    let origin = match (text(&work["user"]), text(&work["scheduled"])) {
-        (_, Some(_)) => "the schedule".to_string(),
-        (Some(user), None) => user,
-        (None, None) => "unknown user".to_string(),
-    };
-    let id = text(&work["scavengeId"]).unwrap_or_default();
-    let error = text(&work["error"]).map(|error| format!("\t{error}")).unwrap_or_default();
-    format!(
-        "{started}\t{result}\tby {origin}\t{} freed\t{} removed\t{} emptied\t{id}{error}",
-        numbers::bytes(number("bytesFreed")),
-        numbers::grouped(number("eventsRemoved")),
-        numbers::grouped(number("eventsStubbed")),
     )
 }
 
@@ -160,9 +117,5 @@ mod tests {
         });
         let shown = status_text(&status);
         assert!(shown.contains("no schedule is set") && shown.contains("30 % dead"), "{shown}");
-        let work = json!({ "scavengeResult": "Missed", "error": "late\u{1b}", "user": null });
-        let shown = work_text(&work);
-        assert!(shown.contains("Missed") && !shown.contains('\u{1b}'), "{shown}");
-        assert!(!shown.contains("null"), "{shown}");
     }
 }

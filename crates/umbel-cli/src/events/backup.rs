@@ -16,6 +16,7 @@ use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::object_backup;
 use crate::events::open_event_store;
 use crate::events::remaining_data::with_server_remedy;
+use crate::events::server_history::ServerHistory;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 use crate::io::progress::{Progress, Unit};
@@ -61,6 +62,7 @@ pub fn run(
     limits: StoreLimits,
 ) -> CommandResult<()> {
     let target = match (&args.connect, &args.to) {
+        (Some(connect), _) if args.history => return ServerHistory::Backups.print(connect, json),
         (Some(connect), _) => return run_on_server(connect, args.throttle, json),
         (None, Some(target)) => target,
         (None, None) => return Err(CommandError::usage("name the directory with --to DIR")),
@@ -95,7 +97,7 @@ fn run_on_server(connect: &str, throttle: Option<u64>, json: bool) -> CommandRes
         result: "backupResult",
         id: "backupId",
         name: "backup",
-        history: None,
+        history: &["backup", "--history"],
     };
     let ended = work.run(&address, |state| {
         let total = state["totalBytes"].as_u64();

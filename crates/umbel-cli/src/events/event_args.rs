@@ -244,7 +244,8 @@ pub struct StreamsArgs {
 pub struct BackupArgs {
     /// Backup directory: empty, missing, or with an earlier backup of this store; or the URL of an
     /// object store, like file:///mnt/share/backups or s3://bucket/prefix
-    #[arg(long, value_name = "DIR|URL", required_unless_present = "connect")]
+    #[arg(long, value_name = "DIR|URL",
+        required_unless_present_any = ["connect", "history"])]
     pub to: Option<PathBuf>,
     /// After a backup to an object store, delete what only states older than this need, like 30d
     #[arg(long, value_name = "AGE", value_parser = parse_age, conflicts_with = "connect")]
@@ -259,6 +260,9 @@ pub struct BackupArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_copy_rate,
         allow_negative_numbers = true)]
     pub throttle: Option<u64>,
+    /// List the last 100 backups of the server of --connect with their outcomes, newest first
+    #[arg(long, requires = "connect", conflicts_with = "throttle")]
+    pub history: bool,
 }
 
 /// Arguments of `verify`.

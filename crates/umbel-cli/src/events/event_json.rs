@@ -1,7 +1,8 @@
 //! Events as JSON lines: `{"stream","type","data","metadata"?,"id"?,"expected"?}` as input, and the
 //! same fields with revision, position and time as output. Data and metadata that are no JSON are
 //! in `data_hex` and `metadata_hex`. An event that is declared as JSON but whose data is not has
-//! `"json":true`. Output lines are valid input lines.
+//! `"json":true`. A parked event also has the time and the reason of its parking. Output lines are
+//! valid input lines.
 
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,10 @@ struct EventInput {
     #[serde(rename = "position")]
     _position: Option<IgnoredAny>,
     created: Option<Value>,
+    #[serde(rename = "parked")]
+    _parked: Option<IgnoredAny>,
+    #[serde(rename = "parked_reason")]
+    _parked_reason: Option<IgnoredAny>,
 }
 
 /// Defaults for fields that an input line lacks.
@@ -216,6 +221,10 @@ struct EventOutput<'a> {
     position: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parked_reason: Option<&'a str>,
 }
 
 /// Returns JSON text unchanged if it is on one line.
@@ -248,7 +257,22 @@ impl<'a> EventOutput<'a> {
             revision,
             position,
             created: created.map(timestamps::rfc3339),
+            parked: None,
+            parked_reason: None,
         }
+    }
+
+    /// The fields of an event that was read.
+    fn of(event: &'a RecordedEvent) -> EventOutput<'a> {
+        let new = NewEvent {
+            id: event.id,
+            kind: &event.kind,
+            is_json: event.is_json,
+            data: &event.data,
+            metadata: &event.metadata,
+        };
+        let created = Some(event.created);
+        EventOutput::new(&event.stream, &new, event.revision, event.position, created)
     }
 
     fn to_line(&self) -> String {
@@ -259,13 +283,12 @@ impl<'a> EventOutput<'a> {
 
 /// Returns the output line of an event that was read.
 pub fn recorded_json(event: &RecordedEvent) -> String {
-    let new = NewEvent {
-        id: event.id,
-        kind: &event.kind,
-        is_json: event.is_json,
-        data: &event.data,
-        metadata: &event.metadata,
-    };
-    let created = Some(event.created);
-    EventOutput::new(&event.stream, &new, event.revision, event.position, created).to_line()
+    EventOutput::of(event).to_line()
+}
+
+/// Returns the output line of a parked event. The time of its parking is in units of 100 ns since
+/// 1970.
+pub fn parked_json(event: &RecordedEvent, parked: u64, parked_reason: Option<&str>) -> String {
+    let parked = Some(timestamps::rfc3339(parked));
+    EventOutput { parked, parked_reason, ..EventOutput::of(event) }.to_line()
 }

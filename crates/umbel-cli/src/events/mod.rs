@@ -24,6 +24,7 @@ pub mod remaining_data;
 pub mod repair;
 pub mod scavenge;
 pub mod serve;
+pub mod server_history;
 pub mod stream_metadata;
 pub mod subscribe;
 pub mod timestamps;

@@ -17,6 +17,7 @@ use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::event_args::ScavengeArgs;
 use crate::events::open_event_store;
 use crate::events::remaining_data::{RemainingData, with_server_remedy};
+use crate::events::server_history::ServerHistory;
 use crate::global_options::StoreLimits;
 use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
@@ -37,6 +38,9 @@ pub fn run(
     limits: StoreLimits,
 ) -> CommandResult<()> {
     if let Some(connect) = &args.connect {
+        if args.history {
+            return ServerHistory::Scavenges.print(connect, json);
+        }
         return match AutoScavengeRequest::of(args) {
             Some(request) => request.run(connect, json),
             None => run_on_server(connect, args, json),
@@ -119,7 +123,7 @@ fn server_work(args: &ScavengeArgs) -> ServerWork {
         result: "scavengeResult",
         id: "scavengeId",
         name: "scavenge",
-        history: Some(&["scavenge", "--history"]),
+        history: &["scavenge", "--history"],
     }
 }
 

@@ -285,7 +285,10 @@ fn running_server_backs_up_and_scavenges() {
     let connect = format!("kurrentdb://ops:second@{}?tls=false", serving.address());
     let offline = ["backup", "--to", target.to_str().unwrap()];
     fixture.run(&offline).fails(5, &["umbel backup --connect ADDRESS"]);
-    let text = fixture.bare(&["backup", "--connect", &connect]).succeeds().text();
+    let first = fixture.bare(&["backup", "--connect", &connect]).succeeds();
+    let note = "its outcome: umbel backup --history --connect 'kurrentdb://ops@127.0.0.1:";
+    assert!(first.stderr.contains(note), "{}", first.stderr);
+    let text = first.text();
     assert!(text.starts_with("backed up to ") && text.contains("copy of the server"), "{text}");
     let throttled = ["backup", "--connect", &connect, "--throttle", "20MiB", "--json"];
     let again = fixture.bare(&throttled).succeeds().json();
@@ -302,6 +305,17 @@ fn running_server_backs_up_and_scavenges() {
     assert_eq!((&all["hidden_events_left"], &all["files_kept"]), (&0.into(), &json!([])));
     let history = fixture.bare(&["scavenge", "--history", "--connect", &connect]).succeeds().text();
     assert!(history.lines().count() == 2 && history.matches("by ops").count() == 2, "{history}");
+    let backups = ["backup", "--history", "--connect", &connect];
+    let history = fixture.bare(&backups).succeeds().text();
+    assert!(history.lines().count() == 2 && history.matches("by ops").count() == 2, "{history}");
+    assert!(history.lines().all(|line| line.contains("\tSuccess\t")), "{history}");
+    let history = fixture.bare(&[&backups[..], &["--json"]].concat()).succeeds().text();
+    let newest: Value = serde_json::from_str(history.lines().next().unwrap()).unwrap();
+    assert_eq!((&newest["backupResult"], &newest["number"]), (&json!("Success"), &2.into()));
+    for refused in [&["--throttle", "1MiB"][..], &["--to", "x"], &["--keep", "1d"]] {
+        fixture.bare(&[&backups[..], refused].concat()).fails(2, &[refused[0]]);
+    }
+    fixture.bare(&["backup", "--history"]).fails(2, &["--connect"]);
     // Neither without permission, nor with an option that only the offline command has.
     let guessed = format!("kurrentdb://ops:guessed@{}?tls=false", serving.address());
     fixture.bare(&["backup", "--connect", &guessed]).fails(2, &["the server says"]);

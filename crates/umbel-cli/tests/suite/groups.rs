@@ -66,14 +66,15 @@ fn groups_are_created_changed_and_deleted() {
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 
+/// Story: the printed events had neither the time of their parking nor the reason.
 #[test]
-fn parked_events_are_printed() {
+fn parked_events_are_printed_with_time_and_reason() {
     let fixture = Fixture::new();
     let event = r#"{"stream":"cart-1","type":"Opened","data":{"n":1}}"#;
     fixture.feed(&["append"], event.as_bytes()).succeeds();
     // A consumer parks an event as a link.
     let link = r#"{"stream":"$persistentsubscription-cart-1::billing-parked","type":"$>",
-        "data_hex":"3040636172742d31"}"#;
+        "data_hex":"3040636172742d31","metadata":{"added":1764489600000007,"reason":"no stock"}}"#;
     let link = link.replace('\n', "");
     fixture.feed(&["append"], link.as_bytes()).succeeds();
     let serving = Serving::start(&fixture, &[]);
@@ -85,7 +86,14 @@ fn parked_events_are_printed() {
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     fixture.feed(&["append"], link.as_bytes()).succeeds();
     let serving = Serving::start(&fixture, &[]);
-    let shown = group(&fixture, &serving, &["parked", "cart-1", "billing"]).succeeds().json();
+    let parked = group(&fixture, &serving, &["parked", "cart-1", "billing"]).succeeds();
+    let shown = parked.json();
     assert_eq!((&shown["stream"], &shown["data"]["n"]), (&"cart-1".into(), &1.into()));
+    assert_eq!(shown["parked"], "2025-11-30T08:00:00.0000070Z");
+    assert_eq!(shown["parked_reason"], "no stock");
+    let as_json = group(&fixture, &serving, &["parked", "cart-1", "billing", "--json"]);
+    as_json.writes(&parked.text());
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    // Output lines are valid input lines.
+    fixture.feed(&["append"], &parked.stdout).succeeds();
 }

@@ -185,14 +185,16 @@ struct HistoryState {
     /// Records that are not in the stream yet, oldest first.
     unwritten: VecDeque<WorkRecord>,
     last_success_micros: Option<u64>,
-    /// Number of works that ended since the start of the server, by outcome.
+    /// Number of works that ended since the start of the server, or that the start closed, by
+    /// outcome.
     ended: BTreeMap<WorkOutcome, u64>,
     /// Whether the last write failed, which was logged.
     is_write_failing: bool,
 }
 
 impl WorkHistory {
-    /// Loads the history of a store. A work without outcome counts as interrupted.
+    /// Loads the history of a store. A work without outcome is closed as interrupted, and counts as
+    /// ended since the start: the server that began it could not count it.
     ///
     /// # Errors
     /// Errors of reads.
@@ -203,19 +205,18 @@ impl WorkHistory {
     ) -> Result<WorkHistory, Error> {
         let mut records = read_records(kind, store)?;
         let last_success_micros = records.iter().filter_map(|last| last.last_success_micros).max();
-        let mut unwritten = VecDeque::new();
+        let mut state = HistoryState { last_success_micros, ..HistoryState::default() };
         for record in &mut records {
             if record.outcome == WorkOutcome::InProgress {
                 record.outcome = WorkOutcome::Interrupted;
                 record.error = Some(INTERRUPTED.to_string());
                 record.last_success_micros = last_success_micros;
-                unwritten.push_back(record.clone());
+                state.count(record);
+                state.enqueue(record.clone());
                 record.log_end(kind);
             }
         }
-        let records = records.into();
-        let state =
-            HistoryState { records, unwritten, last_success_micros, ..HistoryState::default() };
+        state.records = records.into();
         let (changed, writer) = (Notify::new(), Mutex::default());
         Ok(WorkHistory { kind, clock, changed, state: Mutex::new(state), writer })
     }
@@ -319,7 +320,8 @@ impl WorkHistory {
         self.state().last_success_micros
     }
 
-    /// Number of works that ended since the start of the server, by outcome.
+    /// Number of works that ended since the start of the server, or that the start closed as
+    /// interrupted, by outcome.
     pub fn ended(&self) -> BTreeMap<WorkOutcome, u64> {
         self.state().ended.clone()
     }
@@ -641,6 +643,7 @@ mod tests {
         }
     }
 
+    /// Story: a backup that ended with its process was in no counter, so no alert fired.
     #[test]
     fn work_without_outcome_counts_as_interrupted() {
         let directory = tempfile::tempdir().unwrap();
@@ -649,8 +652,10 @@ mod tests {
         let history = read(&store, WorkKind::Scavenge, &clock);
         history.begin("killed", WorkOrigin::of_user(None));
         history.flush(&store).unwrap();
-        for _ in 0..2 {
+        // Only the start that closes the record counts it.
+        for counted in [BTreeMap::from([(WorkOutcome::Interrupted, 1)]), BTreeMap::new()] {
             let again = read(&store, WorkKind::Scavenge, &clock);
+            assert_eq!(again.ended(), counted);
             let record = again.record("killed").unwrap();
             assert_eq!((record.outcome, record.ended_micros), (WorkOutcome::Interrupted, None));
             assert_eq!(record.error.as_deref(), Some(INTERRUPTED));

@@ -108,7 +108,13 @@ fn wait_for(mut found: impl FnMut() -> Option<Value>) -> Value {
 fn backup_is_stopped_by_its_id_and_the_next_completes() {
     let mut server = BackupServer::start(Config::default(), None);
     assert_eq!(server.delete("/admin/backup/current").is(404)["error"], "NotFound");
+    let read_current = || server.send("GET", "/admin/backup/current", &json!({}));
+    assert_eq!(read_current().is(404)["message"], "no backup is running");
     let (id, path) = server.start_slow_backup();
+    // Story: DELETE knew the id `current`, and GET did not.
+    let current = read_current().is(200);
+    assert_eq!((&current["backupId"], &current["backupLink"]), (&json!(id), &json!(path)));
+    assert_eq!(current["backupResult"], "InProgress");
     let stopped = server.delete(&path).is(200);
     assert_eq!(stopped, json!({ "backupId": id, "backupLink": path }));
     // The backup may have ended meanwhile.
@@ -117,6 +123,7 @@ fn backup_is_stopped_by_its_id_and_the_next_completes() {
     let ended = server.wait_for_outcome(&path, "Stopped");
     assert_eq!((&ended["error"], &ended["through"]), (&Value::Null, &Value::Null), "{ended}");
     assert_eq!(server.read("/admin/backup/last"), ended);
+    assert_eq!(read_current().status, 404);
     let refused = server.delete(&path).is(409);
     assert_eq!(refused["message"], "the backup has already ended");
     for missing in ["/admin/backup/current", "/admin/backup/7", "/admin/backup/history"] {
@@ -158,6 +165,32 @@ fn stop_of_the_server_ends_a_backup_at_once() {
     assert!(ended["error"].as_str().unwrap().starts_with("the server stopped"), "{ended}");
     // The directory is not locked.
     server.back_up();
+}
+
+/// Story: the alert on failed backups could not fire after a kill, because no server counted the
+/// backup that the kill had ended.
+#[test]
+fn start_counts_the_work_that_a_kill_interrupted() {
+    let mut server = TestServer::new();
+    let started = json!({ "id": "7", "startedMicros": 7, "result": "InProgress" }).to_string();
+    for (stream, kind) in [("$scavenges", "$scavengeStarted"), ("$umbel-backups", "$backupStarted")]
+    {
+        let id = server.store.new_id().unwrap();
+        let event = NewEvent::json(id, kind, started.as_bytes());
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+    }
+    // Only the start that closes the records counts them.
+    for count in [1, 0] {
+        server.restart();
+        let address = server.address();
+        let metrics = send(address, "GET", "/metrics", &[], b"");
+        for kind in ["scavenge", "backup"] {
+            let wanted = format!("umbel_{kind}s_total{{outcome=\"Interrupted\"}} {count}");
+            assert!(metrics.text().contains(&wanted), "{wanted} is not in {}", metrics.text());
+            let work = send(address, "GET", &format!("/admin/{kind}/7"), &[], b"").is(200);
+            assert_eq!(work[format!("{kind}Result")], "Interrupted", "{work}");
+        }
+    }
 }
 
 #[test]

@@ -237,6 +237,30 @@ fn console_requires_the_same_permissions_as_calls() {
     }
 }
 
+/// Story: the page Users of an ordinary user said that the response was not from the server. The
+/// function `isOwnLine` of the pages knows a refusal by these headers and its only line.
+#[test]
+fn refusals_in_text_are_lines_that_the_pages_show() {
+    let server = TestServer::with_users();
+    let ops = authorized("ops:second");
+    let (anonymous, known): (&[&str], &[&str]) = (&[], &[&ops]);
+    for (method, path, headers, status, reason) in [
+        ("GET", "users", known, 403, "Access Denied: the call requires a user in $admins"),
+        ("GET", "users", anonymous, 401, "authentication required"),
+        ("POST", "scavenge", known, 403, "only the console's own pages can make changes"),
+        ("GET", "scavenge", known, 405, "this HTTP method is not allowed"),
+    ] {
+        let path = format!("/console/api/{path}");
+        let refused = ask(server.address(), method, &path, headers, "");
+        let line = refused.body.trim();
+        assert!(refused.status == status && line.starts_with(reason), "{path}: {refused:?}");
+        for header in ["content-type: text/plain; charset=utf-8", "cache-control: no-store"] {
+            assert!(refused.head.contains(header), "{header}: {refused:?}");
+        }
+        assert!(line.len() <= 500 && !line.contains(['<', '\n']), "{line}");
+    }
+}
+
 /// Statuses of a request by an anonymous caller, a user, an operator and an administrator.
 type Statuses = [u16; 4];
 

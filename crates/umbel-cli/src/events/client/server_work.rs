@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, ACCESS_REMEDY, Connection};
-use crate::events::client::shell_command::{curl_command, umbel_command};
+use crate::events::client::shell_command::umbel_command;
 use crate::io::output::note;
 
 /// Most bytes of a line of text with the reason of a refusal.
@@ -31,8 +31,8 @@ pub struct ServerWork {
     pub id: &'static str,
     /// Name of the work in messages.
     pub name: &'static str,
-    /// Words of the `umbel` command that lists outcomes; `None` if only an HTTP request does.
-    pub history: Option<&'static [&'static str]>,
+    /// Words of the `umbel` command that lists outcomes.
+    pub history: &'static [&'static str],
 }
 
 impl ServerWork {
@@ -59,10 +59,7 @@ impl ServerWork {
         let path = started[self.link].as_str().ok_or_else(protocol_error)?;
         let id = started[self.id].as_str().unwrap_or("unknown");
         let name = self.name;
-        let command = match self.history {
-            Some(words) => umbel_command(words, address),
-            None => curl_command(address, &[], path),
-        };
+        let command = umbel_command(self.history, address);
         note(&format!(
             "umbel: {name} {id} runs on the server, also if this command ends; its outcome: \
              {command}"

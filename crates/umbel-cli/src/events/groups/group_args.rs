@@ -21,7 +21,7 @@ pub enum GroupCommand {
     Update(UpdateArgs),
     /// Delete a group with its checkpoint and its parked events
     Delete(NamedArgs),
-    /// Print the parked events of a group as JSON lines
+    /// Print the parked events of a group as JSON lines, with the time and the reason of parking
     Parked(ParkedArgs),
     /// Send the parked events of a group to its consumers again
     Replay(ReplayArgs),

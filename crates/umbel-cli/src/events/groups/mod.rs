@@ -3,6 +3,7 @@
 
 pub mod group_args;
 pub mod group_request;
+mod parked_event;
 
 use serde_json::{Value, json};
 use tonic::Status;
@@ -20,11 +21,11 @@ use umbel_server::parked_streams;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection, status_error};
-use crate::events::event_json;
 use crate::events::groups::group_args::{
     CreateArgs, GroupCommand, GroupName, ListArgs, NamedArgs, ParkedArgs, ReplayArgs, UpdateArgs,
 };
 use crate::events::groups::group_request::{ALL_SOURCE, group_request};
+use crate::events::groups::parked_event::ParkedEvent;
 use crate::events::subscribe::decode_recorded;
 use crate::io::output::Output;
 use crate::text::escaping::escaped;
@@ -214,8 +215,8 @@ fn replay(args: &ReplayArgs, json: bool) -> CommandResult<()> {
     report(&args.name, "parked events are sent again", json)
 }
 
-/// Prints the events to which the links in the stream of parked events point; a link to an event
-/// that is gone is printed itself.
+/// Prints the events to which the links in the stream of parked events point, with the time and the
+/// reason of their parking; a link to an event that is gone is printed itself.
 fn parked(args: &ParkedArgs) -> CommandResult<()> {
     let address = args.server.address()?;
     // An unknown group is an error, and not a group without parked events.
@@ -255,8 +256,10 @@ async fn print_parked(
             Err(status) => return Err(status_error(&status)),
         };
         let Some(Content::Event(read)) = answer.content else { continue };
-        let Some(event) = read.event.or(read.link) else { continue };
-        output.line(&event_json::recorded_json(&decode_recorded(event)?))?;
+        let link = read.link.map(decode_recorded).transpose()?;
+        let event = read.event.map(decode_recorded).transpose()?;
+        let Some(parked) = ParkedEvent::new(link, event) else { continue };
+        output.line(&parked.to_line())?;
     }
 }
 

@@ -200,6 +200,10 @@ fn start_backup(service: &ServerContext, request: &ApiRequest) -> ApiResult {
 fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
     let state = match id {
         "last" => service.backups.last_state(),
+        "current" => {
+            let running = service.backups.running_state();
+            Some(running.ok_or_else(|| ApiError::not_found("no backup is running"))?)
+        }
         id => service.backups.state(id),
     };
     let Some(BackupState { id, progress, phase }) = state else {

@@ -272,7 +272,7 @@ pub static ROUTES: [Route; 41] = [
         "/admin/backup/{backupId}",
         BACKUP,
         Operation::ReadBackup,
-        "Reports the progress or the outcome of a backup; the id `last` names the last one.",
+        "Reports a backup; the id `current` names the running one, and `last` the last one.",
     )
     .errors(&[404]),
     route(
