@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn threads_of_a_bucket_have_a_low_priority_if_wanted() {
         let variables =
-            Variables::new([("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "")]);
+            Variables::new([("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")]);
         let [usual, low] = [false, true].map(|is_low_priority| {
             let threads = PriorityThreads::default();
             let store = open_url(&threads.env(), "s3://b", &variables, is_low_priority);

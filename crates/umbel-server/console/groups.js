@@ -11,8 +11,7 @@ const groupLink = ({ source, group }) => link(address("group", source, group), g
 
 function lagText({ lagEvents, lagBytes }) {
   if (lagEvents !== null) return number(lagEvents);
-  // Positions have gaps, so the distance is a bound.
-  return lagBytes === 0 ? "0" : `at most ${bytes(lagBytes)}`;
+  return lagBytes === 0 ? "0" : bytes(lagBytes);
 }
 
 export async function groups(_, query) {

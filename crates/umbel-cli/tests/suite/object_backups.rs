@@ -143,7 +143,7 @@ fn restores_end_at_a_position_or_a_time() {
     let last: Value = serde_json::from_str(lines[99]).unwrap();
     let time = last["created"].as_str().unwrap();
     assert_ne!(next["created"], last["created"]);
-    let early = backed_up.restore("early", &["--to-time", "2020-01-01"]).succeeds();
+    let early = backed_up.restore("early", &["--to-time", "2020-01-01T00:00:00Z"]).succeeds();
     assert!(early.stderr.contains("so the store is empty"), "{}", early.stderr);
     let cut = backed_up.restore("cut", &["--to-position", &(restored + 1).to_string()]).succeeds();
     assert!(cut.stderr.contains("before the requested position"), "{}", cut.stderr);

@@ -182,6 +182,20 @@ impl EventLog {
         self.chunks.all().iter().map(|chunk| chunk.file_bytes()).sum()
     }
 
+    /// Bytes of the log after one position, up to another one. The distance of the positions is
+    /// larger, since chunks that were not filled leave gaps between them. In a rewritten chunk,
+    /// positions do not correspond to bytes, so at most all of its bytes count.
+    pub fn bytes_between(&self, after: u64, through: u64) -> u64 {
+        let chunks = self.chunks.all();
+        let first = chunks.partition_point(|chunk| chunk.start <= after).saturating_sub(1);
+        let wanted = chunks[first..].iter().take_while(|chunk| chunk.start < through);
+        let bytes = wanted.map(|chunk| {
+            let end = through.min(chunk.start + chunk.end());
+            end.saturating_sub(after.max(chunk.start)).min(chunk.file_bytes())
+        });
+        bytes.sum()
+    }
+
     /// Position after which the newest events take this many bytes of the log, or a little more.
     /// Positions alone do not show this: chunks that were not filled leave gaps between them.
     pub fn position_before_end(&self, bytes: u64) -> u64 {

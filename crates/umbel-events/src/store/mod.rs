@@ -399,6 +399,12 @@ impl Store {
         Position(self.shared().visible.position())
     }
 
+    /// Returns the bytes of the log after one position, up to another one. The distance of the
+    /// positions is larger: each start of the store leaves a gap between them.
+    pub fn log_bytes_between(&self, after: Position, through: Position) -> u64 {
+        self.shared().log.bytes_between(after.0, through.0)
+    }
+
     /// Whether an event of the original store can have had a position after the last visible event,
     /// since a restore or a repair left a gap there. The next append ends the gap. A reader at such
     /// a position continues with the events that are appended from now on.

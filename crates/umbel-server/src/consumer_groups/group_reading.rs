@@ -199,20 +199,24 @@ pub fn end_and_lag(
 ) -> Result<(Option<u64>, GroupLag), Error> {
     let end = source_end(store, &request.key.event_source(), request.through)?;
     let read = state.last_read.or(state.checkpoint).or(request.start_after);
-    Ok((end, lag(&request.key, end, read, state.pending)))
+    let lag = match request.key.stream {
+        Some(_) => GroupLag::Events(lag_events(end, read, state.pending)),
+        None => {
+            let [read, end] = [read, end].map(|position| Position(position.unwrap_or(0)));
+            GroupLag::LogBytes(store.log_bytes_between(read, end))
+        }
+    };
+    Ok((end, lag))
 }
 
 /// Events after the last one that was read, with those that were read and not processed.
-fn lag(key: &GroupKey, end: Option<u64>, read: Option<u64>, pending: u64) -> GroupLag {
+fn lag_events(end: Option<u64>, read: Option<u64>, pending: u64) -> u64 {
     let unread = match (end, read) {
         (None, _) => 0,
-        (Some(end), None) if key.stream.is_some() => end.saturating_add(1),
-        (Some(end), read) => end.saturating_sub(read.unwrap_or(0)),
+        (Some(end), None) => end.saturating_add(1),
+        (Some(end), Some(read)) => end.saturating_sub(read),
     };
-    match key.stream {
-        Some(_) => GroupLag::Events(unread.saturating_add(pending)),
-        None => GroupLag::LogBytes(unread),
-    }
+    unread.saturating_add(pending)
 }
 
 /// Revision or position of the last event of a source; `None` before the first one.
@@ -301,16 +305,9 @@ mod tests {
 
     #[test]
     fn lag_counts_unread_and_unprocessed_events() {
-        let of = |stream: Option<&str>| GroupKey {
-            stream: stream.map(str::to_string),
-            group: "group".to_string(),
-        };
-        let (stream, all) = (of(Some("cart")), of(None));
-        assert_eq!(lag(&stream, None, None, 0), GroupLag::Events(0));
-        assert_eq!(lag(&stream, Some(9), None, 0), GroupLag::Events(10));
-        assert_eq!(lag(&stream, Some(9), Some(4), 2), GroupLag::Events(7));
-        assert_eq!(lag(&stream, Some(9), Some(12), 0), GroupLag::Events(0));
-        assert_eq!(lag(&all, Some(900), Some(400), 2), GroupLag::LogBytes(500));
-        assert_eq!(lag(&all, Some(900), None, 0), GroupLag::LogBytes(900));
+        assert_eq!(lag_events(None, None, 0), 0);
+        assert_eq!(lag_events(Some(9), None, 0), 10);
+        assert_eq!(lag_events(Some(9), Some(4), 2), 7);
+        assert_eq!(lag_events(Some(9), Some(12), 0), 0);
     }
 }

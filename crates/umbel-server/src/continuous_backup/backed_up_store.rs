@@ -153,12 +153,11 @@ impl StartedBackup for EventsBackup {
 
     fn progress(&self) -> BackupProgress {
         // Before the end of the backup, which can be later then, but not earlier.
-        let visible = self.store.visible_position().0;
+        let visible = self.store.visible_position();
         let state = self.backup.state();
-        let end = state.through.map(|through| through.0);
         BackupProgress {
-            end,
-            lag: end.map(|end| visible.saturating_sub(end)),
+            end: state.through.map(|through| through.0),
+            lag: state.through.map(|through| self.store.log_bytes_between(through, visible)),
             uploaded_bytes: state.uploaded_bytes,
             requests: state.requests,
         }

@@ -256,7 +256,10 @@ impl Connection {
         let time = if is_console_action { ACTION_TIMEOUT } else { ANSWER_TIMEOUT };
         let answer = tokio::time::timeout(time, connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
-        let answer = answer.map_err(|failure| wrong(&failure.reason))?;
+        let answer = answer.map_err(|failure| {
+            let ConnectionFailure { reason, remedy, .. } = failure;
+            wrong(&format!("{reason}{remedy}"))
+        })?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX).collect();
         let body = tokio::time::timeout(ANSWER_TIMEOUT, body).await;
