@@ -1,5 +1,6 @@
 //! Verification of every record and every event of the log, and of the index against the log.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use umbel_log::ExpectedEnd;
@@ -29,11 +30,22 @@ pub struct VerifyReport {
     pub index: umbel::VerifyReport,
 }
 
-impl VerifyReport {
+/// The report so far, with each damage once: a check of a view meets the damage of one event again
+/// at each of its links.
+struct Findings {
+    report: VerifyReport,
+    texts: HashSet<String>,
+}
+
+impl Findings {
     /// Records the result of a check: damage is added to the report, but an unreadable file does
     /// not count as damaged.
     fn record(&mut self, checked: Result<()>) -> Result<()> {
-        record_damage(&mut self.damage, checked)
+        let is_known = |error: &Error| !self.texts.insert(error.message_without_advice());
+        match checked {
+            Err(error) if error.is_damage() && is_known(&error) => Ok(()),
+            checked => record_damage(&mut self.report.damage, checked),
+        }
     }
 }
 
@@ -48,26 +60,27 @@ pub fn record_damage(damage: &mut Vec<Error>, checked: Result<()>) -> Result<()>
 
 /// Verifies the store. Returns an error if the operating system refuses a read.
 pub fn verify(shared: &StoreInner) -> Result<VerifyReport> {
-    let mut report = VerifyReport {
+    let report = VerifyReport {
         events: 0,
         bytes: 0,
         damage: Vec::new(),
         index: shared.index.db().verify()?,
     };
+    let mut findings = Findings { report, texts: HashSet::new() };
     let (visible, mut views) = (shared.visible.position(), ViewVerifier::default());
     for chunk in shared.log.chunks.all().iter() {
         if chunk.last_event().is_none() && chunk.scavenged.is_none() {
             continue;
         }
-        report.record(check_file(shared, chunk))?;
-        check_events(shared, chunk, &mut views, &mut report)?;
+        findings.record(check_file(shared, chunk))?;
+        check_events(shared, chunk, &mut views, &mut findings)?;
     }
     // Views hold scavenged events until they are rebuilt.
     let is_whole = shared.log.chunks.all().iter().all(|chunk| chunk.scavenged.is_none());
-    if report.damage.is_empty() && is_whole {
-        report.record(views.check_counts(shared, visible))?;
+    if findings.report.damage.is_empty() && is_whole {
+        findings.record(views.check_counts(shared, visible))?;
     }
-    Ok(report)
+    Ok(findings.report)
 }
 
 /// Reads the events of a chunk in order.
@@ -75,7 +88,7 @@ fn check_events(
     shared: &StoreInner,
     chunk: &Arc<Chunk>,
     views: &mut ViewVerifier,
-    report: &mut VerifyReport,
+    findings: &mut Findings,
 ) -> Result<()> {
     let mut cursor = shared.log.cursor();
     let visible = shared.visible.position();
@@ -86,20 +99,20 @@ fn check_events(
             Ok(Some(walked)) => walked,
             Ok(None) => return Ok(()),
             // If an event is not readable, the start of the next one is unknown.
-            Err(error) => return report.record(Err(error.into())),
+            Err(error) => return findings.record(Err(error.into())),
         };
         let position = frame.meta.position;
         if position > visible {
             return Ok(());
         }
-        report.events += u64::from(!frame.is_stub);
-        report.bytes += next - offset;
+        findings.report.events += u64::from(!frame.is_stub);
+        findings.report.bytes += next - offset;
         offset = next;
         // It may be scavenged meanwhile, and its index entry deleted.
         if let Err(error) = check_indexed(shared, &frame).and(views.check(shared, &frame))
             && !matches!(shared.log.cursor().find_event(position), Ok(None))
         {
-            report.record(Err(error))?;
+            findings.record(Err(error))?;
         }
     }
 }

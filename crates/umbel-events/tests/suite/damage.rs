@@ -1,6 +1,7 @@
 //! Damaged files: every read returns correct data, or an error with the place of the damage.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use umbel_events::{
     Direction, ExpectedVersion, NewEvent, Position, RecordedEvent, Result, Revision, Store,
@@ -122,4 +123,32 @@ fn missing_and_swapped_chunks_and_manifests_are_detected() {
     }
     let store = Store::open("/events", options(&without)).expect("opened");
     assert_eq!(store.read("a", Revision::START, Direction::Forwards).count(), 40);
+}
+
+/// Story: the damage of one event was reported once for each later event of its category.
+#[test]
+fn verification_reports_each_damage_once() {
+    let sim = Sim::new(7);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    let data = vec![1; 2000];
+    for number in 0..90 {
+        let event = NewEvent::binary(id(number), "T", &data);
+        let stream = format!("cart-{}", number % 7);
+        store.append(&stream, ExpectedVersion::Any, &[event]).expect("appended");
+    }
+    let events = store.read_all(Position::START, Direction::Forwards).take(3);
+    let damaged = events.last().expect("an event").expect("readable").position;
+    store.close().expect("closed");
+    // The first chunk begins at position 0.
+    let first = sim.files().into_iter().filter(|path| is_chunk(path)).min();
+    sim.flip(&first.expect("a chunk"), damaged.0 + 500, 1);
+    let store = Store::open("/events", options(&sim)).expect("opened");
+    let damage = store.verify().expect("verified").damage;
+    let texts: BTreeSet<String> = damage.iter().map(ToString::to_string).collect();
+    assert_eq!(damage.len(), texts.len(), "{damage:?}");
+    assert!((1..10).contains(&damage.len()), "{damage:?}");
+}
+
+fn is_chunk(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "chunk")
 }
