@@ -44,8 +44,8 @@ const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 
 /// Source of names.
 pub trait NameSource {
-    /// Streams with this prefix after this name, with their states. Names that begin with `$` can be
-    /// missing if the caller does not want them.
+    /// Streams with this prefix after this name, with their states. Names that begin with `$` can
+    /// be missing if the caller does not want them.
     ///
     /// # Errors
     /// Errors of the store, of the connection or of the server.

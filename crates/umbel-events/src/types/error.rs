@@ -237,13 +237,7 @@ impl fmt::Display for Error {
                  scavenge --now', at a running server with --connect; or raise the quota (umbel \
                  serve --log-quota)"
             ),
-            Error::VersionConflicts(violations) => {
-                match (violations.len(), violations.first().cloned().map(Error::from)) {
-                    (0 | 1, Some(first)) => first.fmt(f),
-                    (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
-                    (_, None) => f.write_str("every stream was as expected"),
-                }
-            }
+            Error::VersionConflicts(violations) => write_violations(f, violations),
             Error::Invalid(message) => f.write_str(message),
             Error::RegexTooExpensive { expression, name } => write!(
                 f,
@@ -267,6 +261,15 @@ impl fmt::Display for Error {
                 error.message_without_advice()
             ),
         }
+    }
+}
+
+/// Writes the message about streams without the expected versions, of which it names the first.
+fn write_violations(f: &mut fmt::Formatter<'_>, violations: &[VersionConflict]) -> fmt::Result {
+    match (violations.len(), violations.first().cloned().map(Error::from)) {
+        (0 | 1, Some(first)) => first.fmt(f),
+        (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
+        (_, None) => f.write_str("every stream was as expected"),
     }
 }
 

@@ -288,9 +288,7 @@ fn each_endpoint_has_its_permissions() {
         server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
     };
     append("$$hidden", br#"{"$acl":{"$r":["$ops"],"$w":["$ops"]}}"#);
-    for stream in ["hidden", "open"] {
-        append(stream, b"{}");
-    }
+    ["hidden", "open"].iter().for_each(|stream| append(stream, b"{}"));
     let callers = [None, Some("ada:x"), Some("ops:second"), Some("admin:first")];
     let to = |stream: &str| json!({ "stream": stream, "type": "T", "data": "{}" }).to_string();
     let (to_open, to_hidden, get, post) = (to("open"), to("hidden"), "GET", "POST");

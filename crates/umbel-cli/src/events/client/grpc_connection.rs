@@ -51,8 +51,8 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Remedy of an operator whose call is refused. The server says which user has the right.
 pub const ACCESS_REMEDY: &str = "name another user in the address: kurrentdb://USER@HOST:PORT";
 
-/// Creates the runtime of connections. Its thread answers the pings of a server also while a command
-/// waits for a slow reader of its output.
+/// Creates the runtime of connections. Its thread answers the pings of a server, also while a
+/// command waits for a slow reader of its output.
 ///
 /// # Errors
 /// The operating system cannot provide the runtime's resources.

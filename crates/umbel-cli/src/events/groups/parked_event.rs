@@ -1,5 +1,5 @@
-//! [`ParkedEvent`]: an event in the stream of parked events of a group, with the time and the reason
-//! of its parking.
+//! [`ParkedEvent`]: an event in the stream of parked events of a group, with the time and the
+//! reason of its parking.
 
 use serde::Deserialize;
 use serde_json::Value;
