@@ -267,7 +267,7 @@ impl fmt::Display for Error {
 /// Writes the message about streams without the expected versions, of which it names the first.
 fn write_violations(f: &mut fmt::Formatter<'_>, violations: &[VersionConflict]) -> fmt::Result {
     match (violations.len(), violations.first().cloned().map(Error::from)) {
-        (0 | 1, Some(first)) => first.fmt(f),
+        (0 | 1, Some(first)) => write!(f, "{first}"),
         (count, Some(first)) => write!(f, "{first} ({count} streams in all)"),
         (_, None) => f.write_str("every stream was as expected"),
     }

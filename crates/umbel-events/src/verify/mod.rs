@@ -41,11 +41,13 @@ impl Findings {
     /// Records the result of a check: damage is added to the report, but an unreadable file does
     /// not count as damaged.
     fn record(&mut self, checked: Result<()>) -> Result<()> {
-        let is_known = |error: &Error| !self.texts.insert(error.message_without_advice());
-        match checked {
-            Err(error) if error.is_damage() && is_known(&error) => Ok(()),
-            checked => record_damage(&mut self.report.damage, checked),
+        if let Err(error) = &checked
+            && error.is_damage()
+            && !self.texts.insert(error.message_without_advice())
+        {
+            return Ok(());
         }
+        record_damage(&mut self.report.damage, checked)
     }
 }
 
