@@ -344,7 +344,7 @@ pub fn damages(specimen: &ClosedStore, is_small: bool, seed: u64) -> Vec<Damage>
             if !is_small {
                 all.extend((0..8).map(|bit| Damage::Flip(path.clone(), offset, 1 << bit)));
                 all.push(Damage::Flip(path.clone(), offset, 0xff));
-            } else if !is_reserved || random.once_in(32) {
+            } else if random.once_in(if is_reserved { 32 } else { 2 }) {
                 all.push(Damage::Flip(path.clone(), offset, 1 << random.below(8)));
             }
             if !is_small || random.once_in(32) || offset < 16 || len - offset < 16 {
