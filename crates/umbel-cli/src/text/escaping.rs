@@ -12,7 +12,8 @@ use crate::errors::{CommandError, CommandResult};
 /// Form in which bytes are written as text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ByteFormat {
-    /// Printable UTF-8 stays; `\`, control characters and other bytes become `\\ \t \n \r \xNN`.
+    /// Printable UTF-8 stays; `\`, control characters, characters that change the direction of the
+    /// text, and other bytes become `\\ \t \n \r \xNN`.
     Escaped,
     /// Hex, two lower-case digits for each byte.
     Hex,
@@ -58,7 +59,7 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
                 character => {
                     let mut buffer = [0; 4];
                     let encoded = character.encode_utf8(&mut buffer).as_bytes();
-                    if character.is_control() {
+                    if character.is_control() || changes_direction(character) {
                         escape_bytes(encoded, out);
                     } else {
                         out.extend_from_slice(encoded);
@@ -68,6 +69,12 @@ fn escape(bytes: &[u8], out: &mut Vec<u8>) {
         }
         escape_bytes(chunk.invalid(), out);
     }
+}
+
+/// Whether a terminal can show the text around the character in another order.
+fn changes_direction(character: char) -> bool {
+    matches!(character, '\u{200e}' | '\u{200f}' | '\u{61c}' | '\u{202a}'..='\u{202e}'
+        | '\u{2066}'..='\u{2069}')
 }
 
 fn escape_bytes(bytes: &[u8], out: &mut Vec<u8>) {
@@ -125,6 +132,7 @@ mod tests {
         assert_eq!(escaped(b"a\tb\nc\rd\\e"), "a\\tb\\nc\\rd\\\\e");
         assert_eq!(escaped(b"\x00\x1b[\xff\xc3"), "\\x00\\x1b[\\xff\\xc3");
         assert_eq!(escaped("\u{85}".as_bytes()), "\\xc2\\x85");
+        assert_eq!(escaped("a\u{202e}b".as_bytes()), "a\\xe2\\x80\\xaeb");
     }
 
     #[test]

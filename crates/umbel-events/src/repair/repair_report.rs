@@ -223,7 +223,7 @@ impl fmt::Display for LostRevisions {
             _ => write!(f, "revisions {first} to {last} are lost")?,
         }
         if !is_certain {
-            write!(f, ", or were scavenged before")?;
+            write!(f, ", or scavenged before")?;
         }
         if stream.starts_with("$$") {
             write!(f, "; check the stream's metadata, and write it again")?;
