@@ -16,5 +16,5 @@ mod variables;
 
 pub use directory_objects::DirectoryObjects;
 pub use probe::{Check, CheckOutcome, Probe, ProbeReport, ProbeVerdict};
-pub use store_url::{location, open, open_low_priority, open_with};
+pub use store_url::{location, open, open_with};
 pub use variables::Variables;

@@ -28,35 +28,17 @@ pub fn open(env: &Env, url: &str) -> Result<Arc<dyn Objects>> {
     open_with(env, url, &Variables::of_process())
 }
 
-/// Opens a store like [`open`], for work beside which other work of the process must stay fast: the
-/// store's own threads have a low priority, where the system has priorities of threads.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_low_priority(env: &Env, url: &str) -> Result<Arc<dyn Objects>> {
-    open_url(env, url, &Variables::of_process(), true)
-}
-
 /// Opens a store like [`open`], with these variables in the place of the environment's.
 ///
 /// # Errors
 /// As [`open`].
 pub fn open_with(env: &Env, url: &str, variables: &Variables) -> Result<Arc<dyn Objects>> {
-    open_url(env, url, variables, false)
-}
-
-fn open_url(
-    env: &Env,
-    url: &str,
-    variables: &Variables,
-    is_low_priority: bool,
-) -> Result<Arc<dyn Objects>> {
     #[cfg(feature = "buckets")]
     if let Some(url) = BucketUrl::parse(url)? {
-        return Ok(Arc::new(BucketObjects::open(env, &url, variables, is_low_priority)?));
+        return Ok(Arc::new(BucketObjects::open(env, &url, variables)?));
     }
-    // Directories have no settings, and no threads of their own.
-    let _ = (variables, is_low_priority);
+    // Directories have no settings.
+    let _ = variables;
     let directory = parse_directory(url)?;
     Ok(Arc::new(DirectoryObjects::open(env, &directory)?))
 }
@@ -126,12 +108,6 @@ fn parse_directory(text: &str) -> Result<PathBuf> {
 mod tests {
     use std::path::Path;
 
-    #[cfg(feature = "buckets")]
-    use std::time::Duration;
-
-    #[cfg(feature = "buckets")]
-    use umbel_env::{Threads, priority_threads::PriorityThreads};
-
     use super::*;
 
     #[cfg(feature = "buckets")]
@@ -150,25 +126,6 @@ mod tests {
             let shown = format!("{store:?}");
             assert!(!shown.contains("secret") && !shown.contains("token"), "{shown}");
         }
-    }
-
-    /// Appends beside a backup became slower because its requests competed for a processor.
-    #[cfg(feature = "buckets")]
-    #[test]
-    fn threads_of_a_bucket_have_a_low_priority_if_wanted() {
-        let variables =
-            Variables::new([("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret")]);
-        let [usual, low] = [false, true].map(|is_low_priority| {
-            let threads = PriorityThreads::default();
-            let store = open_url(&threads.env(), "s3://b", &variables, is_low_priority);
-            (threads, store.expect("a bucket"))
-        });
-        let clock = Env::system().clock;
-        let end = clock.now() + Duration::from_secs(60);
-        while low.0.lowered() < 2 && clock.now() < end {
-            low.0.pause(Duration::from_millis(1));
-        }
-        assert_eq!((usual.0.lowered(), low.0.lowered()), (0, 2));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use umbel_events::{
 };
 use umbel_server::ObjectBackupConfig;
 
-use crate::backup_url::{check_for_backup, options, request_error};
+use crate::backup_url::{check_for_backup, open, options, request_error};
 use crate::errors::{CommandError, CommandResult};
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::open_event_store;
@@ -30,13 +30,13 @@ use crate::text::numbers;
 const AT_A_SERVER: &str = "let it back up by itself: umbel serve --backup-to URL";
 
 /// Opens the object store of a server's continuous backup. The server itself probes it, so that it
-/// also starts while the store cannot be reached. Its requests must not slow the server.
+/// also starts while the store cannot be reached.
 pub fn continuous_backup(
     url: &str,
     bytes_per_second: Option<u64>,
 ) -> CommandResult<ObjectBackupConfig> {
-    let objects = umbel_objects::open_low_priority(&Env::system(), url);
-    let config = ObjectBackupConfig::new(objects.map_err(CommandError::Store)?);
+    let objects = open(&Env::system(), url)?;
+    let config = ObjectBackupConfig::new(objects);
     let requests = ObjectRequestOptions { bytes_per_second, ..config.requests };
     let check = |env: &Env, objects: &dyn Objects| Ok(check_for_backup(env, objects)?);
     Ok(ObjectBackupConfig { check, requests, ..config })

@@ -96,16 +96,11 @@ impl Library {
 
 impl BucketObjects {
     /// Opens a bucket with the options of its URL, and with these variables for all other settings.
-    /// No request is sent. The threads of requests have a low priority if the caller wants that.
+    /// No request is sent.
     ///
     /// # Errors
     /// A setting is invalid, or no source of credentials is known.
-    pub(crate) fn open(
-        env: &Env,
-        url: &BucketUrl,
-        variables: &Variables,
-        is_low_priority: bool,
-    ) -> Result<BucketObjects> {
+    pub(crate) fn open(env: &Env, url: &BucketUrl, variables: &Variables) -> Result<BucketObjects> {
         let location = url.location();
         let variables = url.settings(variables);
         let opened = match url.service {
@@ -116,11 +111,9 @@ impl BucketObjects {
         let library = opened.map_err(|reason| {
             Error::invalid(format!("the object store {location} cannot be used: {reason}"))
         })?;
-        let priority = is_low_priority.then(|| Arc::clone(&env.threads));
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("umbel-bucket")
-            .on_thread_start(move || priority.iter().for_each(|threads| threads.lower_priority()))
             .enable_all()
             .build()
             .map_err(|error| Error::io("start threads for", FilePath::new("buckets"), error))?;
