@@ -10,7 +10,7 @@ use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
 use crate::errors::{CommandError, CommandResult};
 
 /// Schemes that an argument with one slash too few can begin with.
-const SCHEMES: [&str; 6] = ["s3", "gs", "az", "file", "http", "https"];
+const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 
 /// Returns the URL if the argument is one; `None` for a directory.
 ///

@@ -140,7 +140,8 @@ function parking(place) {
   } catch {
     noted = {};
   }
-  const added = Number.isFinite(noted.added) ? noted.added : place.createdMicros;
+  const written = typeof noted.added === "string" ? Date.parse(noted.added) * 1000 : noted.added;
+  const added = Number.isFinite(written) ? written : place.createdMicros;
   return [moment(added), typeof noted.reason === "string" ? noted.reason : ""];
 }
 

@@ -8,20 +8,18 @@ import {
 // Requests of one search for a part of a name. Each examines 10,000 names.
 const REQUESTS_MAX = 20;
 
-/* A page of names. Names of system streams are hidden unless the prefix begins with "$": the list then
-   continues after the last possible name of one. */
+// A page of names. The server leaves out names of system streams unless the searched text begins with "$".
 async function names({ prefix, contains, after }) {
   const hidesSystem = !prefix.startsWith("$") && !contains.startsWith("$");
   const streams = [];
   let found;
   let next = after;
   for (let request = 0; request < REQUESTS_MAX; request += 1) {
-    found = await view("streams", { prefix, contains, after: next });
-    streams.push(...found.streams.filter(({ name }) => !hidesSystem || !name.startsWith("$")));
+    found = await view("streams", { prefix, contains, after: next, system: hidesSystem ? "no" : "yes" });
+    streams.push(...found.streams);
     next = found.lastExamined;
     if (found.isWhole || next === null || streams.length >= 100) break;
-    if (hidesSystem && next.startsWith("$")) next = "$\u{10ffff}";
-    else if (!contains) break;
+    if (!contains && !(hidesSystem && next.startsWith("$"))) break;
   }
   return { streams, isWhole: found.isWhole, next };
 }

@@ -24,7 +24,7 @@ pub fn run(
 ) -> CommandResult<()> {
     if let Some(connect) = &args.connect {
         let address = ConnectionString::parse("--connect", connect)?;
-        return list(&ServerNames::open(&address)?, args, json);
+        return list(&ServerNames::open(address)?, args, json);
     }
     let store = open_event_store::open_read_only(directory, limits)?;
     list(&store, args, json)?;

@@ -136,9 +136,9 @@ pub fn restore(
         );
     }
     match restore_to {
-        RestoreTo::Position(_) | RestoreTo::Time(_) if report.through.0 == 0 => {
-            note("umbel: warning: no append ends before the requested end, so the store is empty");
-        }
+        RestoreTo::Position(_) | RestoreTo::Time(_) if report.through.0 == 0 => note(
+            "umbel: warning: no append ends at or before the requested end, so the store is empty",
+        ),
         RestoreTo::Position(wanted) if report.through < wanted && !report.is_short => note(
             "umbel: the last restored event is before the requested position: an append is \
              restored only if its last event is not after that position",

@@ -141,7 +141,7 @@ fn verification_reports_each_damage_once() {
     store.close().expect("closed");
     // The first chunk begins at position 0.
     let first = sim.files().into_iter().filter(|path| is_chunk(path)).min();
-    sim.flip(&first.expect("a chunk"), damaged + 500, 1);
+    sim.flip(first.expect("a chunk"), damaged + 500, 1);
     let store = Store::open("/events", options(&sim)).expect("opened");
     let damage = store.verify().expect("verified").damage;
     let texts: BTreeSet<String> = damage.iter().map(ToString::to_string).collect();

@@ -34,6 +34,9 @@ use crate::limits::{CACHED_CREDENTIALS_MAX, CREDENTIALS_TIME, WRONG_CREDENTIALS_
 use crate::protocol::grpc_status;
 use crate::resources::connection_registry::LoginPeer;
 
+/// Maximum number of users that are read from the store at the same time.
+const CONCURRENT_LOOKUPS_MAX: usize = 4;
+
 /// A name and a password from a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BasicCredentials {
@@ -94,6 +97,9 @@ struct Verification {
     expires_at: Duration,
 }
 
+/// The slots of a verification: of a thread, and of a name that has not logged in lately.
+type LoginSlots = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+
 /// Verifies names and passwords.
 pub struct Authenticator {
     env: Env,
@@ -104,6 +110,7 @@ pub struct Authenticator {
     known_names: Mutex<GenerationCache<()>>,
     queue: Arc<LoginQueue>,
     worker_slots: Arc<Semaphore>,
+    lookup_slots: Arc<Semaphore>,
     /// The one slot of names that have not logged in lately.
     unknown_name_slot: Arc<Semaphore>,
     /// The hash of a random password that no user has.
@@ -140,6 +147,7 @@ impl Authenticator {
             known_names: Mutex::default(),
             queue: Arc::default(),
             worker_slots: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX)),
+            lookup_slots: Arc::new(Semaphore::new(CONCURRENT_LOOKUPS_MAX)),
             unknown_name_slot: Arc::new(Semaphore::new(CONCURRENT_HASHES_MAX - 1)),
             dummy_hash: fallback_hash.into(),
             password_threads,
@@ -168,13 +176,20 @@ impl Authenticator {
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
-        let user = look_up(rules, store, &basic.login).await?;
+        let user = self.look_up(rules, store, &basic.login).await?;
         let name = self.hash_name(&basic.login, peer.and_then(|peer| peer.address));
         let unknown_slot = match self.is_known_name(&name) {
             true => None,
             false => Some(acquire(&self.unknown_name_slot).await?),
         };
-        let outcome = self.verify_uncached(user, basic.password, unknown_slot).await?;
+        // The caller may disconnect: the slots stay taken until the hash is done.
+        let slots = (acquire(&self.worker_slots).await?, unknown_slot);
+        // The user may have changed during the wait.
+        let user = match user.is_fresh() {
+            true => user,
+            false => self.look_up(rules, store, &basic.login).await?,
+        };
+        let outcome = self.verify_uncached(user, basic.password, slots).await?;
         self.insert(mark, name, outcome.clone());
         outcome.into_result()
     }
@@ -183,10 +198,8 @@ impl Authenticator {
         &self,
         user: CachedUser,
         password: Secret,
-        unknown_slot: Option<OwnedSemaphorePermit>,
+        slots: LoginSlots,
     ) -> Result<Verification, Status> {
-        // The caller may disconnect: the slots stay taken until the hash is done.
-        let slots = (acquire(&self.worker_slots).await?, unknown_slot);
         let (found, fallback_hash) = (Arc::clone(&user), Arc::clone(&self.dummy_hash));
         let verification = self.password_threads.run(move || {
             let _slots = slots;
@@ -199,6 +212,27 @@ impl Authenticator {
         let time = if is_right { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
         let until = self.clock().now().saturating_add(time);
         Ok(Verification { user, is_correct: is_right, expires_at: until })
+    }
+
+    /// Looks a user up. The password threads do not: they have a low priority, so one could wait for
+    /// a processor while it holds a lock that other calls need.
+    async fn look_up(
+        &self,
+        rules: &Arc<AclCache>,
+        store: &EventStore,
+        login: &str,
+    ) -> Result<CachedUser, Status> {
+        if let Some(user) = rules.user_if_cached(login) {
+            return Ok(user);
+        }
+        // It stays taken until the user is read, even if the caller disconnects.
+        let slot = acquire(&self.lookup_slots).await?;
+        let (rules, login) = (Arc::clone(rules), login.to_string());
+        let lookup = store.blocking(move |store| {
+            let _slot = slot;
+            rules.user(store, &login)
+        });
+        lookup.await.map_err(|error| grpc_status::status(&error))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -292,21 +326,6 @@ impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Verifier").finish_non_exhaustive()
     }
-}
-
-/// Looks a user up. The password threads do not: they have a low priority, so one could wait for a
-/// processor while it holds a lock that other calls need.
-async fn look_up(
-    rules: &Arc<AclCache>,
-    store: &EventStore,
-    login: &str,
-) -> Result<CachedUser, Status> {
-    if let Some(user) = rules.user_if_cached(login) {
-        return Ok(user);
-    }
-    let (rules, login) = (Arc::clone(rules), login.to_string());
-    let found = store.blocking(move |store| rules.user(store, &login)).await;
-    found.map_err(|error| grpc_status::status(&error))
 }
 
 #[cfg(test)]

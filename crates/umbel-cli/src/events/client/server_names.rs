@@ -1,11 +1,13 @@
 //! [`ServerNames`]: names of streams, categories and types of a running server.
 
+use std::cell::{Cell, RefCell};
+
 use hyper::Method;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use umbel_events::{StreamState, ViewKind};
 
-use crate::errors::CommandResult;
+use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::{ConnectionString, percent_encode};
 use crate::events::client::grpc_connection::{self, Connection};
 use crate::events::client::server_work::{protocol_error, request};
@@ -14,8 +16,11 @@ use crate::events::name_source::{NamePage, NameSource, PAGE_NAMES};
 /// Names of a running server, read over the data of its console.
 #[derive(Debug)]
 pub struct ServerNames {
+    address: ConnectionString,
     runtime: Runtime,
-    connection: Connection,
+    connection: RefCell<Connection>,
+    /// Whether the server has answered.
+    has_answered: Cell<bool>,
 }
 
 impl ServerNames {
@@ -23,10 +28,10 @@ impl ServerNames {
     ///
     /// # Errors
     /// The server cannot be reached.
-    pub fn open(address: &ConnectionString) -> CommandResult<ServerNames> {
+    pub fn open(address: ConnectionString) -> CommandResult<ServerNames> {
         let runtime = grpc_connection::runtime()?;
-        let connection = runtime.block_on(Connection::open(address))?;
-        Ok(ServerNames { runtime, connection })
+        let connection = RefCell::new(runtime.block_on(Connection::open(&address))?);
+        Ok(ServerNames { address, runtime, connection, has_answered: Cell::new(false) })
     }
 
     fn page(&self, list: &str, prefix: &str, after: Option<&str>) -> CommandResult<Value> {
@@ -35,7 +40,16 @@ impl ServerNames {
         if let Some(after) = after {
             path.push_str(&format!("&after={}", percent_encode(after)));
         }
-        self.runtime.block_on(request(&self.connection, Method::GET, &path))
+        let get = || self.runtime.block_on(request(&self.connection.borrow(), Method::GET, &path));
+        let mut answer = get();
+        if matches!(answer, Err(CommandError::System(_))) && self.has_answered.get() {
+            // The connection can have ended since the page before, for example by a restart.
+            let again = self.runtime.block_on(Connection::open(&self.address))?;
+            self.connection.replace(again);
+            answer = get();
+        }
+        self.has_answered.set(self.has_answered.get() || answer.is_ok());
+        answer
     }
 }
 

@@ -66,7 +66,8 @@ impl ServerWork {
         ));
         loop {
             let state = request(&connection, Method::GET, path).await.map_err(|failure| {
-                let why = format!("{name} {id} may continue on the server ({command} tells)");
+                let why =
+                    format!("{name} {id} may continue on the server (its outcome: {command})");
                 failure.with_prefix(&why)
             })?;
             match state[self.result].as_str().ok_or_else(protocol_error)? {
