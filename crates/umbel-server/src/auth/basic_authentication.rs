@@ -214,8 +214,8 @@ impl Authenticator {
         Ok(Verification { user, is_correct: is_right, expires_at: until })
     }
 
-    /// Looks a user up. The password threads do not: they have a low priority, so one could wait for
-    /// a processor while it holds a lock that other calls need.
+    /// Looks a user up. The password threads do not: they have a low priority, so one could wait
+    /// for a processor while it holds a lock that other calls need.
     async fn look_up(
         &self,
         rules: &Arc<AclCache>,

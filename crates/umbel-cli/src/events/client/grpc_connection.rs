@@ -51,6 +51,28 @@ const PAGE_BYTES_MAX: usize = 8 << 20;
 /// Remedy of an operator whose call is refused. The server says which user has the right.
 pub const ACCESS_REMEDY: &str = "name another user in the address: kurrentdb://USER@HOST:PORT";
 
+/// Kind of an HTTP request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum HttpCall {
+    /// Check whether a server is there.
+    Check,
+    /// Request of the HTTP API or for data of the console.
+    Request,
+    /// Action of the console.
+    ConsoleAction,
+}
+
+impl HttpCall {
+    /// Time limit for the head of the response.
+    fn timeout(self) -> Duration {
+        match self {
+            HttpCall::Check => CONNECT_TIMEOUT,
+            HttpCall::Request => ANSWER_TIMEOUT,
+            HttpCall::ConsoleAction => ACTION_TIMEOUT,
+        }
+    }
+}
+
 /// Creates the runtime of connections. Its thread answers the pings of a server, also while a
 /// command waits for a slow reader of its output.
 ///
@@ -188,13 +210,13 @@ impl Connection {
         Ok(grpc)
     }
 
-    /// Returns the body and the status of an HTTP GET request.
+    /// Returns the body and the status of an HTTP GET request that checks whether a server is there.
     ///
     /// # Errors
     /// The call fails or times out, or the body exceeds `PAGE_BYTES_MAX`. An HTTP error status is
     /// not an error.
     pub async fn http_get(&self, path: &str) -> CommandResult<(StatusCode, Bytes)> {
-        self.http(Method::GET, path).await
+        self.send_http(HttpCall::Check, Method::GET, path, None).await
     }
 
     /// Returns the body and the status of an HTTP request without a body.
@@ -202,7 +224,7 @@ impl Connection {
     /// # Errors
     /// The errors of [`Connection::http_get`].
     pub async fn http(&self, method: Method, path: &str) -> CommandResult<(StatusCode, Bytes)> {
-        self.send_http(method, path, None, false).await
+        self.send_http(HttpCall::Request, method, path, None).await
     }
 
     /// Returns the body and the status of an HTTP request with a JSON body.
@@ -215,7 +237,7 @@ impl Connection {
         path: &str,
         body: &Value,
     ) -> CommandResult<(StatusCode, Bytes)> {
-        self.send_http(method, path, Some(body.to_string()), false).await
+        self.send_http(HttpCall::Request, method, path, Some(body.to_string())).await
     }
 
     /// Returns the body and the status of a request for an action of the console.
@@ -227,22 +249,22 @@ impl Connection {
         path: &str,
         body: &Value,
     ) -> CommandResult<(StatusCode, Bytes)> {
-        self.send_http(Method::POST, path, Some(body.to_string()), true).await
+        self.send_http(HttpCall::ConsoleAction, Method::POST, path, Some(body.to_string())).await
     }
 
     async fn send_http(
         &self,
+        call: HttpCall,
         method: Method,
         path: &str,
         json: Option<String>,
-        is_console_action: bool,
     ) -> CommandResult<(StatusCode, Bytes)> {
         let uri = format!("{}{path}", self.origin.to_string().trim_end_matches('/'));
         let wrong = |reason: &dyn Display| {
             CommandError::System(format!("no response from {uri}: {reason}"))
         };
         let mut request = hyper::Request::builder().method(method).uri(&uri);
-        if is_console_action {
+        if call == HttpCall::ConsoleAction {
             request = request.header("x-umbel-console", "1");
         }
         let request = match json {
@@ -253,11 +275,12 @@ impl Connection {
         };
         let request = request.map_err(|error| wrong(&error))?;
         let mut connection = self.clone();
-        let time = if is_console_action { ACTION_TIMEOUT } else { ANSWER_TIMEOUT };
-        let answer = tokio::time::timeout(time, connection.call(request)).await;
+        let answer = tokio::time::timeout(call.timeout(), connection.call(request)).await;
         let answer = answer.map_err(|_| wrong(&"it took too long"))?;
         let answer = answer.map_err(|failure| {
             let ConnectionFailure { reason, remedy, .. } = failure;
+            // A check tries what the server speaks.
+            let remedy = if call == HttpCall::Check { "" } else { remedy };
             wrong(&format!("{reason}{remedy}"))
         })?;
         let status = answer.status();
