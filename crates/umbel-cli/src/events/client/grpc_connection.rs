@@ -210,7 +210,7 @@ impl Connection {
         Ok(grpc)
     }
 
-    /// Returns the body and the status of an HTTP GET request that checks whether a server is there.
+    /// Returns the body and the status of a GET request that checks whether a server is there.
     ///
     /// # Errors
     /// The call fails or times out, or the body exceeds `PAGE_BYTES_MAX`. An HTTP error status is
