@@ -1,6 +1,6 @@
 //! [`ServerNames`]: names of streams, categories and types of a running server.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 
 use hyper::Method;
 use serde_json::Value;
@@ -19,8 +19,6 @@ pub struct ServerNames {
     address: ConnectionString,
     runtime: Runtime,
     connection: RefCell<Connection>,
-    /// Whether the server has answered.
-    has_answered: Cell<bool>,
 }
 
 impl ServerNames {
@@ -31,7 +29,7 @@ impl ServerNames {
     pub fn open(address: ConnectionString) -> CommandResult<ServerNames> {
         let runtime = grpc_connection::runtime()?;
         let connection = RefCell::new(runtime.block_on(Connection::open(&address))?);
-        Ok(ServerNames { address, runtime, connection, has_answered: Cell::new(false) })
+        Ok(ServerNames { address, runtime, connection })
     }
 
     fn page(&self, list: &str, prefix: &str, after: Option<&str>) -> CommandResult<Value> {
@@ -41,15 +39,15 @@ impl ServerNames {
             path.push_str(&format!("&after={}", percent_encode(after)));
         }
         let get = || self.runtime.block_on(request(&self.connection.borrow(), Method::GET, &path));
-        let mut answer = get();
-        if matches!(answer, Err(CommandError::System(_))) && self.has_answered.get() {
+        match get() {
             // The connection can have ended since the page before, for example by a restart.
-            let again = self.runtime.block_on(Connection::open(&self.address))?;
-            self.connection.replace(again);
-            answer = get();
+            Err(CommandError::System(_)) if after.is_some() => {
+                let again = self.runtime.block_on(Connection::open(&self.address))?;
+                self.connection.replace(again);
+                get()
+            }
+            answer => answer,
         }
-        self.has_answered.set(self.has_answered.get() || answer.is_ok());
-        answer
     }
 }
 
