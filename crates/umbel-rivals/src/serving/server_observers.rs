@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
-use tokio::time::{interval, sleep};
+use tokio::time::{Instant, interval_at, sleep};
 
 /// Share of the calls that are traced, as the flag of `umbel serve` takes it.
 pub const TRACE_SAMPLE_RATIO: &str = "0.01";
@@ -142,21 +142,25 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Starts to observe a server, with the observers for which `has` is true.
+    /// Starts to observe a server that was observed for some time before, with the observers for
+    /// which `has` is true.
     pub fn start(
         runtime: &Runtime,
         server: SocketAddr,
+        before: Duration,
         has: impl Fn(ObserverKind) -> bool,
     ) -> Observers {
         let [scrapes, overviews, live] = [(); 3].map(|()| Arc::new(AtomicU64::new(0)));
         let (mut tasks, runtime) = (JoinSet::new(), runtime.handle());
         if has(ObserverKind::Metrics) {
-            let scraped = repeat(server, SCRAPE_INTERVAL, &["/metrics"], Arc::clone(&scrapes));
+            let times = next_time(SCRAPE_INTERVAL, before);
+            let scraped = repeat(server, times, &["/metrics"], Arc::clone(&scrapes));
             tasks.spawn_on(scraped, runtime);
         }
         let overview = &["/console/api/overview", "/console/api/history?minutes=15"];
         if has(ObserverKind::Overview) {
-            let shown = repeat(server, OVERVIEW_INTERVAL, overview, Arc::clone(&overviews));
+            let times = next_time(OVERVIEW_INTERVAL, before);
+            let shown = repeat(server, times, overview, Arc::clone(&overviews));
             tasks.spawn_on(shown, runtime);
         }
         if has(ObserverKind::Live) {
@@ -179,14 +183,21 @@ impl Observers {
     }
 }
 
-/// Requests some paths at intervals.
+/// Interval, and the time until its next end after an observation of the time `before`.
+fn next_time(every: Duration, before: Duration) -> (Duration, Duration) {
+    let since = before.as_nanos() % every.as_nanos();
+    let left = every - Duration::from_nanos(u64::try_from(since).unwrap_or(0));
+    (every, if since == 0 { Duration::ZERO } else { left })
+}
+
+/// Requests some paths at intervals, first after some time.
 async fn repeat(
     server: SocketAddr,
-    every: Duration,
+    (every, first): (Duration, Duration),
     paths: &'static [&'static str],
     answers: Arc<AtomicU64>,
 ) -> Result<Infallible, String> {
-    let mut times = interval(every);
+    let mut times = interval_at(Instant::now() + first, every);
     loop {
         times.tick().await;
         for path in paths {
@@ -261,6 +272,14 @@ mod tests {
     }
 
     #[test]
+    fn intervals_continue_after_a_pause() {
+        let (every, second) = (Duration::from_secs(5), Duration::from_secs(1));
+        for (before, first) in [(0, 0), (2, 3), (5, 0), (9, 1)] {
+            assert_eq!(next_time(every, second * before), (every, second * first));
+        }
+    }
+
+    #[test]
     fn failed_answer_of_an_observed_server_is_reported() {
         let runtime = Runtime::new().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -272,7 +291,7 @@ mod tests {
                 let _ = connection.write_all(b"HTTP/1.0 503 Unavailable\r\n\r\n").await;
             }
         });
-        let mut observers = Observers::start(&runtime, server);
+        let mut observers = Observers::start(&runtime, server, Duration::ZERO, |_| true);
         let ended = runtime.block_on(observers.tasks.join_next()).unwrap().unwrap();
         let Err(error) = ended;
         assert!(error.ends_with(" failed: HTTP/1.0 503 Unavailable"), "{error}");

@@ -87,7 +87,7 @@ pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Se
         }
     }
     let time = Duration::from_secs(arguments.seconds);
-    let mut observed = ObserverCounts::default();
+    let (mut observed, mut observed_time) = (ObserverCounts::default(), Duration::ZERO);
     let mut tag = 0;
     for round in 0..arguments.rounds {
         for row in &mut rows {
@@ -102,10 +102,12 @@ pub fn run(arguments: &ServingArguments, say: &mut dyn FnMut(&str)) -> Result<Se
                 let running = servers.get(&(kind, synced)).ok_or("the server was not started")?;
                 let observes = arguments.observed && kind == ServerKind::Umbel;
                 let has = |kind| arguments.has_observer(kind);
-                let observers = observes.then(|| Observers::start(&runtime, running.address, has));
+                let start = || Observers::start(&runtime, running.address, observed_time, has);
+                let observers = observes.then(start);
                 let sample = runtime.block_on(sample(row.work, running, tag, time))?;
                 if let Some(observers) = observers {
                     observed.add(observers.end()?);
+                    observed_time += time;
                 }
                 match kind {
                     ServerKind::Umbel => row.umbel.push(sample),
