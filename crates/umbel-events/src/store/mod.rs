@@ -399,6 +399,12 @@ impl Store {
         Position(self.shared().visible.position())
     }
 
+    /// Number of events appended since the store was opened, those of the store's own streams
+    /// included.
+    pub fn events_appended(&self) -> u64 {
+        self.shared().visible.appended()
+    }
+
     /// Returns the bytes of the log after one position, up to another one. The distance of the
     /// positions is larger: each start of the store leaves a gap between them.
     pub fn log_bytes_between(&self, after: Position, through: Position) -> u64 {

@@ -47,8 +47,8 @@ const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 /// The content of a response.
 #[derive(Debug)]
 pub enum PageContent {
-    /// Data for a page.
-    Json(Value),
+    /// JSON text of the data for a page.
+    Json(String),
     /// A file.
     Download(EventDownload),
 }
@@ -68,12 +68,14 @@ pub async fn page_data(
         "all" | "tail" | SEARCH => ALL_STREAM,
         _ => {
             let data = summary_data(service, caller, name, query).await?;
-            return Ok((PageContent::Json(data), None));
+            let text = service.store.blocking(move |_| Ok(data.to_string())).await;
+            let text = text.map_err(|error| grpc_status::status(&error))?;
+            return Ok((PageContent::Json(text), None));
         }
     };
     let held = service.outbound_quota.new_share(peer);
     let reservation = held.reserve_page().await?;
-    let (shown, reservation) = match name {
+    let (text, reservation) = match name {
         DOWNLOAD => {
             let read = event_download::download(service, caller, stream, query, reservation);
             let (file, reservation) = read.await?;
@@ -83,10 +85,10 @@ pub async fn page_data(
         "tail" => live_tail::live_tail(service, caller, query, reservation).await?,
         _ => match events(service, caller, stream, query, reservation).await? {
             Some(read) => read,
-            None => return Ok((PageContent::Json(tombstoned_stream()), None)),
+            None => return Ok((PageContent::Json(tombstoned_stream().to_string()), None)),
         },
     };
-    Ok((PageContent::Json(shown), Some((held, reservation))))
+    Ok((PageContent::Json(text), Some((held, reservation))))
 }
 
 /// Serves an endpoint without events.
@@ -356,7 +358,7 @@ async fn events(
     stream: &str,
     query: &QueryString,
     reservation: PageReservation,
-) -> Result<Option<(Value, PageReservation)>, Status> {
+) -> Result<Option<(String, PageReservation)>, Status> {
     grpc_status::check_not_index(stream)?;
     let directions = [("forwards", Direction::Forwards), ("backwards", Direction::Backwards)];
     let direction = query.choice("direction", directions)?.unwrap_or(Direction::Backwards);
@@ -376,10 +378,20 @@ async fn events(
         return Ok(None);
     }
     let (page, reservation) = read.map_err(|error| grpc_status::status(&error))?;
-    let state = page.state.map(stream_state);
-    let is_whole = page.pager.is_none();
-    let events: Vec<Value> = page.events.iter().map(event).collect();
-    Ok(Some((json!({ "events": events, "isWhole": is_whole, "state": state }), reservation)))
+    // Events can have many bytes, which take long to write.
+    let write = move || {
+        let state = page.state.map(stream_state);
+        let events = page.events.iter().map(event).collect();
+        let parts = [
+            ("events", Value::Array(events)),
+            ("isWhole", Value::Bool(page.pager.is_none())),
+            ("state", state.unwrap_or_default()),
+        ];
+        let parts = parts.map(|(name, part)| (name.to_string(), part));
+        Value::Object(parts.into_iter().collect()).to_string()
+    };
+    let written = reservation.fill_blocking(write).await;
+    Ok(Some(written.map_err(|error| grpc_status::status(&error.into()))?))
 }
 
 /// The page of a tombstoned stream. A read of its events fails, which is no error of the page.

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use tonic::Status;
 use umbel_events::{
     Direction, Error, EventFilter, FilteredItem, Position, RecordedEvent, Store, read_json_keys,
@@ -13,7 +13,7 @@ use umbel_events::{
 
 use crate::auth::authorization::Caller;
 use crate::event_store::event_resolution::EventResolution;
-use crate::http::console::log_page::{event_summary, log_page};
+use crate::http::console::log_page::{EventSummary, as_text, log_page};
 use crate::http::console::query_string::QueryString;
 use crate::limits::{LIVE_TAIL_EVENTS_MAX, SEARCH_BYTES_MAX, SEARCH_EVENTS_MAX};
 use crate::resources::outbound_quota::PageReservation;
@@ -33,13 +33,25 @@ struct EventSearch {
     id: String,
 }
 
+/// A part of a search.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SearchPart {
+    events: Vec<EventSummary>,
+    /// Position at which the next part begins.
+    #[serde(serialize_with = "as_text")]
+    before: u64,
+    /// Whether the log has no more events.
+    is_end: bool,
+}
+
 /// Serves a part of a search: matching events before the position `before`, newest first.
 pub async fn search(
     service: &Arc<ServerContext>,
     caller: &Caller,
     query: &QueryString,
     reservation: PageReservation,
-) -> Result<(Value, PageReservation), Status> {
+) -> Result<(String, PageReservation), Status> {
     let given = ID_KINDS.iter().find(|(name, _)| !query.text(name).is_empty());
     let (name, kind) = given.ok_or_else(|| {
         Status::invalid_argument("the request names no id: add id, correlation or causation")
@@ -58,7 +70,7 @@ impl EventSearch {
         store: &Store,
         resolution: &EventResolution,
         before: u64,
-    ) -> Result<Value, Error> {
+    ) -> Result<SearchPart, Error> {
         let candidates = EventFilter::stream_regex("^")?;
         let direction = Direction::Backwards;
         let mut reader = store.read_filtered(Position(before), direction, candidates);
@@ -77,7 +89,7 @@ impl EventSearch {
                     if self.matches(&event)
                         && let Some(shown) = resolution.resolve(store, event)?
                     {
-                        events.extend(shown.event.as_ref().map(event_summary));
+                        events.extend(shown.event.map(EventSummary::from));
                     }
                 }
                 FilteredItem::Examined(Position(position)) => next = position,
@@ -87,7 +99,7 @@ impl EventSearch {
                 }
             }
         }
-        Ok(json!({ "events": events, "before": next.to_string(), "isEnd": is_end }))
+        Ok(SearchPart { events, before: next, is_end })
     }
 
     fn matches(&self, event: &RecordedEvent) -> bool {

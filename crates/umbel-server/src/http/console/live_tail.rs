@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use tonic::Status;
 use umbel_events::{Direction, Error, EventFilter, FilteredItem, Position, RecordedEvent, Store};
 
 use crate::auth::authorization::Caller;
 use crate::event_store::event_resolution::EventResolution;
-use crate::http::console::log_page::{event_summary, log_page};
+use crate::http::console::log_page::{EventSummary, as_text, log_page};
 use crate::http::console::query_string::QueryString;
 use crate::limits::{EXAMINED_EVENTS_MAX, LIVE_TAIL_EVENTS_MAX};
 use crate::resources::outbound_quota::PageReservation;
@@ -31,13 +31,21 @@ struct TailFilter {
 }
 
 /// A part of the tail.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct TailPart {
-    events: Vec<Value>,
+    events: Vec<EventSummary>,
     /// Position after the last examined record.
+    #[serde(serialize_with = "as_text")]
     next: u64,
     /// Whether no more events were visible.
     is_end: bool,
+    /// Position of the last visible event.
+    #[serde(serialize_with = "as_text")]
+    end: u64,
+    /// Number of events appended since the start.
+    #[serde(serialize_with = "as_text")]
+    appended: u64,
 }
 
 /// Serves the events at and after the position `from`, or the newest ones without it.
@@ -46,7 +54,7 @@ pub async fn live_tail(
     caller: &Caller,
     query: &QueryString,
     reservation: PageReservation,
-) -> Result<(Value, PageReservation), Status> {
+) -> Result<(String, PageReservation), Status> {
     let filter = TailFilter {
         stream_prefix: query.text("stream").to_string(),
         type_prefix: query.text("type").to_string(),
@@ -57,19 +65,13 @@ pub async fn live_tail(
     let count = usize::try_from(count.min(LIVE_TAIL_EVENTS_MAX)).unwrap_or(usize::MAX);
     log_page(service, caller, reservation, move |store, resolution| {
         let candidates = filter.candidates()?;
-        let stats = store.stats()?;
+        let (Position(end), appended) = (store.visible_position(), store.events_appended());
         let tail = LogTail { store, filter, resolution, candidates };
         let part = match from {
             Some(from) => tail.after(from, count)?,
-            None => tail.newest(stats.position + 1, count)?,
+            None => tail.newest(end + 1, count)?,
         };
-        Ok(json!({
-            "events": part.events,
-            "next": part.next.to_string(),
-            "isEnd": part.is_end,
-            "end": stats.position.to_string(),
-            "appended": stats.events_appended.to_string(),
-        }))
+        Ok(TailPart { end, appended, ..part })
     })
     .await
 }
@@ -166,12 +168,12 @@ impl LogTail {
     }
 
     /// Summary of an event; `None` for an event that is not shown.
-    fn summary(&self, event: RecordedEvent) -> Result<Option<Value>, Error> {
+    fn summary(&self, event: RecordedEvent) -> Result<Option<EventSummary>, Error> {
         if !self.filter.shows(&event) {
             return Ok(None);
         }
         let Some(shown) = self.resolution.resolve(&self.store, event)? else { return Ok(None) };
-        Ok(shown.event.as_ref().map(event_summary))
+        Ok(shown.event.map(EventSummary::from))
     }
 }
 

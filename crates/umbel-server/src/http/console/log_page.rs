@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde::{Serialize, Serializer};
 use tonic::Status;
 use umbel_events::{Error, RecordedEvent, Store, is_view};
 
@@ -18,17 +18,18 @@ const LINK_TYPE: &str = "$>";
 /// Maximum bytes of a link's data that are shown.
 const LINK_BYTES_MAX: usize = 1200;
 
-/// Checks that the caller may read all events, and reads a page of them on a blocking thread.
-/// `read` gets the store and the rules by which events are hidden from the caller.
+/// Checks that the caller may read all events, and reads a page of them on a blocking thread, which
+/// makes its JSON text, too. `read` gets the store and the rules by which events are hidden from the
+/// caller.
 ///
 /// # Errors
 /// The caller lacks the permission, the quota of responses is used up, or the read fails.
-pub async fn log_page(
+pub async fn log_page<Page: Serialize>(
     service: &Arc<ServerContext>,
     caller: &Caller,
     reservation: PageReservation,
-    read: impl FnOnce(Store, EventResolution) -> Result<Value, Error> + Send + 'static,
-) -> Result<(Value, PageReservation), Status> {
+    read: impl FnOnce(Store, EventResolution) -> Result<Page, Error> + Send + 'static,
+) -> Result<(String, PageReservation), Status> {
     let mut permission = ReadPermission::new(service, caller.clone(), ALL_STREAM).await?;
     let resolution = EventResolution {
         resolve_links: false,
@@ -36,24 +37,51 @@ pub async fn log_page(
         readable_streams: permission.revalidate(service).await?,
     };
     let store = service.store.handle();
-    let (read, reservation) = reservation
-        .fill_blocking(move || read(store, resolution))
+    let write = move || {
+        let page = read(store, resolution).map_err(|error| grpc_status::status(&error))?;
+        serde_json::to_string(&page).map_err(|error| Status::internal(error.to_string()))
+    };
+    let (text, reservation) = reservation
+        .fill_blocking(write)
         .await
         .map_err(|error| grpc_status::status(&error.into()))?;
-    Ok((read.map_err(|error| grpc_status::status(&error))?, reservation))
+    Ok((text?, reservation))
 }
 
 /// Summary of an event for a list.
-pub fn event_summary(event: &RecordedEvent) -> Value {
-    let is_link = event.kind == LINK_TYPE || is_view(&event.stream);
-    let target = &event.data[..event.data.len().min(LINK_BYTES_MAX)];
-    json!({
-        "stream": event.stream,
-        "revision": event.revision.to_string(),
-        "position": event.position.to_string(),
-        "type": event.kind,
-        "createdMicros": event.created / 10,
-        "bytes": event.data.len(),
-        "linksTo": is_link.then(|| String::from_utf8_lossy(target)),
-    })
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EventSummary {
+    stream: String,
+    #[serde(serialize_with = "as_text")]
+    revision: u64,
+    #[serde(serialize_with = "as_text")]
+    position: u64,
+    #[serde(rename = "type")]
+    kind: String,
+    created_micros: u64,
+    bytes: usize,
+    links_to: Option<String>,
+}
+
+impl From<RecordedEvent> for EventSummary {
+    fn from(event: RecordedEvent) -> EventSummary {
+        let is_link = event.kind == LINK_TYPE || is_view(&event.stream);
+        let target = &event.data[..event.data.len().min(LINK_BYTES_MAX)];
+        let links_to = is_link.then(|| String::from_utf8_lossy(target).into_owned());
+        EventSummary {
+            revision: event.revision,
+            position: event.position,
+            created_micros: event.created / 10,
+            bytes: event.data.len(),
+            links_to,
+            stream: event.stream,
+            kind: event.kind,
+        }
+    }
+}
+
+/// Writes a number as text, since JavaScript would round a large one.
+pub fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
 }

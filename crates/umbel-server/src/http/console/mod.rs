@@ -220,7 +220,7 @@ async fn read_body<'a>(
 /// Returns the response with a page's data, which holds its quota until it is written.
 fn page_response(answer: Result<PageData, Status>) -> HttpResponse {
     let (mut response, reservation) = match answer {
-        Ok((PageContent::Json(value), reservation)) => (action_response(Ok(value)), reservation),
+        Ok((PageContent::Json(text), reservation)) => (json_response(text), reservation),
         Ok((PageContent::Download(file), reservation)) => (file_response(file), reservation),
         Err(status) => (action_response(Err(status)), None),
     };
@@ -250,6 +250,10 @@ fn action_response(answer: Result<Value, Status>) -> HttpResponse {
         Err(status) => (http::failure_status(&status), json!({ "error": status.message() })),
     };
     respond(status, "application/json", value.to_string().into())
+}
+
+fn json_response(text: String) -> HttpResponse {
+    respond(StatusCode::OK, "application/json", text.into())
 }
 
 fn static_file(kind: &'static str, text: &'static str) -> HttpResponse {
