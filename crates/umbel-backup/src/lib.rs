@@ -29,6 +29,7 @@ mod piece_download;
 mod retention;
 mod server_prefix;
 mod verification;
+mod writer_load;
 
 pub use backup_error::{BackupError, BackupErrorKind, BackupResult};
 pub use backup_identity::{BackupIdentity, DIRECTORY_BACKUP_MAGIC};
@@ -45,6 +46,7 @@ pub use piece_download::{download, download_to_file, read_block_checksums};
 pub use retention::{RetentionOptions, RetentionOutcome, STORE_CLOCK_SLACK, retain, retain_within};
 pub use server_prefix::{SERVER_KV_PREFIX, server_kv_objects};
 pub use verification::{RestorableManifests, VerificationOutcome, verify};
+pub use writer_load::{WriterLoad, Written};
 
 /// Decodes the objects that are independent of a store's contents, and encodes those that are well
 /// formed again. For fuzzing only.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use umbel_base::ignore_poison::IgnorePoison;
@@ -14,6 +14,7 @@ use umbel_env::{
 
 use crate::backup_error::{BackupError, BackupResult};
 use crate::manifest::MANIFEST_BYTES_MAX;
+use crate::writer_load::{AdaptiveLimit, WriterLoad};
 
 /// First pause before a repetition.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -24,6 +25,9 @@ const BACKOFF_MAX: Duration = Duration::from_secs(10);
 const PAGE_OBJECTS: usize = 1 << 24;
 /// Longest pause for the rate limit without a check for a cancellation.
 const RATE_PAUSE_MAX: Duration = Duration::from_millis(250);
+/// Longest time before a transfer that counts for its rate: work between two transfers must not
+/// lower the rate, and an idle time must not allow a burst.
+const RATE_CREDIT_MAX: Duration = Duration::from_secs(1);
 /// Bytes of one read.
 const READ_BYTES: u64 = 1 << 20;
 
@@ -36,7 +40,9 @@ pub struct ObjectRequestOptions {
     pub cancel: Option<Arc<AtomicBool>>,
     /// Number of requests that transfer objects at the same time. Each needs up to 20 MiB.
     pub parallel_requests: usize,
-    /// Maximum bytes per second that are transferred; unlimited if `None`.
+    /// Maximum bytes per second that are transferred. With `None`, the backup of an event store to
+    /// which 200 or more events per second are appended transfers at most 4 MiB per second for each
+    /// processor, or twice the appended bytes if they are more. All else is unlimited.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -69,11 +75,13 @@ struct Failures {
     count: u32,
 }
 
-/// Bytes that were transferred since a moment, for a rate limit.
+/// State of the rate limit.
 #[derive(Debug, Default)]
-struct Transfer {
-    started: Option<Duration>,
-    bytes: u64,
+struct RateLimit {
+    /// Monotonic time at which the next transfer can begin.
+    free_at: Option<Duration>,
+    /// Limit that depends on the writers.
+    adaptive: AdaptiveLimit,
 }
 
 /// The bytes of an object, read no faster than the rate limit allows. A store reads a large object
@@ -109,7 +117,9 @@ pub struct ObjectRequests {
     /// Options of the requests.
     pub options: ObjectRequestOptions,
     counts: Mutex<BTreeMap<&'static str, u64>>,
-    transfer: Mutex<Transfer>,
+    rate_limit: Mutex<RateLimit>,
+    /// Writers to which transfers without a limit of their own give way.
+    writers: OnceLock<Arc<dyn WriterLoad>>,
     /// Newest time that the store stated, in microseconds.
     store_micros: Mutex<Option<u64>>,
 }
@@ -126,7 +136,8 @@ impl ObjectRequests {
             env: env.clone(),
             options,
             counts: Mutex::default(),
-            transfer: Mutex::default(),
+            rate_limit: Mutex::default(),
+            writers: OnceLock::new(),
             store_micros: Mutex::default(),
         }
     }
@@ -161,27 +172,43 @@ impl ObjectRequests {
         }
     }
 
+    /// Makes transfers without a limit of their own give way to these writers while they are busy.
+    /// A later call changes nothing.
+    pub fn give_way_to(&self, writers: impl FnOnce() -> Arc<dyn WriterLoad>) {
+        self.writers.get_or_init(writers);
+    }
+
     /// Records that bytes are transferred, and waits if the rate exceeds the limit. A cancellation
     /// ends the wait.
     fn record_bytes(&self, bytes: u64) {
-        let Some(rate) = self.options.bytes_per_second else { return };
-        let now = self.env.clock.now();
-        let mut wait = {
-            let mut transfer = self.transfer.lock().ignore_poison();
-            let started = *transfer.started.get_or_insert(now);
-            transfer.bytes += bytes;
-            let due = Duration::from_secs_f64(transfer.bytes as f64 / rate.max(1) as f64);
-            // An idle time does not allow a burst later.
-            if now.saturating_sub(started) > due + Duration::from_secs(1) {
-                *transfer = Transfer { started: Some(now), bytes };
-            }
-            due.saturating_sub(now.saturating_sub(started))
-        };
+        let mut wait = self.wait_for_bytes(bytes);
         while !wait.is_zero() && self.check_cancelled().is_ok() {
             let pause = wait.min(RATE_PAUSE_MAX);
             self.env.threads.pause(pause);
             wait -= pause;
         }
+    }
+
+    /// Reserves the time of a transfer, and returns the time until it can begin.
+    fn wait_for_bytes(&self, bytes: u64) -> Duration {
+        let (own_limit, writers) = (self.options.bytes_per_second, self.writers.get());
+        if own_limit.is_none() && writers.is_none() {
+            return Duration::ZERO;
+        }
+        let now = self.env.clock.now();
+        let mut limit = self.rate_limit.lock().ignore_poison();
+        let rate = own_limit.or_else(|| {
+            let processors = self.env.threads.parallelism();
+            limit.adaptive.at(now, writers?.written(), processors)
+        });
+        let Some(rate) = rate else {
+            limit.free_at = None;
+            return Duration::ZERO;
+        };
+        let begin = limit.free_at.unwrap_or(now).max(now.saturating_sub(RATE_CREDIT_MAX));
+        let end = begin + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        limit.free_at = Some(end);
+        end.saturating_sub(now)
     }
 
     fn count(&self, verb: &'static str) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use umbel_backup::{
     BackupErrorKind as ObjectBackupErrorKind, BackupIdentity, BackupKind, LostObjects,
-    ObjectRequestOptions, ObjectRequests,
+    ObjectRequestOptions, ObjectRequests, WriterLoad, Written,
 };
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{ObjectName, Objects};
@@ -111,6 +111,17 @@ pub struct ObjectBackupState {
     pub requests: BTreeMap<&'static str, u64>,
 }
 
+/// The appends of a store.
+#[derive(Debug)]
+struct Appends(Arc<StoreInner>);
+
+impl WriterLoad for Appends {
+    fn written(&self) -> Written {
+        let visible = &self.0.visible;
+        Written { writes: visible.appended(), bytes: visible.position() }
+    }
+}
+
 /// The backup of an open event store into a prefix of an object store.
 #[derive(Debug)]
 pub struct ObjectBackup {
@@ -138,6 +149,7 @@ impl ObjectBackup {
     ) -> ObjectBackupResult<ObjectBackup> {
         shared.check_open()?;
         let requests = ObjectRequests::new(&shared.outer_env, objects, options.requests.clone());
+        requests.give_way_to(|| Arc::new(Appends(Arc::clone(shared))));
         let (seed, instance) = {
             let manifest = shared.log.manifest.lock().ignore_poison();
             (manifest.seed, manifest.instance)

@@ -85,7 +85,8 @@ pub struct ServeOptions {
     /// [default: keep all states]
     #[arg(long, value_name = "AGE", value_parser = parse_keep)]
     pub backup_keep: Option<Duration>,
-    /// Maximum bytes per second of the backup of --backup-to, like 20MiB [default: no limit]
+    /// Maximum bytes per second of the backup of --backup-to, like 20MiB [default: no limit, but 4
+    /// MiB per processor or twice the appended bytes while many events are appended]
     #[arg(long, value_name = "BYTES", value_parser = parse_copy_rate)]
     pub backup_throttle: Option<u64>,
     /// Cron expression in UTC of automatic scavenges, such as "0 3 * * *", until a client sets
