@@ -151,8 +151,8 @@ pub trait Threads: Send + Sync + Debug {
         std::thread::sleep(time);
     }
     /// Lowers the priority of the calling thread, where the system has priorities of threads. While
-    /// all processors are busy, it gets about a tenth of the time of a usual thread. The threads
-    /// that it starts from then on inherit the priority. A refusal is ignored.
+    /// all processors are busy, it gets about a tenth of the time of a usual thread. A refusal is
+    /// ignored.
     fn lower_priority(&self) {}
 }
 

@@ -24,9 +24,6 @@ pub mod system;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod memory_file;
-#[cfg(feature = "testing")]
-#[doc(hidden)]
-pub mod priority_threads;
 #[cfg(all(feature = "testing", target_os = "linux"))]
 #[doc(hidden)]
 pub mod test_processes;

@@ -70,20 +70,45 @@ impl fmt::Debug for PasswordThreads {
 
 #[cfg(test)]
 mod tests {
-    use umbel_env::priority_threads::PriorityThreads;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use umbel_env::{JoinHandle, Threads};
 
     use super::*;
 
+    /// Threads that count how many of them have a low priority.
+    #[derive(Debug, Default)]
+    struct CountingThreads(AtomicUsize);
+
+    impl Threads for CountingThreads {
+        fn spawn(
+            &self,
+            name: &str,
+            work: Box<dyn FnOnce() + Send>,
+        ) -> umbel::Result<Box<dyn JoinHandle>> {
+            Env::system().threads.spawn(name, work)
+        }
+
+        fn parallelism(&self) -> usize {
+            1
+        }
+
+        fn lower_priority(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[tokio::test]
     async fn few_threads_of_low_priority_run_the_work() {
-        let counting = PriorityThreads::default();
-        let passwords = PasswordThreads::new(&counting.env()).unwrap();
+        let counting = Arc::new(CountingThreads::default());
+        let threads: Arc<dyn Threads> = Arc::clone(&counting) as Arc<dyn Threads>;
+        let passwords = PasswordThreads::new(&Env { threads, ..Env::system() }).unwrap();
         let name = || std::thread::current().name().map(str::to_string);
         let work = (0..8).map(|_| passwords.run(name));
         for ran_on in futures_util::future::join_all(work).await {
             assert_eq!(ran_on.unwrap().as_deref(), Some("umbel-password"));
         }
-        let lowered = counting.lowered();
+        let lowered = counting.0.load(Ordering::Relaxed);
         assert!((1..=CONCURRENT_HASHES_MAX).contains(&lowered), "{lowered}");
     }
 }
