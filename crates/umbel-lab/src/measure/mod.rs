@@ -156,34 +156,45 @@ pub fn written_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Keeps this thread's processor busy.
-    fn spin(time: Duration) {
+    /// Keeps this thread's processor busy, and returns the time that passed.
+    fn spin(time: Duration) -> Duration {
         let start = now();
         while start.elapsed() < time {
             std::hint::spin_loop();
         }
+        start.elapsed()
     }
 
+    /// Every bound is a time that was measured around or inside the measurement, so that it holds
+    /// at any speed.
     #[test]
     fn untimed_work_is_excluded_from_the_time() {
-        let (work, left_out) = (Duration::from_millis(20), Duration::from_millis(200));
+        let time = Duration::from_millis(5);
+        let thread_time = || processor_ns(ClockId::ThreadCPUTime);
+        let (mut worked, mut left_out, mut thread_left_out) = (Duration::ZERO, Duration::ZERO, 0);
+        let (start, thread_start) = (now(), thread_time());
         let sample = measure_with(1, |watch| {
-            spin(work / 2);
-            watch.untimed(|| spin(left_out));
-            spin(work / 2);
-            watch.untimed(|| spin(left_out));
+            for _ in 0..2 {
+                worked += spin(time);
+                watch.untimed(|| {
+                    let thread_start = thread_time();
+                    left_out += spin(4 * time);
+                    thread_left_out += thread_time() - thread_start;
+                });
+            }
             Ok(ReadDigest::default())
         })
         .expect("a sample");
-        let within =
-            |ns: u64| u128::from(ns) >= work.as_nanos() && u128::from(ns) < left_out.as_nanos();
-        assert!(within(sample.wall_ns), "{sample:?}");
-        // A thread that shares its processor gets less of it, so that only the upper bound holds.
-        assert!(u128::from(sample.thread_ns) < left_out.as_nanos(), "{sample:?}");
+        let (whole, thread_whole) = (start.elapsed(), thread_time() - thread_start);
+        let wall = Duration::from_nanos(sample.wall_ns);
+        assert!(wall >= worked && wall <= whole - left_out, "{sample:?}, {whole:?}, {left_out:?}");
+        let thread_max = thread_whole - thread_left_out;
+        assert!(sample.thread_ns <= thread_max, "{sample:?}, at most {thread_max} ns");
+        let mut worked = Duration::ZERO;
         let timed = measure(1, || {
-            spin(left_out);
+            worked = spin(time);
             Ok(ReadDigest::default())
         });
-        assert!(u128::from(timed.expect("a sample").wall_ns) >= left_out.as_nanos());
+        assert!(Duration::from_nanos(timed.expect("a sample").wall_ns) >= worked);
     }
 }
