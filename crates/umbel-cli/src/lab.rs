@@ -13,8 +13,13 @@ use crate::errors::{CommandError, CommandResult};
 /// Runs a command of `umbel lab`.
 pub fn run(command: &LabCommand, json: bool) -> CommandResult<()> {
     let (env, stop) = (Env::system(), stop_signal::listen());
-    let around =
-        LabEnvironment { env: &env, engines: &built_in_engines::BUILT_IN, stop: &stop, json };
+    let around = LabEnvironment {
+        env: &env,
+        engines: &built_in_engines::BUILT_IN,
+        stop: &stop,
+        json,
+        shares_processors: false,
+    };
     execute(command, &around, &mut io::stdout().lock()).map_err(|error| match error {
         LabError::Usage(text) => CommandError::Usage(text),
         LabError::Damaged(text) => CommandError::Damaged(text),

@@ -126,6 +126,9 @@ pub struct LabEnvironment<'a> {
     pub stop: &'a AtomicBool,
     /// Whether the output is JSON.
     pub json: bool,
+    /// Whether other work of the program may run beside measurements, as in its tests. Then no
+    /// share of a processor flags a measurement.
+    pub shares_processors: bool,
 }
 
 /// Executes a command and writes its result to `output`.
@@ -237,6 +240,7 @@ fn run_all(
         engines: &engines,
         stores: &stores,
         data: data.as_ref(),
+        shares_processors: environment.shares_processors,
     };
     let done = run_each(chosen, flags, environment, &lab, output);
     // A leftover empty directory is harmless.

@@ -25,7 +25,13 @@ pub fn run(words: &[String]) -> ExitCode {
     let (env, stop) = (Env::system(), stop_signal::listen());
     // The null engine has no answers to compare.
     let engines: Vec<_> = engines::ALL.into_iter().filter(|engine| engine.name != "none").collect();
-    let around = LabEnvironment { env: &env, engines: &engines, stop: &stop, json: false };
+    let around = LabEnvironment {
+        env: &env,
+        engines: &engines,
+        stop: &stop,
+        json: false,
+        shares_processors: false,
+    };
     let done = execute(&line.command, &around, &mut std::io::stdout().lock());
     done.map_or_else(
         |error| {

@@ -33,6 +33,8 @@ pub struct LabContext<'a> {
     pub stores: &'a Path,
     /// The user's own keys and queries, if given.
     pub data: Option<&'a Arc<UserData>>,
+    /// Whether other work of the program may run beside measurements.
+    pub shares_processors: bool,
 }
 
 /// The environment and the folder for stores, as owned values.
@@ -41,6 +43,7 @@ pub struct MeasureContext {
     /// The world.
     pub env: Env,
     stores: PathBuf,
+    shares_processors: bool,
 }
 
 impl MeasureContext {
@@ -141,6 +144,7 @@ impl MeasureContext {
             worked: Duration::from_nanos(sample.wall_ns),
             thread: Duration::from_nanos(sample.thread_ns),
             others: Duration::from_nanos(sample.process_ns.saturating_sub(sample.thread_ns)),
+            shares_processors: self.shares_processors,
         };
         Ok(Measurement { sample, before, after, flags: sanity_checks::flags(expects, &seen) })
     }
@@ -189,7 +193,11 @@ impl From<&Measurement> for MeasurementEvidence {
 impl LabContext<'_> {
     /// Returns the environment and the folder for stores as owned values.
     pub fn measure_context(&self) -> MeasureContext {
-        MeasureContext { env: self.env.clone(), stores: self.stores.to_path_buf() }
+        MeasureContext {
+            env: self.env.clone(),
+            stores: self.stores.to_path_buf(),
+            shares_processors: self.shares_processors,
+        }
     }
 
     /// Waits until the file system of the stores has written all dirty pages, if it supports that

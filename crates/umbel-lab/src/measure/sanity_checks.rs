@@ -66,6 +66,9 @@ pub struct Conditions {
     pub thread: Duration,
     /// Processor time of all other threads of the program.
     pub others: Duration,
+    /// Whether other work of the program may run beside the measurement, so that no share of a
+    /// processor flags it.
+    pub shares_processors: bool,
 }
 
 /// Returns the reasons not to trust a measurement, one sentence each.
@@ -95,12 +98,12 @@ pub fn flags(expects: Expectations, seen: &Conditions) -> Vec<String> {
     }
     let share =
         |time: Duration| time.as_secs_f64() / seen.worked.as_secs_f64().max(f64::MIN_POSITIVE);
-    let is_long = seen.worked > SHORTEST;
-    if expects.busy && is_long && share(seen.thread) < BUSY_SHARE {
+    let has_shares = seen.worked > SHORTEST && !seen.shares_processors;
+    if expects.busy && has_shares && share(seen.thread) < BUSY_SHARE {
         let percent = share(seen.thread) * 100.0;
         flags.push(format!("the thread had the processor {percent:.0} % of the time"));
     }
-    if expects.settled && is_long && share(seen.others) > OTHERS_SHARE {
+    if expects.settled && has_shares && share(seen.others) > OTHERS_SHARE {
         let percent = share(seen.others) * 100.0;
         flags.push(format!("other threads of the program had {percent:.0} % of a processor"));
     }
@@ -128,6 +131,7 @@ mod tests {
             worked: Duration::from_millis(100),
             thread: Duration::from_millis(99),
             others: Duration::from_millis(2),
+            shares_processors: false,
         }
     }
 
@@ -169,6 +173,18 @@ mod tests {
         let seen = Conditions { thread: Duration::from_millis(60), ..good() };
         assert!(flags(Expectations::READS, &seen)[0].contains("60 %"));
         assert!(flags(Expectations::COLD_READS, &seen).is_empty());
+    }
+
+    #[test]
+    fn other_work_of_a_program_that_shares_processors_flags_nothing() {
+        let (thread, others) = (Duration::from_millis(60), Duration::from_millis(40));
+        let seen = Conditions { thread, others, ..good() };
+        assert_eq!(flags(Expectations::READS, &seen).len(), 2);
+        let mut seen = Conditions { shares_processors: true, ..seen };
+        assert!(flags(Expectations::READS, &seen).is_empty());
+        // All other checks remain.
+        seen.counters[1].background_jobs = Some(4);
+        assert_eq!(flags(Expectations::READS, &seen).len(), 1);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Engines and clocks with one fault each, which wrap real ones.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use umbel_lab::engine::{
     Counters, Engine, EngineSettings, ReadDigest, Reader, Result, Store, WriteSource,
 };
 use umbel_lab::lab_error::LabError;
+use umbel_lab::measure::pause;
 
 /// Three keys, and two queries of which one misses.
 pub const DATA: &str = "put\ta\t10\nput\tb\t20\nput\tc\nget\ta\nget\tz\n";
@@ -22,18 +24,21 @@ struct Line {
     command: LabCommand,
 }
 
-/// Environment in which the lab runs.
+/// Environment in which the lab runs. By default, no sanity check depends on other tests of the
+/// process or on its speed.
 pub struct TestLab<'a> {
     pub env: Env,
     pub engines: &'a [Engine],
     pub stop: &'a AtomicBool,
+    pub shares_processors: bool,
 }
 
 pub static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl Default for TestLab<'_> {
     fn default() -> TestLab<'static> {
-        TestLab { env: Env::system(), engines: &[ENGINE], stop: &NEVER }
+        let env = standing_clock_env();
+        TestLab { env, engines: &[ENGINE], stop: &NEVER, shares_processors: true }
     }
 }
 
@@ -45,8 +50,9 @@ impl TestLab<'_> {
 
     pub fn run_as(&self, words: &[&str], json: bool) -> std::result::Result<String, LabError> {
         let line = Line::parse_from(std::iter::once("lab").chain(words.iter().copied()));
-        let TestLab { env, engines, stop } = self;
-        let around = LabEnvironment { env, engines, stop, json };
+        let TestLab { env, engines, stop, shares_processors } = self;
+        let shares_processors = *shares_processors;
+        let around = LabEnvironment { env, engines, stop, json, shares_processors };
         let mut output = Vec::new();
         execute(&line.command, &around, &mut output)?;
         Ok(String::from_utf8(output).expect("text"))
@@ -57,6 +63,7 @@ impl TestLab<'_> {
 struct Double {
     inside: Box<dyn Store>,
     lies: bool,
+    sleeps: bool,
     /// Counts a compaction at each call.
     compactions: Option<AtomicU64>,
     /// Counts loaded blocks at each call.
@@ -65,13 +72,20 @@ struct Double {
 
 fn double(folder: &Path, settings: &EngineSettings) -> Result<Double> {
     let inside = (ENGINE.open)(folder, settings)?;
-    Ok(Double { inside, lies: false, compactions: None, loads: None })
+    Ok(Double { inside, lies: false, sleeps: false, compactions: None, loads: None })
 }
 
 /// An engine that sometimes returns one value too many.
 pub const LIAR: Engine = Engine {
     name: "liar",
     open: |folder, settings| Ok(Box::new(Double { lies: true, ..double(folder, settings)? })),
+    ..ENGINE
+};
+
+/// An engine whose reader waits for most of its time.
+pub const SLEEPY: Engine = Engine {
+    name: "sleepy",
+    open: |folder, settings| Ok(Box::new(Double { sleeps: true, ..double(folder, settings)? })),
     ..ENGINE
 };
 
@@ -135,6 +149,9 @@ impl Store for Double {
 
     fn reader(&self, way: usize) -> Result<Box<dyn Reader + '_>> {
         let reader = self.inside.reader(way)?;
+        if self.sleeps {
+            return Ok(Box::new(Sleeps(reader, 0)));
+        }
         Ok(if self.lies { Box::new(Lies(reader, 0)) } else { reader })
     }
 
@@ -176,9 +193,48 @@ impl Reader for Lies<'_> {
     }
 }
 
+struct Sleeps<'a>(Box<dyn Reader + 'a>, u64);
+
+impl Reader for Sleeps<'_> {
+    fn get(&mut self, key: &[u8], tally: &mut ReadDigest) -> Result<()> {
+        self.1 += 1;
+        if self.1.is_multiple_of(500) {
+            pause(Duration::from_millis(10));
+        }
+        self.0.get(key, tally)
+    }
+
+    fn seek(&mut self, key: &[u8], entries: usize, tally: &mut ReadDigest) -> Result<()> {
+        self.0.seek(key, entries, tally)
+    }
+
+    fn scan(&mut self, tally: &mut ReadDigest) -> Result<()> {
+        self.0.scan(tally)
+    }
+}
+
+/// Returns the environment of the system with a clock that stands still, so that no pause between
+/// its readings looks like a jump.
+pub fn standing_clock_env() -> Env {
+    Env { clock: Arc::new(StandingClock), ..Env::system() }
+}
+
+#[derive(Debug)]
+struct StandingClock;
+
+impl Clock for StandingClock {
+    fn now(&self) -> Duration {
+        Duration::from_secs(100)
+    }
+
+    fn wall_micros(&self) -> u64 {
+        1_800_000_000_000_000
+    }
+}
+
 /// A wall clock that jumps an hour ahead at each reading.
 #[derive(Debug)]
-pub struct Jumping(pub std::sync::Arc<dyn Clock>, pub AtomicU64);
+pub struct Jumping(pub Arc<dyn Clock>, pub AtomicU64);
 
 impl Clock for Jumping {
     fn now(&self) -> Duration {
