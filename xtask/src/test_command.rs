@@ -19,8 +19,9 @@ use crate::{Tree, campaigns, clients, suites};
 /// Exclusive limit for the third-party crates of the embedded engine.
 const DEPENDENCIES_END: usize = 15;
 
-/// Features of the unkeyed hashes, which no crate of the workspace enables.
-const EVERY_HASH: [&str; 4] = ["-p", "umbel-filter", "--features", "all-hashes"];
+/// Variable with which the tests of the filters require every hash. `umbel-cli` enables all hashes,
+/// so each build of the whole workspace has them.
+const EVERY_HASH: &str = "UMBEL_EVERY_HASH";
 
 /// Runs every check. Returns whether none failed.
 pub fn test(fast: bool) -> bool {
@@ -29,9 +30,7 @@ pub fn test(fast: bool) -> bool {
     report.step("tidy", || rules(crate::tidy));
     report.step("floors", || rules(crate::layers));
     report.step("dependencies", dependencies);
-    report.step("clippy", || component("clippy", "clippy", &mut clippy(&["--workspace"])));
-    report
-        .step("clippy with every hash", || component("clippy", "clippy", &mut clippy(&EVERY_HASH)));
+    report.step("clippy", || component("clippy", "clippy", &mut clippy()));
     report.step("clippy for other processors", other_processors);
     report.step("fuzz targets compile", campaigns::check_fuzz_targets);
     if fast {
@@ -42,7 +41,6 @@ pub fn test(fast: bool) -> bool {
     let start_busy = || BackgroundChecks::start(BUSY_CHECKS, Priority::Low);
     let busy = (build_tests(&mut report) && !fast).then(start_busy);
     report.step("tests", tests);
-    report.step("tests of the filters with every hash", || unit_tests(&EVERY_HASH, &[]));
     let Some(busy) = busy else {
         let why = if fast { "left out by --fast" } else { "the tests do not compile" };
         report.step("programs", || {
@@ -301,10 +299,9 @@ fn format_check() -> Command {
     command
 }
 
-fn clippy(packages: &[&str]) -> Command {
+fn clippy() -> Command {
     let mut command = cargo();
-    command.args(["clippy", "--quiet", "--all-targets"]).args(packages);
-    command.args(["--", "-D", "warnings"]);
+    command.args(["clippy", "--quiet", "--all-targets", "--workspace", "--", "-D", "warnings"]);
     command
 }
 
@@ -324,17 +321,11 @@ fn tests() -> StepOutcome {
         println!("   no tests against moto: {reason}");
     }
     let variables = server.as_ref().map_or_else(|_| Vec::new(), ObjectServer::test_variables);
-    unit_tests(&["--workspace"], &variables)
-}
-
-/// Runs unit tests with `--show-output`, because the hidden output of passed tests names skips.
-fn unit_tests(packages: &[&str], variables: &[(&str, String)]) -> StepOutcome {
     let mut hidden = false;
     let mut command = cargo();
-    command.args(["test", "--no-fail-fast"]).args(packages).args(["--", "--show-output"]);
-    for (name, value) in variables {
-        command.env(name, value);
-    }
+    // The hidden output of passed tests names skips.
+    command.args(["test", "--no-fail-fast", "--workspace", "--", "--show-output"]);
+    command.env(EVERY_HASH, "1").envs(variables);
     run_counting(&mut command, |line| {
         match line.trim() {
             "successes:" => hidden = true,
