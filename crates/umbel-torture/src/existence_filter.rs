@@ -12,7 +12,7 @@ use crate::support::derived_seed::derive_seed;
 
 /// Default number of seeds.
 pub const SEEDS: u64 = 100_000;
-pub const SEEDS_SMALL: u64 = 1000;
+pub const SEEDS_SMALL: u64 = 300;
 /// Number of seeds within which each planted fault must be detected.
 pub const SEEDS_PLANTED: u64 = 10_000;
 

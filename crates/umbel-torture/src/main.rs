@@ -202,7 +202,7 @@ fn run(name: &str, arguments: &Arguments, place: &Path) -> CampaignResult {
                 .filter_map(|name| simulation::scripts::named(name))
                 .collect();
             scripts.push(kv::fault_campaign::full_disk_script());
-            kv::fault_campaign::campaign(&scripts, seed, if small { 90 } else { 1 })
+            kv::fault_campaign::campaign(&scripts, seed, if small { 120 } else { 1 })
         }
         "rot" => kv::bit_rot::campaign(seed, small),
         "kill" => {

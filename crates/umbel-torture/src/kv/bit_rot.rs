@@ -231,8 +231,8 @@ impl ClosedStore {
         })
     }
 
-    /// Returns the flips of the store that was not closed. In the small part, tables and files of
-    /// values get a few only: they are as in the closed store, where each byte is flipped.
+    /// Returns the flips of the store that was not closed. In the small part, a third of the bytes
+    /// is flipped. Tables and files of values get a few only: they are as in the closed store.
     pub fn dirty_flips(&self, is_small: bool, seed: u64) -> Vec<(PathBuf, u64, u8)> {
         let mut random = Random::new(derive_seed(seed, 2));
         let mut flips = Vec::new();
@@ -243,9 +243,10 @@ impl ClosedStore {
             let bytes = self.dirty.read(&path);
             // After the last non-zero byte a log is only preallocated.
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            let is_sampled = is_small && self.sim.has(&path) && self.sim.read(&path) == bytes;
+            let is_same = self.sim.has(&path) && self.sim.read(&path) == bytes;
+            let chance = if is_same { 16 } else { 3 };
             for offset in 0..used as u64 {
-                if !is_sampled || random.once_in(16) {
+                if !is_small || random.once_in(chance) {
                     flips.push((path.clone(), offset, 1 << random.below(8)));
                 }
             }
@@ -344,7 +345,7 @@ pub fn damages(specimen: &ClosedStore, is_small: bool, seed: u64) -> Vec<Damage>
             if !is_small {
                 all.extend((0..8).map(|bit| Damage::Flip(path.clone(), offset, 1 << bit)));
                 all.push(Damage::Flip(path.clone(), offset, 0xff));
-            } else if random.once_in(if is_reserved { 32 } else { 2 }) {
+            } else if random.once_in(if is_reserved { 64 } else { 4 }) {
                 all.push(Damage::Flip(path.clone(), offset, 1 << random.below(8)));
             }
             if !is_small || random.once_in(32) || offset < 16 || len - offset < 16 {

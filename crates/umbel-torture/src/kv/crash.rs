@@ -34,7 +34,7 @@ impl Depth {
     /// Examines every moment and every image.
     pub const FULL: Depth = Depth { every: 1, images: 7, follow_every: 3, subsets: 32 };
     /// Depth of the seeded part that the test command runs.
-    pub const SMALL: Depth = Depth { every: 12, images: 2, follow_every: 6, subsets: 0 };
+    pub const SMALL: Depth = Depth { every: 16, images: 2, follow_every: 6, subsets: 0 };
     /// Depth of hunts for planted faults: quick, with a sample of all checks.
     pub const HUNT: Depth = Depth { every: 1, images: 3, follow_every: 5, subsets: 0 };
 }
