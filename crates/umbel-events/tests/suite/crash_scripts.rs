@@ -217,7 +217,7 @@ fn run_script(seed: u64, omitted: Option<&str>) {
 
 #[test]
 fn crash_scripts_keep_acknowledged_events() {
-    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(80);
     for seed in 0..seeds {
         run_script(seed, None);
     }

@@ -25,7 +25,7 @@ use super::object_backups::options_in;
 use super::support::{all, id};
 
 /// Seeds of a normal test run.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 100;
 /// Seeds within which a planted fault must be found.
 const SEEDS_PLANTED: u64 = 2000;
 /// Steps of a history.

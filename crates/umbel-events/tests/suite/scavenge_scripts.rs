@@ -190,7 +190,7 @@ impl ScavengeScript {
 
 #[test]
 fn scripts_of_scavenges_and_crashes_keep_readable_events() {
-    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
+    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
     let mut removed = 0;
     for seed in 0..seeds {
         let mut random = Random::new(seed);

@@ -113,7 +113,7 @@ fn run_script(seed: u64) {
 
 #[test]
 fn views_match_the_log_after_any_crash() {
-    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(40);
     for seed in 0..seeds {
         run_script(seed);
     }

@@ -515,8 +515,14 @@ fn compare_writes(message: &[u8]) -> bool {
     false
 }
 
+/// Number of messages for each property; `UMBEL_DECODER_CASES` sets another one.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("UMBEL_DECODER_CASES").ok().and_then(|text| text.parse().ok());
+    ProptestConfig::with_cases(cases.unwrap_or(1000))
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(config())]
 
     #[test]
     fn append_is_the_decoded_message(message in messages(&APPEND)) {

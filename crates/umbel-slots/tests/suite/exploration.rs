@@ -20,7 +20,7 @@ use umbel_slots::{
 use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
 
 /// States and random histories of a normal test run.
-const STATES: usize = 50_000;
+const STATES: usize = 30_000;
 const WALKS: usize = 500;
 /// Histories within which a planted fault must be found.
 const PLANTED_WALKS: u64 = 4000;

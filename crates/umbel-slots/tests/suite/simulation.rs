@@ -19,7 +19,7 @@ use umbel_slots::{
 const STORE: [u8; 16] = [7; 16];
 const NODES: usize = 3;
 /// Histories of a normal test run, and events of each.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 50;
 const EVENTS: usize = 1500;
 /// Histories within which a planted fault must be found.
 const PLANTED_SEEDS: u64 = 200;

@@ -24,7 +24,7 @@ use super::fixture::{PATH, existing, key, tiny};
 use super::object_backups::{Contents, contents, options_in};
 
 /// Seeds of a normal test run.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 80;
 /// Seeds within which a planted fault must be found.
 const SEEDS_PLANTED: u64 = 2000;
 /// Steps of a history.
