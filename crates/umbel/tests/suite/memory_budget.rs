@@ -293,7 +293,7 @@ const RESIDENT: &str = "suite::memory_budget::resident_memory_in_a_child";
 #[test]
 fn resident_memory_stays_within_a_small_budget() {
     if cfg!(target_os = "linux") {
-        print!("{}", child_process::run(RESIDENT, "8 500000 2 20000", ""));
+        print!("{}", child_process::run(RESIDENT, "8 250000 2 20000", ""));
     }
 }
 
