@@ -225,7 +225,7 @@ const SMOKE: &str = "smoke test of the binary";
 /// Builds the tests, and makes all later checks use their build. Returns whether that succeeded.
 fn build_tests(report: &mut CheckReport) -> bool {
     built_programs::use_test_build();
-    build(report, "build of the tests", &["test", "--workspace", "--no-run"])
+    build(report, "build of the tests", &["test", "--workspace", "--tests", "--no-run"])
 }
 
 fn release_build(report: &mut CheckReport, what: &[&str]) -> bool {
@@ -321,11 +321,21 @@ fn tests() -> StepOutcome {
         println!("   no tests against moto: {reason}");
     }
     let variables = server.as_ref().map_or_else(|_| Vec::new(), ObjectServer::test_variables);
+    let mut outcome = run_tests("--tests", &variables);
+    outcome.add(run_tests("--doc", &variables));
+    outcome
+}
+
+/// Runs tests of one kind. Examples are not built: clippy checks that they compile.
+fn run_tests(kind: &str, variables: &[(&str, String)]) -> StepOutcome {
     let mut hidden = false;
     let mut command = cargo();
     // The hidden output of passed tests names skips.
-    command.args(["test", "--no-fail-fast", "--workspace", "--", "--show-output"]);
-    command.env(EVERY_HASH, "1").envs(variables);
+    command.args(["test", "--no-fail-fast", "--workspace", kind, "--", "--show-output"]);
+    command.env(EVERY_HASH, "1");
+    for (name, value) in variables {
+        command.env(name, value);
+    }
     run_counting(&mut command, |line| {
         match line.trim() {
             "successes:" => hidden = true,
