@@ -44,6 +44,8 @@ pub struct Manifest {
     /// the reason. The comment is right above the crate, or above its neighbours and names the
     /// crate.
     pub workspace_dependencies: Vec<(String, usize, bool)>,
+    /// Whether `lib.test` is false: no unit test of the library runs.
+    pub skips_unit_tests: bool,
 }
 
 impl Manifest {
@@ -96,6 +98,7 @@ impl Manifest {
         match (section, entry.key) {
             ("package", "name") => self.name = entry.value.trim_matches('"').to_string(),
             ("package.metadata", "floor") => self.layer = entry.value.parse().ok(),
+            ("lib", "test") => self.skips_unit_tests = entry.value == "false",
             ("workspace.dependencies", key) => {
                 if !entry.value.contains("path =") {
                     let row = (key.to_string(), entry.line, entry.has_reason);

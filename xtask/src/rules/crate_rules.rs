@@ -32,6 +32,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
     for package in &crates {
         let path = format!("{}/Cargo.toml", package.folder);
         check_own_layer(package, &path, &mut found);
+        check_unit_tests(tree, package, &mut found);
         for dependency in &package.manifest.dependencies {
             let outside = OUTSIDE_PACKAGES.contains(&package.folder.as_str());
             if !dependency.from_workspace && !outside {
@@ -71,6 +72,20 @@ fn check_own_layer(package: &Crate, path: &str, found: &mut Vec<Violation>) {
     if package.manifest.layer.is_none() && package.folder != "fuzz" {
         let message = "states no floor: add `[package.metadata]` with `floor = N`";
         found.push(Violation::file(path, "floors", message));
+    }
+}
+
+/// Checks that a library whose unit tests do not run has none.
+fn check_unit_tests(tree: &Tree, package: &Crate, found: &mut Vec<Violation>) {
+    if !package.manifest.skips_unit_tests {
+        return;
+    }
+    let sources = format!("{}/src", package.folder);
+    for (path, text) in tree.rust_files_below(&sources) {
+        if text.contains("#[cfg(test)]") || text.contains("#[test]") {
+            let message = "its tests do not run: remove `test = false` from the crate's `[lib]`";
+            found.push(Violation::file(path, "unit-tests", message));
+        }
     }
 }
 

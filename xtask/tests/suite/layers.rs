@@ -48,6 +48,19 @@ fn upward_imports_are_reported() {
 }
 
 #[test]
+fn unit_tests_that_do_not_run_are_reported() {
+    let manifest = package("umbel-low", 1, "[lib]\ntest = false\n");
+    let tested = format!("{LIB}#[cfg(test)]\nmod tests {{}}\n");
+    for (source, expected) in [(LIB, vec![]), (tested.as_str(), vec!["unit-tests"])] {
+        let files = [
+            ("crates/umbel-low/Cargo.toml", manifest.as_str()),
+            ("crates/umbel-low/src/lib.rs", source),
+        ];
+        assert_eq!(broken(layers, &files), expected);
+    }
+}
+
+#[test]
 fn crash_disk_outside_tests_is_reported() {
     let sim = package("umbel-sim", 2, "");
     let rest = "[dependencies]\numbel-sim.workspace = true\n";
