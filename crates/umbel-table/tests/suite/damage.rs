@@ -88,8 +88,10 @@ fn answers_are_right(model: &Model, bytes: Vec<u8>, meta: &TableMeta) -> bool {
     right && verified.is_ok()
 }
 
+/// Changes each byte in one of three ways; with `UMBEL_EVERY_BIT`, in all of them.
 #[test]
 fn every_flipped_byte_is_detected() {
+    let is_full = std::env::var_os("UMBEL_EVERY_BIT").is_some();
     let model = small();
     let second = |kind, bits_per_key| Some(FilterChoice { kind, bits_per_key });
     for (compression, second_filter) in [
@@ -105,7 +107,10 @@ fn every_flipped_byte_is_detected() {
         let bytes = file.bytes();
         assert!(answers_are_right(&model, bytes.clone(), &meta), "the whole file is sound");
         for index in 0..bytes.len() {
-            for flip in [1, 0x80, 0xff] {
+            for (number, flip) in [1, 0x80, 0xff].into_iter().enumerate() {
+                if !is_full && number != index % 3 {
+                    continue;
+                }
                 let mut flipped = bytes.clone();
                 flipped[index] ^= flip;
                 let unnoticed = answers_are_right(&model, flipped.clone(), &meta);
