@@ -28,5 +28,6 @@ pub mod server_history;
 pub mod stream_metadata;
 pub mod subscribe;
 pub mod timestamps;
+pub mod tombstoned_stream;
 pub mod users;
 pub mod verify_events;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use tonic::Streaming;
 use umbel_events::{
-    Direction, Position, ReadItem, RecordedEvent, Result, Revision, Source, Store, StreamState,
-    ViewEvent,
+    Direction, Error, Position, ReadItem, RecordedEvent, Result, Revision, Source, Store,
+    StreamState, ViewEvent,
 };
 use umbel_proto::read_options::{
     at_most, at_position, backwards, filtered, of_all, of_stream, resolving_links,
@@ -16,11 +16,12 @@ use umbel_proto::streams::read_resp::Content;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
-use crate::events::client::grpc_connection::{self, Connection, status_error};
+use crate::events::client::grpc_connection::{self, Connection};
 use crate::events::event_args::ReadArgs;
 use crate::events::event_json;
 use crate::events::open_event_store;
 use crate::events::subscribe::{CHECKPOINT_INTERVAL, decode_recorded, protocol_error};
+use crate::events::tombstoned_stream::{events_error, read_error};
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 
@@ -49,18 +50,26 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
                 false => event.link,
             };
             let events = store.read_view(view, Revision(from), direction, Position::END);
-            write(events.map(|event| event.map(resolve)), args.count)?;
+            write(events.map(|event| Ok(event.map(resolve)?)), args.count)?;
         }
         Source::Stream(stream) => {
-            if let StreamState::Missing | StreamState::Deleted { .. } =
-                store.stream_state(stream)?
-            {
-                return Err(not_found_error(&store, "stream", stream));
+            match store.stream_state(stream)? {
+                StreamState::Missing | StreamState::Deleted { .. } => {
+                    return Err(not_found_error(&store, "stream", stream));
+                }
+                StreamState::Tombstoned => return Err(events_error(stream)),
+                StreamState::Live { .. } => {}
             }
-            write(read(&store, &source, from, direction), args.count)?;
+            // Another process may tombstone the stream meanwhile.
+            let read = read(&store, &source, from, direction).map(|event| match event {
+                Err(Error::StreamDeleted { .. }) => Err(events_error(stream)),
+                event => Ok(event?),
+            });
+            write(read, args.count)?;
         }
         Source::All | Source::Filtered(_) => {
-            write(read(&store, &source, from, direction), args.count)?;
+            let read = read(&store, &source, from, direction);
+            write(read.map(|event| Ok(event?)), args.count)?;
         }
     }
     Ok(store.close()?)
@@ -96,8 +105,10 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
         return Ok(());
     }
     let mut output = Output::new();
-    let mut answers = connection.read(server_options(args)).await?;
-    while let Some(answer) = next_answer(&mut answers, &mut output).await? {
+    let stream = args.stream.as_deref();
+    let answers = connection.read_or_status(server_options(args)).await?;
+    let mut answers = answers.map_err(|status| read_error(&status, stream))?;
+    while let Some(answer) = next_answer(&mut answers, stream, &mut output).await? {
         match answer.content {
             Some(Content::Event(read)) => {
                 // A link whose event cannot be read is printed itself.
@@ -108,7 +119,7 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
                 return Err(CommandError::NoSuchKey(format!(
                     "there is no stream '{}' at {}; `umbel streams --connect ADDRESS` lists the \
                      streams",
-                    args.stream.as_deref().unwrap_or_default().escape_debug(),
+                    stream.unwrap_or_default().escape_debug(),
                     address.host_and_port_text()
                 )));
             }
@@ -121,13 +132,14 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
 /// Returns the next message. An error follows the events that came before it.
 async fn next_answer(
     answers: &mut Streaming<ReadResp>,
+    stream: Option<&str>,
     output: &mut Output,
 ) -> CommandResult<Option<ReadResp>> {
     match answers.message().await {
         Ok(answer) => Ok(answer),
         Err(status) => {
             output.flush()?;
-            Err(status_error(&status))
+            Err(read_error(&status, stream))
         }
     }
 }
@@ -152,7 +164,7 @@ fn read(
 }
 
 fn write(
-    events: impl Iterator<Item = Result<RecordedEvent>>,
+    events: impl Iterator<Item = CommandResult<RecordedEvent>>,
     count: Option<u64>,
 ) -> CommandResult<()> {
     let count_max = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::runtime::Runtime;
+use tonic::Status;
 use umbel::Durability;
 use umbel_env::{Entropy, Env};
 use umbel_events::{
@@ -23,6 +24,7 @@ use crate::events::client::grpc_connection::{self, Connection, status_error};
 use crate::events::client::stream_writes::{self, AppendFailure};
 use crate::events::event_args::MetadataArgs;
 use crate::events::open_event_store;
+use crate::events::tombstoned_stream::{is_stream_deleted, metadata_error};
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 
@@ -152,7 +154,12 @@ trait MetadataSource {
 impl MetadataSource for Store {
     fn newest(&self, stream: &str) -> CommandResult<Option<StoredMetadata>> {
         let name = metadata_stream(stream);
-        let newest = self.read(&name, Revision::END, Direction::Backwards).next().transpose()?;
+        let newest = match self.read(&name, Revision::END, Direction::Backwards).next() {
+            Some(Err(umbel_events::Error::StreamDeleted { .. })) => {
+                return Err(metadata_error(stream));
+            }
+            newest => newest.transpose()?,
+        };
         let stored = |RecordedEvent { revision, data, .. }| StoredMetadata { revision, data };
         Ok(newest.map(stored))
     }
@@ -179,9 +186,14 @@ impl MetadataSource for MetadataServer {
         let name = metadata_stream(stream);
         let options = at_most(1, backwards(of_stream(&name, RevisionOption::End(()))));
         self.runtime.block_on(async {
-            let mut answers = self.connection.read(options).await?;
+            let failure = |status: Status| match is_stream_deleted(&status) {
+                true => metadata_error(stream),
+                false => status_error(&status),
+            };
+            let answers = self.connection.read_or_status(options).await?;
+            let mut answers = answers.map_err(failure)?;
             loop {
-                let answer = answers.message().await.map_err(|status| status_error(&status))?;
+                let answer = answers.message().await.map_err(failure)?;
                 let Some(answer) = answer else { return Ok(None) };
                 let Some(Content::Event(read)) = answer.content else { continue };
                 let Some(event) = read.event else { continue };
@@ -263,7 +275,11 @@ impl MetadataChange {
     /// Changes the metadata and returns the result; an error if another client changes the metadata
     /// at the same time.
     fn apply(self, source: &impl MetadataSource, stream: &str) -> CommandResult<MetadataKeys> {
-        let newest = source.newest(stream)?;
+        let newest = source.newest(stream).map_err(|failure| match failure {
+            // A change of a tombstoned stream is refused, where a read finds nothing.
+            CommandError::NoSuchKey(text) => CommandError::Usage(text),
+            failure => failure,
+        })?;
         let mut changed = keys(stream, newest.as_ref())?;
         self.clear.iter().for_each(|key| {
             changed.remove(key);

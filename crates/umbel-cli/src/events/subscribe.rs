@@ -9,9 +9,10 @@ use umbel_proto::streams::read_resp::{self, Content};
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
-use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
+use crate::events::client::grpc_connection::{self, Connection, event_id};
 use crate::events::event_args::SubscribeArgs;
 use crate::events::event_json;
+use crate::events::tombstoned_stream::read_error;
 use crate::io::output::Output;
 
 /// Number of filtered events between two checkpoints of the server; the command ignores
@@ -45,7 +46,9 @@ fn read_options(args: &SubscribeArgs) -> Options {
 async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> CommandResult<()> {
     let stopped = tokio::signal::ctrl_c();
     tokio::pin!(stopped);
-    let mut answers = Connection::open(address).await?.read(read_options(args)).await?;
+    let stream = args.stream.as_deref();
+    let answers = Connection::open(address).await?.read_or_status(read_options(args)).await?;
+    let mut answers = answers.map_err(|status| read_error(&status, stream))?;
     let mut output = Output::new();
     let mut has_caught_up = false;
     loop {
@@ -61,7 +64,7 @@ async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> Comma
             }
             Err(status) => {
                 output.flush()?;
-                return Err(status_error(&status));
+                return Err(read_error(&status, stream));
             }
         };
         match answer.content {

@@ -6,7 +6,6 @@ pub mod group_request;
 mod parked_event;
 
 use serde_json::{Value, json};
-use tonic::Status;
 use umbel_proto::persistent::{
     CreateReq, DeleteOptions, DeleteReq, DeleteStreamOption, GetInfoOptions, GetInfoReq,
     GetInfoResp, GetInfoStreamOption, ListOption, ListOptions, ListReq, ListResp, ListStream,
@@ -27,6 +26,7 @@ use crate::events::groups::group_args::{
 use crate::events::groups::group_request::{ALL_SOURCE, group_request};
 use crate::events::groups::parked_event::ParkedEvent;
 use crate::events::subscribe::decode_recorded;
+use crate::events::tombstoned_stream::is_stream_deleted;
 use crate::io::output::Output;
 use crate::text::escaping::escaped;
 
@@ -261,12 +261,6 @@ async fn print_parked(
         let Some(parked) = ParkedEvent::new(link, event) else { continue };
         output.line(&parked.to_line())?;
     }
-}
-
-/// Whether a status says that a stream is tombstoned.
-fn is_stream_deleted(status: &Status) -> bool {
-    let exception = status.metadata().get("exception");
-    exception.is_some_and(|name| name.as_bytes() == b"stream-deleted")
 }
 
 fn call<M: prost::Message + Default + 'static, R: prost::Message + Default + 'static>(
