@@ -45,8 +45,8 @@ const STORE_OPTIONS: [&str; 4] = ["db", "memory", "open_tables", "wait"];
 const WITHOUT_STORE: [&str; 8] =
     ["subscribe", "user", "group", "store", "filter", "lab", "completions", "man"];
 /// Commands that ignore `--json`, because their output has only one form.
-const WITHOUT_JSON: [&str; 8] =
-    ["put", "delete", "append", "read", "metadata", "subscribe", "completions", "man"];
+const WITHOUT_JSON: [&str; 7] =
+    ["put", "append", "read", "metadata", "subscribe", "completions", "man"];
 
 /// Returns the command line with its commands in groups, and without the options that have no
 /// effect on a command in the help of that command.

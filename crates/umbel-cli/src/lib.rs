@@ -161,9 +161,9 @@ fn dispatch(line: &CommandLine, matches: &ArgMatches) -> CommandResult<()> {
                 let (tombstone, sync) = (args.tombstone, args.sync);
                 let connect = args.connect.as_deref();
                 let deletion = DeleteRequest { stream, expected, tombstone, sync, connect };
-                events::delete_stream::run(db, deletion, limits)
+                events::delete_stream::run(db, deletion, json, limits)
             }
-            None => delete::run(&store()?, args),
+            None => delete::run(&store()?, args, json),
         },
         Command::Scan(args) => scan::run(&store()?, args, json),
         Command::Stats => stats::run(&store()?, json),

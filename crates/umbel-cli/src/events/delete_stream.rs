@@ -1,7 +1,8 @@
-//! `umbel delete --stream`: deletes a stream, or tombstones it for good.
+//! `umbel delete --stream`: deletes a stream, or tombstones it for good, and prints what it did.
 
 use std::path::Path;
 
+use serde_json::json;
 use umbel::Durability;
 
 use crate::errors::{CommandError, CommandResult};
@@ -12,6 +13,8 @@ use crate::events::event_args;
 use crate::events::open_event_store;
 use crate::events::remaining_data::with_server_remedy;
 use crate::global_options::StoreLimits;
+use crate::io::output::Output;
+use crate::text::escaping::escaped;
 
 /// Remedy where a server has the store open.
 const AT_A_SERVER: &str = "delete the stream there: umbel delete --stream NAME --connect ADDRESS";
@@ -35,6 +38,7 @@ pub struct DeleteRequest<'a> {
 pub fn run(
     directory: Option<&Path>,
     deletion: DeleteRequest<'_>,
+    json: bool,
     limits: StoreLimits,
 ) -> CommandResult<()> {
     let DeleteRequest { stream, expected, tombstone, sync, connect } = deletion;
@@ -43,10 +47,11 @@ pub fn run(
         .map_err(|reason| CommandError::usage(format!("--expected: {reason}")))?;
     if let Some(connect) = connect {
         let address = ConnectionString::parse("--connect", connect)?;
-        return grpc_connection::runtime()?.block_on(async {
+        grpc_connection::runtime()?.block_on(async {
             let connection = Connection::open(&address).await?;
             stream_writes::delete(&connection, stream, expected, tombstone).await
-        });
+        })?;
+        return report(stream, tombstone, json);
     }
     let store = open_event_store::open(directory, limits, durability)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
@@ -54,5 +59,16 @@ pub fn run(
         true => store.tombstone(stream, expected)?,
         false => store.delete(stream, expected)?,
     };
-    Ok(store.close()?)
+    store.close()?;
+    report(stream, tombstone, json)
+}
+
+fn report(stream: &str, tombstone: bool, json: bool) -> CommandResult<()> {
+    let done = if tombstone { "tombstoned" } else { "deleted" };
+    let mut output = Output::new();
+    match json {
+        true => output.json(&json!({ "stream": stream, "outcome": done }))?,
+        false => output.line(&format!("{}: {done}", escaped(stream.as_bytes())))?,
+    }
+    output.flush()
 }

@@ -87,12 +87,13 @@ fn deleted_stream_returns_and_tombstone_does_not() {
     fixture.feed(&["append"], FIRST.as_bytes()).succeeds();
     let wrong = fixture.run(&["delete", "--stream", "cart-42", "--expected", "7"]);
     wrong.fails(2, &["revision 7 was expected of stream 'cart-42'", "its last revision is 0"]);
-    fixture.run(&["delete", "--stream", "cart-42", "--expected", "0"]).writes("");
+    fixture.run(&["delete", "--stream", "cart-42", "--expected", "0"]).writes("cart-42: deleted\n");
     fixture.run(&["read", "--stream", "cart-42"]).fails(1, &["there is no stream 'cart-42'"]);
     fixture.run(&["streams"]).writes("cart-42\tdeleted\n");
     fixture.feed(&["append"], SECOND.as_bytes()).succeeds();
     fixture.run(&["streams"]).writes("cart-42\t1 to 1\n");
-    fixture.run(&["delete", "--stream", "cart-42", "--tombstone"]).writes("");
+    let tombstone = ["delete", "--stream", "cart-42", "--tombstone"];
+    fixture.run(&tombstone).writes("cart-42: tombstoned\n");
     // Story: the exit code was that of a refused flag, and the text was about appends.
     for read in [&["read", "--stream", "cart-42"][..], &["metadata", "--stream", "cart-42"]] {
         let run = fixture.run(read).fails(1, &["'cart-42' was tombstoned", "umbel streams"]);
@@ -112,7 +113,7 @@ fn scavenge_frees_space_and_reports_it() {
     fixture.feed(&["append"], FIRST.as_bytes()).succeeds();
     let none = fixture.run(&["scavenge"]).succeeds().text();
     assert!(none.contains("0 events removed, 0 emptied, 0 B freed from 0 chunks"), "{none}");
-    fixture.run(&["delete", "--stream", "a"]).writes("");
+    fixture.run(&["delete", "--stream", "a"]).writes("a: deleted\n");
     let report = fixture.run(&["scavenge", "--throttle", "50", "--json"]).succeeds().json();
     // Of the newest events the ids stay, so that retries are known.
     assert_eq!((&report["events_removed"], &report["events_emptied"]), (&json!(0), &json!(50)));

@@ -84,8 +84,11 @@ fn streams_are_deleted_and_events_redacted_at_a_running_server() {
     // Story: the text was the one that client libraries parse, without a remedy.
     let conflict = ["revision 7", "but its last revision is 2; read the stream and decide again"];
     delete(&["--expected", "7"]).fails(2, &conflict);
-    delete(&["--expected", "2"]).succeeds();
-    delete(&["--tombstone"]).succeeds();
+    // Story: a deletion printed nothing.
+    delete(&["--expected", "2"]).writes("gone: deleted\n");
+    let tombstoned = delete(&["--tombstone", "--json"]).succeeds();
+    assert_eq!(tombstoned.json(), json!({ "stream": "gone", "outcome": "tombstoned" }));
+    assert_eq!(tombstoned.stderr, "");
     let line = lines("gone", 0..1);
     let append = ["append", "--connect", &admin];
     delete(&[]).fails(2, &["was tombstoned", "use another name"]);
