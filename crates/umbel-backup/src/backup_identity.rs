@@ -2,10 +2,12 @@
 //!
 //! FORMAT: `docs/formats/object-backup.md`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use umbel_base::Decoder;
 use umbel_base::checksum::checksum;
+use umbel_base::shell_word::{directory_of_url, quote_path};
 use umbel_env::{Env, ObjectName, Objects};
 
 use crate::backup_error::{BackupError, BackupResult};
@@ -105,7 +107,8 @@ impl BackupIdentity {
         let Some(bytes) = requests.read_whole(&name, 1 << 20)? else { return Ok(None) };
         if bytes.starts_with(&DIRECTORY_BACKUP_MAGIC) {
             let shown = requests.objects.location();
-            let path = shown.strip_prefix("file://").unwrap_or(shown);
+            let path = directory_of_url(shown).unwrap_or_else(|| shown.to_owned());
+            let path = quote_path(Path::new(&path));
             return Err(BackupError::refused(format!(
                 "{shown} holds a backup that was made into a directory, not into an object store: \
                  name it as {path}, or use another prefix"

@@ -18,6 +18,7 @@ pub mod ignore_poison;
 pub mod key_head;
 pub mod limits;
 pub mod range_tombstone;
+pub mod shell_word;
 pub mod varint;
 
 pub use blob_pointer::BlobPointer;

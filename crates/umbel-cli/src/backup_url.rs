@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use umbel_backup::{BackupError, BackupIdentity, BackupKind, BackupResult, ObjectRequestOptions};
+use umbel_base::shell_word::quote;
 use umbel_env::{Env, ObjectError, ObjectErrorKind, Objects};
 use umbel_objects::{CheckOutcome, Probe, ProbeVerdict};
 
@@ -26,8 +27,9 @@ pub fn url_of(argument: &Path) -> CommandResult<Option<&str>> {
             let rest =
                 if scheme.eq_ignore_ascii_case("file") { format!("/{rest}") } else { rest.into() };
             Err(CommandError::usage(format!(
-                "{text} is no URL of an object store; write {scheme}://{rest}, or ./{text} for a \
-                 directory"
+                "{text} is no URL of an object store; write {}, or {} for a directory",
+                quote(&format!("{scheme}://{rest}")),
+                quote(&format!("./{text}"))
             )))
         }
         _ => Ok(None),
@@ -63,8 +65,9 @@ pub fn check_for_backup(env: &Env, objects: &dyn Objects) -> BackupResult<()> {
     match report.verdict() {
         ProbeVerdict::Suitable => Ok(()),
         ProbeVerdict::Refused => Err(BackupError::refused(format!(
-            "{location} was not found suitable for backups; `umbel store probe {location}` names \
-             what it breaks"
+            "{location} was not found suitable for backups; `umbel store probe {}` names what it \
+             breaks",
+            quote(location)
         ))),
         ProbeVerdict::Unfinished => {
             let unknown = (ObjectErrorKind::Unavailable, "the store did not serve all requests");

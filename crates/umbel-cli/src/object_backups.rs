@@ -10,6 +10,7 @@ use umbel_env::{Env, Objects};
 
 use crate::backup_url::{find_kind, open, open_for_backup, url_of};
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::shell_command::store_command;
 use crate::events::event_args::{BackupArgs, RestoreArgs};
 use crate::events::timestamps;
 use crate::global_options::StoreLimits;
@@ -103,16 +104,22 @@ pub fn restore(
         Err(error) => {
             done.print(json)?;
             let options = if url.contains('?') { ", and with the options of this URL" } else { "" };
-            let to_time = args.to_time.map(timestamps::rfc3339);
-            let to_time = to_time.map_or_else(String::new, |time| format!(" --to-time {time}"));
+            let command = kv_restore_command(directory, url, args.to_time);
             Err(error.with_prefix(&format!(
-                "the events are restored, but not the keys and values; restore them with `umbel \
-                 restore --from {}/{SERVER_KV_PREFIX} --db {}{to_time}`{options}",
-                umbel_objects::location(url),
-                directory.join(KV_DIRECTORY).display()
+                "the events are restored, but not the keys and values; restore them with \
+                 `{command}`{options}"
             )))
         }
     }
+}
+
+/// Command that restores only the keys and values of a server, up to a time.
+fn kv_restore_command(directory: &Path, url: &str, to_time: Option<u64>) -> String {
+    let from = format!("{}/{SERVER_KV_PREFIX}", umbel_objects::location(url));
+    let to_time = to_time.map(timestamps::rfc3339);
+    let mut words = vec!["restore", "--from", &from];
+    words.extend(to_time.iter().flat_map(|time| ["--to-time", time.as_str()]));
+    store_command(&words, &directory.join(KV_DIRECTORY))
 }
 
 /// Restores the keys and values of a server, if its backup has some.
@@ -135,8 +142,9 @@ fn restore_kv(
 pub fn verify(url: &str, json: bool) -> CommandResult<()> {
     if !url.contains("://") && Path::new(url).is_dir() {
         return Err(CommandError::usage(format!(
-            "{url} is a directory: check a backup in a directory with `umbel verify --db {url}`, \
-             and one in an object store with its URL"
+            "{url} is a directory: check a backup in a directory with `{}`, and one in an object \
+             store with its URL",
+            store_command(&["verify"], Path::new(url))
         )));
     }
     let env = Env::system();
@@ -168,5 +176,24 @@ fn verify_kv(env: &Env, objects: Arc<dyn Objects>) -> CommandResult<Option<Objec
     match find_kind(env, &objects)? {
         Some(BackupKind::KeyValues) => kv::object_backup::verify(objects).map(Some),
         _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn printed_restore_of_keys_and_values_is_one_a_shell_takes() {
+        let url = "file:///mnt/my%20share/shop/?x=1";
+        assert_eq!(
+            kv_restore_command(Path::new("/a b"), url, Some(0)),
+            "umbel restore --from file:///mnt/my%20share/shop/kv --to-time \
+             1970-01-01T00:00:00.0000000Z --db '/a b/kv'"
+        );
+        assert_eq!(
+            kv_restore_command(Path::new("a"), "s3://b/it's", None),
+            r"umbel restore --from 's3://b/it'\''s/kv' --db a/kv"
+        );
     }
 }

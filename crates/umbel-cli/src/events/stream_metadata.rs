@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::runtime::Runtime;
 use tonic::Status;
 use umbel::Durability;
+use umbel_base::shell_word::quote;
 use umbel_env::{Entropy, Env};
 use umbel_events::{
     Direction, EventId, ExpectedVersion, NewEvent, RecordedEvent, Revision, Store, metadata_stream,
@@ -227,9 +228,11 @@ fn keys(stream: &str, newest: Option<&StoredMetadata>) -> CommandResult<Metadata
     let Some(event) = newest else { return Ok(MetadataKeys::new()) };
     serde_json::from_slice(&event.data).map_err(|_| {
         CommandError::usage(format!(
-            "the metadata of stream '{0}' is not a JSON object and cannot be changed; append a new \
-             one with `umbel append --stream '$${0}' --type '{METADATA_TYPE}'`",
-            stream.escape_debug()
+            "the metadata of stream '{}' is not a JSON object and cannot be changed; append a new \
+             one with `umbel append --stream {} --type {}`",
+            stream.escape_debug(),
+            quote(&metadata_stream(stream)),
+            quote(METADATA_TYPE)
         ))
     })
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 use umbel_env::Env;
 
 use crate::errors::{CommandError, CommandResult, INDEX_IS_REBUILT};
+use crate::events::client::shell_command::store_command;
 use crate::events::open_event_store;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
@@ -74,9 +75,10 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
     }
     let keys = store.path().join(KV_DIRECTORY);
     if !json && keys.is_dir() {
-        let keys = keys.display();
         output.line(&format!(
-            "the key-value store in {keys} was not checked: run umbel verify --db {keys}"
+            "the key-value store in {} was not checked: run {}",
+            keys.display(),
+            store_command(&["verify"], &keys)
         ))?;
     }
     output.flush()?;

@@ -101,6 +101,28 @@ fn urls_and_directories_of_backups_are_told_apart() {
     assert_eq!(backed_up.read_all("target"), backed_up.read_all("store"));
 }
 
+/// Story: the printed path had the percent-encoding of the URL, a printed URL had spaces, and no
+/// path was quoted for the shell.
+#[test]
+fn advice_about_directories_with_spaces_can_be_pasted() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], numbered_events(0..3).as_bytes()).succeeds();
+    let url_of = |directory: &str| format!("file://{}", directory.replace(' ', "%20"));
+    let (copy, objects) = (fixture.path("my share"), fixture.path("my objects"));
+    let (copy, objects) = (copy.to_str().unwrap(), objects.to_str().unwrap());
+    fixture.run(&["backup", "--to", copy]).succeeds();
+    let advice = format!("name it as '{copy}', or");
+    fixture.bare(&["verify", "--from", &url_of(copy)]).fails(2, &[advice.as_str()]);
+    fs::create_dir(objects).unwrap();
+    let url = url_of(objects);
+    fixture.run(&["backup", "--to", &url]).succeeds();
+    let advice = format!("by its URL, {url}");
+    fixture.bare(&["verify", "--db", objects]).fails(2, &[advice.as_str()]);
+    let advice = format!("`umbel verify --db '{objects}'`");
+    fixture.bare(&["verify", "--from", objects]).fails(2, &[advice.as_str()]);
+    fixture.run(&["backup", "--to", "s3:/my shop"]).fails(2, &["write 's3://my shop', or"]);
+}
+
 #[test]
 fn backups_into_an_object_store_restore_every_event() {
     let backed_up = BackedUp::new();

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use umbel_base::checksum::checksum;
+use umbel_base::shell_word::quote_path;
 use umbel_env::{Access, Env};
 
 use crate::event_log::chunk_manifest::ChunkManifest;
@@ -47,7 +48,7 @@ pub fn check_no_repair(env: &Env, folder: &Path) -> Result<()> {
         "a repair of the event store in {} was interrupted; run `umbel repair --db {}` again to \
          complete the repair",
         folder.display(),
-        folder.display()
+        quote_path(folder)
     )))
 }
 

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use umbel_base::shell_word::{path_word, quote};
+
 use crate::events::client::connection_string::ConnectionString;
 
 /// A `curl` command for a path of this server. `options` are words between `curl` and the address.
@@ -16,14 +18,14 @@ pub fn curl_command(address: &ConnectionString, options: &[&str], path: &str) ->
             for (flag, file) in certificate.iter().flat_map(|(certificate, key)| {
                 [("--cert", certificate.as_path()), ("--key", key.as_path())]
             }) {
-                words.extend([flag.into(), file_word(file)]);
+                words.extend([flag.into(), path_word(file)]);
             }
         }
     }
     if let Some(tls) = &address.encryption {
         match &tls.authorities {
             _ if !tls.verifies => words.push("--insecure".into()),
-            Some(file) => words.extend(["--cacert".into(), file_word(file)]),
+            Some(file) => words.extend(["--cacert".into(), path_word(file)]),
             None => {}
         }
     }
@@ -42,28 +44,11 @@ pub fn umbel_command(words: &[&str], address: &ConnectionString) -> String {
 /// An `umbel` command on the store in a directory, such as `umbel verify --db …`.
 pub fn store_command(words: &[&str], directory: &Path) -> String {
     let words = ["umbel"].iter().chain(words).chain(&["--db"]).map(|word| (*word).into());
-    join(&words.chain([file_word(directory)]).collect::<Vec<Cow<'_, str>>>())
-}
-
-/// A file as a word that no program reads as an option.
-fn file_word(file: &Path) -> Cow<'_, str> {
-    match file.to_string_lossy() {
-        text if text.starts_with('-') => format!("./{text}").into(),
-        text => text,
-    }
+    join(&words.chain([path_word(directory)]).collect::<Vec<Cow<'_, str>>>())
 }
 
 fn join(words: &[Cow<'_, str>]) -> String {
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
-}
-
-/// The word as a POSIX shell reads it back.
-fn quoted(word: &str) -> Cow<'_, str> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+,=".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', r"'\''")).into(),
-    }
+    words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

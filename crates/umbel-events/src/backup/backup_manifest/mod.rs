@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use umbel_backup::{BackupIdentity, DIRECTORY_BACKUP_MAGIC};
 use umbel_base::checksum::checksum;
+use umbel_base::shell_word::directory_url;
 use umbel_base::{Decoder, varint};
 use umbel_env::{Access, Env};
 
@@ -184,12 +185,6 @@ impl BackupManifest {
             );
             umbel::Error::corruption(path, offset, reason).into()
         };
-        if BackupIdentity::is_start_of(bytes) {
-            let folder = path.parent().unwrap_or(path).display();
-            return Err(Error::invalid(format!(
-                "{folder} holds a backup of an object store: name it by its URL, file://{folder}"
-            )));
-        }
         let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
             return Err(corrupt(0, "the manifest of the backup is truncated"));
         };
@@ -217,7 +212,7 @@ impl BackupManifest {
     /// Reads the manifest in a folder.
     ///
     /// # Errors
-    /// `Invalid` where the folder has none, and `Corruption`.
+    /// `Invalid` where the folder has none, or has the backup of an object store, and `Corruption`.
     pub fn read(env: &Env, folder: &Path) -> Result<BackupManifest> {
         let path = folder.join(MANIFEST_NAME);
         if !env.files.exists(&path)? {
@@ -236,6 +231,13 @@ impl BackupManifest {
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0)?;
+        if BackupIdentity::is_start_of(&bytes) {
+            return Err(Error::invalid(format!(
+                "{} holds a backup of an object store: name it by its URL, {}",
+                folder.display(),
+                directory_url(&env.files.absolute(folder)?)
+            )));
+        }
         BackupManifest::decode(&bytes, &path)
     }
 
