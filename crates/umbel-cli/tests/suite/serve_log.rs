@@ -228,6 +228,26 @@ fn slow_call_threshold_is_configurable() {
     }
 }
 
+/// Story: a server on a mistyped directory served a new, empty store without a word about it.
+#[test]
+fn creation_of_a_store_is_logged_once() {
+    let fixture = Fixture::new();
+    let shown = fixture.store().display().to_string();
+    let created = |flags: &[&str]| {
+        let serving = Serving::start(&fixture, flags);
+        let (code, _, notes) = serving.stop(Signal::TERM);
+        assert_eq!(code, Some(0), "{notes}");
+        let lines = notes.lines().filter_map(|line| line.split_once("INFO created a new "));
+        lines.map(|(_, rest)| rest.to_string()).collect::<Vec<_>>()
+    };
+    let event_store = format!("event store in {shown}, which had none before");
+    let kv_store = format!("key-value store in {shown}/kv, which had none before");
+    assert_eq!(created(&["--mem-db"]), Vec::<String>::new());
+    assert_eq!(created(&["--log-level", "error"]), [event_store]);
+    assert_eq!(created(&["--kv"]), [kv_store]);
+    assert_eq!(created(&["--kv"]), Vec::<String>::new());
+}
+
 #[test]
 fn text_log_respects_level() {
     for (level, is_logged) in [("info", true), ("warn", false)] {

@@ -1,6 +1,7 @@
 //! `umbel serve`: serves an event store over the network until the operator stops it.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::ArgMatches;
@@ -29,7 +30,7 @@ use crate::events::serve::server_security::ServerSecurity;
 use crate::io::output::Output;
 use crate::io::temporary_directory::{MEM_DB_PREFIX, TemporaryDirectory};
 use crate::open_kv_store::refuse_file;
-use crate::store_kind::KV_DIRECTORY;
+use crate::store_kind::{KV_DIRECTORY, is_event_store, is_kv_store};
 
 pub mod certificate_host;
 pub mod kurrent_options;
@@ -121,7 +122,11 @@ fn serve(
     let object_backup = continuous_backup(&config.options)?;
     let server = Config { telemetry, object_backup, ..server_config(config, security) };
     let prepared = Server::prepare(&server).map_err(start_error)?;
+    let is_new = !is_event_store(&config.db);
     let store = open_event_store::open_or_create_with(Some(&config.db), config.store_options())?;
+    if is_new {
+        announce_creation("event store", &config.db, config);
+    }
     // The directory is that of an event store first: no other process makes one of it.
     let kv = match config.options.kv.then(|| open_kv_store(config)).transpose() {
         Ok(kv) => kv,
@@ -164,7 +169,12 @@ fn serve_until_stopped(
 
 /// Opens the key-value store of the server.
 fn open_kv_store(config: &ServeConfig) -> CommandResult<KvConfig> {
-    let db = Db::open(config.db.join(KV_DIRECTORY), config.kv_options())?;
+    let directory = config.db.join(KV_DIRECTORY);
+    let is_new = !is_kv_store(&directory);
+    let db = Db::open(&directory, config.kv_options())?;
+    if is_new {
+        announce_creation("key-value store", &directory, config);
+    }
     let sync = config.options.durability == Durability::Synced;
     Ok(KvConfig { sync, ..KvConfig::new(db) })
 }
@@ -248,6 +258,15 @@ fn announce(
     log_lifecycle(&format!("append an event: {append}"));
     log_lifecycle(&listening_message(address, security));
     Ok(())
+}
+
+/// Logs that a store did not exist before: a mistyped directory is one without a store. The one of
+/// `--mem-db` is always new.
+fn announce_creation(kind: &str, directory: &Path, config: &ServeConfig) {
+    if !config.options.mem_db {
+        let shown = directory.display();
+        log_lifecycle(&format!("created a new {kind} in {shown}, which had none before"));
+    }
 }
 
 /// Logs where the data lies, and when it is durable.
