@@ -22,6 +22,7 @@ use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
 use crate::events::client::shell_command::umbel_command;
 use crate::events::client::stream_writes::{self, AppendFailure};
+use crate::events::damage_count::read_damage_count;
 use crate::events::event_args::DoctorArgs;
 use crate::events::timestamps;
 use crate::io::output::Output;
@@ -167,6 +168,9 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
         Err(missing) => {
             ["store", "clock", "filter"].into_iter().for_each(|what| note(what, missing.clone()));
         }
+    }
+    if let Some(met) = read_damage_count(&connection, CHECK_TIMEOUT).await {
+        note("damage", damage_state(met));
     }
     if writes {
         let writing = async { write(&connection, &clock).await.unwrap_or_else(error_state) };
@@ -494,6 +498,21 @@ fn quota_state(stats: &Value, address: &ConnectionString) -> Option<(FindingStat
     message.push_str(&umbel_command(&["scavenge", "--now"], address));
     message.push_str("; or raise --log-quota of umbel serve");
     Some((state, message))
+}
+
+/// Finding about the operations that met damaged data since the server started.
+fn damage_state(met: u64) -> (FindingState, String) {
+    if met == 0 {
+        let message = "no damaged data was met since the server started";
+        return (FindingState::Fine, message.to_string());
+    }
+    let message = format!(
+        "{} met damaged data since the server started; the server's log names the files: run \
+         `umbel verify` on the server's directory, then restore the store from a backup, or save \
+         the readable events with `umbel repair`",
+        counted(met, "operation")
+    );
+    (FindingState::Doubtful, message)
 }
 
 fn clock_state(stats: &Value) -> (FindingState, String) {

@@ -7,6 +7,7 @@ pub mod append;
 pub mod auto_scavenge;
 pub mod backup;
 pub mod client;
+mod damage_count;
 pub mod delete_stream;
 pub mod doctor;
 pub mod event_args;

@@ -15,6 +15,7 @@ use serde_json::Value;
 use umbel_env::DiskSpace;
 
 use super::in_process_server::{InProcessServer, ROOMY_DISK};
+use super::repairs::{CHUNK, corrupt_byte, events};
 use super::serve::Serving;
 use super::test_binary::{Fixture, Run};
 
@@ -91,7 +92,7 @@ fn doctor_reports_only_missing_encryption() {
     let states = states(&run);
     let names: Vec<&str> = states.iter().map(|(name, _)| name.as_str()).collect();
     let wanted = "reached encryption live ready version advertised methods user answers store \
-                  clock disk filter write";
+                  clock disk filter damage write";
     assert_eq!(names.join(" "), wanted);
     for (name, state) in &states {
         assert_eq!(state, if name == "encryption" { "look" } else { "ok" }, "{name}");
@@ -127,6 +128,23 @@ fn doctor_judges_the_disk_of_the_server() {
         }
         server.stop();
     }
+}
+
+/// Story: after reads had met damaged data, every check was fine.
+#[test]
+fn doctor_reports_damage_that_calls_have_met() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], &events(60)).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    let doctor = || fixture.bare(&["doctor", "--connect", serving.address()]).succeeds().text();
+    let text = doctor();
+    assert!(text.contains("ok    damage       no damaged data"), "{text}");
+    corrupt_byte(&fixture, CHUNK, 1520);
+    fixture.bare(&["read", "--all", "--connect", serving.address()]).fails(3, &["00000001.chunk"]);
+    let text = doctor();
+    assert!(text.contains("look  damage       1 operation met damaged data"), "{text}");
+    assert!(text.contains("`umbel verify`") && text.contains("a backup"), "{text}");
+    serving.stop(Signal::INT);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::test_binary::{Fixture, file_of};
 
-fn events(count: u64) -> Vec<u8> {
+/// Lines for `umbel append`.
+pub fn events(count: u64) -> Vec<u8> {
     let line = |number: u64| {
         let stream = number % 3;
         format!("{{\"stream\":\"s-{stream}\",\"type\":\"Counted\",\"data\":{{\"n\": {number}}}}}\n")
@@ -16,14 +17,15 @@ fn events(count: u64) -> Vec<u8> {
 }
 
 /// Changes one byte of a file of the store.
-fn corrupt_byte(fixture: &Fixture, name: &str, at: usize) {
+pub fn corrupt_byte(fixture: &Fixture, name: &str, at: usize) {
     let path = fixture.store().join(name);
     let mut bytes = std::fs::read(&path).unwrap();
     bytes[at] ^= 4;
     std::fs::write(path, bytes).unwrap();
 }
 
-const CHUNK: &str = "log/00000001.chunk";
+/// The first chunk of the event log. With 60 of [`events`], byte 1520 is one of an event.
+pub const CHUNK: &str = "log/00000001.chunk";
 
 #[test]
 fn repair_saves_events_and_reports_losses() {
