@@ -178,7 +178,13 @@ fn doctor_checks_users_and_certificates() {
     assert!(run.text().contains("the port speaks TLS"), "{}", run.text());
     assert_eq!(states(&run).len(), 2, "no more checks after a failed one");
     assert_eq!(state(&run, "encryption"), "wrong");
-    doctor("", "tlsCaFile=/nowhere.pem").fails(2, &["/nowhere.pem", "not a certificate file"]);
+    let parts = ["tlsCaFile names /nowhere.pem", "cannot be read: No such file", "check the path"];
+    doctor("", "tlsCaFile=/nowhere.pem").fails(2, &parts);
+    let other = Fixture::new();
+    let foreign = certificates(&other, 4000).authority;
+    let run = doctor("", &format!("tlsCaFile={}", foreign.display())).fails(4, &["failed"]);
+    let text = run.text();
+    assert!(text.contains(&format!("no CA certificate of {}", foreign.display())), "{text}");
     server.stop();
     let unreachable = ["doctor", "--connect", "http://127.0.0.1:1"];
     let run = fixture.bare(&unreachable).fails(4, &["1 of 1 check of the server at"]);

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::default_provider;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
     SignatureScheme,
@@ -19,6 +18,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::TlsOptions;
+use crate::events::client::pem_files::PemFile;
+
+/// Option of a connection string that names the file of trusted authorities.
+const CA_OPTION: &str = "tlsCaFile";
 
 /// Encrypts a connection to `host`. Returns the encrypted connection and the server's certificate.
 ///
@@ -30,25 +33,37 @@ pub async fn encrypt(
     host: &str,
     wanted: &TlsOptions,
 ) -> CommandResult<(TlsStream<TcpStream>, Option<Vec<u8>>)> {
-    let config = client_config(wanted)?;
+    let config = client_config(wanted, CA_OPTION)?;
     let name = ServerName::try_from(host.to_string()).map_err(|_| {
         CommandError::usage(format!("{host} is not a valid host name for a certificate"))
     })?;
     let connector = TlsConnector::from(Arc::new(config));
-    let stream = connector.connect(name, stream).await.map_err(|error| tls_error(&error))?;
+    let stream = connector.connect(name, stream).await;
+    let stream = stream.map_err(|error| tls_error(&error, wanted))?;
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let certificate = shown.map(|certificate| certificate.to_vec());
     Ok((stream, certificate))
 }
 
-fn tls_error(error: &io::Error) -> CommandError {
+fn tls_error(error: &io::Error, wanted: &TlsOptions) -> CommandError {
+    let other_authority = wanted.authorities.as_deref().map(|file| {
+        format!(
+            "; no CA certificate of {} (tlsCaFile) signed the server's certificate: name the file \
+             of the CA that did",
+            file.display()
+        )
+    });
     let reason = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let hint = match reason {
         Some(Error::InvalidMessage(_)) => {
             "; the server seems not to use TLS: write tls=false or http://"
         }
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "; name the file of the CA certificate with tlsCaFile=FILE"
+        // The second one is that of a CA with the name of the right one, but another key.
+        Some(Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        )) => {
+            let unnamed = "; name the file of the CA certificate with tlsCaFile=FILE";
+            other_authority.as_deref().unwrap_or(unnamed)
         }
         Some(Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -71,14 +86,17 @@ fn tls_error(error: &io::Error) -> CommandError {
     CommandError::System(format!("no encrypted connection: {error}{hint}"))
 }
 
-fn client_config(wanted: &TlsOptions) -> CommandResult<ClientConfig> {
+fn client_config(wanted: &TlsOptions, ca_option: &'static str) -> CommandResult<ClientConfig> {
     let provider = Arc::new(default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = builder
         .with_safe_default_protocol_versions()
         .map_err(|error| CommandError::System(format!("could not encrypt: {error}")))?;
     let builder = match wanted.verifies {
-        true => builder.with_root_certificates(trusted_authorities(wanted.authorities.as_deref())?),
+        true => {
+            let file = wanted.authorities.as_deref();
+            builder.with_root_certificates(trusted_authorities(file, ca_option)?)
+        }
         false => {
             let verifier = Arc::new(NoVerifier(provider));
             builder.dangerous().with_custom_certificate_verifier(verifier)
@@ -87,18 +105,16 @@ fn client_config(wanted: &TlsOptions) -> CommandResult<ClientConfig> {
     let mut config = match &wanted.user {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let certificates = certificates(certificate)?;
-            let wrong = |error: &dyn std::fmt::Display| {
+            let (option, content) = ("userCertFile", "the certificate of a user");
+            let certificates = PemFile { option, path: certificate, content }.certificates()?;
+            let (option, content) = ("userKeyFile", "the private key of a user");
+            let private_key = PemFile { option, path: key, content }.private_key()?;
+            builder.with_client_auth_cert(certificates, private_key).map_err(|error| {
                 CommandError::usage(format!(
-                    "{}: this is not a private key: {error}",
+                    "userCertFile names {} and userKeyFile names {}, which do not match: {error}; \
+                     name a certificate and its own key",
+                    certificate.display(),
                     key.display()
-                ))
-            };
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(&error))?;
-            let chosen = builder.with_client_auth_cert(certificates, key);
-            chosen.map_err(|error| {
-                CommandError::usage(format!(
-                    "the certificate and key of the user do not match: {error}"
                 ))
             })?
         }
@@ -108,40 +124,38 @@ fn client_config(wanted: &TlsOptions) -> CommandResult<ClientConfig> {
 }
 
 /// The settings of a client of HTTP/1.1 that trusts the authorities in the file if given, otherwise
-/// those of the operating system.
+/// those of the operating system. `option` names the file.
 ///
 /// # Errors
 /// The file has no certificate, or the system has none.
-pub fn verifying_config(authorities: Option<&Path>) -> CommandResult<ClientConfig> {
+pub fn verifying_config(
+    authorities: Option<&Path>,
+    option: &'static str,
+) -> CommandResult<ClientConfig> {
     let authorities = authorities.map(Path::to_path_buf);
-    let mut config = client_config(&TlsOptions { verifies: true, authorities, user: None })?;
+    let options = TlsOptions { verifies: true, authorities, user: None };
+    let mut config = client_config(&options, option)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
 /// Returns the trusted authorities: those in the file if given, otherwise those of the operating
 /// system.
-fn trusted_authorities(file: Option<&Path>) -> CommandResult<RootCertStore> {
+fn trusted_authorities(file: Option<&Path>, option: &'static str) -> CommandResult<RootCertStore> {
     let mut store = RootCertStore::empty();
-    let (found, what) = match file {
-        Some(file) => (certificates(file)?, file.display().to_string()),
-        None => (rustls_native_certs::load_native_certs().certs, "this system".to_string()),
+    let file = file.map(|path| PemFile { option, path, content: "a CA certificate" });
+    let found = match &file {
+        Some(file) => file.certificates()?,
+        None => rustls_native_certs::load_native_certs().certs,
     };
     let (added, _) = store.add_parsable_certificates(found);
-    if added == 0 {
-        return Err(CommandError::usage(format!(
-            "{what} has no CA certificate; name a file with tlsCaFile=FILE"
-        )));
+    match file {
+        Some(file) if added == 0 => Err(file.without_content()),
+        None if added == 0 => Err(CommandError::usage(format!(
+            "this system has no CA certificate; name a file with {option}=FILE"
+        ))),
+        _ => Ok(store),
     }
-    Ok(store)
-}
-
-fn certificates(file: &Path) -> CommandResult<Vec<CertificateDer<'static>>> {
-    let wrong = |error: &dyn std::fmt::Display| {
-        CommandError::usage(format!("{}: this is not a certificate file: {error}", file.display()))
-    };
-    let read = CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))?;
-    read.collect::<Result<Vec<_>, _>>().map_err(|error| wrong(&error))
 }
 
 /// Verifier that trusts any certificate, but still checks that the server has the certificate's

@@ -75,7 +75,10 @@ impl OtlpOptions {
             return Ok(None);
         };
         let tls = match endpoint.is_encrypted {
-            true => Some(Arc::new(tls::verifying_config(self.otlp_certificate.as_deref())?)),
+            true => {
+                let authorities = self.otlp_certificate.as_deref();
+                Some(Arc::new(tls::verifying_config(authorities, "otlp-certificate")?))
+            }
             false => None,
         };
         let usage = |why: String| CommandError::Usage(format!("otlp: {why}"));
