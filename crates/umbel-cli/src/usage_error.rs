@@ -7,6 +7,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::errors::{CommandError, CommandResult};
 
+/// Filters of `read` and `subscribe`.
+const FILTERS: [&str; 4] = ["--stream-prefix", "--stream-regex", "--type-prefix", "--type-regex"];
+
 /// Prints help and version; every other error becomes a [`CommandError::Usage`].
 pub fn handle_clap_error(error: Error) -> CommandResult<()> {
     match error.kind() {
@@ -30,10 +33,12 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
         return invalid_value(&error);
     }
     let arguments: Vec<OsString> = arguments.collect();
-    if is_unknown_connect(&error)
-        && let Some(tip) = connect_tip(&arguments)
-    {
+    if let Some(tip) = unknown_argument(&error).and_then(|name| argument_tip(&name, &arguments)) {
         error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    if is_filter_without_all(&error, &arguments) {
+        let tip = "a filter is for the events of all streams: write '--all'";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     if let Some(seconds) = detached_wait(arguments.into_iter()) {
@@ -52,11 +57,56 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
     if parts.len() > 1 { parts.join("; ") } else { format!("{}; see --help", parts.join("")) }
 }
 
-/// Whether the error is that a command has no `--connect`.
-fn is_unknown_connect(error: &Error) -> bool {
+/// Returns the argument that a command does not have, without its value, if that is the error.
+fn unknown_argument(error: &Error) -> Option<String> {
     let argument = error.get(ContextKind::InvalidArg).map(ToString::to_string);
-    error.kind() == ErrorKind::UnknownArgument
-        && argument.is_some_and(|argument| argument.starts_with("--connect"))
+    let argument = argument.filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    argument.split(['=', ' ']).next().map(str::to_string)
+}
+
+/// Returns what to write instead of an argument that the command does not have.
+fn argument_tip(name: &str, arguments: &[OsString]) -> Option<&'static str> {
+    match name {
+        "--connect" => connect_tip(arguments),
+        name => filter_tip(name, arguments),
+    }
+}
+
+/// Returns the filter that a caller means. The parser would suggest the flag with the most similar
+/// name, which has another meaning.
+fn filter_tip(name: &str, arguments: &[OsString]) -> Option<&'static str> {
+    let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    let command = words.find(|word| ["streams", "read", "subscribe"].contains(word))?;
+    Some(match (command, name) {
+        ("streams", "--type-prefix") => "to list event types, write '--types --prefix TEXT'",
+        ("streams", "--stream-prefix") => "to list streams, write '--prefix TEXT'",
+        ("streams", "--category-prefix") => {
+            "to list categories, write '--categories --prefix TEXT'"
+        }
+        ("read" | "subscribe", "--prefix" | "--regex") => {
+            "with '--all', filter by '--stream-prefix TEXT', '--type-prefix TEXT', '--stream-regex \
+             REGEX' or '--type-regex REGEX'"
+        }
+        ("read" | "subscribe", "--type" | "--types") => {
+            "with '--all', filter by '--type-prefix TEXT' or '--type-regex REGEX'"
+        }
+        ("read" | "subscribe", "--streams") => {
+            "write '--stream NAME', or '--all' with '--stream-prefix TEXT' or '--stream-regex REGEX'"
+        }
+        _ => return None,
+    })
+}
+
+/// Whether the error is that a command with a filter has neither a stream nor `--all`.
+fn is_filter_without_all(error: &Error, arguments: &[OsString]) -> bool {
+    let missing = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+    let is_filter = |argument: &OsString| {
+        let word = argument.to_str().unwrap_or_default();
+        FILTERS.iter().any(|flag| word.starts_with(flag))
+    };
+    error.kind() == ErrorKind::MissingRequiredArgument
+        && missing.is_some_and(|missing| missing.contains("--all"))
+        && arguments.iter().any(is_filter)
 }
 
 /// Returns what a caller can do at a running server instead of the command without `--connect`. A
@@ -167,6 +217,33 @@ mod tests {
             assert!(sentence.contains(tip) && !sentence.contains("-- --connect"), "{sentence}");
             assert!(sentence.contains("'--connect'"), "{sentence}");
         }
+    }
+
+    /// Story: `umbel streams --type-prefix A` got the tip to write `--types`, which takes no value,
+    /// and `umbel read --all --prefix a` the tip to write `--type-prefix`.
+    #[test]
+    fn filters_of_other_commands_get_a_tip() {
+        let sentence = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = crate::command_line::CommandLine::try_parse_from(&words);
+            error_sentence(error.expect_err("unknown"), words.into_iter())
+        };
+        for (line, tip) in [
+            ("umbel streams --type-prefix A", "tip: to list event types, write '--types --prefix"),
+            ("umbel streams --type-prefix=A", "write '--types --prefix TEXT'"),
+            ("umbel streams --stream-prefix A", "tip: to list streams, write '--prefix TEXT'"),
+            ("umbel read --all --prefix a", "'--stream-prefix TEXT', '--type-prefix TEXT'"),
+            ("umbel read --all --type A", "by '--type-prefix TEXT' or '--type-regex REGEX'"),
+            ("umbel subscribe --connect x --all --regex a", "'--type-regex REGEX'"),
+            ("umbel read --type-prefix A", "tip: a filter is for the events of all streams"),
+        ] {
+            let sentence = sentence(line);
+            assert!(sentence.contains(tip), "{line}: {sentence}");
+            assert!(!sentence.contains("similar"), "{line}: {sentence}");
+            assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        }
+        // The flags of the command itself keep the suggestion of the parser.
+        assert!(sentence("umbel streams --prefx a").contains("'--prefix'"));
     }
 
     #[test]
