@@ -113,6 +113,32 @@ impl Error {
         }
     }
 
+    /// Returns the remedy for a disk or share that is full, read-only, failing or not mounted any
+    /// more; `None` for other errors.
+    pub fn disk_remedy(&self) -> Option<&'static str> {
+        /// The numbers of `EIO`, `ENXIO` and `ENODEV`, which are the same on every Unix.
+        const FAILING: [i32; 3] = [5, 6, 19];
+        let (Error::Io { source, .. } | Error::DiskFull { source, .. }) = self else { return None };
+        if let Some(remedy) = Error::advice(source.kind()) {
+            return Some(remedy);
+        }
+        match source.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => Some("mount its file system for writing"),
+            io::ErrorKind::NotConnected
+            | io::ErrorKind::StaleNetworkFileHandle
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::TimedOut => {
+                Some("check the server of the share, and mount its file system again")
+            }
+            _ if source.raw_os_error().is_some_and(|number| FAILING.contains(&number)) => {
+                Some("check the disk and its connection, and the log of the system")
+            }
+            _ => None,
+        }
+    }
+
     /// Creates an [`Error::Corruption`] at `offset` of `file`.
     pub fn corruption(file: &Path, offset: u64, reason: impl Into<String>) -> Error {
         Error::Corruption { file: file.to_path_buf(), offset, reason: reason.into() }
@@ -224,6 +250,26 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn failing_disks_and_shares_have_a_remedy() {
+        for (number, remedy) in [
+            (28, Some("free space")),
+            (30, Some("for writing")),
+            (5, Some("check the disk")),
+            (107, Some("mount its file system again")),
+            (116, Some("mount its file system again")),
+            (13, None),
+            (2, None),
+        ] {
+            let error = Error::io("read", Path::new("x"), io::Error::from_raw_os_error(number));
+            let found = error.disk_remedy();
+            assert_eq!(found.is_some(), remedy.is_some(), "{number}: {error}");
+            assert!(found.unwrap_or_default().contains(remedy.unwrap_or_default()), "{found:?}");
+        }
+        assert_eq!(Error::Closed.disk_remedy(), None);
+    }
 
     /// Story: a process under `ulimit -f` got an internal error of the server.
     #[test]

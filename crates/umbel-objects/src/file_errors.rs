@@ -7,7 +7,22 @@ use umbel_env::{ObjectError, ObjectErrorKind};
 
 /// Returns the error of a call that failed because of a file.
 pub(crate) fn object_error(operation: &'static str, object: &str, error: &Error) -> ObjectError {
-    ObjectError::new(kind_of(error), operation, object, error.to_string())
+    ObjectError::new(kind_of(error), operation, object, cause_of(error))
+}
+
+/// The cause, with the remedy for the disk of the objects. The error itself has the remedy for the
+/// disk of a store.
+fn cause_of(error: &Error) -> String {
+    match (error, error.disk_remedy()) {
+        (
+            Error::Io { operation, path, source } | Error::DiskFull { operation, path, source },
+            Some(remedy),
+        ) => {
+            let shown = path.display();
+            format!("could not {operation} {shown}: {source}; in this object store, {remedy}")
+        }
+        _ => error.to_string(),
+    }
 }
 
 fn kind_of(error: &Error) -> ObjectErrorKind {
@@ -55,5 +70,27 @@ pub(crate) fn is_definite(error: &Error) -> bool {
                 | ErrorKind::Unsupported
         ),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Story: on a full backup disk, the advice was that deleting from the store is possible.
+    #[test]
+    fn errors_of_a_full_disk_are_about_the_objects() {
+        let full = std::io::Error::from(ErrorKind::StorageFull);
+        let error = Error::io("write to", Path::new("/mnt/x"), full);
+        let error = object_error("create", "file:///mnt/a", &error).to_string();
+        assert!(error.starts_with("could not create file:///mnt/a: could not write to /mnt/x: "));
+        assert!(error.ends_with("; in this object store, free space on that disk"), "{error}");
+        let denied = std::io::Error::from(ErrorKind::PermissionDenied);
+        let error = Error::io("open", Path::new("/mnt/x"), denied);
+        let error = object_error("read", "file:///mnt/a", &error);
+        assert_eq!(error.kind, ObjectErrorKind::Denied);
+        assert!(!error.to_string().contains("in this object store"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use umbel::Durability;
+use umbel::{Durability, Error};
 use umbel_env::Env;
 use umbel_events::{
     BackupReport, CopyOptions, CopyProgress, Position, is_backup as holds_backup, verify_backup,
@@ -54,6 +54,27 @@ fn with_progress<T>(
     Ok(work(options)?)
 }
 
+/// Adds the place and the remedy to an error of a disk or share, if the file of the error lies in
+/// the directory. The error itself has the remedy for a store that is in use.
+fn at_place(failure: CommandError, directory: &Path, place: &str, again: &str) -> CommandError {
+    let CommandError::Store(error) = &failure else { return failure };
+    let (Error::Io { operation, path, source } | Error::DiskFull { operation, path, source }) =
+        error
+    else {
+        return failure;
+    };
+    let absolute = Env::system().files.absolute(directory);
+    let is_inside =
+        path.starts_with(directory) || absolute.is_ok_and(|directory| path.starts_with(directory));
+    match error.disk_remedy().filter(|_| is_inside) {
+        Some(remedy) => CommandError::System(format!(
+            "could not {operation} {}: {source}; this file is in {place}: {remedy}, then {again}",
+            path.display()
+        )),
+        None => failure,
+    }
+}
+
 /// Backs up the event store in the directory.
 pub fn run(
     directory: Option<&Path>,
@@ -80,7 +101,10 @@ pub fn run(
         store.backup(target, options)
     });
     let closed = store.close();
-    let report = report?;
+    let report = report.map_err(|failure| {
+        let again = "run the backup again, which continues with the complete files";
+        at_place(failure, target, "the backup, not in the store", again)
+    })?;
     closed?;
     print_report(&target.display().to_string(), &report, json)
 }
@@ -163,7 +187,11 @@ pub fn restore(
     let env = Env::system();
     let report = with_progress("restore", &env, (args.throttle, limits), |options| {
         umbel_events::restore(&env, &args.from, directory, options)
-    })?;
+    });
+    let again = "run the restore again, which continues";
+    let report = report
+        .map_err(|failure| at_place(failure, &args.from, "the backup", again))
+        .map_err(|failure| at_place(failure, directory, "the restored store", again))?;
     let mut output = Output::new();
     if json {
         output.json(&json!({
@@ -189,7 +217,9 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
     let start = env.clock.now();
     let report = with_progress("verify", &env, (None, limits), |options| {
         verify_backup(&env, directory, options)
-    })?;
+    });
+    let report =
+        report.map_err(|failure| at_place(failure, directory, "the backup", "verify it again"))?;
     let seconds = env.clock.now().saturating_sub(start).as_secs_f64();
     let damage: Vec<String> =
         report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
@@ -227,4 +257,40 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
          to another directory, or copy the damaged files from another copy of this backup",
         numbers::counted(damage.len() as u64, "place")
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Story: on a full backup disk, the advice was about the store: nothing acknowledged was lost,
+    /// and deleting was possible. Other errors of a disk had no remedy.
+    #[test]
+    fn disk_errors_name_place_and_remedy() {
+        let failure = |path: &str, kind: io::ErrorKind| {
+            let error = Error::io("write to", Path::new(path), io::Error::from(kind));
+            let failure = CommandError::from(error);
+            let shown = at_place(failure, Path::new("/mnt/backup"), "the backup", "run it again");
+            assert_eq!(shown.exit_code(), 4);
+            shown.to_string()
+        };
+        for (kind, remedy) in [
+            (io::ErrorKind::StorageFull, "free space on that disk"),
+            (io::ErrorKind::ReadOnlyFilesystem, "mount its file system for writing"),
+            (io::ErrorKind::NotConnected, "mount its file system again"),
+            (io::ErrorKind::StaleNetworkFileHandle, "mount its file system again"),
+        ] {
+            let text = failure("/mnt/backup/log/1.chunk", kind);
+            assert!(text.starts_with("could not write to /mnt/backup/log/1.chunk: "), "{text}");
+            assert!(text.contains("this file is in the backup: "), "{text}");
+            assert!(text.ends_with(&format!("{remedy}, then run it again")), "{text}");
+            assert!(!text.contains("nothing acknowledged"), "{text}");
+        }
+        let of_store = failure("/mnt/store/1.wal", io::ErrorKind::StorageFull);
+        assert!(of_store.contains("nothing acknowledged"), "{of_store}");
+        let denied = failure("/mnt/backup/LOCK", io::ErrorKind::PermissionDenied);
+        assert!(!denied.contains("this file is in"), "{denied}");
+    }
 }

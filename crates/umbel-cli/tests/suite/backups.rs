@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -102,6 +103,49 @@ fn missing_and_damaged_backups_are_rejected() {
     fixture.run(&["backup", "--to", backup]).succeeds();
     restore(&fixture, "backup", "new").succeeds();
     assert_eq!(read_all(&fixture, "new"), read_all(&fixture, "store"));
+}
+
+/// Story: errors about the disk of a backup gave advice about the store, or none.
+#[test]
+fn full_and_read_only_backup_disks_are_reported_with_a_remedy() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], &events(0..3000)).succeeds();
+    let disk = fixture.path("disk");
+    std::fs::create_dir(&disk).unwrap();
+    // A small disk, which only the commands in this script see.
+    let script = r#"
+        mount -t tmpfs -o size=64k tmpfs "$2" && mkdir "$2/objects" || exit 99
+        "$1" backup --db "$3" --to "$2/backup"; echo $?
+        mount -o remount,ro "$2" || exit 99
+        "$1" backup --db "$3" --to "$2/other"; echo $?
+        "$1" backup --db "$3" --to "file://$2/objects"; echo $?
+    "#;
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_umbel")).arg(&disk).arg(fixture.store());
+    // Some systems do not allow unprivileged mounts.
+    let output = command.output().ok();
+    let output = output.filter(|output| {
+        output.status.code() != Some(99) && !output.stderr.starts_with(b"unshare:")
+    });
+    let Some(output) = output else {
+        eprintln!("skipped: no small disk could be mounted here");
+        return;
+    };
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "4\n4\n2\n", "{message}");
+    let place = "this file is in the backup, not in the store";
+    let remedies = [
+        format!("{place}: free space on that disk, then run the backup again"),
+        format!("{place}: mount its file system for writing, then run the backup again"),
+        "in this object store, mount its file system for writing".to_string(),
+    ];
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!(lines.len(), remedies.len(), "{message}");
+    for (line, remedy) in lines.iter().zip(&remedies) {
+        assert!(line.contains(remedy.as_str()), "{line}");
+        assert!(!line.contains("nothing acknowledged"), "{line}");
+    }
 }
 
 /// Regression: a backup through a symbolic link to the store was written into the store.
