@@ -92,7 +92,7 @@ pub use crate::types::expected_version::ExpectedVersion;
 pub use crate::types::imported_event::{ImportResult, ImportedEvent};
 pub use crate::types::store_options::StoreOptions;
 pub use crate::types::stream_metadata::MetadataUpdate;
-pub use crate::types::stream_names::metadata_stream;
+pub use crate::types::stream_names::{SYSTEM_STREAMS_END, metadata_stream, skip_system_streams};
 pub use crate::types::stream_state::StreamState;
 pub use crate::types::version_conflict::{PresentEvents, RequestItem, VersionConflict};
 pub use crate::types::view_kind::{ViewKind, is_index_name, is_view, parse_index};

@@ -1,6 +1,6 @@
 //! [`NameSource`]: names of streams, categories and types, page by page, of a store or of a server.
 
-use umbel_events::{Store, StreamState, ViewKind};
+use umbel_events::{Store, StreamState, ViewKind, skip_system_streams};
 
 use crate::errors::CommandResult;
 
@@ -26,21 +26,12 @@ impl<T> NamePage<T> {
         NamePage { names, after, is_cut: false }
     }
 
-    /// Lets the next page begin after the system streams, if this one ends among them. Each stream
-    /// with metadata has a system stream.
+    /// Lets the next page begin after the system streams, if this one ends among them.
     pub fn skip_system_streams(mut self) -> NamePage<T> {
-        if let Some(last) = &mut self.after
-            && last.starts_with('$')
-            && &**last < AFTER_SYSTEM_STREAMS
-        {
-            *last = AFTER_SYSTEM_STREAMS.to_string();
-        }
+        self.after = self.after.map(skip_system_streams);
         self
     }
 }
-
-/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
-const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 
 /// Source of names.
 pub trait NameSource {

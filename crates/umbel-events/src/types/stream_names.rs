@@ -14,8 +14,27 @@ pub const TOMBSTONE_TYPE: &str = "$streamDeleted";
 /// Type of links, which are events that point at other events.
 pub const LINK_TYPE: &str = "$>";
 
+/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
+pub const SYSTEM_STREAMS_END: &str = "$\u{10ffff}";
+
 /// The stream whose last event holds the general ACLs of all streams.
 pub const SETTINGS_STREAM: &str = "$settings";
+
+/// Returns the name after which a list without system streams continues that has examined the names
+/// up to this one. Each stream with metadata has a system stream, so the list skips them at once.
+///
+/// ```
+/// use umbel_events::{SYSTEM_STREAMS_END, skip_system_streams};
+///
+/// assert_eq!(skip_system_streams("$$cart-1".to_string()), SYSTEM_STREAMS_END);
+/// assert_eq!(skip_system_streams("cart-1".to_string()), "cart-1");
+/// ```
+pub fn skip_system_streams(examined: String) -> String {
+    match examined.starts_with('$') && &*examined < SYSTEM_STREAMS_END {
+        true => SYSTEM_STREAMS_END.to_string(),
+        false => examined,
+    }
+}
 
 /// Returns the stream that holds the metadata of `stream`.
 pub fn metadata_stream(stream: &str) -> String {

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tonic::Status;
 use umbel::{FilterAdvice, LevelAdvice, LevelStats};
 use umbel_events::{
-    Direction, Error, RecordedEvent, ResolvedEvent, Source, Stats, Store, StreamState, ViewKind,
+    Direction, Error, RecordedEvent, ResolvedEvent, SYSTEM_STREAMS_END, Source, Stats, Store,
+    StreamState, ViewKind, skip_system_streams,
 };
 
 use crate::access_control::acl_cache::CachedUser;
@@ -41,8 +42,6 @@ pub const DATA_PATHS: [&str; 15] = [
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
 /// from the caller.
 pub const STREAMS_EXAMINED_MAX: usize = 10_000;
-/// Name that sorts after the names of all system streams, apart from those with U+10FFFF after `$`.
-const AFTER_SYSTEM_STREAMS: &str = "$\u{10ffff}";
 
 /// The content of a response.
 #[derive(Debug)]
@@ -273,10 +272,9 @@ impl NameFilter<'_> {
 
     /// Returns the name after which a page continues that has examined the names up to this one.
     fn next_after(&self, examined: String) -> String {
-        let is_system = examined.starts_with('$') && &*examined < AFTER_SYSTEM_STREAMS;
-        match is_system && !self.has_system {
-            true => AFTER_SYSTEM_STREAMS.to_string(),
-            false => examined,
+        match self.has_system {
+            true => examined,
+            false => skip_system_streams(examined),
         }
     }
 
@@ -312,7 +310,7 @@ fn list_streams(
         }
         if is_last || examined >= STREAMS_EXAMINED_MAX {
             let last_examined = match after {
-                Some(name) if name == AFTER_SYSTEM_STREAMS || filter.allows(store, &name)? => {
+                Some(name) if name == SYSTEM_STREAMS_END || filter.allows(store, &name)? => {
                     Some(name)
                 }
                 _ => None,
