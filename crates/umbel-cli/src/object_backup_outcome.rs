@@ -108,7 +108,7 @@ impl ObjectBackupOutcome {
 
     /// Prints the outcome.
     pub fn print(&self, json: bool) -> CommandResult<()> {
-        let mut output = Output::new();
+        let mut output = Output::of_verdict();
         match json {
             true => output.json(&self.json)?,
             false => self.lines.iter().try_for_each(|line| output.line(line))?,

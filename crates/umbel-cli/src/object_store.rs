@@ -37,7 +37,7 @@ fn probe(args: &ProbeArgs, json: bool) -> CommandResult<()> {
     let env = Env::system();
     let store = umbel_objects::open(&env, &args.url).map_err(CommandError::Store)?;
     let report = Probe::new(&env, &*store).map_err(CommandError::Store)?.run();
-    let mut output = Output::new();
+    let mut output = Output::of_verdict();
     match json {
         true => output.json(&report_json(&report))?,
         false => print(&report, &mut output)?,

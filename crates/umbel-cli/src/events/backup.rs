@@ -223,7 +223,7 @@ pub fn verify(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Comm
     let seconds = env.clock.now().saturating_sub(start).as_secs_f64();
     let damage: Vec<String> =
         report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
-    let mut output = Output::new();
+    let mut output = Output::of_verdict();
     let shown = directory.display();
     if json {
         output.json(&json!({

@@ -84,7 +84,7 @@ struct Finding {
 pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
     let address = ConnectionString::parse("--connect", &args.connect)?;
     let findings = grpc_connection::runtime()?.block_on(examine(&address, args.write))?;
-    let mut output = Output::new();
+    let mut output = Output::of_verdict();
     if json {
         let all = findings.iter().map(|finding| {
             json!({ "what": finding.what, "state": finding.state.word(), "said": finding.message })

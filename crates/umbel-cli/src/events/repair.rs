@@ -53,7 +53,7 @@ pub fn run(
              valid only if no process has the store open",
         );
     }
-    let mut output = Output::new();
+    let mut output = Output::of_verdict();
     match json {
         true => output.json(&to_json(&report, args.dry_run))?,
         false => print_report(&mut output, directory, &report, args.dry_run)?,

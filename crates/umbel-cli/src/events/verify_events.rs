@@ -49,7 +49,7 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
     let mut damage: Vec<String> =
         report.damage.iter().map(umbel_events::Error::message_without_advice).collect();
     damage.extend(report.index.damage.iter().cloned());
-    let mut output = Output::new();
+    let mut output = Output::of_verdict();
     let shown = directory.unwrap_or(store.path()).display().to_string();
     if json {
         output.json(&json!({

@@ -10,6 +10,8 @@ use crate::errors::{CommandError, CommandResult};
 pub struct Output {
     writer: BufWriter<StdoutLock<'static>>,
     terminal: bool,
+    /// Whether a closed reader discards the rest of the output instead of ending the command.
+    outlives_reader: bool,
 }
 
 impl Output {
@@ -17,7 +19,14 @@ impl Output {
     pub fn new() -> Output {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        Output { writer: BufWriter::with_capacity(64 << 10, stdout.lock()), terminal }
+        let writer = BufWriter::with_capacity(64 << 10, stdout.lock());
+        Output { writer, terminal, outlives_reader: false }
+    }
+
+    /// Takes standard output of a command whose exit code says what it found, whether or not a
+    /// reader takes all of the output.
+    pub fn of_verdict() -> Output {
+        Output { outlives_reader: true, ..Output::new() }
     }
 
     /// Whether standard output is a terminal.
@@ -27,7 +36,8 @@ impl Output {
 
     /// Writes bytes unchanged.
     pub fn bytes(&mut self, bytes: &[u8]) -> CommandResult<()> {
-        self.writer.write_all(bytes).map_err(|error| CommandError::output(&error))
+        let written = self.writer.write_all(bytes);
+        self.check(written)
     }
 
     /// Writes a text and a line break.
@@ -44,7 +54,15 @@ impl Output {
     /// Passes all buffered bytes to the operating system. A command calls `flush` last, since some
     /// write errors occur only in `flush`.
     pub fn flush(&mut self) -> CommandResult<()> {
-        self.writer.flush().map_err(|error| CommandError::output(&error))
+        let written = self.writer.flush();
+        self.check(written)
+    }
+
+    fn check(&self, written: io::Result<()>) -> CommandResult<()> {
+        match written.map_err(|error| CommandError::output(&error)) {
+            Err(CommandError::OutputClosed) if self.outlives_reader => Ok(()),
+            written => written,
+        }
     }
 }
 

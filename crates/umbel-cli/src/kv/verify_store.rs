@@ -20,7 +20,7 @@ pub fn run(store: &StoreLocation, json: bool) -> CommandResult<()> {
     // The open read and checked the WAL, whose entries are in the memtables.
     let log_entries = db.stats().keyspaces.iter().map(|keyspace| keyspace.memtable_entries).sum();
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
-    let mut output = Output::new();
+    let mut output = Output::of_verdict();
     if json {
         output.json(&stats_json::verify_to_json(&report, log_entries, seconds))?;
     } else if report.damage.is_empty() {

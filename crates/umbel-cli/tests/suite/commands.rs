@@ -3,9 +3,12 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use super::test_binary::{Fixture, file_of, wait_until};
+use super::repairs::{CHUNK, corrupt_byte, events};
+use super::serve::Serving;
+use super::test_binary::{Fixture, Run, file_of, wait_until};
 
 const FRUIT: [(&str, &str); 4] =
     [("apple", "1"), ("apricot", "2"), ("banana", "3"), ("cherry", "4")];
@@ -119,19 +122,45 @@ fn scan_respects_bounds_in_both_directions() {
     fixture.run(&["scan", "--from=b", "--to=a"]).fails(2, &["--from `b` is greater than --to `a`"]);
 }
 
+/// Runs a command whose output no process reads.
+fn unread(fixture: &Fixture, arguments: &[&str]) -> Run {
+    let mut command = fixture.command();
+    command.arg("--db").arg(fixture.store()).args(arguments);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    Run::from_output(child.wait_with_output().unwrap())
+}
+
 #[test]
 fn closed_output_pipe_is_not_an_error() {
     let fixture = Fixture::new();
     let lines: String = (0..20_000).map(|number| format!("key {number}\n")).collect();
     fixture.feed(&["import"], lines.as_bytes()).succeeds();
-    let mut command = fixture.command();
-    command.arg("scan").arg("--db").arg(fixture.store());
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    drop(child.stdout.take());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert_eq!(output.stderr, b"");
+    unread(&fixture, &["scan"]).writes("");
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], &events(60)).succeeds();
+    let serving = Serving::start(&fixture, &[]);
+    for arguments in [&["streams"][..], &["streams", "--types"], &["read", "--all"], &["verify"]] {
+        unread(&fixture, arguments).writes("");
+    }
+    for arguments in [&["streams"][..], &["streams", "--categories"], &["read", "--all"]] {
+        let connect = ["--connect", serving.address()];
+        unread(&fixture, &[arguments, &connect].concat()).writes("");
+    }
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Story: `umbel verify | head -1` of a damaged store ended with exit code 0.
+#[test]
+fn verdict_does_not_depend_on_the_reader_of_the_output() {
+    let fixture = Fixture::new();
+    fixture.feed(&["append"], &events(60)).succeeds();
+    corrupt_byte(&fixture, CHUNK, 1520);
+    unread(&fixture, &["verify"]).fails(3, &["is damaged in"]);
+    unread(&fixture, &["repair", "--dry-run"]).fails(3, &["would be lost"]);
+    let unreachable = ["doctor", "--connect", "http://127.0.0.1:1"];
+    unread(&fixture, &unreachable).fails(4, &["1 of 1 check"]);
 }
 
 #[test]
