@@ -34,6 +34,14 @@ impl Serving {
         Serving::of(command)
     }
 
+    /// Starts a server without encryption and users that listens on this address.
+    pub fn at(fixture: &Fixture, address: &str) -> Serving {
+        let mut command = fixture.command();
+        command.env("UMBEL_DURABILITY", "buffered").arg("--db").arg(fixture.store());
+        command.args(["serve", "--insecure", "--listen", address]);
+        Serving::of(command)
+    }
+
     /// Starts a server with this command.
     fn of(mut command: Command) -> Serving {
         command.stdin(Stdio::null());

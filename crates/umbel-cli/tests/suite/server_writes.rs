@@ -1,6 +1,9 @@
 //! `append`, `delete --stream`, `redact`, `read`, `metadata` and `streams` with `--connect`: work
 //! at a running server.
 
+use std::io::Read;
+use std::process::{Child, ChildStdout, Stdio};
+
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -203,6 +206,50 @@ fn streams_are_listed_at_a_running_server() {
     list("").fails(2, &["authentication required", "name another user in the address"]);
     list("ops:guessed@").fails(2, &["the server says"]);
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
+}
+
+/// Begins a list of streams whose reader has taken only the first byte. The first page of names is
+/// longer than the buffers of the output, so the command waits within it.
+fn begin_list(fixture: &Fixture, address: &str) -> (Child, ChildStdout, String) {
+    let mut command = fixture.command();
+    command.args(["streams", "--connect", address]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut list = command.spawn().unwrap();
+    let mut stdout = list.stdout.take().unwrap();
+    let mut first = [0];
+    stdout.read_exact(&mut first).unwrap();
+    (list, stdout, char::from(first[0]).to_string())
+}
+
+/// Returns the whole output and the exit code of a list.
+fn end_list((list, mut stdout, mut text): (Child, ChildStdout, String)) -> (String, Run) {
+    stdout.read_to_string(&mut text).unwrap();
+    (text, Run::from_output(list.wait_with_output().unwrap()))
+}
+
+/// Story: a list of streams ended with an error where the server restarted between two pages.
+#[test]
+fn list_of_streams_goes_on_after_a_restart_of_the_server() {
+    let fixture = Fixture::new();
+    let pad = "x".repeat(200);
+    let line = |n: u64| format!("{{\"stream\":\"{n:04}-{pad}\",\"type\":\"T\",\"data\":1}}\n");
+    let input: String = (0..2500).map(line).collect();
+    fixture.feed(&["append"], input.as_bytes()).succeeds();
+    let wanted = fixture.run(&["streams"]).succeeds().text();
+    assert_eq!(wanted.lines().count(), 2500);
+    let serving = Serving::start(&fixture, &[]);
+    let address = serving.address().to_string();
+    let list = begin_list(&fixture, &address);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    let serving = Serving::at(&fixture, &address);
+    let (text, run) = end_list(list);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(text == wanted, "{} lines", text.lines().count());
+    // Without the server, the names that were read are printed before the error.
+    let list = begin_list(&fixture, &address);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
+    let (text, run) = end_list(list);
+    run.fails(4, &["could not reach a server"]);
+    assert!(text.lines().count() == 1000 && wanted.starts_with(&text), "{}", text.lines().count());
 }
 
 /// Story: an append that a quota refused ended with the exit code of a failed operating system, and

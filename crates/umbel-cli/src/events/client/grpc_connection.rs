@@ -368,3 +368,58 @@ pub fn status_error(status: &Status) -> CommandError {
         _ => CommandError::System(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// First bytes of a client of HTTP/2, and frames of a server: settings and a ping.
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+
+    /// Accepts a connection and sends a ping once the client waits. Returns once it is answered.
+    fn ping_a_client(listener: &TcpListener, client_waits: &Receiver<()>) {
+        let (mut stream, _) = listener.accept().unwrap();
+        // A ping without an answer fails the test instead of blocking it.
+        stream.set_read_timeout(Some(CONNECT_TIMEOUT)).unwrap();
+        let mut preface = [0; PREFACE.len()];
+        stream.read_exact(&mut preface).unwrap();
+        assert_eq!(&preface[..], PREFACE);
+        stream.write_all(&SETTINGS).unwrap();
+        client_waits.recv_timeout(CONNECT_TIMEOUT).unwrap();
+        stream.write_all(&PING).unwrap();
+        let mut is_answered = false;
+        while !is_answered {
+            let mut head = [0; 9];
+            stream.read_exact(&mut head).unwrap();
+            let len = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+            let mut payload = vec![0; len as usize];
+            stream.read_exact(&mut payload).unwrap();
+            is_answered = (head[3], head[4] & 1) == (6, 1) && payload[..] == PING[9..];
+        }
+    }
+
+    /// Story: the server ended the connection of `umbel streams | less`, whose pings no thread
+    /// answered while the command waited for the reader of its output.
+    #[test]
+    fn pings_are_answered_while_a_command_waits_for_its_reader() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let address = ConnectionString::parse("--connect", &address).unwrap();
+        let (waits, client_waits) = channel();
+        let runtime = runtime().unwrap();
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || ping_a_client(&listener, &client_waits));
+            let connection = runtime.block_on(Connection::open(&address)).unwrap();
+            // No thread but those of the runtime drives the connection from here on.
+            waits.send(()).unwrap();
+            server.join().unwrap();
+            drop(connection);
+        });
+    }
+}
