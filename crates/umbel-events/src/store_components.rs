@@ -12,6 +12,7 @@ use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::store_clock::{ClockEvidence, StoreClock};
+use crate::types::damage_count::DamageCount;
 use crate::types::error::{Error, Result};
 use crate::types::event::EventId;
 use crate::visibility::visible_position::VisiblePosition;
@@ -43,6 +44,8 @@ pub struct StoreComponents {
     pub background: BackgroundSignal,
     /// Reason why the store accepts no more writes; `None` while it does.
     pub fatal_error: Arc<OnceLock<String>>,
+    /// Operations that failed because data is damaged.
+    pub damage: DamageCount,
     /// Whether the store is open in this process. A store is not open after a close or in a forked
     /// child, which must not wait for locks of the store.
     pub open_mark: OpenMark,

@@ -96,7 +96,9 @@ impl Subscription {
         subscription.position = match since {
             SubscriptionStart::Start => None,
             SubscriptionStart::After(place) => Some(place),
-            SubscriptionStart::End => end_of_source(shared, &subscription.source)?,
+            SubscriptionStart::End => {
+                shared.damage.record(end_of_source(shared, &subscription.source))?
+            }
         };
         Ok(subscription)
     }

@@ -48,6 +48,7 @@ impl AckCallbacks {
     /// visible. A thread that waits for a [`PendingAppend`](super::pending_append::PendingAppend)
     /// gets the error, too.
     pub fn fail(&self, parts: &StoreComponents, through: u64, error: &Error) {
+        parts.damage.record_error(error);
         self.run_visible(parts);
         self.call_through(parts, through, Some(error));
     }

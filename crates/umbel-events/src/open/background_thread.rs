@@ -76,7 +76,7 @@ fn run(shared: &Weak<StoreInner>) {
             let _ = shared.log.prepare_chunk(0, false);
         }
         if wanted.flush {
-            let _ = shared.flush_index();
+            let _ = shared.damage.record(shared.flush_index());
         }
         // One step at a time: an append may need the thread meanwhile.
         if wanted.flush || wanted.existence_step || is_quiet {

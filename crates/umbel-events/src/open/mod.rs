@@ -38,6 +38,7 @@ use crate::scavenge::removed_view_entries::RemovedViewEntries;
 use crate::shared_store_state::StoreInner;
 use crate::store_components::{StoreComponents, sync_log};
 use crate::types::crash_recovery::CrashRecovery;
+use crate::types::damage_count::DamageCount;
 use crate::types::error::{Error, Result};
 use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;
@@ -111,6 +112,7 @@ pub fn open(folder: &Path, options: StoreOptions) -> Result<Arc<StoreInner>> {
         existence,
         visible: VisiblePosition::default(),
         background: BackgroundSignal::default(),
+        damage: DamageCount::default(),
         fatal_error: failed,
         open_mark: OpenMark::new(),
         clock: OnceLock::new(),

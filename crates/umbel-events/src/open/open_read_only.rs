@@ -37,6 +37,7 @@ use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::store_clock::ClockEvidence;
 use crate::shared_store_state::StoreInner;
 use crate::store_components::StoreComponents;
+use crate::types::damage_count::DamageCount;
 use crate::types::error::{Error, Result};
 use crate::types::store_options::StoreOptions;
 use crate::visibility::visible_position::VisiblePosition;
@@ -148,6 +149,7 @@ fn open_once(folder: &Path, options: &StoreOptions) -> Result<Attempt> {
         existence: StreamExistence::disabled(seed),
         visible: VisiblePosition::default(),
         background: BackgroundSignal::default(),
+        damage: DamageCount::default(),
         open_mark: OpenMark::new(),
         clock: OnceLock::new(),
         pin: Mutex::default(),

@@ -167,7 +167,8 @@ impl AllReader {
 
     /// Returns the next event, but skips at most `limit` scavenged events.
     pub fn next_within(&mut self, limit: usize) -> Result<StreamItem> {
-        Ok(match self.next_with(limit, |frame| frame.to_recorded())? {
+        let step = self.next_with(limit, |frame| frame.to_recorded());
+        Ok(match self.shared.damage.record(step)? {
             AllStep::Event(event) => StreamItem::Event(event),
             AllStep::Skipped(_) => StreamItem::Skipped,
             AllStep::End => StreamItem::End,

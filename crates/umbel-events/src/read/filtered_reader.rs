@@ -130,6 +130,7 @@ impl FilteredReader {
             return Err(error.clone());
         }
         let step = self.examine_next(examined_max.max(1));
+        let step = self.shared.damage.record(step);
         if let Err(error) = &step {
             self.failed = Some(error.clone());
         }

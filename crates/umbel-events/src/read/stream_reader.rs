@@ -142,7 +142,7 @@ impl StreamReader {
         let mut reader =
             StreamReader { stream, state: None, stream_cursor: None, examined: 0, failed: None };
         let begun = known.and_then(|known| reader.begin(shared, &known, from, direction));
-        reader.failed = begun.err();
+        reader.failed = shared.damage.record(begun).err();
         reader
     }
 
@@ -196,6 +196,7 @@ impl StreamReader {
         }
         let Some(walk) = self.stream_cursor.as_mut() else { return Ok(StreamItem::End) };
         let next = walk.next(&self.stream, limit);
+        let next = walk.shared.damage.record(next);
         self.examined = walk.examined;
         if !matches!(next, Ok(StreamItem::Event(_) | StreamItem::Skipped)) {
             self.stream_cursor = None;

@@ -128,7 +128,8 @@ impl ViewReader {
         direction: Direction,
         through: Position,
     ) -> ViewReader {
-        match ViewCursor::begin(shared, view, from, direction, through) {
+        let begun = ViewCursor::begin(shared, view, from, direction, through);
+        match shared.damage.record(begun) {
             Ok(walk) => ViewReader { view_cursor: walk, examined: 0, failed: None },
             Err(error) => ViewReader { view_cursor: None, examined: 0, failed: Some(error) },
         }
@@ -144,6 +145,7 @@ impl ViewReader {
         }
         let Some(walk) = self.view_cursor.as_mut() else { return Ok(ViewItem::End) };
         let next = walk.next(limit);
+        let next = walk.shared.damage.record(next);
         self.examined = walk.examined;
         if !matches!(next, Ok(ViewItem::Event(_) | ViewItem::Skipped)) {
             self.view_cursor = None;

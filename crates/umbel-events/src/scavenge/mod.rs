@@ -241,7 +241,8 @@ impl<E: Into<Error>> From<E> for ScavengeHalt {
 
 /// Scavenges on the calling thread.
 pub fn run(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<ScavengeReport> {
-    begin(shared, options)?.run()
+    let work = begin(shared, options)?;
+    shared.damage.record(work.run())
 }
 
 /// Scavenges on its own thread.
@@ -249,8 +250,9 @@ pub fn start(shared: &Arc<StoreInner>, options: &ScavengeOptions) -> Result<Scav
     let work = begin(shared, options)?;
     let control = Arc::clone(&work.control);
     let ending = CompletionGuard(Arc::clone(&control));
+    let damage = shared.damage.clone();
     let run = move || {
-        let outcome = work.run();
+        let outcome = damage.record(work.run());
         *ending.0.outcome.lock().ignore_poison() = Some(outcome);
     };
     let thread = Some(shared.env.threads.spawn("umbel-scavenge", Box::new(run))?);

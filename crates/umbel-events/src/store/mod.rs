@@ -119,6 +119,12 @@ impl Store {
         &self.handle.shared
     }
 
+    /// Counts an operation with this result if damage made it fail. Readers, subscriptions, writes
+    /// and scavenges count for themselves.
+    fn counted<T>(&self, result: Result<T>) -> Result<T> {
+        self.shared().damage.record(result)
+    }
+
     /// Creates a random id for an event.
     pub fn new_id(&self) -> Result<EventId> {
         self.shared().new_id()
@@ -323,7 +329,7 @@ impl Store {
     /// `Invalid` if no view has this name.
     pub fn view(&self, view: &str, through: Position) -> Result<Option<ViewState>> {
         self.shared().check_open()?;
-        view_reader::view_state(self.shared(), view, through)
+        self.counted(view_reader::view_state(self.shared(), view, through))
     }
 
     /// Lists categories or types that begin with `prefix`, in byte order, after the name `after`.
@@ -337,7 +343,8 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<(String, u64)>> {
         self.shared().check_open()?;
-        Ok(self.shared().index.views.list(kind, prefix, after, limit)?)
+        let listed = self.shared().index.views.list(kind, prefix, after, limit);
+        self.counted(listed.map_err(Error::from))
     }
 
     /// Reads the events of the store that match a filter, from a position on that counts as in
@@ -379,7 +386,8 @@ impl Store {
     /// Returns the state of a stream.
     pub fn stream_state(&self, stream: &str) -> Result<StreamState> {
         self.shared().check_open()?;
-        Ok(StreamState::from_snapshot(&stream_reader::stream_snapshot(self.shared(), stream)?))
+        let snapshot = self.counted(stream_reader::stream_snapshot(self.shared(), stream))?;
+        Ok(StreamState::from_snapshot(&snapshot))
     }
 
     /// Lists at most `limit` names of streams that begin with `prefix`, in byte order, after the
@@ -391,7 +399,7 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<(String, StreamState)>> {
         self.shared().check_open()?;
-        stream_reader::list_streams(self.shared(), prefix, after, limit)
+        self.counted(stream_reader::list_streams(self.shared(), prefix, after, limit))
     }
 
     /// Returns the position of the last visible event.
@@ -451,18 +459,18 @@ impl Store {
     /// Syncs every append so far, which then survives power loss.
     pub fn sync(&self) -> Result<()> {
         self.shared().check_writable()?;
-        self.shared().sync_log()
+        self.counted(self.shared().sync_log())
     }
 
     /// Makes the current index durable, so that an open after a crash need not read the indexed
     /// events from the log again.
     pub fn flush(&self) -> Result<()> {
-        self.shared().flush_index()
+        self.counted(self.shared().flush_index())
     }
 
     /// Returns the statistics of the store.
     pub fn stats(&self) -> Result<Stats> {
-        store_stats::collect_stats(self.shared())
+        self.counted(store_stats::collect_stats(self.shared()))
     }
 
     /// Returns the work of this open after a crash; `None` if the store had been closed, or is open
@@ -538,7 +546,7 @@ impl Store {
     /// exceeded, or if a scavenge runs; then nothing was changed. `Full` if the disk is full. After
     /// an error the same redaction can be repeated.
     pub fn redact(&self, request: &Redaction<'_>) -> Result<RedactionReport> {
-        redaction::run(self.shared(), request)
+        self.counted(redaction::run(self.shared(), request))
     }
 
     /// Backs up everything that was appended before the call, and possibly later events, while the
@@ -555,7 +563,7 @@ impl Store {
         target: impl AsRef<Path>,
         options: CopyOptions<'_>,
     ) -> Result<BackupReport> {
-        backup::backup(self.shared(), target.as_ref(), options)
+        self.counted(backup::backup(self.shared(), target.as_ref(), options))
     }
 
     /// Begins or continues a backup of this store into a prefix of an object store. The handle does

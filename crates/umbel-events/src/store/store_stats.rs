@@ -46,6 +46,8 @@ pub struct Stats {
     pub clock_epoch_start: Option<Duration>,
     /// Statistics of the existence filter.
     pub existence: ExistenceStats,
+    /// Number of operations since the store was opened that failed because data is damaged.
+    pub damage_errors: u64,
     /// State of the store's directory.
     pub directory: umbel::DirectoryStats,
     /// Statistics of the key-value store that holds the index.
@@ -76,6 +78,7 @@ pub(crate) fn collect_stats(shared: &StoreInner) -> Result<Stats> {
         clock_epoch: shared.log.epochs.number(),
         clock_epoch_start: epoch.map(|epoch| Duration::from_micros(epoch.start / TICKS_PER_MICRO)),
         existence: shared.existence.stats(),
+        damage_errors: shared.damage.count(),
         directory: shared.directory(),
         index: shared.index.db().stats(),
     })

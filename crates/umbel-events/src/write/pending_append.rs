@@ -38,7 +38,7 @@ impl PendingAppend {
     /// Waits until the append is acknowledged, and keeps the results. A failed wait can be
     /// repeated.
     pub(crate) fn wait_acknowledged(&self) -> Result<()> {
-        self.shared.apply_through(self.position)
+        self.shared.damage.record(self.shared.apply_through(self.position))
     }
 
     /// Extends the wait to a later append, whose results are dropped.

@@ -49,6 +49,10 @@ impl StoreInner {
 
     /// Executes a task up to the log write.
     pub fn submit(self: &Arc<Self>, task: &WriteTask<'_>) -> Result<PendingAppend> {
+        self.damage.record(self.execute(task))
+    }
+
+    fn execute(self: &Arc<Self>, task: &WriteTask<'_>) -> Result<PendingAppend> {
         loop {
             self.check_writable()?;
             let mut appender = self.appender.lock().ignore_poison();

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use umbel_events::{
-    Direction, ExpectedVersion, NewEvent, Position, RecordedEvent, Result, Revision, Store,
+    CopyOptions, Direction, EventFilter, ExpectedVersion, NewEvent, Position, ReadItem,
+    RecordedEvent, Result, Revision, ScavengeOptions, Source, Store, SubscriptionStart,
 };
 use umbel_sim::Sim;
 
@@ -127,10 +128,10 @@ fn missing_and_swapped_chunks_and_manifests_are_detected() {
     assert_eq!(store.read("a", Revision::START, Direction::Forwards).count(), 40);
 }
 
-/// Story: the damage of one event was reported once for each later event of its category.
-#[test]
-fn verification_reports_each_damage_once() {
-    let sim = Sim::new(7);
+/// An open store whose third event, the only one of its stream so far, has a flipped bit on disk.
+/// The event is in a chunk that has ended.
+fn store_with_damaged_event(seed: u64) -> Store {
+    let sim = Sim::new(seed);
     let store = Store::open("/events", options(&sim)).expect("a new store");
     let data = vec![1; 2000];
     for number in 0..90 {
@@ -144,10 +145,63 @@ fn verification_reports_each_damage_once() {
     // The first chunk begins at position 0.
     let first = sim.files().into_iter().filter(|path| is_chunk(path)).min();
     sim.flip(first.expect("a chunk"), damaged + 500, 1);
-    let damage = store.verify().expect("verified").damage;
+    store
+}
+
+/// Story: the damage of one event was reported once for each later event of its category.
+#[test]
+fn verification_reports_each_damage_once() {
+    let damage = store_with_damaged_event(7).verify().expect("verified").damage;
     let texts: BTreeSet<String> = damage.iter().map(ToString::to_string).collect();
     assert_eq!(damage.len(), texts.len(), "{damage:?}");
     assert!((1..10).contains(&damage.len()), "{damage:?}");
+}
+
+/// Story: only gRPC calls counted damage, so a scavenge, a backup or a consumer group that met
+/// damage raised no alarm.
+#[test]
+fn every_operation_that_meets_damage_counts_it_once() {
+    let store = store_with_damaged_event(8);
+    let count = || store.stats().expect("stats").damage_errors;
+    let read = |source: Source| -> Result<()> {
+        let (from, through) = (0, Position::END);
+        let mut reader = store.read_source(&source, from, Direction::Forwards, through);
+        loop {
+            match reader.next_within(usize::MAX)? {
+                ReadItem::End => return Ok(()),
+                ReadItem::Event(_) | ReadItem::Skipped => {}
+            }
+        }
+    };
+    let subscribe = |source: Source| -> Result<()> {
+        let mut subscription = store.subscribe(source, SubscriptionStart::Start)?;
+        while !subscription.try_next_batch(100, 100)?.is_caught_up {}
+        Ok(())
+    };
+    let filter = EventFilter::type_regex("^T$").expect("a filter");
+    let sources =
+        [Source::All, Source::named("cart-2"), Source::named("$ce-cart"), Source::Filtered(filter)];
+    let mut before = count();
+    assert_eq!(before, 0, "nothing has met the damage");
+    let mut check = |what: &str, outcome: Result<()>| {
+        let error = outcome.expect_err(what).to_string();
+        assert!(error.contains("corruption in"), "{what}: {error}");
+        assert_eq!(count(), before + 1, "{what}");
+        before += 1;
+    };
+    for source in sources {
+        check("a read", read(source.clone()));
+        check("a subscription", subscribe(source));
+    }
+    check("a scavenge", store.scavenge(&ScavengeOptions::default()).map(drop));
+    let scavenge = store.start_scavenge(&ScavengeOptions::default()).expect("started");
+    check("a scavenge on its thread", scavenge.wait().map(drop));
+    check("a backup", store.backup("/backup", CopyOptions::default()).map(drop));
+    let undamaged = store.read("cart-1", Revision::START, Direction::Forwards).next();
+    undamaged.expect("an event").expect("readable");
+    let event = NewEvent::binary(id(1000), "T", &[]);
+    let refused = store.append("cart-1", ExpectedVersion::NoStream, &[event]);
+    assert!(refused.is_err() && count() == before, "other errors are no damage");
 }
 
 fn is_chunk(path: &Path) -> bool {

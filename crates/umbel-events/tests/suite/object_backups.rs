@@ -393,6 +393,7 @@ fn damaged_local_record_is_never_uploaded() {
     let text = error.to_string();
     assert!(text.contains("00000001.chunk") && text.contains("at byte"), "{text}");
     assert_eq!(error.kind(), ObjectBackupErrorKind::Stop);
+    assert_eq!(fixture.store.stats().expect("stats").damage_errors, 1);
     assert_eq!(fixture.restored(RestoreTo::Latest), events);
     file.write_all_at(&byte, offset).expect("repaired");
     backup.run_once().expect("backed up");
