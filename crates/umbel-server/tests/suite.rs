@@ -13,6 +13,7 @@ mod suite {
     mod client;
     mod console;
     mod continuous_backups;
+    mod damage;
     mod deleted_streams;
     mod event_filters;
     #[cfg(target_os = "linux")]

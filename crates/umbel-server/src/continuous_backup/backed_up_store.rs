@@ -85,6 +85,9 @@ pub struct BackupProgress {
     pub requests: BTreeMap<&'static str, u64>,
 }
 
+/// Label of metrics of a key-value store.
+pub const KV_LABEL: &str = "kv";
+
 /// Names of an event store.
 const EVENTS: StoreNames = StoreNames {
     field: "objectBackup",
@@ -98,7 +101,7 @@ const EVENTS: StoreNames = StoreNames {
 /// Names of a key-value store.
 const KEY_VALUES: StoreNames = StoreNames {
     field: "kvObjectBackup",
-    label: "kv",
+    label: KV_LABEL,
     data: "keys and values",
     lag: "lagWrites",
     lag_metric: "kv_object_backup_lag_writes",

@@ -41,6 +41,8 @@ pub struct ContinuousBackupStatus {
     pub searched_micros: Option<u64>,
     /// Lost objects that searches found since the start of the server.
     pub lost_objects: u64,
+    /// Runs that failed because a file of the store is damaged.
+    pub damaged_runs: u64,
 }
 
 impl ContinuousBackupStatus {

@@ -18,7 +18,7 @@ use serde_json::Value;
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Env, ObjectErrorKind, Objects};
 use umbel_events::{
-    ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult, ObjectRequestOptions,
+    Error, ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult, ObjectRequestOptions,
 };
 
 use crate::continuous_backup::backed_up_store::{BackedUpStore, StartedBackup};
@@ -112,6 +112,8 @@ struct RunState {
     searched_micros: Option<u64>,
     /// Lost objects that searches found.
     lost_objects: u64,
+    /// Runs that failed because a file of the store is damaged.
+    damaged_runs: u64,
     /// Whether a thread of the upkeep runs.
     is_in_upkeep: bool,
     is_ending: bool,
@@ -362,10 +364,15 @@ impl Shared {
             return None;
         }
         let is_final = matches!(error, ObjectBackupError::Refused(_));
+        let is_damage = matches!(
+            error,
+            ObjectBackupError::Store(Error::Store(umbel::Error::Corruption { .. }))
+        );
         let (is_repetition, failures_in_row) = {
             let mut state = self.state();
             let is_first = !std::mem::replace(&mut state.has_begun, true);
             state.failures += 1;
+            state.damaged_runs += u64::from(is_damage);
             state.failures_in_row = state.failures_in_row.saturating_add(1);
             if is_first && prevents_start(error) {
                 state.start_error = Some(reason);
@@ -530,6 +537,7 @@ impl Shared {
             search_error: state.search_error.clone(),
             searched_micros: state.searched_micros,
             lost_objects: state.lost_objects,
+            damaged_runs: state.damaged_runs,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! between two writes receives all later writes and no earlier one. One sync serves all waiting
 //! writes.
 
+mod kv_damage;
 mod kv_scanner;
 mod kv_writer;
 mod watch_hub;
@@ -31,6 +32,7 @@ pub use write_request::{WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::{INLINE_EVENTS_MAX, SCAN_TIME};
 use crate::resources::inline_execution::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
+use kv_damage::KvDamage;
 use kv_writer::{KvWriter, WriterJob};
 use watch_hub::WatchCounts;
 
@@ -57,6 +59,7 @@ pub struct KvStore {
     scan_time: Duration,
     watch_counts: Arc<WatchCounts>,
     create_lock: Arc<Mutex<()>>,
+    damage: KvDamage,
 }
 
 /// Statistics of the key-value store for operators.
@@ -68,6 +71,8 @@ pub struct KvStats {
     pub watches: usize,
     /// Number of watches that ended because their clients did not keep up.
     pub watches_evicted: u64,
+    /// Number of operations that failed because data is damaged.
+    pub damage_errors: u64,
 }
 
 /// Receiver of the result of a job.
@@ -94,7 +99,8 @@ impl KvStore {
         // Bounded by the number of calls: each waits for its reply.
         let (jobs, taken) = mpsc::unbounded_channel();
         let counts = Arc::new(WatchCounts::default());
-        let writer = KvWriter::new(db.clone(), sync, Arc::clone(&counts));
+        let damage = KvDamage::default();
+        let writer = KvWriter::new(db.clone(), sync, Arc::clone(&counts), damage.clone());
         let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
         let (quick, creating) = (InlinePolicy::new(env), Arc::default());
         Ok((
@@ -105,6 +111,7 @@ impl KvStore {
                 scan_time,
                 watch_counts: counts,
                 create_lock: creating,
+                damage,
             },
             thread,
         ))
@@ -117,7 +124,7 @@ impl KvStore {
 
     /// Returns the keyspace of this name, if it exists.
     pub fn keyspace(&self, name: &str) -> umbel::Result<Option<Keyspace>> {
-        self.db.existing_keyspace(name)
+        self.damage.record(self.db.existing_keyspace(name))
     }
 
     /// Names of all keyspaces.
@@ -133,7 +140,7 @@ impl KvStore {
         keyspaces_max: usize,
     ) -> umbel::Result<Option<bool>> {
         let (db, creating) = (self.db.clone(), Arc::clone(&self.create_lock));
-        blocking(move || {
+        let created = blocking(move || {
             // Of several concurrent calls one creates it.
             let _one = creating.lock().ignore_poison();
             let is_new = db.existing_keyspace(&name)?.is_none();
@@ -143,8 +150,8 @@ impl KvStore {
             }
             db.keyspace(&name, None::<KeyspaceOptions>)?;
             Ok::<_, Error>(Some(is_new))
-        })
-        .await
+        });
+        self.damage.record(created.await)
     }
 
     /// Drops a keyspace between two writes, and ends its watches. The reply is whether the keyspace
@@ -198,6 +205,7 @@ impl KvStore {
             engine,
             watches,
             watches_evicted: self.watch_counts.evicted.load(Ordering::Relaxed),
+            damage_errors: self.damage.count(),
         })
     }
 
@@ -210,10 +218,10 @@ impl KvStore {
         work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
     ) -> Result<(T, PageReservation), Status> {
         if keys <= INLINE_EVENTS_MAX && self.inline_reads.is_allowed() {
-            let read = self.inline_reads.run(work).map_err(|failed| failed.0)?;
-            return Ok((read, reservation));
+            let read = self.inline_reads.run(work).map_err(|failed| failed.0);
+            return Ok((self.damage.record_status(read)?, reservation));
         }
-        blocking_in(reservation, work).await
+        self.damage.record_status(blocking_in(reservation, work).await)
     }
 
     /// Reads the next page of a scan within this reservation.
@@ -223,7 +231,8 @@ impl KvStore {
         snapshot: Snapshot,
         reservation: PageReservation,
     ) -> Result<((ScanPage, Scanner), PageReservation), Status> {
-        blocking_in(reservation, move || scanner.page(&snapshot)).await
+        let page = blocking_in(reservation, move || scanner.page(&snapshot)).await;
+        self.damage.record_status(page)
     }
 }
 

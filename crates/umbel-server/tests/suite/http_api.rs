@@ -23,7 +23,7 @@ fn post(address: SocketAddr, path: &str, value: &Value) -> HttpAnswer {
 }
 
 /// Waits until a value that the server changes in the background is true.
-fn wait_for(mut found: impl FnMut() -> Option<Value>) -> Value {
+pub fn wait_for(mut found: impl FnMut() -> Option<Value>) -> Value {
     let (_sender, never) = std::sync::mpsc::channel::<()>();
     for _ in 0..600 {
         if let Some(value) = found() {

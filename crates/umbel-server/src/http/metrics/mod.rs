@@ -9,6 +9,7 @@ use umbel_env::{DiskSpace, ProcessUsage};
 use umbel_events::{Error, ExistenceStats, Stats};
 
 use crate::consumer_groups::group_reading::GroupReadings;
+use crate::continuous_backup::backed_up_store::KV_LABEL;
 use crate::http::metrics::kurrent_metrics::SystemUsage;
 use crate::http::metrics::metric_set::{Counters, Gauges, MetricSet};
 use crate::http::metrics::text_format::TextFormat;
@@ -81,6 +82,7 @@ pub fn collect(
         "Tombstoned streams of the server's own state that it replaced by other streams",
         system_stream::replacements(),
     );
+    add_damage(&mut set, stats, kv.as_ref(), service);
     add_log(&mut set, stats);
     work_metrics::add(&mut set, service);
     add_existence(&mut set, &stats.existence);
@@ -145,6 +147,23 @@ fn add_memory(set: &mut MetricSet, service: &ServerContext) {
     set.gauge("read_pool_running_pages", help, pages.running as f64);
     let groups = service.group_quota.bytes() as f64;
     set.gauge("group_buffered_bytes", "Bytes that all consumer groups hold", groups);
+}
+
+/// Adds the operations that met damage, in calls and in the server's own work.
+fn add_damage(set: &mut MetricSet, stats: &Stats, kv: Option<&KvStats>, service: &ServerContext) {
+    let counters = Counters::default();
+    let add = |store: &str, count: u64| {
+        counters.get_or_create(&vec![("store", store.to_string())]).inc_by(count);
+    };
+    // The event store counts the runs of its backup itself.
+    add("events", stats.damage_errors);
+    if let Some(kv) = kv {
+        let backups = service.continuous_backups.iter().map(|backup| backup.status());
+        let runs = backups.filter(|it| it.names.label == KV_LABEL).map(|it| it.damaged_runs);
+        add(KV_LABEL, kv.damage_errors + runs.sum::<u64>());
+    }
+    let help = "Operations that failed because data of a store is damaged";
+    set.add("damage_errors", help, || counters.clone());
 }
 
 fn add_log(set: &mut MetricSet, stats: &Stats) {

@@ -7,6 +7,7 @@ use tonic::Status;
 use umbel::{Db, Durability, Result, Snapshot};
 use umbel_proto::kv::OperationKind;
 
+use crate::kv_store::kv_damage::KvDamage;
 use crate::kv_store::watch_hub::{WatchCounts, WatchFilter, WatchHub, Watcher};
 use crate::kv_store::write_request::{WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::GROUP_SYNC_WRITES_MAX;
@@ -32,13 +33,14 @@ pub struct KvWriter {
     unpublished: Vec<(u64, Box<WriteRequest>)>,
     /// Replies of writes that wait for a sync.
     unsynced: Vec<(u64, oneshot::Sender<Result<u64>>)>,
+    damage: KvDamage,
 }
 
 impl KvWriter {
     /// Creates a writer for this store; it syncs every write if `sync` is set.
-    pub fn new(db: Db, sync: bool, counts: Arc<WatchCounts>) -> KvWriter {
-        let feed = WatchHub::new(counts);
-        KvWriter { db, sync, watch_hub: feed, unpublished: Vec::new(), unsynced: Vec::new() }
+    pub fn new(db: Db, sync: bool, counts: Arc<WatchCounts>, damage: KvDamage) -> KvWriter {
+        let (watch_hub, unpublished, unsynced) = (WatchHub::new(counts), Vec::new(), Vec::new());
+        KvWriter { db, sync, watch_hub, unpublished, unsynced, damage }
     }
 
     /// Does jobs until all senders are gone.
@@ -56,7 +58,7 @@ impl KvWriter {
 
     fn handle(&mut self, job: WriterJob) {
         match job {
-            WriterJob::Write(write, sender) => match self.commit(&write) {
+            WriterJob::Write(write, sender) => match self.damage.record(self.commit(&write)) {
                 Ok(sequence) => {
                     if self.sync || write.sync {
                         self.unsynced.push((sequence, sender));
@@ -80,7 +82,8 @@ impl KvWriter {
             WriterJob::DropKeyspace(name, sender) => {
                 // Publishes earlier writes to the watches before these end.
                 self.sync_group();
-                let _ = sender.send(self.drop_keyspace(&name));
+                let dropped = self.drop_keyspace(&name);
+                let _ = sender.send(self.damage.record(dropped));
             }
         }
     }
@@ -122,6 +125,7 @@ impl KvWriter {
     /// sync only after the sync.
     fn sync_group(&mut self) {
         let synced = if self.unsynced.is_empty() { Ok(()) } else { self.db.sync() };
+        let synced = self.damage.record(synced);
         for (sequence, sender) in self.unsynced.drain(..) {
             let _ = sender.send(synced.clone().map(|()| sequence));
         }
