@@ -18,8 +18,8 @@ use tokio::sync::Notify;
 use tracing::Level;
 use umbel_env::Clock;
 use umbel_events::{
-    Direction, Error, ExpectedVersion, MetadataUpdate, NewEvent, RecordedEvent, Revision, Store,
-    StreamState, read_json_keys,
+    Direction, Error, EventId, ExpectedVersion, MetadataUpdate, NewEvent, RecordedEvent, Revision,
+    Store, StreamState, read_json_keys,
 };
 
 use crate::limits::{HISTORY_MAX, WORK_ERROR_BYTES_MAX, WORK_RECORD_BYTES_MAX};
@@ -33,6 +33,9 @@ const DETAILS_MAX: usize = 32;
 /// Error of a work whose outcome is unknown.
 const INTERRUPTED: &str = "no outcome was recorded: the server ended before, or this store was \
     restored from a backup that was made meanwhile";
+/// Error of a work without outcome in a store that was restored since the start of the work.
+const RESTORED: &str = "this store was restored from a backup that was made during this work; the \
+    original store has the outcome";
 
 /// Kind of the recorded work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +167,8 @@ pub struct WorkRecord {
     pub details: Map<String, Value>,
     /// End of the last success up to this record.
     last_success_micros: Option<u64>,
+    /// Id of the copy of the store in which the work began. A restored store has another one.
+    store_instance: Option<String>,
 }
 
 /// Outcomes of scavenges, or of backups.
@@ -171,6 +176,8 @@ pub struct WorkRecord {
 pub struct WorkHistory {
     kind: WorkKind,
     clock: Arc<dyn Clock>,
+    /// Id of this copy of the store.
+    store_instance: Option<String>,
     /// Notified after each change that is to be written.
     pub changed: Notify,
     state: Mutex<HistoryState>,
@@ -194,7 +201,8 @@ struct HistoryState {
 
 impl WorkHistory {
     /// Loads the history of a store. A work without outcome is closed as interrupted, and counts as
-    /// ended since the start: the server that began it could not count it.
+    /// ended since the start: the server that began it could not count it. A work of the store from
+    /// which this one was restored does not count: it did not fail here, and may have succeeded.
     ///
     /// # Errors
     /// Errors of reads.
@@ -206,19 +214,29 @@ impl WorkHistory {
         let mut records = read_records(kind, store)?;
         let last_success_micros = records.iter().filter_map(|last| last.last_success_micros).max();
         let mut state = HistoryState { last_success_micros, ..HistoryState::default() };
+        let store_instance = store.directory().instance_id.map(|id| EventId(id).to_string());
         for record in &mut records {
-            if record.outcome == WorkOutcome::InProgress {
-                record.outcome = WorkOutcome::Interrupted;
-                record.error = Some(INTERRUPTED.to_string());
-                record.last_success_micros = last_success_micros;
+            if record.outcome != WorkOutcome::InProgress {
+                continue;
+            }
+            // Records of earlier versions have no id.
+            let is_foreign = record.store_instance.is_some()
+                && store_instance.is_some()
+                && record.store_instance != store_instance;
+            record.outcome = WorkOutcome::Interrupted;
+            record.error = Some(if is_foreign { RESTORED } else { INTERRUPTED }.to_string());
+            record.last_success_micros = last_success_micros;
+            state.enqueue(record.clone());
+            if is_foreign {
+                tracing::info!(id = record.id, reason = RESTORED, "{} closed", kind.name());
+            } else {
                 state.count(record);
-                state.enqueue(record.clone());
                 record.log_end(kind);
             }
         }
         state.records = records.into();
         let (changed, writer) = (Notify::new(), Mutex::default());
-        Ok(WorkHistory { kind, clock, changed, state: Mutex::new(state), writer })
+        Ok(WorkHistory { kind, clock, store_instance, changed, state: Mutex::new(state), writer })
     }
 
     fn state(&self) -> MutexGuard<'_, HistoryState> {
@@ -250,6 +268,7 @@ impl WorkHistory {
             error,
             details: Map::new(),
             last_success_micros: state.last_success_micros,
+            store_instance: self.store_instance.clone(),
         };
         state.records.push_back(record.clone());
         state.count(&record);
@@ -487,7 +506,8 @@ fn parse_record(data: &[u8]) -> Option<WorkRecord> {
         read_json_keys(data, ["id", "scavengeId", "backupId"]).ok()?;
     let keys = ["user", "scheduledMicros", "startedMicros", "endedMicros", "result", "error"];
     let [user, scheduled, started, ended, result, error] = read_json_keys(data, keys).ok()?;
-    let [details, last_success] = read_json_keys(data, ["details", "lastSuccessMicros"]).ok()?;
+    let keys = ["details", "lastSuccessMicros", "storeInstance"];
+    let [details, last_success, instance] = read_json_keys(data, keys).ok()?;
     Some(WorkRecord {
         id: value(id.or(scavenge_id).or(backup_id))?,
         origin: WorkOrigin { user: optional(user)?, scheduled_micros: optional(scheduled)? },
@@ -499,6 +519,7 @@ fn parse_record(data: &[u8]) -> Option<WorkRecord> {
             serde_json::from_str::<ScalarMap>(json).ok().map(|details| details.0)
         })?,
         last_success_micros: optional(last_success)?,
+        store_instance: optional(instance)?,
     })
 }
 
@@ -565,7 +586,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
-    use umbel_events::StoreOptions;
+    use umbel_env::Env;
+    use umbel_events::{CopyOptions, StoreOptions, restore};
 
     use super::*;
 
@@ -664,6 +686,41 @@ mod tests {
         }
         let last = store.read("$scavenges", Revision::END, Direction::Backwards).next();
         assert_eq!(last.unwrap().unwrap().kind, "$scavengeCompleted");
+    }
+
+    /// Story: a restored store raised the alert for a failed backup for a day, since it has the
+    /// start of the backup from which it was restored.
+    #[test]
+    fn work_of_the_original_store_does_not_count_in_a_restored_one() {
+        for kind in [WorkKind::Scavenge, WorkKind::Backup] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = |name: &str| directory.path().join(name);
+            let store = Store::open(path("store"), StoreOptions::default()).unwrap();
+            let clock = Arc::default();
+            let history = read(&store, kind, &clock);
+            history.begin("copied", WorkOrigin::of_user(Some("ops")));
+            history.flush(&store).unwrap();
+            store.backup(path("copy"), CopyOptions::default()).unwrap();
+            let options = CopyOptions::default();
+            restore(&Env::system(), &path("copy"), &path("restored"), options).unwrap();
+            let restored = Store::open(path("restored"), StoreOptions::default()).unwrap();
+            for _ in 0..2 {
+                let again = read(&restored, kind, &clock);
+                assert_eq!(again.ended(), BTreeMap::new());
+                let record = again.record("copied").unwrap();
+                assert_eq!(record.outcome, WorkOutcome::Interrupted);
+                assert_eq!(record.error.as_deref(), Some(RESTORED));
+                again.flush(&restored).unwrap();
+            }
+            let original = read(&store, kind, &clock);
+            assert_eq!(original.ended(), BTreeMap::from([(WorkOutcome::Interrupted, 1)]));
+            // Work that begins in the restored store is its own.
+            let own = read(&restored, kind, &clock);
+            own.begin("killed", WorkOrigin::of_user(None));
+            own.flush(&restored).unwrap();
+            let counted = read(&restored, kind, &clock).ended();
+            assert_eq!(counted, BTreeMap::from([(WorkOutcome::Interrupted, 1)]));
+        }
     }
 
     /// A store that accepts no records keeps them in memory, and in the next flush.
