@@ -9,6 +9,7 @@ use umbel_sim::Sim;
 
 use super::*;
 use crate::index::index_batch::IndexBatch;
+use crate::index::view_block::{ViewBlock, ViewHead};
 
 /// Upper bound of a wait; a successful wait is far shorter.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -177,6 +178,42 @@ fn background_thread_joins_that_of_a_dropped_store() {
     assert!(closed.recv_timeout(WAIT_TIMEOUT).expect("the close returns"));
     has_ended.try_recv().expect("its thread has ended");
     store.close().expect("closed");
+}
+
+/// Story: the verification compared no entry of a view after the first one whose position is that
+/// of no event.
+#[test]
+fn verification_continues_after_a_damaged_entry_of_a_view() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    for number in 0..9 {
+        let event = NewEvent::json(EventId([number; 16]), "Happened", b"{}");
+        store.append("cart-1", ExpectedVersion::Any, &[event]).expect("appended");
+    }
+    store.flush().expect("flushed");
+    assert!(store.verify().expect("verified").damage.is_empty());
+    let shared = store.shared();
+    let keyspace = shared.index.views.keyspace();
+    let key = [&[b'h', ViewKind::Category.to_number()][..], b"cart"].concat();
+    let head = keyspace.get_with(&key, ViewHead::decode).expect("read").flatten();
+    let head = head.expect("the view has a head");
+    let (mut block, mut wanted) = (ViewBlock::default(), Vec::new());
+    for (number, position) in head.open_block.entries() {
+        let is_damaged = [2, 6].contains(&number);
+        block.push(number, if is_damaged { position - 8 } else { position });
+        wanted.extend(Some(format!("event is at position {position},")).filter(|_| is_damaged));
+    }
+    let mut value = Vec::new();
+    ViewHead { open_block: block, ..head }.encode(&mut value);
+    let mut batch = shared.index.db().batch();
+    batch.put(keyspace, &key, &value);
+    batch.commit(Durability::Buffered).expect("committed");
+    let damage = store.verify().expect("verified").damage;
+    let texts: Vec<String> = damage.iter().map(ToString::to_string).collect();
+    assert_eq!((texts.len(), wanted.len()), (2, 2), "{texts:?}");
+    for (text, wanted) in texts.iter().zip(wanted) {
+        assert!(text.contains("'$ce-cart'") && text.contains(&wanted), "{wanted}: {text}");
+    }
 }
 
 /// Regression: a flush ran during a close, and could use the closed index.

@@ -95,13 +95,17 @@ fn check_events(
     let mut cursor = shared.log.cursor();
     let visible = shared.visible.position();
     let mut offset = chunk.first_offset();
+    let mut next_position = chunk.start;
     loop {
         let walked = cursor.frame_and_next(chunk, offset);
         let (frame, next) = match walked {
             Ok(Some(walked)) => walked,
             Ok(None) => return Ok(()),
             // If an event is not readable, the start of the next one is unknown.
-            Err(error) => return findings.record(Err(error.into())),
+            Err(error) => {
+                views.skip(next_position..chunk.start + chunk.capacity);
+                return findings.record(Err(error.into()));
+            }
         };
         let position = frame.meta.position;
         if position > visible {
@@ -109,11 +113,14 @@ fn check_events(
         }
         findings.report.events += u64::from(!frame.is_stub);
         findings.report.bytes += next - offset;
-        offset = next;
+        (offset, next_position) = (next, position + 1);
+        let mut found: Vec<Error> = check_indexed(shared, &frame).err().into_iter().collect();
+        views.check(shared, &frame, &mut found);
         // It may be scavenged meanwhile, and its index entry deleted.
-        if let Err(error) = check_indexed(shared, &frame).and(views.check(shared, &frame))
-            && !matches!(shared.log.cursor().find_event(position), Ok(None))
-        {
+        if found.is_empty() || matches!(shared.log.cursor().find_event(position), Ok(None)) {
+            continue;
+        }
+        for error in found {
             findings.record(Err(error))?;
         }
     }

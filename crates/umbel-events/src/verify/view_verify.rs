@@ -1,10 +1,14 @@
 //! [`ViewVerifier`]: checks that the views match the log, event by event.
+//!
+//! Damage of an entry, of a block of entries or of the log ends no check: the check continues with
+//! the next entry that can be read. A run of wrong entries is reported once.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use crate::event_log::event_format::Frame;
 use crate::shared_store_state::StoreInner;
-use crate::types::error::Result;
+use crate::types::error::{Error, Result};
 use crate::types::view_kind::{ViewKind, begins_stream, category};
 
 /// Maximum number of cached views.
@@ -15,66 +19,77 @@ const PAGE_ENTRIES: usize = 256;
 /// Checks that the views match the log, event by event.
 #[derive(Debug, Default)]
 pub struct ViewVerifier {
-    /// Next entries of each view, from the index.
-    next: HashMap<(ViewKind, String), VecDeque<(u64, u64)>>,
+    views: HashMap<(ViewKind, String), ViewCheck>,
     /// Number of events of each kind of view in the log.
     event_counts: HashMap<ViewKind, u64>,
+    /// Positions of the log whose events could not be read.
+    unread: Vec<Range<u64>>,
+}
+
+/// State of the check of one view.
+#[derive(Debug, Default)]
+struct ViewCheck {
+    /// Next entries from the index: numbers and positions.
+    page: VecDeque<(u64, u64)>,
+    /// Lowest number after the page; `None` before the first page.
+    next: Option<u64>,
+    /// Position before which events are not compared, since their entries are unreadable.
+    unreadable_before: u64,
+    /// Whether no further entries can be read.
+    is_unreadable: bool,
+    /// Whether the last event had a wrong entry.
+    is_wrong: bool,
+}
+
+/// Entries of a view in the index.
+struct ViewEntries<'a> {
+    shared: &'a StoreInner,
+    kind: ViewKind,
+    name: &'a str,
+    unread: &'a [Range<u64>],
 }
 
 impl ViewVerifier {
-    /// Checks that each view of an event has it right after the view's previous event. REQUIRES:
-    /// the caller passes events in the order of the log.
-    pub fn check(&mut self, shared: &StoreInner, frame: &Frame<'_>) -> Result<()> {
-        let mut checked = Ok(());
+    /// Checks that each view of an event has it right after the view's previous event. Adds errors
+    /// to `found`. REQUIRES: the caller passes events in the order of the log.
+    pub fn check(&mut self, shared: &StoreInner, frame: &Frame<'_>, found: &mut Vec<Error>) {
+        let position = frame.meta.position;
         if let Some(category) = category(frame.stream) {
-            checked = checked.and(self.check_view(shared, ViewKind::Category, category, frame));
+            self.check_view(shared, (ViewKind::Category, category), position, found);
         }
-        checked = checked.and(self.check_view(shared, ViewKind::Type, frame.event.kind, frame));
+        self.check_view(shared, (ViewKind::Type, frame.event.kind), position, found);
         if begins_stream(frame.stream, frame.meta.revision) {
-            checked = checked.and(self.check_view(shared, ViewKind::Streams, "", frame));
+            self.check_view(shared, (ViewKind::Streams, ""), position, found);
         }
-        checked
+    }
+
+    /// Records that events at these positions of the log could not be read. Entries for them are
+    /// not compared.
+    pub fn skip(&mut self, positions: Range<u64>) {
+        self.unread.push(positions);
     }
 
     fn check_view(
         &mut self,
         shared: &StoreInner,
-        kind: ViewKind,
-        name: &str,
-        frame: &Frame<'_>,
-    ) -> Result<()> {
+        (kind, name): (ViewKind, &str),
+        position: u64,
+        found: &mut Vec<Error>,
+    ) {
         *self.event_counts.entry(kind).or_default() += 1;
-        let (views, position) = (&shared.index.views, frame.meta.position);
-        if self.next.len() >= CACHED_VIEWS_MAX {
-            self.next.clear();
+        if self.views.len() >= CACHED_VIEWS_MAX {
+            self.views.clear();
         }
-        let page = self.next.entry((kind, name.to_string())).or_default();
-        if page.is_empty() {
-            let next = views.count_through(kind, name, position - 1)?;
-            *page = views.positions(kind, name, next, PAGE_ENTRIES, false)?.into();
-        }
-        let mut cursor = shared.log.cursor();
-        while let Some((_, indexed)) = page.front().copied().filter(|(_, at)| *at < position) {
-            if cursor.find_event(indexed)?.is_some() {
-                break;
+        let check = self.views.entry((kind, name.to_string())).or_default();
+        let entries = ViewEntries { shared, kind, name, unread: &self.unread };
+        match entries.take(check, position, found) {
+            Ok(what) => {
+                let was_wrong = std::mem::replace(&mut check.is_wrong, what.is_some());
+                let is_first = !was_wrong;
+                found
+                    .extend(what.filter(|_| is_first).map(|what| damage(shared, kind, name, what)));
             }
-            // The event was scavenged, and the view was not rebuilt since.
-            page.pop_front();
-            if page.is_empty() {
-                let next = views.count_through(kind, name, indexed)?;
-                *page = views.positions(kind, name, next, PAGE_ENTRIES, false)?.into();
-            }
-        }
-        match page.pop_front() {
-            Some((_, indexed)) if indexed == position => Ok(()),
-            other => {
-                page.clear();
-                let indexed = other.map(|(_, indexed)| indexed);
-                let what = format!(
-                    "the next event is at position {position}, but the index has {indexed:?}"
-                );
-                report_damage(shared, kind, name, what)
-            }
+            Err(error) => found.push(error),
         }
     }
 
@@ -100,14 +115,126 @@ impl ViewVerifier {
                 let what = format!(
                     "{found} events are in views of this kind, but the index has {indexed}"
                 );
-                return report_damage(shared, kind, "", what);
+                return Err(damage(shared, kind, "", what));
             }
         }
         Ok(())
     }
 }
 
-fn report_damage(shared: &StoreInner, kind: ViewKind, name: &str, what: String) -> Result<()> {
+impl ViewEntries<'_> {
+    /// Removes the entries up to that of the event at `position` from the page. Returns what is
+    /// wrong with them. Adds damage of blocks to `found`.
+    fn take(
+        &self,
+        check: &mut ViewCheck,
+        position: u64,
+        found: &mut Vec<Error>,
+    ) -> Result<Option<String>> {
+        let mut wrong = None;
+        loop {
+            if check.page.is_empty() {
+                self.fetch(check, position, found)?;
+            }
+            let before = check.page.front().copied().filter(|(_, at)| *at < position);
+            let Some((_, at)) = before else { break };
+            check.page.pop_front();
+            // An entry of a scavenged event stays until the view is rebuilt.
+            if !self.is_unread(at) && !self.is_in_log(at, |event| event.is_none())? {
+                wrong.get_or_insert(at);
+            }
+        }
+        let next = check.page.front().map(|(_, at)| *at);
+        if next == Some(position) {
+            check.page.pop_front();
+            return Ok(wrong.map(|at| {
+                format!("the index has position {at}, where the log has no event of the view")
+            }));
+        }
+        if check.is_unreadable || position < check.unreadable_before {
+            return Ok(None);
+        }
+        if let Some(at) = next
+            && wrong.is_none()
+            && !self.is_in_log(at, |event| event.is_none_or(|event| self.contains(event)))?
+        {
+            // The entry of this event has another position; it belongs to no later event.
+            check.page.pop_front();
+        }
+        let indexed = wrong.or(next);
+        Ok(Some(format!("the next event is at position {position}, but the index has {indexed:?}")))
+    }
+
+    /// Fetches the next page. Skips blocks of entries that cannot be read, and adds their damage to
+    /// `found`.
+    fn fetch(&self, check: &mut ViewCheck, position: u64, found: &mut Vec<Error>) -> Result<()> {
+        let (views, kind, name) = (&self.shared.index.views, self.kind, self.name);
+        if check.is_unreadable {
+            return Ok(());
+        }
+        let mut next = match check.next {
+            Some(next) => next,
+            None => views.count_through(kind, name, position - 1)?,
+        };
+        let mut has_skipped = false;
+        loop {
+            let error = match views.positions(kind, name, next, PAGE_ENTRIES, false) {
+                Ok(page) => {
+                    check.next = Some(page.last().map_or(next, |(number, _)| number + 1));
+                    check.page = page.into();
+                    break;
+                }
+                Err(error) => Error::from(error),
+            };
+            if !error.is_damage() {
+                return Err(error);
+            }
+            found.push(error);
+            has_skipped = true;
+            match views.first_number_of_later_block(kind, name, next).map_err(Error::from) {
+                Ok(Some(later)) => next = later,
+                Err(error) if !error.is_damage() => return Err(error),
+                Ok(None) | Err(_) => {
+                    check.is_unreadable = true;
+                    return Ok(());
+                }
+            }
+        }
+        if has_skipped {
+            let first = check.page.front().map(|(_, at)| *at);
+            check.is_unreadable = first.is_none();
+            check.unreadable_before = first.unwrap_or(0);
+        }
+        Ok(())
+    }
+
+    /// Whether the event at a position of the log could not be read.
+    fn is_unread(&self, position: u64) -> bool {
+        self.unread.iter().any(|positions| positions.contains(&position))
+    }
+
+    /// Whether `is_wanted` accepts the event at a position of the log, which is `None` if a
+    /// scavenge removed it. Returns false where no event is or was.
+    fn is_in_log(
+        &self,
+        position: u64,
+        is_wanted: impl FnOnce(Option<&Frame<'_>>) -> bool,
+    ) -> Result<bool> {
+        let mut cursor = self.shared.log.cursor();
+        match cursor.find_event(position).map_err(Error::from) {
+            Ok(event) => Ok(is_wanted(event.as_ref())),
+            Err(error) if error.is_damage() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the view contains an event.
+    fn contains(&self, event: &Frame<'_>) -> bool {
+        self.kind.contains(self.name, event.stream, event.event.kind, event.meta.revision)
+    }
+}
+
+fn damage(shared: &StoreInner, kind: ViewKind, name: &str, what: String) -> Error {
     let reason = format!("view '{}': {what}", kind.view_name(name).escape_debug());
-    Err(umbel::Error::corruption(&shared.folder.join("index"), 0, reason).into())
+    umbel::Error::corruption(&shared.folder.join("index"), 0, reason).into()
 }

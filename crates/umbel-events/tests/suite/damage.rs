@@ -154,7 +154,9 @@ fn verification_reports_each_damage_once() {
     let damage = store_with_damaged_event(7).verify().expect("verified").damage;
     let texts: BTreeSet<String> = damage.iter().map(ToString::to_string).collect();
     assert_eq!(damage.len(), texts.len(), "{damage:?}");
-    assert!((1..10).contains(&damage.len()), "{damage:?}");
+    // The record in the file, and the event. The views report neither these nor the later events of
+    // the chunk, which cannot be found.
+    assert!((1..=2).contains(&damage.len()), "{damage:?}");
 }
 
 /// Story: only gRPC calls counted damage, so a scavenge, a backup or a consumer group that met

@@ -383,6 +383,25 @@ impl Views {
         self.blocks(kind, name, start, self.keyspace.range(range).rev()).next().transpose()
     }
 
+    /// Returns the first number of the block after the one with `number`, or of the entries that
+    /// are in no block; `None` if `number` is among these. Decodes no block.
+    pub fn first_number_of_later_block(
+        &self,
+        kind: ViewKind,
+        name: &str,
+        number: u64,
+    ) -> Result<Option<u64>> {
+        let (start, below) = self
+            .with_snapshot(kind, name, |seen| (seen.head.start, seen.head.first_open_number()))?;
+        if number >= below {
+            return Ok(None);
+        }
+        let rest = block_key(kind, start, number + 1)..block_key(kind, start, below);
+        let later = self.keyspace.range(rest).next().transpose()?;
+        let first = later.and_then(|(key, _)| Some(u64::from_be_bytes(*key.last_chunk()?)));
+        Ok(first.or(Some(below)))
+    }
+
     fn blocks(
         &self,
         kind: ViewKind,
