@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use umbel_backup::server_kv_objects;
-use umbel_env::{Clock, Env, ProcessOwned, check_path};
+use umbel_env::{Clock, Env, ProcessOwned};
 use umbel_events::Store;
 
 use crate::access_control::passwords::Secret;
@@ -26,11 +26,13 @@ use crate::event_store::EventStore;
 use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::resources::worker_times::TaskSpawner;
+use crate::server::backup_directory_check::check_backup_directory;
 use crate::server::listener::ListenerLimits;
 #[cfg(feature = "otlp")]
 use crate::server::telemetry_exporter::TelemetryExporter;
 use crate::server_context::ServerContext;
 
+pub mod backup_directory_check;
 pub mod clock_watch;
 pub mod listener;
 pub mod metric_sampler;
@@ -132,16 +134,14 @@ impl Server {
     /// # Errors
     ///
     /// - The wall clock is before 1970.
-    /// - The path of the backup is empty.
+    /// - The path of the backup directory is empty or a URL, or no directory can be there.
     /// - Another process listens at the address.
     /// - The certificates cannot be used.
     /// - The operating system refuses threads or the address.
     pub fn prepare(config: &Config) -> Result<Prepared, StartError> {
         check_clock(&*config.env.clock)?;
         if let Some(directory) = &config.backup_directory {
-            check_path("the backup", directory).map_err(|error| {
-                StartError::system("use the backup directory", to_io_error(&error))
-            })?;
+            check_backup_directory(&config.env, directory)?;
         }
         let runtime = Builder::new_multi_thread()
             .enable_all()

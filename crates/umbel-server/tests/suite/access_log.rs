@@ -520,8 +520,10 @@ fn scavenges_and_backups_are_logged_with_their_outcome() {
     listen();
     let target = tempfile::tempdir().unwrap();
     let file = target.path().join("file");
+    let config = Config { backup_directory: Some(file.clone()), ..with_users() };
+    let server = TestServer::with(config);
+    // The start would refuse a file.
     std::fs::write(&file, "no directory").unwrap();
-    let server = TestServer::with(Config { backup_directory: Some(file), ..with_users() });
     let headers = ["content-type: application/json", &authorization("ops:second")];
     let started = |path: &str, id: &str| {
         let answer = send(server.address(), "POST", path, &headers, b"{}").json();

@@ -160,6 +160,16 @@ fn empty_backup_directory_fails_the_start() {
 }
 
 #[test]
+fn url_as_backup_directory_fails_the_start() {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let backup_directory = Some("s3://bucket/shop".into());
+    let config = Config { listen, backup_directory, ..Config::default() };
+    let refused = Server::prepare(&config).expect_err("refused");
+    assert!(matches!(refused, StartError::ObjectBackup(_)), "{refused:?}");
+    assert!(refused.to_string().contains("--backup-to"), "{refused}");
+}
+
+#[test]
 fn two_servers_do_not_share_a_port() {
     let server = TestServer::new();
     let directory = tempfile::tempdir().unwrap();
