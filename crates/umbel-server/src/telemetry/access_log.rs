@@ -201,12 +201,7 @@ impl AccessLogLine {
 
     /// Logs an HTTP page that was refused or failed; returns whether it was logged.
     fn log_page_failure(&mut self, status: StatusCode) -> bool {
-        let level = match status.as_u16() {
-            ..400 => return false,
-            400..500 => Level::INFO,
-            503 => Level::WARN,
-            _ => Level::ERROR,
-        };
+        let Some(level) = page_failure_level(status) else { return false };
         self.write(&LogRecord {
             level,
             message: "request failed",
@@ -274,6 +269,18 @@ impl AccessLogLine {
     }
 }
 
+/// The level of the line of an HTTP page with this status, as that of a call with the same meaning;
+/// `None` if it is no failure. A full disk or quota refuses each write, and is no fault of the
+/// server.
+fn page_failure_level(status: StatusCode) -> Option<Level> {
+    match status.as_u16() {
+        ..400 => None,
+        400..500 => Some(Level::INFO),
+        503 | 507 => Some(Level::WARN),
+        _ => Some(Level::ERROR),
+    }
+}
+
 /// Whether a status is caused by the client or is no failure.
 fn is_clients(status: &Status, headers: &HeaderMap) -> bool {
     match status.code() {
@@ -300,6 +307,8 @@ pub fn sanitize(text: &str, max_chars: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http;
+    use crate::protocol::grpc_status;
 
     /// Story: refused calls without credentials wrote 24 kB of log per second.
     #[test]
@@ -322,6 +331,21 @@ mod tests {
         assert!(!blamed(Status::internal("a disk that fails")));
         assert!(blamed(Status::invalid_argument("invalid request")));
         assert!(!blamed(crate::protocol::grpc_status::shutting_down()));
+    }
+
+    /// Story: on a full disk, each append over HTTP was logged as an error, and each append over
+    /// gRPC as a warning.
+    #[test]
+    fn refusal_for_lack_of_space_is_a_warning() {
+        let level = |status: u16| page_failure_level(StatusCode::from_u16(status).unwrap());
+        assert_eq!([200, 304].map(level), [None, None]);
+        assert_eq!([400, 404, 429].map(level), [Some(Level::INFO); 3]);
+        assert_eq!([503, 507].map(level), [Some(Level::WARN); 2]);
+        assert_eq!([500, 501].map(level), [Some(Level::ERROR); 2]);
+        let full = std::io::ErrorKind::StorageFull.into();
+        let error = umbel::Error::io("write", "/kv".as_ref(), full);
+        let status = http::failure_status(&grpc_status::engine_status(&error));
+        assert_eq!(page_failure_level(status), Some(Level::WARN), "{status}");
     }
 
     #[test]
