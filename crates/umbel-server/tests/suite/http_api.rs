@@ -525,6 +525,76 @@ fn refused_stream_requests_name_the_remedy() {
     assert_eq!(method.is(405)["error"], "MethodNotAllowed");
 }
 
+/// Story: a stream could be appended to and read over HTTP, but not deleted.
+#[test]
+fn streams_are_deleted_and_tombstoned() {
+    let server = TestServer::new();
+    let address = server.address();
+    let append = || {
+        let headers = [JSON, "kurrent-eventtype: Opened"];
+        send(address, "POST", "/streams/a%2Fb", &headers, b"{}").is(201)["lastEventNumber"].clone()
+    };
+    let delete = |headers: &[&str]| send(address, "DELETE", "/streams/a%2Fb", headers, b"");
+    assert_eq!(delete(&[]).is(404)["error"], "NotFound");
+    assert_eq!(append(), 0);
+    for wrong in ["kurrent-harddelete: yes", "es-expectedversion: x"] {
+        let refused = delete(&[wrong]).is(400);
+        let name = if wrong.contains("hard") { "Kurrent-HardDelete" } else { "ExpectedVersion" };
+        assert!(refused["message"].as_str().unwrap().contains(name), "{refused}");
+    }
+    let conflict = delete(&["ES-ExpectedVersion: 7"]);
+    assert!(conflict.head.contains("es-currentversion: 0"), "{}", conflict.head);
+    assert_eq!(conflict.is(409)["currentVersion"], 0);
+    let deleted = delete(&["ES-ExpectedVersion: 0", "ES-HardDelete: false"]);
+    assert_eq!((deleted.status, deleted.text()), (204, ""), "{deleted:?}");
+    assert_eq!(get(address, "/streams/a%2Fb").status, 404);
+    assert_eq!(delete(&[]).status, 204, "a deleted stream stays deleted");
+    assert_eq!(append(), 1, "the next append continues the revisions");
+    assert_eq!(delete(&["Kurrent-HardDelete: True"]).status, 204);
+    assert_eq!(get(address, "/streams/a%2Fb").is(410)["error"], "StreamDeleted");
+    assert_eq!(delete(&[]).is(410)["error"], "StreamDeleted");
+    for name in ["$all", "$ce-cart", "$$a"] {
+        let path = format!("/streams/{name}");
+        assert_eq!(send(address, "DELETE", &path, &[], b"").is(400)["error"], "BadRequest");
+    }
+    let other_site = ["origin: http://evil.example"];
+    assert_eq!(delete(&other_site).is(403)["error"], "AccessDenied");
+}
+
+/// The deletes over HTTP have the permissions of the calls of clients.
+#[test]
+fn delete_over_http_needs_the_right_of_the_stream() {
+    let server = TestServer::with_users();
+    let address = server.address();
+    let (admin, ada) = (authorization("admin:first"), authorization("ada:secret"));
+    let fields = json!({ "loginName": "ada", "password": "secret" }).to_string();
+    send(address, "POST", "/users", &[JSON, &admin], fields.as_bytes()).is(201);
+    let metadata = br#"{"$acl":{"$d":"ops"}}"#;
+    let event = NewEvent::json(server.store.new_id().unwrap(), "$metadata", metadata);
+    server.store.append("$$guarded", ExpectedVersion::Any, &[event]).unwrap();
+    for stream in ["guarded", "$scavenges-x"] {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", b"{}");
+        server.store.append(stream, ExpectedVersion::Any, &[event]).unwrap();
+    }
+    let ops = authorization("ops:second");
+    let delete = |stream: &str, user: &[&str]| {
+        for hard in ["false", "true"] {
+            let header = format!("kurrent-harddelete: {hard}");
+            let headers = [user, &[&*header]].concat();
+            let answer = send(address, "DELETE", &format!("/streams/{stream}"), &headers, b"");
+            if answer.status != 204 {
+                return answer.status;
+            }
+        }
+        204
+    };
+    assert_eq!(delete("guarded", &[]), 401);
+    assert_eq!(delete("guarded", &[&ada]), 403);
+    assert_eq!(delete("$scavenges-x", &[&ops]), 403);
+    assert_eq!(delete("guarded", &[&ops]), 204);
+    assert_eq!(delete("$scavenges-x", &[&admin]), 204);
+}
+
 #[test]
 fn hostile_bodies_are_refused() {
     let server = TestServer::new();
@@ -593,7 +663,7 @@ fn pages_of_other_sites_make_no_changes() {
 }
 
 /// The least role that each route requires: 0 anonymous, 1 a user, 2 `$ops`, 3 `$admins`.
-const ROLES: [(&str, &str, &str, u8); 48] = [
+const ROLES: [(&str, &str, &str, u8); 49] = [
     ("GET", "/health/live", "/health/live", 0),
     ("GET", "/health/ready", "/health/ready", 0),
     ("GET", "/ping", "/ping", 0),
@@ -652,6 +722,7 @@ const ROLES: [(&str, &str, &str, u8); 48] = [
         "/streams/$settings/incoming/7e7b9d3c-8a8c-4f2e-9d3a-0f3a1f1e7a11",
         3,
     ),
+    ("DELETE", "/streams/{stream}", "/streams/open", 1),
 ];
 
 #[test]

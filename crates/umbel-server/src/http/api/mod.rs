@@ -14,6 +14,7 @@ pub mod group_routes;
 pub mod openapi;
 pub mod route_table;
 pub mod stream_append;
+pub mod stream_delete;
 pub mod stream_pages;
 pub mod user_routes;
 
@@ -108,6 +109,7 @@ async fn run(service: &Arc<ServerContext>, operation: Operation, request: ApiReq
             stream_pages::run(service, operation, &request).await
         }
         Operation::Append => stream_append::run(service, request).await,
+        Operation::DeleteStream => stream_delete::run(service, &request).await,
         Operation::OpenApi => Ok(json_text_response(openapi::document())),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use hyper::Method;
 use serde_json::{Map, Value, json};
 
-use crate::http::api::route_table::{ROUTES, RequestSchema, Route};
+use crate::http::api::route_table::{Operation, ROUTES, RequestSchema, Route};
 
 /// Routes beside the API: path, description, status of a success, whether the route is public.
 const PAGES: [(&str, &str, u16, bool); 7] = [
@@ -17,6 +17,10 @@ const PAGES: [(&str, &str, u16, bool); 7] = [
     ("/stats", "Reports the statistics of the store.", 200, false),
     ("/metrics", "Reports statistics and calls as OpenMetrics text.", 200, false),
 ];
+
+/// Description of the header of the expected version.
+const EXPECTED_VERSION: &str =
+    "the last revision, -2 (any, the default), -1 (no stream) or -4 (exists)";
 
 /// The document.
 pub fn document() -> String {
@@ -133,12 +137,16 @@ fn parameters(route: &Route) -> Vec<Value> {
         json!({ "name": name, "in": "query", "description": description, "schema": text })
     }));
     if route.body == RequestSchema::Events {
-        let expected = "the last revision, -2 (any, the default), -1 (no stream) or -4 (exists)";
-        all.push(header_parameter("Kurrent-ExpectedVersion", expected));
+        all.push(header_parameter("Kurrent-ExpectedVersion", EXPECTED_VERSION));
         all.push(header_parameter("Kurrent-EventType", "type of a single event"));
         all.push(header_parameter("Kurrent-EventId", "id of a single event, a UUID"));
     }
-    if route.path.starts_with("/streams/") && route.body == RequestSchema::None {
+    if route.operation == Operation::DeleteStream {
+        all.push(header_parameter("Kurrent-ExpectedVersion", EXPECTED_VERSION));
+        let hard = "true: tombstones the stream; false (the default): appends create it again";
+        all.push(header_parameter("Kurrent-HardDelete", hard));
+    }
+    if route.path.starts_with("/streams/") && route.method == Method::GET {
         let resolves = "false: links are not resolved";
         all.push(header_parameter("Kurrent-ResolveLinkTos", resolves));
     }

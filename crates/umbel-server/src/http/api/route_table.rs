@@ -86,6 +86,8 @@ pub enum Operation {
     ReadPage,
     /// Appends events.
     Append,
+    /// Deletes or tombstones a stream.
+    DeleteStream,
     /// Returns the OpenAPI document.
     OpenApi,
 }
@@ -146,6 +148,7 @@ macro_rules! group_call {
 }
 const READ: &str = "/event_store.client.streams.Streams/Read";
 const APPEND: &str = "/event_store.client.streams.Streams/Append";
+const DELETE: &str = "/event_store.client.streams.Streams/Delete";
 
 const NO_QUERY: &[(&str, &str)] = &[];
 const PAGE_QUERY: &[(&str, &str)] = &[(
@@ -193,7 +196,7 @@ impl Route {
 }
 
 /// All routes. A path without parameters precedes those that match it with a parameter.
-pub static ROUTES: [Route; 41] = [
+pub static ROUTES: [Route; 42] = [
     route(
         Method::POST,
         "/admin/scavenge",
@@ -516,6 +519,15 @@ pub static ROUTES: [Route; 41] = [
     .with_events()
     .success(201)
     .errors(&[409, 410, 415]),
+    route(
+        Method::DELETE,
+        "/streams/{stream}",
+        DELETE,
+        Operation::DeleteStream,
+        "Deletes a stream, or tombstones it: no stream can have its name again.",
+    )
+    .success(204)
+    .errors(&[404, 409, 410]),
     route(
         Method::GET,
         "/openapi.json",

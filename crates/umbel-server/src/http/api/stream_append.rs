@@ -23,7 +23,8 @@ use crate::protocol::{grpc_status, proto_convert};
 use crate::server_context::ServerContext;
 use crate::services::streams::append::EventBuffer;
 
-const EXPECTED_VERSION: [&str; 2] = ["kurrent-expectedversion", "es-expectedversion"];
+/// Names of the header of the expected version.
+pub const EXPECTED_VERSION: [&str; 2] = ["kurrent-expectedversion", "es-expectedversion"];
 const EVENT_TYPE: [&str; 2] = ["kurrent-eventtype", "es-eventtype"];
 const EVENT_ID: [&str; 2] = ["kurrent-eventid", "es-eventid"];
 const CURRENT_VERSION: [&str; 2] = ["kurrent-currentversion", "es-currentversion"];
@@ -49,12 +50,7 @@ struct EventHead {
 
 /// Appends the events of a request.
 pub async fn run(service: &Arc<ServerContext>, mut request: ApiRequest) -> ApiResult {
-    let stream = request.parameter(0).to_string();
-    grpc_status::check_not_index(&stream)?;
-    if proto_convert::is_name_too_long(stream.as_bytes()) {
-        let why = format!("the stream's name is longer than {STREAM_NAME_BYTES_MAX} bytes");
-        return Err(ApiError::bad_request(why));
-    }
+    let stream = stream_name(&request)?;
     let expected = expected_version(request.header(EXPECTED_VERSION)?)?;
     let content = content(request.headers())?;
     let head = event_head(&request, content)?;
@@ -74,6 +70,17 @@ pub async fn run(service: &Arc<ServerContext>, mut request: ApiRequest) -> ApiRe
         Err(Error::WrongExpectedVersion { current, .. }) => Err(conflict(expected, current)),
         Err(error) => Err(grpc_status::status(&error).into()),
     }
+}
+
+/// The name of the stream that a request changes, which is the first parameter of its path.
+pub fn stream_name(request: &ApiRequest) -> Result<String, ApiError> {
+    let stream = request.parameter(0).to_string();
+    grpc_status::check_not_index(&stream)?;
+    if proto_convert::is_name_too_long(stream.as_bytes()) {
+        let why = format!("the stream's name is longer than {STREAM_NAME_BYTES_MAX} bytes");
+        return Err(ApiError::bad_request(why));
+    }
+    Ok(stream)
 }
 
 /// Runs a parser on a thread that may be busy: a long body takes time.
@@ -98,7 +105,8 @@ fn created(stream: &str, done: &WriteResult) -> HttpResponse {
     response
 }
 
-fn conflict(expected: ExpectedVersion, current: Option<u64>) -> ApiError {
+/// The error of a stream that has another version than expected.
+pub fn conflict(expected: ExpectedVersion, current: Option<u64>) -> ApiError {
     let shown = current.map_or("-1".to_string(), |current| current.to_string());
     let wanted = match expected {
         ExpectedVersion::Exact(revision) => format!("revision {revision}"),
@@ -118,7 +126,7 @@ fn conflict(expected: ExpectedVersion, current: Option<u64>) -> ApiError {
 }
 
 /// Parses KurrentDB's numbers: −2 any, −1 no stream, −4 an existing stream.
-fn expected_version(text: Option<&str>) -> Result<ExpectedVersion, ApiError> {
+pub fn expected_version(text: Option<&str>) -> Result<ExpectedVersion, ApiError> {
     match text {
         None | Some("-2") => Ok(ExpectedVersion::Any),
         Some("-1") => Ok(ExpectedVersion::NoStream),
