@@ -96,7 +96,7 @@ pub fn backup(
     if !shared.read_only {
         shared.sync_log()?;
     }
-    let DurableChunks { manifest: mut chunk_manifest, chunks, .. } = shared.log.durable_chunks();
+    let DurableChunks { manifest: mut chunk_manifest, chunks } = shared.log.durable_chunks();
     let backup = BackupJob { shared, env: &env, target, previous: old };
     let wanted = chunks.into_iter().map(|(entry, len)| ChunkCopy::new(entry, len)).collect();
     let wanted = backup.match_existing(wanted)?;

@@ -16,8 +16,6 @@ pub struct DurableChunks {
     /// Entry of each chunk with events, and the length of the durable part of its file. The entry
     /// has an end if all of the chunk is durable.
     pub chunks: Vec<(ChunkEntry, u64)>,
-    /// Position up to which the log is durable.
-    pub end: u64,
 }
 
 impl EventLog {
@@ -47,6 +45,6 @@ impl EventLog {
                 break;
             }
         }
-        DurableChunks { manifest, chunks, end }
+        DurableChunks { manifest, chunks }
     }
 }

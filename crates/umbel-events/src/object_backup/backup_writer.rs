@@ -26,7 +26,6 @@ const PLANS_MAX: usize = 4;
 pub struct BackupWriter {
     chain: ChainWriter<LogContents>,
     options: ObjectBackupOptions,
-    durable: u64,
     /// State that others read while a run is in progress.
     shown: Arc<Mutex<ObjectBackupState>>,
 }
@@ -47,7 +46,7 @@ impl BackupWriter {
         shown: Arc<Mutex<ObjectBackupState>>,
     ) -> BackupWriter {
         let chain = ChainWriter::new(identity, id, options.full_manifest_interval);
-        BackupWriter { chain, options, durable: 0, shown }
+        BackupWriter { chain, options, shown }
     }
 
     /// Position of the last event in the backup; `None` before the first manifest.
@@ -74,13 +73,6 @@ impl BackupWriter {
     /// Makes the next run replace objects that the object store lacks.
     pub fn replace_lost(&mut self, lost: LostObjects) {
         self.chain.replace_lost(lost);
-    }
-
-    /// Bytes from the end of the backup to the end of the log at the last plan.
-    pub fn lag_bytes(&self) -> u64 {
-        let last = self.chain.state().and_then(|state| state.chunks.last());
-        let end = last.and_then(|last| Some(last.entry.start + last.entry.ended?.end));
-        self.durable.saturating_sub(end.unwrap_or(0))
     }
 
     /// Backs up everything that was appended before the call.
@@ -133,7 +125,6 @@ impl BackupWriter {
             let location = run.requests.objects.location();
             let tails_max = self.options.small_tails_max;
             let plan = UploadPlan::new(run.shared, &self.chain, tails_max, location)?;
-            self.durable = plan.durable;
             match self.execute(run, plan)? {
                 Some(commit) => return Ok(commit),
                 None => continue,

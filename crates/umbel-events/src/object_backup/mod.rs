@@ -80,8 +80,8 @@ pub struct ObjectBackupReport {
     pub requests: BTreeMap<&'static str, u64>,
 }
 
-/// State of a backup, for metrics. A run in progress changes `through`, `uploaded_bytes` and
-/// `requests`; its end changes the rest.
+/// State of a backup, for metrics. A run in progress changes `through`, `lag_bytes`,
+/// `uploaded_bytes` and `requests`; its end changes the rest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectBackupState {
     /// Position of the last event in the backup; `None` before the first run that found or made a
@@ -89,7 +89,8 @@ pub struct ObjectBackupState {
     pub through: Option<Position>,
     /// Number of the newest manifest; 0 before the first one.
     pub manifest: u64,
-    /// Distance from the end of the backup to the end of the log when the last run began, in bytes.
+    /// Bytes of the event log after the last event of the backup, up to the last visible event.
+    /// Without a backup, the bytes of the log up to there.
     pub lag_bytes: u64,
     /// Time of the monotonic clock when the last successful run began. Everything that was appended
     /// before is in the backup.
@@ -184,7 +185,6 @@ impl ObjectBackup {
         let ran = writer.run(&self.shared, &self.requests);
         let counts = self.requests.counts();
         let mut state = self.state.lock().ignore_poison();
-        state.lag_bytes = writer.lag_bytes();
         match ran {
             Ok(mut report) => {
                 let since = |(verb, count): (&&'static str, &u64)| {
@@ -250,7 +250,11 @@ impl ObjectBackup {
 
     /// Returns the state. Does not wait for a run in progress.
     pub fn state(&self) -> ObjectBackupState {
+        // Before the end of the backup, which can be later then, but not earlier.
+        let visible = self.shared.visible.position();
         let state = self.state.lock().ignore_poison().clone();
-        ObjectBackupState { requests: self.requests.counts(), ..state }
+        let through = state.through.unwrap_or_default();
+        let lag_bytes = self.shared.log.bytes_between(through.0, visible);
+        ObjectBackupState { lag_bytes, requests: self.requests.counts(), ..state }
     }
 }

@@ -43,8 +43,6 @@ pub struct UploadPlan {
     /// Uploads of scavenged files that replace chunks of the backup, and of chunks with lost
     /// pieces.
     pub replacements: Vec<PieceJob>,
-    /// Position up to which the log is durable.
-    pub durable: u64,
 }
 
 /// Number of small tails at the end of a chunk's pieces.
@@ -66,7 +64,7 @@ impl UploadPlan {
         location: &str,
     ) -> ObjectBackupResult<UploadPlan> {
         let state = chain.state();
-        let DurableChunks { manifest, chunks: found, end: durable } = {
+        let DurableChunks { manifest, chunks: found } = {
             // A swap of a chunk waits for this lock.
             let _copying = shared.log.copy_lock.lock().ignore_poison();
             shared.log.durable_chunks()
@@ -82,7 +80,6 @@ impl UploadPlan {
             extensions: Vec::new(),
             separable: usize::MAX,
             replacements: Vec::new(),
-            durable,
         };
         for (entry, len) in found {
             let old = state.and_then(|state| state.chunk(entry.id));

@@ -119,6 +119,25 @@ fn object_backup_contains_all_earlier_appends() {
     }
 }
 
+/// Story: the lag was a distance of positions, with the gaps that starts leave, and was of the time
+/// of the last run.
+#[test]
+fn lag_is_in_bytes_of_the_log() {
+    let fixture = Fixture::new(21);
+    let backup = fixture.backup();
+    append(&fixture.store, "a", 0..2);
+    let lag = || backup.state().lag_bytes;
+    assert!(lag() > 0, "nothing is in the backup");
+    let through = backup.run_once().expect("backed up").through;
+    assert_eq!(lag(), 0);
+    append(&fixture.store, "a", 2..9);
+    let visible = fixture.store.visible_position();
+    assert_eq!(lag(), fixture.store.log_bytes_between(through, visible));
+    assert!(lag() > 0, "{visible:?}");
+    backup.run_once().expect("backed up");
+    assert_eq!(lag(), 0);
+}
+
 #[test]
 fn every_position_and_time_is_restored_exactly() {
     let fixture = Fixture::new(2);

@@ -124,29 +124,25 @@ impl BackedUpStore for Store {
         requests: ObjectRequestOptions,
     ) -> ObjectBackupResult<Arc<dyn StartedBackup>> {
         let options = ObjectBackupOptions { requests, ..ObjectBackupOptions::default() };
-        let backup = self.object_backup(objects, options)?;
-        Ok(Arc::new(EventsBackup { store: self.clone(), backup }))
+        Ok(Arc::new(EventsBackup(self.object_backup(objects, options)?)))
     }
 }
 
 /// The backup of an event store.
 #[derive(Debug)]
-struct EventsBackup {
-    store: Store,
-    backup: umbel_events::ObjectBackup,
-}
+struct EventsBackup(umbel_events::ObjectBackup);
 
 impl StartedBackup for EventsBackup {
     fn run_once(&self) -> ObjectBackupResult<()> {
-        self.backup.run_once().map(|_| ())
+        self.0.run_once().map(|_| ())
     }
 
     fn find_lost(&self) -> ObjectBackupResult<Vec<ObjectName>> {
-        self.backup.find_lost()
+        self.0.find_lost()
     }
 
     fn retain(&self, keep: Duration) -> ObjectBackupResult<DeletedObjects> {
-        let report = self.backup.retain(keep)?;
+        let report = self.0.retain(keep)?;
         Ok(DeletedObjects {
             manifests: report.deleted_manifests,
             objects: report.deleted_pieces,
@@ -155,12 +151,10 @@ impl StartedBackup for EventsBackup {
     }
 
     fn progress(&self) -> BackupProgress {
-        // Before the end of the backup, which can be later then, but not earlier.
-        let visible = self.store.visible_position();
-        let state = self.backup.state();
+        let state = self.0.state();
         BackupProgress {
             end: state.through.map(|through| through.0),
-            lag: state.through.map(|through| self.store.log_bytes_between(through, visible)),
+            lag: state.through.map(|_| state.lag_bytes),
             uploaded_bytes: state.uploaded_bytes,
             requests: state.requests,
         }
