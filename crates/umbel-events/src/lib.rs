@@ -57,6 +57,7 @@ pub use crate::backup::backup_verify::{BackupVerifyReport, is_backup, verify_bac
 pub use crate::backup::copy_cancellation::CopyCancellation;
 pub use crate::backup::copy_rate_limit::{CopyOptions, CopyProgress};
 pub use crate::backup::restore::{RestoreReport, restore};
+pub use crate::event_log::log_bytes::LogBytes;
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 pub use crate::object_backup::object_restore::{

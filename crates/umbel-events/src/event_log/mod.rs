@@ -38,6 +38,7 @@ pub mod chunk_scan;
 pub mod clock_epochs;
 pub mod durable_chunks;
 pub mod event_format;
+pub mod log_bytes;
 pub mod read_buffer;
 pub mod scavenged_chunk;
 

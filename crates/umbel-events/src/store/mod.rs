@@ -15,6 +15,7 @@ use crate::append::appender::WriteTask;
 use crate::backup::copy_rate_limit::CopyOptions;
 use crate::backup::{self, BackupReport};
 use crate::event_filter::EventFilter;
+use crate::event_log::log_bytes::LogBytes;
 use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::{ObjectBackup, ObjectBackupOptions};
 use crate::open;
@@ -417,6 +418,12 @@ impl Store {
     /// positions is larger: each start of the store leaves a gap between them.
     pub fn log_bytes_between(&self, after: Position, through: Position) -> u64 {
         self.shared().log.bytes_between(after.0, through.0)
+    }
+
+    /// Returns the sizes of the chunks of the log, for many calls of [`LogBytes::between`] about the
+    /// log of this moment.
+    pub fn log_bytes(&self) -> LogBytes {
+        LogBytes::new(&self.shared().log)
     }
 
     /// Whether an event of the original store can have had a position after the last visible event,

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use umbel_env::{Access, Env};
 use umbel_events::{
     CopyOptions, Direction, Durability, Error, ExpectedVersion, NewEvent, Position, RepairOptions,
-    Revision, Store, StoreOptions, check_backup_target, check_folder_kind, find_unrecovered,
-    is_backup, repair, restore, verify_backup,
+    Revision, ScavengeOptions, Store, StoreOptions, check_backup_target, check_folder_kind,
+    find_unrecovered, is_backup, repair, restore, verify_backup,
 };
 use umbel_sim::{CrashSide, Fault, FaultKind, Mount, Sim, Survival};
 
 use super::file_system_hooks::{FileCall, with_hook};
-use super::support::{append, event, id, options, outline};
+use super::support::{append, append_large, event, id, options, outline};
 
 /// Bytes of every file below a folder.
 fn files(env: &Env, folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -365,6 +365,41 @@ fn open_after_crash_reports_its_work() {
     store.close().expect("closed");
     let store = Store::open("/events", options(&sim)).expect("opened");
     assert_eq!(store.crash_recovery(), None, "the store was closed");
+}
+
+/// The sizes of the chunks, which a server reads once for all consumer groups, give the same bytes
+/// as a walk through the chunks.
+#[test]
+fn chunk_sizes_give_the_bytes_between_all_positions() {
+    let sim = Sim::new(3);
+    let mut positions = vec![Position::START, Position(1), Position::END];
+    let store = Store::open("/events", options(&sim)).expect("open");
+    let empty = store.log_bytes().between(Position::START, Position::END);
+    assert_eq!(empty, store.log_bytes_between(Position::START, Position::END));
+    store.close().expect("closed");
+    for start in 0..4 {
+        let store = Store::open("/events", options(&sim)).expect("open");
+        for number in 0..12 {
+            append_large(&store, &format!("s-{number}"), start * 12 + number, 9000);
+            let newest = store.visible_position();
+            positions.extend([newest, Position(newest.0 + 1), Position(newest.0 - 1)]);
+        }
+        if start == 1 {
+            store.delete("s-3", ExpectedVersion::Any).expect("deleted");
+            store.scavenge(&ScavengeOptions::default()).expect("scavenged");
+        }
+        store.close().expect("closed");
+    }
+    let store = Store::open("/events", options(&sim)).expect("open");
+    let stats = store.stats().expect("stats");
+    assert!(stats.chunks > 4 && stats.scavenged_chunks > 0, "{stats:?}");
+    let log = store.log_bytes();
+    for after in &positions {
+        for through in &positions {
+            let walked = store.log_bytes_between(*after, *through);
+            assert_eq!(log.between(*after, *through), walked, "{after:?} to {through:?}");
+        }
+    }
 }
 
 /// Story: a store of 17 MiB had a lag of 465 MB after a dozen starts, each of which moves positions

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_events::{Direction, Error, Position, Revision, Source, Store, StreamState};
+use umbel_events::{Direction, Error, LogBytes, Position, Revision, Source, Store, StreamState};
 
 use crate::consumer_groups::checkpoint_store;
 use crate::consumer_groups::group_config_log::GroupConfigs;
@@ -130,14 +130,18 @@ impl GroupState {
 }
 
 impl GroupReading {
-    /// Reads the numbers of a group. Blocks.
-    pub fn read(store: &Store, request: &GroupRequest) -> Result<GroupReading, Error> {
+    /// Reads the numbers of a group. Blocks. The groups of one reading share `log`.
+    pub fn read(
+        store: &Store,
+        log: &LogBytes,
+        request: &GroupRequest,
+    ) -> Result<GroupReading, Error> {
         let key = request.key.clone();
         let state = match &request.state {
             Some(state) => state.clone(),
             None => GroupState::read_stored(store, &key)?,
         };
-        let (source_end, lag) = end_and_lag(store, request, &state)?;
+        let (source_end, lag) = end_and_lag(store, log, request, &state)?;
         let oldest_parked_micros = match state.parked {
             0 => None,
             _ => oldest_parked(store, &state)?,
@@ -194,6 +198,7 @@ fn largest<'a>(lags: impl Iterator<Item = (&'a GroupKey, u64)>) -> Option<(Group
 /// Errors of reads.
 pub fn end_and_lag(
     store: &Store,
+    log: &LogBytes,
     request: &GroupRequest,
     state: &GroupState,
 ) -> Result<(Option<u64>, GroupLag), Error> {
@@ -203,7 +208,7 @@ pub fn end_and_lag(
         Some(_) => GroupLag::Events(lag_events(end, read, state.pending)),
         None => {
             let [read, end] = [read, end].map(|position| Position(position.unwrap_or(0)));
-            GroupLag::LogBytes(store.log_bytes_between(read, end))
+            GroupLag::LogBytes(log.between(read, end))
         }
     };
     Ok((end, lag))

@@ -3,7 +3,7 @@
 
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
-use umbel_events::{Position, Store};
+use umbel_events::{LogBytes, Position, Store};
 use umbel_proto::persistent::SubscriptionInfo;
 
 use crate::consumer_groups::group_command::GroupCommand;
@@ -94,9 +94,10 @@ impl GroupRegistry {
         let limit = |key: &GroupKey| service.system_projections.limit_of(&key.event_source());
         let limits: Vec<Position> = groups.iter().map(|(key, _)| limit(key)).collect();
         let read = service.store.blocking(move |store| {
+            let log = store.log_bytes();
             let groups = groups.iter().zip(limits).zip(reported);
             Ok(groups
-                .map(|((group, limit), known)| read_info(store, group, limit, known))
+                .map(|((group, limit), known)| read_info((store, &log), group, limit, known))
                 .collect())
         });
         read.await.map_err(|error| grpc_status::status(&error))
@@ -106,7 +107,7 @@ impl GroupRegistry {
 /// Completes the statistics that the group's task reported, or reads those of a group that does not
 /// run. A group whose state cannot be read shows its settings only.
 fn read_info(
-    store: &Store,
+    (store, log): (&Store, &LogBytes),
     (key, config): &Group,
     through: Position,
     reported: Option<(SubscriptionInfo, GroupState)>,
@@ -116,7 +117,7 @@ fn read_info(
         known.unwrap_or_else(|| (group_stats::config_info(key, config), GroupState::default()));
     let (key, start_after) = (key.clone(), config.start_after);
     let request = GroupRequest { key, start_after, through, state: None };
-    let found = group_reading::end_and_lag(store, &request, &state);
+    let found = group_reading::end_and_lag(store, log, &request, &state);
     let (end, lag) = found.unwrap_or((None, GroupLag::Events(0)));
     let key = request.key;
     info.last_known_event_position = end.map(|end| format_position(&key, end)).unwrap_or_default();

@@ -72,8 +72,11 @@ impl GroupRegistry {
             requests.iter().filter(|one| is_stored(one)).map(|one| one.key.clone()).collect();
         let total = requests.len();
         let read = service.store.blocking(move |store| {
+            // Once for all groups: a walk through the chunks for each one takes too long.
+            let log = store.log_bytes();
             // A group whose state cannot be read counts as left out.
-            let groups = requests.iter().filter_map(|one| GroupReading::read(store, one).ok());
+            let groups =
+                requests.iter().filter_map(|one| GroupReading::read(store, &log, one).ok());
             Ok(groups.collect::<Vec<_>>())
         });
         let groups = read.await?;
