@@ -420,8 +420,8 @@ impl Store {
         self.shared().log.bytes_between(after.0, through.0)
     }
 
-    /// Returns the sizes of the chunks of the log, for many calls of [`LogBytes::between`] about the
-    /// log of this moment.
+    /// Returns the sizes of the chunks of the log at this moment, for many calls of
+    /// [`LogBytes::between`].
     pub fn log_bytes(&self) -> LogBytes {
         LogBytes::new(&self.shared().log)
     }
