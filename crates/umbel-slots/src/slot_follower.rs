@@ -7,8 +7,8 @@
 //! a leader that had lost the number.
 //!
 //! INVARIANT: a node with a state applies a slot only while the store has the last slot of this
-//! state, or an old snapshot of it. Otherwise the objects are an older copy, or those of another
-//! log.
+//! state, or an old snapshot that ends with this slot. Otherwise the objects are an older copy, or
+//! those of another log. Numbers alone prove nothing: each history has a slot with this number.
 
 use umbel_env::{Clock, ObjectName, Objects};
 
@@ -20,6 +20,10 @@ use crate::slot_requests::{Timed, damaged, list, read_whole};
 use crate::slot_snapshot::{
     SNAPSHOT_BYTES_MAX, SNAPSHOT_PREFIX, SlotSnapshot, parse_snapshot_name,
 };
+
+/// Remedy for objects that are not those of the node's state.
+const OTHER_OBJECTS_REMEDY: &str =
+    "check the prefix; if the objects are right, start this node with an empty directory";
 
 /// A node that applies the slots of others in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,6 +44,8 @@ enum Phase {
     Loading { name: String, number: u64, listed: Contact },
     /// Reads the slot at the end of the node's state, which must exist.
     Confirming { listed: Contact },
+    /// Reads a snapshot with the number of the node's state, whose slot can be deleted.
+    ConfirmingSnapshot { name: String, listed: Contact },
     /// Reads slots. Their safety was shown at this moment.
     Reading { listed: Contact },
 }
@@ -50,6 +56,8 @@ struct Listing {
     newest: Option<(u64, String)>,
     /// Number of the newest snapshot that is older than half of the time for which all is kept.
     old: Option<u64>,
+    /// Name of a snapshot with the number of the node's state.
+    at_end: Option<String>,
 }
 
 /// Result of a step of a follower.
@@ -102,6 +110,9 @@ impl SlotFollower {
                 self.load(objects, clock, &name, number, listed)
             }
             Phase::Confirming { listed } => self.confirm_end(objects, clock, listed),
+            Phase::ConfirmingSnapshot { name, listed } => {
+                self.confirm_by_snapshot(objects, clock, &name, listed)
+            }
             Phase::Reading { listed } => self.read_next(objects, clock, listed),
         }
     }
@@ -128,6 +139,9 @@ impl SlotFollower {
             if found.newest.as_ref().is_none_or(|(newest, _)| number >= *newest) {
                 found.newest = Some((number, object.name.as_str().to_owned()));
             }
+            if number == self.end.number {
+                found.at_end = Some(object.name.as_str().to_owned());
+            }
             // An object from the future, or without a time, counts as old.
             let age = self.times.age_micros(contact, object.created_micros);
             if age.is_none_or(|age| age >= half) {
@@ -141,21 +155,29 @@ impl SlotFollower {
             return Ok(FollowStep::Again);
         }
         let listed = first.unwrap_or(contact);
-        let is_behind = !self.has_state || found.old.is_some_and(|old| self.end.number < old);
-        let Some((number, name)) = found.newest else {
-            return Err(SlotError::Refused(format!(
+        self.phase = self.phase_after(found, listed).ok_or_else(|| {
+            SlotError::Refused(format!(
                 "{} has no snapshot of a replicated log; check the prefix, or create a log there",
                 objects.location()
-            )));
-        };
-        // The slot at the end of the state can be deleted once an old snapshot has it.
-        let is_end_kept = self.end.number > found.old.unwrap_or(0);
-        self.phase = match is_behind {
-            true => Phase::Loading { name, number, listed },
-            false if is_end_kept => Phase::Confirming { listed },
-            false => Phase::Reading { listed },
-        };
+            ))
+        })?;
         Ok(FollowStep::Again)
+    }
+
+    /// The phase after a list of snapshots; `None` if there are none.
+    fn phase_after(&self, found: Listing, listed: Contact) -> Option<Phase> {
+        let (number, name) = found.newest?;
+        let end = self.end.number;
+        // No slot has the state before the first one, and an old snapshot can have replaced the
+        // slot at the end of a later state. A late request can have used its number again.
+        let needs_snapshot = end == 0 || found.old == Some(end);
+        let is_behind = !self.has_state || found.old.is_some_and(|old| end < old);
+        Some(match found.at_end {
+            _ if is_behind => Phase::Loading { name, number, listed },
+            Some(name) if needs_snapshot => Phase::ConfirmingSnapshot { name, listed },
+            None if needs_snapshot => Phase::Loading { name, number, listed },
+            _ => Phase::Confirming { listed },
+        })
     }
 
     fn load(
@@ -166,8 +188,7 @@ impl SlotFollower {
         number: u64,
         listed: Contact,
     ) -> SlotResult<FollowStep> {
-        let name = ObjectName::new(name.to_owned())
-            .map_err(|error| SlotError::Refused(error.to_string()))?;
+        let name = object_name(name)?;
         let answer = read_whole(objects, clock, &name, SNAPSHOT_BYTES_MAX)?;
         let Some(bytes) = answer.value else {
             // Newer snapshots replaced it.
@@ -199,9 +220,8 @@ impl SlotFollower {
             self.phase = Phase::listing();
             return Ok(FollowStep::Again);
         }
-        let remedy = "check the prefix; if the objects are right, start this node with an empty \
-                      directory";
-        let damage = |reason: String| damaged(objects, &name, format!("{reason}; {remedy}"));
+        let damage =
+            |reason: String| damaged(objects, &name, format!("{reason}; {OTHER_OBJECTS_REMEDY}"));
         let Some(bytes) = value else {
             return Err(damage(
                 "this node has it, but the store lost it or is an older copy".into(),
@@ -209,6 +229,31 @@ impl SlotFollower {
         };
         let slot = Slot::decode(&bytes, &self.store, number).map_err(damage)?;
         if slot.ids.uid != uid {
+            return Err(damage("this node has another slot with this number".into()));
+        }
+        self.phase = Phase::Reading { listed };
+        Ok(FollowStep::Again)
+    }
+
+    /// Reads a snapshot with the number of the node's state, and compares their last slots.
+    fn confirm_by_snapshot(
+        &mut self,
+        objects: &dyn Objects,
+        clock: &dyn Clock,
+        name: &str,
+        listed: Contact,
+    ) -> SlotResult<FollowStep> {
+        let name = object_name(name)?;
+        let answer = read_whole(objects, clock, &name, SNAPSHOT_BYTES_MAX)?;
+        let Some(bytes) = answer.value else {
+            // Newer snapshots replaced it.
+            self.phase = Phase::listing();
+            return Ok(FollowStep::Again);
+        };
+        let damage =
+            |reason: String| damaged(objects, &name, format!("{reason}; {OTHER_OBJECTS_REMEDY}"));
+        let snapshot = SlotSnapshot::decode(&bytes, &self.store, self.end.number);
+        if snapshot.map_err(damage)?.end != self.end {
             return Err(damage("this node has another slot with this number".into()));
         }
         self.phase = Phase::Reading { listed };
@@ -241,6 +286,10 @@ impl SlotFollower {
         self.end = followed.map_err(|reason| damaged(objects, &name, reason))?;
         Ok(FollowStep::Applied(slot))
     }
+}
+
+fn object_name(name: &str) -> SlotResult<ObjectName> {
+    ObjectName::new(name).map_err(|error| SlotError::Refused(error.to_string()))
 }
 
 impl Phase {

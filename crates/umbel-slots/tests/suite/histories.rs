@@ -301,6 +301,65 @@ fn node_with_another_history_refuses_the_bucket() {
     assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
 }
 
+/// Story: like the one above, but an old snapshot had the number of the node's state. The node took
+/// the snapshot for one of its own state, and led. No other node could follow it.
+#[test]
+fn node_with_another_history_refuses_an_old_snapshot_with_its_number() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.write(&mut writer).expect("a slot");
+    for is_deleted in [false, true] {
+        let mut fork = Script::new();
+        fork.uids = 100;
+        let mut other = fork.lead(None).expect("a leader");
+        fork.write(&mut other).expect("a slot");
+        fork.put_snapshot(other.end());
+        fork.store.advance(401);
+        if is_deleted {
+            fork.store.objects.retain(|name, _| !name.starts_with("slots/"));
+        }
+        let slots = fork.slots().len();
+        let error = fork.lead(Some(writer.end())).expect_err("another history");
+        assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+        assert_eq!(fork.slots().len(), slots);
+    }
+}
+
+/// Story: a node had the state before the first slot, and was started with the prefix of another
+/// log, which had no slot either. The node created the first slot there.
+#[test]
+fn node_before_the_first_slot_refuses_another_log() {
+    let mut script = Script::new();
+    script.lead(Some(ChainEnd::default())).expect("a leader of its own log");
+    let mut other = Script { store: StoreState::default(), ..Script::new() };
+    let ids = SlotIds { store: [6; 16], uid: [1; 16] };
+    let first = SlotSnapshot { ids, end: ChainEnd::default(), state: Vec::new() };
+    other.store.land(first.name().as_str(), &first.encode());
+    let error = other.lead(Some(ChainEnd::default())).expect_err("another log");
+    assert!(matches!(error, SlotError::Damaged { .. }), "{error}");
+    assert!(other.slots().is_empty());
+}
+
+/// A late creation takes the number of a deleted slot. A node with the state of an old snapshot
+/// must not take it for the slot at the end of its state.
+#[test]
+fn late_creation_at_a_deleted_number_is_no_damage() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.put_snapshot(writer.end());
+    let disk = writer.end();
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.write(&mut writer).expect("a slot");
+    script.store.advance(401);
+    script.collect(&mut collection).expect("a round");
+    let late = "slots/00000000000000000001";
+    assert!(script.store.land(late, b"a slot of a leader that lost the number"));
+    let mut takeover = candidate(Some(disk));
+    script.follow(&mut takeover).expect("the end");
+    assert_eq!(takeover.follower().end(), writer.end());
+}
+
 /// A node whose last slot was deleted after a snapshot of it goes on.
 #[test]
 fn node_at_a_deleted_slot_follows() {
