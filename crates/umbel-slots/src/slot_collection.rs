@@ -4,6 +4,10 @@
 //! deleted. Its age counts by the store's clock and by the clock of this node, which must have seen
 //! it for as long: a jump of the store's clock deletes nothing. This node must have read it, too: a
 //! damaged snapshot, or that of another log, deletes nothing.
+//!
+//! INVARIANT: a slot is deleted only after all earlier snapshots and all earlier slots. So a node
+//! with an earlier state finds neither, if a round ends early: it never applies a late creation of
+//! a deleted number after a slot that is left.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,6 +50,7 @@ enum Phase {
         floor: u64,
         doomed: Vec<String>,
     },
+    /// Deletes these objects, the last one first.
     Deleting {
         doomed: Vec<String>,
     },
@@ -56,8 +61,8 @@ enum Phase {
 pub enum CollectionStep {
     /// The next step is to follow at once.
     Again,
-    /// These objects are not needed; the next steps delete them. A caller that only reports begins
-    /// a new round: [`SlotCollection::restart`].
+    /// These objects are not needed; the next steps delete them in this order. A caller that only
+    /// reports begins a new round: [`SlotCollection::restart`].
     Found(Vec<String>),
     /// The round is over.
     Done,
@@ -184,7 +189,7 @@ impl SlotCollection {
         let names = page.value.objects.iter().map(|object| object.name.as_str());
         let old = names.filter(|name| number_of_slot(name).is_some_and(|it| it <= floor));
         doomed.extend(old.map(str::to_owned));
-        self.phase = Phase::Deleting { doomed: doomed.clone() };
+        self.phase = Phase::Deleting { doomed: doomed.iter().rev().cloned().collect() };
         Ok(CollectionStep::Found(doomed))
     }
 }

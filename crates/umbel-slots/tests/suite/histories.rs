@@ -360,6 +360,34 @@ fn late_creation_at_a_deleted_number_is_no_damage() {
     assert_eq!(takeover.follower().end(), writer.end());
 }
 
+/// Story: a collection deleted the newest slots first, and ended early. A late creation took a
+/// deleted number. A node whose list lacked the new snapshot applied it after the slot that was
+/// left, since an earlier snapshot was left, too.
+#[test]
+fn collection_that_ends_early_leaves_no_slot_before_a_deleted_one() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    for _ in 0..3 {
+        script.write(&mut writer).expect("a slot");
+    }
+    script.put_snapshot(writer.end());
+    script.write(&mut writer).expect("a slot");
+    let mut collection = SlotCollection::new(STORE, times());
+    script.collect(&mut collection).expect("a round");
+    script.store.advance(401);
+    let mut step = CollectionStep::Again;
+    while step != CollectionStep::Done {
+        step = script.act(|store, clock| collection.step(store, clock)).expect("an answer");
+        let left = script.slots();
+        let expected: Vec<String> =
+            (6 - left.len()..6).map(|number| format!("slots/{number:020}")).collect();
+        assert_eq!(left, expected);
+        let mut snapshots = script.store.objects.keys().filter(|it| it.starts_with("snapshots/"));
+        assert!(left.len() == 5 || snapshots.all(|it| !it.contains("/00000000000000000000-")));
+    }
+    assert_eq!(script.slots(), ["slots/00000000000000000005"]);
+}
+
 /// A node whose last slot was deleted after a snapshot of it goes on.
 #[test]
 fn node_at_a_deleted_slot_follows() {
