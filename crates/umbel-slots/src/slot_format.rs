@@ -76,7 +76,7 @@ pub enum SlotEntry {
     },
     /// The leader lives, and had nothing to write.
     Nothing,
-    /// The leader gives up its epoch: a follower takes over at once.
+    /// The leader gives up its epoch: a follower takes over at once. Only the last entry of a slot.
     Resigned,
 }
 
@@ -237,10 +237,18 @@ impl Slot {
         if count == 0 || count > SLOT_ENTRIES_MAX {
             return Err(format!("it has {count} entries, but must have 1 to {SLOT_ENTRIES_MAX}"));
         }
-        match self.entries.iter().skip(1).any(is_begin) {
-            true => Err("an entry after the first one begins an epoch".into()),
+        if self.entries.iter().skip(1).any(is_begin) {
+            return Err("an entry after the first one begins an epoch".into());
+        }
+        match self.entries[..count - 1].contains(&SlotEntry::Resigned) {
+            true => Err("an entry before the last one gives up the epoch".into()),
             false => Ok(()),
         }
+    }
+
+    /// Whether the leader gives up its epoch with the slot.
+    pub fn ends_epoch(&self) -> bool {
+        self.entries.last() == Some(&SlotEntry::Resigned)
     }
 
     fn decode_body(bytes: &[u8]) -> Option<Slot> {

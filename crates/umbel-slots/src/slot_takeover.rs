@@ -195,7 +195,7 @@ impl SlotTakeover {
             return Ok(TakeoverStep::Again);
         }
         let (store, times, node) = (self.store, self.times, self.node.clone());
-        let writer = SlotWriter::new(store, times, node, creation.end, success);
+        let writer = SlotWriter::new(store, times, node, &creation, success);
         Ok(TakeoverStep::Leading(Box::new(writer), creation.slot))
     }
 

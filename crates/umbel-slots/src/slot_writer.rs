@@ -29,7 +29,8 @@ pub enum WriteStep {
     Idle,
     /// The open slot is not certain yet.
     Open,
-    /// The slot is in the chain: what it says can be acknowledged.
+    /// The slot is in the chain: what it says can be acknowledged. After one that gives up the
+    /// epoch, the node leads no more.
     Acknowledged(Slot),
     /// The node leads no more. Nothing of the open slot may be acknowledged: it can be in the chain
     /// or not, and the followers find out.
@@ -42,10 +43,11 @@ impl SlotWriter {
         store: [u8; 16],
         times: SlotTimes,
         node: String,
-        end: ChainEnd,
+        first: &SlotCreation,
         success: Contact,
     ) -> SlotWriter {
-        SlotWriter { store, times, node, end, success, creation: None, is_deposed: false }
+        let (end, is_deposed) = (first.end, first.slot.ends_epoch());
+        SlotWriter { store, times, node, end, success, creation: None, is_deposed }
     }
 
     /// The last slot that is certain.
@@ -110,6 +112,7 @@ impl SlotWriter {
                 self.end = creation.end;
                 self.success = success;
                 self.creation = None;
+                self.is_deposed = slot.ends_epoch();
                 Ok(WriteStep::Acknowledged(slot))
             }
         }

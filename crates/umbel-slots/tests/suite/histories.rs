@@ -511,6 +511,20 @@ fn servers_with_other_clocks_depose_no_leader() {
     assert_eq!(takeover.follower().end(), writer.end());
 }
 
+/// Story: a leader gave up its epoch, and then acknowledged another slot of it. Followers had begun
+/// to take over.
+#[test]
+fn leader_that_resigned_acknowledges_nothing_more() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    writer.propose(script.uid(), 0, vec![SlotEntry::Resigned]).expect("a valid slot");
+    let step = script.act(|store, clock| writer.step(store, clock)).expect("a slot");
+    assert!(matches!(step, WriteStep::Acknowledged(_)), "{step:?}");
+    let step = script.write(&mut writer).expect("no request");
+    assert!(matches!(step, WriteStep::Deposed), "{step:?}");
+    assert_eq!(script.slots().len(), 2);
+}
+
 /// Story: a leader wrote slots that no reader accepts, and acknowledged them. They ended the log
 /// for all nodes.
 #[test]
@@ -522,9 +536,15 @@ fn slots_that_no_reader_accepts_are_not_written() {
     let too_many = vec![SlotEntry::Nothing; SLOT_ENTRIES_MAX + 1];
     let mut script = Script::new();
     let mut writer = script.lead(None).expect("a leader");
-    for entries in
-        [vec![], vec![begins()], vec![SlotEntry::Nothing, begins()], too_many, vec![too_long]]
-    {
+    let resigned = vec![SlotEntry::Resigned, SlotEntry::Nothing];
+    for entries in [
+        vec![],
+        vec![begins()],
+        vec![SlotEntry::Nothing, begins()],
+        resigned,
+        too_many,
+        vec![too_long],
+    ] {
         let error = writer.propose([99; 16], 0, entries).expect_err("no reader accepts it");
         assert!(matches!(error, SlotError::Refused(_)), "{error}");
         assert!(!writer.is_busy());
