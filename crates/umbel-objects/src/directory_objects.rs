@@ -11,6 +11,10 @@
 //! INVARIANT: an object that a call has reported is durable. A creation syncs the directory before
 //! it reports success or an existing name, and a read syncs it before it returns bytes, since the
 //! writer may not have done so yet.
+//!
+//! INVARIANT: the time in the answer to a creation is not before the link. A creation takes the
+//! time of a file that it creates after the link: the machine can pause before the link, and its
+//! own clock can hide the pause.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -155,27 +159,39 @@ impl Shared {
 
     // -- creation --
 
+    /// Creates an empty temporary file.
+    fn create_temporary(&self) -> Result<TemporaryFile> {
+        let directory = self.root.join(TEMPORARY_DIRECTORY);
+        self.create_directories(&directory)?;
+        let id = self.env.entropy.id()?;
+        let path = directory.join(format!("{:032x}", u128::from_be_bytes(id)));
+        let file = self.files.create(&path)?;
+        Ok(TemporaryFile { path, file })
+    }
+
+    /// Returns the file system's time, from a new file. `None` if there can be no new file.
+    fn now_micros(&self) -> Option<u64> {
+        let temporary = self.create_temporary().ok()?;
+        let now = temporary.file.modified_micros();
+        self.remove_temporary(&temporary);
+        now.ok()
+    }
+
     /// Writes and syncs a file that is no object yet. `body_delay` is a wait after its first byte.
     fn write_temporary(
         &self,
         object: &str,
         source: &dyn ObjectSource,
         body_delay: Duration,
-    ) -> std::result::Result<(TemporaryFile, u64), ObjectError> {
+    ) -> std::result::Result<TemporaryFile, ObjectError> {
         let failed = |error: Error| object_error("create", object, &error);
         self.check_location().map_err(failed)?;
-        let directory = self.root.join(TEMPORARY_DIRECTORY);
-        self.create_directories(&directory).map_err(failed)?;
-        let id = self.env.entropy.id().map_err(failed)?;
-        let path = directory.join(format!("{:032x}", u128::from_be_bytes(id)));
-        let file = self.files.create(&path).map_err(failed)?;
-        let temporary = TemporaryFile { path, file };
+        let temporary = self.create_temporary().map_err(failed)?;
         let written = self
             .copy(&*temporary.file, object, source, body_delay)
-            .and_then(|()| temporary.file.sync().map_err(failed))
-            .and_then(|()| temporary.file.modified_micros().map_err(failed));
+            .and_then(|()| temporary.file.sync().map_err(failed));
         match written {
-            Ok(store_micros) => Ok((temporary, store_micros)),
+            Ok(()) => Ok(temporary),
             Err(error) => {
                 self.remove_temporary(&temporary);
                 Err(error)
@@ -261,18 +277,25 @@ impl Shared {
         }
     }
 
+    /// Creates an object unless one has this name. Returns the outcome and the time after it.
     fn create(
         &self,
         name: &ObjectName,
         source: &dyn ObjectSource,
         body_delay: Duration,
-    ) -> std::result::Result<(LinkOutcome, u64), ObjectError> {
-        let (temporary, store_micros) =
-            self.write_temporary(&self.object(name), source, body_delay)?;
-        self.sweep(store_micros);
+    ) -> std::result::Result<(LinkOutcome, Option<u64>), ObjectError> {
+        let temporary = self.write_temporary(&self.object(name), source, body_delay)?;
         let linked = self.link(name, &temporary);
         self.remove_temporary(&temporary);
-        Ok((linked?, store_micros))
+        let outcome = linked?;
+        let store_micros = match outcome {
+            LinkOutcome::Linked | LinkOutcome::NameTaken => self.now_micros(),
+            LinkOutcome::Unknown(_) => None,
+        };
+        if let Some(now) = store_micros {
+            self.sweep(now);
+        }
+        Ok((outcome, store_micros))
     }
 
     /// Removes temporary files of writers that died, once for each handle. Failures only leave
@@ -466,15 +489,13 @@ fn answer<T>(value: T, store_micros: Option<u64>) -> ObjectResult<T> {
     Ok(Answer { value, store_micros })
 }
 
-fn creation(outcome: LinkOutcome, store_micros: u64) -> Answer<Creation> {
-    let store_micros = Some(store_micros);
-    match outcome {
-        LinkOutcome::Linked => Answer { value: Creation::Created, store_micros },
-        LinkOutcome::NameTaken => Answer { value: Creation::Exists, store_micros },
-        LinkOutcome::Unknown(error) => {
-            Answer { value: Creation::Unknown(error), store_micros: None }
-        }
-    }
+fn creation(outcome: LinkOutcome, store_micros: Option<u64>) -> Answer<Creation> {
+    let value = match outcome {
+        LinkOutcome::Linked => Creation::Created,
+        LinkOutcome::NameTaken => Creation::Exists,
+        LinkOutcome::Unknown(error) => Creation::Unknown(error),
+    };
+    Answer { value, store_micros }
 }
 
 impl Objects for DirectoryObjects {
@@ -525,7 +546,7 @@ impl Objects for DirectoryObjects {
             LinkOutcome::NameTaken => self.shared.check_same_bytes(name, source)?,
             LinkOutcome::Unknown(error) => return Err(error),
         }
-        answer((), Some(store_micros))
+        answer((), store_micros)
     }
 
     fn read(&self, name: &ObjectName, range: Range<u64>) -> ObjectResult<Option<ObjectBytes>> {

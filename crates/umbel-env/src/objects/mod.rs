@@ -42,8 +42,8 @@ pub struct Answer<T> {
     /// Content of the answer.
     pub value: T,
     /// The store's time at the answer, in microseconds since 1970 by the store's own clock; `None`
-    /// if the answer has no time. Differences of two times are meaningful if both are from the same
-    /// store.
+    /// if the answer has no time. It is not before the effect of the request. Differences of two
+    /// times are meaningful if both are from the same store.
     pub store_micros: Option<u64>,
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use umbel_env::{Creation, ObjectErrorKind, ObjectName, Objects};
@@ -223,6 +225,40 @@ fn link_that_fails_without_an_answer_is_unknown() {
     }
 }
 
+/// Story: a creation stated the time at which its bytes were written. A machine paused before the
+/// link. Its own clock and the stated time both hid the pause, within which the name could have
+/// been used and deleted.
+#[test]
+fn time_of_a_creation_is_not_before_its_link() {
+    let pause = Duration::from_secs(3 * 3600);
+    let (mut before_link, mut after_link) = (0, 0);
+    for call in 1.. {
+        let sim = machine(9);
+        let store = open(&sim);
+        let first = store.create(&name("slots/1"), b"x").unwrap().store_micros.unwrap();
+        let is_linked = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_linked);
+        sim.schedule_before_call(sim.calls() + call, move |sim| {
+            let exists = sim.env().files.exists(Path::new("/objects/slots/2")).unwrap();
+            seen.store(exists, Ordering::Relaxed);
+            sim.advance(pause);
+        });
+        let second = store.create(&name("slots/2"), b"x").unwrap();
+        if sim.clear_scheduled() > 0 {
+            break;
+        }
+        assert_eq!(second.value, Creation::Created);
+        if is_linked.load(Ordering::Relaxed) {
+            after_link += 1;
+            continue;
+        }
+        before_link += 1;
+        let passed = second.store_micros.unwrap() - first;
+        assert!(passed >= pause.as_micros() as u64, "call {call}: {passed} µs");
+    }
+    assert!(before_link > 3 && after_link > 1, "{before_link} before, {after_link} after");
+}
+
 #[test]
 fn file_system_without_links_is_refused() {
     let sim = machine(5);
@@ -252,11 +288,12 @@ fn temporary_files_of_dead_writers_are_removed_after_an_hour() {
     sim.heal();
     let left =
         |sim: &Sim| sim.env().files.read_dir(Path::new("/objects/.temporary")).unwrap().len();
-    assert_eq!(left(&sim), 1);
+    // That of the object, and that of the time.
+    assert_eq!(left(&sim), 2);
     let sim = sim.kill_image();
     sim.advance(Duration::from_secs(3500));
     open(&sim).create(&name("slots/2"), b"x").unwrap();
-    assert_eq!(left(&sim), 1, "its writer can be alive");
+    assert_eq!(left(&sim), 2, "their writer can be alive");
     sim.advance(Duration::from_secs(200));
     let names = |store: &DirectoryObjects| store.list("", None, 9).unwrap().value.objects.len();
     let store = open(&sim);
