@@ -7,8 +7,8 @@ use crate::slot_error::{SlotError, SlotResult};
 use crate::slot_format::{SLOT_BYTES_MAX, Slot, slot_name};
 use crate::slot_requests::{Timed, read_whole, timed};
 
-/// A slot that is created. Every answer but *created* is unknown: the number is read. Missing, the
-/// same bytes are sent again, since an earlier request can still take effect.
+/// A slot that is created. Every answer but *created* with a time is unknown: the number is read.
+/// Missing, the same bytes are sent again, since an earlier request can still take effect.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SlotCreation {
     /// The slot.
@@ -72,9 +72,11 @@ impl SlotCreation {
         }
         let before = clock.now_with_suspends();
         let created = timed(clock, before, objects.create(&name, &self.bytes)?);
+        let has_time = created.answered.is_some();
         Ok(created.map(|creation| match creation {
-            Creation::Created => CreationStep::Mine,
-            Creation::Exists | Creation::Unknown(_) => {
+            Creation::Created if has_time => CreationStep::Mine,
+            // Without a time it is no proof that the node still leads. The read has a time.
+            Creation::Created | Creation::Exists | Creation::Unknown(_) => {
                 self.is_unknown = true;
                 CreationStep::Open
             }

@@ -53,6 +53,8 @@ pub struct StoreState {
     pub hidden: Option<String>,
     /// Units by which the server of odd slots is behind the others.
     pub odd_slots_late: u64,
+    /// Whether answers have no time.
+    pub hides_time: bool,
 }
 
 impl StoreState {
@@ -117,7 +119,8 @@ impl ExploredStore {
     fn answer<T>(state: &StoreState, name: &str, value: T) -> ObjectResult<T> {
         let is_late = name.starts_with("slots/") && name.ends_with(['1', '3', '5', '7', '9']);
         let late = if is_late { state.odd_slots_late } else { 0 };
-        Ok(Answer { value, store_micros: Some(state.time.saturating_sub(late) * UNIT_MICROS) })
+        let micros = state.time.saturating_sub(late) * UNIT_MICROS;
+        Ok(Answer { value, store_micros: (!state.hides_time).then_some(micros) })
     }
 
     fn lost(operation: &'static str) -> ObjectError {

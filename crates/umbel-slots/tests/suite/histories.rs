@@ -511,6 +511,21 @@ fn servers_with_other_clocks_depose_no_leader() {
     assert_eq!(takeover.follower().end(), writer.end());
 }
 
+/// Story: one answer of the store had no time, as behind a proxy. The leader gave up its epoch,
+/// though its slot was in the chain.
+#[test]
+fn creation_without_a_time_deposes_no_leader() {
+    let mut script = Script::new();
+    let mut writer = script.lead(None).expect("a leader");
+    script.store.hides_time = true;
+    let step = script.write(&mut writer).expect("an answer");
+    assert!(matches!(step, WriteStep::Open), "{step:?}");
+    script.store.hides_time = false;
+    let step = script.act(|store, clock| writer.step(store, clock)).expect("an answer");
+    assert!(matches!(step, WriteStep::Acknowledged(_)), "{step:?}");
+    assert_eq!(script.slots().len(), 2);
+}
+
 /// Story: a leader gave up its epoch, and then acknowledged another slot of it. Followers had begun
 /// to take over.
 #[test]
