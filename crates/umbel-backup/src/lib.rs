@@ -46,7 +46,7 @@ pub use piece_download::{download, download_to_file, read_block_checksums};
 pub use retention::{RetentionOptions, RetentionOutcome, STORE_CLOCK_SLACK, retain, retain_within};
 pub use server_prefix::{SERVER_KV_PREFIX, server_kv_objects};
 pub use verification::{RestorableManifests, VerificationOutcome, verify};
-pub use writer_load::{WriterLoad, Written};
+pub use writer_load::{WriteTotals, WriterLoad};
 
 /// Decodes the objects that are independent of a store's contents, and encodes those that are well
 /// formed again. For fuzzing only.

@@ -40,9 +40,10 @@ pub struct ObjectRequestOptions {
     pub cancel: Option<Arc<AtomicBool>>,
     /// Number of requests that transfer objects at the same time. Each needs up to 20 MiB.
     pub parallel_requests: usize,
-    /// Maximum bytes per second that are transferred. With `None`, the backup of an event store to
-    /// which 200 or more events per second are appended transfers at most 4 MiB per second for each
-    /// processor, or twice the appended bytes if they are more. All else is unlimited.
+    /// Maximum bytes per second that are transferred. With `None`, only uploads beside busy writers
+    /// have a limit. Writers are busy if 200 or more events per second are appended to the event
+    /// store, or 2 MiB per second for each processor. The limit is 4 MiB per second for each
+    /// processor, or twice the appended bytes if they are more.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -75,13 +76,11 @@ struct Failures {
     count: u32,
 }
 
-/// State of the rate limit.
-#[derive(Debug, Default)]
-struct RateLimit {
-    /// Monotonic time at which the next transfer can begin.
-    free_at: Option<Duration>,
-    /// Limit that depends on the writers.
-    adaptive: AdaptiveLimit,
+/// Writers to which uploads without a limit of their own give way.
+#[derive(Debug)]
+struct Writers {
+    load: Arc<dyn WriterLoad>,
+    limit: Mutex<AdaptiveLimit>,
 }
 
 /// The bytes of an object, read no faster than the rate limit allows. A store reads a large object
@@ -97,7 +96,7 @@ impl ObjectSource for LimitedSource<'_> {
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64) -> Result<(), ObjectError> {
-        self.requests.record_bytes(buffer.len() as u64);
+        self.requests.record_bytes(buffer.len() as u64, |now| self.requests.upload_limit(now));
         if self.requests.check_cancelled().is_err() {
             let location = self.requests.objects.location();
             let cause = BackupError::Cancelled.to_string();
@@ -117,9 +116,9 @@ pub struct ObjectRequests {
     /// Options of the requests.
     pub options: ObjectRequestOptions,
     counts: Mutex<BTreeMap<&'static str, u64>>,
-    rate_limit: Mutex<RateLimit>,
-    /// Writers to which transfers without a limit of their own give way.
-    writers: OnceLock<Arc<dyn WriterLoad>>,
+    /// Monotonic time at which the next transfer can begin within the rate limit.
+    free_at: Mutex<Option<Duration>>,
+    writers: OnceLock<Writers>,
     /// Newest time that the store stated, in microseconds.
     store_micros: Mutex<Option<u64>>,
 }
@@ -136,7 +135,7 @@ impl ObjectRequests {
             env: env.clone(),
             options,
             counts: Mutex::default(),
-            rate_limit: Mutex::default(),
+            free_at: Mutex::default(),
             writers: OnceLock::new(),
             store_micros: Mutex::default(),
         }
@@ -172,43 +171,41 @@ impl ObjectRequests {
         }
     }
 
-    /// Makes transfers without a limit of their own give way to these writers while they are busy.
-    /// A later call changes nothing.
-    pub fn give_way_to(&self, writers: impl FnOnce() -> Arc<dyn WriterLoad>) {
-        self.writers.get_or_init(writers);
+    /// Makes uploads without a limit of their own give way to these writers while they are busy. A
+    /// later call changes nothing.
+    pub fn give_way_to(&self, load: Arc<dyn WriterLoad>) {
+        let limit = AdaptiveLimit::new(self.env.threads.parallelism());
+        self.writers.get_or_init(|| Writers { load, limit: Mutex::new(limit) });
+    }
+
+    /// Rate limit of uploads now.
+    fn upload_limit(&self, now: Duration) -> Option<u64> {
+        self.options.bytes_per_second.or_else(|| {
+            let writers = self.writers.get()?;
+            writers.limit.lock().ignore_poison().at(now, writers.load.totals())
+        })
     }
 
     /// Records that bytes are transferred, and waits if the rate exceeds the limit. A cancellation
-    /// ends the wait.
-    fn record_bytes(&self, bytes: u64) {
-        let mut wait = self.wait_for_bytes(bytes);
+    /// ends the wait, and so does the end of the limit.
+    fn record_bytes(&self, bytes: u64, limit: impl Fn(Duration) -> Option<u64>) {
+        let now = self.env.clock.now();
+        let Some(rate) = limit(now) else { return };
+        let mut wait = {
+            let mut free_at = self.free_at.lock().ignore_poison();
+            let begin = free_at.unwrap_or(now).max(now.saturating_sub(RATE_CREDIT_MAX));
+            let end = begin + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+            free_at.insert(end).saturating_sub(now)
+        };
         while !wait.is_zero() && self.check_cancelled().is_ok() {
             let pause = wait.min(RATE_PAUSE_MAX);
             self.env.threads.pause(pause);
             wait -= pause;
+            if limit(self.env.clock.now()).is_none() {
+                *self.free_at.lock().ignore_poison() = None;
+                return;
+            }
         }
-    }
-
-    /// Reserves the time of a transfer, and returns the time until it can begin.
-    fn wait_for_bytes(&self, bytes: u64) -> Duration {
-        let (own_limit, writers) = (self.options.bytes_per_second, self.writers.get());
-        if own_limit.is_none() && writers.is_none() {
-            return Duration::ZERO;
-        }
-        let now = self.env.clock.now();
-        let mut limit = self.rate_limit.lock().ignore_poison();
-        let rate = own_limit.or_else(|| {
-            let processors = self.env.threads.parallelism();
-            limit.adaptive.at(now, writers?.written(), processors)
-        });
-        let Some(rate) = rate else {
-            limit.free_at = None;
-            return Duration::ZERO;
-        };
-        let begin = limit.free_at.unwrap_or(now).max(now.saturating_sub(RATE_CREDIT_MAX));
-        let end = begin + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-        limit.free_at = Some(end);
-        end.saturating_sub(now)
     }
 
     fn count(&self, verb: &'static str) {
@@ -262,7 +259,8 @@ impl ObjectRequests {
         range: std::ops::Range<u64>,
     ) -> BackupResult<Option<ObjectBytes>> {
         let read = self.repeat("read", || self.objects.read(name, range.clone()))?;
-        self.record_bytes(read.as_ref().map_or(0, |read| read.bytes.len() as u64));
+        let bytes = read.as_ref().map_or(0, |read| read.bytes.len() as u64);
+        self.record_bytes(bytes, |_| self.options.bytes_per_second);
         Ok(read)
     }
 

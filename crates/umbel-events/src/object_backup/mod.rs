@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use umbel_backup::{
     BackupErrorKind as ObjectBackupErrorKind, BackupIdentity, BackupKind, LostObjects,
-    ObjectRequestOptions, ObjectRequests, WriterLoad, Written,
+    ObjectRequestOptions, ObjectRequests, WriteTotals, WriterLoad,
 };
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{ObjectName, Objects};
@@ -117,9 +117,9 @@ pub struct ObjectBackupState {
 struct Appends(Arc<StoreInner>);
 
 impl WriterLoad for Appends {
-    fn written(&self) -> Written {
+    fn totals(&self) -> WriteTotals {
         let visible = &self.0.visible;
-        Written { writes: visible.appended(), bytes: visible.position() }
+        WriteTotals { writes: visible.appended(), bytes: visible.position() }
     }
 }
 
@@ -150,7 +150,7 @@ impl ObjectBackup {
     ) -> ObjectBackupResult<ObjectBackup> {
         shared.check_open()?;
         let requests = ObjectRequests::new(&shared.outer_env, objects, options.requests.clone());
-        requests.give_way_to(|| Arc::new(Appends(Arc::clone(shared))));
+        requests.give_way_to(Arc::new(Appends(Arc::clone(shared))));
         let (seed, instance) = {
             let manifest = shared.log.manifest.lock().ignore_poison();
             (manifest.seed, manifest.instance)
