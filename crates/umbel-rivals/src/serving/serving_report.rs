@@ -10,7 +10,7 @@ use crate::kv::kv_results::Spread;
 use crate::serving::server_observers::ObserverCounts;
 use crate::serving::server_process::ServerKind;
 use crate::serving::serving_arguments::ServingArguments;
-use crate::serving::serving_run::{ServingResults, WorkRow, WorkSample};
+use crate::serving::serving_run::{OverallShare, ServingResults, WorkRow, WorkSample};
 
 /// Description of the run.
 #[derive(Debug)]
@@ -86,6 +86,15 @@ pub fn markdown(heading: &ServingHeading<'_>, results: &ServingResults) -> Strin
              {traces} exports of spans.\n",
         );
     }
+    if let Some(share) = results.overall_share().filter(|_| arguments.observed) {
+        let OverallShare { mean, least, most, shares } = share;
+        let _ = writeln!(
+            page,
+            "Over all rows, the observed server has **{mean:.3}** of the rate of the other one: the \
+             geometric mean of {shares} shares, between {least:.3} and {most:.3} with a \
+             probability of 95 %.\n",
+        );
+    }
     page.push_str(&table(arguments.rival().name(), &results.rows));
     page
 }
@@ -156,6 +165,12 @@ pub fn json(heading: &ServingHeading<'_>, results: &ServingResults) -> Value {
         "loads_after": heading.loads_after,
         "rounds": arguments.rounds,
         "seconds": arguments.seconds,
+        "overall_share": results.overall_share().map(|share| json!({
+            "mean": share.mean,
+            "least": share.least,
+            "most": share.most,
+            "shares": share.shares,
+        })),
         "observers": results.observed.map(|counts| json!({
             "scrapes": counts.scrapes,
             "overviews": counts.overviews,

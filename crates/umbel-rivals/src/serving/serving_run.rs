@@ -41,8 +41,43 @@ pub struct WorkRow {
 impl WorkRow {
     /// Umbel's rate as a fraction of the other server's rate, over the rounds.
     pub fn share(&self) -> Option<Spread> {
-        let rounds = self.umbel.iter().zip(&self.rival);
-        Spread::of(rounds.map(|(umbel, rival)| umbel.rate / rival.rate))
+        Spread::of(self.shares())
+    }
+
+    fn shares(&self) -> impl Iterator<Item = f64> {
+        self.umbel.iter().zip(&self.rival).map(|(umbel, rival)| umbel.rate / rival.rate)
+    }
+}
+
+/// Geometric mean of the shares of all rounds and rows, with the bounds between which it is with a
+/// probability of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OverallShare {
+    /// The mean.
+    pub mean: f64,
+    /// Lower bound.
+    pub least: f64,
+    /// Upper bound.
+    pub most: f64,
+    /// Number of shares.
+    pub shares: usize,
+}
+
+impl OverallShare {
+    /// Computes the mean; `None` of fewer than two shares. The logarithms of the shares count as
+    /// independent and normally distributed.
+    fn of(shares: impl Iterator<Item = f64>) -> Option<OverallShare> {
+        let logarithms: Vec<f64> = shares.map(f64::ln).collect();
+        let count = logarithms.len() as f64;
+        let mean = logarithms.iter().sum::<f64>() / count;
+        let squares = logarithms.iter().map(|one| (one - mean).powi(2)).sum::<f64>();
+        let error = (squares / (count - 1.0) / count).sqrt() * 1.96;
+        (logarithms.len() > 1).then(|| OverallShare {
+            mean: mean.exp(),
+            least: (mean - error).exp(),
+            most: (mean + error).exp(),
+            shares: logarithms.len(),
+        })
     }
 }
 
@@ -53,6 +88,13 @@ pub struct ServingResults {
     pub rows: Vec<WorkRow>,
     /// Counts of the observers, if the server was observed.
     pub observed: Option<ObserverCounts>,
+}
+
+impl ServingResults {
+    /// The share of Umbel over all rounds and rows.
+    pub fn overall_share(&self) -> Option<OverallShare> {
+        OverallShare::of(self.rows.iter().flat_map(WorkRow::shares))
+    }
 }
 
 /// Does all work; `say` gets the progress.
@@ -167,4 +209,19 @@ async fn sample(
         server_us: each(after.0, before.0),
         client_us: each(after.1, before.1),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overall_share_is_a_geometric_mean_with_bounds() {
+        let share = OverallShare::of([0.5, 2.0].into_iter()).unwrap();
+        assert!((share.mean - 1.0).abs() < 1e-9 && share.shares == 2);
+        assert!((share.least * share.most - 1.0).abs() < 1e-9 && share.least < 0.5);
+        let same = OverallShare::of([0.9; 4].into_iter()).unwrap();
+        assert!((same.least - 0.9).abs() < 1e-9 && (same.most - 0.9).abs() < 1e-9);
+        assert_eq!(OverallShare::of([1.0].into_iter()), None);
+    }
 }
