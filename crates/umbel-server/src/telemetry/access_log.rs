@@ -327,10 +327,10 @@ mod tests {
             is_clients(&status, &headers)
         };
         let key = crate::protocol::group_key::GroupKey { stream: None, group: "group".to_string() };
-        assert!(blamed(crate::protocol::grpc_status::group_failed(&key, "settings")));
+        assert!(blamed(grpc_status::group_failed(&key, "settings")));
         assert!(!blamed(Status::internal("a disk that fails")));
         assert!(blamed(Status::invalid_argument("invalid request")));
-        assert!(!blamed(crate::protocol::grpc_status::shutting_down()));
+        assert!(!blamed(grpc_status::shutting_down()));
     }
 
     /// Story: on a full disk, each append over HTTP was logged as an error, and each append over

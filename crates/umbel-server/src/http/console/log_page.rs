@@ -19,8 +19,7 @@ const LINK_TYPE: &str = "$>";
 const LINK_BYTES_MAX: usize = 1200;
 
 /// Checks that the caller may read all events, and reads a page of them on a blocking thread, which
-/// makes its JSON text, too. `read` gets the store and the rules by which events are hidden from the
-/// caller.
+/// makes its JSON text, too. `read` gets the store and the rules that hide events from the caller.
 ///
 /// # Errors
 /// The caller lacks the permission, the quota of responses is used up, or the read fails.
