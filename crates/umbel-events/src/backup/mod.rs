@@ -240,7 +240,8 @@ impl BackupJob<'_> {
         let is_whole = self.is_whole(&*file, wanted, (ended, seal), pace)?;
         if is_whole {
             let id = wanted.entry.id;
-            wanted.copied.block_checksums = block_checksums(&*file, id, wanted.len, pace)?;
+            let sums = block_checksums(&*file, id, wanted.len, pace);
+            wanted.copied.block_checksums = sums.map_err(Error::into_backup_error)?;
             wanted.copied.len = wanted.len;
             file.sync()?;
             pace.record(wanted.len)?;
@@ -321,45 +322,74 @@ impl BackupJob<'_> {
         chunk_directory(&self.shared.folder).join(name)
     }
 
-    /// Reads every record of a copy, so that damage of the log is not backed up unnoticed. If the
-    /// chunk is still being written, sets the chunk's end in the backup.
+    /// Verifies a copy, so that damage of the log is not backed up unnoticed. If the chunk is still
+    /// being written, sets the chunk's end in the backup.
+    ///
+    /// # Errors
+    /// Damage of the store only if the source itself is damaged; otherwise damage of the backup.
     fn verify_copy(&self, wanted: &mut ChunkCopy, pace: &CopyThrottle<'_>) -> Result<()> {
-        if let Some(scavenged) = &wanted.entry.scavenged {
-            let file = self.env.files.open(&self.path(&wanted.copied), Access::Read)?;
-            let checked = verify_scavenged(&*file, wanted.entry.id, scavenged, pace);
-            return checked.map_err(|error| self.blame_source(wanted, error));
-        }
-        let sealed = wanted.entry.ended.and_then(|ended| ended.seal);
-        let expectation = sealed.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
-        let (entry, check) = (&wanted.entry, || pace.check());
-        let read = scan_chunk_with_check(self.env, self.target, entry, expectation, &check);
-        let read = read.map_err(|error| self.blame_source(wanted, error))?;
-        let found = chunk_end(&read);
-        let is_right = found.file_bytes() == wanted.len
-            && wanted.entry.ended.is_none_or(|ended| ended == found);
-        if !is_right {
-            let reason = format!(
-                "the records of this chunk of the event log end here, but the chunk was durable \
-                 up to byte {}; run `umbel repair` before the next backup",
-                wanted.len
-            );
-            let path = self.source(&wanted.copied.name);
-            return Err(umbel::Error::corruption(&path, read.outcome.end, reason).into());
+        let copy = match self.verify_chunk((self.env, self.target), wanted, pace) {
+            Err(error @ Error::Store(umbel::Error::Corruption { .. })) => {
+                self.verify_source(wanted, pace)?;
+                return Err(error.into_backup_error());
+            }
+            verified => verified?,
+        };
+        let Some(found) = copy else { return Ok(()) };
+        if found.file_bytes() != wanted.len {
+            let path = self.path(&wanted.copied);
+            return Err(Error::Backup(early_end(&path, found, wanted)));
         }
         wanted.entry.ended = Some(found);
         Ok(())
     }
 
-    /// Changes an error about a new copy so that it names the source file.
-    fn blame_source(&self, wanted: &ChunkCopy, error: Error) -> Error {
-        match error {
-            Error::Store(umbel::Error::Corruption { offset, reason, .. }) => {
-                let path = self.source(&wanted.copied.name);
-                umbel::Error::corruption(&path, offset, reason).into()
+    /// Verifies the part of a chunk that is backed up, in the store.
+    fn verify_source(&self, wanted: &ChunkCopy, pace: &CopyThrottle<'_>) -> Result<()> {
+        let place = (&self.shared.env, &*self.shared.folder);
+        match self.verify_chunk(place, wanted, pace) {
+            // A writer has appended it since.
+            Err(Error::Store(umbel::Error::Corruption { offset, .. })) if offset >= wanted.len => {
+                Ok(())
             }
-            error => error,
+            verified => verified.map(drop),
         }
     }
+
+    /// Reads every record of a chunk in a folder. Returns the end of the records, which is not
+    /// before the end of the backup; `None` for a scavenged chunk.
+    fn verify_chunk(
+        &self,
+        (env, folder): (&Env, &Path),
+        wanted: &ChunkCopy,
+        pace: &CopyThrottle<'_>,
+    ) -> Result<Option<ChunkEnd>> {
+        let path = chunk_directory(folder).join(&wanted.copied.name);
+        let (entry, check) = (&wanted.entry, || pace.check());
+        if let Some(scavenged) = &entry.scavenged {
+            let file = env.files.open(&path, Access::Read)?;
+            return verify_scavenged(&*file, entry.id, scavenged, pace).map(|()| None);
+        }
+        let sealed = entry.ended.and_then(|ended| ended.seal);
+        let expectation = sealed.map_or(ExpectedEnd::Open, ExpectedEnd::Sealed);
+        let found = chunk_end(&scan_chunk_with_check(env, folder, entry, expectation, &check)?);
+        let is_right =
+            found.file_bytes() >= wanted.len && entry.ended.is_none_or(|ended| ended == found);
+        match is_right {
+            true => Ok(Some(found)),
+            false => Err(early_end(&path, found, wanted).into()),
+        }
+    }
+}
+
+/// The error about a chunk whose records do not end where the records that are backed up do.
+fn early_end(path: &Path, found: ChunkEnd, wanted: &ChunkCopy) -> umbel::Error {
+    let reason = format!(
+        "the records of this chunk of the event log end here, but the chunk was durable up to byte \
+         {}",
+        wanted.len
+    );
+    umbel::Error::corruption(path, found.file_bytes(), reason)
 }
 
 /// Returns the end of a chunk that was scanned.

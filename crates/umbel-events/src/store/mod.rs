@@ -562,9 +562,9 @@ impl Store {
     /// [`restore`](crate::restore) makes a store of a backup.
     ///
     /// # Errors
-    /// `Invalid` if the target holds anything else, `Corruption` if the event log is damaged, and
-    /// errors of the disk. `Cancelled` if the caller cancelled the backup. After an error, an
-    /// earlier backup in the target is still valid.
+    /// `Invalid` if the target holds anything else, `Corruption` if the event log is damaged,
+    /// `Backup` if files in the target are, and errors of the disk. `Cancelled` if the caller
+    /// cancelled the backup. After an error, an earlier backup in the target is as it was.
     pub fn backup(
         &self,
         target: impl AsRef<Path>,

@@ -231,6 +231,33 @@ fn damaged_log_fails_the_backup() {
     }
 }
 
+/// Story: a disk for backups that returned other bytes than were written raised the critical alert
+/// for a damaged store, and the advice was to repair the healthy store.
+#[test]
+fn damage_of_the_copy_is_not_damage_of_the_store() {
+    // The chunk of the first backup ends before the second backup, or goes on.
+    for later in [1, 20] {
+        let sim = Sim::new(8);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        (0..3).for_each(|number| append_large(&store, "a", number, 6000));
+        store.backup("/backup", plain()).expect("backed up");
+        sim.flip("/backup/log/00000001.chunk", 3000, 1);
+        (3..3 + later).for_each(|number| append_large(&store, "a", number, 6000));
+        let error = store.backup("/backup", plain()).expect_err("the copy is damaged");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Backup(_)), "{later}: {message}");
+        assert!(message.contains("corruption in /backup/log/00000001.chunk"), "{later}: {message}");
+        assert_eq!(store.stats().expect("stats").damage_errors, 0, "{later}: {message}");
+        store.backup("/other", plain()).expect("backed up to another directory");
+        assert_eq!(restored(&sim, "/other"), all(&store));
+        sim.flip("/events/log/00000001.chunk", 3000, 1);
+        let error = store.backup("/third", plain()).expect_err("the store is damaged");
+        let message = error.to_string();
+        assert!(message.contains("corruption in /events/log/00000001.chunk"), "{later}: {message}");
+        assert_eq!(store.stats().expect("stats").damage_errors, 1, "{later}: {message}");
+    }
+}
+
 #[test]
 fn disk_full_keeps_the_previous_backup() {
     let sim = Sim::new(6);
