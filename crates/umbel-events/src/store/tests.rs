@@ -216,6 +216,54 @@ fn verification_continues_after_a_damaged_entry_of_a_view() {
     }
 }
 
+/// Story: once the verification had met very many views, it found its place in a view again by a
+/// search through its blocks. Damage of a block in the middle ended the check of the view.
+#[test]
+fn verification_finds_its_place_in_a_damaged_view_among_many() {
+    for (others, wanted) in [(1_u8, 2), (5, 1)] {
+        let sim = Sim::new(1);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        for round in 0..25_u128 {
+            let ids = (0..100).map(|number| EventId((round * 100 + number).to_be_bytes()));
+            let events: Vec<_> = ids.map(|id| NewEvent::json(id, "Happened", b"{}")).collect();
+            store.append("cart-1", ExpectedVersion::Any, &events).expect("appended");
+            for other in 0..others {
+                let (stream, kind) = (format!("c{round}.{other}-1"), format!("T{round}.{other}"));
+                let id = u128::MAX - 10 * round - u128::from(other);
+                let event = NewEvent::json(EventId(id.to_be_bytes()), &kind, b"{}");
+                store.append(&stream, ExpectedVersion::Any, &[event]).expect("appended");
+            }
+        }
+        store.flush().expect("flushed");
+        let damage = store.verify().expect("verified").damage;
+        assert!(damage.is_empty(), "{damage:?}");
+        let shared = store.shared();
+        let keyspace = shared.index.views.keyspace();
+        let category = ViewKind::Category.to_number();
+        let key = [&[b'h', category][..], b"cart"].concat();
+        let head = keyspace.get_with(&key, ViewHead::decode).expect("read").flatten();
+        let head = head.expect("the view has a head");
+        let mut block = ViewBlock::default();
+        for (number, position) in head.open_block.entries() {
+            block.push(number, if number == 2300 { position - 8 } else { position });
+        }
+        let start = head.start.to_be_bytes();
+        let middle = [&[b'b', category][..], &start, &1024_u64.to_be_bytes()].concat();
+        assert!(keyspace.get_with(&middle, <[u8]>::len).expect("read").is_some());
+        let mut value = Vec::new();
+        ViewHead { open_block: block, ..head }.encode(&mut value);
+        let mut batch = shared.index.db().batch();
+        batch.put(keyspace, &key, &value);
+        batch.put(keyspace, &middle, b"damage");
+        batch.commit(Durability::Buffered).expect("committed");
+        let damage = store.verify().expect("verified").damage;
+        // If the state of the view was forgotten before, the check of the view ends at the block.
+        assert_eq!(damage.len(), wanted, "{damage:?}");
+        let found = damage.iter().all(|error| error.to_string().contains("'$ce-cart'"));
+        assert!(found, "{damage:?}");
+    }
+}
+
 /// Regression: a flush ran during a close, and could use the closed index.
 #[test]
 fn close_waits_for_running_flush() {

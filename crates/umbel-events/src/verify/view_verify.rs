@@ -11,8 +11,12 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::view_kind::{ViewKind, begins_stream, category};
 
-/// Maximum number of cached views.
-const CACHED_VIEWS_MAX: usize = 4096;
+/// Maximum number of cached pages of entries. Tests have few views.
+const CACHED_PAGES_MAX: usize = if cfg!(test) { 4 } else { 4096 };
+/// Number of views whose states are kept, in about 32 MiB. Of more, undamaged views are forgotten.
+const REMEMBERED_VIEWS: usize = if cfg!(test) { 64 } else { 1 << 18 };
+/// Number of views that are listed at a time.
+const LISTED_VIEWS: usize = 4096;
 /// Number of entries that are fetched at a time.
 const PAGE_ENTRIES: usize = 256;
 
@@ -20,6 +24,8 @@ const PAGE_ENTRIES: usize = 256;
 #[derive(Debug, Default)]
 pub struct ViewVerifier {
     views: HashMap<(ViewKind, String), ViewCheck>,
+    /// Number of pages of entries that were fetched since the cached ones were dropped.
+    fetched_pages: usize,
     /// Number of events of each kind of view in the log.
     event_counts: HashMap<ViewKind, u64>,
     /// Positions of the log whose events could not be read.
@@ -31,7 +37,7 @@ pub struct ViewVerifier {
 struct ViewCheck {
     /// Next entries from the index: numbers and positions.
     page: VecDeque<(u64, u64)>,
-    /// Lowest number after the page; `None` before the first page.
+    /// Lowest number after the page; `None` before the first page, and if the view was forgotten.
     next: Option<u64>,
     /// Position before which events are not compared, since their entries are unreadable.
     unreadable_before: u64,
@@ -39,6 +45,19 @@ struct ViewCheck {
     is_unreadable: bool,
     /// Whether the last event had a wrong entry.
     is_wrong: bool,
+}
+
+impl ViewCheck {
+    /// Drops the cached entries. The next page begins with the first of them.
+    fn drop_page(&mut self) {
+        let first = std::mem::take(&mut self.page).front().map(|(number, _)| *number);
+        self.next = first.or(self.next);
+    }
+
+    /// Whether damage of the view was reported that must not be reported again.
+    fn is_damaged(&self) -> bool {
+        self.is_unreadable || self.is_wrong || self.unreadable_before > 0
+    }
 }
 
 /// Entries of a view in the index.
@@ -77,10 +96,11 @@ impl ViewVerifier {
         found: &mut Vec<Error>,
     ) {
         *self.event_counts.entry(kind).or_default() += 1;
-        if self.views.len() >= CACHED_VIEWS_MAX {
-            self.views.clear();
+        if self.fetched_pages >= CACHED_PAGES_MAX {
+            self.free_memory();
         }
         let check = self.views.entry((kind, name.to_string())).or_default();
+        self.fetched_pages += usize::from(check.page.is_empty());
         let entries = ViewEntries { shared, kind, name, unread: &self.unread };
         match entries.take(check, position, found) {
             Ok(what) => {
@@ -93,6 +113,15 @@ impl ViewVerifier {
         }
     }
 
+    /// Drops the cached pages, and the states of undamaged views if there are very many.
+    fn free_memory(&mut self) {
+        if self.views.len() >= REMEMBERED_VIEWS {
+            self.views.retain(|_, check| check.is_damaged());
+        }
+        self.views.values_mut().for_each(ViewCheck::drop_page);
+        self.fetched_pages = 0;
+    }
+
     /// Checks that the views hold no other entries. REQUIRES: every event up to the position
     /// `through` was checked.
     pub fn check_counts(&self, shared: &StoreInner, through: u64) -> Result<()> {
@@ -101,7 +130,7 @@ impl ViewVerifier {
             let mut indexed = 0;
             let mut after: Option<String> = None;
             loop {
-                let page = views.list(kind, "", after.as_deref(), CACHED_VIEWS_MAX)?;
+                let page = views.list(kind, "", after.as_deref(), LISTED_VIEWS)?;
                 for (name, _) in &page {
                     indexed += views.entries_through(kind, name, through)?;
                 }
@@ -145,14 +174,14 @@ impl ViewEntries<'_> {
             }
         }
         let next = check.page.front().map(|(_, at)| *at);
-        if next == Some(position) {
+        let is_here = next == Some(position);
+        if is_here {
             check.page.pop_front();
+        }
+        if is_here || check.is_unreadable || position < check.unreadable_before {
             return Ok(wrong.map(|at| {
                 format!("the index has position {at}, where the log has no event of the view")
             }));
-        }
-        if check.is_unreadable || position < check.unreadable_before {
-            return Ok(None);
         }
         if let Some(at) = next
             && wrong.is_none()
@@ -174,7 +203,15 @@ impl ViewEntries<'_> {
         }
         let mut next = match check.next {
             Some(next) => next,
-            None => views.count_through(kind, name, position - 1)?,
+            None => match views.count_through(kind, name, position - 1).map_err(Error::from) {
+                Ok(next) => next,
+                Err(error) if error.is_damage() => {
+                    found.push(error);
+                    check.is_unreadable = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            },
         };
         let mut has_skipped = false;
         loop {
