@@ -44,7 +44,7 @@ pub struct StoreComponents {
     pub background: BackgroundSignal,
     /// Reason why the store accepts no more writes; `None` while it does.
     pub fatal_error: Arc<OnceLock<String>>,
-    /// Operations that failed because data is damaged.
+    /// Errors about damaged data.
     pub damage: DamageCount,
     /// Whether the store is open in this process. A store is not open after a close or in a forked
     /// child, which must not wait for locks of the store.

@@ -46,7 +46,7 @@ pub struct Stats {
     pub clock_epoch_start: Option<Duration>,
     /// Statistics of the existence filter.
     pub existence: ExistenceStats,
-    /// Number of operations since the store was opened that failed because data is damaged.
+    /// Number of errors about damaged data since the store was opened.
     pub damage_errors: u64,
     /// State of the store's directory.
     pub directory: umbel::DirectoryStats,

@@ -1,20 +1,20 @@
-//! [`DamageCount`]: counts operations that failed because data of the store is damaged.
+//! [`DamageCount`]: counts errors about damaged data of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::types::error::{Error, Result};
 
-/// Counts operations that failed because a file of the store does not match what was written.
-/// Clones share the count.
+/// Counts errors about a file of the store that does not match what was written. Clones share the
+/// count.
 ///
-/// An operation counts where its error leaves the store. A search that meets damage and succeeds
-/// in another way does not count.
+/// An error counts where it leaves the store. A search that meets damage and succeeds in another
+/// way does not count. One operation can have several errors, and several appends can share one.
 #[derive(Debug, Clone, Default)]
 pub struct DamageCount(Arc<AtomicU64>);
 
 impl DamageCount {
-    /// Counts the operation with this result if damage made it fail. Returns the result.
+    /// Counts the error of this result if it is damage of the store. Returns the result.
     pub fn record<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
             self.record_error(error);
@@ -22,8 +22,8 @@ impl DamageCount {
         result
     }
 
-    /// Counts an operation that failed with this error if the error is damage of the store. Damage
-    /// of a backup does not count: the store is intact.
+    /// Counts this error if it is damage of the store. Damage of a backup does not count: the store
+    /// is intact.
     #[cold]
     pub fn record_error(&self, error: &Error) {
         if matches!(error, Error::Store(umbel::Error::Corruption { .. })) {
@@ -31,7 +31,7 @@ impl DamageCount {
         }
     }
 
-    /// Number of counted operations.
+    /// Number of counted errors.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! [`KvDamage`]: counts operations on keys and values that failed because data is damaged.
+//! [`KvDamage`]: counts errors about damaged data of keys and values.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tonic::{Code, Status};
 use umbel::Error;
 
-/// Counts operations on keys and values that failed because a file does not match what was
-/// written. Clones share the count.
+/// Counts errors about a file of keys and values that does not match what was written. Clones share
+/// the count.
 #[derive(Debug, Clone, Default)]
 pub struct KvDamage(Arc<AtomicU64>);
 
 impl KvDamage {
-    /// Counts the operation with this result if damage made it fail. Returns the result.
+    /// Counts the error of this result if it is damage. Returns the result.
     pub fn record<T>(&self, result: umbel::Result<T>) -> umbel::Result<T> {
         if let Err(Error::Corruption { .. }) = &result {
             self.increment();
@@ -20,7 +20,7 @@ impl KvDamage {
         result
     }
 
-    /// Counts the operation with this result if damage made it fail. Returns the result.
+    /// Counts the error of this result if it is damage. Returns the result.
     pub fn record_status<T>(&self, result: Result<T, Status>) -> Result<T, Status> {
         if let Err(status) = &result
             && status.code() == Code::DataLoss
@@ -34,7 +34,7 @@ impl KvDamage {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of counted operations.
+    /// Number of counted errors.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

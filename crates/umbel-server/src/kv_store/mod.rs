@@ -71,7 +71,7 @@ pub struct KvStats {
     pub watches: usize,
     /// Number of watches that ended because their clients did not keep up.
     pub watches_evicted: u64,
-    /// Number of operations that failed because data is damaged.
+    /// Number of errors about damaged data.
     pub damage_errors: u64,
 }
 

@@ -149,7 +149,7 @@ fn add_memory(set: &mut MetricSet, service: &ServerContext) {
     set.gauge("group_buffered_bytes", "Bytes that all consumer groups hold", groups);
 }
 
-/// Adds the operations that met damage, in calls and in the server's own work.
+/// Adds the errors about damaged data, in calls and in the server's own work.
 fn add_damage(set: &mut MetricSet, stats: &Stats, kv: Option<&KvStats>, service: &ServerContext) {
     let counters = Counters::default();
     let add = |store: &str, count: u64| {
@@ -162,7 +162,7 @@ fn add_damage(set: &mut MetricSet, stats: &Stats, kv: Option<&KvStats>, service:
         let runs = backups.filter(|it| it.names.label == KV_LABEL).map(|it| it.damaged_runs);
         add(KV_LABEL, kv.damage_errors + runs.sum::<u64>());
     }
-    let help = "Operations that failed because data of a store is damaged";
+    let help = "Errors about damaged data of a store";
     set.add("damage_errors", help, || counters.clone());
 }
 
