@@ -561,6 +561,71 @@ fn streams_are_deleted_and_tombstoned() {
     assert_eq!(delete(&other_site).is(403)["error"], "AccessDenied");
 }
 
+/// Story: a delete of a missing stream that expected no stream was 409, since the last revision was
+/// -1 (no stream). One that expected a deleted stream to exist was 410, as for a tombstoned stream.
+#[test]
+fn streams_that_do_not_exist_are_not_deleted() {
+    let server = TestServer::new();
+    let address = server.address();
+    let delete = |stream: &str, headers: &[&str]| {
+        send(address, "DELETE", &format!("/streams/{stream}"), headers, b"")
+    };
+    for expected in ["-2", "-1", "-4"] {
+        let missing = delete("none", &[&format!("kurrent-expectedversion: {expected}")]);
+        assert!(missing.head.contains("kurrent-currentversion: -1"), "{}", missing.head);
+        let missing = missing.is(404);
+        assert_eq!(
+            (&missing["error"], &missing["currentVersion"]),
+            (&json!("NotFound"), &json!(-1))
+        );
+    }
+    let conflict = delete("none", &["kurrent-expectedversion: 3"]).is(409);
+    assert_eq!(conflict["currentVersion"], -1);
+    let hard = "kurrent-harddelete: true";
+    delete("none", &[hard, "kurrent-expectedversion: -4"]).is(404);
+    delete("none", &[hard, "kurrent-expectedversion: 3"]).is(409);
+    assert_eq!(get(address, "/streams/none").status, 404, "nothing was tombstoned");
+    assert_eq!(delete("none", &[hard]).status, 204, "a tombstone needs no stream");
+    assert_eq!(delete("none", &["kurrent-expectedversion: -4"]).is(410)["error"], "StreamDeleted");
+    for _ in 0..2 {
+        let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", b"{}");
+        server.store.append("gone", ExpectedVersion::Any, &[event]).unwrap();
+    }
+    let conflict = delete("gone", &["kurrent-expectedversion: -1"]).is(409);
+    assert_eq!(conflict["currentVersion"], 1);
+    assert_eq!(delete("gone", &["kurrent-expectedversion: -4"]).status, 204);
+    for headers in [&["kurrent-expectedversion: -4"][..], &["es-expectedversion: -4", hard]] {
+        let deleted = delete("gone", headers).is(404);
+        assert_eq!(deleted["currentVersion"], 1, "{deleted}");
+    }
+    for expected in ["-2", "-1"] {
+        let header = format!("kurrent-expectedversion: {expected}");
+        assert_eq!(delete("gone", &[&header]).status, 204, "a deleted stream stays deleted");
+    }
+}
+
+/// Story: of two headers about the kind of a delete, the first one applied.
+#[test]
+fn headers_with_different_values_are_refused() {
+    let server = TestServer::new();
+    let address = server.address();
+    let event = NewEvent::json(server.store.new_id().unwrap(), "Opened", b"{}");
+    server.store.append("cart", ExpectedVersion::Any, &[event]).unwrap();
+    let delete = |headers: &[&str]| send(address, "DELETE", "/streams/cart", headers, b"");
+    for headers in [
+        ["kurrent-harddelete: false", "kurrent-harddelete: true"],
+        ["kurrent-harddelete: false", "es-harddelete: true"],
+        ["es-expectedversion: 0", "kurrent-expectedversion: -2"],
+    ] {
+        let refused = delete(&headers).is(400);
+        assert!(refused["message"].as_str().unwrap().contains("different values"), "{refused}");
+    }
+    let types = [JSON, "kurrent-eventtype: Opened", "es-eventtype: Closed"];
+    send(address, "POST", "/streams/cart", &types, b"{}").is(400);
+    let equal = ["kurrent-harddelete: false", "es-harddelete: false"];
+    assert_eq!(delete(&equal).status, 204);
+}
+
 /// The deletes over HTTP have the permissions of the calls of clients.
 #[test]
 fn delete_over_http_needs_the_right_of_the_stream() {

@@ -68,19 +68,26 @@ impl ApiRequest {
         &self.head.headers
     }
 
-    /// The value of the first of these headers that the request has. KurrentDB's headers have two
-    /// names, such as `Kurrent-EventType` and `ES-EventType`.
+    /// The value of the header with these names. KurrentDB's headers have two names, such as
+    /// `Kurrent-EventType` and `ES-EventType`.
     ///
     /// # Errors
-    /// The value is not UTF-8.
+    /// The value is not UTF-8, or the request has different values.
     pub fn header(&self, names: [&str; 2]) -> Result<Option<&str>, ApiError> {
-        let Some((name, value)) =
-            names.iter().find_map(|name| Some((name, self.head.headers.get(*name)?)))
-        else {
-            return Ok(None);
-        };
-        let wrong = |_| ApiError::bad_request(format!("the header {name} is not UTF-8"));
-        std::str::from_utf8(value.as_bytes()).map(|text| Some(text.trim())).map_err(wrong)
+        let mut found = None;
+        for name in names {
+            for value in self.head.headers.get_all(name) {
+                let wrong = |_| ApiError::bad_request(format!("the header {name} is not UTF-8"));
+                let text = std::str::from_utf8(value.as_bytes()).map_err(wrong)?.trim();
+                if found.is_some_and(|found| found != text) {
+                    let names = names.join(" or ");
+                    let why = format!("the header {names} has different values; send one value");
+                    return Err(ApiError::bad_request(why));
+                }
+                found = Some(text);
+            }
+        }
+        Ok(found)
     }
 
     /// The caller.

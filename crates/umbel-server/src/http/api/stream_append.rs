@@ -117,8 +117,13 @@ pub fn conflict(expected: ExpectedVersion, current: Option<u64>) -> ApiError {
         "Wrong expected EventNumber: the request expects {wanted}, the last revision is {shown} \
          (-1: no stream)"
     );
-    let mut error = ApiError::new(StatusCode::CONFLICT, message);
-    error = error.with_detail("currentVersion", current.map_or(json!(-1), |it| json!(it)));
+    with_current_version(ApiError::new(StatusCode::CONFLICT, message), current)
+}
+
+/// Adds the last revision of the stream to an error; `None` if there is no stream.
+pub fn with_current_version(error: ApiError, current: Option<u64>) -> ApiError {
+    let shown = current.map_or("-1".to_string(), |current| current.to_string());
+    let mut error = error.with_detail("currentVersion", current.map_or(json!(-1), |it| json!(it)));
     for name in CURRENT_VERSION {
         error = error.with_header(HeaderName::from_static(name), &shown);
     }

@@ -6,13 +6,15 @@ use hyper::StatusCode;
 use hyper::header::CACHE_CONTROL;
 use hyper::http::HeaderValue;
 use tonic::body::Body;
-use umbel_events::{Error, ExpectedVersion};
+use umbel_events::{Error, ExpectedVersion, StreamState};
 
 use crate::access_control::acl::StreamAction;
 use crate::event_store::Deletion;
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{ApiError, ApiResult, HttpResponse};
-use crate::http::api::stream_append::{EXPECTED_VERSION, conflict, expected_version, stream_name};
+use crate::http::api::stream_append::{
+    EXPECTED_VERSION, conflict, expected_version, stream_name, with_current_version,
+};
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 
@@ -25,13 +27,37 @@ pub async fn run(service: &Arc<ServerContext>, request: &ApiRequest) -> ApiResul
     let deletion = deletion(request.header(HARD_DELETE)?)?;
     let caller = request.caller();
     service.authorizer.authorize(&service.store, &caller, StreamAction::Delete, &stream).await?;
-    match service.store.delete(deletion, stream, expected).await {
+    match service.store.delete(deletion, stream.clone(), expected).await {
         Ok(_) => Ok(no_content()),
-        Err(Error::WrongExpectedVersion { .. }) if expected == ExpectedVersion::Any => {
-            Err(ApiError::not_found("there is no stream with this name"))
+        Err(error) => Err(refusal(service, stream, expected, error).await),
+    }
+}
+
+/// The response to a delete that the store refused.
+async fn refusal(
+    service: &Arc<ServerContext>,
+    stream: String,
+    expected: ExpectedVersion,
+    error: Error,
+) -> ApiError {
+    if expected == ExpectedVersion::Exists && matches!(error, Error::StreamDeleted { .. }) {
+        let state = service.store.blocking(move |store| store.stream_state(&stream)).await;
+        return match state {
+            Ok(StreamState::Deleted { last }) => {
+                let error = ApiError::not_found("the stream with this name is deleted");
+                with_current_version(error, Some(last))
+            }
+            Ok(_) => grpc_status::status(&error).into(),
+            Err(error) => grpc_status::status(&error).into(),
+        };
+    }
+    let needs_revision = matches!(expected, ExpectedVersion::Exact(_));
+    match error {
+        Error::WrongExpectedVersion { current: None, .. } if !needs_revision => {
+            with_current_version(ApiError::not_found("there is no stream with this name"), None)
         }
-        Err(Error::WrongExpectedVersion { current, .. }) => Err(conflict(expected, current)),
-        Err(error) => Err(grpc_status::status(&error).into()),
+        Error::WrongExpectedVersion { current, .. } => conflict(expected, current),
+        error => grpc_status::status(&error).into(),
     }
 }
 
