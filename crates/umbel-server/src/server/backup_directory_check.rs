@@ -1,22 +1,33 @@
 //! The check of the backup directory at a start, so that not only the first backup reports a
-//! directory that cannot exist.
+//! mistake in its path.
 
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use umbel::{Error, Result};
 use umbel_env::{Env, check_path};
-use umbel_events::EventId;
 
 use crate::server::StartError;
 
 /// Schemes of object stores, which a value with one slash too few can begin with.
 const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 
-/// Checks that backups can be made in this directory.
+/// What a start finds at the path of the backup directory.
+#[derive(Debug, PartialEq, Eq)]
+enum BackupPlace {
+    /// A directory.
+    Directory,
+    /// Nothing; this directory above exists.
+    Missing(PathBuf),
+    /// A file, which the path names or has above it.
+    File(PathBuf),
+}
+
+/// Refuses a backup directory that is certainly a mistake. Logs a warning if the directory is
+/// missing or cannot be read: its disk can come later, and the server can serve without it.
 ///
 /// # Errors
-/// The path is empty or a URL, or the directory does not exist and cannot be created.
+/// The path is empty or a URL, or names or has above it what is no directory.
 pub fn check_backup_directory(env: &Env, directory: &Path) -> std::result::Result<(), StartError> {
     if let Some(scheme) = url_scheme(directory) {
         // The URL may have a password.
@@ -25,73 +36,74 @@ pub fn check_backup_directory(env: &Env, directory: &Path) -> std::result::Resul
              object store with --backup-to"
         )));
     }
-    let checked = check_path("the backup", directory).and_then(|()| check_exists(env, directory));
-    checked.map_err(|error| {
-        StartError::system("use the backup directory", io::Error::other(error.to_string()))
-    })
+    let refused =
+        |why: String| StartError::system("use the backup directory", io::Error::other(why));
+    check_path("the backup", directory).map_err(|error| refused(error.to_string()))?;
+    let path = directory.display().to_string();
+    match find_place(env, directory) {
+        Ok(BackupPlace::Directory) => {}
+        Ok(BackupPlace::Missing(above)) => tracing::warn!(
+            path,
+            "the backup directory does not exist: the first backup creates it in {}; check that \
+             its disk is mounted",
+            above.display()
+        ),
+        Ok(BackupPlace::File(file)) => {
+            return Err(refused(format!(
+                "{} is no directory; name another one with --backup-dir",
+                file.display()
+            )));
+        }
+        Err(error) => tracing::warn!(
+            path,
+            %error,
+            "the backup directory cannot be read: backups fail until the server can read it and \
+             write to it"
+        ),
+    }
+    Ok(())
 }
 
 /// Returns the scheme if the path is a URL of an object store, also with one slash too few.
 fn url_scheme(path: &Path) -> Option<&str> {
     let text = path.to_str()?;
     if let Some((scheme, _)) = text.split_once("://") {
-        return Some(scheme);
+        let begins_with_letter = scheme.starts_with(|first: char| first.is_ascii_alphabetic());
+        let is_scheme = |letter: char| letter.is_ascii_alphanumeric() || "+.-".contains(letter);
+        return (begins_with_letter && scheme.chars().all(is_scheme)).then_some(scheme);
     }
     let (scheme, _) = text.split_once(":/")?;
     SCHEMES.contains(&&*scheme.to_ascii_lowercase()).then_some(scheme)
 }
 
-/// Checks that the directory exists or can be created.
-fn check_exists(env: &Env, directory: &Path) -> Result<()> {
-    let directory = &*env.files.absolute(directory)?;
-    if is_there(env, directory)? {
-        let listed = env.files.read_dir(directory).map(drop);
-        return listed.map_err(|error| unusable(directory, directory, &error));
-    }
-    for above in directory.ancestors().skip(1) {
-        if is_there(env, above)? {
-            return check_writable(env, above).map_err(|error| unusable(directory, above, &error));
+/// Finds what is at the path of a directory. Creates nothing.
+fn find_place(env: &Env, directory: &Path) -> Result<BackupPlace> {
+    let directory = env.files.absolute(directory)?;
+    let mut file = None;
+    for path in directory.ancestors() {
+        match env.files.read_dir(path) {
+            Ok(_) => {
+                return Ok(match file {
+                    Some(file) => BackupPlace::File(file),
+                    None if path == directory => BackupPlace::Directory,
+                    None => BackupPlace::Missing(path.to_path_buf()),
+                });
+            }
+            // Nothing has a name below a file, so the last one is the file.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
+                file = Some(path.to_path_buf());
+            }
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
-    Ok(())
-}
-
-/// Whether something has this name. Nothing has a name below a file.
-fn is_there(env: &Env, path: &Path) -> Result<bool> {
-    match env.files.exists(path) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => Ok(false),
-        found => found,
-    }
-}
-
-/// Checks that names can be created in a directory. A full disk does not prevent a start: its
-/// operator may need the server to make space.
-fn check_writable(env: &Env, directory: &Path) -> Result<()> {
-    let probe = directory.join(format!(".umbel-probe-{}", EventId(env.entropy.id()?)));
-    match env.files.create(&probe) {
-        Ok(_) => env.files.remove_file(&probe),
-        Err(Error::DiskFull { .. }) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The error about a backup directory, which `place` does not allow.
-fn unusable(directory: &Path, place: &Path, error: &Error) -> Error {
-    let cause = match error {
-        Error::Io { source, .. } => source.to_string(),
-        error => error.to_string(),
-    };
-    Error::invalid(format!(
-        "{} cannot be the backup directory, because of {}: {cause}; name a directory that the \
-         server can create and write to with --backup-dir",
-        directory.display(),
-        place.display()
-    ))
+    Ok(BackupPlace::Missing(PathBuf::from("/")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use umbel_sim::{Fault, FaultKind, Sim};
 
     fn refusal(directory: &Path) -> String {
         check_backup_directory(&Env::system(), directory).unwrap_err().to_string()
@@ -105,7 +117,7 @@ mod tests {
             assert!(refusal.contains("--backup-to"), "{url}: {refusal}");
             assert!(!refusal.contains("secret"), "{refusal}");
         }
-        for directory in ["./s3:/b", "a:/b", "s3"] {
+        for directory in ["./s3:/b", "a:/b", "s3", "/srv/a://b", "user:secret@s3://b", "://b"] {
             assert_eq!(url_scheme(Path::new(directory)), None, "{directory}");
         }
     }
@@ -119,13 +131,8 @@ mod tests {
         let impossible = [file.clone(), file.join("copy"), file.join("a/copy")];
         for path in impossible {
             let refusal = refusal(&path);
-            let place = file.display().to_string();
+            let place = format!("backup directory: {} is no directory", file.display());
             assert!(refusal.contains(&place) && refusal.contains("--backup-dir"), "{refusal}");
-        }
-        #[cfg(target_os = "linux")]
-        {
-            let refusal = refusal(Path::new("/proc/umbel/copy"));
-            assert!(refusal.contains("because of /proc: "), "{refusal}");
         }
         let env = Env::system();
         for path in [directory.path().to_path_buf(), directory.path().join("a/b/copy")] {
@@ -133,5 +140,24 @@ mod tests {
         }
         let left = std::fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(left, 1, "the check leaves no file and creates no directory");
+        assert_eq!(find_place(&env, directory.path()).unwrap(), BackupPlace::Directory);
+    }
+
+    /// Story: the database did not start while the share for its backups was not mounted, or was
+    /// not permitted to be read.
+    #[test]
+    fn disk_of_the_backups_prevents_no_start() {
+        for kind in [FaultKind::Eacces, FaultKind::Eio, FaultKind::Emfile] {
+            let sim = Sim::new(1);
+            sim.env().files.create_dir_all("/mnt/share".as_ref()).unwrap();
+            let found = |path: &str| find_place(&sim.env(), path.as_ref());
+            let above = BackupPlace::Missing("/mnt/share".into());
+            assert_eq!(found("/mnt/share/umbel/copy").unwrap(), above);
+            sim.fail_site("read_dir directory", 1, Fault { kind, sticky: true });
+            found("/mnt/share").unwrap_err();
+            let checked = check_backup_directory(&sim.env(), "/mnt/share".as_ref());
+            checked.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+            assert!(sim.faults_fired() > 0, "{kind:?}");
+        }
     }
 }

@@ -134,7 +134,7 @@ impl Server {
     /// # Errors
     ///
     /// - The wall clock is before 1970.
-    /// - The path of the backup directory is empty or a URL, or no directory can be there.
+    /// - The path of the backup directory is empty or a URL, or leads through a file.
     /// - Another process listens at the address.
     /// - The certificates cannot be used.
     /// - The operating system refuses threads or the address.
