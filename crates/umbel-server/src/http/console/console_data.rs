@@ -39,6 +39,10 @@ pub const DATA_PATHS: [&str; 15] = [
     "group", "levels", "advice", "users", "work",
 ];
 
+/// The endpoints whose data can be long, so that a blocking thread writes its JSON text. The text of
+/// the others waits for no such thread.
+const LISTS: [&str; 4] = ["streams", "views", "groups", "users"];
+
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
 /// from the caller.
 pub const STREAMS_EXAMINED_MAX: usize = 10_000;
@@ -67,6 +71,9 @@ pub async fn page_data(
         "all" | "tail" | SEARCH => ALL_STREAM,
         _ => {
             let data = summary_data(service, caller, name, query).await?;
+            if !LISTS.contains(&name) {
+                return Ok((PageContent::Json(data.to_string()), None));
+            }
             let text = service.store.blocking(move |_| Ok(data.to_string())).await;
             let text = text.map_err(|error| grpc_status::status(&error))?;
             return Ok((PageContent::Json(text), None));
@@ -549,4 +556,33 @@ async fn users_data(service: &ServerContext, query: &QueryString) -> Result<Valu
         })
         .collect();
     Ok(json!({ "users": users, "next": next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::test_support::test_service::TestService;
+
+    /// Story: pages that only read memory waited for a blocking thread, so they did not open while
+    /// all of these were busy.
+    #[test]
+    fn pages_of_memory_wait_for_no_blocking_thread() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let fixture = TestService::new();
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let busy = tokio::task::spawn_blocking(move || released.recv());
+            let query = QueryString::parse("").unwrap();
+            for name in ["history", "work"] {
+                let page = page_data(&fixture.service, (&Caller::Trusted, None), name, &query);
+                let page = page.now_or_never().expect(name);
+                assert!(matches!(page, Ok((PageContent::Json(_), None))), "{name}");
+            }
+            release.send(()).unwrap();
+            busy.await.unwrap().unwrap();
+        });
+    }
 }
