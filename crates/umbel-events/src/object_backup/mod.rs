@@ -250,7 +250,7 @@ impl ObjectBackup {
 
     /// Returns the state. Does not wait for a run in progress.
     pub fn state(&self) -> ObjectBackupState {
-        // Before the end of the backup, which can be later then, but not earlier.
+        // Read first: the end of the backup may advance meanwhile.
         let visible = self.shared.visible.position();
         let state = self.state.lock().ignore_poison().clone();
         let through = state.through.unwrap_or_default();

@@ -688,8 +688,8 @@ mod tests {
         assert_eq!(last.unwrap().unwrap().kind, "$scavengeCompleted");
     }
 
-    /// Story: a restored store raised the alert for a failed backup for a day, since it has the
-    /// start of the backup from which it was restored.
+    /// Story: a restored store raised the alert for a failed backup for a day. It has the start of
+    /// the backup from which it was restored.
     #[test]
     fn work_of_the_original_store_does_not_count_in_a_restored_one() {
         for kind in [WorkKind::Scavenge, WorkKind::Backup] {
