@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use umbel::{Db, Options};
 use umbel_backup::server_kv_objects;
 use umbel_env::{
-    Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectError, ObjectErrorKind,
-    ObjectName, ObjectResult, ObjectSource, Objects,
+    Access, Answer, Creation, CreationRequest, Env, ListPage, ObjectBytes, ObjectError,
+    ObjectErrorKind, ObjectName, ObjectResult, ObjectSource, Objects,
 };
 use umbel_events::{
     Direction, EventId, ExpectedVersion, NewEvent, ObjectBackupError, ObjectBackupOptions,
@@ -581,6 +581,28 @@ fn keys_and_values_are_backed_up_below_the_events() {
     fixture.stop();
     fixture.start();
     fixture.wait_kv(has_all);
+}
+
+/// A run of the backup of keys and values that meets a damaged file counts as damage of that store.
+#[test]
+fn damage_met_by_the_backup_of_keys_and_values_is_counted() {
+    let mut fixture = Fixture::with_kv(3);
+    let db = fixture.kv.clone().unwrap();
+    db.flush().unwrap();
+    let files = &fixture.env.files;
+    let names = files.read_dir(db.path()).unwrap().into_iter().map(|entry| entry.name);
+    let table = names.filter(|name| name.ends_with(".table")).max().unwrap();
+    let file = files.open(&db.path().join(table), Access::ReadWrite).unwrap();
+    let (mut byte, at) = ([0], 30);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    fixture.start();
+    fixture.wait_kv(|status| status["failures"].as_u64() >= Some(1));
+    let address = fixture.running.as_ref().unwrap().address();
+    let (_, text) = http_request(address, "GET", "/metrics");
+    let damage = |label: &str| metric(&text, "umbel_damage_errors_total", &[label]);
+    assert!(damage("store=\"kv\"") >= 1.0, "{text}");
+    assert_eq!(damage("store=\"events\""), 0.0, "{text}");
 }
 
 /// Story: a store was set back to a snapshot of its disk. Its backup stopped, and the server said
