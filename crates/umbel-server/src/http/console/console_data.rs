@@ -39,8 +39,8 @@ pub const DATA_PATHS: [&str; 15] = [
     "group", "levels", "advice", "users", "work",
 ];
 
-/// The endpoints whose data can be long, so that a blocking thread writes its JSON text. The text of
-/// the others waits for no such thread.
+/// The endpoints whose data can be long: a blocking thread writes its JSON text. The text of the
+/// others waits for no such thread.
 const LISTS: [&str; 4] = ["streams", "views", "groups", "users"];
 
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
