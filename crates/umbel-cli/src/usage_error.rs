@@ -91,7 +91,8 @@ fn filter_tip(name: &str, arguments: &[OsString]) -> Option<&'static str> {
             "with '--all', filter by '--type-prefix TEXT' or '--type-regex REGEX'"
         }
         ("read" | "subscribe", "--streams") => {
-            "write '--stream NAME', or '--all' with '--stream-prefix TEXT' or '--stream-regex REGEX'"
+            "write '--stream NAME', or '--all' with '--stream-prefix TEXT' or '--stream-regex \
+             REGEX'"
         }
         _ => return None,
     })

@@ -8,14 +8,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::errors::{CommandError, CommandResult};
 
-/// File that an option names, and what the file is to have.
+/// File that an option names, and its expected content.
 #[derive(Debug, Clone, Copy)]
 pub struct PemFile<'a> {
     /// The option.
     pub option: &'static str,
     /// The file.
     pub path: &'a Path,
-    /// What the file is to have, such as "a certificate".
+    /// Expected content, such as "a certificate".
     pub content: &'static str,
 }
 
