@@ -22,6 +22,8 @@ pub struct ObjectBackupOutcome {
     pub json: Value,
     /// Number of damages.
     pub damage: usize,
+    /// Work that is done, such as "the backup was made"; `None` for a check.
+    pub done: Option<&'static str>,
 }
 
 /// Warns of objects that something else had deleted, and that a run has replaced.
@@ -47,9 +49,9 @@ pub fn note_resumed(is_resumed: bool, directory: &Path) {
 }
 
 impl ObjectBackupOutcome {
-    /// Returns the outcome of an undamaged backup.
-    pub fn new(lines: Vec<String>, json: Value) -> ObjectBackupOutcome {
-        ObjectBackupOutcome { lines, json, damage: 0 }
+    /// Returns the outcome of work that is done, without damage.
+    pub fn new(done: &'static str, lines: Vec<String>, json: Value) -> ObjectBackupOutcome {
+        ObjectBackupOutcome { lines, json, damage: 0, done: Some(done) }
     }
 
     /// Returns the outcome of a run that uploaded these bytes in a number of objects. `contents`
@@ -65,7 +67,7 @@ impl ObjectBackupOutcome {
             numbers::bytes(bytes),
             numbers::counted(objects, "object"),
         );
-        ObjectBackupOutcome::new(vec![line], json)
+        ObjectBackupOutcome::new("the backup was made", vec![line], json)
     }
 
     /// Adds a line about a retention that deletes these manifests and objects with their bytes.
@@ -96,7 +98,7 @@ impl ObjectBackupOutcome {
         let named = damage.iter().take(REPORTED_LINES_MAX).map(ToString::to_string);
         let undamaged = damage.is_empty().then_some(undamaged);
         let lines = named.chain(undamaged).chain(ranges.take(REPORTED_LINES_MAX)).collect();
-        ObjectBackupOutcome { lines, json, damage: damage.len() }
+        ObjectBackupOutcome { lines, json, damage: damage.len(), done: None }
     }
 
     /// Adds the outcome of the keys and values of the same server.
@@ -109,6 +111,9 @@ impl ObjectBackupOutcome {
     /// Prints the outcome.
     pub fn print(&self, json: bool) -> CommandResult<()> {
         let mut output = Output::of_verdict();
+        if let Some(done) = self.done {
+            output = output.after(done);
+        }
         match json {
             true => output.json(&self.json)?,
             false => self.lines.iter().try_for_each(|line| output.line(line))?,

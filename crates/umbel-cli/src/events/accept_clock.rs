@@ -16,7 +16,7 @@ use crate::io::output::Output;
 pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> CommandResult<()> {
     let directory = existing_directory(directory)?;
     let report = accept_clock(&Env::system(), directory, limits.lock_wait())?;
-    let mut output = Output::new();
+    let mut output = Output::new().after("the store believes the clock");
     match json {
         true => output.json(&to_json(&report))?,
         false => output.line(&text(directory, &report))?,

@@ -57,7 +57,10 @@ impl AutoScavengeRequest {
     pub fn run(&self, connect: &str, json: bool) -> CommandResult<()> {
         let address = ConnectionString::parse("--connect", connect)?;
         let answer = grpc_connection::runtime()?.block_on(self.send(&address))?;
-        let mut output = Output::new();
+        let mut output = match self {
+            AutoScavengeRequest::Status => Output::new(),
+            _ => Output::new().after("the server has made the change"),
+        };
         match json {
             true => output.json(&answer)?,
             false => output.line(&status_text(&answer))?,

@@ -147,7 +147,7 @@ fn run_on_server(connect: &str, throttle: Option<u64>, json: bool) -> CommandRes
 }
 
 fn print_report(target: &str, report: &BackupReport, json: bool) -> CommandResult<()> {
-    let mut output = Output::new();
+    let mut output = Output::new().after("the backup was made");
     if json {
         output.json(&json!({
             "position": report.through.0,
@@ -192,7 +192,7 @@ pub fn restore(
     let report = report
         .map_err(|failure| at_place(failure, &args.from, "the backup", again))
         .map_err(|failure| at_place(failure, directory, "the restored store", again))?;
-    let mut output = Output::new();
+    let mut output = Output::new().after("the store was restored");
     if json {
         output.json(&json!({
             "position": report.through.0,

@@ -65,10 +65,11 @@ pub fn run(
 
 fn report(stream: &str, tombstone: bool, json: bool) -> CommandResult<()> {
     let done = if tombstone { "tombstoned" } else { "deleted" };
-    let mut output = Output::new();
+    let shown = escaped(stream.as_bytes());
+    let mut output = Output::new().after(format!("the stream '{shown}' was {done}"));
     match json {
         true => output.json(&json!({ "stream": stream, "outcome": done }))?,
-        false => output.line(&format!("{}: {done}", escaped(stream.as_bytes())))?,
+        false => output.line(&format!("{shown}: {done}"))?,
     }
     output.flush()
 }

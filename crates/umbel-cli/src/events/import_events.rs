@@ -179,7 +179,7 @@ fn print_summary(
     json: bool,
 ) -> CommandResult<()> {
     let count = |class: InternalEventKind| left_out.get(&class).copied().unwrap_or(0);
-    let mut output = Output::new();
+    let mut output = Output::new().after("the import is complete");
     if json {
         output.json(&json!({
             "events": report.events,

@@ -156,7 +156,7 @@ pub fn restore(
     });
     let size = (report.bytes, report.files);
     let line = restored_sentence(directory, report.through, size);
-    Ok(ObjectBackupOutcome::new(vec![line], json))
+    Ok(ObjectBackupOutcome::new("the store was restored", vec![line], json))
 }
 
 /// Sentence about a restored store of these bytes in a number of files.

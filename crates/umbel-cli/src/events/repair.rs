@@ -53,7 +53,10 @@ pub fn run(
              valid only if no process has the store open",
         );
     }
-    let mut output = Output::of_verdict();
+    let mut output = match args.dry_run {
+        true => Output::of_verdict(),
+        false => Output::of_verdict().after("the repair is complete"),
+    };
     match json {
         true => output.json(&to_json(&report, args.dry_run))?,
         false => print_report(&mut output, directory, &report, args.dry_run)?,

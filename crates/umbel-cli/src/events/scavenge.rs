@@ -157,7 +157,7 @@ fn print_report(
     (remaining, with_all): (Option<&RemainingData>, &str),
     (json, seconds): (bool, f64),
 ) -> CommandResult<()> {
-    let mut output = Output::of_verdict();
+    let mut output = Output::of_verdict().after("the store was scavenged");
     if json {
         let mut value = to_json(report, seconds);
         if let Some(remaining) = remaining {

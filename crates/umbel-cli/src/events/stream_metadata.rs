@@ -100,12 +100,13 @@ pub fn run(
         )));
     }
     let change = MetadataChange::read(args)?;
+    let is_change = change.is_some();
     if let Some(connect) = &args.connect {
         let address = ConnectionString::parse("--connect", connect)?;
         let runtime = grpc_connection::runtime()?;
         let connection = runtime.block_on(Connection::open(&address))?;
         let server = MetadataServer { runtime, connection, entropy: Env::system().entropy };
-        return print(&show_or_change(&server, change, &args.stream)?);
+        return print(&show_or_change(&server, change, &args.stream)?, is_change);
     }
     let store = match change {
         Some(_) => open_event_store::open(directory, limits, Durability::Synced)?,
@@ -115,7 +116,7 @@ pub fn run(
     let closed = store.close();
     let shown = shown?;
     closed?;
-    print(&shown)
+    print(&shown, is_change)
 }
 
 /// Makes the change, if any. Returns the resulting metadata.
@@ -130,8 +131,11 @@ fn show_or_change(
     }
 }
 
-fn print(shown: &MetadataKeys) -> CommandResult<()> {
-    let mut output = Output::new();
+fn print(shown: &MetadataKeys, is_change: bool) -> CommandResult<()> {
+    let mut output = match is_change {
+        true => Output::new().after("the metadata was changed"),
+        false => Output::new(),
+    };
     output.line(&text(shown))?;
     output.flush()
 }

@@ -12,6 +12,8 @@ pub struct Output {
     terminal: bool,
     /// Whether a closed reader discards the rest of the output instead of ending the command.
     outlives_reader: bool,
+    /// Work that is done, which an error of the output does not undo.
+    done: Option<String>,
 }
 
 impl Output {
@@ -20,13 +22,19 @@ impl Output {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         let writer = BufWriter::with_capacity(64 << 10, stdout.lock());
-        Output { writer, terminal, outlives_reader: false }
+        Output { writer, terminal, outlives_reader: false, done: None }
     }
 
     /// Takes standard output of a command whose exit code says what it found, whether or not a
     /// reader takes all of the output.
     pub fn of_verdict() -> Output {
         Output { outlives_reader: true, ..Output::new() }
+    }
+
+    /// Names the work that is done, such as "the stream was deleted". An error of the output says
+    /// so, since a caller would repeat the work.
+    pub fn after(self, done: impl Into<String>) -> Output {
+        Output { done: Some(done.into()), ..self }
     }
 
     /// Whether standard output is a terminal.
@@ -61,6 +69,10 @@ impl Output {
     fn check(&self, written: io::Result<()>) -> CommandResult<()> {
         match written.map_err(|error| CommandError::output(&error)) {
             Err(CommandError::OutputClosed) if self.outlives_reader => Ok(()),
+            Err(CommandError::System(text)) => Err(CommandError::System(match &self.done {
+                Some(done) => format!("{done}, but the command {text}"),
+                None => text,
+            })),
             written => written,
         }
     }

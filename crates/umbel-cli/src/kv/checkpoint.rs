@@ -14,7 +14,7 @@ pub fn run(store: &StoreLocation, args: &CheckpointArgs, json: bool) -> CommandR
     let db = store.open_existing(Durability::Buffered)?;
     let report = db.checkpoint(&args.target)?;
     db.close()?;
-    let mut output = Output::new();
+    let mut output = Output::new().after("the checkpoint was created");
     if json {
         output.json(&json!({
             "checkpoint": args.target.to_string_lossy(),

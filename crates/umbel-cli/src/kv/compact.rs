@@ -40,7 +40,7 @@ pub fn run(store: &StoreLocation, args: &CompactArgs, json: bool) -> CommandResu
     let seconds = clock.now().saturating_sub(start).as_secs_f64();
     drop(keyspace);
     db.close()?;
-    let mut output = Output::new();
+    let mut output = Output::new().after("the keyspace was compacted");
     if json {
         output.json(&json!({
             "keyspace": args.keyspace.keyspace,

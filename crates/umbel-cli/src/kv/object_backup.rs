@@ -119,7 +119,7 @@ pub fn restore(
         numbers::bytes(report.bytes),
         numbers::counted(report.files, "file"),
     );
-    Ok(ObjectBackupOutcome::new(vec![line], json))
+    Ok(ObjectBackupOutcome::new("the store was restored", vec![line], json))
 }
 
 /// Checks every object of the backup.

@@ -215,17 +215,51 @@ fn flipped_byte_is_reported_with_file_and_offset() {
     fixture.run(&["get", "banana"]).fails(3, &[&name, "at byte"]);
 }
 
+/// Opens a device that is always full. Without one the test is skipped.
+fn full_device() -> Option<fs::File> {
+    let opened = fs::OpenOptions::new().write(true).open("/dev/full");
+    if let Err(error) = &opened {
+        println!("SKIPPED: full standard output: /dev/full cannot be opened: {error}");
+    }
+    opened.ok()
+}
+
 #[test]
 fn full_standard_output_is_reported() {
     // Standard output can be full as well: this device always is.
     let fixture = Fixture::with(&[("a", "1")]);
-    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let Some(full) = full_device() else { return };
     let mut command = fixture.command();
     command.args(["get", "a", "--db"]).arg(fixture.store()).stdout(full);
     let output = command.output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(4), "{error}");
     assert!(error.starts_with("umbel: could not write to standard output: No space"), "{error}");
+}
+
+/// Story: a full standard output failed the deletion of a stream with exit code 4, and the error
+/// did not say that the stream was deleted.
+#[test]
+fn full_standard_output_after_a_change_says_what_was_done() {
+    let fixture = Fixture::new();
+    let event = "{\"stream\":\"cart\",\"type\":\"Opened\",\"data\":1}\n";
+    fixture.feed(&["append"], event.as_bytes()).succeeds();
+    for (arguments, done) in [
+        (&["scavenge"][..], "the store was scavenged"),
+        (&["metadata", "--stream", "cart", "--max-count", "9"], "the metadata was changed"),
+        (&["delete", "--stream", "cart"], "the stream 'cart' was deleted"),
+    ] {
+        let Some(full) = full_device() else { return };
+        let mut command = fixture.command();
+        command.arg("--db").arg(fixture.store()).args(arguments).stdout(full);
+        let sentence = format!("{done}, but the command could not write to standard output: No");
+        Run::of(&mut command).fails(4, &[&sentence]);
+    }
+    assert_eq!(fixture.run(&["streams"]).succeeds().text(), "cart\tdeleted\n");
+    let Some(full) = full_device() else { return };
+    let mut command = fixture.command();
+    command.arg("--db").arg(fixture.store()).arg("streams").stdout(full);
+    Run::of(&mut command).fails(4, &["umbel: could not write to standard output: No"]);
 }
 
 #[test]

@@ -273,7 +273,7 @@ fn call<M: prost::Message + Default + 'static, R: prost::Message + Default + 'st
 }
 
 fn report(name: &GroupName, done: &str, json: bool) -> CommandResult<()> {
-    let mut output = Output::new();
+    let mut output = Output::new().after("the server has made the change");
     match json {
         true => {
             output.json(&json!({ "stream": name.source, "group": name.group, "outcome": done }))?

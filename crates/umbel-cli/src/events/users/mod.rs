@@ -173,7 +173,7 @@ fn call<M: prost::Message + Default + 'static>(
 }
 
 fn report(login: &str, done: &str, json: bool) -> CommandResult<()> {
-    let mut output = Output::new();
+    let mut output = Output::new().after("the server has made the change");
     match json {
         true => output.json(&json!({ "user": login, "outcome": done }))?,
         false => output.line(&format!("{}: {done}", escaped(login.as_bytes())))?,

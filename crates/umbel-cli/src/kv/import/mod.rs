@@ -83,7 +83,7 @@ struct ImportCounts {
 
 fn report(counts: &ImportCounts, seconds: f64, json: bool) -> CommandResult<()> {
     let rate = counts.written as f64 / seconds.max(1e-9);
-    let mut output = Output::new();
+    let mut output = Output::new().after("the import is complete");
     if json {
         output.json(&json!({
             "lines_read": counts.lines,
