@@ -129,7 +129,9 @@ fn full_and_read_only_backup_disks_are_reported_with_a_remedy() {
         output.status.code() != Some(99) && !output.stderr.starts_with(b"unshare:")
     });
     let Some(output) = output else {
-        eprintln!("skipped: no small disk could be mounted here");
+        println!(
+            "SKIPPED: backup on a full and a read-only disk: no small disk can be mounted here"
+        );
         return;
     };
     let message = String::from_utf8(output.stderr).unwrap();

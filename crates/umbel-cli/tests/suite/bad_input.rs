@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use umbel_base::checksum::checksum;
 
-use super::test_binary::{Fixture, Run, file_of, wait_until};
+use super::test_binary::{Fixture, Run, file_of, full_device, wait_until};
 
 /// Every command that needs an existing store.
 const NEED_A_STORE: [&[&str]; 8] = [
@@ -213,15 +213,6 @@ fn flipped_byte_is_reported_with_file_and_offset() {
     let run = fixture.run(&["verify", "--json"]).fails(3, &["is damaged"]);
     assert_eq!(run.json()["whole"], false);
     fixture.run(&["get", "banana"]).fails(3, &[&name, "at byte"]);
-}
-
-/// Opens a device that is always full. Without one the test is skipped.
-fn full_device() -> Option<fs::File> {
-    let opened = fs::OpenOptions::new().write(true).open("/dev/full");
-    if let Err(error) = &opened {
-        println!("SKIPPED: full standard output: /dev/full cannot be opened: {error}");
-    }
-    opened.ok()
 }
 
 #[test]

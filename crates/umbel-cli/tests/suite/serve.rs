@@ -8,7 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::test_binary::{Fixture, wait_until};
+use super::test_binary::{Fixture, full_device, wait_until};
 
 /// Running server on the store of a fixture.
 pub struct Serving {
@@ -177,7 +177,7 @@ fn server_survives_closed_terminal() {
 /// server did not start again, so that no client could delete anything.
 #[test]
 fn full_disk_of_output_does_not_stop_server() {
-    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    let Some(full) = full_device() else { return };
     let fixture = Fixture::new();
     let mut command = fixture.command();
     command.arg("--db").arg(fixture.store());

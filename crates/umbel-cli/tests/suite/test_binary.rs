@@ -1,6 +1,7 @@
 //! Test fixture: a directory, and the binary that runs on it.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -188,6 +189,15 @@ pub fn file_of(store: &Path, extension: &str) -> PathBuf {
         .collect();
     files.sort();
     files.pop().unwrap_or_else(|| panic!("{} has no .{extension} file", store.display()))
+}
+
+/// Opens a device that is always full. Without one the test counts as skipped.
+pub fn full_device() -> Option<File> {
+    let opened = File::options().write(true).open("/dev/full");
+    if let Err(error) = &opened {
+        println!("SKIPPED: full standard output: /dev/full cannot be opened: {error}");
+    }
+    opened.ok()
 }
 
 /// Lines for `umbel append`: one event for each number, in three streams.
