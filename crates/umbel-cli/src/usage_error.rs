@@ -33,7 +33,8 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
         return invalid_value(&error);
     }
     let arguments: Vec<OsString> = arguments.collect();
-    if let Some(tip) = unknown_argument(&error).and_then(|name| argument_tip(&name, &arguments)) {
+    let command = parsed_command(&error).unwrap_or_default();
+    if let Some(tip) = unknown_argument(&error).and_then(|name| argument_tip(&name, &command)) {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
@@ -64,19 +65,24 @@ fn unknown_argument(error: &Error) -> Option<String> {
     argument.split(['=', ' ']).next().map(str::to_string)
 }
 
+/// Returns the command whose arguments the parser read, from the line `Usage: umbel COMMAND`. A word
+/// of the command line with a command's name can be the value of a flag.
+fn parsed_command(error: &Error) -> Option<String> {
+    let usage = error.get(ContextKind::Usage)?.to_string();
+    usage.split_whitespace().nth(2).map(str::to_string)
+}
+
 /// Returns what to write instead of an argument that the command does not have.
-fn argument_tip(name: &str, arguments: &[OsString]) -> Option<&'static str> {
+fn argument_tip(name: &str, command: &str) -> Option<&'static str> {
     match name {
-        "--connect" => connect_tip(arguments),
-        name => filter_tip(name, arguments),
+        "--connect" => connect_tip(command),
+        name => filter_tip(name, command),
     }
 }
 
 /// Returns the filter that a caller means. The parser would suggest the flag with the most similar
 /// name, which has another meaning.
-fn filter_tip(name: &str, arguments: &[OsString]) -> Option<&'static str> {
-    let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
-    let command = words.find(|word| ["streams", "read", "subscribe"].contains(word))?;
+fn filter_tip(name: &str, command: &str) -> Option<&'static str> {
     Some(match (command, name) {
         ("streams", "--type-prefix") => "to list event types, write '--types --prefix TEXT'",
         ("streams", "--stream-prefix") => "to list streams, write '--prefix TEXT'",
@@ -112,22 +118,19 @@ fn is_filter_without_all(error: &Error, arguments: &[OsString]) -> bool {
 
 /// Returns what a caller can do at a running server instead of the command without `--connect`. A
 /// shell takes the commands as they are printed.
-fn connect_tip(arguments: &[OsString]) -> Option<&'static str> {
-    let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
-    words.find_map(|word| {
-        Some(match word {
-            "get" | "put" | "scan" | "import" => {
-                "a running server has keys and values only over gRPC, as umbel.kv.v1.KeyValue; \
-                 stop the server to use this command"
-            }
-            "import-events" | "repair" | "restore" | "verify" | "stats" | "advise" | "inspect"
-            | "compact" | "checkpoint" => {
-                "this command works on the directory of --db and needs no server; stop a server \
-                 that has the directory open"
-            }
-            "serve" => "'serve' is the server; its address is set with --listen",
-            _ => return None,
-        })
+fn connect_tip(command: &str) -> Option<&'static str> {
+    Some(match command {
+        "get" | "put" | "scan" | "import" => {
+            "a running server has keys and values only over gRPC, as umbel.kv.v1.KeyValue; stop \
+             the server to use this command"
+        }
+        "import-events" | "repair" | "restore" | "verify" | "stats" | "advise" | "inspect"
+        | "compact" | "checkpoint" => {
+            "this command works on the directory of --db and needs no server; stop a server that \
+             has the directory open"
+        }
+        "serve" => "'serve' is the server; its address is set with --listen",
+        _ => return None,
     })
 }
 
@@ -218,6 +221,9 @@ mod tests {
             assert!(sentence.contains(tip) && !sentence.contains("-- --connect"), "{sentence}");
             assert!(sentence.contains("'--connect'"), "{sentence}");
         }
+        // Regression: the value of a flag counted as the command.
+        let sentence = sentence("umbel --db get repair --connect x");
+        assert!(sentence.contains("stop a server"), "{sentence}");
     }
 
     /// Story: `umbel streams --type-prefix A` got the tip to write `--types`, which takes no value,
@@ -243,6 +249,9 @@ mod tests {
             assert!(!sentence.contains("similar"), "{line}: {sentence}");
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
         }
+        // Regression: the value of a flag counted as the command.
+        let scan = sentence("umbel --db streams scan --type-prefix a");
+        assert!(!scan.contains("--types"), "{scan}");
         // The flags of the command itself keep the suggestion of the parser.
         assert!(sentence("umbel streams --prefx a").contains("'--prefix'"));
     }
