@@ -48,8 +48,8 @@ const WITHOUT_STORE: [&str; 8] =
 const WITHOUT_JSON: [&str; 7] =
     ["put", "append", "read", "metadata", "subscribe", "completions", "man"];
 
-/// Returns the command line with its commands in groups, and without the options that have no
-/// effect on a command in the help of that command.
+/// Returns the command line with its commands in groups. The help of a command lacks the options
+/// that have no effect on it, and says where an option has an effect only with another one.
 pub fn grouped(mut command: Command) -> Command {
     let global: Vec<Arg> =
         command.get_arguments().filter(|it| it.is_global_set()).cloned().collect();
@@ -60,6 +60,10 @@ pub fn grouped(mut command: Command) -> Command {
         let hidden: Vec<Arg> = hidden.map(|option| option.clone().hide(true)).collect();
         command = command.mut_subcommand(&name, |subcommand| subcommand.args(hidden));
     }
+    // The deletion of a key prints nothing.
+    let json = global.iter().find(|option| option.get_id() == "json").cloned();
+    let json = json.map(|option| option.help("With --stream: print JSON for programs"));
+    command = command.mut_subcommand("delete", |subcommand| subcommand.args(json));
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{}\n\
          Options:\n{{options}}{{after-help}}",
@@ -132,6 +136,11 @@ mod tests {
         };
         assert!(help("scan").contains("--memory") && help("get").contains("--json"));
         assert!(!help("put").contains("--json") && help("put").contains("--db"));
+        // Story: `umbel delete KEY --json` warned that `--json` has no effect, and its help had it.
+        let delete = help("delete");
+        let json = delete.lines().find(|line| line.contains("--json"));
+        assert!(json.is_some_and(|line| line.contains("With --stream")), "{delete}");
+        assert_eq!(delete.matches("--json").count(), 1, "{delete}");
         let doctor = help("doctor");
         assert!(!doctor.contains("--memory") && doctor.contains("--db"), "{doctor}");
         assert!(doctor.contains("--json") && doctor.contains("--wait"), "{doctor}");

@@ -11,7 +11,10 @@ use crate::text::escaping;
 /// Deletes the key, which may be absent.
 pub fn run(store: &StoreLocation, args: &DeleteArgs, json: bool) -> CommandResult<()> {
     if json {
-        note("umbel: warning: --json has no effect on `delete` of a key, which prints nothing");
+        note(
+            "umbel: warning: --json has no effect on `delete` without --stream; a later release \
+             refuses it",
+        );
     }
     let key = args.key.as_deref().unwrap_or_default();
     let key = escaping::parse_argument("key", key, args.hex)?;

@@ -253,6 +253,16 @@ fn full_standard_output_after_a_change_says_what_was_done() {
     Run::of(&mut command).fails(4, &["umbel: could not write to standard output: No"]);
 }
 
+/// Story: the warning did not say which deletions have a report, and that `--json` will be refused.
+#[test]
+fn json_without_effect_on_a_deletion_is_reported() {
+    let fixture = Fixture::with(&[("a", "1")]);
+    let run = fixture.run(&["delete", "a", "--json"]).succeeds();
+    assert_eq!(run.text(), "");
+    assert!(run.stderr.contains("--json has no effect on `delete` without --stream; a later"));
+    assert!(run.stderr.trim_end().ends_with("release refuses it"), "{}", run.stderr);
+}
+
 #[test]
 fn file_size_limit_is_an_error_not_a_signal() {
     let fixture = Fixture::with(&[("before", "1")]);
