@@ -13,6 +13,7 @@ use crate::auth::tls::Tls;
 use crate::config::Config;
 use crate::consumer_groups::group_registry::GroupRegistry;
 use crate::continuous_backup::ContinuousBackup;
+use crate::continuous_backup::backed_up_store::KV_LABEL;
 use crate::event_store::EventStore;
 use crate::event_store::auto_scavenge::AutoScavenge;
 use crate::event_store::backups::Backups;
@@ -218,6 +219,13 @@ impl ServerContext {
     /// Reason why a store of the server refuses writes; `None` if all accept writes.
     pub fn failure(&self) -> Option<String> {
         self.store.failure().or_else(|| self.kv.as_ref()?.failure())
+    }
+
+    /// Number of runs of the backup of keys and values that failed because data is damaged. The
+    /// event store counts the runs of its backup itself.
+    pub fn damaged_kv_runs(&self) -> u64 {
+        let backups = self.continuous_backups.iter().map(|backup| backup.status());
+        backups.filter(|it| it.names.label == KV_LABEL).map(|it| it.damaged_runs).sum()
     }
 
     /// Whether the server is stopping.

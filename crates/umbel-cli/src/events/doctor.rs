@@ -22,7 +22,7 @@ use crate::events::client::connection_string::{ConnectionString, TlsOptions};
 use crate::events::client::grpc_connection::{self, Connection, event_id, status_error};
 use crate::events::client::shell_command::umbel_command;
 use crate::events::client::stream_writes::{self, AppendFailure};
-use crate::events::damage_count::read_damage_count;
+use crate::events::damage_count::{damage_in_stats, read_damage_count};
 use crate::events::event_args::DoctorArgs;
 use crate::events::timestamps;
 use crate::io::output::Output;
@@ -160,23 +160,35 @@ async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<
     note("methods", with_timeout(methods_state(&connection)).await);
     note("user", with_timeout(user_state(&connection, address)).await);
     note("answers", with_timeout(response_time(&connection, &clock)).await);
-    // One page, so that all are of one moment.
-    match read_stats(&connection).await {
-        Ok(stats) => {
-            stats_states(&stats, address).into_iter().for_each(|(what, it)| note(what, it))
-        }
-        Err(missing) => {
-            ["store", "clock", "filter"].into_iter().for_each(|what| note(what, missing.clone()));
-        }
-    }
-    if let Some(met) = read_damage_count(&connection, CHECK_TIMEOUT).await {
-        note("damage", damage_state(met));
-    }
+    stored_states(&connection, address).await.into_iter().for_each(|(what, it)| note(what, it));
     if writes {
         let writing = async { write(&connection, &clock).await.unwrap_or_else(error_state) };
         note("write", with_timeout(writing).await);
     }
     Ok(findings)
+}
+
+/// Findings about the store. They are from one page, so that all are of one moment.
+async fn stored_states(
+    connection: &Connection,
+    address: &ConnectionString,
+) -> Vec<(&'static str, (FindingState, String))> {
+    let stats = match read_stats(connection).await {
+        Ok(stats) => stats,
+        Err(missing) => {
+            return ["store", "clock", "filter", "damage"]
+                .into_iter()
+                .map(|what| (what, missing.clone()))
+                .collect();
+        }
+    };
+    let mut states = stats_states(&stats, address);
+    let errors = match damage_in_stats(&stats) {
+        Some(errors) => Ok(errors),
+        None => read_damage_count(connection, CHECK_TIMEOUT).await,
+    };
+    states.push(("damage", damage_state(errors)));
+    states
 }
 
 /// Findings about the statistics of the store.
@@ -500,19 +512,25 @@ fn quota_state(stats: &Value, address: &ConnectionString) -> Option<(FindingStat
     Some((state, message))
 }
 
-/// Finding about the operations that met damaged data since the server started.
-fn damage_state(met: u64) -> (FindingState, String) {
-    if met == 0 {
-        let message = "no damaged data was met since the server started";
-        return (FindingState::Fine, message.to_string());
+/// Finding about the errors for damaged data since the server started, or about the reason why
+/// their number is unknown.
+fn damage_state(errors: Result<u64, String>) -> (FindingState, String) {
+    match errors {
+        Err(reason) => (FindingState::Unseen, reason),
+        Ok(0) => {
+            let message = "no error for damaged data since the server started";
+            (FindingState::Fine, message.to_string())
+        }
+        Ok(errors) => {
+            let message = format!(
+                "{} for damaged data since the server started; the server's log names the files: \
+                 run `umbel verify` on the server's directory, then restore the store from a \
+                 backup, or save the readable events with `umbel repair`",
+                counted(errors, "error")
+            );
+            (FindingState::Doubtful, message)
+        }
     }
-    let message = format!(
-        "{} met damaged data since the server started; the server's log names the files: run \
-         `umbel verify` on the server's directory, then restore the store from a backup, or save \
-         the readable events with `umbel repair`",
-        counted(met, "operation")
-    );
-    (FindingState::Doubtful, message)
 }
 
 fn clock_state(stats: &Value) -> (FindingState, String) {
@@ -731,6 +749,8 @@ mod tests {
         let (state, message) = filter_state(&page);
         assert!(state == FindingState::Doubtful && message.contains("2 damaged"), "{message}");
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
+        assert_eq!(damage_state(Err("no response".into())).0, FindingState::Unseen);
+        assert_eq!(damage_state(Ok(0)).0, FindingState::Fine);
         assert!(telemetry_state(&parse_json(b"{}")).is_none());
         let export = |failing: &str| {
             let page = format!(

@@ -61,9 +61,7 @@ pub async fn handle(
         }
         "/stats" => match service.store.stats_and_usage(&service.env.resources).await {
             Ok((stats, _, disk)) => {
-                let telemetry = service.telemetry.as_deref();
-                let backups = &service.continuous_backups;
-                let page = node_info::stats_page(&stats, disk.as_ref(), telemetry, backups);
+                let page = node_info::stats_page(&stats, disk.as_ref(), service);
                 response(StatusCode::OK, Some(JSON), page.to_string())
             }
             Err(error) => unreadable(&error),

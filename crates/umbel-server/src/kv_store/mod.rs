@@ -205,8 +205,13 @@ impl KvStore {
             engine,
             watches,
             watches_evicted: self.watch_counts.evicted.load(Ordering::Relaxed),
-            damage_errors: self.damage.count(),
+            damage_errors: self.damage_errors(),
         })
+    }
+
+    /// Number of errors for damaged data.
+    pub fn damage_errors(&self) -> u64 {
+        self.damage.count()
     }
 
     /// Reads a few keys within this reservation, inline if inline reads are fast, otherwise on a

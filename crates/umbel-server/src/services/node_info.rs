@@ -1,7 +1,5 @@
 //! JSON of `/info`, `/gossip` and `/stats`.
 
-use std::sync::Arc;
-
 use hyper::http::uri::Authority;
 use serde_json::{Value, json};
 use umbel_env::DiskSpace;
@@ -12,7 +10,6 @@ use crate::protocol::proto_convert;
 use crate::server_context::ServerContext;
 use crate::services::gossip;
 use crate::services::server_features::VERSION;
-use crate::telemetry::otlp::telemetry_hub::TelemetryHub;
 
 /// Describes the server.
 pub fn info(service: &ServerContext) -> Value {
@@ -63,14 +60,9 @@ pub fn gossip(service: &ServerContext, reached: Option<&Authority>) -> Value {
     json!({ "members": [member], "serverIp": host, "serverPort": port })
 }
 
-/// Lists the store's statistics. Where the server exports telemetry, or backs up continuously, its
-/// state is in the page.
-pub fn stats_page(
-    store: &Stats,
-    disk: Option<&DiskSpace>,
-    telemetry: Option<&TelemetryHub>,
-    backups: &[Arc<ContinuousBackup>],
-) -> Value {
+/// Lists the store's statistics. Where the server has keys and values, exports telemetry, or backs
+/// up continuously, its state is in the page.
+pub fn stats_page(store: &Stats, disk: Option<&DiskSpace>, service: &ServerContext) -> Value {
     let mut shown = stats(store);
     if let Some(DiskSpace { available_bytes, total_bytes }) = disk {
         shown["disk"] = json!({ "availableBytes": available_bytes, "totalBytes": total_bytes });
@@ -79,10 +71,14 @@ pub fn stats_page(
         "isMoved": store.directory.is_moved,
         "isRemoved": store.directory.is_removed,
     });
-    if let Some(hub) = telemetry {
+    if let Some(kv) = &service.kv {
+        let count = kv.damage_errors() + service.damaged_kv_runs();
+        shown["kv"] = json!({ "damageErrors": count });
+    }
+    if let Some(hub) = &service.telemetry {
         shown["openTelemetry"] = hub.status();
     }
-    ContinuousBackup::show_all(backups, &mut shown);
+    ContinuousBackup::show_all(&service.continuous_backups, &mut shown);
     shown
 }
 
@@ -100,6 +96,7 @@ pub fn stats(stats: &Stats) -> Value {
             "clockEpoch": stats.clock_epoch,
             "clockEpochStartSeconds": stats.clock_epoch_start.map(|start| start.as_secs()),
             "indexedThrough": stats.indexed_through,
+            "damageErrors": stats.damage_errors,
         },
         "existenceFilter": {
             "state": existence.state(),

@@ -46,9 +46,15 @@ fn flip(path: &Path, offset: u64) {
     file.write_all(&[byte[0] ^ 1]).unwrap();
 }
 
+/// The number in the metrics, which is also in the statistics.
 fn damage_errors(address: SocketAddr, store: &str) -> f64 {
     let label = format!("store=\"{store}\"");
-    metric(&http_request(address, "GET", "/metrics").1, "umbel_damage_errors_total", &[&label])
+    let page = http_request(address, "GET", "/metrics").1;
+    let count = metric(&page, "umbel_damage_errors_total", &[&label]);
+    let stats = send(address, "GET", "/stats", &[], b"").is(200);
+    let member = if store == "events" { "store" } else { store };
+    assert_eq!(stats[member]["damageErrors"].as_f64(), Some(count), "{stats}");
+    count
 }
 
 /// Story: the alert for damaged data saw only gRPC calls. A read over HTTP or a scavenge that met

@@ -158,9 +158,7 @@ fn add_damage(set: &mut MetricSet, stats: &Stats, kv: Option<&KvStats>, service:
     // The event store counts the runs of its backup itself.
     add("events", stats.damage_errors);
     if let Some(kv) = kv {
-        let backups = service.continuous_backups.iter().map(|backup| backup.status());
-        let runs = backups.filter(|it| it.names.label == KV_LABEL).map(|it| it.damaged_runs);
-        add(KV_LABEL, kv.damage_errors + runs.sum::<u64>());
+        add(KV_LABEL, kv.damage_errors + service.damaged_kv_runs());
     }
     let help = "Errors about damaged data of a store";
     set.add("damage_errors", help, || counters.clone());
