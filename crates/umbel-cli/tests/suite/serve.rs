@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::net::TcpSocket;
 
 use super::test_binary::{Fixture, full_device, wait_until};
 
@@ -93,6 +94,31 @@ impl Serving {
         let notes = String::from_utf8(output.stderr).unwrap();
         assert!(!notes.contains("panicked"), "{notes}");
         (output.status.code(), rest, notes)
+    }
+}
+
+/// A port that no other socket gets while the server on it is down: a socket is bound to it, and
+/// does not listen.
+pub struct ReservedPort {
+    address: String,
+    _socket: Option<TcpSocket>,
+}
+
+impl ReservedPort {
+    /// Reserves an ephemeral port of the loopback address.
+    pub fn new() -> ReservedPort {
+        let socket = TcpSocket::new_v4().unwrap();
+        // Linux lets a listener with the same option bind beside it. Other systems do not, so there
+        // the port is only chosen.
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap().to_string();
+        ReservedPort { address, _socket: cfg!(target_os = "linux").then_some(socket) }
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 }
 

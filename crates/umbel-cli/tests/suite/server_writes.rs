@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::serve::Serving;
+use super::serve::{ReservedPort, Serving};
 use super::test_binary::{Fixture, Run};
 
 /// Input of `append`: events with these revisions of one stream.
@@ -236,16 +236,16 @@ fn list_of_streams_goes_on_after_a_restart_of_the_server() {
     fixture.feed(&["append"], input.as_bytes()).succeeds();
     let wanted = fixture.run(&["streams"]).succeeds().text();
     assert_eq!(wanted.lines().count(), 2500);
-    let serving = Serving::start(&fixture, &[]);
-    let address = serving.address().to_string();
-    let list = begin_list(&fixture, &address);
+    let port = ReservedPort::new();
+    let serving = Serving::at(&fixture, port.address());
+    let list = begin_list(&fixture, port.address());
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
-    let serving = Serving::at(&fixture, &address);
+    let serving = Serving::at(&fixture, port.address());
     let (text, run) = end_list(list);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(text == wanted, "{} lines", text.lines().count());
     // Without the server, the names that were read are printed before the error.
-    let list = begin_list(&fixture, &address);
+    let list = begin_list(&fixture, port.address());
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
     let (text, run) = end_list(list);
     run.fails(4, &["could not reach a server"]);
