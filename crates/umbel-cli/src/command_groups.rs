@@ -49,7 +49,7 @@ const WITHOUT_JSON: [&str; 7] =
     ["put", "append", "read", "metadata", "subscribe", "completions", "man"];
 
 /// Returns the command line with its commands in groups. The help of a command lacks the options
-/// that have no effect on it, and says where an option has an effect only with another one.
+/// that have no effect on it, and says where an option needs another one.
 pub fn grouped(mut command: Command) -> Command {
     let global: Vec<Arg> =
         command.get_arguments().filter(|it| it.is_global_set()).cloned().collect();

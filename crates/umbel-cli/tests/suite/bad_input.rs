@@ -228,8 +228,8 @@ fn full_standard_output_is_reported() {
     assert!(error.starts_with("umbel: could not write to standard output: No space"), "{error}");
 }
 
-/// Story: a full standard output failed the deletion of a stream with exit code 4, and the error
-/// did not say that the stream was deleted.
+/// Story: a full standard output failed a deletion with exit code 4, and the error did not say that
+/// the stream was deleted.
 #[test]
 fn full_standard_output_after_a_change_says_what_was_done() {
     let fixture = Fixture::new();
