@@ -65,8 +65,8 @@ fn unknown_argument(error: &Error) -> Option<String> {
     argument.split(['=', ' ']).next().map(str::to_string)
 }
 
-/// Returns the command whose arguments the parser read, from the line `Usage: umbel COMMAND`. A word
-/// of the command line with a command's name can be the value of a flag.
+/// Returns the command whose arguments the parser read, from the line `Usage: umbel COMMAND`.
+/// Another word with the name of a command can be the value of a flag.
 fn parsed_command(error: &Error) -> Option<String> {
     let usage = error.get(ContextKind::Usage)?.to_string();
     usage.split_whitespace().nth(2).map(str::to_string)
