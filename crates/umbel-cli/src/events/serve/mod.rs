@@ -1,5 +1,6 @@
 //! `umbel serve`: serves an event store over the network until the operator stops it.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -108,6 +109,19 @@ fn continuous_backup(options: &ServeOptions) -> CommandResult<Option<ObjectBacku
     Ok(Some(ObjectBackupConfig { interval, keep, ..config }))
 }
 
+/// Refuses a directory that can never have backups of the store. A disk that fails prevents no start;
+/// the server warns about it.
+fn check_backup_directory(store: &Path, target: &Path) -> CommandResult<()> {
+    match check_backup_target(&Env::system(), store, target) {
+        Err(umbel_events::Error::Store(umbel::Error::Io { source, .. }))
+            if source.kind() != ErrorKind::NotADirectory =>
+        {
+            Ok(())
+        }
+        checked => Ok(checked?),
+    }
+}
+
 fn serve(
     config: &ServeConfig,
     (security, telemetry): (&ServerSecurity, Option<Arc<TelemetryHub>>),
@@ -117,7 +131,7 @@ fn serve(
     // A refused start creates no store, and leaves an existing one unchanged.
     refuse_file(&config.db)?;
     if let Some(target) = &config.options.backup_dir {
-        check_backup_target(&Env::system(), &config.db, target)?;
+        check_backup_directory(&config.db, target)?;
     }
     let object_backup = continuous_backup(&config.options)?;
     let server = Config { telemetry, object_backup, ..server_config(config, security) };
