@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Time between two looks at the writers.
 const SAMPLE_TIME: Duration = Duration::from_millis(250);
-/// Time after which a look at the writers says nothing about the present. A backup that takes it for
-/// one part of an object is slow anyway.
+/// Time after which a look at the writers says nothing about the present. A backup that takes it
+/// for one part of an object is slow anyway.
 const SAMPLE_AGE_MAX: Duration = Duration::from_secs(2);
 /// Writes per second from which on the writers are busy.
 const BUSY_WRITES_PER_SECOND: f64 = 200.0;

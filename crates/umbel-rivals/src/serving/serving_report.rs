@@ -90,8 +90,8 @@ pub fn markdown(heading: &ServingHeading<'_>, results: &ServingResults) -> Strin
         let OverallShare { mean, least, most, shares } = share;
         let _ = writeln!(
             page,
-            "Over all rows, the observed server has **{mean:.3}** of the rate of the other one: the \
-             geometric mean of {shares} shares, between {least:.3} and {most:.3} with a \
+            "Over all rows, the observed server has **{mean:.3}** of the rate of the other one: \
+             the geometric mean of {shares} shares, between {least:.3} and {most:.3} with a \
              probability of 95 %.\n",
         );
     }

@@ -12,7 +12,7 @@ use crate::server::StartError;
 /// Schemes of object stores, which a value with one slash too few can begin with.
 const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 
-/// What a start finds at the path of the backup directory.
+/// State of the path of the backup directory.
 #[derive(Debug, PartialEq, Eq)]
 enum BackupPlace {
     /// A directory.

@@ -109,8 +109,8 @@ fn continuous_backup(options: &ServeOptions) -> CommandResult<Option<ObjectBacku
     Ok(Some(ObjectBackupConfig { interval, keep, ..config }))
 }
 
-/// Refuses a directory that can never have backups of the store. A disk that fails prevents no start;
-/// the server warns about it.
+/// Refuses a directory that can never have backups of the store. A disk that fails prevents no
+/// start; the server warns about it.
 fn check_backup_directory(store: &Path, target: &Path) -> CommandResult<()> {
     match check_backup_target(&Env::system(), store, target) {
         Err(umbel_events::Error::Store(umbel::Error::Io { source, .. }))
