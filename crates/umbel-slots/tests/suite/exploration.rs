@@ -46,7 +46,7 @@ struct Bounds {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Role {
     Down,
-    Following(SlotTakeover),
+    Following(Box<SlotTakeover>),
     Leading(SlotWriter),
 }
 
@@ -91,7 +91,7 @@ impl World {
         store.land(first.name().as_str(), &first.encode());
         store.advance(0);
         let node = |number| Node {
-            role: Role::Following(takeover(number, times, None)),
+            role: Role::Following(Box::new(takeover(number, times, None))),
             disk: None,
             collection: SlotCollection::new(STORE, times),
             paused: 0,
@@ -174,7 +174,7 @@ impl World {
 
     fn start(&mut self, node: usize, times: SlotTimes) {
         let disk = self.nodes[node].disk;
-        self.nodes[node].role = Role::Following(takeover(node, times, disk));
+        self.nodes[node].role = Role::Following(Box::new(takeover(node, times, disk)));
     }
 
     fn crash(&mut self, node: usize, loses_disk: bool, times: SlotTimes) {

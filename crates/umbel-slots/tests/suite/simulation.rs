@@ -51,7 +51,7 @@ impl Clock for NodeClock {
 #[derive(Debug)]
 enum Role {
     Down,
-    Following(SlotTakeover),
+    Following(Box<SlotTakeover>),
     Leading(SlotWriter),
 }
 
@@ -157,7 +157,7 @@ impl History {
         let it = &mut self.nodes[node];
         let (objects, clock) = (&*it.objects, &it.clock);
         match &mut it.role {
-            Role::Down => it.role = Role::Following(takeover(self.times, it.disk)),
+            Role::Down => it.role = Role::Following(Box::new(takeover(self.times, it.disk))),
             Role::Following(takeover) if takeover.is_at_end() => {
                 let begins = SlotEntry::EpochBegins { host: "h".into(), port: node as u16 };
                 if choice >= 15 || !takeover.begin_epoch(uid, 0, vec![begins]).expect("valid") {
@@ -191,7 +191,7 @@ impl History {
                     }
                     Some(WriteStep::Deposed) => {
                         let it = &mut self.nodes[node];
-                        it.role = Role::Following(takeover(self.times, it.disk));
+                        it.role = Role::Following(Box::new(takeover(self.times, it.disk)));
                     }
                     _ => {}
                 }
