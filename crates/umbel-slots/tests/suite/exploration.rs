@@ -47,7 +47,7 @@ struct Bounds {
 enum Role {
     Down,
     Following(Box<SlotTakeover>),
-    Leading(SlotWriter),
+    Leading(Box<SlotWriter>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -295,7 +295,7 @@ impl World {
             Done::Took(Ok(TakeoverStep::Leading(writer, slot))) => {
                 self.check(node, "leads since", &slot)?;
                 self.nodes[node].disk = Some(writer.end());
-                self.nodes[node].role = Role::Leading(*writer);
+                self.nodes[node].role = Role::Leading(writer);
             }
             Done::Wrote(Ok(WriteStep::Acknowledged(slot))) => {
                 self.check(node, "acknowledged", &slot)?;

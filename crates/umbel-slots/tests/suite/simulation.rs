@@ -19,10 +19,10 @@ use umbel_slots::{
 const STORE: [u8; 16] = [7; 16];
 const NODES: usize = 3;
 /// Histories of a normal test run, and events of each.
-const SEEDS: u64 = 50;
+const SEEDS: u64 = 500;
 const EVENTS: usize = 1500;
 /// Histories within which a planted fault must be found.
-const PLANTED_SEEDS: u64 = 200;
+const PLANTED_SEEDS: u64 = 1000;
 /// Requests in which a node without faults reaches the end.
 const STEPS_MAX: usize = 2000;
 
@@ -52,7 +52,7 @@ impl Clock for NodeClock {
 enum Role {
     Down,
     Following(Box<SlotTakeover>),
-    Leading(SlotWriter),
+    Leading(Box<SlotWriter>),
 }
 
 #[derive(Debug)]
@@ -217,7 +217,7 @@ impl History {
             }
             Some(TakeoverStep::Leading(writer, slot)) => {
                 self.report(node, &slot)?;
-                self.nodes[node].role = Role::Leading(*writer);
+                self.nodes[node].role = Role::Leading(writer);
             }
             _ => {}
         }
