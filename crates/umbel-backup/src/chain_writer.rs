@@ -4,8 +4,13 @@
 //! when another writer takes a number after the writer's own first manifest. Before its first own
 //! manifest, a writer accepts the manifest of another process: a creation of its predecessor can
 //! take effect late. Then all uploads begin again, so that invariant 2 of the crate holds.
+//!
+//! A number is no proof by itself: a retention deletes manifests, and the numbers of another writer's
+//! manifests are free again. A retention deletes the oldest ones first, so a manifest counts if the
+//! one before it still exists after its creation.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use umbel_env::ObjectName;
 
@@ -13,7 +18,7 @@ use crate::backup_error::{BackupError, BackupResult};
 use crate::backup_identity::BackupIdentity;
 use crate::lost_objects::{LostObjects, list_pieces, missing_pieces};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestContents, manifest_name};
-use crate::manifest_chain::ManifestChain;
+use crate::manifest_chain::{ManifestChain, read_manifest};
 use crate::object_requests::{ObjectRequests, SettledCreation};
 use crate::piece::{Piece, SourceFile};
 
@@ -23,6 +28,9 @@ pub const TAKEOVERS_MAX: usize = 16;
 const DELTAS_MAX: u64 = 1024;
 /// Uploaded bytes for each byte of a full manifest, except for the first one.
 const BYTES_PER_FULL_BYTE: u64 = 128;
+
+/// Time within which no other writer can create manifests that a retention then deletes.
+const CONFIRMED_TIME: Duration = Duration::from_secs(1);
 
 /// A manifest whose creation was sent, with an unknown outcome.
 #[derive(Debug)]
@@ -61,6 +69,8 @@ pub struct ChainWriter<C: ManifestContents> {
     /// Whether the chain must be read before the next manifest.
     needs_load: bool,
     newest: Option<Newest<C::State>>,
+    /// Monotonic time at which `newest` was the newest manifest for certain.
+    confirmed_at: Duration,
     pending: Option<Pending<C>>,
     /// Whether this writer created a manifest.
     has_own_manifest: bool,
@@ -99,6 +109,7 @@ impl<C: ManifestContents> ChainWriter<C> {
             full_manifest_interval,
             needs_load: true,
             newest: None,
+            confirmed_at: Duration::ZERO,
             pending: None,
             has_own_manifest: false,
             stopped: None,
@@ -214,6 +225,7 @@ impl<C: ManifestContents> ChainWriter<C> {
     /// Reads the newest manifest and its state.
     fn load(&mut self, requests: &ObjectRequests) -> BackupResult<()> {
         self.newest = None;
+        self.confirmed_at = requests.env.clock.now();
         if let Some(mut chain) = ManifestChain::<C>::load(requests, self.identity.backup)? {
             if let Some(damage) = chain.damage.pop() {
                 return Err(damage);
@@ -269,15 +281,21 @@ impl<C: ManifestContents> ChainWriter<C> {
     /// bytes under the same number.
     fn create(&mut self, requests: &ObjectRequests, pending: Pending<C>) -> BackupResult<Commit> {
         let name = manifest_name(pending.manifest.number);
-        let created = requests.create(&name, &pending.bytes);
+        let sent_at = requests.env.clock.now();
+        let created = requests.create(&name, &pending.bytes).and_then(|created| match created {
+            SettledCreation::Mine => Ok((self.counts(requests, &pending.manifest)?, None)),
+            SettledCreation::Other(found) => Ok((false, Some(found))),
+        });
         let Pending { manifest, bytes, state } = match created {
-            Ok(SettledCreation::Mine) => pending,
+            Ok((true, _)) => pending,
+            Ok((false, None)) => return self.give_up(requests),
+            Ok((false, Some(found))) => return self.lose(requests, pending, &found),
             Err(error) => {
                 self.pending = Some(pending);
                 return Err(error);
             }
-            Ok(SettledCreation::Other(found)) => return self.lose(requests, pending, &found),
         };
+        self.confirmed_at = sent_at;
         let is_full = manifest.contents.is_full();
         let deltas = match (is_full, &self.newest) {
             (false, Some(newest)) => newest.deltas + 1,
@@ -295,6 +313,37 @@ impl<C: ManifestContents> ChainWriter<C> {
         Ok(Commit::Done)
     }
 
+    /// Whether the manifest that this writer has created is the newest one.
+    fn counts(&self, requests: &ObjectRequests, created: &Manifest<C>) -> BackupResult<bool> {
+        let elapsed = requests.env.clock.now().saturating_sub(self.confirmed_at);
+        if elapsed < CONFIRMED_TIME {
+            return Ok(true);
+        }
+        let backup = self.identity.backup;
+        if let Some(newest) = &self.newest {
+            let before = read_manifest::<C>(requests, &backup, newest.number)?;
+            if before.is_some_and(|before| before.uid == newest.uid) {
+                return Ok(true);
+            }
+        }
+        // Missing, it was lost, or a retention of this writer's own manifests has deleted it.
+        let Some(mut chain) = ManifestChain::<C>::load(requests, backup)? else { return Ok(false) };
+        match chain.damage.pop() {
+            _ if chain.newest.uid == created.uid => Ok(true),
+            Some(damage) => Err(damage),
+            None => Ok(false),
+        }
+    }
+
+    /// Decides what it means that another writer's manifests are newer.
+    fn give_up(&mut self, requests: &ObjectRequests) -> BackupResult<Commit> {
+        if self.has_own_manifest {
+            return Err(self.stop(requests));
+        }
+        self.needs_load = true;
+        Ok(Commit::Overtaken)
+    }
+
     /// Decides what it means that another manifest has the number.
     fn lose(
         &mut self,
@@ -309,11 +358,7 @@ impl<C: ManifestContents> ChainWriter<C> {
                 self.pending = Some(pending);
                 Err(error)
             }
-            Ok(_) if !self.has_own_manifest => {
-                self.needs_load = true;
-                Ok(Commit::Overtaken)
-            }
-            Ok(_) => Err(self.stop(requests)),
+            Ok(_) => self.give_up(requests),
         }
     }
 

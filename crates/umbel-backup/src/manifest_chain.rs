@@ -34,7 +34,7 @@ pub struct ManifestChain<'a, C: ManifestContents> {
 }
 
 /// Reads the manifest with this number; `None` if it is missing.
-fn read_manifest<C: ManifestContents>(
+pub fn read_manifest<C: ManifestContents>(
     requests: &ObjectRequests,
     backup: &[u8; 16],
     number: u64,

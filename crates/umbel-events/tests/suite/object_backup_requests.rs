@@ -74,7 +74,7 @@ fn idle_server_makes_no_requests() {
 }
 
 #[test]
-fn quiet_server_makes_two_requests_a_run() {
+fn quiet_server_makes_three_requests_a_run() {
     let mut server = Measured::new(1 << 20);
     for _ in 0..200 {
         server.run(|store, run| {
@@ -83,7 +83,8 @@ fn quiet_server_makes_two_requests_a_run() {
     }
     let (writes, reads, dollars) = server.per_day();
     assert!((17_280..18_000).contains(&writes), "{writes}: a tail and a manifest a run");
-    assert!(reads <= 100 && dollars <= 0.09, "{reads} {dollars} {:?}", server.requests);
+    assert!((8_640..8_740).contains(&reads), "{reads}: the manifest before {:?}", server.requests);
+    assert!(dollars <= 0.092, "{dollars}");
 }
 
 #[test]
@@ -100,5 +101,5 @@ fn busy_server_makes_requests_for_its_bytes() {
     let (writes, reads, dollars) = server.per_day();
     // A piece of at most one chunk, and a manifest after 16 MiB.
     assert!((17_280..27_000).contains(&writes), "{writes} {:?}", server.requests);
-    assert!(reads <= 1_000 && dollars <= 0.14, "{reads} {dollars} {:?}", server.requests);
+    assert!(reads <= 9_640 && dollars <= 0.14, "{reads} {dollars} {:?}", server.requests);
 }

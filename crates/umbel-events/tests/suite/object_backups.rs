@@ -715,6 +715,32 @@ fn backup_gives_way_to_many_appends_only() {
     }
 }
 
+/// Story: one writer was idle while another one took the prefix over, and a retention deleted the
+/// oldest manifests. Their numbers were free again, so the first writer went on there and reported
+/// success. No restore had its events.
+#[test]
+fn writer_does_not_go_on_at_numbers_that_a_retention_freed() {
+    let fixture = Fixture::new(23);
+    let options = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+    let open = || fixture.store.object_backup(fixture.client(), options.clone()).expect("opened");
+    let (first, second) = (open(), open());
+    append_large(&fixture.store, "a", 0, 60_000);
+    assert_eq!(first.run_once().expect("backed up").manifest, 1);
+    for manifest in 2..=4 {
+        append_large(&fixture.store, "a", manifest, 60_000);
+        assert_eq!(second.run_once().expect("backed up").manifest, manifest);
+    }
+    fixture.env.threads.pause(Duration::from_secs(10));
+    let retention = RetentionOptions { keep: Duration::ZERO, dry_run: false, requests: plain() };
+    let retained = retain(&fixture.env, fixture.client(), retention).expect("retained");
+    assert_eq!((retained.first_manifest, retained.deleted_manifests), (4, 3));
+    append_large(&fixture.store, "a", 9, 60_000);
+    let error = first.run_once().expect_err("the events are in no backup that counts");
+    assert!(error.to_string().contains("another server backs up to"), "{error}");
+    let report = second.run_once().expect("backed up");
+    assert_eq!((report.manifest, report.through), (5, fixture.store.visible_position()));
+}
+
 #[test]
 fn expired_credentials_and_an_outage_are_errors_of_their_kinds() {
     let fixture = Fixture::new(17);
