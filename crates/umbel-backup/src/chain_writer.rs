@@ -5,9 +5,9 @@
 //! manifest, a writer accepts the manifest of another process: a creation of its predecessor can
 //! take effect late. Then all uploads begin again, so that invariant 2 of the crate holds.
 //!
-//! A number is no proof by itself: a retention deletes manifests, and the numbers of another writer's
-//! manifests are free again. A retention deletes the oldest ones first, so a manifest counts if the
-//! one before it still exists after its creation.
+//! A number is no proof by itself: a retention deletes manifests, and the numbers of another
+//! writer's manifests are free again. A retention deletes the oldest ones first, so a manifest
+//! counts if the one before it still exists after its creation.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
