@@ -18,6 +18,7 @@ use crate::limits::HEADERS_MAX;
 use crate::protocol::grpc_status;
 use crate::server_context::ServerContext;
 use crate::services::node_info;
+use crate::telemetry::access_log::FailureReason;
 
 pub mod api;
 pub mod console;
@@ -176,8 +177,10 @@ pub fn media_type(headers: &HeaderMap) -> Option<String> {
 }
 
 fn response(status: StatusCode, kind: Option<&'static str>, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::new(Bytes::from(text))));
+    let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
+    FailureReason::attach(&mut response, &text);
+    *response.body_mut() = Body::new(Full::new(Bytes::from(text)));
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(kind) = kind {

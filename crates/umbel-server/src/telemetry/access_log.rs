@@ -29,6 +29,20 @@ const REASON_CHARS_MAX: usize = 500;
 /// Exception name for invalid settings of a group, which clients know as a server failure.
 const INVALID_SETTINGS: &[u8] = b"persistent-subscription-failed";
 
+/// The cause of a failed HTTP request. The handler leaves it in the response, and the log takes it.
+#[derive(Debug, Clone)]
+pub struct FailureReason(String);
+
+impl FailureReason {
+    /// Leaves the reason in a response whose status says that the server is at fault.
+    pub fn attach(response: &mut Response<Body>, reason: &str) {
+        if response.status().is_server_error() {
+            let reason = FailureReason(sanitize(reason.trim_end(), REASON_CHARS_MAX));
+            response.extensions_mut().insert(reason);
+        }
+    }
+}
+
 /// State of the access log, shared by all calls of a server.
 #[derive(Debug)]
 pub struct AccessLog {
@@ -136,9 +150,10 @@ impl AccessLogLine {
     /// Logs a call that has failed or is slow at the response head. Returns the line if the call
     /// continues.
     pub fn record_head(mut self, response: &mut Response<Body>) -> Option<AccessLogLine> {
+        let reason = response.extensions_mut().remove::<FailureReason>();
         let (status, headers) = (response.status(), response.headers_mut());
         let is_logged = match Status::from_header_map(headers) {
-            _ if !self.is_call => self.log_page_failure(status),
+            _ if !self.is_call => self.log_page_failure(status, reason.as_ref()),
             Some(status) if status.code() != Code::Ok => {
                 let is_clients = is_clients(&status, headers);
                 self.log_failure("call failed", &status, is_clients);
@@ -200,13 +215,13 @@ impl AccessLogLine {
     }
 
     /// Logs an HTTP page that was refused or failed; returns whether it was logged.
-    fn log_page_failure(&mut self, status: StatusCode) -> bool {
+    fn log_page_failure(&mut self, status: StatusCode, reason: Option<&FailureReason>) -> bool {
         let Some(level) = page_failure_level(status) else { return false };
         self.write(&LogRecord {
             level,
             message: "request failed",
             code: status.as_str(),
-            reason: None,
+            reason: reason.map(|reason| &*reason.0),
         });
         true
     }

@@ -23,11 +23,13 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use umbel_events::StoreOptions;
 use umbel_proto::streams::ReadReq;
 use umbel_proto::streams::read_req::RevisionOption;
 use umbel_server::Config;
 
 use super::client::{ANY, Client, NO_STREAM, at_most, events, of_stream, subscription};
+use super::damage::damage_third_event;
 use super::http_client::{authorization, send};
 #[cfg(unix)]
 use super::monitoring::{http_request, metric};
@@ -340,6 +342,63 @@ fn log_names_users_but_not_passwords() {
     for line in lines().iter() {
         assert!(!line.contains("no-such-secret") && !line.contains(coded), "{line}");
     }
+}
+
+/// Story: an operator read a damaged event over HTTP. The alert and the advice refer to the log for
+/// the damaged file, but the line of a failed page had no reason.
+#[test]
+fn failed_page_is_logged_with_its_reason() {
+    listen();
+    let options = StoreOptions { chunk_bytes: 64 << 10, ..StoreOptions::default() };
+    TestServer::with_kv_on(options, Config::default()).run(async |_, server| {
+        let address = server.address();
+        damage_third_event(&server.store);
+        let pages = [
+            "/streams/cart-2/0/forward/1",
+            "/console/api/stream?stream=cart-2&from=0&direction=forwards",
+        ];
+        for (page, number) in pages.into_iter().zip([40, 41]) {
+            let (given, traceparent) = trace(number);
+            let header = format!("traceparent: {traceparent}");
+            let answer =
+                tokio::task::spawn_blocking(move || send(address, "GET", page, &[&header], b""));
+            assert_eq!(answer.await.unwrap().status, 500, "{page}");
+            let entry = line(&given, "request failed").await;
+            assert_eq!((&entry["level"], &entry["code"]), (&"ERROR".into(), &"500".into()));
+            let reason = entry["reason"].as_str().unwrap_or_default();
+            assert!(reason.contains(".chunk at byte "), "{page}: {entry}");
+        }
+        let (given, traceparent) = trace(42);
+        let header = format!("traceparent: {traceparent}");
+        let absent = move || send(address, "GET", "/streams/absent", &[&header], b"");
+        assert_eq!(tokio::task::spawn_blocking(absent).await.unwrap().status, 404);
+        let entry = line(&given, "request failed").await;
+        assert_eq!(entry["reason"], Value::Null, "the client is at fault: {entry}");
+    });
+}
+
+/// Story: on a full disk, the log did not say which limit an append over HTTP had met.
+#[test]
+fn append_beyond_the_quota_is_logged_with_its_reason() {
+    listen();
+    TestServer::with_log_quota(256 << 10).run(async |_, server| {
+        let address = server.address();
+        let (given, traceparent) = trace(43);
+        let fill = move || {
+            let data = vec![1; 100_000];
+            let header = format!("traceparent: {traceparent}");
+            let kind = "content-type: application/octet-stream";
+            let mut statuses = (0..10).map(|_| {
+                let headers = [kind, "kurrent-eventtype: T", &header];
+                send(address, "POST", "/streams/big", &headers, &data).status
+            });
+            statuses.find(|status| *status != 201)
+        };
+        assert_eq!(tokio::task::spawn_blocking(fill).await.unwrap(), Some(507));
+        let entry = line(&given, "request failed").await;
+        assert_eq!((&entry["level"], &entry["code"]), (&"WARN".into(), &"507".into()));
+        assert!(entry["reason"].as_str().unwrap_or_default().contains("quota"), "{entry}");
+    });
 }
 
 /// Without a limit, a client whose calls fail quickly would fill the disk of the log.

@@ -16,7 +16,7 @@ use super::test_server::TestServer;
 
 /// Appends events to seven streams, and damages the third event, the first one of `cart-2`. Its
 /// chunk has ended.
-fn damage_third_event(store: &Store) {
+pub fn damage_third_event(store: &Store) {
     let data = vec![1; 2000];
     for number in 0..90 {
         let event = NewEvent::binary(store.new_id().unwrap(), "T", &data);

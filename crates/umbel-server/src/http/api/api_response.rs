@@ -14,6 +14,7 @@ use tonic::body::Body;
 
 use crate::http;
 use crate::protocol::grpc_status;
+use crate::telemetry::access_log::FailureReason;
 
 /// A response.
 pub type HttpResponse = Response<Body>;
@@ -79,6 +80,7 @@ impl ApiError {
             value[name] = detail;
         }
         let mut response = json_response(self.status, &value);
+        FailureReason::attach(&mut response, &self.message);
         response.headers_mut().extend(self.headers);
         response
     }

@@ -37,6 +37,7 @@ use crate::server_context::ServerContext;
 use crate::http;
 use crate::http::request_origin::{check_host, is_own_origin};
 use crate::protocol::grpc_status;
+use crate::telemetry::access_log::FailureReason;
 
 pub mod console_actions;
 pub mod console_data;
@@ -245,11 +246,16 @@ fn file_response(file: EventDownload) -> HttpResponse {
 }
 
 fn action_response(answer: Result<Value, Status>) -> HttpResponse {
-    let (status, value) = match answer {
-        Ok(value) => (StatusCode::OK, value),
-        Err(status) => (http::failure_status(&status), json!({ "error": status.message() })),
-    };
-    respond(status, "application/json", value.to_string().into())
+    match answer {
+        Ok(value) => respond(StatusCode::OK, "application/json", value.to_string().into()),
+        Err(status) => {
+            let value = json!({ "error": status.message() });
+            let code = http::failure_status(&status);
+            let mut response = respond(code, "application/json", value.to_string().into());
+            FailureReason::attach(&mut response, status.message());
+            response
+        }
+    }
 }
 
 fn json_response(text: String) -> HttpResponse {
