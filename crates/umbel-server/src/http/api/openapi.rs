@@ -76,7 +76,7 @@ fn operation(route: &Route) -> Value {
     let mut responses = Map::new();
     responses.insert(route.success.to_string(), json!({ "description": "Success." }));
     let is_public = route.path == "/openapi.json";
-    let common: &[u16] = if is_public { &[] } else { &[400, 401, 403] };
+    let common: &[u16] = if is_public { &[] } else { &[400, 401, 403, 500] };
     let body: &[u16] = if route.body == RequestSchema::None { &[] } else { &[408, 413, 429] };
     let changes_work = ["/admin/", "/auto-scavenge/"].iter().any(|at| route.path.starts_with(at));
     let is_append = route.method != Method::GET && !changes_work;
@@ -231,6 +231,16 @@ mod tests {
         }
         let committed = std::fs::read_to_string(path).unwrap_or_default();
         assert!(committed == document(), "set {BLESS}=1 to write {path}");
+    }
+
+    /// Story: a read of damaged data was 500, which the document did not have.
+    #[test]
+    fn failures_of_the_server_are_in_the_document() {
+        for route in ROUTES.iter().filter(|route| route.path != "/openapi.json") {
+            let described = operation(route);
+            let failure = &described["responses"]["500"]["$ref"];
+            assert_eq!(failure, "#/components/responses/Error", "{route:?}");
+        }
     }
 
     #[test]
