@@ -68,6 +68,38 @@ fn scavenge_is_found_by_its_id() {
     }
 }
 
+/// Story: an operator misspelled `removeAll`. The scavenge succeeded, and the data of the deleted
+/// stream was still in the files.
+#[test]
+fn unknown_query_parameters_of_changes_are_refused() {
+    let server = TestServer::new();
+    let address = server.address();
+    let append =
+        |path: &str| send(address, "POST", path, &[JSON, "kurrent-eventtype: T"], b"{}").status;
+    assert_eq!(append("/streams/cart"), 201);
+    for (method, path, named) in [
+        ("POST", "/admin/scavenge?removeall=true", "removeall is no query parameter of POST"),
+        ("POST", "/admin/scavenge?removeall=true", "the parameters are removeAll, threads"),
+        ("POST", "/admin/scavenge?threads=1&throttlepercent=5", "throttlepercent"),
+        ("POST", "/admin/scavenge?removeAll", "removeAll has no value"),
+        ("POST", "/admin/scavenge?removeAll=", "removeAll has no value"),
+        ("POST", "/admin/scavenge?removeAll=false&removeAll=true", "given twice"),
+        ("POST", "/admin/backup?bytesPersecond=70000", "the parameters are bytesPerSecond"),
+        ("POST", "/subscriptions/cart/g/replayParked?stopat=1", "the parameters are stopAt"),
+        ("DELETE", "/streams/cart?hardDelete=true", "it has none"),
+        ("PUT", "/subscriptions/cart/g?startFrom=1", "it has none"),
+    ] {
+        let answer = send(address, method, path, &[JSON], b"{}").is(400);
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains(named), "{path}: {message}");
+    }
+    assert_eq!(append("/streams/cart?expected=0"), 400);
+    assert_eq!(get(address, "/admin/scavenge/last").is(200)["scavengeResult"], "Unknown");
+    assert_eq!(get(address, "/streams/cart/0?embd=none").status, 200, "a read is not refused");
+    let started = post(address, "/admin/scavenge?removeAll=true&", &json!({}));
+    assert_eq!(started.status, 200, "{started:?}");
+}
+
 /// Regression: the only backup of a running server that a program could start was an address of the
 /// console, which did not report the outcome of one backup.
 #[test]

@@ -27,9 +27,14 @@ use tonic::Status;
 use crate::grpc::request_body::RequestBody;
 use crate::http::api::api_request::ApiRequest;
 use crate::http::api::api_response::{ApiError, ApiResult, HttpResponse, json_text_response};
-use crate::http::api::route_table::{Operation, RouteMatch};
+use crate::http::api::route_table::{Operation, Route, RouteMatch};
+use crate::http::console::query_string::QueryString;
 use crate::http::request_origin::{check_host, is_own_origin};
+use crate::protocol::truncate_text::truncate_text;
 use crate::server_context::ServerContext;
+
+/// Maximum length of the name of an unknown query parameter in an error.
+const SHOWN_NAME_BYTES_MAX: usize = 100;
 
 /// Serves an authorized request that was sent to this host name.
 pub async fn handle(
@@ -63,7 +68,39 @@ async fn answer(
     if is_change && !is_own_origin(request.headers(), reached.as_ref(), service.is_encrypted) {
         return Err(forbidden("pages of other sites cannot make changes"));
     }
-    run(service, route.operation, ApiRequest::new(request, parameters)?).await
+    let request = ApiRequest::new(request, parameters)?;
+    if is_change {
+        check_query(route, request.query())?;
+    }
+    run(service, route.operation, request).await
+}
+
+/// Checks that the route knows each query parameter of a request that changes something. If a
+/// misspelled `removeAll` were ignored, the scavenge would leave the data that it must remove.
+fn check_query(route: &Route, query: &QueryString) -> Result<(), ApiError> {
+    let mut seen: Vec<&str> = Vec::new();
+    for (name, value) in query.pairs() {
+        let shown = truncate_text(name, SHOWN_NAME_BYTES_MAX);
+        if !route.query.iter().any(|(known, _)| *known == name) {
+            let names: Vec<&str> = route.query.iter().map(|(known, _)| *known).collect();
+            let known = match names.is_empty() {
+                true => "it has none".to_string(),
+                false => format!("the parameters are {}", names.join(", ")),
+            };
+            let (method, path) = (&route.method, route.path);
+            let why = format!("{shown} is no query parameter of {method} {path}; {known}");
+            return Err(ApiError::bad_request(why));
+        }
+        if value.is_empty() {
+            return Err(ApiError::bad_request(format!("the query parameter {shown} has no value")));
+        }
+        if seen.contains(&name) {
+            let why = format!("the query parameter {shown} is given twice; send one value");
+            return Err(ApiError::bad_request(why));
+        }
+        seen.push(name);
+    }
+    Ok(())
 }
 
 async fn run(service: &Arc<ServerContext>, operation: Operation, request: ApiRequest) -> ApiResult {

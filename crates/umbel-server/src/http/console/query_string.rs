@@ -10,11 +10,18 @@ impl QueryString {
     /// Parses a query; an error if it is not UTF-8, since replacement characters would change
     /// names.
     pub fn parse(text: &str) -> Result<QueryString, Status> {
-        let parts = text.split('&').filter_map(|part| part.split_once('='));
-        let read = parts.map(|(name, value)| Some((percent_decode(name)?, percent_decode(value)?)));
+        let parts = text.split('&').filter(|part| !part.is_empty());
+        let pairs = parts.map(|part| part.split_once('=').unwrap_or((part, "")));
+        let read = pairs.map(|(name, value)| Some((percent_decode(name)?, percent_decode(value)?)));
         let read: Option<Vec<_>> = read.collect();
         let wrong = || Status::invalid_argument("the query string is not UTF-8");
         read.map(QueryString).ok_or_else(wrong)
+    }
+
+    /// The parameters with their values, in the order of the query. A parameter without `=` has an
+    /// empty value.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// The value of a parameter; empty if the parameter is missing.
@@ -82,6 +89,8 @@ mod tests {
             QueryString::parse("stream=%24ce-caf%C3%A9&from=7&empty=&plus=a+b&bad=%zz%4").unwrap();
         assert_eq!(query.text("stream"), "$ce-café");
         assert_eq!((query.text("plus"), query.text("bad")), ("a b", "%zz%4"));
+        let bare = QueryString::parse("&removeAll&a=1&").unwrap();
+        assert_eq!(bare.pairs().collect::<Vec<_>>(), [("removeAll", ""), ("a", "1")]);
         assert_eq!(query.number("from").unwrap(), Some(7));
         assert_eq!(query.number("empty").unwrap(), None);
         assert!(query.number("plus").is_err());
