@@ -12,6 +12,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use umbel_events::Error;
 
+use crate::http::api::route_table::FIRST_SEGMENTS;
 use crate::http::metrics::MetricReadings;
 use crate::http::metrics::text_format::TextFormat;
 use crate::limits::HEADERS_MAX;
@@ -41,9 +42,7 @@ pub async fn handle(
     reached: Option<&Authority>,
 ) -> Response<Body> {
     if !PATHS.contains(&path) {
-        let paths = PATHS.join(", ");
-        let text = format!("this path is not served; the paths are {paths} and gRPC calls\n");
-        return response(StatusCode::NOT_FOUND, Some(TEXT), text);
+        return response(StatusCode::NOT_FOUND, Some(TEXT), unserved_text());
     }
     if !matches!(*method, Method::GET | Method::HEAD) {
         let text = "this path serves only GET\n".to_string();
@@ -72,6 +71,15 @@ pub async fn handle(
             Err(error) => unreadable(&error),
         },
     }
+}
+
+/// The text about a path that is not served, with those that are.
+fn unserved_text() -> String {
+    let (pages, routes) = (PATHS.join(", "), FIRST_SEGMENTS.join(", /"));
+    format!(
+        "this path is not served; the paths are {pages}, /console/, /{routes} and gRPC calls; \
+         /openapi.json has all routes\n"
+    )
 }
 
 /// The HTTP status of a failed request.

@@ -41,6 +41,9 @@ use crate::telemetry::response_end::ResponseEnd;
 const GRPC_PREFIXES: [&str; 4] =
     ["/event_store.client.", "/kurrentdb.protocol.", "/umbel.kv.", "/grpc.reflection."];
 
+/// Path whose permission a request for an unserved path requires: each user has it.
+const PAGE_OF_USERS: &str = "/stats";
+
 type HttpRequest = hyper::Request<RequestBody>;
 type HttpResponse = hyper::Response<Body>;
 
@@ -210,15 +213,27 @@ fn as_client_errors(response: HttpResponse) -> HttpResponse {
 }
 
 /// Admits the caller of a request that is no gRPC call. A route of the API requires the role of a
-/// call.
+/// call. Each user learns that a path is not served: a refusal would be misleading.
 async fn admit_http_caller(
     service: &ServerContext,
     request: &mut HttpRequest,
     line: &mut Option<AccessLogLine>,
 ) -> Result<(), Status> {
     let path = request.uri().path();
-    let policy = is_api_path(path).then(|| route_table::policy_path(request.method(), path));
-    admit_caller(service, request, policy.flatten(), line).await
+    let policy = match is_unserved(path) {
+        true => Some(PAGE_OF_USERS),
+        false if is_api_path(path) => route_table::policy_path(request.method(), path),
+        false => None,
+    };
+    admit_caller(service, request, policy, line).await
+}
+
+/// Whether nothing is served at a path, for any method. The paths of the console are not examined.
+fn is_unserved(path: &str) -> bool {
+    match is_api_path(path) {
+        true => matches!(route_table::find(&Method::GET, path), RouteMatch::None),
+        false => !http::PATHS.contains(&path) && !console::is_console_path(path),
+    }
 }
 
 /// Authenticates the caller and checks the role that the call requires, or the call with the path

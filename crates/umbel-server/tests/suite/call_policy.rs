@@ -231,5 +231,27 @@ fn pages_about_the_store_require_a_user() {
         let answer = page(&server, path, "");
         assert!(answer.starts_with("HTTP/1.1 20"), "{path}: {answer}");
     }
-    assert!(page(&server, "/nothing", &user).starts_with("HTTP/1.1 403 "), "for administrators");
+}
+
+/// Story: a user who mistyped a path was told that the call requires an administrator.
+#[test]
+fn unserved_pages_are_not_found_for_every_user() {
+    let server = TestServer::with_users();
+    let header = |user: &str| format!("Authorization: Basic {}\r\n", STANDARD.encode(user));
+    let user = header("ops:second");
+    for path in ["/nothing", "/strems/a", "//streams/a", "/streams", "/streams//a", "/users/a/b"] {
+        for refused in ["", &header("ops:third")] {
+            let answer = page(&server, path, refused);
+            assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+        }
+        let answer = page(&server, path, &user);
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+    }
+    let answer = page(&server, "/strems/a", &user);
+    for named in ["/health/live, ", "/metrics, /console/, /admin, ", "/streams, /openapi.json and"]
+    {
+        assert!(answer.contains(named), "{named}: {answer}");
+    }
+    let answer = page(&server, "/users", &user);
+    assert!(answer.starts_with("HTTP/1.1 403 "), "a served path has its permission: {answer}");
 }

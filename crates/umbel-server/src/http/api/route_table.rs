@@ -558,10 +558,13 @@ pub enum RouteMatch {
     None,
 }
 
+/// First segments of the paths of the API.
+pub const FIRST_SEGMENTS: [&str; 6] =
+    ["admin", "auto-scavenge", "users", "subscriptions", "streams", "openapi.json"];
+
 /// Whether a path belongs to the API.
 pub fn is_api_path(path: &str) -> bool {
-    let first = path.split('/').nth(1).unwrap_or_default();
-    ["admin", "auto-scavenge", "users", "subscriptions", "streams", "openapi.json"].contains(&first)
+    FIRST_SEGMENTS.contains(&path.split('/').nth(1).unwrap_or_default())
 }
 
 /// The route of a request. A parameter that is not UTF-8 matches no route.
