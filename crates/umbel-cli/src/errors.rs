@@ -16,7 +16,7 @@ Exit codes:
   2  refused: an invalid flag, name, number, input line or object store, or no such store
   3  damage: bytes on disk differ from the bytes that were written
   4  refused by the operating system: I/O error, permissions, full disk; or a server failed
-  5  another process has the store open
+  5  another process has the store open, or uses the backup
   6  the event log has reached its quota: appends are refused until an operator makes space
 130  stopped by Ctrl-C (lab); finished work is kept";
 
@@ -179,7 +179,12 @@ impl From<umbel_events::Error> for CommandError {
             // The event store names the remedy for events, the engine that for keys and values.
             umbel_events::Error::Store(Error::Corruption { .. })
             | umbel_events::Error::Backup(_) => CommandError::Damaged(error.to_string()),
-            umbel_events::Error::Store(error) => CommandError::Store(error),
+            umbel_events::Error::Store(error) | umbel_events::Error::BackupDisk(error) => {
+                CommandError::Store(error)
+            }
+            umbel_events::Error::BackupInUse(_) => {
+                CommandError::Locked(format!("{error}, or wait longer with --wait=SECONDS"))
+            }
             umbel_events::Error::LogQuotaExceeded { .. } => {
                 CommandError::QuotaReached(error.to_string())
             }

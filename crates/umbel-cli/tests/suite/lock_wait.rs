@@ -75,6 +75,26 @@ fn lock_timeout_reports_waited_seconds() {
     assert!(holder_process.wait().unwrap().success());
 }
 
+/// Story: a restore from a directory that a backup used ended with exit code 2, as a wrong request.
+#[test]
+fn busy_backup_directory_has_the_exit_code_of_a_busy_store() {
+    let fixture = Fixture::new();
+    let line = br#"{"stream":"cart","type":"Opened","data":1}"#;
+    fixture.feed(&["append"], line).succeeds();
+    let (backup, restored) = (fixture.path("backup"), fixture.path("restored"));
+    let (backup, restored) = (backup.to_str().unwrap(), restored.to_str().unwrap());
+    fixture.run(&["backup", "--to", backup]).succeeds();
+    let lock = fixture.path("backup/LOCK");
+    let held = umbel_env::Env::system().files.lock(&lock).unwrap();
+    let message = ["another process backs up to", "wait longer with --wait=SECONDS"];
+    let restore = ["restore", "--from", backup, "--db", restored];
+    fixture.bare(&restore).fails(5, &message);
+    fixture.bare(&[&restore[..], &["--wait=1"]].concat()).fails(5, &message);
+    fixture.run(&["backup", "--to", backup]).fails(5, &message);
+    drop(held);
+    fixture.bare(&restore).succeeds();
+}
+
 /// Commands that open an event store for writing wait for the lock. Regression: commands that only
 /// read were rejected, too.
 #[test]

@@ -25,7 +25,7 @@ pub struct CopyOptions<'a> {
     /// Maximum bytes per second that are copied or checked; unlimited if `None`.
     pub bytes_per_second: Option<u64>,
     /// Time that a backup or restore waits for another backup or restore in the same folder, before
-    /// it fails with `Locked`. Zero, the default, does not wait.
+    /// it fails with `BackupInUse`. Zero, the default, does not wait.
     pub lock_wait: Duration,
     /// Callback that is called after each copied or checked block of at most 1 MiB.
     pub progress: Option<&'a mut dyn FnMut(CopyProgress)>,

@@ -88,6 +88,31 @@ pub fn backup(
     options.cancellation.check()?;
     check_path("the backup", target)?;
     let target = &*shared.outer_env.files.absolute(target)?;
+    back_up_to(shared, target, options).map_err(|error| at_backup_disk(error, target))
+}
+
+/// Converts an error of the disk of the target, such as a full disk. The advice of the error itself
+/// is for the disk of the store.
+fn at_backup_disk(error: Error, target: &Path) -> Error {
+    let Error::Store(cause) = error else { return error };
+    let is_in_backup = match &cause {
+        umbel::Error::Io { path, .. } | umbel::Error::DiskFull { path, .. } => {
+            path.starts_with(target)
+        }
+        _ => false,
+    };
+    match is_in_backup && cause.disk_remedy().is_some() {
+        true => Error::BackupDisk(cause),
+        false => Error::Store(cause),
+    }
+}
+
+/// Backs up to an absolute path.
+fn back_up_to(
+    shared: &StoreInner,
+    target: &Path,
+    options: CopyOptions<'_>,
+) -> Result<BackupReport> {
     check_backup_target(&shared.outer_env, &store_directory(shared)?, target)?;
     check_log_durable(shared)?;
     // Files of chunks must not be removed while they are copied.
@@ -443,7 +468,10 @@ fn prepare_target(
     create_directory(&shared.outer_env, target)?;
     create_directory(&shared.outer_env, &chunks)?;
     let env = shared.outer_env.open_directory(target)?;
-    let lock = env.lock(&target.join("LOCK"), lock_wait)?;
+    let lock = env.lock(&target.join("LOCK"), lock_wait).map_err(|error| match error {
+        umbel::Error::Locked(_) => Error::BackupInUse(target.to_path_buf()),
+        error => error.into(),
+    })?;
     if !BackupManifest::exists(&env, target)? {
         // An operator may have replaced the directory since it was checked.
         check_empty(&env, target)?;

@@ -33,7 +33,8 @@ pub struct RestoreReport {
 ///
 /// # Errors
 /// `Invalid` if no backup is found, or if the folder holds anything but an interrupted restore of
-/// this backup. [`Error::Backup`], with the file, if the backup is damaged. [`Error::Cancelled`] if
+/// this backup. [`Error::Backup`], with the file, if the backup is damaged. [`Error::BackupInUse`]
+/// if a backup into the backup's directory still runs after the lock wait. [`Error::Cancelled`] if
 /// the caller cancelled the restore; the same restore then continues later.
 pub fn restore(
     env: &Env,
@@ -100,11 +101,7 @@ pub fn restore(
 fn lock_backup(env: &Env, backup: &Path, lock_wait: Duration) -> Result<Option<Box<dyn Lock>>> {
     match env.lock(&backup.join("LOCK"), lock_wait) {
         Ok(lock) => Ok(Some(lock)),
-        Err(umbel::Error::Locked(_)) => Err(Error::invalid(format!(
-            "another process backs up to {} or restores from it; wait until that process has \
-             finished",
-            backup.display()
-        ))),
+        Err(umbel::Error::Locked(_)) => Err(Error::BackupInUse(backup.to_path_buf())),
         // No backup can run on a medium that is not writable.
         Err(_) => Ok(None),
     }

@@ -563,8 +563,10 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid` if the target holds anything else, `Corruption` if the event log is damaged,
-    /// `Backup` if files in the target are, and errors of the disk. `Cancelled` if the caller
-    /// cancelled the backup. After an error, an earlier backup in the target is as it was.
+    /// `Backup` if files in the target are, and `BackupInUse` if another process uses the target.
+    /// `BackupDisk` for a full, read-only or failing disk of the target, and other errors of disks.
+    /// `Cancelled` if the caller cancelled the backup. After an error, an earlier backup in the
+    /// target is as it was.
     pub fn backup(
         &self,
         target: impl AsRef<Path>,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 use crate::types::event::EventId;
@@ -98,6 +98,11 @@ pub enum Error {
     /// Files of a backup do not match what was written: make another backup, or replace the files
     /// from a copy of this backup.
     Backup(umbel::Error),
+    /// Another process or handle backs up to the directory or restores from it: try again later.
+    BackupInUse(PathBuf),
+    /// The disk of a backup is full, read-only or failing: correct that, and back up again. The
+    /// store and the previous backup are intact.
+    BackupDisk(umbel::Error),
 }
 
 impl Error {
@@ -260,8 +265,35 @@ impl fmt::Display for Error {
                  this backup",
                 error.message_without_advice()
             ),
+            Error::BackupInUse(directory) => write_backup_in_use(f, directory),
+            Error::BackupDisk(error) => write_backup_disk(f, error),
         }
     }
+}
+
+/// Writes the message about a backup that another process uses.
+fn write_backup_in_use(f: &mut fmt::Formatter<'_>, directory: &Path) -> fmt::Result {
+    write!(
+        f,
+        "another process backs up to {} or restores from it; wait until that process has finished",
+        directory.display()
+    )
+}
+
+/// Writes the message about the disk of a backup.
+fn write_backup_disk(f: &mut fmt::Formatter<'_>, error: &umbel::Error) -> fmt::Result {
+    let (umbel::Error::Io { operation, path, source }
+    | umbel::Error::DiskFull { operation, path, source }) = error
+    else {
+        return write!(f, "{error}");
+    };
+    let remedy = error.disk_remedy().unwrap_or("check the disk");
+    write!(
+        f,
+        "could not {operation} {}: {source}; this file is in the backup, not in the store: \
+         {remedy}, then run the backup again, which continues with the complete files",
+        path.display()
+    )
 }
 
 /// Writes the message about streams without the expected versions, of which it names the first.
@@ -305,7 +337,7 @@ fn write_version_conflict(
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Store(error) | Error::Backup(error) => Some(error),
+            Error::Store(error) | Error::Backup(error) | Error::BackupDisk(error) => Some(error),
             _ => None,
         }
     }

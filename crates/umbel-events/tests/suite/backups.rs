@@ -103,7 +103,10 @@ fn unrelated_directories_and_other_stores_are_rejected() {
     refused(&other, "/backup", "a backup of another store");
     let held = sim.env().files.lock("/backup/LOCK".as_ref()).expect("the lock");
     let busy = store.backup("/backup", plain()).expect_err("another backup runs");
-    assert!(matches!(busy, Error::Store(umbel::Error::Locked(_))), "{busy}");
+    assert!(
+        matches!(&busy, Error::BackupInUse(directory) if directory == Path::new("/backup")),
+        "{busy}"
+    );
     drop(held);
     let message = Store::open("/backup", options(&sim)).expect_err("no store").to_string();
     assert!(message.contains("holds a backup") && message.contains("umbel restore"), "{message}");
@@ -273,8 +276,11 @@ fn disk_full_keeps_the_previous_backup() {
         sim.set_capacity(used + free);
         let error = store.backup("/backup", plain()).expect_err("disk full");
         let message = error.to_string();
-        assert!(matches!(error, Error::Store(umbel::Error::DiskFull { .. })), "{message}");
-        assert!(message.contains("/backup/") && message.contains("free space"), "{message}");
+        assert!(matches!(error, Error::BackupDisk(umbel::Error::DiskFull { .. })), "{message}");
+        let advice =
+            "in the backup, not in the store: free space on that disk, then run the backup";
+        assert!(message.contains("/backup/") && message.contains(advice), "{message}");
+        assert!(!message.contains("nothing acknowledged"), "{message}");
         sim.clear_capacity();
         assert_eq!(restored(&sim, "/backup"), before, "with {free} bytes free");
     }

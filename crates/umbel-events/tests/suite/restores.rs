@@ -1,8 +1,8 @@
 //! Restores: what they restore, how the store continues, and which targets are refused.
 
 use umbel_events::{
-    CopyOptions, Direction, ExpectedVersion, NewEvent, Position, Revision, Store, StreamState,
-    restore,
+    CopyOptions, Direction, Error, ExpectedVersion, NewEvent, Position, Revision, Store,
+    StreamState, restore,
 };
 use umbel_sim::Sim;
 
@@ -107,6 +107,7 @@ fn restore_rejects_nonempty_targets() {
     }
     let lock = env.files.lock("/backup/LOCK".as_ref()).expect("a free lock");
     let refused = restore(&env, "/backup".as_ref(), "/new".as_ref(), plain()).expect_err("busy");
+    assert!(matches!(refused, Error::BackupInUse(_)), "{refused}");
     assert!(refused.to_string().contains("another process backs up to /backup"), "{refused}");
     drop(lock);
     restore(&env, "/backup".as_ref(), "/empty".as_ref(), plain()).expect("an empty one will do");
