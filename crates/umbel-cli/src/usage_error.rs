@@ -42,6 +42,10 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
         let tip = "a filter is for the events of all streams: write '--all'";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
+    if is_key_at_server(&error, &arguments) {
+        let tip = "a server deletes streams, not keys: write '--stream NAME'";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     if let Some(seconds) = detached_wait(arguments.into_iter()) {
         let tip = format!("to wait up to {seconds} s for the store, write '--wait={seconds}'");
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -114,6 +118,19 @@ fn is_filter_without_all(error: &Error, arguments: &[OsString]) -> bool {
     error.kind() == ErrorKind::MissingRequiredArgument
         && missing.is_some_and(|missing| missing.contains("--all"))
         && arguments.iter().any(is_filter)
+}
+
+/// Whether the error is that `umbel delete --connect` has a key, or lacks one, instead of a stream.
+fn is_key_at_server(error: &Error, arguments: &[OsString]) -> bool {
+    let kinds = [ErrorKind::MissingRequiredArgument, ErrorKind::ArgumentConflict];
+    let contexts = [ContextKind::InvalidArg, ContextKind::PriorArg];
+    let names_key = |kind| error.get(kind).is_some_and(|name| name.to_string().contains("KEY"));
+    let is_connect = |argument: &OsString| {
+        argument.to_str().is_some_and(|word| word.split('=').next() == Some("--connect"))
+    };
+    kinds.contains(&error.kind())
+        && contexts.into_iter().any(names_key)
+        && arguments.iter().any(is_connect)
 }
 
 /// Returns what a caller can do at a running server instead of the command without `--connect`. A
@@ -224,6 +241,18 @@ mod tests {
         // Regression: the value of a flag counted as the command.
         let sentence = sentence("umbel --db get repair --connect x");
         assert!(sentence.contains("stop a server"), "{sentence}");
+    }
+
+    /// Story: `umbel delete --connect ADDRESS` asked for a key, which it refuses with `--connect`.
+    #[test]
+    fn delete_at_a_server_asks_for_a_stream() {
+        for line in ["umbel delete --connect x", "umbel delete a --connect=x"] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let error = crate::command_line::CommandLine::try_parse_from(&words);
+            let sentence = error_sentence(error.expect_err("no stream"), words.into_iter());
+            assert!(sentence.contains("write '--stream NAME'"), "{line}: {sentence}");
+            assert_eq!(sentence.lines().count(), 1, "{sentence}");
+        }
     }
 
     /// Story: `umbel streams --type-prefix A` got the tip to write `--types`, which takes no value,

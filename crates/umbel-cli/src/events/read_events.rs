@@ -27,6 +27,7 @@ use crate::io::output::Output;
 
 /// Reads events.
 pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> CommandResult<()> {
+    refuse_all_as_stream(args.stream.as_deref())?;
     if let Some(connect) = &args.connect {
         // Before the call, which reports it only once the server is reached.
         args.filter.to_store_filter()?;
@@ -73,6 +74,16 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
         }
     }
     Ok(store.close()?)
+}
+
+/// Rejects the name of all streams as the name of one.
+pub fn refuse_all_as_stream(stream: Option<&str>) -> CommandResult<()> {
+    match stream {
+        Some("$all") => Err(CommandError::usage(
+            "'$all' is the name of all streams: write --all instead of --stream '$all'",
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// The options of the read in the form that is sent to a server.

@@ -12,6 +12,7 @@ use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection, event_id};
 use crate::events::event_args::SubscribeArgs;
 use crate::events::event_json;
+use crate::events::read_events::refuse_all_as_stream;
 use crate::events::tombstoned_stream::read_error;
 use crate::io::output::Output;
 
@@ -23,6 +24,7 @@ pub const CHECKPOINT_INTERVAL: u32 = 10_000;
 /// command.
 pub fn run(args: &SubscribeArgs) -> CommandResult<()> {
     // Before the call to the server, which reports it only once it is reached.
+    refuse_all_as_stream(args.stream.as_deref())?;
     args.filter.to_store_filter()?;
     let address = ConnectionString::parse("--connect", &args.connect)?;
     grpc_connection::runtime()?.block_on(print_events(&address, args))

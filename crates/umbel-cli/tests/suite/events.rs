@@ -100,6 +100,10 @@ fn deleted_stream_returns_and_tombstone_does_not() {
         assert!(!run.stderr.contains("append") && !run.stderr.contains("expect"), "{run:?}");
     }
     fixture.run(&["read", "--stream", "$$cart-42"]).fails(1, &["was tombstoned"]);
+    // Story: the text was that there is no such stream.
+    fixture.run(&["read", "--stream", "$all"]).fails(2, &["write --all instead"]);
+    let subscribe = ["subscribe", "--stream", "$all", "--connect", "127.0.0.1:1"];
+    fixture.bare(&subscribe).fails(2, &["write --all instead"]);
     let system = fixture.run(&["streams", "--system", "--json"]).succeeds().text();
     assert_eq!(lines(&system)[0]["stream"], json!("$$cart-42"));
 }

@@ -318,7 +318,7 @@ fn write_version_conflict(
     }
     match (expected, current) {
         // Only a delete requires that the stream exists.
-        (ExpectedVersion::Any, None) => {
+        (ExpectedVersion::Any | ExpectedVersion::NoStream, None) => {
             write!(f, "there is no stream '{stream}'; check its name")
         }
         (_, Some(revision)) => write!(

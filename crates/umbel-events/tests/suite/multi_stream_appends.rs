@@ -317,8 +317,10 @@ fn invalid_input_error_names_the_cause() {
         message.contains("revision 4 was expected of stream 'a', but it has no events"),
         "{message}"
     );
-    let message = store.delete("never", ExpectedVersion::Any).expect_err("missing").to_string();
-    assert!(message.contains("there is no stream 'never'"), "{message}");
+    for expected in [ExpectedVersion::Any, ExpectedVersion::NoStream] {
+        let message = store.delete("never", expected).expect_err("missing").to_string();
+        assert!(message.contains("there is no stream 'never'"), "{message}");
+    }
     assert!(store.delete("$$a", ExpectedVersion::Any).is_err());
     assert_eq!(store.visible_position(), Position(0), "nothing was written");
 }
