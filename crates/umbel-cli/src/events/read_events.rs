@@ -17,6 +17,7 @@ use umbel_proto::streams::read_resp::Content;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection};
+use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::event_args::ReadArgs;
 use crate::events::event_json;
 use crate::events::open_event_store;
@@ -58,12 +59,14 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
                 StreamState::Missing | StreamState::Deleted { .. } => {
                     return Err(not_found_error(&store, "stream", stream));
                 }
-                StreamState::Tombstoned => return Err(events_error(stream)),
+                StreamState::Tombstoned => return Err(events_error(stream, &list_command(&store))),
                 StreamState::Live { .. } => {}
             }
             // Another process may tombstone the stream meanwhile.
             let read = read(&store, &source, from, direction).map(|event| match event {
-                Err(Error::StreamDeleted { .. }) => Err(events_error(stream)),
+                Err(Error::StreamDeleted { .. }) => {
+                    Err(events_error(stream, &list_command(&store)))
+                }
                 event => Ok(event?),
             });
             write(read, args.count)?;
@@ -118,8 +121,8 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
     let mut output = Output::new();
     let stream = args.stream.as_deref();
     let answers = connection.read_or_status(server_options(args)).await?;
-    let mut answers = answers.map_err(|status| read_error(&status, stream))?;
-    while let Some(answer) = next_answer(&mut answers, stream, &mut output).await? {
+    let mut answers = answers.map_err(|status| read_error(&status, stream, address))?;
+    while let Some(answer) = next_answer(&mut answers, (stream, address), &mut output).await? {
         match answer.content {
             Some(Content::Event(read)) => {
                 // A link whose event cannot be read is printed itself.
@@ -128,10 +131,10 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
             }
             Some(Content::StreamNotFound(_)) => {
                 return Err(CommandError::NoSuchKey(format!(
-                    "there is no stream '{}' at {}; `umbel streams --connect ADDRESS` lists the \
-                     streams",
+                    "there is no stream '{}' at {}; `{}` lists the streams",
                     stream.unwrap_or_default().escape_debug(),
-                    address.host_and_port_text()
+                    address.host_and_port_text(),
+                    umbel_command(&["streams"], address)
                 )));
             }
             _ => {}
@@ -143,24 +146,30 @@ async fn read_from_server(address: &ConnectionString, args: &ReadArgs) -> Comman
 /// Returns the next message. An error follows the events that came before it.
 async fn next_answer(
     answers: &mut Streaming<ReadResp>,
-    stream: Option<&str>,
+    (stream, address): (Option<&str>, &ConnectionString),
     output: &mut Output,
 ) -> CommandResult<Option<ReadResp>> {
     match answers.message().await {
         Ok(answer) => Ok(answer),
         Err(status) => {
             output.flush()?;
-            Err(read_error(&status, stream))
+            Err(read_error(&status, stream, address))
         }
     }
 }
 
 fn not_found_error(store: &Store, what: &str, name: &str) -> CommandError {
     CommandError::NoSuchKey(format!(
-        "there is no {what} '{}' in {}; `umbel streams` lists the streams",
+        "there is no {what} '{}' in {}; `{}` lists the streams",
         name.escape_debug(),
-        store.path().display()
+        store.path().display(),
+        list_command(store)
     ))
+}
+
+/// The command that lists the streams of the store.
+fn list_command(store: &Store) -> String {
+    store_command(&["streams"], store.path())
 }
 
 /// Prints the events of a source.

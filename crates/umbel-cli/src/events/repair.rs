@@ -7,6 +7,7 @@ use umbel_env::Env;
 use umbel_events::{Error, RepairOptions, RepairReport};
 
 use crate::errors::{CommandError, CommandResult};
+use crate::events::client::shell_command::store_command;
 use crate::events::event_args::RepairArgs;
 use crate::global_options::StoreLimits;
 use crate::io::output::{Output, note};
@@ -28,9 +29,10 @@ pub fn run(
     refuse_file(directory)?;
     if directory.join("CURRENT").exists() {
         return Err(CommandError::usage(format!(
-            "{} holds a key-value store, and only event stores are repaired; `umbel verify` names \
-             its damage; restore the store from a backup, or from a checkpoint on another disk",
-            directory.display()
+            "{} holds a key-value store, and only event stores are repaired; `{}` names its \
+             damage; restore the store from a backup, or from a checkpoint on another disk",
+            directory.display(),
+            store_command(&["verify"], directory)
         )));
     }
     let options = RepairOptions {
@@ -42,7 +44,8 @@ pub fn run(
     let report = report.map_err(|error| match error {
         Error::Store(umbel::Error::DiskFull { .. } | umbel::Error::Io { .. }) => {
             CommandError::System(format!(
-                "{error}; nothing is lost: remove the cause and run `umbel repair` again"
+                "{error}; nothing is lost: remove the cause and run `{}` again",
+                store_command(&["repair"], directory)
             ))
         }
         error => CommandError::from(error),
@@ -124,8 +127,9 @@ fn print_report(
         (true, _) => format!("there is nothing to repair in the event store in {shown}"),
         (_, true) if is_dry => {
             format!(
-                "a repair of {shown} was interrupted; run `umbel repair` again to finish it; its \
-                 report is {aside}/report.txt"
+                "a repair of {shown} was interrupted; run `{}` again to finish it; its report is \
+                 {aside}/report.txt",
+                store_command(&["repair"], directory)
             )
         }
         _ if is_dry => "nothing was changed".to_string(),

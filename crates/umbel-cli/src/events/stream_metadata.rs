@@ -22,6 +22,7 @@ use umbel_proto::streams::read_resp::Content;
 use crate::errors::{CommandError, CommandResult};
 use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection, status_error};
+use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::client::stream_writes::{self, AppendFailure};
 use crate::events::event_args::MetadataArgs;
 use crate::events::open_event_store;
@@ -105,7 +106,9 @@ pub fn run(
         let address = ConnectionString::parse("--connect", connect)?;
         let runtime = grpc_connection::runtime()?;
         let connection = runtime.block_on(Connection::open(&address))?;
-        let server = MetadataServer { runtime, connection, entropy: Env::system().entropy };
+        let list_command = umbel_command(&["streams"], &address);
+        let entropy = Env::system().entropy;
+        let server = MetadataServer { runtime, connection, list_command, entropy };
         return print(&show_or_change(&server, change, &args.stream)?, is_change);
     }
     let store = match change {
@@ -161,7 +164,7 @@ impl MetadataSource for Store {
         let name = metadata_stream(stream);
         let newest = match self.read(&name, Revision::END, Direction::Backwards).next() {
             Some(Err(umbel_events::Error::StreamDeleted { .. })) => {
-                return Err(metadata_error(stream));
+                return Err(metadata_error(stream, &store_command(&["streams"], self.path())));
             }
             newest => newest.transpose()?,
         };
@@ -183,6 +186,8 @@ impl MetadataSource for Store {
 struct MetadataServer {
     runtime: Runtime,
     connection: Connection,
+    /// Command that lists the streams.
+    list_command: String,
     entropy: Arc<dyn Entropy>,
 }
 
@@ -192,7 +197,7 @@ impl MetadataSource for MetadataServer {
         let options = at_most(1, backwards(of_stream(&name, RevisionOption::End(()))));
         self.runtime.block_on(async {
             let failure = |status: Status| match is_stream_deleted(&status) {
-                true => metadata_error(stream),
+                true => metadata_error(stream, &self.list_command),
                 false => status_error(&status),
             };
             let answers = self.connection.read_or_status(options).await?;

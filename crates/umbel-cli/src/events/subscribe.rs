@@ -50,7 +50,7 @@ async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> Comma
     tokio::pin!(stopped);
     let stream = args.stream.as_deref();
     let answers = Connection::open(address).await?.read_or_status(read_options(args)).await?;
-    let mut answers = answers.map_err(|status| read_error(&status, stream))?;
+    let mut answers = answers.map_err(|status| read_error(&status, stream, address))?;
     let mut output = Output::new();
     let mut has_caught_up = false;
     loop {
@@ -66,7 +66,7 @@ async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> Comma
             }
             Err(status) => {
                 output.flush()?;
-                return Err(read_error(&status, stream));
+                return Err(read_error(&status, stream, address));
             }
         };
         match answer.content {

@@ -32,9 +32,10 @@ fn check_dropped_tail(directory: Option<&Path>) -> CommandResult<()> {
     let again = umbel_events::find_unrecovered(&env, directory)?;
     let Some(first) = left_out.iter().find(|left| again.contains(left)) else { return Ok(()) };
     Err(CommandError::Damaged(format!(
-        "the event store in {} was not closed. {first}; `umbel repair` moves aside bytes that may \
-         be events, and with --accept-unproven keeps these events",
-        directory.display()
+        "the event store in {} was not closed. {first}; `{}` moves aside bytes that may be events, \
+         and with --accept-unproven keeps these events",
+        directory.display(),
+        store_command(&["repair"], directory)
     )))
 }
 
@@ -90,8 +91,10 @@ pub fn run(directory: Option<&Path>, json: bool, limits: StoreLimits) -> Command
         true => {
             format!("no event is damaged: move {shown}/index away: {INDEX_IS_REBUILT}")
         }
-        false => "restore the store from a backup, or save the readable events with `umbel repair`"
-            .to_string(),
+        false => format!(
+            "restore the store from a backup, or save the readable events with `{}`",
+            store_command(&["repair"], directory.unwrap_or(store.path()))
+        ),
     };
     Err(CommandError::Damaged(format!(
         "the event store in {shown} is damaged in {}; {advice}",

@@ -57,3 +57,20 @@ fn printed_commands_work_at_a_server_with_tls_and_users() {
     assert!(scavenges.contains("Success\tby ops"), "{scavenges}");
     assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
+
+/// Story: the printed commands lacked the directory of the store.
+#[test]
+fn printed_commands_name_the_directory_of_the_store() {
+    let fixture = Fixture::new();
+    let (events, store) = (fixture.path("events"), fixture.path("my store"));
+    let event = r#"{"stream":"cart","type":"Opened","data":1}"#;
+    std::fs::write(&events, event).unwrap();
+    let (events, store) = (events.to_str().unwrap(), store.to_str().unwrap());
+    fixture.bare(&["append", events, "--db", store]).succeeds();
+    let refused = fixture.bare(&["read", "--stream", "none", "--db", store]);
+    let refused = refused.fails(1, &["there is no stream 'none'"]);
+    let printed = refused.stderr.split('`').nth(1).unwrap();
+    assert!(printed.starts_with("umbel streams --db '"), "{printed}");
+    let listed = run_printed(&fixture, printed, ("ops", "unused")).succeeds().text();
+    assert_eq!(listed, "cart\t0 to 0\n");
+}

@@ -34,7 +34,8 @@ fn repair_saves_events_and_reports_losses() {
     let message = fixture.run(&["repair"]).succeeds().text();
     assert!(message.contains("there is nothing to repair"), "{message}");
     corrupt_byte(&fixture, CHUNK, 1520);
-    let damage = fixture.run(&["verify"]).fails(3, &["is damaged in"]).text();
+    let remedy = ["is damaged in", "save the readable events with `umbel repair --db "];
+    let damage = fixture.run(&["verify"]).fails(3, &remedy).text();
     assert!(damage.contains("00000001.chunk at byte 1504"), "{damage}");
     let dry = fixture.run(&["repair", "--dry-run"]).fails(3, &["would be lost"]).text();
     assert!(dry.contains("chunk 1") && dry.contains("nothing was changed"), "{dry}");

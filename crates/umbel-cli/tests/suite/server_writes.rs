@@ -105,7 +105,8 @@ fn streams_are_deleted_and_events_redacted_at_a_running_server() {
         &["metadata", "--stream", "gone"],
     ] {
         let run = fixture.bare(&[read, &["--connect", &admin]].concat());
-        run.fails(1, &["the stream 'gone' was tombstoned", "never be read"]);
+        let list = "`umbel streams --connect 'kurrentdb://admin@";
+        run.fails(1, &["the stream 'gone' was tombstoned", "never be read", list]);
     }
     let change = ["metadata", "--stream", "gone", "--max-count", "1", "--connect", &admin];
     fixture.bare(&change).fails(2, &["the stream 'gone' was tombstoned"]);
