@@ -47,7 +47,8 @@ use crate::store_kind::is_event_store;
 const WELCOME: &str = "\
 umbel: key-value store and event store with fast lookups of absent keys
 
-Three commands to try:
+Four commands to try:
+  umbel serve --insecure               serve an event store in ./umbel-data, without TLS and users
   umbel bench                          benchmark this machine, in about a minute
   umbel --db words import FILE         import the lines of a file, with line numbers as values
   umbel --db words get KEY             print the value of a key

@@ -17,7 +17,8 @@ const FRUIT: [(&str, &str); 4] =
 fn no_arguments_print_example_commands() {
     let run = Fixture::new().bare::<&str>(&[]).succeeds();
     let text = run.text();
-    assert!(text.contains("Three commands to try:"), "{text}");
+    assert!(text.contains("Four commands to try:"), "{text}");
+    assert!(text.contains("umbel serve --insecure "), "{text}");
     assert!(text.lines().count() < 15, "{text}");
     assert_eq!(run.stderr, "");
 }
