@@ -81,15 +81,26 @@ pub fn require_directory(directory: Option<&Path>) -> CommandResult<&Path> {
     })
 }
 
-/// Rejects a path that is a file instead of a directory.
+/// Rejects a path that is a file instead of a directory, or lies below a file.
 pub fn refuse_file(directory: &Path) -> CommandResult<()> {
-    if std::fs::metadata(directory).is_ok_and(|metadata| !metadata.is_dir()) {
-        return Err(CommandError::usage(format!(
-            "{} is a file, but a store is a directory; name the directory with --db DIR",
-            directory.display()
-        )));
-    }
-    Ok(())
+    refuse_file_as(directory, "a store", "name the directory with --db DIR")
+}
+
+/// Like [`refuse_file`], for the directory of a backup.
+pub fn refuse_file_as_backup(directory: &Path) -> CommandResult<()> {
+    refuse_file_as(directory, "a backup", "name another directory")
+}
+
+fn refuse_file_as(directory: &Path, what: &str, advice: &str) -> CommandResult<()> {
+    let is_file = |path: &&Path| std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_dir());
+    let Some(file) = directory.ancestors().find(is_file) else { return Ok(()) };
+    let shown = file.display();
+    Err(CommandError::usage(match file == directory {
+        true => format!("{shown} is a file, but {what} is a directory; {advice}"),
+        false => {
+            format!("{shown} is a file, so {} cannot be a directory; {advice}", directory.display())
+        }
+    }))
 }
 
 /// Rejects the directory of an event store, complete or not.

@@ -20,7 +20,7 @@ use crate::events::server_history::ServerHistory;
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
 use crate::io::progress::{Progress, Unit};
-use crate::open_kv_store::{refuse_file, require_directory};
+use crate::open_kv_store::{refuse_file, refuse_file_as_backup, require_directory};
 use crate::text::numbers;
 
 /// Maximum number of damages that are named; the others are only counted.
@@ -94,6 +94,7 @@ pub fn run(
              one state: name an object store with --to URL, or leave out --keep",
         ));
     }
+    refuse_file_as_backup(target)?;
     let store = open_event_store::open(directory, limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let env = Env::system();
@@ -184,6 +185,7 @@ pub fn restore(
     }
     let directory = require_directory(directory)?;
     refuse_file(directory)?;
+    refuse_file_as_backup(&args.from)?;
     let env = Env::system();
     let report = with_progress("restore", &env, (args.throttle, limits), |options| {
         umbel_events::restore(&env, &args.from, directory, options)

@@ -119,6 +119,12 @@ fn file_or_foreign_directory_is_rejected_as_store() {
     for arguments in NEED_A_STORE.into_iter().chain(creators) {
         fixture.run(arguments).fails(2, &["is a file, but a store is a directory"]);
     }
+    // Story: below a file, the text was only that of the operating system.
+    let below = fixture.path("store/below");
+    let below = below.to_str().unwrap();
+    let remedy = ["is a file, so", "cannot be a directory", "the directory with --db DIR"];
+    fixture.bare(&["read", "--all", "--db", below]).fails(2, &remedy);
+    fixture.bare(&["put", "a", "b", "--db", below]).fails(2, &remedy);
     assert_eq!(fs::read(fixture.store()).unwrap(), b"text");
     fs::remove_file(fixture.store()).unwrap();
     fs::create_dir(fixture.store()).unwrap();

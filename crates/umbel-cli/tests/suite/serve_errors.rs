@@ -82,7 +82,8 @@ fn invalid_backup_directory_is_rejected_at_start() {
     std::os::unix::fs::symlink(fixture.path(""), &link).unwrap();
     let inside = "lies in the directory of the store itself";
     let refused = [
-        (file, 4, "Not a directory"),
+        (file, 2, "is a file, but a backup is a directory; name another directory"),
+        (fixture.path("file/below"), 2, "cannot be a directory; name another directory"),
         (fixture.path(""), 2, "but no backup; name an empty directory"),
         (fixture.store(), 2, inside),
         (fixture.store().join("backups"), 2, inside),

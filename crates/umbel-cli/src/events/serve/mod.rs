@@ -30,7 +30,7 @@ use crate::events::serve::server_log::{LogFormat, ServerLog, log_lifecycle};
 use crate::events::serve::server_security::ServerSecurity;
 use crate::io::output::Output;
 use crate::io::temporary_directory::{MEM_DB_PREFIX, TemporaryDirectory};
-use crate::open_kv_store::refuse_file;
+use crate::open_kv_store::{refuse_file, refuse_file_as_backup};
 use crate::store_kind::{KV_DIRECTORY, is_event_store, is_kv_store};
 
 pub mod certificate_host;
@@ -112,6 +112,7 @@ fn continuous_backup(options: &ServeOptions) -> CommandResult<Option<ObjectBacku
 /// Refuses a directory that can never have backups of the store. A disk that fails prevents no
 /// start; the server warns about it.
 fn check_backup_directory(store: &Path, target: &Path) -> CommandResult<()> {
+    refuse_file_as_backup(target)?;
     match check_backup_target(&Env::system(), store, target) {
         Err(umbel_events::Error::Store(umbel::Error::Io { source, .. }))
             if source.kind() != ErrorKind::NotADirectory =>
