@@ -243,7 +243,7 @@ mod tests {
         assert!(sentence.contains("stop a server"), "{sentence}");
     }
 
-    /// Story: `umbel delete --connect ADDRESS` asked for a key, which it refuses with `--connect`.
+    /// Story: `umbel delete --connect ADDRESS` required a key, which it refuses with `--connect`.
     #[test]
     fn delete_at_a_server_asks_for_a_stream() {
         for line in ["umbel delete --connect x", "umbel delete a --connect=x"] {

@@ -21,7 +21,9 @@ use crate::events::client::shell_command::{store_command, umbel_command};
 use crate::events::event_args::ReadArgs;
 use crate::events::event_json;
 use crate::events::open_event_store;
-use crate::events::subscribe::{CHECKPOINT_INTERVAL, decode_recorded, protocol_error};
+use crate::events::subscribe::{
+    CHECKPOINT_INTERVAL, decode_recorded, protocol_error, refuse_all_as_stream,
+};
 use crate::events::tombstoned_stream::{events_error, read_error};
 use crate::global_options::StoreLimits;
 use crate::io::output::Output;
@@ -77,16 +79,6 @@ pub fn run(directory: Option<&Path>, args: &ReadArgs, limits: StoreLimits) -> Co
         }
     }
     Ok(store.close()?)
-}
-
-/// Rejects the name of all streams as the name of one.
-pub fn refuse_all_as_stream(stream: Option<&str>) -> CommandResult<()> {
-    match stream {
-        Some("$all") => Err(CommandError::usage(
-            "'$all' is the name of all streams: write --all instead of --stream '$all'",
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// The options of the read in the form that is sent to a server.

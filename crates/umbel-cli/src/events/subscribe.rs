@@ -12,7 +12,6 @@ use crate::events::client::connection_string::ConnectionString;
 use crate::events::client::grpc_connection::{self, Connection, event_id};
 use crate::events::event_args::SubscribeArgs;
 use crate::events::event_json;
-use crate::events::read_events::refuse_all_as_stream;
 use crate::events::tombstoned_stream::read_error;
 use crate::io::output::Output;
 
@@ -86,6 +85,16 @@ async fn print_events(address: &ConnectionString, args: &SubscribeArgs) -> Comma
             }
             _ => {}
         }
+    }
+}
+
+/// Rejects the name of all streams as the name of one.
+pub fn refuse_all_as_stream(stream: Option<&str>) -> CommandResult<()> {
+    match stream {
+        Some("$all") => Err(CommandError::usage(
+            "'$all' is the name of all streams: write --all instead of --stream '$all'",
+        )),
+        _ => Ok(()),
     }
 }
 

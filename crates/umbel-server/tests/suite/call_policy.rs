@@ -233,7 +233,7 @@ fn pages_about_the_store_require_a_user() {
     }
 }
 
-/// Story: a user who mistyped a path was told that the call requires an administrator.
+/// Story: for a mistyped path, a user got the error that the call requires an administrator.
 #[test]
 fn unserved_pages_are_not_found_for_every_user() {
     let server = TestServer::with_users();
