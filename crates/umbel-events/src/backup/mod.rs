@@ -336,6 +336,8 @@ impl BackupJob<'_> {
         };
         let (id, end) = (wanted.entry.id, wanted.len);
         if !copy_tail((&*source, &*target), id, &mut wanted.copied, end, pace)? {
+            // Damage of the store in that block is not another copy of the store.
+            self.verify_source(wanted, pace)?;
             return Err(self.diverged_error(&format!("it has another {}", wanted.copied.name)));
         }
         // An interrupted backup may have written more.

@@ -1,8 +1,15 @@
 //! Backups of a store that is scavenged between them.
 
-use umbel_events::{CopyOptions, ExpectedVersion, Store, restore, verify_backup};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use umbel_events::{
+    CopyOptions, Error, ExpectedVersion, Store, StoreOptions, restore, verify_backup,
+};
 use umbel_sim::Sim;
 
+use super::file_system_hooks::{FileCall, with_hook};
 use super::scavenge::{all, append_each, everything, streams};
 use super::support::options;
 
@@ -88,4 +95,50 @@ fn overlong_chunk_is_backed_up_to_its_recorded_length() {
         .expect("restored");
     let restored = Store::open("/restored", options(&sim)).expect("opened");
     assert_eq!(everything(&restored), wanted);
+}
+
+/// Whether the file is one of a scavenged chunk in this directory.
+fn is_scavenged_chunk(path: &Path, directory: &str) -> bool {
+    path.starts_with(directory) && path.to_string_lossy().ends_with("-000001.chunk")
+}
+
+/// A scavenged chunk has no records to verify, but a checksum in the chunk manifest.
+#[test]
+fn damage_of_a_scavenged_chunk_is_attributed_to_the_store_or_the_copy() {
+    let sim = Sim::new(34);
+    let is_target_damaged = Arc::new(AtomicBool::new(true));
+    let (disk, damages_target) = (sim.clone(), Arc::clone(&is_target_damaged));
+    let env = with_hook(sim.env(), move |call, path| {
+        let is_copy = call == FileCall::Synced && is_scavenged_chunk(path, "/backup");
+        if is_copy && damages_target.load(Ordering::SeqCst) {
+            disk.flip(path, 1, 1);
+        }
+    });
+    let store = Store::open("/events", StoreOptions { env, ..options(&sim) }).expect("a new store");
+    append_each(&store, "gone", 0..100, 900);
+    append_each(&store, "kept", 100..200, 900);
+    store.delete("gone", ExpectedVersion::Any).expect("deleted");
+    store.scavenge(&all()).expect("scavenged");
+    let files = sim.files().into_iter();
+    let source: PathBuf =
+        files.filter(|path| is_scavenged_chunk(path, "/events")).min().expect("a scavenged chunk");
+    let copy = Path::new("/backup/log").join(source.file_name().expect("a name"));
+    let fails = |damaged: &Path, count: u64| {
+        let error = store.backup("/backup", CopyOptions::default()).expect_err("damaged");
+        let message = error.to_string();
+        let wanted = format!("corruption in {} at", damaged.display());
+        assert!(message.contains(&wanted), "{wanted}: {message}");
+        assert_eq!(matches!(error, Error::Backup(_)), damaged == copy, "{message}");
+        assert_eq!(store.stats().expect("stats").damage_errors, count, "{message}");
+    };
+    fails(&copy, 0);
+    sim.flip(&source, 0, 1);
+    // Both are damaged.
+    fails(&source, 1);
+    is_target_damaged.store(false, Ordering::SeqCst);
+    fails(&source, 2);
+    sim.flip(&source, 0, 1);
+    store.backup("/backup", CopyOptions::default()).expect("backed up");
+    let checked = verify_backup(&sim.env(), "/backup".as_ref(), CopyOptions::default());
+    assert!(checked.expect("read").damage.is_empty());
 }

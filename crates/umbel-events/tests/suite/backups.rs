@@ -261,6 +261,56 @@ fn damage_of_the_copy_is_not_damage_of_the_store() {
     }
 }
 
+/// If both files of a chunk are damaged, the damage of the store is more important.
+#[test]
+fn damage_of_the_store_is_reported_before_that_of_the_copy() {
+    // The chunk of the first backup goes on, or ends before the second backup.
+    for later in [1, 20] {
+        let sim = Sim::new(10);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        (0..3).for_each(|number| append_large(&store, "a", number, 6000));
+        store.backup("/backup", plain()).expect("backed up");
+        let copy = "/backup/log/00000001.chunk";
+        let backed_up = sim.read(copy).len() as u64;
+        (3..3 + later).for_each(|number| append_large(&store, "a", number, 6000));
+        store.sync().expect("synced");
+        sim.flip(copy, 3000, 1);
+        // In an event that the first backup does not have.
+        sim.flip("/events/log/00000001.chunk", backed_up + 1000, 1);
+        let error = store.backup("/backup", plain()).expect_err("both are damaged");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Store(_)), "{later}: {message}");
+        assert!(message.contains("corruption in /events/log/00000001.chunk"), "{later}: {message}");
+        assert_eq!(store.stats().expect("stats").damage_errors, 1, "{later}: {message}");
+    }
+}
+
+/// Story: damage of the store in the last block that the backup had already was reported as the
+/// backup of another copy of the store, and did not count as damage.
+#[test]
+fn damage_of_a_backed_up_block_is_no_other_copy_of_the_store() {
+    // The chunk of the first backup goes on, or ends before the second backup.
+    for later in [1, 20] {
+        let sim = Sim::new(9);
+        let store = Store::open("/events", options(&sim)).expect("a new store");
+        (0..3).for_each(|number| append_large(&store, "a", number, 6000));
+        store.backup("/backup", plain()).expect("backed up");
+        let before = restored(&sim, "/backup");
+        (3..3 + later).for_each(|number| append_large(&store, "a", number, 6000));
+        store.sync().expect("synced");
+        sim.flip("/events/log/00000001.chunk", 3000, 1);
+        let error = store.backup("/backup", plain()).expect_err("the store is damaged");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Store(_)), "{later}: {message}");
+        assert!(message.contains("corruption in /events/log/00000001.chunk"), "{later}: {message}");
+        assert_eq!(store.stats().expect("stats").damage_errors, 1, "{later}: {message}");
+        assert_eq!(restored(&sim, "/backup"), before, "the backup is as it was");
+        sim.flip("/events/log/00000001.chunk", 3000, 1);
+        store.backup("/backup", plain()).expect("backed up");
+        assert_eq!(restored(&sim, "/backup"), all(&store));
+    }
+}
+
 #[test]
 fn disk_full_keeps_the_previous_backup() {
     let sim = Sim::new(6);
