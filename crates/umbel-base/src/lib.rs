@@ -1,5 +1,5 @@
 //! Types shared by every layer of Umbel: keys and sequence numbers, kinds of entries,
-//! cursors, range tombstones, varints, checksums, limits and the error kinds.
+//! cursors, range tombstones, varints, checksums, limits, the error kinds and a count of damage.
 //!
 //! No code in this crate uses a file, a clock or a thread.
 #![forbid(unsafe_code)]
@@ -8,6 +8,7 @@ pub mod blob_pointer;
 pub mod checksum;
 pub mod common_prefix_heads;
 pub mod cursor;
+pub mod damage_count;
 pub mod decoder;
 pub mod entry;
 pub mod error;

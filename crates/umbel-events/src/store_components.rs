@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use umbel_base::damage_count::DamageCount;
 use umbel_base::fail_point;
 use umbel_env::{Env, OpenMark, OpenState, Pin};
 
@@ -12,7 +13,6 @@ use crate::index::stream_existence::StreamExistence;
 use crate::index::stream_head::StreamHead;
 use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::store_clock::{ClockEvidence, StoreClock};
-use crate::types::damage_count::DamageCount;
 use crate::types::error::{Error, Result};
 use crate::types::event::EventId;
 use crate::visibility::visible_position::VisiblePosition;

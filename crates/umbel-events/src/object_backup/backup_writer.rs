@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use umbel_backup::{
     BackupIdentity, ChainWriter, Commit, LostObjects, ObjectRequests, TAKEOVERS_MAX, run_parallel,
 };
+use umbel_base::damage_count::StoreError;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use crate::backup::check_log_durable;
 use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 use crate::object_backup::object_manifest::{BackupState, LogContents};
-use crate::object_backup::piece_upload::{UploadOutcome, is_local_damage, task};
+use crate::object_backup::piece_upload::{UploadOutcome, task};
 use crate::object_backup::upload_plan::{PieceJob, UploadPlan};
 use crate::object_backup::{ObjectBackupOptions, ObjectBackupReport, ObjectBackupState};
 use crate::shared_store_state::StoreInner;
@@ -174,7 +175,7 @@ impl BackupWriter {
         for batch in plan.replacements.chunks(parallel) {
             match self.upload_batch(run, batch, &mut state, false) {
                 Ok(current) => is_current &= current,
-                Err(ObjectBackupError::Store(error)) if is_local_damage(&error) => {
+                Err(ObjectBackupError::Store(error)) if error.is_store_damage() => {
                     // The earlier copy of the chunk stays.
                     failure = failure.or(Some(error));
                 }

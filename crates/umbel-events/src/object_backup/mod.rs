@@ -17,7 +17,7 @@ use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{ObjectName, Objects};
 
 use crate::object_backup::backup_writer::BackupWriter;
-use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
+use crate::object_backup::object_backup_error::ObjectBackupResult;
 use crate::object_backup::object_manifest::LogContents;
 use crate::object_backup::object_retention::{
     RemainingCopy, RetentionReport, remaining_copies, retain_within,
@@ -198,9 +198,7 @@ impl ObjectBackup {
                 Ok(report)
             }
             Err(error) => {
-                if let ObjectBackupError::Store(local) = &error {
-                    self.shared.damage.record_error(local);
-                }
+                self.shared.damage.record_error(&error);
                 if error.kind() != ObjectBackupErrorKind::Cancelled {
                     state.failures += 1;
                     state.failures_in_row += 1;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use umbel_backup::{BackupError, BackupErrorKind as ObjectBackupErrorKind};
+use umbel_base::damage_count::StoreError;
 use umbel_env::ObjectError;
 
 use crate::types::error::Error;
@@ -39,6 +40,12 @@ impl ObjectBackupError {
     /// Creates an [`ObjectBackupError::Refused`].
     pub(crate) fn refused(message: impl Into<String>) -> ObjectBackupError {
         ObjectBackupError::Refused(message.into())
+    }
+}
+
+impl StoreError for ObjectBackupError {
+    fn is_store_damage(&self) -> bool {
+        matches!(self, ObjectBackupError::Store(error) if error.is_store_damage())
     }
 }
 

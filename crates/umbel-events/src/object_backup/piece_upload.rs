@@ -13,7 +13,7 @@ use crate::object_backup::piece_names::piece_name;
 use crate::object_backup::record_scan::{RangeScan, scan_records, scan_scavenged};
 use crate::object_backup::upload_plan::PieceJob;
 use crate::shared_store_state::StoreInner;
-use crate::types::error::{Error, Result};
+use crate::types::error::Result;
 
 /// Result of an upload.
 #[derive(Debug)]
@@ -109,9 +109,4 @@ pub fn task(
 ) -> Box<dyn FnOnce() -> ObjectBackupResult<UploadOutcome> + Send> {
     let (shared, requests) = (Arc::clone(shared), Arc::clone(requests));
     Box::new(move || upload(&shared, &requests, &backup, job))
-}
-
-/// Whether an error is damage of a local file, which concerns one chunk only.
-pub fn is_local_damage(error: &Error) -> bool {
-    matches!(error, Error::Store(umbel::Error::Corruption { .. }))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use umbel::{Durability, FlushPrecondition, Options};
+use umbel_base::damage_count::DamageCount;
 use umbel_base::fail_point;
 use umbel_env::{
     Access, AtomicFile, Env, File, OpenMark, OwnershipCheckedFiles, PinnedFiles, check_path,
@@ -38,7 +39,6 @@ use crate::scavenge::removed_view_entries::RemovedViewEntries;
 use crate::shared_store_state::StoreInner;
 use crate::store_components::{StoreComponents, sync_log};
 use crate::types::crash_recovery::CrashRecovery;
-use crate::types::damage_count::DamageCount;
 use crate::types::error::{Error, Result};
 use crate::types::nested_store_check::check_not_nested;
 use crate::types::store_options::StoreOptions;

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use umbel::{Durability, Options};
+use umbel_base::damage_count::DamageCount;
 use umbel_env::{Access, Env, OpenMark, Pin, check_path};
 use umbel_filter::HashSecret;
 
@@ -37,7 +38,6 @@ use crate::primitives::background_signal::BackgroundSignal;
 use crate::primitives::store_clock::ClockEvidence;
 use crate::shared_store_state::StoreInner;
 use crate::store_components::StoreComponents;
-use crate::types::damage_count::DamageCount;
 use crate::types::error::{Error, Result};
 use crate::types::store_options::StoreOptions;
 use crate::visibility::visible_position::VisiblePosition;

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use umbel_base::damage_count::StoreError;
+
 use crate::limits::EXPRESSION_BACKTRACKS_MAX;
 use crate::types::event::EventId;
 use crate::types::expected_version::ExpectedVersion;
@@ -171,6 +173,12 @@ impl Error {
         };
         let several = several.iter().map(|violation| &violation.stream);
         one.into_iter().chain(several).map(String::as_str)
+    }
+}
+
+impl StoreError for Error {
+    fn is_store_damage(&self) -> bool {
+        matches!(self, Error::Store(error) if error.is_store_damage())
     }
 }
 
@@ -384,6 +392,21 @@ pub(crate) fn shorten(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_damage_of_the_store_is_store_damage() {
+        let corruption = || umbel::Error::corruption(Path::new("/events/CHUNKS"), 3, "bad");
+        assert!(Error::from(corruption()).is_store_damage());
+        let others = [
+            Error::invalid("a request"),
+            Error::Backup(corruption()),
+            Error::BackupDisk(corruption()),
+            umbel::Error::Closed.into(),
+        ];
+        for error in others {
+            assert!(!error.is_store_damage(), "{error}");
+        }
+    }
 
     /// Regression: damage of the index and of a backup came with the advice for lost events, and
     /// damage of a key-value store with `umbel repair`.

@@ -1,7 +1,6 @@
 //! Types of the interface: events, ids, errors, options, stream metadata and stream states.
 
 pub mod crash_recovery;
-pub mod damage_count;
 pub mod error;
 pub mod event;
 pub mod event_schema;

@@ -15,10 +15,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::Value;
+use umbel_base::damage_count::StoreError;
 use umbel_base::ignore_poison::IgnorePoison;
 use umbel_env::{Env, ObjectErrorKind, Objects};
 use umbel_events::{
-    Error, ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult, ObjectRequestOptions,
+    ObjectBackupError, ObjectBackupErrorKind, ObjectBackupResult, ObjectRequestOptions,
 };
 
 use crate::continuous_backup::backed_up_store::{BackedUpStore, StartedBackup};
@@ -364,10 +365,7 @@ impl Shared {
             return None;
         }
         let is_final = matches!(error, ObjectBackupError::Refused(_));
-        let is_damage = matches!(
-            error,
-            ObjectBackupError::Store(Error::Store(umbel::Error::Corruption { .. }))
-        );
+        let is_damage = error.is_store_damage();
         let (is_repetition, failures_in_row) = {
             let mut state = self.state();
             let is_first = !std::mem::replace(&mut state.has_begun, true);

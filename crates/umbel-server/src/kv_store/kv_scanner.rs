@@ -3,8 +3,9 @@
 use std::ops::Bound;
 
 use prost::bytes::Bytes;
-use tonic::Status;
+use tonic::{Code, Status};
 use umbel::{Error, Keyspace, Snapshot};
+use umbel_base::damage_count::StoreError;
 use umbel_proto::kv::Entry;
 
 use crate::limits::{EVENT_OVERHEAD_BYTES, KV_VALUE_BYTES_MAX, PAGE_BYTES, SCAN_ENTRIES_MAX};
@@ -17,6 +18,12 @@ pub struct ReadError(pub Status);
 impl From<Error> for ReadError {
     fn from(error: Error) -> ReadError {
         ReadError(grpc_status::engine_status(&error))
+    }
+}
+
+impl StoreError for ReadError {
+    fn is_store_damage(&self) -> bool {
+        self.0.code() == Code::DataLoss
     }
 }
 
@@ -160,6 +167,14 @@ mod tests {
     fn range(prefix: &[u8], start: &[u8], end: &[u8]) -> (Vec<u8>, Option<Vec<u8>>) {
         let ScanRange { start, end } = ScanRange::new(prefix, start.to_vec(), end.to_vec());
         (start, end)
+    }
+
+    #[test]
+    fn only_damage_is_store_damage() {
+        let corruption = Error::corruption("/kv/7.table".as_ref(), 3, "bad");
+        assert!(ReadError::from(corruption).is_store_damage());
+        assert!(!ReadError::from(Error::Closed).is_store_damage());
+        assert!(!ReadError(Status::internal("a disk")).is_store_damage());
     }
 
     #[test]

@@ -6,7 +6,6 @@
 //! between two writes receives all later writes and no earlier one. One sync serves all waiting
 //! writes.
 
-mod kv_damage;
 mod kv_scanner;
 mod kv_writer;
 mod watch_hub;
@@ -15,6 +14,7 @@ mod write_request;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use umbel_base::damage_count::DamageCount;
 use umbel_base::ignore_poison::IgnorePoison;
 
 use tokio::sync::{mpsc, oneshot};
@@ -32,7 +32,6 @@ pub use write_request::{WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::{INLINE_EVENTS_MAX, SCAN_TIME};
 use crate::resources::inline_execution::InlinePolicy;
 use crate::resources::outbound_quota::PageReservation;
-use kv_damage::KvDamage;
 use kv_writer::{KvWriter, WriterJob};
 use watch_hub::WatchCounts;
 
@@ -59,7 +58,7 @@ pub struct KvStore {
     scan_time: Duration,
     watch_counts: Arc<WatchCounts>,
     create_lock: Arc<Mutex<()>>,
-    damage: KvDamage,
+    damage: DamageCount,
 }
 
 /// Statistics of the key-value store for operators.
@@ -99,7 +98,7 @@ impl KvStore {
         // Bounded by the number of calls: each waits for its reply.
         let (jobs, taken) = mpsc::unbounded_channel();
         let counts = Arc::new(WatchCounts::default());
-        let damage = KvDamage::default();
+        let damage = DamageCount::default();
         let writer = KvWriter::new(db.clone(), sync, Arc::clone(&counts), damage.clone());
         let thread = env.threads.spawn("umbel-kv", Box::new(move || writer.run(taken)))?;
         let (quick, creating) = (InlinePolicy::new(env), Arc::default());
@@ -193,7 +192,8 @@ impl KvStore {
     /// Syncs all commits; returns `None` if the sync failed.
     pub async fn sync(&self) -> Option<()> {
         let db = self.db.clone();
-        tokio::task::spawn_blocking(move || db.sync()).await.ok()?.ok()
+        let synced = tokio::task::spawn_blocking(move || db.sync()).await.ok()?;
+        self.damage.record(synced).ok()
     }
 
     /// Returns the statistics; `None` if their task failed.
@@ -223,10 +223,11 @@ impl KvStore {
         work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
     ) -> Result<(T, PageReservation), Status> {
         if keys <= INLINE_EVENTS_MAX && self.inline_reads.is_allowed() {
-            let read = self.inline_reads.run(work).map_err(|failed| failed.0);
-            return Ok((self.damage.record_status(read)?, reservation));
+            let read = self.damage.record(self.inline_reads.run(work));
+            return Ok((read.map_err(|failed| failed.0)?, reservation));
         }
-        self.damage.record_status(blocking_in(reservation, work).await)
+        let read = self.damage.record(blocking_in(reservation, work).await);
+        read.map_err(|failed| failed.0)
     }
 
     /// Reads the next page of a scan within this reservation.
@@ -237,7 +238,7 @@ impl KvStore {
         reservation: PageReservation,
     ) -> Result<((ScanPage, Scanner), PageReservation), Status> {
         let page = blocking_in(reservation, move || scanner.page(&snapshot)).await;
-        self.damage.record_status(page)
+        self.damage.record(page).map_err(|failed| failed.0)
     }
 }
 
@@ -246,10 +247,9 @@ impl KvStore {
 async fn blocking_in<T: Send + 'static>(
     reservation: PageReservation,
     work: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
-) -> Result<(T, PageReservation), Status> {
-    let filled = reservation.fill_blocking(work).await.map_err(ReadError::from);
-    let done = filled.and_then(|(done, reservation)| Ok((done?, reservation)));
-    done.map_err(|failed| failed.0)
+) -> Result<(T, PageReservation), ReadError> {
+    let (done, reservation) = reservation.fill_blocking(work).await?;
+    Ok((done?, reservation))
 }
 
 /// Runs work that may wait for the disk.

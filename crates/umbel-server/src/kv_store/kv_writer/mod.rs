@@ -5,9 +5,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 use umbel::{Db, Durability, Result, Snapshot};
+use umbel_base::damage_count::DamageCount;
 use umbel_proto::kv::OperationKind;
 
-use crate::kv_store::kv_damage::KvDamage;
 use crate::kv_store::watch_hub::{WatchCounts, WatchFilter, WatchHub, Watcher};
 use crate::kv_store::write_request::{WriteCondition, WriteOperation, WriteRequest};
 use crate::limits::GROUP_SYNC_WRITES_MAX;
@@ -33,12 +33,12 @@ pub struct KvWriter {
     unpublished: Vec<(u64, Box<WriteRequest>)>,
     /// Replies of writes that wait for a sync.
     unsynced: Vec<(u64, oneshot::Sender<Result<u64>>)>,
-    damage: KvDamage,
+    damage: DamageCount,
 }
 
 impl KvWriter {
     /// Creates a writer for this store; it syncs every write if `sync` is set.
-    pub fn new(db: Db, sync: bool, counts: Arc<WatchCounts>, damage: KvDamage) -> KvWriter {
+    pub fn new(db: Db, sync: bool, counts: Arc<WatchCounts>, damage: DamageCount) -> KvWriter {
         let (watch_hub, unpublished, unsynced) = (WatchHub::new(counts), Vec::new(), Vec::new());
         KvWriter { db, sync, watch_hub, unpublished, unsynced, damage }
     }
