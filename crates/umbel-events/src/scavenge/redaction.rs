@@ -15,7 +15,7 @@ use crate::event_log::chunk::Chunk;
 use crate::event_log::event_format::Frame;
 use crate::scavenge::index_cleanup;
 use crate::scavenge::retention_policy::{Verdict, has_content};
-use crate::scavenge::{self, ScavengeHalt, ScavengeOptions};
+use crate::scavenge::{self, ScavengeHalt, ScavengeJob, ScavengeOptions};
 use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::event::{EventId, NewEvent};
@@ -102,6 +102,21 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
     let options = ScavengeOptions { busy_percent: 100, ..ScavengeOptions::default() };
     let mut job = scavenge::begin(shared, &options)?;
     let mut report = RedactionReport::default();
+    let targets = shared.damage.record(find_all(shared, request, &mut report))?;
+    if !targets.is_empty() {
+        // Appends count damage for themselves.
+        append_audit_events(shared, &targets)?;
+    }
+    shared.damage.record(rewrite_chunks(shared, &mut job, &targets, &mut report))?;
+    Ok(report)
+}
+
+/// Finds the events to redact, in the order of the log. Counts events without data in the report.
+fn find_all(
+    shared: &StoreInner,
+    request: &Redaction<'_>,
+    report: &mut RedactionReport,
+) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for &(stream, revision) in request.events {
         match find(shared, request, stream, revision)? {
@@ -111,14 +126,23 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
     }
     targets.sort_by_key(|target: &Target| target.position);
     targets.dedup_by_key(|target| target.position);
+    Ok(targets)
+}
+
+/// Rewrites the chunks of the events without their data, and completes the report.
+fn rewrite_chunks(
+    shared: &Arc<StoreInner>,
+    job: &mut ScavengeJob,
+    targets: &[Target],
+    report: &mut RedactionReport,
+) -> Result<()> {
     if targets.is_empty() {
         report.files_kept = index_cleanup::replaced_files(&shared.components)?;
-        return Ok(report);
+        return Ok(());
     }
-    append_audit_events(shared, &targets)?;
     shared.end_newest_chunk()?;
     let mut chunks: BTreeMap<u64, (Arc<Chunk>, HashSet<u64>)> = BTreeMap::new();
-    for target in &targets {
+    for target in targets {
         let chunk = shared.log.chunks.find(target.position);
         let chunk = chunk.ok_or_else(|| Error::invalid("internal: an event without a chunk"))?;
         let entry = chunks.entry(chunk.id).or_insert_with(|| (chunk, HashSet::new()));
@@ -139,7 +163,7 @@ pub fn run(shared: &Arc<StoreInner>, request: &Redaction<'_>) -> Result<Redactio
     report.chunks_rewritten = done.chunks_rewritten;
     report.files_kept = index_cleanup::replaced_files(&shared.components)?;
     report.files_with_other_names = done.files_with_other_names;
-    Ok(report)
+    Ok(())
 }
 
 fn check(request: &Redaction<'_>) -> Result<()> {
@@ -219,5 +243,5 @@ fn append_audit_events(shared: &Arc<StoreInner>, targets: &[Target]) -> Result<(
     let appends = [StreamAppend { stream, expected, events: &events }];
     let request = AppendRequest { appends: &appends, checks: &[] };
     shared.submit_append(&request)?.wait()?;
-    shared.sync_log()
+    shared.damage.record(shared.sync_log())
 }

@@ -120,8 +120,8 @@ impl Store {
         &self.handle.shared
     }
 
-    /// Counts an operation with this result if damage made it fail. Readers, subscriptions, writes
-    /// and scavenges count for themselves.
+    /// Counts an operation with this result if damage made it fail. Readers, subscriptions, writes,
+    /// scavenges and redactions count for themselves.
     fn counted<T>(&self, result: Result<T>) -> Result<T> {
         self.shared().damage.record(result)
     }
@@ -553,7 +553,7 @@ impl Store {
     /// exceeded, or if a scavenge runs; then nothing was changed. `Full` if the disk is full. After
     /// an error the same redaction can be repeated.
     pub fn redact(&self, request: &Redaction<'_>) -> Result<RedactionReport> {
-        self.counted(redaction::run(self.shared(), request))
+        redaction::run(self.shared(), request)
     }
 
     /// Backs up everything that was appended before the call, and possibly later events, while the

@@ -10,6 +10,7 @@ use umbel_sim::Sim;
 use super::*;
 use crate::index::index_batch::IndexBatch;
 use crate::index::view_block::{ViewBlock, ViewHead};
+use crate::types::imported_event::ImportedEvent;
 
 /// Upper bound of a wait; a successful wait is far shorter.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -262,6 +263,56 @@ fn verification_finds_its_place_in_a_damaged_view_among_many() {
         let found = damage.iter().all(|error| error.to_string().contains("'$ce-cart'"));
         assert!(found, "{damage:?}");
     }
+}
+
+/// Replaces the head of a stream in the index by an empty value, which is no head.
+fn damage_head(store: &Store, stream: &str) {
+    let db = store.shared().index.db();
+    let heads = db.existing_keyspace("heads").expect("open").expect("the keyspace of heads");
+    let mut batch = db.batch();
+    batch.put(&heads, stream, b"");
+    batch.commit(Durability::Buffered).expect("committed");
+}
+
+/// Story: a redaction counted damage twice if the append of its audit events met the damage: once
+/// as an append and once as a redaction.
+#[test]
+fn redaction_counts_damage_once() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    for number in 1..=3 {
+        submit(&store, number).wait().expect("acknowledged");
+    }
+    let redact = |revision: u64| {
+        let events = [("a", revision)];
+        store.redact(&Redaction { events: &events, reason: "", user: "" })
+    };
+    let count = || store.stats().expect("stats").damage_errors;
+    redact(0).expect("redacted");
+    assert_eq!(count(), 0);
+    damage_head(&store, "$redactions");
+    let message = redact(1).expect_err("the audit stream is damaged").to_string();
+    assert!(message.contains("corruption in"), "{message}");
+    assert_eq!(count(), 1);
+    damage_head(&store, "a");
+    let message = redact(2).expect_err("the stream is damaged").to_string();
+    assert!(message.contains("corruption in"), "{message}");
+    assert_eq!(count(), 2);
+}
+
+#[test]
+fn import_counts_damage_once() {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    submit(&store, 1).wait().expect("acknowledged");
+    damage_head(&store, "a");
+    let mut import = store.import().expect("begun");
+    let event = NewEvent::json(EventId([2; 16]), "Happened", b"{}");
+    let event = ImportedEvent { stream: "a", revision: Some(1), created: None, event };
+    let message = import.add(&event).expect_err("the stream is damaged").to_string();
+    assert!(message.contains("corruption in"), "{message}");
+    import.finish().expect("nothing was added");
+    assert_eq!(store.stats().expect("stats").damage_errors, 1);
 }
 
 /// Regression: a flush ran during a close, and could use the closed index.

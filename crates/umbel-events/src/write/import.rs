@@ -143,7 +143,7 @@ impl Import {
     /// A failure to make the events durable or to index them; the same import can then be repeated.
     pub fn finish(mut self) -> Result<ImportReport> {
         self.wait_for_ack()?;
-        self.shared.sync_log()?;
+        self.shared.damage.record(self.shared.sync_log())?;
         Ok(self.report)
     }
 }
