@@ -11,6 +11,7 @@ use super::*;
 use crate::index::index_batch::IndexBatch;
 use crate::index::view_block::{ViewBlock, ViewHead};
 use crate::types::imported_event::ImportedEvent;
+use crate::verify::view_verify::{REMEMBERED_VIEWS, ViewVerifier};
 
 /// Upper bound of a wait; a successful wait is far shorter.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -263,6 +264,71 @@ fn verification_finds_its_place_in_a_damaged_view_among_many() {
         let found = damage.iter().all(|error| error.to_string().contains("'$ce-cart'"));
         assert!(found, "{damage:?}");
     }
+}
+
+/// A store with this many events in each stream, one of each stream in turn, and with unreadable
+/// views of their categories.
+fn store_with_unreadable_categories(streams: u8, rounds: u8) -> Store {
+    let sim = Sim::new(1);
+    let store = Store::open("/events", options(&sim)).expect("a new store");
+    for round in 0..rounds {
+        for number in 0..streams {
+            let id = EventId([number, round, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            let event = NewEvent::json(id, "Happened", b"{}");
+            store
+                .append(&format!("c{number}-1"), ExpectedVersion::Any, &[event])
+                .expect("appended");
+        }
+    }
+    store.flush().expect("flushed");
+    let shared = store.shared();
+    let mut batch = shared.index.db().batch();
+    for number in 0..streams {
+        let category = format!("c{number}");
+        let key = [&[b'h', ViewKind::Category.to_number()][..], category.as_bytes()].concat();
+        batch.put(shared.index.views.keyspace(), &key, b"");
+    }
+    batch.commit(Durability::Buffered).expect("committed");
+    store
+}
+
+/// Checks the views of all events, calls `look` after each event, and returns the damage.
+fn verify_views(store: &Store, mut look: impl FnMut(&ViewVerifier)) -> Vec<Error> {
+    let shared = store.shared();
+    let (mut views, mut found) = (ViewVerifier::default(), Vec::new());
+    for chunk in shared.log.chunks.all().iter() {
+        let (mut cursor, mut offset) = (shared.log.cursor(), chunk.first_offset());
+        while let Some((frame, next)) = cursor.frame_and_next(chunk, offset).expect("readable") {
+            views.check(shared, &frame, &mut found);
+            look(&views);
+            offset = next;
+        }
+    }
+    found
+}
+
+/// Story: each event of an unreadable view counted as a cached page, so that the verification
+/// dropped the pages of all views again and again.
+#[test]
+fn unreadable_view_counts_as_no_cached_page() {
+    let store = store_with_unreadable_categories(1, 20);
+    let mut pages = 0;
+    let found = verify_views(&store, |views| pages = views.kept().1);
+    assert_eq!(found.len(), 1, "{found:?}");
+    // One of the type and one of all streams.
+    assert_eq!(pages, 2);
+}
+
+/// Story: the verification never forgot damaged views, whatever their number was.
+#[test]
+fn states_of_damaged_views_are_bounded() {
+    let store = store_with_unreadable_categories(200, 1);
+    let mut views_max = 0;
+    let found = verify_views(&store, |views| views_max = views_max.max(views.kept().0));
+    assert_eq!(found.len(), 200, "{found:?}");
+    // An event can add its category, its type and the view of all streams.
+    let bound = 2 * REMEMBERED_VIEWS + 2;
+    assert!((REMEMBERED_VIEWS..=bound).contains(&views_max), "{views_max}");
 }
 
 /// Replaces the head of a stream in the index by an empty value, which is no head.

@@ -3,6 +3,7 @@
 //! Damage of an entry, of a block of entries or of the log ends no check: the check continues with
 //! the next entry that can be read. A run of wrong entries is reported once.
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 
@@ -11,10 +12,11 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::{Error, Result};
 use crate::types::view_kind::{ViewKind, begins_stream, category};
 
-/// Maximum number of cached pages of entries. Tests have few views.
+/// Maximum number of cached pages of entries, which take 16 MiB. Tests have few views.
 const CACHED_PAGES_MAX: usize = if cfg!(test) { 4 } else { 4096 };
-/// Number of views whose states are kept, in about 32 MiB. Of more, undamaged views are forgotten.
-const REMEMBERED_VIEWS: usize = if cfg!(test) { 64 } else { 1 << 18 };
+/// Number of views whose states are kept, in about 50 MiB and the bytes of their names. Of more,
+/// undamaged views are forgotten, and of twice as many all views.
+pub const REMEMBERED_VIEWS: usize = if cfg!(test) { 64 } else { 1 << 18 };
 /// Number of views that are listed at a time.
 const LISTED_VIEWS: usize = 4096;
 /// Number of entries that are fetched at a time.
@@ -24,8 +26,8 @@ const PAGE_ENTRIES: usize = 256;
 #[derive(Debug, Default)]
 pub struct ViewVerifier {
     views: HashMap<(ViewKind, String), ViewCheck>,
-    /// Number of pages of entries that were fetched since the cached ones were dropped.
-    fetched_pages: usize,
+    /// Number of pages with entries that were fetched since the cached ones were dropped.
+    fetched_pages: Cell<usize>,
     /// Number of events of each kind of view in the log.
     event_counts: HashMap<ViewKind, u64>,
     /// Positions of the log whose events could not be read.
@@ -66,6 +68,7 @@ struct ViewEntries<'a> {
     kind: ViewKind,
     name: &'a str,
     unread: &'a [Range<u64>],
+    fetched_pages: &'a Cell<usize>,
 }
 
 impl ViewVerifier {
@@ -96,12 +99,13 @@ impl ViewVerifier {
         found: &mut Vec<Error>,
     ) {
         *self.event_counts.entry(kind).or_default() += 1;
-        if self.fetched_pages >= CACHED_PAGES_MAX {
+        let has_many_views = self.views.len() >= 2 * REMEMBERED_VIEWS;
+        if has_many_views || self.fetched_pages.get() >= CACHED_PAGES_MAX {
             self.free_memory();
         }
         let check = self.views.entry((kind, name.to_string())).or_default();
-        self.fetched_pages += usize::from(check.page.is_empty());
-        let entries = ViewEntries { shared, kind, name, unread: &self.unread };
+        let (unread, fetched_pages) = (&self.unread, &self.fetched_pages);
+        let entries = ViewEntries { shared, kind, name, unread, fetched_pages };
         match entries.take(check, position, found) {
             Ok(what) => {
                 let was_wrong = std::mem::replace(&mut check.is_wrong, what.is_some());
@@ -113,13 +117,23 @@ impl ViewVerifier {
         }
     }
 
-    /// Drops the cached pages, and the states of undamaged views if there are very many.
+    /// Drops the cached pages. If there are very many views, drops the states of undamaged ones,
+    /// or of all. The check of a forgotten view goes on at its next event, and can report damage of
+    /// the view again.
     fn free_memory(&mut self) {
-        if self.views.len() >= REMEMBERED_VIEWS {
+        if self.views.len() >= 2 * REMEMBERED_VIEWS {
+            self.views.clear();
+        } else if self.views.len() >= REMEMBERED_VIEWS {
             self.views.retain(|_, check| check.is_damaged());
         }
         self.views.values_mut().for_each(ViewCheck::drop_page);
-        self.fetched_pages = 0;
+        self.fetched_pages.set(0);
+    }
+
+    /// Number of views whose states are kept, and of pages that are counted as cached.
+    #[cfg(test)]
+    pub fn kept(&self) -> (usize, usize) {
+        (self.views.len(), self.fetched_pages.get())
     }
 
     /// Checks that the views hold no other entries. REQUIRES: every event up to the position
@@ -217,6 +231,8 @@ impl ViewEntries<'_> {
         loop {
             let error = match views.positions(kind, name, next, PAGE_ENTRIES, false) {
                 Ok(page) => {
+                    let has_entries = usize::from(!page.is_empty());
+                    self.fetched_pages.set(self.fetched_pages.get() + has_entries);
                     check.next = Some(page.last().map_or(next, |(number, _)| number + 1));
                     check.page = page.into();
                     break;
