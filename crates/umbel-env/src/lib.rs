@@ -24,6 +24,9 @@ pub mod system;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod memory_file;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod skipped_test;
 #[cfg(all(feature = "testing", target_os = "linux"))]
 #[doc(hidden)]
 pub mod test_processes;

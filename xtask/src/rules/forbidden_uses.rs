@@ -1,5 +1,6 @@
 //! Rules for the absences that ARCHITECTURE.md states: words that a floor must not name, system
-//! calls outside `umbel-env`, async code below floor 5, and needless unsafe code.
+//! calls outside `umbel-env`, async code below floor 5, needless unsafe code, and tests that print
+//! their own reports of skipped checks.
 
 use crate::checkout::file_tree::Crate;
 use crate::checkout::rust_path_scan::paths;
@@ -69,6 +70,7 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
             continue;
         }
         check_forbids_unsafe(tree, &package, &mut found);
+        check_skips(tree, &package, &mut found);
         let folder = format!("{}/src", package.folder);
         for (path, text) in tree.rust_files_below(&folder) {
             let source = Source::parse(path, text);
@@ -99,6 +101,25 @@ fn check_forbids_unsafe(tree: &Tree, package: &Crate, found: &mut Vec<Violation>
         if tree.text(&root).is_some_and(|text| !text.contains(attribute)) {
             let message = format!("lacks `{attribute}`");
             found.push(Violation::file(&root, "unsafe", message));
+        }
+    }
+}
+
+/// Checks that tests of crates report skipped checks by the common function: the test command does
+/// not count a check with another report.
+fn check_skips(tree: &Tree, package: &Crate, found: &mut Vec<Violation>) {
+    if !package.folder.starts_with("crates/") {
+        return;
+    }
+    // The function is in floor 1.
+    let is_lowest = package.manifest.layer == Some(0);
+    let folder = format!("{}/tests", package.folder);
+    for (path, text) in tree.rust_files_below(&folder) {
+        for (index, line) in text.lines().enumerate() {
+            if line.contains("\"skipped: ") || (!is_lowest && line.contains("\"SKIPPED: ")) {
+                let message = "use umbel_env::skipped_test::print_skipped".to_string();
+                found.push(Violation::line(path, index + 1, "skips", message));
+            }
         }
     }
 }

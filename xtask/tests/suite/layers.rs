@@ -179,6 +179,28 @@ fn system_calls_outside_env_are_reported() {
     assert_eq!(rules_of_sources("umbel-log", &sources), [""; 0]);
 }
 
+/// Story: five tests printed that they were skipped in words that the test command does not count,
+/// so they counted as passed.
+#[test]
+fn own_reports_of_skipped_tests_are_reported() {
+    let with = |floor: u32, line: &str| {
+        let manifest = package("umbel-a", floor, "");
+        let files = [
+            ("crates/umbel-a/Cargo.toml", manifest.as_str()),
+            ("crates/umbel-a/src/lib.rs", LIB),
+            ("crates/umbel-a/tests/suite/b.rs", line),
+        ];
+        broken(layers, &files)
+    };
+    let uncounted = "fn a() { println!(\"skipped: there is no curl\"); }";
+    let copy = "fn a() { println!(\"SKIPPED: b: there is no curl\"); }";
+    assert_eq!(with(1, uncounted), ["skips"]);
+    assert_eq!(with(1, copy), ["skips"]);
+    assert_eq!(with(0, uncounted), ["skips"]);
+    assert_eq!(with(0, copy), [""; 0]);
+    assert_eq!(with(1, "fn a() { print_skipped(\"b\", \"there is no curl\"); }"), [""; 0]);
+}
+
 #[test]
 fn async_and_event_names_in_low_floors_are_reported() {
     let with = |name: &str, line: &str| rules_of_sources(name, &[("lib.rs", LIB), ("a.rs", line)]);

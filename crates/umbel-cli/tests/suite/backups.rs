@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use umbel_env::skipped_test::print_skipped;
 
 use super::serve::Serving;
 use super::test_binary::{Fixture, Run, wait_until};
@@ -129,9 +130,7 @@ fn full_and_read_only_backup_disks_are_reported_with_a_remedy() {
         output.status.code() != Some(99) && !output.stderr.starts_with(b"unshare:")
     });
     let Some(output) = output else {
-        println!(
-            "SKIPPED: backup on a full and a read-only disk: no small disk can be mounted here"
-        );
+        print_skipped("backup on a full and a read-only disk", "no small disk can be mounted here");
         return;
     };
     let message = String::from_utf8(output.stderr).unwrap();

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
+use umbel_env::skipped_test::print_skipped;
 
 use super::test_binary::Fixture;
 
@@ -261,7 +262,7 @@ fn read_only_event_store_can_be_read() {
         output.status.code() != Some(99) && !output.stderr.starts_with(b"unshare:")
     });
     let Some(output) = output else {
-        println!("SKIPPED: read on a full and a read-only disk: no small disk can be mounted here");
+        print_skipped("read on a full and a read-only disk", "no small disk can be mounted here");
         return;
     };
     let text = String::from_utf8(output.stdout).unwrap();

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use rustix::process::Signal;
+use umbel_env::skipped_test::print_skipped;
 
 use super::doctor::{Certificates, PASSWORDS, certificates};
 use super::serve::Serving;
@@ -27,7 +28,7 @@ fn run_printed(fixture: &Fixture, command: &str, (user, password): (&str, &str))
 #[test]
 fn printed_commands_work_at_a_server_with_tls_and_users() {
     if Command::new("curl").arg("--version").output().is_err() {
-        println!("SKIPPED: printed commands at a server with TLS and users: there is no curl");
+        print_skipped("printed commands at a server with TLS and users", "there is no curl");
         return;
     }
     let fixture = Fixture::new();

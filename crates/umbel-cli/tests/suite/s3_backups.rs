@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use serde_json::Value;
 use umbel_env::Env;
+use umbel_env::skipped_test::print_skipped;
 
 use super::test_binary::{Fixture, Run, numbered_events};
 
@@ -31,7 +32,7 @@ fn key(id: &str, secret: &str) -> (String, String) {
 /// Returns a prefix in the server's bucket; `None` without a server.
 fn bucket(test: &str) -> Option<Bucket> {
     let Ok(endpoint) = std::env::var("UMBEL_TEST_S3") else {
-        println!("SKIPPED: {test} in an S3 server: UMBEL_TEST_S3 names no server");
+        print_skipped(&format!("{test} in an S3 server"), "UMBEL_TEST_S3 names no server");
         return None;
     };
     let id = u64::from_le_bytes(Env::system().entropy.id().unwrap()[..8].try_into().unwrap());

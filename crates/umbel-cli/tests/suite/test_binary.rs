@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
+use umbel_env::skipped_test::print_skipped;
 
 /// Directory of one test, with the store in `store` and temporary directories in `tmp`.
 pub struct Fixture {
@@ -195,7 +196,7 @@ pub fn file_of(store: &Path, extension: &str) -> PathBuf {
 pub fn full_device() -> Option<File> {
     let opened = File::options().write(true).open("/dev/full");
     if let Err(error) = &opened {
-        println!("SKIPPED: full standard output: /dev/full cannot be opened: {error}");
+        print_skipped("full standard output", format!("/dev/full cannot be opened: {error}"));
     }
     opened.ok()
 }

@@ -1,16 +1,18 @@
-//! Tests of mapped files. If files of the temporary directory cannot be mapped, the tests say so
-//! and pass.
+//! Tests of mapped files. If files of the temporary directory cannot be mapped, the tests are
+//! skipped.
 
 use std::path::Path;
 
 use umbel_base::Error;
+use umbel_env::skipped_test::print_skipped;
 use umbel_env::{Access, Env, File, Mapping};
 
 fn mapped(file: &dyn File, len: u64) -> Option<Box<dyn Mapping>> {
     file.preallocate(len).unwrap();
     let mapping = file.map(len).unwrap();
     if mapping.is_none() {
-        println!("skipped: {} lies where files cannot be mapped", file.path().display());
+        let reason = format!("{} is where files cannot be mapped", file.path().display());
+        print_skipped("mapped files", reason);
     }
     mapping
 }

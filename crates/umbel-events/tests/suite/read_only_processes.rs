@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use umbel_env::skipped_test::print_skipped;
 use umbel_env::{Access, Env};
 use umbel_events::{Direction, Error, Position, RepairOptions, Store, StoreOptions, repair};
 
@@ -112,7 +113,7 @@ fn reader_process_verifies_beside_a_writer_process() {
     let can_mount = Command::new("unshare").args(["--mount", "sh", "-c", &mount]).output();
     match can_mount.is_ok_and(|output| output.status.success()) {
         true => run(&mounted, &acknowledged, 40, Some(&mount)),
-        false => println!("skipped: this user may not mount"),
+        false => print_skipped("readers of a read-only mount", "this user may not mount"),
     }
     is_over.store(true, Ordering::Relaxed);
     assert!(thread.join());

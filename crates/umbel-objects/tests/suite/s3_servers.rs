@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use umbel_env::skipped_test::print_skipped;
 use umbel_env::{Creation, Env, ObjectErrorKind, ObjectName, Objects};
 use umbel_objects::{Probe, ProbeVerdict, Variables, open_with};
 use umbel_sim::Random;
@@ -22,7 +23,7 @@ struct Server {
 /// Returns the server of the test command; `None` without one.
 fn server(test: &str) -> Option<Server> {
     let Ok(endpoint) = std::env::var("UMBEL_TEST_S3") else {
-        println!("SKIPPED: {test} in an S3 server: UMBEL_TEST_S3 names no server");
+        print_skipped(&format!("{test} in an S3 server"), "UMBEL_TEST_S3 names no server");
         return None;
     };
     let bucket = std::env::var("UMBEL_TEST_S3_BUCKET").unwrap();

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use umbel::{Db, Durability, Error, KeyspaceOptions, Options};
+use umbel_env::skipped_test::print_skipped;
 
 use crate::suite::child_process;
 
@@ -250,13 +251,13 @@ fn below(program: &str, args: &[&str], name: &str, root: &Path) -> bool {
         .env(child_process::ARGUMENT, root)
         .output();
     let Ok(output) = output else {
-        println!("skipped: there is no {program}");
+        print_skipped(name, format!("there is no {program}"));
         return false;
     };
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     if !text.contains("running 1 test") {
-        println!("skipped: {program} cannot be used here: {complaint}");
+        print_skipped(name, format!("{program} cannot be used here: {}", complaint.trim()));
         return false;
     }
     assert!(output.status.success() && text.contains("1 passed"), "{text}{complaint}");

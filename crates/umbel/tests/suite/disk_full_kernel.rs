@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use umbel::{Db, Error, Keyspace, KeyspaceOptions, Options};
+use umbel_env::skipped_test::print_skipped;
 
 use crate::suite::fixture::{all, existing, fill, filled, key, tiny, value};
 
@@ -127,6 +128,7 @@ fn stores_resume_after_full_disk() {
         db.close().unwrap();
     }
     if !skipped.is_empty() {
-        println!("SKIPPED: full real disks: these cannot be mounted here: {}", skipped.join(", "));
+        let reason = format!("these cannot be mounted here: {}", skipped.join(", "));
+        print_skipped("full real disks", reason);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use umbel::{Db, Env, Error, KeyspaceOptions, Options, Result};
 use umbel_env::Access;
+use umbel_env::skipped_test::print_skipped;
 use umbel_sim::{Mount, Sim};
 
 use super::child_process;
@@ -318,7 +319,7 @@ fn reader_process_works_beside_writer_process() {
     );
     match child_process::can_mount(&mount) {
         true => drop(child_process::run_in_mounts(name, &argument(&mounted, 100), &mount)),
-        false => println!("skipped: this user may not mount"),
+        false => print_skipped("readers of a read-only mount", "this user may not mount"),
     }
     is_over.store(true, Ordering::Relaxed);
     assert!(thread.join());
