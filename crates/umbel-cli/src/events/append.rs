@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tokio::runtime::Runtime;
@@ -50,43 +51,35 @@ pub fn run(directory: Option<&Path>, args: &AppendArgs, limits: StoreLimits) -> 
     let env = Env::system();
     let (tickets, waiting) = sync_channel(IN_FLIGHT_MAX);
     let (done, printed) = sync_channel(1);
+    let output_failed = Arc::new(AtomicBool::new(false));
+    let has_failed = Arc::clone(&output_failed);
     let print = move || {
         // The receiver is gone only where the command has failed already.
-        let _ = done.send(print_acknowledged(&waiting));
+        let _ = done.send(print_acknowledged(&waiting, &has_failed));
     };
     let printer = env.threads.spawn("umbel-append", Box::new(print))?;
     let progress = Progress::new(&name, Unit::Bytes, total, &env.clock);
     let lines = LineReader::new(input, LINE_BYTES_MAX);
-    let name = name.as_str();
-    let mut append = AppendRun {
-        name,
-        args,
-        target: StoreTarget { store: &store, pending_appends: tickets },
-        skipped: 0,
-        submitted: 0,
-        cut: None,
-        progress,
-    };
+    let target = StoreTarget { store: &store, pending_appends: tickets, output_failed };
+    let mut append =
+        AppendRun { args, target, done: AppendedLines::none_of(name.as_str()), progress };
     let read = append.append_lines(lines, &consumed);
     append.progress.finish();
-    let (skipped, cut) = (append.skipped, append.cut);
+    let appended = append.done;
     drop(append);
     printer.join();
     let printed = printed.recv().unwrap_or(Ok(()));
-    // Errors of acknowledgements are reported before those of the input.
+    // Errors of acknowledgements are reported before those of the input, and these before an error
+    // of the output, since each names the lines that were appended.
     let closed = store.close();
-    if let (Some(line), Err(CommandError::OutputClosed)) = (cut, &printed) {
-        closed?;
-        return Err(CommandError::System(format!(
-            "{name}, line {line}: standard output was closed; the lines after line {line} were \
-             not appended"
-        )));
-    }
-    printed?;
+    let output_failure = match printed {
+        Ok(()) => None,
+        Err(PrintFailure::Append(failure)) => return Err(failure),
+        Err(PrintFailure::Output(failure)) => Some(failure),
+    };
     read?;
     closed?;
-    report_skipped(skipped);
-    Ok(())
+    appended.report(output_failure)
 }
 
 /// Appends the events of the input at a server, each after the acknowledgement of the one before.
@@ -99,57 +92,118 @@ fn run_on_server(connect: &str, args: &AppendArgs) -> CommandResult<()> {
     let runtime = grpc_connection::runtime()?;
     let connection = runtime.block_on(Connection::open(&address))?;
     let progress = Progress::new(&name, Unit::Bytes, total, &env.clock);
-    let target = ServerTarget { runtime, connection, entropy: env.entropy, output: Output::new() };
-    let mut append = AppendRun {
-        name: name.as_str(),
-        args,
-        target,
-        skipped: 0,
-        submitted: 0,
-        cut: None,
-        progress,
+    let target = ServerTarget {
+        runtime,
+        connection,
+        entropy: env.entropy,
+        output: Output::new(),
+        output_failure: None,
     };
+    let mut append =
+        AppendRun { args, target, done: AppendedLines::none_of(name.as_str()), progress };
     let read = append.append_lines(LineReader::new(input, LINE_BYTES_MAX), &consumed);
     append.progress.finish();
     read?;
-    report_skipped(append.skipped);
-    Ok(())
+    append.done.report(append.target.output_failure)
 }
 
-fn report_skipped(lines: u64) {
-    if lines > 0 {
-        note(&format!("umbel: {} skipped", numbers::counted(lines, "damaged line")));
+/// Lines of the input that were appended.
+#[derive(Debug, Clone, Copy)]
+struct AppendedLines<'a> {
+    /// Name of the input.
+    name: &'a str,
+    /// Number of the last line that was submitted; 0 if none was.
+    last: u64,
+    /// Whether later lines were not appended because standard output failed.
+    is_cut: bool,
+    /// Number of damaged lines that were skipped.
+    skipped: u64,
+}
+
+impl<'a> AppendedLines<'a> {
+    fn none_of(name: &'a str) -> AppendedLines<'a> {
+        AppendedLines { name, last: 0, is_cut: false, skipped: 0 }
+    }
+
+    /// Reports skipped lines, and an error of standard output with the lines that were appended.
+    fn report(self, output_failure: Option<CommandError>) -> CommandResult<()> {
+        if self.skipped > 0 {
+            note(&format!("umbel: {} skipped", numbers::counted(self.skipped, "damaged line")));
+        }
+        let (name, last) = (self.name, self.last);
+        match output_failure {
+            None => Ok(()),
+            Some(failure) if self.is_cut => Err(CommandError::System(format!(
+                "{name}, line {last}: {failure}; the lines up to line {last} were appended, and \
+                 those after it were not"
+            ))),
+            Some(CommandError::OutputClosed) => Err(CommandError::OutputClosed),
+            Some(failure) => Err(CommandError::System(format!(
+                "the lines of {name} were appended, but the command {failure}"
+            ))),
+        }
     }
 }
 
-/// Waits for submitted appends in order, and prints each one once it is acknowledged.
-fn print_acknowledged(waiting: &Receiver<(PendingAppend, EventLine)>) -> CommandResult<()> {
+/// Reason why the acknowledgements of submitted appends were not all printed.
+enum PrintFailure {
+    /// An append failed.
+    Append(CommandError),
+    /// Standard output failed; every submitted append was acknowledged.
+    Output(CommandError),
+}
+
+/// Waits for submitted appends in order, and prints each one once it is acknowledged. After a
+/// failure of standard output it sets `output_failed`, and only waits.
+fn print_acknowledged(
+    waiting: &Receiver<(PendingAppend, EventLine)>,
+    output_failed: &AtomicBool,
+) -> Result<(), PrintFailure> {
+    let printed = print_lines(waiting);
+    if let Err(PrintFailure::Output(_)) = &printed {
+        output_failed.store(true, Ordering::Relaxed);
+        while let Ok((ticket, _)) = waiting.recv() {
+            ticket.wait().map_err(append_failure)?;
+        }
+    }
+    printed
+}
+
+fn print_lines(waiting: &Receiver<(PendingAppend, EventLine)>) -> Result<(), PrintFailure> {
     let mut output = Output::new();
     loop {
         let (ticket, line) = match waiting.try_recv() {
             Ok(next) => next,
             Err(_) => {
                 // A reader of the output sees what there is while nothing comes.
-                output.flush()?;
+                output.flush().map_err(PrintFailure::Output)?;
                 match waiting.recv() {
                     Ok(next) => next,
                     Err(_) => return Ok(()),
                 }
             }
         };
-        let answers = ticket.wait()?;
+        let answers = ticket.wait().map_err(append_failure)?;
         if let Some((revision, position)) =
             answers.first().and_then(|a| Some((a.last?, a.position?)))
         {
-            output.line(&line.acknowledgement(revision, position))?;
+            let acknowledgement = line.acknowledgement(revision, position);
+            output.line(&acknowledgement).map_err(PrintFailure::Output)?;
         }
     }
+}
+
+fn append_failure(error: umbel_events::Error) -> PrintFailure {
+    PrintFailure::Append(CommandError::from(error))
 }
 
 /// Destination of the appended lines.
 trait AppendTarget {
     /// Generates the id of an event whose line has none.
     fn new_id(&self) -> Result<EventId, umbel_events::Error>;
+
+    /// Whether no more lines are appended, because their acknowledgements cannot be printed.
+    fn output_failed(&self) -> bool;
 
     /// Appends the event of a line. Returns `false` if no thread waits for acknowledgements any
     /// more.
@@ -160,11 +214,16 @@ trait AppendTarget {
 struct StoreTarget<'a> {
     store: &'a Store,
     pending_appends: SyncSender<(PendingAppend, EventLine)>,
+    output_failed: Arc<AtomicBool>,
 }
 
 impl AppendTarget for StoreTarget<'_> {
     fn new_id(&self) -> Result<EventId, umbel_events::Error> {
         self.store.new_id()
+    }
+
+    fn output_failed(&self) -> bool {
+        self.output_failed.load(Ordering::Relaxed)
     }
 
     fn append(&mut self, line: EventLine) -> Result<bool, AppendFailure> {
@@ -189,6 +248,8 @@ struct ServerTarget {
     connection: Connection,
     entropy: Arc<dyn Entropy>,
     output: Output,
+    /// Error of the output after an append.
+    output_failure: Option<CommandError>,
 }
 
 impl AppendTarget for ServerTarget {
@@ -198,26 +259,25 @@ impl AppendTarget for ServerTarget {
         Ok(EventId::from_random(random))
     }
 
+    fn output_failed(&self) -> bool {
+        self.output_failure.is_some()
+    }
+
     fn append(&mut self, line: EventLine) -> Result<bool, AppendFailure> {
         let event = line.event();
         let append = stream_writes::append(&self.connection, &line.stream, line.expected, &event);
         let AppendedEvent { revision, position } = self.runtime.block_on(append)?;
         let printed = self.output.line(&line.acknowledgement(revision, position));
-        printed.and_then(|()| self.output.flush()).map_err(AppendFailure::Failed)?;
+        // The event is appended, so this is no failure of the append.
+        self.output_failure = printed.and_then(|()| self.output.flush()).err();
         Ok(true)
     }
 }
 
 struct AppendRun<'a, T> {
-    name: &'a str,
     args: &'a AppendArgs,
     target: T,
-    skipped: u64,
-    /// Number of submitted lines.
-    submitted: u64,
-    /// The last line that was appended, if later lines were not because no thread waits for
-    /// acknowledgements any more.
-    cut: Option<u64>,
+    done: AppendedLines<'a>,
     progress: Progress,
 }
 
@@ -236,11 +296,15 @@ impl<T: AppendTarget> AppendRun<'_, T> {
         loop {
             let piece = lines.next();
             let piece =
-                piece.map_err(|e| CommandError::system("read", Path::new(self.name), &e))?;
+                piece.map_err(|e| CommandError::system("read", Path::new(self.done.name), &e))?;
             let number = lines.count();
             let parsed = match piece {
                 None => return Ok(()),
                 Some(Piece::Whole) if lines.line().trim_ascii().is_empty() => continue,
+                Some(_) if self.target.output_failed() => {
+                    self.done.is_cut = true;
+                    return Ok(());
+                }
                 Some(Piece::Whole) => {
                     EventLine::parse(lines.line(), &defaults, || self.target.new_id())
                 }
@@ -253,7 +317,6 @@ impl<T: AppendTarget> AppendRun<'_, T> {
                 Err(reason) => self.report_bad_line(number, &reason),
             };
             if !accepted? {
-                self.cut = Some(number);
                 return Ok(());
             }
             self.progress.set(consumed.get(), || numbers::counted(number, "line"));
@@ -264,11 +327,15 @@ impl<T: AppendTarget> AppendRun<'_, T> {
     fn append(&mut self, number: u64, line: EventLine) -> CommandResult<bool> {
         match self.target.append(line) {
             Ok(is_awaited) => {
-                self.submitted += 1;
+                self.done.last = number;
                 Ok(is_awaited)
             }
             Err(AppendFailure::Failed(failure)) => {
-                let (name, appended) = (self.name, self.appended_text());
+                // The connection can end after the event was appended.
+                let (name, appended) = match self.done.last {
+                    0 => (self.done.name, "no line before it was appended"),
+                    _ => (self.done.name, self.appended_text()),
+                };
                 Err(failure.with_prefix(&format!("{name}, line {number} ({appended})")))
             }
             Err(AppendFailure::Refused(reason) | AppendFailure::Conflict(reason)) => {
@@ -278,14 +345,14 @@ impl<T: AppendTarget> AppendRun<'_, T> {
     }
 
     fn appended_text(&self) -> &'static str {
-        match self.submitted {
+        match self.done.last {
             0 => "no line was appended",
             _ => "the lines before it were appended",
         }
     }
 
     fn report_bad_line(&mut self, number: u64, reason: &str) -> CommandResult<bool> {
-        let place = format!("{}, line {number}: {reason}", self.name);
+        let place = format!("{}, line {number}: {reason}", self.done.name);
         if !self.args.skip_bad {
             let appended = self.appended_text();
             return Err(CommandError::usage(format!(
@@ -293,8 +360,8 @@ impl<T: AppendTarget> AppendRun<'_, T> {
                  skip bad lines with --skip-bad"
             )));
         }
-        self.skipped += 1;
-        if self.skipped <= REPORTED_BAD_LINES_MAX {
+        self.done.skipped += 1;
+        if self.done.skipped <= REPORTED_BAD_LINES_MAX {
             note(&format!("umbel: {place}; skipped"));
         }
         Ok(true)

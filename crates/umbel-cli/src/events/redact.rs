@@ -93,7 +93,7 @@ fn print_report(
     remaining: &RemainingData,
     json: bool,
 ) -> CommandResult<()> {
-    let mut output = Output::of_verdict().after("the events were redacted");
+    let mut output = Output::of_verdict().after("the redaction ended");
     if json {
         let mut value = json!({
             "events_redacted": report.events_redacted,

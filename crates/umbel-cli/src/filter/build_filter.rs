@@ -62,7 +62,7 @@ pub fn run(args: &BuildArgs, json: bool) -> CommandResult<()> {
         note(&summary);
         return Ok(());
     }
-    let mut output = Output::new();
+    let mut output = Output::new().after("the filter was written");
     output.line(&summary)?;
     output.flush()
 }

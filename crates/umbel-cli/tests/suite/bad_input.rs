@@ -255,6 +255,10 @@ fn full_standard_output_after_a_change_says_what_was_done() {
     assert_eq!(fixture.run(&["streams"]).succeeds().text(), "cart\tdeleted\n");
     let Some(full) = full_device() else { return };
     let mut command = fixture.command();
+    command.args(["filter", "build", "-o"]).arg(fixture.path("filter")).stdout(full);
+    Run::of(&mut command).fails(4, &["the filter was written, but the command could not write"]);
+    let Some(full) = full_device() else { return };
+    let mut command = fixture.command();
     command.arg("--db").arg(fixture.store()).arg("streams").stdout(full);
     Run::of(&mut command).fails(4, &["umbel: could not write to standard output: No"]);
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use umbel_env::skipped_test::print_skipped;
 
-use super::test_binary::Fixture;
+use super::test_binary::{Fixture, Run, full_device};
 
 const FIRST: &str = r#"{"stream":"cart-42","type":"Opened","data":{"by": "ada"}}"#;
 const SECOND: &str =
@@ -188,6 +188,37 @@ fn append_with_closed_output_reports_unappended_lines() {
     assert!(why.contains("standard output was closed"), "{message}");
     let read = fixture.run(&["read", "--stream=a"]).succeeds().text();
     assert_eq!(lines(&read).len(), last.parse::<usize>().unwrap());
+}
+
+/// Story: the error of a full standard output named no line, although lines were appended. A
+/// repetition appended them twice.
+#[test]
+fn append_with_full_output_reports_appended_lines() {
+    let line = |number| format!("{{\"stream\":\"a\",\"type\":\"t\",\"data\":{number}}}\n");
+    // The acknowledgements of 30,000 lines are longer than the buffer of the output.
+    for (count, is_cut) in [(1, false), (30_000, true)] {
+        let Some(full) = full_device() else { return };
+        let fixture = Fixture::new();
+        let file = fixture.path("events");
+        std::fs::write(&file, (0..count).map(line).collect::<String>()).unwrap();
+        let mut command = fixture.command();
+        command.arg("append").arg("--db").arg(fixture.store()).arg(&file).stdout(full);
+        let why = "could not write to standard output: No space";
+        let run = Run::of(&mut command).fails(4, &[why, "were appended"]);
+        let appended = match is_cut {
+            false => {
+                assert!(run.stderr.starts_with("umbel: the lines of "), "{run:?}");
+                count
+            }
+            true => {
+                let (_, rest) = run.stderr.split_once(", line ").unwrap();
+                rest.split_once(": ").unwrap().0.parse().unwrap()
+            }
+        };
+        let read = fixture.run(&["read", "--stream=a"]).succeeds().text();
+        assert_eq!(lines(&read).len(), appended, "{run:?}");
+        assert_eq!(appended < count, is_cut, "{run:?}");
+    }
 }
 
 #[test]

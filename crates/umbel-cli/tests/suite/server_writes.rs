@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::serve::{ReservedPort, Serving};
-use super::test_binary::{Fixture, Run};
+use super::test_binary::{Fixture, Run, full_device};
 
 /// Input of `append`: events with these revisions of one stream.
 fn lines(stream: &str, numbers: std::ops::Range<u64>) -> String {
@@ -117,6 +117,44 @@ fn streams_are_deleted_and_events_redacted_at_a_running_server() {
     let audit = fixture.run(&["read", "--stream", "$redactions"]).succeeds().json();
     assert_eq!(audit["data"]["user"], "admin");
     fixture.run(&["read", "--stream", "gone"]).fails(1, &["tombstoned"]);
+}
+
+/// Story: the error of a full standard output said that no line was appended, although the first
+/// one was. A closed pipe ended the command with exit code 0 before the end of its input.
+#[test]
+fn append_at_a_server_reports_appended_lines_if_the_output_fails() {
+    let fixture = Fixture::new();
+    let serving = Serving::start(&fixture, &[]);
+    let file = fixture.path("events");
+    let run = |count: u64, output: Stdio| {
+        std::fs::write(&file, lines("cart", 0..count)).unwrap();
+        let mut command = fixture.command();
+        command.args(["append", "--connect", serving.address()]).arg(&file);
+        command.stdout(output).stderr(Stdio::piped());
+        Run::from_output(command.spawn().unwrap().wait_with_output().unwrap())
+    };
+    let closed = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        Stdio::from(writer)
+    };
+    let after = "the lines up to line 1 were appended, and those after it were not";
+    run(3, closed()).fails(4, &["line 1: standard output was closed", after]);
+    assert_eq!(run(1, closed()).succeeds().stderr, "");
+    let mut appended = 2;
+    assert_eq!(read(&serving, &fixture, "cart").len(), appended);
+    let full = || full_device().map(Stdio::from);
+    let why = "could not write to standard output: No space";
+    if let Some(output) = full() {
+        run(3, output).fails(4, &["line 1: could not", why, after]);
+        appended += 1;
+    }
+    if let Some(output) = full() {
+        run(1, output).fails(4, &["the lines of ", " were appended, but the command could not"]);
+        appended += 1;
+    }
+    assert_eq!(read(&serving, &fixture, "cart").len(), appended);
+    assert_eq!(serving.stop(Signal::INT).0, Some(0));
 }
 
 /// Story: `read` and `metadata` worked only without a server, or beside it on its machine.
