@@ -268,6 +268,13 @@ pub trait FileSystem: Send + Sync + Debug {
     fn read_dir(&self, path: &Path) -> Result<Vec<DirectoryEntry>>;
     /// Whether a file or directory has this name.
     fn exists(&self, path: &Path) -> Result<bool>;
+    /// Returns an error unless the path leads to a directory in which this process may create
+    /// files. Follows links, needs no permission to list the directory, and creates nothing. A file
+    /// system that cannot tell returns no error.
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        let _ = path;
+        Ok(())
+    }
     /// Returns the absolute path with all links resolved, as far as it exists; `path` itself if
     /// that is unknown or the file system has no links.
     fn resolved(&self, path: &Path) -> PathBuf {

@@ -105,6 +105,11 @@ macro_rules! delegate_calls {
             self.$field.exists(path)
         }
     };
+    (@check_writable $field:ident) => {
+        fn check_writable(&self, path: &::std::path::Path) -> $crate::WrapperResult<()> {
+            self.$field.check_writable(path)
+        }
+    };
     (@resolved $field:ident) => {
         fn resolved(&self, path: &::std::path::Path) -> ::std::path::PathBuf {
             self.$field.resolved(path)

@@ -32,7 +32,7 @@ impl ForkGuardedFiles {
 impl FileSystem for ForkGuardedFiles {
     crate::delegate_calls! {
         files: absolute reaches directory_location is_removed check_named identity innermost
-            read_dir exists resolved
+            read_dir exists check_writable resolved
     }
 
     fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {

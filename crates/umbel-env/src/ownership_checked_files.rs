@@ -96,7 +96,7 @@ impl OwnershipCheckedFiles {
 impl FileSystem for OwnershipCheckedFiles {
     crate::delegate_calls! {
         files: absolute reaches directory_location is_removed identity innermost create_dir_all
-            hard_link remove_dir exists resolved sync_dir lock pin
+            hard_link remove_dir exists check_writable resolved sync_dir lock pin
     }
 
     /// Returns the subdirectory's files without ownership checks, since a store in a subdirectory

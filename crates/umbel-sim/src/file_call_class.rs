@@ -37,6 +37,8 @@ pub(crate) enum Operation {
     Pin,
     /// Query of the time of a file's last change.
     Modified,
+    /// Query of the permission to create files in a directory.
+    CheckWritable,
 }
 
 impl Operation {
@@ -68,6 +70,7 @@ impl Operation {
             Operation::Lock => "lock",
             Operation::Pin => "pin",
             Operation::Modified => "modified",
+            Operation::CheckWritable => "check_writable",
         }
     }
 
@@ -99,6 +102,7 @@ impl Operation {
             Operation::Lock => "lock",
             Operation::Pin => "pin a version in",
             Operation::Modified => "read the time of",
+            Operation::CheckWritable => "write to the directory",
         }
     }
 
@@ -116,6 +120,7 @@ impl Operation {
                 | Operation::Map
                 | Operation::ReadDir
                 | Operation::Exists
+                | Operation::CheckWritable
         )
     }
 

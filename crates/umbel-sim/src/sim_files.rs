@@ -647,6 +647,17 @@ impl FileSystem for SimFiles {
         })
     }
 
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        let call = path_call(Operation::CheckWritable, DIRECTORY, path);
+        self.machine.simple_call(call, None, |state| {
+            let (start, rest) = self.start(state, path)?;
+            match state.disk.resolve_directory(start, rest)?.refusal {
+                Some(error_number) => Err(io::Error::from_raw_os_error(error_number)),
+                None => Ok(()),
+            }
+        })
+    }
+
     fn sync_dir(&self, path: &Path) -> Result<()> {
         let call = path_call(Operation::SyncDir, DIRECTORY, path);
         self.machine.simple_call(call, Some(()), |state| {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
@@ -70,6 +71,38 @@ fn too_small_memory_is_reported_with_its_option() {
     for command in [&["append"][..], &["put", "a", "b"]] {
         let run = fixture.run(&[command, &["--memory", "5"]].concat());
         run.fails(2, &["--memory is 5, which is too small: the least that works is "]);
+    }
+}
+
+/// Story: the server did not start while the share for its backups was not permitted to be read. A
+/// directory that no backup could use passed without a word.
+#[test]
+fn unusable_backup_directory_is_a_warning() {
+    let fixture = Fixture::new();
+    let (locked, foreign) = (fixture.path("locked"), fixture.path("foreign"));
+    std::fs::create_dir(&locked).unwrap();
+    let other = Fixture::new();
+    other.append_and_kill(r#"{"stream":"cart-42","type":"Opened","data":{}}"#);
+    other.run(&["backup", "--to", foreign.to_str().unwrap()]).succeeds();
+    let notes = |directory: &Path| {
+        let serving = Serving::start(&fixture, &["--backup-dir", directory.to_str().unwrap()]);
+        let (code, _, notes) = serving.stop(Signal::INT);
+        assert_eq!(code, Some(0), "{notes}");
+        notes
+    };
+    let log = notes(&foreign);
+    let warning = "backups into the backup directory will fail; name another one";
+    assert!(log.contains(warning) && log.contains("holds a backup of another store"), "{log}");
+    for mode in [0, 0o555] {
+        std::fs::set_permissions(&locked, PermissionsExt::from_mode(mode)).unwrap();
+        let is_root = std::fs::create_dir(locked.join("probe")).is_ok();
+        let log = if is_root { String::new() } else { notes(&locked) };
+        std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o700)).unwrap();
+        if is_root {
+            println!("SKIPPED: a backup directory without permission: root may write to it");
+            return;
+        }
+        assert!(log.contains("the backup directory cannot be used"), "{mode:o}: {log}");
     }
 }
 

@@ -17,7 +17,9 @@ use std::sync::{Arc, OnceLock};
 
 #[cfg(target_os = "linux")]
 use rustix::fs::{Advice, fadvise};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, fstat, linkat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, accessat, fstat, linkat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 use umbel_base::{Error, Result};
 
@@ -552,6 +554,21 @@ impl FileSystem for SystemFiles {
 
     fn exists(&self, path: &Path) -> Result<bool> {
         Ok(self.stat(path, "look for")?.is_some())
+    }
+
+    fn check_writable(&self, path: &Path) -> Result<()> {
+        let failed = |error: io::Error| Error::io("write to the directory", path, error);
+        let location = self.locate(path)?;
+        let (directory, name) = (location.directory(), location.name());
+        let stat = open_directory::retry_on_interrupt(|| statat(directory, name, AtFlags::empty()))
+            .map_err(failed)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            return Err(failed(io::Error::from(Errno::NOTDIR)));
+        }
+        // Root is permitted everything, but not on a file system that is mounted read-only.
+        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        open_directory::retry_on_interrupt(|| accessat(directory, name, access, AtFlags::EACCESS))
+            .map_err(failed)
     }
 
     fn resolved(&self, path: &Path) -> PathBuf {

@@ -28,6 +28,44 @@ fn path_is_resolved_as_far_as_it_exists() {
 }
 
 #[test]
+fn writable_directories_are_recognised() {
+    let files = Env::system().files;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("file"), "").unwrap();
+    std::fs::create_dir(at("there")).unwrap();
+    std::os::unix::fs::symlink(at("there"), at("link")).unwrap();
+    std::os::unix::fs::symlink(at("missing"), at("dangling")).unwrap();
+    for name in ["there", "link"] {
+        files.check_writable(&at(name)).unwrap();
+    }
+    let refused = [("file", 20), ("file/below", 20), ("missing", 2), ("dangling", 2)];
+    for (name, number) in refused {
+        let error = files.check_writable(&at(name)).unwrap_err().to_string();
+        assert!(error.contains(&format!("(os error {number})")), "{name}: {error}");
+    }
+    // Neither listing nor writing is permitted in the first one, and no writing in the second.
+    for (mode, is_writable) in [(0o100, false), (0o555, false), (0o300, true)] {
+        std::fs::set_permissions(at("there"), PermissionsExt::from_mode(mode)).unwrap();
+        let can_create = std::fs::create_dir(at("there/probe")).is_ok();
+        if can_create {
+            std::fs::remove_dir(at("there/probe")).unwrap();
+        }
+        let checked = files.check_writable(&at("there"));
+        assert_eq!(checked.is_ok(), can_create, "{mode:o}: {checked:?}");
+        match can_create {
+            true if !is_writable => {
+                println!("SKIPPED: a directory without write permission: root may write to it");
+            }
+            _ => assert_eq!(can_create, is_writable, "{mode:o}"),
+        }
+    }
+    let held = files.open_directory(folder.path()).unwrap();
+    held.check_writable(&at("there")).unwrap();
+    std::fs::set_permissions(at("there"), PermissionsExt::from_mode(0o700)).unwrap();
+}
+
+#[test]
 fn a_file_is_created_once_with_mode_0600() {
     let folder = tempfile::tempdir().unwrap();
     let env = Env::system();

@@ -482,6 +482,32 @@ fn prepare_target(
         return Ok((env, lock, manifest));
     }
     let manifest = BackupManifest::read(&env, target).map_err(Error::into_backup_error)?;
+    check_manifest_owner(&manifest, (seed, instance), target)?;
+    Ok((env, lock, manifest))
+}
+
+/// Returns an error if the target holds the backup of another store, or of another copy of this
+/// store.
+pub fn check_owner(shared: &StoreInner, target: &Path) -> Result<()> {
+    let env = &shared.outer_env;
+    let target = &*env.files.absolute(target)?;
+    if !BackupManifest::exists(env, target)? {
+        return Ok(());
+    }
+    let owner = {
+        let chunk_manifest = shared.log.manifest.lock().ignore_poison();
+        (chunk_manifest.seed, chunk_manifest.instance)
+    };
+    let manifest = BackupManifest::read(env, target).map_err(Error::into_backup_error)?;
+    check_manifest_owner(&manifest, owner, target)
+}
+
+/// Returns an error if the backup is not that of the store with this seed and instance.
+fn check_manifest_owner(
+    manifest: &BackupManifest,
+    (seed, instance): ([u8; 16], [u8; 16]),
+    target: &Path,
+) -> Result<()> {
     let bound = manifest.chunk_manifest.instance;
     if manifest.chunk_manifest.seed == seed
         && bound != instance
@@ -500,7 +526,7 @@ fn prepare_target(
             target.display()
         )));
     }
-    Ok((env, lock, manifest))
+    Ok(())
 }
 
 /// Present path of the store's directory, if the operating system can tell.

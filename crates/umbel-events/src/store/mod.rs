@@ -575,6 +575,16 @@ impl Store {
         self.counted(backup::backup(self.shared(), target.as_ref(), options))
     }
 
+    /// Returns an error if the target holds a backup that [`Store::backup`] cannot continue, since
+    /// another store made it, or another copy of this store. Changes nothing.
+    ///
+    /// # Errors
+    /// `Invalid` for the backup of another store or copy, `Backup` if the target is damaged, and
+    /// other errors of disks.
+    pub fn check_backup_owner(&self, target: impl AsRef<Path>) -> Result<()> {
+        backup::check_owner(self.shared(), target.as_ref())
+    }
+
     /// Begins or continues a backup of this store into a prefix of an object store. The handle does
     /// not keep the store open.
     ///

@@ -135,6 +135,11 @@ fn diverged_copies_are_distinguished() {
     append(&twin, "a", 100..103);
     let message = twin.backup("/late", plain()).expect_err("another copy").to_string();
     assert!(message.contains("another copy of this store"), "{message}");
+    // A server checks this at its start.
+    let message = twin.check_backup_owner("/late").expect_err("another copy").to_string();
+    assert!(message.contains("another copy of this store"), "{message}");
+    store.check_backup_owner("/late").expect("its own backup");
+    twin.check_backup_owner("/none").expect("no backup");
     assert_eq!(restored(&sim, "/late"), all(&store), "the backup is as it was");
     let message = twin.backup("/early", plain()).expect_err("the original's").to_string();
     assert!(message.contains("another copy of this store"), "{message}");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use umbel::{Error, Result};
 use umbel_env::{Env, check_path};
+use umbel_events::Store;
 
 use crate::server::StartError;
 
@@ -15,16 +16,17 @@ const SCHEMES: [&str; 4] = ["s3", "gs", "az", "file"];
 /// State of the path of the backup directory.
 #[derive(Debug, PartialEq, Eq)]
 enum BackupPlace {
-    /// A directory.
+    /// A directory that the server can list and write to.
     Directory,
-    /// Nothing; this directory above exists.
+    /// Nothing; the server can write to this directory above.
     Missing(PathBuf),
     /// A file, which the path names or has above it.
     File(PathBuf),
 }
 
 /// Refuses a backup directory that is certainly a mistake. Logs a warning if the directory is
-/// missing or cannot be read: its disk can come later, and the server can serve without it.
+/// missing, or cannot be read or written: its disk can come later, and the server can serve without
+/// it.
 ///
 /// # Errors
 /// The path is empty or a URL, or names or has above it what is no directory.
@@ -57,11 +59,24 @@ pub fn check_backup_directory(env: &Env, directory: &Path) -> std::result::Resul
         Err(error) => tracing::warn!(
             path,
             %error,
-            "the backup directory cannot be read: backups fail until the server can read it and \
+            "the backup directory cannot be used: backups fail until the server can read it and \
              write to it"
         ),
     }
     Ok(())
+}
+
+/// Logs a warning if the directory holds the backup of another store, or of another copy of this
+/// store. Failures of its disk are not reported again.
+pub fn check_backup_owner(store: &Store, directory: &Path) {
+    match store.check_backup_owner(directory) {
+        Ok(()) | Err(umbel_events::Error::Store(Error::Io { .. })) => {}
+        Err(error) => tracing::warn!(
+            path = directory.display().to_string(),
+            %error,
+            "backups into the backup directory will fail; name another one with --backup-dir"
+        ),
+    }
 }
 
 /// Returns the scheme if the path is a URL of an object store, also with one slash too few.
@@ -76,28 +91,35 @@ fn url_scheme(path: &Path) -> Option<&str> {
     SCHEMES.contains(&&*scheme.to_ascii_lowercase()).then_some(scheme)
 }
 
-/// Finds what is at the path of a directory. Creates nothing.
+/// Finds what is at the path of a directory. Creates nothing, and lists no directory above it.
+///
+/// # Errors
+/// The directory, or the one in which it has to be created, cannot be used.
 fn find_place(env: &Env, directory: &Path) -> Result<BackupPlace> {
     let directory = env.files.absolute(directory)?;
-    let mut file = None;
     for path in directory.ancestors() {
-        match env.files.read_dir(path) {
-            Ok(_) => {
-                return Ok(match file {
-                    Some(file) => BackupPlace::File(file),
-                    None if path == directory => BackupPlace::Directory,
-                    None => BackupPlace::Missing(path.to_path_buf()),
-                });
-            }
-            // Nothing has a name below a file, so the last one is the file.
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
-                file = Some(path.to_path_buf());
-            }
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+        match env.files.exists(path) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            // Nothing has a name below a file, so the next one that exists is the file.
+            Err(error) if is_not_a_directory(&error) => continue,
             Err(error) => return Err(error),
         }
+        return match env.files.check_writable(path) {
+            Err(error) if is_not_a_directory(&error) => Ok(BackupPlace::File(path.to_path_buf())),
+            Err(error) => Err(error),
+            Ok(()) if path == directory => {
+                env.files.read_dir(path)?;
+                Ok(BackupPlace::Directory)
+            }
+            Ok(()) => Ok(BackupPlace::Missing(path.to_path_buf())),
+        };
     }
     Ok(BackupPlace::Missing(PathBuf::from("/")))
+}
+
+fn is_not_a_directory(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]
@@ -158,6 +180,47 @@ mod tests {
             let checked = check_backup_directory(&sim.env(), "/mnt/share".as_ref());
             checked.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
             assert!(sim.faults_fired() > 0, "{kind:?}");
+            // Only the directory itself is listed.
+            assert_eq!(found("/mnt/share/umbel/copy").unwrap(), above);
+        }
+    }
+
+    /// Story: a directory in which no backup could create a file passed the check.
+    #[test]
+    fn directory_without_write_permission_is_noticed() {
+        let sim = Sim::new(1);
+        sim.env().files.create_dir_all("/mnt/share".as_ref()).unwrap();
+        let found = |path: &str| find_place(&sim.env(), path.as_ref());
+        assert_eq!(found("/mnt/share").unwrap(), BackupPlace::Directory);
+        let fault = Fault { kind: FaultKind::Eacces, sticky: true };
+        sim.fail_site("check_writable directory", 1, fault);
+        for path in ["/mnt/share", "/mnt/share/umbel/copy"] {
+            let error = found(path).unwrap_err().to_string();
+            assert!(error.contains("could not write to the directory /mnt/share:"), "{error}");
+            check_backup_directory(&sim.env(), path.as_ref()).unwrap();
+        }
+    }
+
+    /// Story: a missing directory below one that may not be listed was reported as one that cannot
+    /// be read. A dangling link was reported as a directory that the first backup creates.
+    #[test]
+    fn directory_above_needs_no_permission_to_be_listed() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().canonicalize().unwrap();
+        let above = directory.join("above");
+        std::fs::create_dir(&above).unwrap();
+        std::fs::set_permissions(&above, PermissionsExt::from_mode(0o300)).unwrap();
+        let env = Env::system();
+        let found = find_place(&env, &above.join("umbel/copy"));
+        std::fs::set_permissions(&above, PermissionsExt::from_mode(0o700)).unwrap();
+        assert_eq!(found.unwrap(), BackupPlace::Missing(above.clone()));
+        let link = directory.join("link");
+        symlink(directory.join("missing"), &link).unwrap();
+        for path in [link.clone(), link.join("copy")] {
+            let error = find_place(&env, &path).unwrap_err().to_string();
+            assert!(error.contains("No such file"), "{error}");
+            check_backup_directory(&env, &path).unwrap();
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::event_store::EventStore;
 use crate::event_store::store_work::StoreWork;
 use crate::kv_store::{KvConfig, KvStore};
 use crate::resources::worker_times::TaskSpawner;
-use crate::server::backup_directory_check::check_backup_directory;
+use crate::server::backup_directory_check::{check_backup_directory, check_backup_owner};
 use crate::server::listener::ListenerLimits;
 #[cfg(feature = "otlp")]
 use crate::server::telemetry_exporter::TelemetryExporter;
@@ -487,6 +487,9 @@ fn start_backups(
     env: &Env,
     config: &Config,
 ) -> Result<Vec<Arc<ContinuousBackup>>, StartError> {
+    if let Some(directory) = &config.backup_directory {
+        check_backup_owner(store, directory);
+    }
     let Some(backup) = &config.object_backup else { return Ok(Vec::new()) };
     let mut stores: Vec<(Box<dyn BackedUpStore>, ObjectBackupConfig)> =
         vec![(Box::new(store.clone()), backup.clone())];

@@ -25,7 +25,8 @@ impl RetryingFiles {
 impl FileSystem for RetryingFiles {
     umbel_env::delegate_calls! {
         files: absolute reaches directory_location is_removed check_named identity innermost
-            create_dir_all rename exchange hard_link remove_file remove_dir exists resolved lock pin
+            create_dir_all rename exchange hard_link remove_file remove_dir exists check_writable
+            resolved lock pin
     }
 
     fn open_directory(&self, path: &Path) -> Result<Arc<dyn FileSystem>> {
