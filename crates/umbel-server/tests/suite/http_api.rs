@@ -100,6 +100,55 @@ fn unknown_query_parameters_of_changes_are_refused() {
     assert_eq!(started.status, 200, "{started:?}");
 }
 
+/// Story: `removeAll` in the body of a scavenge had no effect, and the scavenge succeeded.
+#[test]
+fn body_of_a_change_that_reads_none_is_refused() {
+    let server = TestServer::new();
+    let address = server.address();
+    let event = send(address, "POST", "/streams/cart", &[JSON, "kurrent-eventtype: T"], b"{}");
+    assert_eq!(event.status, 201);
+    for (method, path) in [
+        ("POST", "/admin/scavenge"),
+        ("POST", "/admin/backup"),
+        ("DELETE", "/admin/scavenge/current"),
+        ("POST", "/subscriptions/cart/g/replayParked"),
+        ("DELETE", "/streams/cart"),
+    ] {
+        for body in ["{\"removeAll\": true}", "garbage", "{}{}", "[]", "nulls"] {
+            let answer = send(address, method, path, &[JSON], body.as_bytes()).is(400);
+            let message = answer["message"].as_str().unwrap();
+            assert!(message.contains("takes no body"), "{method} {path} {body}: {message}");
+        }
+    }
+    assert_eq!(get(address, "/admin/scavenge/last").is(200)["scavengeResult"], "Unknown");
+    assert_eq!(get(address, "/streams/cart/0").status, 200, "the stream was not deleted");
+    for body in ["", "{}", " { }\n", "null"] {
+        let path = "/admin/scavenge?thresholdPercent=100";
+        wait_for(|| {
+            let answer = send(address, "POST", path, &[], body.as_bytes());
+            (answer.status != 409).then(|| answer.is(200))
+        });
+    }
+    assert_eq!(send(address, "DELETE", "/streams/cart", &[], b"{}").status, 204);
+}
+
+/// Story: an append to `/streams/100%` made a stream `100%`, and `/streams/%ff` had no route.
+#[test]
+fn invalid_percent_encoding_of_a_path_is_refused() {
+    let server = TestServer::new();
+    let address = server.address();
+    for path in ["/streams/100%", "/streams/a%zzb", "/streams/%f", "/streams/%ff", "/users/%c3%28"]
+    {
+        for (method, body) in [("GET", &b""[..]), ("POST", &b"{}"[..])] {
+            let answer = send(address, method, path, &[JSON, "kurrent-eventtype: T"], body);
+            assert_eq!(answer.status, 400, "{method} {path}: {answer:?}");
+        }
+    }
+    let append = send(address, "POST", "/streams/100%25", &[JSON, "kurrent-eventtype: T"], b"{}");
+    assert_eq!(append.status, 201);
+    assert_eq!(get(address, "/streams/100%25/0").status, 200);
+}
+
 /// Regression: the only backup of a running server that a program could start was an address of the
 /// console, which did not report the outcome of one backup.
 #[test]

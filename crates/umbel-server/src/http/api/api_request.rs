@@ -129,6 +129,23 @@ impl ApiRequest {
         parse_json(&body.bytes)
     }
 
+    /// Receives a body that the route does not read. Only an empty one, `{}` and `null` are
+    /// accepted: a member that is ignored would look like one that takes effect.
+    ///
+    /// # Errors
+    /// The body has something in it, is too long, or ends early.
+    pub async fn receive_nothing(&mut self, service: &ServerContext) -> Result<(), ApiError> {
+        let body = self.receive(service, API_REQUEST_BYTES_MAX, HEADERS_TIME).await?;
+        let written = body.bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+        let written: Vec<u8> = written.copied().take(5).collect();
+        if matches!(written.as_slice(), b"" | b"{}" | b"null") {
+            return Ok(());
+        }
+        Err(ApiError::bad_request(
+            "this request takes no body; send none, or {}, and name parameters in the query",
+        ))
+    }
+
     /// Receives the body.
     ///
     /// # Errors
@@ -199,6 +216,26 @@ pub fn unsupported_type(kind: Option<String>, accepted: &str) -> ApiError {
     let name = CONTENT_TYPE;
     let message = format!("the header {name} is {kind}, but must be {accepted}");
     ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
+}
+
+/// Checks the percent-encoding of a path. A percent sign that encodes no byte would become part of a
+/// name.
+///
+/// # Errors
+/// A percent sign is not followed by two hex digits, or the decoded path is not UTF-8.
+pub fn check_encoding(path: &str) -> Result<(), ApiError> {
+    let is_byte = |rest: &str| {
+        rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !path.split('%').skip(1).all(is_byte) {
+        return Err(ApiError::bad_request(
+            "the path has a percent sign without two hex digits; write %25 for a percent sign",
+        ));
+    }
+    match percent_decode_str(path).decode_utf8() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ApiError::bad_request("the path is not percent-encoded UTF-8")),
+    }
 }
 
 /// Decodes a segment of a path; `None` if it is not UTF-8.

@@ -25,9 +25,9 @@ use hyper::{Method, StatusCode};
 use tonic::Status;
 
 use crate::grpc::request_body::RequestBody;
-use crate::http::api::api_request::ApiRequest;
+use crate::http::api::api_request::{ApiRequest, check_encoding};
 use crate::http::api::api_response::{ApiError, ApiResult, HttpResponse, json_text_response};
-use crate::http::api::route_table::{Operation, Route, RouteMatch};
+use crate::http::api::route_table::{Operation, RequestSchema, Route, RouteMatch};
 use crate::http::console::query_string::QueryString;
 use crate::http::request_origin::{check_host, is_own_origin};
 use crate::protocol::truncate_text::truncate_text;
@@ -55,6 +55,7 @@ async fn answer(
     request: hyper::Request<RequestBody>,
     reached: Option<Authority>,
 ) -> ApiResult {
+    check_encoding(request.uri().path())?;
     let (route, parameters) = match route_table::find(request.method(), request.uri().path()) {
         RouteMatch::Route(route, parameters) => (route, parameters),
         RouteMatch::Methods(methods) => return Err(ApiError::method_not_allowed(&methods)),
@@ -68,9 +69,12 @@ async fn answer(
     if is_change && !is_own_origin(request.headers(), reached.as_ref(), service.is_encrypted) {
         return Err(forbidden("pages of other sites cannot make changes"));
     }
-    let request = ApiRequest::new(request, parameters)?;
+    let mut request = ApiRequest::new(request, parameters)?;
     if is_change {
         check_query(route, request.query())?;
+        if route.body == RequestSchema::None {
+            request.receive_nothing(service).await?;
+        }
     }
     run(service, route.operation, request).await
 }
