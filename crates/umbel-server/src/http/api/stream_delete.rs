@@ -43,11 +43,7 @@ async fn refusal(
     if expected == ExpectedVersion::Exists && matches!(error, Error::StreamDeleted { .. }) {
         let state = service.store.blocking(move |store| store.stream_state(&stream)).await;
         return match state {
-            Ok(StreamState::Deleted { last }) => {
-                let error = ApiError::not_found("the stream with this name is deleted");
-                with_current_version(error, Some(last))
-            }
-            Ok(_) => grpc_status::status(&error).into(),
+            Ok(state) => deleted_refusal(state, &error),
             Err(error) => grpc_status::status(&error).into(),
         };
     }
@@ -58,6 +54,25 @@ async fn refusal(
         }
         Error::WrongExpectedVersion { current, .. } => conflict(expected, current),
         error => grpc_status::status(&error).into(),
+    }
+}
+
+/// The response to a delete of an existing stream that was deleted. The state was read after the
+/// refusal, so an append can have created the stream again.
+fn deleted_refusal(state: StreamState, error: &Error) -> ApiError {
+    match state {
+        StreamState::Tombstoned => grpc_status::status(error).into(),
+        StreamState::Deleted { last } => {
+            let error = ApiError::not_found("the stream with this name is deleted");
+            with_current_version(error, Some(last))
+        }
+        StreamState::Missing => {
+            with_current_version(ApiError::not_found("there is no stream with this name"), None)
+        }
+        StreamState::Live { last, .. } => {
+            let why = "an append created the deleted stream again meanwhile; decide again";
+            with_current_version(ApiError::new(StatusCode::CONFLICT, why), Some(last))
+        }
     }
 }
 
@@ -78,4 +93,26 @@ fn no_content() -> HttpResponse {
     *response.status_mut() = StatusCode::NO_CONTENT;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: a delete that raced with an append answered 410, as of a tombstone, for a live stream.
+    #[test]
+    fn only_a_tombstone_is_gone() {
+        let error = Error::StreamDeleted { stream: "cart".into() };
+        for (state, status, version) in [
+            (StreamState::Tombstoned, StatusCode::GONE, None),
+            (StreamState::Deleted { last: 7 }, StatusCode::NOT_FOUND, Some("7")),
+            (StreamState::Missing, StatusCode::NOT_FOUND, Some("-1")),
+            (StreamState::Live { first: 8, last: 9 }, StatusCode::CONFLICT, Some("9")),
+        ] {
+            let response = deleted_refusal(state, &error).into_response();
+            assert_eq!(response.status(), status, "{state:?}");
+            let shown = response.headers().get("kurrent-currentversion");
+            assert_eq!(shown.map(|value| value.to_str().unwrap()), version, "{state:?}");
+        }
+    }
 }
