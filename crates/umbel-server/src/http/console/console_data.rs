@@ -41,7 +41,11 @@ pub const DATA_PATHS: [&str; 15] = [
 
 /// The endpoints whose data can be long: a blocking thread writes its JSON text. The text of the
 /// others waits for no such thread.
-const LISTS: [&str; 4] = ["streams", "views", "groups", "users"];
+const LISTS: [&str; 6] = ["streams", "views", "groups", "group", "advice", "users"];
+
+/// Maximum length of a history, in minutes, that an asynchronous worker writes. A longer one has up
+/// to 26,000 numbers.
+const INLINE_MINUTES_MAX: u64 = 15;
 
 /// Maximum number of stream names that are examined for one page, since some of them may be hidden
 /// from the caller.
@@ -70,12 +74,7 @@ pub async fn page_data(
         "stream" | DOWNLOAD => stream(query)?,
         "all" | "tail" | SEARCH => ALL_STREAM,
         _ => {
-            let data = summary_data(service, caller, name, query).await?;
-            if !LISTS.contains(&name) {
-                return Ok((PageContent::Json(data.to_string()), None));
-            }
-            let text = service.store.blocking(move |_| Ok(data.to_string())).await;
-            let text = text.map_err(|error| grpc_status::status(&error))?;
+            let text = summary_text(service, caller, name, query).await?;
             return Ok((PageContent::Json(text), None));
         }
     };
@@ -95,6 +94,37 @@ pub async fn page_data(
         },
     };
     Ok((PageContent::Json(text), Some((held, reservation))))
+}
+
+/// Serves the JSON text of an endpoint without events.
+async fn summary_text(
+    service: &Arc<ServerContext>,
+    caller: &Caller,
+    name: &str,
+    query: &QueryString,
+) -> Result<String, Status> {
+    if name == "history" {
+        let minutes = history_minutes(query)?;
+        if minutes > INLINE_MINUTES_MAX {
+            let shared = Arc::clone(service);
+            return write_blocking(service, move || shared.metric_history.last_minutes(minutes))
+                .await;
+        }
+    }
+    let data = summary_data(service, caller, name, query).await?;
+    match LISTS.contains(&name) {
+        true => write_blocking(service, move || data).await,
+        false => Ok(data.to_string()),
+    }
+}
+
+/// Writes the JSON text of data on a blocking thread.
+async fn write_blocking(
+    service: &ServerContext,
+    data: impl FnOnce() -> Value + Send + 'static,
+) -> Result<String, Status> {
+    let text = service.store.blocking(move |_| Ok(data().to_string())).await;
+    text.map_err(|error| grpc_status::status(&error))
 }
 
 /// Serves an endpoint without events.
@@ -132,8 +162,11 @@ async fn stats(service: &ServerContext) -> Result<Stats, Status> {
 
 /// Serves the samples of the last minutes for plots.
 fn history(service: &ServerContext, query: &QueryString) -> Result<Value, Status> {
-    let minutes = query.number("minutes")?.unwrap_or(15).clamp(1, 24 * 60);
-    Ok(service.metric_history.last_minutes(minutes))
+    Ok(service.metric_history.last_minutes(history_minutes(query)?))
+}
+
+fn history_minutes(query: &QueryString) -> Result<u64, Status> {
+    Ok(query.number("minutes")?.unwrap_or(15).clamp(1, 24 * 60))
 }
 
 async fn overview(service: &Arc<ServerContext>, caller: &Caller) -> Result<Value, Status> {
@@ -581,8 +614,14 @@ mod tests {
                 let page = page.now_or_never().expect(name);
                 assert!(matches!(page, Ok((PageContent::Json(_), None))), "{name}");
             }
+            // Story: an asynchronous worker wrote the 26,000 numbers of a day.
+            let day = QueryString::parse("minutes=1440").unwrap();
+            let page = page_data(&fixture.service, (&Caller::Trusted, None), "history", &day);
+            let mut page = Box::pin(page);
+            assert!(page.as_mut().now_or_never().is_none());
             release.send(()).unwrap();
             busy.await.unwrap().unwrap();
+            assert!(matches!(page.await, Ok((PageContent::Json(_), None))));
         });
     }
 }
