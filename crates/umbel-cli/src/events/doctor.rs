@@ -31,6 +31,8 @@ use crate::text::numbers::{bytes, counted};
 const METHODS_PATH: &str = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
 /// Stream to which `umbel doctor --write` appends.
 const PROBE_STREAM: &str = "umbel-doctor";
+/// Name of the check for damaged data.
+const DAMAGE: &str = "damage";
 /// Number of pings, and the median latency above which the server counts as slow.
 const PINGS: usize = 20;
 const SLOW_PING: Duration = Duration::from_millis(50);
@@ -98,15 +100,21 @@ pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
         }
     }
     output.flush()?;
-    let wrong = findings.iter().filter(|finding| finding.state == FindingState::Wrong).count();
-    if wrong > 0 {
-        return Err(CommandError::System(format!(
-            "{wrong} of {} of the server at {} failed",
-            counted(findings.len() as u64, "check"),
-            address.host_and_port_text()
-        )));
+    let is_wrong = |finding: &&Finding| finding.state == FindingState::Wrong;
+    let wrong = findings.iter().filter(is_wrong).count();
+    if wrong == 0 {
+        return Ok(());
     }
-    Ok(())
+    let sentence = format!(
+        "{wrong} of {} of the server at {} failed",
+        counted(findings.len() as u64, "check"),
+        address.host_and_port_text()
+    );
+    // Scripts tell damage from a server that cannot be used.
+    Err(match findings.iter().filter(is_wrong).any(|finding| finding.what == DAMAGE) {
+        true => CommandError::Damaged(sentence),
+        false => CommandError::System(sentence),
+    })
 }
 
 async fn examine(address: &ConnectionString, writes: bool) -> CommandResult<Vec<Finding>> {
@@ -176,7 +184,7 @@ async fn stored_states(
     let stats = match read_stats(connection).await {
         Ok(stats) => stats,
         Err(missing) => {
-            return ["store", "clock", "filter", "damage"]
+            return ["store", "clock", "filter", DAMAGE]
                 .into_iter()
                 .map(|what| (what, missing.clone()))
                 .collect();
@@ -187,7 +195,7 @@ async fn stored_states(
         Some(errors) => Ok(errors),
         None => read_damage_count(connection, CHECK_TIMEOUT).await,
     };
-    states.push(("damage", damage_state(errors)));
+    states.push((DAMAGE, damage_state(errors)));
     states
 }
 
@@ -528,7 +536,7 @@ fn damage_state(errors: Result<u64, String>) -> (FindingState, String) {
                  backup, or save the readable events with `umbel repair`",
                 counted(errors, "error")
             );
-            (FindingState::Doubtful, message)
+            (FindingState::Wrong, message)
         }
     }
 }
@@ -751,6 +759,7 @@ mod tests {
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
         assert_eq!(damage_state(Err("no response".into())).0, FindingState::Unseen);
         assert_eq!(damage_state(Ok(0)).0, FindingState::Fine);
+        assert_eq!(damage_state(Ok(1)).0, FindingState::Wrong);
         assert!(telemetry_state(&parse_json(b"{}")).is_none());
         let export = |failing: &str| {
             let page = format!(
