@@ -7,6 +7,43 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::errors::{CommandError, CommandResult};
 
+/// Flags that callers write before a command, with their value as the next argument.
+const FLAGS_BEFORE_COMMAND: [&str; 4] = ["--connect", "--db", "--memory", "--open-tables"];
+/// Names of the commands.
+const COMMANDS: [&str; 32] = [
+    "bench",
+    "import",
+    "get",
+    "put",
+    "delete",
+    "scan",
+    "stats",
+    "advise",
+    "verify",
+    "inspect",
+    "compact",
+    "checkpoint",
+    "scavenge",
+    "redact",
+    "append",
+    "read",
+    "streams",
+    "metadata",
+    "backup",
+    "restore",
+    "repair",
+    "import-events",
+    "serve",
+    "subscribe",
+    "doctor",
+    "user",
+    "group",
+    "store",
+    "filter",
+    "lab",
+    "completions",
+    "man",
+];
 /// Filters of `read` and `subscribe`.
 const FILTERS: [&str; 4] = ["--stream-prefix", "--stream-regex", "--type-prefix", "--type-regex"];
 
@@ -33,7 +70,9 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
         return invalid_value(&error);
     }
     let arguments: Vec<OsString> = arguments.collect();
-    let command = parsed_command(&error).unwrap_or_default();
+    // Before a command, the usage is `umbel [OPTIONS] [COMMAND]`.
+    let command = parsed_command(&error).filter(|command| !command.starts_with(['[', '<']));
+    let command = command.or_else(|| named_command(&arguments)).unwrap_or_default();
     if let Some(tip) = unknown_argument(&error).and_then(|name| argument_tip(&name, &command)) {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
@@ -74,6 +113,20 @@ fn unknown_argument(error: &Error) -> Option<String> {
 fn parsed_command(error: &Error) -> Option<String> {
     let usage = error.get(ContextKind::Usage)?.to_string();
     usage.split_whitespace().nth(2).map(str::to_string)
+}
+
+/// Returns the first argument that is the name of a command and not the value of a flag.
+fn named_command(arguments: &[OsString]) -> Option<String> {
+    let mut words = arguments.iter().skip(1).filter_map(|argument| argument.to_str());
+    while let Some(word) = words.next() {
+        if FLAGS_BEFORE_COMMAND.contains(&word) {
+            // The next word is the value.
+            words.next();
+        } else if COMMANDS.contains(&word) {
+            return Some(word.to_string());
+        }
+    }
+    None
 }
 
 /// Returns what to write instead of an argument that the command does not have.
@@ -203,9 +256,18 @@ pub fn with_typed_flags(sentence: &str, arguments: impl IntoIterator<Item = OsSt
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
+    use crate::command_line::CommandLine;
+
+    #[test]
+    fn names_of_commands_are_complete() {
+        let command_line = CommandLine::command();
+        let shown = command_line.get_subcommands().filter(|command| !command.is_hide_set());
+        let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
+        assert_eq!(names, COMMANDS);
+    }
 
     #[test]
     fn errors_spell_flags_as_typed() {
@@ -226,13 +288,17 @@ mod tests {
     fn commands_without_connect_name_the_one_that_works_at_a_server() {
         let sentence = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let error = crate::command_line::CommandLine::try_parse_from(&words);
+            let error = CommandLine::try_parse_from(&words);
             error_sentence(error.expect_err("unknown"), words.into_iter())
         };
         for (line, tip) in [
             ("umbel put a b --connect x", "umbel.kv.v1.KeyValue"),
             ("umbel repair --connect x", "stop a server"),
             ("umbel serve --connect x", "--listen"),
+            // Regression: a flag before the command got no tip.
+            ("umbel --connect x get a", "umbel.kv.v1.KeyValue"),
+            ("umbel --connect=get repair", "stop a server"),
+            ("umbel --db get --connect put verify", "stop a server"),
         ] {
             let sentence = sentence(line);
             assert!(sentence.contains(tip) && !sentence.contains("-- --connect"), "{sentence}");
@@ -248,7 +314,7 @@ mod tests {
     fn delete_at_a_server_asks_for_a_stream() {
         for line in ["umbel delete --connect x", "umbel delete a --connect=x"] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let error = crate::command_line::CommandLine::try_parse_from(&words);
+            let error = CommandLine::try_parse_from(&words);
             let sentence = error_sentence(error.expect_err("no stream"), words.into_iter());
             assert!(sentence.contains("write '--stream NAME'"), "{line}: {sentence}");
             assert_eq!(sentence.lines().count(), 1, "{sentence}");
@@ -261,7 +327,7 @@ mod tests {
     fn filters_of_other_commands_get_a_tip() {
         let sentence = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            let error = crate::command_line::CommandLine::try_parse_from(&words);
+            let error = CommandLine::try_parse_from(&words);
             error_sentence(error.expect_err("unknown"), words.into_iter())
         };
         for (line, tip) in [
