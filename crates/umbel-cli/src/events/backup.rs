@@ -18,9 +18,10 @@ use crate::events::open_event_store;
 use crate::events::remaining_data::with_server_remedy;
 use crate::events::server_history::ServerHistory;
 use crate::global_options::StoreLimits;
-use crate::io::output::Output;
+use crate::io::output::{Output, note};
 use crate::io::progress::{Progress, Unit};
 use crate::open_kv_store::{refuse_file, refuse_file_as_backup, require_directory};
+use crate::store_kind::KV_DIRECTORY;
 use crate::text::numbers;
 
 /// Maximum number of damages that are named; the others are only counted.
@@ -98,6 +99,7 @@ pub fn run(
     let store = open_event_store::open(directory, limits, Durability::Buffered)
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let env = Env::system();
+    let keys = store.path().join(KV_DIRECTORY);
     let report = with_progress("backup", &env, (args.throttle, limits), |options| {
         store.backup(target, options)
     });
@@ -107,6 +109,13 @@ pub fn run(
         at_place(failure, target, "the backup, not in the store", again)
     })?;
     closed?;
+    if keys.is_dir() {
+        note(&format!(
+            "umbel: the keys and values in {} are not in this backup; back them up with \
+             `umbel checkpoint`, or back up both into an object store with --to URL",
+            keys.display()
+        ));
+    }
     print_report(&target.display().to_string(), &report, json)
 }
 
@@ -143,6 +152,12 @@ fn run_on_server(connect: &str, throttle: Option<u64>, json: bool) -> CommandRes
         copied_files: number("copiedFiles"),
         copied_bytes: number("copiedBytes"),
     };
+    if ended["omitsKeysAndValues"].as_bool() == Some(true) {
+        note(
+            "umbel: the keys and values of the server are not in this backup; its option \
+             --backup-to backs them up, too",
+        );
+    }
     let directory = ended["directory"].as_str().unwrap_or_default();
     print_report(&format!("{directory} of the server"), &report, json)
 }

@@ -100,6 +100,30 @@ fn locked_kv_directory_is_rejected_and_store_is_closed() {
     assert_eq!(Serving::start(&fixture, &["--kv"]).stop(Signal::INT).0, Some(0));
 }
 
+/// Story: no line said that a backup into a directory leaves out keys and values. A restore had none.
+#[test]
+fn backup_into_a_directory_names_missing_keys_and_values() {
+    let fixture = Fixture::new();
+    let target = fixture.path("copy");
+    let target = target.to_str().unwrap();
+    let back_up = |flags: &[&str]| {
+        let serving = Serving::start(&fixture, &[flags, &["--backup-dir", target]].concat());
+        let run = fixture.bare(&["backup", "--connect", serving.address()]).succeeds();
+        let (code, _, log) = serving.stop(Signal::INT);
+        assert_eq!(code, Some(0), "{log}");
+        (run.stderr, log)
+    };
+    let (notes, log) = back_up(&[]);
+    assert_eq!(notes, "");
+    assert!(!log.contains("keys and values"), "{log}");
+    assert_eq!(fixture.run(&["backup", "--to", target]).succeeds().stderr, "");
+    let (notes, log) = back_up(&["--kv"]);
+    assert!(notes.contains("the keys and values of the server are not in this backup"), "{notes}");
+    assert!(log.contains("the backup leaves out keys and values"), "{log}");
+    let run = fixture.run(&["backup", "--to", target]).succeeds();
+    assert!(run.stderr.contains("store/kv are not in this backup"), "{run:?}");
+}
+
 fn both(number: usize, round: usize) -> Vec<Operation> {
     let operation = |keyspace: &str| {
         let key = format!("{number}-{round:06}").into();

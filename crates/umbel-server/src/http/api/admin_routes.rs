@@ -179,7 +179,7 @@ fn backup_link(id: &str) -> String {
 
 fn start_backup(service: &ServerContext, request: &ApiRequest) -> ApiResult {
     let rate = bytes_per_second(request.query(), BACKUP_RATE_MIN)?;
-    let id = service.backups.start(origin(request), rate).map_err(|status| {
+    let id = service.start_backup(origin(request), rate).map_err(|status| {
         let running = service.backups.running_state();
         let is_running = status.code() == Code::AlreadyExists;
         let error = ApiError::from(status);
@@ -231,6 +231,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
         value.insert("error".into(), reason.into());
     }
     value.insert("backupResult".into(), outcome.name().into());
+    value.insert("omitsKeysAndValues".into(), service.kv.is_some().into());
     Ok(ok(Value::Object(value)))
 }
 

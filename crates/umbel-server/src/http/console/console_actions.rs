@@ -83,7 +83,7 @@ pub async fn run_action(
         }
         "backup" => {
             let origin = WorkOrigin::of_user(caller.user_name());
-            service.backups.start(origin, None).map(|id| json!({ "started": id }))
+            service.start_backup(origin, None).map(|id| json!({ "started": id }))
         }
         "stop-backup" => {
             service.backups.stop(&fields.text("id")?, StopReason::Requested)?;
