@@ -98,10 +98,7 @@ impl DirectoryObjects {
                 root.display()
             )),
             Error::Io { source, .. } if source.kind() == ErrorKind::NotADirectory => {
-                Error::invalid(format!(
-                    "{} is a file, but an object store of this scheme is a directory",
-                    root.display()
-                ))
+                not_a_directory(env, &root)
             }
             other => other,
         })?;
@@ -113,6 +110,21 @@ impl DirectoryObjects {
         let shared = Shared { env: env.clone(), files, root, location, durable };
         Ok(DirectoryObjects { shared: Arc::new(shared) })
     }
+}
+
+/// The error for a path that names a file or leads through one.
+fn not_a_directory(env: &Env, root: &Path) -> Error {
+    // Nothing has a name below a file, so the first one that exists is the file.
+    let file = root.ancestors().find(|path| env.files.exists(path).is_ok_and(|exists| exists));
+    let shown = file.unwrap_or(root).display();
+    Error::invalid(match file.is_none_or(|file| file == root) {
+        true => format!("{shown} is a file, but an object store of this scheme is a directory"),
+        false => format!(
+            "{shown} is a file, so the directory {} of the object store cannot exist; name another \
+             directory",
+            root.display()
+        ),
+    })
 }
 
 impl Shared {

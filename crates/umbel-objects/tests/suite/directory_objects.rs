@@ -207,6 +207,11 @@ fn missing_directory_is_refused() {
     let error = DirectoryObjects::open(&Env::system(), &file).unwrap_err();
     assert!(matches!(error, umbel_base::Error::Invalid(_)), "{error}");
     assert!(error.to_string().contains("file is a file, but an object store"), "{error}");
+    // Story: the path below the file was called a file, although it did not exist.
+    let below = file.join("a/copy");
+    let error = DirectoryObjects::open(&Env::system(), &below).unwrap_err().to_string();
+    let named = format!("{} is a file, so the directory {}", file.display(), below.display());
+    assert!(error.starts_with(&named), "{error}");
     assert_eq!(fs::read(&file).unwrap(), b"kept");
 }
 
