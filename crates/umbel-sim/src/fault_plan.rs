@@ -59,7 +59,7 @@ impl FaultKind {
                     )
             }
             FaultKind::Emfile => opens,
-            FaultKind::Eacces => names || opens,
+            FaultKind::Eacces => names || opens || operation == O::CheckWritable,
         }
     }
 }

@@ -31,8 +31,6 @@ use crate::text::numbers::{bytes, counted};
 const METHODS_PATH: &str = "/event_store.client.server_features.ServerFeatures/GetSupportedMethods";
 /// Stream to which `umbel doctor --write` appends.
 const PROBE_STREAM: &str = "umbel-doctor";
-/// Name of the check for damaged data.
-const DAMAGE: &str = "damage";
 /// Number of pings, and the median latency above which the server counts as slow.
 const PINGS: usize = 20;
 const SLOW_PING: Duration = Duration::from_millis(50);
@@ -59,6 +57,8 @@ enum FindingState {
     /// The checked function works, but the operator should examine it.
     Doubtful,
     Wrong,
+    /// The server has met damaged data.
+    Damaged,
     /// The check could not be made.
     Unseen,
 }
@@ -68,7 +68,7 @@ impl FindingState {
         match self {
             FindingState::Fine => "ok",
             FindingState::Doubtful => "look",
-            FindingState::Wrong => "wrong",
+            FindingState::Wrong | FindingState::Damaged => "wrong",
             FindingState::Unseen => "skip",
         }
     }
@@ -100,8 +100,10 @@ pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
         }
     }
     output.flush()?;
-    let is_wrong = |finding: &&Finding| finding.state == FindingState::Wrong;
-    let wrong = findings.iter().filter(is_wrong).count();
+    let has =
+        |state: FindingState| findings.iter().filter(|finding| finding.state == state).count();
+    let damaged = has(FindingState::Damaged);
+    let wrong = has(FindingState::Wrong) + damaged;
     if wrong == 0 {
         return Ok(());
     }
@@ -111,9 +113,9 @@ pub fn run(args: &DoctorArgs, json: bool) -> CommandResult<()> {
         address.host_and_port_text()
     );
     // Scripts tell damage from a server that cannot be used.
-    Err(match findings.iter().filter(is_wrong).any(|finding| finding.what == DAMAGE) {
-        true => CommandError::Damaged(sentence),
-        false => CommandError::System(sentence),
+    Err(match damaged {
+        0 => CommandError::System(sentence),
+        _ => CommandError::Damaged(sentence),
     })
 }
 
@@ -184,7 +186,7 @@ async fn stored_states(
     let stats = match read_stats(connection).await {
         Ok(stats) => stats,
         Err(missing) => {
-            return ["store", "clock", "filter", DAMAGE]
+            return ["store", "clock", "filter", "damage"]
                 .into_iter()
                 .map(|what| (what, missing.clone()))
                 .collect();
@@ -195,7 +197,7 @@ async fn stored_states(
         Some(errors) => Ok(errors),
         None => read_damage_count(connection, CHECK_TIMEOUT).await,
     };
-    states.push((DAMAGE, damage_state(errors)));
+    states.push(("damage", damage_state(errors)));
     states
 }
 
@@ -536,7 +538,7 @@ fn damage_state(errors: Result<u64, String>) -> (FindingState, String) {
                  backup, or save the readable events with `umbel repair`",
                 counted(errors, "error")
             );
-            (FindingState::Wrong, message)
+            (FindingState::Damaged, message)
         }
     }
 }
@@ -759,7 +761,7 @@ mod tests {
         assert_eq!(filter_state(&parse_json(b"no page")).0, FindingState::Fine);
         assert_eq!(damage_state(Err("no response".into())).0, FindingState::Unseen);
         assert_eq!(damage_state(Ok(0)).0, FindingState::Fine);
-        assert_eq!(damage_state(Ok(1)).0, FindingState::Wrong);
+        assert_eq!(damage_state(Ok(1)).0, FindingState::Damaged);
         assert!(telemetry_state(&parse_json(b"{}")).is_none());
         let export = |failing: &str| {
             let page = format!(
