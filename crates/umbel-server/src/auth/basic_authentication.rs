@@ -189,29 +189,53 @@ impl Authenticator {
             true => user,
             false => self.look_up(rules, store, &basic.login).await?,
         };
-        let outcome = self.verify_uncached(user, basic.password, slots).await?;
+        let outcome = self.verify_uncached(rules, store, (user, basic), slots).await?;
         self.insert(mark, name, outcome.clone());
         outcome.into_result()
     }
 
+    /// Verifies a password. A user who changed during the hash is read again, so that the result is
+    /// that of the new record. Each further hash needs a change of the password.
     async fn verify_uncached(
         &self,
-        user: CachedUser,
+        rules: &Arc<AclCache>,
+        store: &EventStore,
+        (mut user, basic): (CachedUser, BasicCredentials),
+        mut slots: LoginSlots,
+    ) -> Result<Verification, Status> {
+        let is_correct = loop {
+            let hashed = self.verify_hash(&user, basic.password.clone(), slots).await?;
+            let is_right = hashed.0;
+            slots = hashed.1;
+            if !user.is_fresh() {
+                let changed = self.look_up(rules, store, &basic.login).await?;
+                let has_same_password = password_hash(&changed) == password_hash(&user);
+                user = changed;
+                if !has_same_password {
+                    continue;
+                }
+            }
+            break is_right && user.value.as_ref().is_some_and(User::is_active);
+        };
+        let time = if is_correct { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
+        let expires_at = self.clock().now().saturating_add(time);
+        Ok(Verification { user, is_correct, expires_at })
+    }
+
+    /// Whether this is the user's password. Returns the slots, which stay taken until the hash is
+    /// done, even if the caller leaves.
+    async fn verify_hash(
+        &self,
+        user: &CachedUser,
         password: Secret,
         slots: LoginSlots,
-    ) -> Result<Verification, Status> {
-        let (found, fallback_hash) = (Arc::clone(&user), Arc::clone(&self.dummy_hash));
+    ) -> Result<(bool, LoginSlots), Status> {
+        let (user, dummy_hash) = (Arc::clone(user), Arc::clone(&self.dummy_hash));
         let verification = self.password_threads.run(move || {
-            let _slots = slots;
-            let user = found.value.as_ref();
-            let kept = user.map_or(&*fallback_hash, |user| &*user.password_hash);
-            let is_active = user.is_some_and(User::is_active);
-            passwords::verify(password.reveal(), kept) && is_active
+            let kept = password_hash(&user).unwrap_or(&dummy_hash);
+            (passwords::verify(password.reveal(), kept), slots)
         });
-        let is_right = verification.await?;
-        let time = if is_right { CREDENTIALS_TIME } else { WRONG_CREDENTIALS_TIME };
-        let until = self.clock().now().saturating_add(time);
-        Ok(Verification { user, is_correct: is_right, expires_at: until })
+        verification.await
     }
 
     /// Looks a user up. The password threads do not: they have a low priority, so one could wait
@@ -293,6 +317,11 @@ impl Authenticator {
     }
 }
 
+/// The password hash of a user; `None` if there is no such user.
+fn password_hash(user: &CachedUser) -> Option<&str> {
+    user.value.as_ref().map(|user| &*user.password_hash)
+}
+
 async fn acquire(slots: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
     let slot = Arc::clone(slots).acquire_owned().await;
     slot.map_err(|_| grpc_status::shutting_down())
@@ -331,9 +360,254 @@ impl fmt::Debug for Authenticator {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
+    use futures_util::future::LocalBoxFuture;
 
     use super::*;
     use crate::access_control::append_invalidated_cache::CacheEntry;
+    use crate::access_control::users;
+    use crate::test_support::test_service::TestService;
+
+    /// Upper bound of every wait in these tests.
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// A change of a user; `None` deletes the user.
+    type Change<'a> = Option<&'a dyn Fn(&mut User)>;
+
+    /// What a login waits for.
+    #[derive(Debug, Clone, Copy)]
+    enum WaitPoint {
+        LookupSlot,
+        UnknownNameSlot,
+        WorkerSlot,
+        Hash,
+    }
+
+    /// Slots and threads that no login gets until this value is dropped.
+    struct Pause {
+        _slots: Option<OwnedSemaphorePermit>,
+        _threads: Vec<mpsc::Sender<()>>,
+    }
+
+    /// A store with users, and an authenticator.
+    struct LoginFixture {
+        service: TestService,
+        rules: Arc<AclCache>,
+        authenticator: Authenticator,
+        /// Hash of the password `old`, which each user has first.
+        old_hash: String,
+    }
+
+    impl LoginFixture {
+        fn new() -> LoginFixture {
+            let env = Env::system();
+            let threads = Arc::new(PasswordThreads::new(&env).unwrap());
+            LoginFixture {
+                service: TestService::new(),
+                rules: Arc::default(),
+                authenticator: Authenticator::new(&env, threads).unwrap(),
+                old_hash: passwords::hash_password("old", &*env.entropy).unwrap(),
+            }
+        }
+
+        fn create(&self, login: &str) {
+            let password_hash = self.old_hash.clone();
+            let user = User { password_hash, ..User::with_login(login) };
+            users::create(&self.service.store, &user).unwrap();
+        }
+
+        fn read(&self, login: &str) -> Option<User> {
+            users::read(&self.service.store, login).unwrap()
+        }
+
+        /// Changes a user and invalidates the cache, as an append of the server does.
+        fn change(&self, login: &str, change: Change<'_>) {
+            let store = &self.service.store;
+            let mut user = self.read(login).expect("the user exists");
+            match change {
+                Some(change) => {
+                    change(&mut user);
+                    users::update(store, &user, store.new_id().unwrap()).unwrap();
+                }
+                None => users::delete(store, &user).unwrap(),
+            }
+            self.rules.invalidate(&users::user_stream(login));
+        }
+
+        /// A login. All logins are of one connection.
+        fn log_in(&self, login: &str, password: &str) -> LocalBoxFuture<'_, Option<CachedUser>> {
+            let basic = BasicCredentials::new(login, password);
+            let peer = LoginPeer { connection: 1, address: Some(IpAddr::from([10, 0, 0, 1])) };
+            let store = &self.service.service.store;
+            let verified = self.authenticator.verify(&self.rules, store, basic, Some(peer));
+            let limited = tokio::time::timeout(TEST_TIMEOUT, verified);
+            limited.map(|user| user.expect("the login ends").ok()).boxed_local()
+        }
+
+        /// Keeps logins at this point.
+        async fn pause(&self, point: WaitPoint) -> Pause {
+            let slots = match point {
+                WaitPoint::LookupSlot => &self.authenticator.lookup_slots,
+                WaitPoint::UnknownNameSlot => &self.authenticator.unknown_name_slot,
+                WaitPoint::WorkerSlot => &self.authenticator.worker_slots,
+                WaitPoint::Hash => {
+                    let busy = (0..CONCURRENT_HASHES_MAX).map(|_| {
+                        let (release, released) = mpsc::channel::<()>();
+                        let work = self.authenticator.password_threads.run(move || released.recv());
+                        assert!(work.now_or_never().is_none());
+                        release
+                    });
+                    return Pause { _slots: None, _threads: busy.collect() };
+                }
+            };
+            let all = slots.available_permits() as u32;
+            let taken = Arc::clone(slots).acquire_many_owned(all).await.unwrap();
+            Pause { _slots: Some(taken), _threads: Vec::new() }
+        }
+
+        /// Polls a login until it waits at this point.
+        async fn reach(
+            &self,
+            point: WaitPoint,
+            login: &str,
+            call: &mut LocalBoxFuture<'_, Option<CachedUser>>,
+        ) {
+            let slots = &self.authenticator;
+            let is_reached = || match point {
+                WaitPoint::LookupSlot => !slots.queue.is_empty(),
+                WaitPoint::UnknownNameSlot => self.rules.user_if_cached(login).is_some(),
+                WaitPoint::WorkerSlot => slots.unknown_name_slot.available_permits() == 0,
+                WaitPoint::Hash => slots.worker_slots.available_permits() < CONCURRENT_HASHES_MAX,
+            };
+            while !is_reached() {
+                assert!(call.as_mut().now_or_never().is_none());
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(call.as_mut().now_or_never().is_none());
+        }
+
+        /// Checks that no request waits, and that all slots get free.
+        async fn assert_idle(&self) {
+            assert!(self.authenticator.queue.is_empty());
+            for (slots, count) in [
+                (&self.authenticator.lookup_slots, CONCURRENT_LOOKUPS_MAX),
+                (&self.authenticator.unknown_name_slot, CONCURRENT_HASHES_MAX - 1),
+                (&self.authenticator.worker_slots, CONCURRENT_HASHES_MAX),
+            ] {
+                let all = tokio::time::timeout(TEST_TIMEOUT, slots.acquire_many(count as u32));
+                drop(all.await.expect("all slots get free").unwrap());
+                assert_eq!(slots.available_permits(), count);
+            }
+        }
+    }
+
+    fn block_on<F: Future>(test: F) -> F::Output {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().build().unwrap().block_on(test)
+    }
+
+    /// A client may disconnect while its login waits. Others with the same name go on.
+    #[test]
+    fn cancelled_login_frees_its_places() {
+        block_on(async {
+            let fixture = LoginFixture::new();
+            let points = [
+                WaitPoint::LookupSlot,
+                WaitPoint::UnknownNameSlot,
+                WaitPoint::WorkerSlot,
+                WaitPoint::Hash,
+            ];
+            for point in points {
+                let alone = format!("alone-{point:?}");
+                fixture.create(&alone);
+                let pause = fixture.pause(point).await;
+                let mut cancelled = fixture.log_in(&alone, "old");
+                fixture.reach(point, &alone, &mut cancelled).await;
+                drop(cancelled);
+                drop(pause);
+                fixture.assert_idle().await;
+
+                let login = format!("with-others-{point:?}");
+                fixture.create(&login);
+                let pause = fixture.pause(point).await;
+                let mut cancelled = fixture.log_in(&login, "old");
+                fixture.reach(point, &login, &mut cancelled).await;
+                // One waits for the same credentials, the others for the connection's turn.
+                let mut second = fixture.log_in(&login, "old");
+                let mut other = fixture.log_in(&login, "other");
+                let mut cancelled_other = fixture.log_in(&login, "another");
+                for waiting in [&mut second, &mut other, &mut cancelled_other] {
+                    assert!(waiting.now_or_never().is_none());
+                }
+                drop(cancelled_other);
+                drop(cancelled);
+                drop(pause);
+                let (second, other) = futures_util::future::join(second, other).await;
+                assert!(second.is_some() && other.is_none(), "{point:?}");
+                fixture.assert_idle().await;
+            }
+        });
+    }
+
+    /// A lookup goes on after its caller left, and frees its slot at its end.
+    #[test]
+    fn cancelled_lookup_frees_its_slot() {
+        block_on(async {
+            let fixture = LoginFixture::new();
+            fixture.create("ada");
+            for _ in 0..2 * CONCURRENT_LOOKUPS_MAX {
+                assert!(fixture.log_in("ada", "old").now_or_never().is_none());
+            }
+            fixture.assert_idle().await;
+            assert!(fixture.log_in("ada", "old").await.is_some());
+        });
+    }
+
+    /// Story: the record from before the hash decided, so a user who was disabled during the hash
+    /// still logged in.
+    #[test]
+    fn login_follows_a_change_of_the_user_during_its_wait() {
+        block_on(async {
+            let fixture = LoginFixture::new();
+            let entropy = Env::system().entropy;
+            let new_hash = passwords::hash_password("new", &*entropy).unwrap();
+            let set_password = |user: &mut User| user.password_hash.clone_from(&new_hash);
+            let disable = |user: &mut User| user.is_disabled = true;
+            let join_group = |user: &mut User| user.groups.push("readers".to_string());
+            let cases: [(&str, Change<'_>, bool); 5] = [
+                ("old", Some(&set_password), false),
+                ("new", Some(&set_password), true),
+                ("old", Some(&disable), false),
+                ("old", Some(&join_group), true),
+                ("old", None, false),
+            ];
+            for (number, (password, change, is_accepted)) in cases.into_iter().enumerate() {
+                for point in [WaitPoint::WorkerSlot, WaitPoint::Hash] {
+                    let login = format!("user-{number}-{point:?}");
+                    fixture.create(&login);
+                    let pause = fixture.pause(point).await;
+                    let mut call = fixture.log_in(&login, password);
+                    fixture.reach(point, &login, &mut call).await;
+                    fixture.change(&login, change);
+                    drop(pause);
+                    let outcome = call.await;
+                    assert_eq!(outcome.is_some(), is_accepted, "{login}");
+                    let present = fixture.read(&login);
+                    assert!(outcome.is_none_or(|user| user.value == present), "{login}");
+                    let basic = BasicCredentials::new(&login, password);
+                    let mark = fixture.authenticator.hash_credentials(&basic);
+                    let is_new =
+                        |it: Verification| it.user.value == present && it.is_correct == is_accepted;
+                    assert!(fixture.authenticator.cached(&mark).is_none_or(is_new), "{login}");
+                    let again = fixture.log_in(&login, password).await;
+                    assert_eq!(again.is_some(), is_accepted, "{login}");
+                }
+            }
+            fixture.assert_idle().await;
+        });
+    }
 
     /// A clock that a test sets, in seconds.
     #[derive(Debug, Default)]

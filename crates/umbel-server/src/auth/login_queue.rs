@@ -92,6 +92,15 @@ impl LoginQueue {
         Ok(LoginPlace { queue, hash, peer, credentials_turn, connection_turn })
     }
 
+    /// Whether no request waits.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        let waiting = self.locked();
+        waiting.credentials.is_empty()
+            && waiting.connections.is_empty()
+            && waiting.addresses.is_empty()
+    }
+
     fn locked(&self) -> MutexGuard<'_, Waiting> {
         self.0.lock().ignore_poison()
     }
@@ -192,8 +201,6 @@ mod tests {
         assert!(join(100_000, None).is_err(), "all places are taken");
         places.push(join(100, peer(4, 3)).unwrap());
         drop(places);
-        let waiting = queue.locked();
-        assert!(waiting.credentials.is_empty() && waiting.connections.is_empty());
-        assert!(waiting.addresses.is_empty());
+        assert!(queue.is_empty());
     }
 }
