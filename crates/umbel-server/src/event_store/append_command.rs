@@ -128,9 +128,10 @@ impl AppendCommand {
         match self.target {
             AppendTarget::Stream(stream) if is_system(&stream) => vec![stream.stream],
             AppendTarget::Stream(_) => Vec::new(),
-            AppendTarget::Streams(streams) => {
-                let streams = streams.into_inner().into_iter();
-                streams.filter(is_system).map(|stream| stream.stream).collect()
+            AppendTarget::Streams(mut streams) => {
+                // The streams are dropped together: each alone may have few events.
+                let system = streams.iter_mut().filter(|stream| is_system(stream));
+                system.map(|stream| std::mem::take(&mut stream.stream)).collect()
             }
         }
     }

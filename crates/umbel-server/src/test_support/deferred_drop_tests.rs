@@ -120,6 +120,25 @@ fn records_of_a_transaction_are_not_freed_on_a_worker() {
     });
 }
 
+/// Story: the appender freed the events of an append to many streams, since each of the streams had
+/// few of them.
+#[test]
+fn events_of_a_completed_append_to_streams_are_not_freed_by_the_appender() {
+    run_on_worker(|| {
+        let request = AppendRecordsRequest { records: records(&["a", "$b"]), checks: Vec::new() };
+        let message = read::<RecordsMessage>(&request);
+        let streams = message.0.unwrap().streams.into_inner().into_iter().map(|records| {
+            let (stream, events) = (records.stream, records.events);
+            StreamEvents { stream, expected: ExpectedVersion::Any, events }
+        });
+        let streams: Vec<StreamEvents> = streams.collect();
+        let share = TestService::new().service.append_quota.new_share();
+        let append = AppendCommand::to_streams(streams.into(), Vec::new(), share);
+        let complete = || assert_eq!(append.into_system_streams(), ["$b"]);
+        assert_eq!(count_parts_left(complete), PARTS + 2);
+    });
+}
+
 #[test]
 fn writes_of_a_batch_are_not_freed_on_a_worker() {
     run_on_worker(|| {
