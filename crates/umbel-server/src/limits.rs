@@ -130,6 +130,9 @@ pub const SHORT_APPENDS_TIME: Duration = Duration::from_millis(20);
 /// Bytes of stream metadata that the thread of an append checks itself. Other threads check longer
 /// metadata before.
 pub const UNCHECKED_METADATA_BYTES_MAX: usize = 16 << 10;
+/// Number of events, streams and checks of an append whose names, types and sizes the appender
+/// checks itself. Other threads check longer appends before.
+pub const UNCHECKED_PARTS_MAX: usize = 4096;
 /// Duration after which an inline read counts as slow, since its events were in no cache.
 pub const INLINE_TIME_MAX: Duration = Duration::from_millis(1);
 /// Pause of inline reads after a slow inline read.

@@ -65,12 +65,14 @@ pub struct WriteResult {
 pub struct CheckedMetadata {
     /// The rules in the last event of each append to a metadata stream, in order.
     rules: Vec<RetentionRules>,
+    /// Number of events of the request, if everything was checked that needs no stream's state.
+    checked_events: Option<usize>,
 }
 
 impl CheckedMetadata {
     /// Metadata with these rules, of a request with one append.
     pub(crate) fn of_single_append(rules: RetentionRules) -> CheckedMetadata {
-        CheckedMetadata { rules: vec![rules] }
+        CheckedMetadata { rules: vec![rules], checked_events: None }
     }
 
     /// The rules, one for each append to a metadata stream.
@@ -80,6 +82,34 @@ impl CheckedMetadata {
 }
 
 impl<'a> AppendRequest<'a> {
+    /// Checks everything that needs no stream's state: names, types, sizes and metadata. The store
+    /// does not repeat these checks, which take milliseconds for the longest requests.
+    ///
+    /// # Errors
+    /// `Invalid` and `TooLarge`.
+    pub fn check(&self) -> Result<CheckedMetadata> {
+        self.validate()?;
+        let checked = self.check_metadata()?;
+        Ok(CheckedMetadata { checked_events: Some(self.event_count()), ..checked })
+    }
+
+    /// Number of events of all streams.
+    pub(crate) fn event_count(&self) -> usize {
+        self.appends.iter().map(|append| append.events.len()).sum()
+    }
+
+    /// Returns an error that describes why the request is invalid, apart from its metadata. Relies
+    /// on an earlier [`AppendRequest::check`] of the same request.
+    pub(crate) fn validate_unless_checked(&self, metadata: &CheckedMetadata) -> Result<()> {
+        match metadata.checked_events {
+            Some(events) if events == self.event_count() => {
+                debug_assert!(self.validate().is_ok(), "another request was checked");
+                Ok(())
+            }
+            _ => self.validate(),
+        }
+    }
+
     /// Checks the metadata that the request appends, and reads the retention rules.
     ///
     /// # Errors
@@ -200,6 +230,15 @@ mod tests {
         let twice = check(&[append("a", &[small]), append("a", &[small])]).expect_err("twice");
         assert!(twice.to_string().contains("names the stream 'a' twice"), "{twice}");
         assert!(check(&[]).is_err());
+        let (one, two) = ([small], [small, small]);
+        let (valid, invalid) = ([append("a", &one)], [append("", &two)]);
+        let valid = AppendRequest { appends: &valid, checks: &[] };
+        let checked = valid.check().expect("valid");
+        assert!(valid.validate_unless_checked(&checked).is_ok());
+        // A request with another number of events is validated again.
+        let other = AppendRequest { appends: &invalid, checks: &[] };
+        assert!(other.validate_unless_checked(&checked).is_err());
+        assert!(other.check().is_err());
         let (events, checks) = ([small], &[]);
         let metadata = AppendRequest { appends: &[append("$$a", &events)], checks };
         assert!(metadata.check_metadata().is_err(), "metadata is JSON");

@@ -201,8 +201,10 @@ impl Store {
         self.submit_each_checked(requests.collect())
     }
 
-    /// Submits several appends like [`Store::submit_each_with_conflicts`], whose metadata another
-    /// thread has checked with [`AppendRequest::check_metadata`].
+    /// Submits several appends like [`Store::submit_each_with_conflicts`], which another thread has
+    /// checked with [`AppendRequest::check`] or [`AppendRequest::check_metadata`].
+    ///
+    /// REQUIRES: each result is that of its request.
     pub fn submit_each_checked(
         &self,
         requests: Vec<(AppendRequest<'_>, Result<CheckedMetadata>)>,

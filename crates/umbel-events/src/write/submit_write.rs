@@ -12,7 +12,7 @@ use crate::shared_store_state::StoreInner;
 use crate::types::error::Result;
 use crate::write::pending_append::PendingAppend;
 
-/// Maximum number of events that are indexed together; a single request may have more.
+/// Maximum number of events that are indexed together. A request with more is executed alone.
 const GROUP_EVENTS_MAX: usize = 1024;
 
 /// Bytes reserved for what an append writes besides its events: metadata of an undeleted stream,
@@ -43,8 +43,17 @@ impl StoreInner {
         request: &AppendRequest<'_>,
         metadata: Result<CheckedMetadata>,
     ) -> Result<PendingAppend> {
-        request.validate()?;
-        self.submit(&WriteTask::Append(*request, &metadata?))
+        let metadata = match metadata {
+            Ok(metadata) => {
+                request.validate_unless_checked(&metadata)?;
+                metadata
+            }
+            Err(invalid) => {
+                request.validate()?;
+                return Err(invalid);
+            }
+        };
+        self.submit(&WriteTask::Append(*request, &metadata))
     }
 
     /// Executes a task up to the log write.
@@ -129,8 +138,11 @@ impl StoreInner {
     ) -> Vec<Result<PendingAppend>> {
         let mut done = Vec::with_capacity(requests.len());
         while done.len() < requests.len() {
-            let rest = &mut requests[done.len()..];
-            if rest.len() == 1 || !self.submit_group(rest, &mut done) {
+            let rest = &requests[done.len()..];
+            // A long request in a group would be decided twice if it is refused.
+            let is_alone = rest.len() == 1
+                || rest.first().is_some_and(|(first, _)| first.event_count() > GROUP_EVENTS_MAX);
+            if is_alone || !self.submit_group(rest, &mut done) {
                 // The last request, or one that is refused or does not fit, is executed by itself.
                 let Some((next, metadata)) = requests.get_mut(done.len()) else { break };
                 let metadata = std::mem::replace(metadata, Ok(CheckedMetadata::default()));
@@ -168,10 +180,9 @@ impl StoreInner {
                 self.prefetch(next);
                 appender.prefetch(&self.components, next);
             }
-            events += request.appends.iter().map(|append| append.events.len()).sum::<usize>();
-            let is_first = done.len() == before;
+            events += request.event_count();
             let Ok(metadata) = metadata else { break };
-            if (events > GROUP_EVENTS_MAX && !is_first) || request.validate().is_err() {
+            if events > GROUP_EVENTS_MAX || request.validate_unless_checked(metadata).is_err() {
                 break;
             }
             let task = WriteTask::Append(*request, metadata);

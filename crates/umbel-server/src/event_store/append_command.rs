@@ -3,10 +3,10 @@
 use std::slice;
 
 use umbel_events::{
-    AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, StreamAppend,
+    AppendRequest, CheckedMetadata, Error, ExpectedVersion, NewEvent, StreamAppend, StreamCheck,
 };
 
-use crate::limits::{EVENT_OVERHEAD_BYTES, UNCHECKED_METADATA_BYTES_MAX};
+use crate::limits::{EVENT_OVERHEAD_BYTES, UNCHECKED_METADATA_BYTES_MAX, UNCHECKED_PARTS_MAX};
 use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::deferred_drop::{DeferredDrop, PartCount, ProposedEventList};
 use crate::resources::inbound_quota::QuotaShare;
@@ -34,8 +34,8 @@ pub struct AppendCommand {
     target: AppendTarget,
     /// Streams that are only checked, with their expected revisions.
     pub checks: Vec<(String, ExpectedVersion)>,
-    /// The metadata in the events, if it was checked before the append is submitted.
-    metadata: Option<Result<CheckedMetadata, Error>>,
+    /// Result of the checks that need no state of the store, if they precede the submission.
+    checked: Option<Result<CheckedMetadata, Error>>,
     /// The share of the append quota that the events hold.
     #[expect(dead_code, reason = "the field is kept for its Drop, as long as the events")]
     share: QuotaShare,
@@ -64,7 +64,7 @@ impl AppendCommand {
     /// Creates an append to one stream.
     pub fn to_stream(stream: StreamEvents, share: QuotaShare) -> AppendCommand {
         let target = AppendTarget::Stream(stream);
-        AppendCommand { target, checks: Vec::new(), metadata: None, share }
+        AppendCommand { target, checks: Vec::new(), checked: None, share }
     }
 
     /// Creates an append to several streams.
@@ -73,7 +73,7 @@ impl AppendCommand {
         checks: Vec<(String, ExpectedVersion)>,
         share: QuotaShare,
     ) -> AppendCommand {
-        AppendCommand { target: AppendTarget::Streams(streams), checks, metadata: None, share }
+        AppendCommand { target: AppendTarget::Streams(streams), checks, checked: None, share }
     }
 
     /// The streams to which the events are appended.
@@ -84,31 +84,52 @@ impl AppendCommand {
         }
     }
 
-    /// Whether the append has metadata of streams that takes long to check.
-    pub fn has_long_metadata(&self) -> bool {
+    /// Whether the append takes long to check: it has many events, or long metadata of streams.
+    pub fn needs_check(&self) -> bool {
+        self.checked.is_none() && (self.has_many_parts() || self.has_long_metadata())
+    }
+
+    fn has_many_parts(&self) -> bool {
+        let events: usize = self.streams().iter().map(|stream| stream.events.len()).sum();
+        events + self.streams().len() + self.checks.len() > UNCHECKED_PARTS_MAX
+    }
+
+    fn has_long_metadata(&self) -> bool {
         let data = |stream: &StreamEvents| -> usize {
             stream.events.iter().map(|event| event.as_new_event().data.len()).sum()
         };
         let system = self.streams().iter().filter(|stream| stream.stream.starts_with('$'));
-        self.metadata.is_none() && system.map(data).sum::<usize>() > UNCHECKED_METADATA_BYTES_MAX
+        system.map(data).sum::<usize>() > UNCHECKED_METADATA_BYTES_MAX
     }
 
-    /// Checks the metadata of streams, so that the appender need not.
-    pub fn check_metadata(&mut self) {
+    /// Checks everything that needs no state of the store, so that the appender need not.
+    pub fn check(&mut self) {
         let events: Vec<NewEvent<'_>> = self.events().map(ProposedEvent::as_new_event).collect();
         let appends: Vec<_> = stream_appends(self.streams(), &events).collect();
-        let request = AppendRequest { appends: &appends, checks: &[] };
-        self.metadata = Some(request.check_metadata());
+        let checks: Vec<_> = self.stream_checks().collect();
+        let request = AppendRequest { appends: &appends, checks: &checks };
+        self.checked = Some(request.check());
     }
 
-    /// Whether the metadata was checked.
-    pub fn has_checked_metadata(&self) -> bool {
-        self.metadata.is_some()
+    /// The streams that are only checked.
+    pub fn stream_checks(&self) -> impl Iterator<Item = StreamCheck<'_>> {
+        let checks = self.checks.iter();
+        checks.map(|(stream, expected)| StreamCheck { stream, expected: *expected })
     }
 
-    /// Takes the result of the check of the metadata, if there was one.
-    pub fn take_checked_metadata(&mut self) -> Option<Result<CheckedMetadata, Error>> {
-        self.metadata.take()
+    /// Whether the append was checked.
+    pub fn is_checked(&self) -> bool {
+        self.checked.is_some()
+    }
+
+    /// Takes the result of the check, if there was one.
+    pub fn take_checked(&mut self) -> Option<Result<CheckedMetadata, Error>> {
+        self.checked.take()
+    }
+
+    /// Takes the error of the check, if it refused the append.
+    pub fn take_refusal(&mut self) -> Option<Error> {
+        self.checked.take_if(|checked| checked.is_err())?.err()
     }
 
     /// Bytes of the types, data and metadata of all events, and the overhead of each event.

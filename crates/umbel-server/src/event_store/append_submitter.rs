@@ -29,8 +29,8 @@ use crate::resources::worker_times::TaskSpawner;
 /// Number of appends in a group after which no further job joins the group.
 const APPENDS_PER_GROUP: usize = 64;
 
-/// The place of the check of long metadata.
-static METADATA_CHECKS: Semaphore = Semaphore::const_new(1);
+/// The place of the check of a long append.
+static LONG_CHECKS: Semaphore = Semaphore::const_new(1);
 
 /// The entry of appends to the store.
 #[derive(Debug)]
@@ -195,7 +195,7 @@ impl AppendSubmitter {
         let comes_first = self.queue.queued_jobs.load(Ordering::Acquire) == 0;
         let [target] = append.streams() else { return None };
         if !comes_first
-            || append.has_checked_metadata()
+            || append.is_checked()
             || target.events.len() > INLINE_EVENTS_MAX
             || !append.checks.is_empty()
             || !self.inline_appends.is_allowed()
@@ -216,9 +216,9 @@ impl AppendSubmitter {
 }
 
 impl AppendQueue {
-    /// Gives a job its place; returns false if the job must wait for it, or has long metadata.
+    /// Gives a job its place; returns false if the job must wait for it, or takes long to check.
     fn try_prepare(&self, job: &mut AppendJob) -> bool {
-        if job.has_long_metadata() {
+        if job.needs_check() {
             return false;
         }
         let Some(bytes) = job.long_bytes() else {
@@ -233,11 +233,10 @@ impl AppendQueue {
         })
     }
 
-    /// Enqueues a job once its metadata is checked and it has its place. Without places, a short
-    /// append would wait for all long appends that came before.
+    /// Enqueues a job once it is checked and has its place. Without places, a short append would
+    /// wait for all long appends that came before.
     async fn enqueue_in_turn(&self, job: AppendJob) {
-        // Where the runtime ended, the completions are dropped, which reports a closed store.
-        let Some(mut job) = check_metadata(job).await else { return };
+        let Some(mut job) = check_long(job).await else { return };
         if let Some(bytes) = job.long_bytes() {
             let place = self.long_appends.take(bytes).await;
             place.into_iter().for_each(|place| job.keep_place(Arc::new(place)));
@@ -252,19 +251,21 @@ impl AppendQueue {
     }
 }
 
-/// Checks long metadata of the appends on a thread that may be busy. `None` if the runtime ended.
-async fn check_metadata(mut job: AppendJob) -> Option<AppendJob> {
-    if !job.has_long_metadata() {
+/// Checks a job that takes long on a thread that may be busy. That thread completes and frees the
+/// appends that are invalid, and returns the others. `None` if there are none, or the runtime
+/// ended: the completions are then dropped, which reports a closed store.
+async fn check_long(mut job: AppendJob) -> Option<AppendJob> {
+    if !job.needs_check() {
         return Some(job);
     }
     // One check keeps a processor busy; many at once would slow the asynchronous workers.
-    let place = METADATA_CHECKS.acquire().await;
+    let place = LONG_CHECKS.acquire().await;
     let check = move || {
-        job.for_each(|append, _| append.check_metadata());
+        job.for_each(|append, _| append.check());
         drop(place);
-        job
+        job.refuse_invalid()
     };
-    tokio::task::spawn_blocking(check).await.ok()
+    tokio::task::spawn_blocking(check).await.ok().flatten()
 }
 
 impl AppendJob {
@@ -285,8 +286,29 @@ impl AppendJob {
         single.into_iter().chain(many.iter().map(|(append, _)| append))
     }
 
-    fn has_long_metadata(&self) -> bool {
-        self.appends().any(AppendCommand::has_long_metadata)
+    fn needs_check(&self) -> bool {
+        self.appends().any(AppendCommand::needs_check)
+    }
+
+    /// Completes the appends that their check refused, and returns the others.
+    fn refuse_invalid(self) -> Option<AppendJob> {
+        // The quota share is released before the result is sent.
+        let keep_valid = |(mut append, completion): (AppendCommand, AppendCompletion)| {
+            let Some(refusal) = append.take_refusal() else { return Some((append, completion)) };
+            drop(append);
+            completion.resolve(Err(refusal));
+            None
+        };
+        match self {
+            AppendJob::Single(append, completion) => {
+                let valid = keep_valid((append, completion));
+                valid.map(|(append, completion)| AppendJob::Single(append, completion))
+            }
+            AppendJob::Many(many) => {
+                let valid: Vec<_> = many.into_iter().filter_map(keep_valid).collect();
+                (!valid.is_empty()).then_some(AppendJob::Many(valid))
+            }
+        }
     }
 
     /// Bytes of the long appends, which need a place; `None` if all are short. Each append is
@@ -342,16 +364,15 @@ fn run_appender(
 
 /// Submits appends to the store in order.
 fn submit_each(store: &Store, commands: &mut [AppendCommand]) -> Vec<Result<PendingAppend, Error>> {
-    let checked: Vec<_> = commands.iter_mut().map(AppendCommand::take_checked_metadata).collect();
+    let checked: Vec<_> = commands.iter_mut().map(AppendCommand::take_checked).collect();
     let events = commands.iter().flat_map(AppendCommand::events).map(ProposedEvent::as_new_event);
     let events: Vec<NewEvent<'_>> = events.collect();
     let targets = commands.iter().flat_map(AppendCommand::streams);
     // Most commands have one target.
     let mut appends: Vec<StreamAppend<'_>> = Vec::with_capacity(commands.len());
     appends.extend(stream_appends(targets, &events));
-    let checks = commands.iter().flat_map(|command| &command.checks);
     let checks: Vec<StreamCheck<'_>> =
-        checks.map(|(stream, expected)| StreamCheck { stream, expected: *expected }).collect();
+        commands.iter().flat_map(AppendCommand::stream_checks).collect();
     let (mut rest, mut rest_checks) = (&appends[..], &checks[..]);
     let requests = commands
         .iter()
@@ -402,7 +423,7 @@ mod tests {
 
     use super::*;
     use crate::event_store::append_command::StreamEvents;
-    use crate::limits::UNCHECKED_METADATA_BYTES_MAX;
+    use crate::limits::{UNCHECKED_METADATA_BYTES_MAX, UNCHECKED_PARTS_MAX};
     use crate::protocol::grpc_status;
     use crate::resources::deferred_drop::parts_deferred;
     use crate::test_support::test_service::TestService;
@@ -497,6 +518,50 @@ mod tests {
             assert!(parts_deferred() >= EVENTS, "the only blocking thread is busy");
             release.send(()).unwrap();
             busy.await.unwrap().unwrap();
+        });
+    }
+
+    /// Story: the appender checked the types and sizes of 100,000 events, and served no other append
+    /// for milliseconds.
+    #[test]
+    fn invalid_long_append_is_refused_before_the_appender() {
+        let fixture = TestService::new();
+        let long = |last_kind: &str| {
+            let event = |number: usize| {
+                let kind = if number == UNCHECKED_PARTS_MAX { last_kind } else { "Stated" };
+                let id = EventId((number as u128 + 1).to_be_bytes());
+                ProposedEvent::new(id, kind.into(), false, (Bytes::new(), Box::default()))
+            };
+            let events = (0..=UNCHECKED_PARTS_MAX).map(event).collect::<Vec<_>>().into();
+            let (stream, expected) = ("s".to_string(), ExpectedVersion::NoStream);
+            let share = fixture.service.append_quota.new_share();
+            AppendCommand::to_stream(StreamEvents { stream, expected, events }, share)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let submitter = fixture.service.store.appends();
+            let places = submitter.take_places();
+            let time = std::time::Duration::from_secs(20);
+            let refused = tokio::time::timeout(time, submitter.submit(long(""))).await;
+            let refused = refused.expect("it needs no place").unwrap_err();
+            assert!(refused.to_string().contains("an event's type has 0 bytes"), "{refused}");
+            drop(places);
+            // The other appends of the call are written.
+            let results = Arc::default();
+            let all = [append(&fixture, "a", 1, 10), long(""), append(&fixture, "b", 2, 10)];
+            let numbered = all.into_iter().zip(0..);
+            let batch = |(command, number)| (command, AppendCompletion::batched(number, &results));
+            let waiting = submitter.submit_all(numbered.map(batch).collect());
+            assert!(waiting.is_some(), "they are checked first");
+            let mut done = Vec::new();
+            while done.len() < 3 {
+                std::future::poll_fn(|context| results.poll_take(&mut done, context)).await;
+            }
+            done.sort_by_key(|(number, _)| *number);
+            assert_eq!([0, 1, 2].map(|number| done[number].1.is_ok()), [true, false, true]);
+            let written = submitter.submit(long("Stated")).await.unwrap();
+            assert_eq!(written[0].last, Some(UNCHECKED_PARTS_MAX as u64));
+            assert_eq!(fixture.bytes(), 0);
         });
     }
 
@@ -603,7 +668,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let submitter = fixture.service.store.appends();
-            let place = METADATA_CHECKS.acquire().await.unwrap();
+            let place = LONG_CHECKS.acquire().await.unwrap();
             let metadata = |number: u8| {
                 let stream = format!("$$s-{number}");
                 let append = append(&fixture, &stream, number, UNCHECKED_METADATA_BYTES_MAX + 1);
