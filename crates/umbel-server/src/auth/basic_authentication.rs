@@ -376,7 +376,7 @@ mod tests {
     /// A change of a user; `None` deletes the user.
     type Change<'a> = Option<&'a dyn Fn(&mut User)>;
 
-    /// What a login waits for.
+    /// Points at which a login waits.
     #[derive(Debug, Clone, Copy)]
     enum WaitPoint {
         LookupSlot,

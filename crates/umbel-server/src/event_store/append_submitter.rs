@@ -521,8 +521,8 @@ mod tests {
         });
     }
 
-    /// Story: the appender checked the types and sizes of 100,000 events, and served no other append
-    /// for milliseconds.
+    /// Story: the appender checked the types and sizes of 100,000 events, and served no other
+    /// append for milliseconds.
     #[test]
     fn invalid_long_append_is_refused_before_the_appender() {
         let fixture = TestService::new();
