@@ -43,7 +43,8 @@ pub struct ObjectRequestOptions {
     /// Maximum bytes per second that are transferred. With `None`, only uploads beside busy writers
     /// have a limit. Writers are busy if 200 or more events per second are appended to the event
     /// store, or 2 MiB per second for each processor. The limit is 4 MiB per second for each
-    /// processor, or twice the appended bytes if they are more.
+    /// processor, or twice the appended bytes if they are more. It ends after a second without busy
+    /// writers.
     pub bytes_per_second: Option<u64>,
 }
 

@@ -1,17 +1,20 @@
 //! [`AdaptiveLimit`]: rate limit of a backup beside busy writers of the same store.
 //!
 //! Without a limit, uploads compete with writers for processors, disk and network. With one, a
-//! backup that nothing competes with takes longer than needed. So the limit applies only while the
-//! store is written much. It is above the rate of the written bytes.
+//! backup that nothing competes with takes longer than needed. So the limit applies only while much
+//! is written to the store. It is above the rate of the written bytes.
+//!
+//! The limit begins after the first busy sample, and ends after a second without one. So writers
+//! keep it that write bursts, or that the backup itself delays. A sample is the mean since the one
+//! before it, however old that is: a backup that runs each 10 s has the limit from its first byte.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// Time between two looks at the writers.
+/// Minimum length of a sample.
 const SAMPLE_TIME: Duration = Duration::from_millis(250);
-/// Time after which a look at the writers says nothing about the present. A backup that takes it
-/// for one part of an object is slow anyway.
-const SAMPLE_AGE_MAX: Duration = Duration::from_secs(2);
+/// Time without a busy sample after which the limit ends.
+const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Writes per second from which on the writers are busy.
 const BUSY_WRITES_PER_SECOND: f64 = 200.0;
 /// Bytes per second for each processor beside busy writers.
@@ -24,7 +27,7 @@ const BYTES_PER_WRITTEN_BYTE: f64 = 2.0;
 pub struct WriteTotals {
     /// Events or entries.
     pub writes: u64,
-    /// Bytes of the log.
+    /// Position in the log, in bytes.
     pub bytes: u64,
 }
 
@@ -34,42 +37,67 @@ pub trait WriterLoad: Debug + Send + Sync {
     fn totals(&self) -> WriteTotals;
 }
 
+/// Limit after a busy sample.
+#[derive(Debug, Clone, Copy)]
+struct BusyLimit {
+    bytes_per_second: u64,
+    /// End of the sample that the limit is from.
+    since: Duration,
+    /// End of the last busy sample.
+    busy_at: Duration,
+}
+
 /// Rate limit that depends on the writers.
 #[derive(Debug)]
 pub struct AdaptiveLimit {
     /// Bytes per second beside writers of few bytes.
     least: u64,
+    /// End of the last sample.
     sample: Option<(Duration, WriteTotals)>,
-    bytes_per_second: Option<u64>,
+    limit: Option<BusyLimit>,
 }
 
 impl AdaptiveLimit {
     /// Creates the limit for a machine with this many processors.
     pub fn new(processors: usize) -> AdaptiveLimit {
         let least = BYTES_PER_SECOND.saturating_mul(processors as u64);
-        AdaptiveLimit { least, sample: None, bytes_per_second: None }
+        AdaptiveLimit { least, sample: None, limit: None }
     }
 
     /// Returns the limit in bytes per second at the monotonic time `now`; `None` beside writers
     /// that are not busy, and until it can tell.
     pub fn at(&mut self, now: Duration, totals: WriteTotals) -> Option<u64> {
-        let elapsed = self.sample.map(|(then, _)| now.saturating_sub(then));
-        let (Some((_, before)), Some(elapsed)) = (self.sample, elapsed) else {
+        let Some((then, before)) = self.sample else {
             self.sample = Some((now, totals));
             return None;
         };
-        if elapsed > SAMPLE_AGE_MAX {
-            (self.sample, self.bytes_per_second) = (Some((now, totals)), None);
-        } else if elapsed >= SAMPLE_TIME {
+        let elapsed = now.saturating_sub(then);
+        if elapsed >= SAMPLE_TIME {
             let rate =
                 |before: u64, now: u64| now.saturating_sub(before) as f64 / elapsed.as_secs_f64();
             let catch_up = (rate(before.bytes, totals.bytes) * BYTES_PER_WRITTEN_BYTE) as u64;
             let is_busy = rate(before.writes, totals.writes) >= BUSY_WRITES_PER_SECOND
                 || catch_up >= self.least;
-            self.bytes_per_second = is_busy.then_some(catch_up.max(self.least));
+            self.limit = match is_busy {
+                true => Some(self.busy_limit(now, catch_up)),
+                false => self.limit.filter(|limit| now.saturating_sub(limit.busy_at) < IDLE_TIME),
+            };
             self.sample = Some((now, totals));
         }
-        self.bytes_per_second
+        self.limit.map(|limit| limit.bytes_per_second)
+    }
+
+    /// Returns the limit after a busy sample: the largest one of the last second. The sample with
+    /// the end of a burst has few bytes, and a limit from it alone could never catch up.
+    fn busy_limit(&self, now: Duration, catch_up: u64) -> BusyLimit {
+        let bytes_per_second = catch_up.max(self.least);
+        let larger = self.limit.filter(|limit| {
+            limit.bytes_per_second > bytes_per_second && now.saturating_sub(limit.since) < IDLE_TIME
+        });
+        match larger {
+            Some(limit) => BusyLimit { busy_at: now, ..limit },
+            None => BusyLimit { bytes_per_second, since: now, busy_at: now },
+        }
     }
 }
 
@@ -95,10 +123,44 @@ mod tests {
             after(5250, 2000, 100_000),
             after(5400, 2000, 100_000),
             after(5500, 2000, 100_000),
-            after(7500, 2900, 190_000),
+            after(6249, 2000, 100_000),
+            after(6499, 2000, 100_000),
+            after(8500, 2900, 190_000),
         ];
         let busy = Some(8 << 20);
-        assert_eq!(limits(&samples), [None, None, busy, busy, None, busy]);
+        assert_eq!(limits(&samples), [None, None, busy, busy, busy, busy, None, busy]);
+    }
+
+    /// Story: each 250 ms without a write ended the limit, so it applied for a quarter of the time
+    /// beside 1,000 writes once a second.
+    #[test]
+    fn bursts_of_writes_keep_the_limit() {
+        let burst = |number: u64| number.div_ceil(4);
+        let samples: Vec<_> =
+            (0..40).map(|number| after(250 * number, 1000 * burst(number), 0)).collect();
+        let limits = limits(&samples);
+        assert_eq!(limits[0], None);
+        assert!(limits[1..].iter().all(|limit| *limit == Some(8 << 20)), "{limits:?}");
+        // The limit ends with the bursts.
+        let mut limit = AdaptiveLimit::new(2);
+        let ends =
+            [after(0, 0, 0), after(250, 1000, 0), after(1249, 1000, 0), after(1499, 1000, 0)];
+        let ends = ends.map(|(now, totals)| limit.at(now, totals));
+        assert_eq!(ends, [None, Some(8 << 20), Some(8 << 20), None]);
+    }
+
+    /// The sample with the end of a burst is busy, but has few of its bytes.
+    #[test]
+    fn limit_beside_bursts_is_the_largest_one_of_a_second() {
+        let samples = [
+            after(0, 0, 0),
+            after(250, 900, 9 << 20),
+            after(500, 1000, 10 << 20),
+            after(750, 1000, 10 << 20),
+            after(1250, 1100, 11 << 20),
+        ];
+        let (large, small) = (Some(72 << 20), Some(8 << 20));
+        assert_eq!(limits(&samples), [None, large, large, large, small]);
     }
 
     /// A limit below the rate of the writers would let the backup fall behind for ever.
@@ -116,10 +178,27 @@ mod tests {
         assert_eq!(limits(&[after(7, 0, 0), after(7, 9000, 9000), after(3, 9, 9)]), [None; 3]);
     }
 
-    /// The pause between two runs of a backup says nothing about the writers of the second one.
+    /// Story: the mean over the pause between two runs was dropped, so each run of a continuous
+    /// backup began without a limit. Most uploaded all their bytes before there was one.
     #[test]
-    fn old_sample_is_not_used() {
-        let samples = [after(0, 0, 0), after(2001, 90_000, 0), after(2251, 90_000, 0)];
-        assert_eq!(limits(&samples), [None; 3]);
+    fn mean_over_the_pause_between_two_runs_limits_the_first_read() {
+        let samples = [after(0, 0, 0), after(10_000, 2000, 400_000)];
+        assert_eq!(limits(&samples), [None, Some(8 << 20)]);
+        let hours =
+            [after(0, 0, 0), after(7_200_000, 1_440_000, 0), after(7_201_000, 1_440_000, 0)];
+        assert_eq!(limits(&hours), [None, Some(8 << 20), None], "wrong for a second at most");
+    }
+
+    #[test]
+    fn idle_pause_between_two_runs_ends_the_limit() {
+        let samples = [
+            after(0, 0, 0),
+            after(250, 1000, 0),
+            after(10_250, 2900, 0),
+            after(10_499, 9000, 0),
+            after(10_500, 9000, 0),
+        ];
+        let busy = Some(8 << 20);
+        assert_eq!(limits(&samples), [None, busy, None, None, busy]);
     }
 }
