@@ -33,6 +33,7 @@ mod suite {
     pub mod object_backup_campaign;
     mod object_backup_requests;
     pub mod object_backups;
+    mod object_rate_limits;
     pub mod opening;
     pub mod read_only_handles;
     pub mod read_only_processes;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
+use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, Objects};
 use umbel_events::{
     Durability, ExistenceSize, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions,
     ObjectBackupResult, ObjectRequestOptions, Position, RecordedEvent, RestoreTo, RetentionOptions,
@@ -586,132 +586,6 @@ impl Objects for CancellingObjects {
             self.cancel.store(true, Ordering::Relaxed);
         }
         self.inner.read(name, range)
-    }
-}
-
-#[test]
-fn transfers_keep_their_rate_limit() {
-    let fixture = Fixture::new(16);
-    (0..60).for_each(|number| append_large(&fixture.store, "a", number, 6000));
-    let requests = ObjectRequestOptions { bytes_per_second: Some(10_000), ..plain() };
-    let options = ObjectBackupOptions { requests, ..backup_options() };
-    let backup = fixture.store.object_backup(fixture.client(), options).expect("opened");
-    let started = fixture.env.clock.now();
-    let report = backup.run_once().expect("backed up");
-    let elapsed = fixture.env.clock.now() - started;
-    let least = report.uploaded_bytes as f64 / 10_000.0 * 0.9;
-    assert!(elapsed.as_secs_f64() >= least, "{elapsed:?} for {} bytes", report.uploaded_bytes);
-}
-
-/// Sends an object in parts of 4 KiB, and notes when it has each of them.
-#[derive(Debug)]
-struct SlicingObjects {
-    inner: Arc<dyn Objects>,
-    env: Env,
-    parts: std::sync::Mutex<Vec<Duration>>,
-}
-
-impl Objects for SlicingObjects {
-    umbel_env::delegate_object_calls!(inner: location create create_concurrently read list delete);
-
-    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
-        let mut bytes = vec![0; usize::try_from(source.byte_count()).expect("few bytes")];
-        for (number, part) in bytes.chunks_mut(4096).enumerate() {
-            source.read(part, number as u64 * 4096)?;
-            self.parts.lock().expect("no panic").push(self.env.clock.now());
-        }
-        self.inner.put(name, &bytes)
-    }
-}
-
-/// A whole object was sent in one burst, after a wait for all its bytes that no cancellation ended.
-#[test]
-fn rate_limit_spreads_the_parts_of_an_object_and_can_be_cancelled() {
-    let fixture = Fixture::new(20);
-    (0..5).for_each(|number| append_large(&fixture.store, "a", number, 8000));
-    let parts = std::sync::Mutex::default();
-    let (inner, env) = (fixture.client(), fixture.env.clone());
-    let objects = Arc::new(SlicingObjects { inner, env, parts });
-    let cancel = Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let (bytes_per_second, cancel_flag) = (Some(4096), Some(Arc::clone(&cancel)));
-    let requests = ObjectRequestOptions { bytes_per_second, cancel: cancel_flag, ..plain() };
-    let options = ObjectBackupOptions { requests, ..backup_options() };
-    let client = Arc::clone(&objects) as Arc<dyn Objects>;
-    let backup = fixture.store.object_backup(client, options).expect("opened");
-    backup.run_once().expect("backed up");
-    let parts = objects.parts.lock().expect("no panic").clone();
-    assert!(parts.len() >= 10, "{parts:?}");
-    for pair in parts.windows(2) {
-        let distance = (pair[1] - pair[0]).as_secs_f64();
-        assert!((0.1..=1.1).contains(&distance), "{distance} s in {parts:?}");
-    }
-    append_large(&fixture.store, "a", 9, 60_000);
-    let (env, other) = (fixture.env.clone(), Arc::clone(&cancel));
-    let began = env.clock.now();
-    *objects.parts.lock().expect("no panic") = Vec::new();
-    other.store(true, std::sync::atomic::Ordering::Relaxed);
-    let error = backup.run_once().expect_err("cancelled");
-    assert_eq!(error.kind(), ObjectBackupErrorKind::Cancelled, "{error}");
-    assert!((env.clock.now() - began).as_secs_f64() < 1.0);
-}
-
-/// Appends events while an object is sent in parts of 4 KiB, and notes when it has each of them.
-#[derive(Debug)]
-struct BusyObjects {
-    inner: Arc<dyn Objects>,
-    fixture: (Env, Store),
-    is_busy: bool,
-    parts: std::sync::Mutex<Vec<Duration>>,
-}
-
-impl Objects for BusyObjects {
-    umbel_env::delegate_object_calls!(inner: location create create_concurrently read list delete);
-
-    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
-        let mut bytes = vec![0; usize::try_from(source.byte_count()).expect("few bytes")];
-        let (env, store) = &self.fixture;
-        let mut parts = self.parts.lock().expect("no panic");
-        for (number, part) in bytes.chunks_mut(4096).enumerate() {
-            source.read(part, number as u64 * 4096)?;
-            let events = if parts.is_empty() { 250 } else { 1 };
-            let first = 100_000 + parts.len() as u64 * 1000;
-            if self.is_busy {
-                append(store, "beside", first..first + events);
-            }
-            if parts.is_empty() {
-                env.threads.pause(Duration::from_millis(300));
-            }
-            parts.push(env.clock.now());
-        }
-        drop(parts);
-        self.inner.put(name, &bytes)
-    }
-}
-
-/// Story: appends beside the first backup into a bucket were 0.7 times as fast as alone.
-#[test]
-fn backup_gives_way_to_many_appends_only() {
-    for is_busy in [true, false] {
-        let fixture = Fixture::new(21);
-        // One object has all parts, so that requests take no time between them.
-        let options = StoreOptions { chunk_bytes: 1 << 20, ..options_in(&fixture.env) };
-        let store = Store::open("/one-chunk", options).expect("a new store");
-        (0..60).for_each(|number| append_large(&store, "a", number, 6000));
-        let parts = std::sync::Mutex::default();
-        let (inner, beside) = (fixture.client(), (fixture.env.clone(), store.clone()));
-        let objects = Arc::new(BusyObjects { inner, fixture: beside, is_busy, parts });
-        let client = Arc::clone(&objects) as Arc<dyn Objects>;
-        let backup = store.object_backup(client, backup_options()).expect("opened");
-        backup.run_once().expect("backed up");
-        let parts = objects.parts.lock().expect("no panic").clone();
-        assert!(parts.len() >= 80, "{}", parts.len());
-        // 4 MiB a second are 4 KiB in 0.98 ms. The second part ends the sample of the writers.
-        let between = |from: usize, to: usize| (parts[to] - parts[from]).as_secs_f64();
-        let millis = between(2, 80) * 1000.0 / 78.0;
-        match is_busy {
-            true => assert!((0.9..=1.1).contains(&millis), "{millis} ms for each part"),
-            false => assert!(millis < 0.1, "{millis} ms for each part"),
-        }
     }
 }
 
