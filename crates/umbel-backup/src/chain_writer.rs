@@ -59,6 +59,17 @@ pub enum Commit {
     Overtaken,
 }
 
+/// A manifest after the request for its creation.
+#[derive(Debug)]
+enum CreatedManifest {
+    /// It is the newest one.
+    Newest,
+    /// It was created, but the newest manifest that counts is another one.
+    Ignored,
+    /// The number has these other bytes.
+    Other(Vec<u8>),
+}
+
 /// The process that adds manifests to a backup.
 #[derive(Debug)]
 pub struct ChainWriter<C: ManifestContents> {
@@ -283,13 +294,16 @@ impl<C: ManifestContents> ChainWriter<C> {
         let name = manifest_name(pending.manifest.number);
         let sent_at = requests.env.clock.now();
         let created = requests.create(&name, &pending.bytes).and_then(|created| match created {
-            SettledCreation::Mine => Ok((self.counts(requests, &pending.manifest)?, None)),
-            SettledCreation::Other(found) => Ok((false, Some(found))),
+            SettledCreation::Mine => match self.counts(requests, &pending.manifest)? {
+                true => Ok(CreatedManifest::Newest),
+                false => Ok(CreatedManifest::Ignored),
+            },
+            SettledCreation::Other(found) => Ok(CreatedManifest::Other(found)),
         });
         let Pending { manifest, bytes, state } = match created {
-            Ok((true, _)) => pending,
-            Ok((false, None)) => return self.give_up(requests),
-            Ok((false, Some(found))) => return self.lose(requests, pending, &found),
+            Ok(CreatedManifest::Newest) => pending,
+            Ok(CreatedManifest::Ignored) => return self.give_up(requests),
+            Ok(CreatedManifest::Other(found)) => return self.lose(requests, pending, &found),
             Err(error) => {
                 self.pending = Some(pending);
                 return Err(error);
