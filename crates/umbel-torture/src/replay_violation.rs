@@ -6,6 +6,7 @@ use std::sync::Arc;
 use umbel_sim::Fault;
 
 use crate::events::{concurrent_appends, subscriptions};
+use crate::kv::bit_rot::DamageDensity;
 use crate::kv::crash::{self, Depth, ReplayPoint, nothing_planted};
 use crate::kv::fault_campaign::{self, FAULT_KINDS, FaultPlan};
 use crate::kv::{
@@ -62,7 +63,7 @@ pub fn replay(what: &str, place: &Path) -> Result<(), String> {
             let (seed, small) = (words.number(0)?, words.number(1)? == 1);
             let plant = nothing_planted();
             let specimen = bit_rot::closed_store(seed, &plant)?;
-            let damages = bit_rot::damages(&specimen, small, seed);
+            let damages = bit_rot::damages(&specimen, DamageDensity::of_campaign(small), seed);
             let damage = damages.get(words.number(2)? as usize).ok_or("no such damage")?;
             let verdict = specimen.read_damaged(damage, &plant)?;
             println!("{damage:?}: {verdict:?}");

@@ -193,7 +193,7 @@ fn run_script(seed: u64, bug: SubscriberBug) {
 
 #[test]
 fn subscribers_of_four_kinds_get_each_event_once() {
-    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let seeds = std::env::var("UMBEL_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     for seed in 0..seeds {
         run_script(seed, SubscriberBug::None);
     }

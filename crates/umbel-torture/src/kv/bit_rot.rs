@@ -32,6 +32,24 @@ pub struct ClosedStore {
     dirty_model: Oracle,
 }
 
+/// Number of damages in a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DamageDensity {
+    /// Every bit of every byte is flipped, and each file is cut at every length.
+    Full,
+    /// One bit of about every second byte is flipped: for hunts of planted faults.
+    Hunt,
+    /// One bit of about every fourth byte is flipped.
+    Small,
+}
+
+impl DamageDensity {
+    /// Returns the density of the campaign or of its small part.
+    pub fn of_campaign(is_small: bool) -> DamageDensity {
+        if is_small { DamageDensity::Small } else { DamageDensity::Full }
+    }
+}
+
 /// Damage of a store.
 #[derive(Debug, Clone)]
 pub enum Damage {
@@ -332,8 +350,13 @@ fn read_to_end<'a>(
     }
 }
 
-/// Returns every damage of the campaign.
-pub fn damages(specimen: &ClosedStore, is_small: bool, seed: u64) -> Vec<Damage> {
+/// Returns every damage of the campaign, or a sample.
+pub fn damages(specimen: &ClosedStore, density: DamageDensity, seed: u64) -> Vec<Damage> {
+    let (is_full, bytes_per_flip) = match density {
+        DamageDensity::Full => (true, 1),
+        DamageDensity::Hunt => (false, 2),
+        DamageDensity::Small => (false, 4),
+    };
     let mut all = Vec::new();
     let mut random = Random::new(derive_seed(seed, 1));
     let files = specimen.files();
@@ -342,13 +365,13 @@ pub fn damages(specimen: &ClosedStore, is_small: bool, seed: u64) -> Vec<Damage>
         // It holds only zeros, more than twice the bytes of all other files together.
         let is_reserved = path.ends_with("RESERVED");
         for offset in 0..len {
-            if !is_small {
+            if is_full {
                 all.extend((0..8).map(|bit| Damage::Flip(path.clone(), offset, 1 << bit)));
                 all.push(Damage::Flip(path.clone(), offset, 0xff));
-            } else if random.once_in(if is_reserved { 64 } else { 4 }) {
+            } else if random.once_in(bytes_per_flip * if is_reserved { 16 } else { 1 }) {
                 all.push(Damage::Flip(path.clone(), offset, 1 << random.below(8)));
             }
-            if !is_small || random.once_in(32) || offset < 16 || len - offset < 16 {
+            if is_full || random.once_in(32) || offset < 16 || len - offset < 16 {
                 all.push(Damage::Cut(path.clone(), offset));
             }
         }
@@ -411,7 +434,7 @@ pub fn campaign(seed: u64, is_small: bool) -> CampaignTally {
         Ok(DamageVerdict::Right) => {}
         other => tally.violation(format!("undamaged: {other:?}"), format!("rot {seed} 0 0")),
     }
-    let damages = damages(&specimen, is_small, seed);
+    let damages = damages(&specimen, DamageDensity::of_campaign(is_small), seed);
     in_two_threads(damages.len(), |at| {
         let replay = format!("rot {seed} {} {at}", u8::from(is_small));
         run_one(&specimen, &damages[at], replay, &tally);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use umbel_sim::{Fault, FaultKind};
 
-use crate::kv::bit_rot;
+use crate::kv::bit_rot::{self, DamageDensity};
 use crate::kv::crash::{self, Depth, EnvPlant, nothing_planted};
 use crate::kv::fault_campaign::{self, FaultPlan};
 use crate::kv::planted_env_bugs::{EnvBug, omit_calls, plant_bug};
@@ -178,7 +178,8 @@ fn by_rotting(fault: &PlantedFault, seed: u64) -> Option<(u64, String)> {
         Ok(specimen) => specimen,
         Err(what) => return Some((1, what)),
     };
-    for (tries, damage) in bit_rot::damages(&specimen, true, seed).into_iter().enumerate() {
+    let damages = bit_rot::damages(&specimen, DamageDensity::Hunt, seed);
+    for (tries, damage) in damages.into_iter().enumerate() {
         if let Err(what) = specimen.read_damaged(&damage, &fault.plant) {
             return Some((tries as u64 + 1, format!("{damage:?}: {what}")));
         }
