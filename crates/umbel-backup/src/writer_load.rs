@@ -4,9 +4,10 @@
 //! backup that nothing competes with takes longer than needed. So the limit applies only while much
 //! is written to the store. It is above the rate of the written bytes.
 //!
-//! The limit begins after the first busy sample, and ends after a second without one. So writers
-//! keep it that write bursts, or that the backup itself delays. A sample is the mean since the one
-//! before it, however old that is: a backup that runs each 10 s has the limit from its first byte.
+//! The limit begins after the first busy sample, and ends after a second without one. So it stays
+//! beside writers of bursts, and beside writers that the backup itself delays. A sample is the mean
+//! since the one before it, however old that is. So a backup that runs each 10 s has the limit from
+//! its first byte.
 
 use std::fmt::Debug;
 use std::time::Duration;
