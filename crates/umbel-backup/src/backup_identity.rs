@@ -243,6 +243,30 @@ pub fn floor_bytes(kind: BackupKind, number: u64, backup: &[u8; 16]) -> Vec<u8> 
     sealed(out)
 }
 
+/// Whether a floor with a larger number exists, so that the manifest `number` does not count. The
+/// list begins after the call, so it has each floor whose creation was confirmed before, or a
+/// higher one.
+pub fn has_floor_above(
+    requests: &ObjectRequests,
+    kind: BackupKind,
+    backup: &[u8; 16],
+    number: u64,
+) -> BackupResult<bool> {
+    let listed = requests.list(FLOOR_PREFIX)?;
+    let numbers =
+        listed.iter().filter_map(|floor| number_of_name(FLOOR_PREFIX, floor.name.as_str()));
+    for floor in numbers.filter(|floor| *floor > number) {
+        match requests.read_whole(&floor_name(floor), 1 << 20)? {
+            // A retention deletes a floor only below a higher one.
+            None => return Ok(true),
+            Some(bytes) if bytes == floor_bytes(kind, floor, backup) => return Ok(true),
+            // A damaged floor raises nothing.
+            Some(_) => {}
+        }
+    }
+    Ok(false)
+}
+
 /// Returns the highest floor of a backup; 1 if there is none. A damaged floor raises nothing.
 pub fn read_floor(
     requests: &ObjectRequests,

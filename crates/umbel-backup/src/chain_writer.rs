@@ -6,16 +6,16 @@
 //! take effect late. Then all uploads begin again, so that invariant 2 of the crate holds.
 //!
 //! A number is no proof by itself: a retention deletes manifests, and the numbers of another
-//! writer's manifests are free again. A retention deletes the oldest ones first, so a manifest
-//! counts if the one before it still exists after its creation.
+//! writer's manifests are free again. It creates a higher floor before that. So a run lists the
+//! floors after its last creation, and its manifests count if no floor is above them. The manifest
+//! before them must exist as well: something else can have deleted it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use umbel_env::ObjectName;
 
 use crate::backup_error::{BackupError, BackupResult};
-use crate::backup_identity::BackupIdentity;
+use crate::backup_identity::{BackupIdentity, has_floor_above};
 use crate::lost_objects::{LostObjects, list_pieces, missing_pieces};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestContents, manifest_name};
 use crate::manifest_chain::{ManifestChain, read_manifest};
@@ -29,9 +29,6 @@ const DELTAS_MAX: u64 = 1024;
 /// Uploaded bytes for each byte of a full manifest, except for the first one.
 const BYTES_PER_FULL_BYTE: u64 = 128;
 
-/// Time within which no other writer can create manifests that a retention then deletes.
-const CONFIRMED_TIME: Duration = Duration::from_secs(1);
-
 /// A manifest whose creation was sent, with an unknown outcome.
 #[derive(Debug)]
 struct Pending<C: ManifestContents> {
@@ -40,7 +37,7 @@ struct Pending<C: ManifestContents> {
     state: C::State,
 }
 
-/// The newest manifest that counts.
+/// The newest manifest.
 #[derive(Debug)]
 struct Newest<S> {
     number: u64,
@@ -55,19 +52,20 @@ struct Newest<S> {
 pub enum Commit {
     /// The state is in the backup.
     Done,
-    /// A predecessor's manifest has the number: the caller begins again.
+    /// The state is not in the backup: a predecessor's manifest has the number, or the manifest
+    /// before it is lost. The caller begins again.
     Overtaken,
 }
 
-/// A manifest after the request for its creation.
+/// What became of the manifest on which others build.
 #[derive(Debug)]
-enum CreatedManifest {
-    /// It is the newest one.
-    Newest,
-    /// It was created, but the newest manifest that counts is another one.
-    Ignored,
-    /// The number has these other bytes.
-    Other(Vec<u8>),
+enum Predecessor {
+    /// It exists, or no other manifest needs it.
+    Whole,
+    /// It is missing or damaged, and has this name.
+    Lost(ObjectName),
+    /// Another writer's manifest has its number.
+    Replaced,
 }
 
 /// The process that adds manifests to a backup.
@@ -80,11 +78,14 @@ pub struct ChainWriter<C: ManifestContents> {
     /// Whether the chain must be read before the next manifest.
     needs_load: bool,
     newest: Option<Newest<C::State>>,
-    /// Monotonic time at which `newest` was the newest manifest for certain.
-    confirmed_at: Duration,
+    /// Number and uid of the last manifest that counted for certain after its creation, or when
+    /// it was read.
+    confirmed: Option<(u64, [u8; 16])>,
     pending: Option<Pending<C>>,
     /// Whether this writer created a manifest.
     has_own_manifest: bool,
+    /// Whether a manifest that this writer created counted for certain.
+    has_confirmed_own: bool,
     /// Reason why this writer never creates a manifest again.
     stopped: Option<String>,
     /// Objects that the object store lacks and that this writer has not replaced yet.
@@ -120,9 +121,10 @@ impl<C: ManifestContents> ChainWriter<C> {
             full_manifest_interval,
             needs_load: true,
             newest: None,
-            confirmed_at: Duration::ZERO,
+            confirmed: None,
             pending: None,
             has_own_manifest: false,
+            has_confirmed_own: false,
             stopped: None,
             lost: LostObjects::default(),
             since_full: (0, 0),
@@ -235,8 +237,7 @@ impl<C: ManifestContents> ChainWriter<C> {
 
     /// Reads the newest manifest and its state.
     fn load(&mut self, requests: &ObjectRequests) -> BackupResult<()> {
-        self.newest = None;
-        self.confirmed_at = requests.env.clock.now();
+        (self.newest, self.confirmed) = (None, None);
         if let Some(mut chain) = ManifestChain::<C>::load(requests, self.identity.backup)? {
             if let Some(damage) = chain.damage.pop() {
                 return Err(damage);
@@ -246,6 +247,7 @@ impl<C: ManifestContents> ChainWriter<C> {
             // The bytes since the last full manifest are unknown: the number of manifests decides.
             self.since_full = (0, 0);
             self.newest = Some(Newest { number, uid, state, deltas });
+            self.confirmed = Some((number, uid));
         }
         self.needs_load = false;
         Ok(())
@@ -292,24 +294,14 @@ impl<C: ManifestContents> ChainWriter<C> {
     /// bytes under the same number.
     fn create(&mut self, requests: &ObjectRequests, pending: Pending<C>) -> BackupResult<Commit> {
         let name = manifest_name(pending.manifest.number);
-        let sent_at = requests.env.clock.now();
-        let created = requests.create(&name, &pending.bytes).and_then(|created| match created {
-            SettledCreation::Mine => match self.counts(requests, &pending.manifest)? {
-                true => Ok(CreatedManifest::Newest),
-                false => Ok(CreatedManifest::Ignored),
-            },
-            SettledCreation::Other(found) => Ok(CreatedManifest::Other(found)),
-        });
-        let Pending { manifest, bytes, state } = match created {
-            Ok(CreatedManifest::Newest) => pending,
-            Ok(CreatedManifest::Ignored) => return self.give_up(requests),
-            Ok(CreatedManifest::Other(found)) => return self.lose(requests, pending, &found),
+        let Pending { manifest, bytes, state } = match requests.create(&name, &pending.bytes) {
+            Ok(SettledCreation::Mine) => pending,
+            Ok(SettledCreation::Other(found)) => return self.lose(requests, pending, &found),
             Err(error) => {
                 self.pending = Some(pending);
                 return Err(error);
             }
         };
-        self.confirmed_at = sent_at;
         let is_full = manifest.contents.is_full();
         let deltas = match (is_full, &self.newest) {
             (false, Some(newest)) => newest.deltas + 1,
@@ -327,33 +319,81 @@ impl<C: ManifestContents> ChainWriter<C> {
         Ok(Commit::Done)
     }
 
-    /// Whether the manifest that this writer has created is the newest one.
-    fn counts(&self, requests: &ObjectRequests, created: &Manifest<C>) -> BackupResult<bool> {
-        let elapsed = requests.env.clock.now().saturating_sub(self.confirmed_at);
-        if elapsed < CONFIRMED_TIME {
-            return Ok(true);
+    /// Checks that the manifests which this writer has created since the last call count, so that
+    /// a restore finds them. REQUIRED before a caller reports success.
+    ///
+    /// If the manifest before them is lost, `Overtaken` makes the caller begin again, and its next
+    /// manifest is a full one.
+    pub fn confirm(&mut self, requests: &ObjectRequests) -> BackupResult<Commit> {
+        if let Some(name) = &self.lost.manifest {
+            let cause = "the manifest is lost, and no full one replaces it yet; the next run does";
+            return Err(requests.damaged(name, cause));
         }
+        let newest = self.newest.as_ref().map(|newest| (newest.number, newest.uid));
+        let Some((number, uid)) = newest.filter(|newest| self.confirmed != Some(*newest)) else {
+            return Ok(Commit::Done);
+        };
         let backup = self.identity.backup;
-        if let Some(newest) = &self.newest {
-            let before = read_manifest::<C>(requests, &backup, newest.number)?;
-            if before.is_some_and(|before| before.uid == newest.uid) {
-                return Ok(true);
-            }
+        if has_floor_above(requests, C::KIND, &backup, number)? {
+            return self.give_up(requests, self.has_confirmed_own);
         }
-        // Missing, it was lost, or a retention of this writer's own manifests has deleted it.
-        let Some(mut chain) = ManifestChain::<C>::load(requests, backup)? else { return Ok(false) };
-        match chain.damage.pop() {
-            _ if chain.newest.uid == created.uid => Ok(true),
-            Some(damage) => Err(damage),
-            None => Ok(false),
+        let predecessor = match self.confirmed {
+            Some(before) => self.predecessor(requests, before, (number, uid))?,
+            None => Predecessor::Whole,
+        };
+        if let Predecessor::Replaced = predecessor {
+            return self.give_up(requests, self.has_confirmed_own);
+        }
+        self.confirmed = Some((number, uid));
+        self.has_confirmed_own = true;
+        match predecessor {
+            Predecessor::Lost(name) => {
+                self.lost.manifest = Some(name);
+                Ok(Commit::Overtaken)
+            }
+            Predecessor::Whole | Predecessor::Replaced => Ok(Commit::Done),
+        }
+    }
+
+    /// Returns what became of the manifest `before`, on which the ones up to `newest` build.
+    fn predecessor(
+        &self,
+        requests: &ObjectRequests,
+        before: (u64, [u8; 16]),
+        newest: (u64, [u8; 16]),
+    ) -> BackupResult<Predecessor> {
+        let backup = self.identity.backup;
+        match read_manifest::<C>(requests, &backup, before.0) {
+            Ok(Some(found)) if found.uid == before.1 => return Ok(Predecessor::Whole),
+            Ok(Some(_)) => return Ok(Predecessor::Replaced),
+            Ok(None) => {}
+            Err(error) if error.is_damage() => {}
+            Err(error) => return Err(error),
+        }
+        // Nothing needs it if a later manifest is full: then a retention can have deleted it.
+        let is_mine = ManifestChain::<C>::load(requests, backup).and_then(|chain| {
+            let Some(chain) = chain else { return Ok(None) };
+            let is_mine = chain.manifest(newest.0)?.uid == newest.1;
+            if is_mine {
+                chain.state(newest.0)?;
+            }
+            Ok(Some(is_mine))
+        });
+        match is_mine {
+            Ok(Some(true)) => Ok(Predecessor::Whole),
+            Ok(Some(false)) => Ok(Predecessor::Replaced),
+            Ok(None) => Ok(Predecessor::Lost(manifest_name(before.0))),
+            Err(error) if error.is_damage() => Ok(Predecessor::Lost(manifest_name(before.0))),
+            Err(error) => Err(error),
         }
     }
 
     /// Decides what it means that another writer's manifests are newer.
-    fn give_up(&mut self, requests: &ObjectRequests) -> BackupResult<Commit> {
-        if self.has_own_manifest {
+    fn give_up(&mut self, requests: &ObjectRequests, has_own: bool) -> BackupResult<Commit> {
+        if has_own {
             return Err(self.stop(requests));
         }
+        self.has_own_manifest = false;
         self.needs_load = true;
         Ok(Commit::Overtaken)
     }
@@ -372,7 +412,7 @@ impl<C: ManifestContents> ChainWriter<C> {
                 self.pending = Some(pending);
                 Err(error)
             }
-            Ok(_) => self.give_up(requests),
+            Ok(_) => self.give_up(requests, self.has_own_manifest),
         }
     }
 

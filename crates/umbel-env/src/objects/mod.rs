@@ -10,7 +10,8 @@
 //!    its deletion, whatever crashes.
 //! 4. **Read after write.** A read that begins after the confirmation finds the object.
 //! 5. **List after write.** A list that begins after the confirmation contains the object. Only
-//!    garbage collection and reports rely on this guarantee; protocols read names that they know.
+//!    garbage collection, reports, and the check of a backup after its last manifest rely on this
+//!    guarantee; other protocols read names that they know.
 //! 6. **The store's clock.** Each confirmed creation carries the store's time, so that a caller can
 //!    compare ages without its own wall clock.
 //!

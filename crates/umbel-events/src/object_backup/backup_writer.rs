@@ -99,7 +99,12 @@ impl BackupWriter {
             shared.sync_log()?;
         }
         for _ in 0..TAKEOVERS_MAX {
-            match self.attempt(&mut run)? {
+            let attempted = match self.attempt(&mut run)? {
+                Commit::Done => self.chain.confirm(run.requests),
+                Commit::Overtaken => Ok(Commit::Overtaken),
+            };
+            self.show();
+            match attempted? {
                 Commit::Done => {
                     run.report.through = Position(self.through().unwrap_or(0));
                     run.report.manifest = self.chain.number();

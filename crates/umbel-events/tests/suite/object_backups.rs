@@ -615,6 +615,72 @@ fn writer_does_not_go_on_at_numbers_that_a_retention_freed() {
     assert_eq!((report.manifest, report.through), (5, fixture.store.visible_position()));
 }
 
+/// Story: a writer looked whether the manifest before its own still exists. A late creation, or an
+/// operator, had brought that one back after its deletion. So the writer went on below the floor.
+#[test]
+fn restored_manifest_below_the_floor_does_not_let_its_writer_go_on() {
+    let fixture = Fixture::new(25);
+    let options = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+    let open = || fixture.store.object_backup(fixture.client(), options.clone()).expect("opened");
+    let (first, second) = (open(), open());
+    append_large(&fixture.store, "a", 0, 60_000);
+    assert_eq!(first.run_once().expect("backed up").manifest, 1);
+    let name = ObjectName::new(format!("manifests/{:020}", 1)).expect("a name");
+    let bytes = fixture.objects.objects()[name.as_str()].clone();
+    for manifest in 2..=4 {
+        append_large(&fixture.store, "a", manifest, 60_000);
+        assert_eq!(second.run_once().expect("backed up").manifest, manifest);
+    }
+    fixture.env.threads.pause(Duration::from_secs(10));
+    assert_eq!(fixture.retain(Duration::ZERO, false).expect("retained").first_manifest, 4);
+    fixture.client().create(&name, &bytes).expect("brought back");
+    append_large(&fixture.store, "a", 9, 60_000);
+    let error = first.run_once().expect_err("the events are in no backup that counts");
+    assert!(error.to_string().contains("another server backs up to"), "{error}");
+    second.run_once().expect("backed up");
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+/// Story: a rule of the bucket deleted the newest manifest. The next one stated only what changed
+/// since, and the run reported success, but nothing could be restored.
+#[test]
+fn run_after_the_loss_of_the_newest_manifest_creates_a_full_one() {
+    let fixture = Fixture::new(27);
+    let backup = fixture.backup();
+    for manifest in 1..=3 {
+        append_large(&fixture.store, "a", manifest, 60_000);
+        assert_eq!(backup.run_once().expect("backed up").manifest, manifest);
+    }
+    let name = ObjectName::new(format!("manifests/{:020}", 3)).expect("a name");
+    fixture.client().delete(&name).expect("deleted");
+    append_large(&fixture.store, "a", 4, 60_000);
+    let report = backup.run_once().expect("backed up");
+    assert_eq!((report.manifest, report.created_manifests), (5, 2), "4 builds on the lost one");
+    assert_eq!(report.through, fixture.store.visible_position());
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+    append_large(&fixture.store, "a", 5, 60_000);
+    assert_eq!(backup.run_once().expect("backed up").manifest, 6);
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+/// Story: as above, and another writer had created a manifest with the number of the lost one.
+#[test]
+fn writer_stops_if_the_manifest_before_its_own_is_that_of_another_writer() {
+    let fixture = Fixture::new(29);
+    let (first, second) = (fixture.backup(), fixture.backup());
+    for manifest in 1..=2 {
+        append_large(&fixture.store, "a", manifest, 60_000);
+        assert_eq!(first.run_once().expect("backed up").manifest, manifest);
+    }
+    let name = ObjectName::new(format!("manifests/{:020}", 2)).expect("a name");
+    fixture.client().delete(&name).expect("deleted");
+    append_large(&fixture.store, "a", 3, 60_000);
+    assert_eq!(second.run_once().expect("backed up").manifest, 2);
+    append_large(&fixture.store, "a", 4, 60_000);
+    let error = first.run_once().expect_err("its manifest builds on a lost one");
+    assert!(error.to_string().contains("another server backs up to"), "{error}");
+}
+
 #[test]
 fn expired_credentials_and_an_outage_are_errors_of_their_kinds() {
     let fixture = Fixture::new(17);

@@ -98,7 +98,11 @@ impl BackupWriter {
         let before = (self.chain.created_manifests(), self.chain.uploaded_bytes());
         let mut run = Run { store, requests, uploaded_objects: 0 };
         for _ in 0..TAKEOVERS_MAX {
-            match self.attempt(&mut run)? {
+            let attempted = match self.attempt(&mut run)? {
+                Commit::Done => self.chain.confirm(requests)?,
+                Commit::Overtaken => Commit::Overtaken,
+            };
+            match attempted {
                 Commit::Done => {
                     let state = self.chain.state();
                     return Ok(ObjectBackupReport {
