@@ -57,7 +57,7 @@ pub enum Commit {
     Overtaken,
 }
 
-/// What became of the manifest on which others build.
+/// State of a manifest on which others build.
 #[derive(Debug)]
 enum Predecessor {
     /// It exists, or no other manifest needs it.
@@ -355,7 +355,7 @@ impl<C: ManifestContents> ChainWriter<C> {
         }
     }
 
-    /// Returns what became of the manifest `before`, on which the ones up to `newest` build.
+    /// Returns the state of the manifest `before`, on which the ones up to `newest` build.
     fn predecessor(
         &self,
         requests: &ObjectRequests,

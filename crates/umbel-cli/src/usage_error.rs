@@ -70,8 +70,8 @@ pub fn error_sentence(mut error: Error, arguments: impl Iterator<Item = OsString
         return invalid_value(&error);
     }
     let arguments: Vec<OsString> = arguments.collect();
-    // Before a command, the usage is `umbel [OPTIONS] [COMMAND]`.
-    let command = parsed_command(&error).filter(|command| !command.starts_with(['[', '<']));
+    // Before a command, the usage is `umbel [OPTIONS] [COMMAND]`, or begins with a flag.
+    let command = parsed_command(&error).filter(|command| !command.starts_with(['[', '<', '-']));
     let command = command.or_else(|| named_command(&arguments)).unwrap_or_default();
     if let Some(tip) = unknown_argument(&error).and_then(|name| argument_tip(&name, &command)) {
         error.remove(ContextKind::SuggestedArg);

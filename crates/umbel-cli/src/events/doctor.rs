@@ -723,10 +723,8 @@ mod tests {
         // Story: on a full disk every check was fine.
         let (state, message) = disk(0);
         assert!(state == FindingState::Wrong && message.contains("appends fail"), "{message}");
-        assert_eq!(
-            disk(200 << 20),
-            (FindingState::Doubtful, "200.0 MiB of 3.0 GiB available".into())
-        );
+        let little = (FindingState::Doubtful, "200.0 MiB of 3.0 GiB available".into());
+        assert_eq!(disk(200 << 20), little);
         assert_eq!(disk(2 << 30).0, FindingState::Fine);
         assert!(disk_state(&json!({})).is_none(), "KurrentDB");
         let address = "kurrentdb://ops:x@db?tlsCaFile=ca.crt";

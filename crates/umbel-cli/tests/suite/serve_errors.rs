@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
+use umbel_env::skipped_test::print_skipped;
 
 use super::serve::Serving;
 use super::test_binary::Fixture;
@@ -99,7 +100,7 @@ fn unusable_backup_directory_is_a_warning() {
         let log = if is_root { String::new() } else { notes(&locked) };
         std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o700)).unwrap();
         if is_root {
-            println!("SKIPPED: a backup directory without permission: root may write to it");
+            print_skipped("a backup directory without permission", "root may write to it");
             return;
         }
         assert!(log.contains("the backup directory cannot be used"), "{mode:o}: {log}");

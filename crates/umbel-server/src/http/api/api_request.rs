@@ -218,8 +218,8 @@ pub fn unsupported_type(kind: Option<String>, accepted: &str) -> ApiError {
     ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message)
 }
 
-/// Checks the percent-encoding of a path. A percent sign that encodes no byte would become part of a
-/// name.
+/// Checks the percent-encoding of a path. A percent sign that encodes no byte would become part of
+/// a name.
 ///
 /// # Errors
 /// A percent sign is not followed by two hex digits, or the decoded path is not UTF-8.

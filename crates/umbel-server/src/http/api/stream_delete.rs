@@ -99,7 +99,7 @@ fn no_content() -> HttpResponse {
 mod tests {
     use super::*;
 
-    /// Story: a delete that raced with an append answered 410, as of a tombstone, for a live stream.
+    /// Story: a delete that raced with an append answered 410, as for a tombstone.
     #[test]
     fn only_a_tombstone_is_gone() {
         let error = Error::StreamDeleted { stream: "cart".into() };
