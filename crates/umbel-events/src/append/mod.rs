@@ -10,5 +10,6 @@ pub mod index_commit;
 pub mod index_queue;
 pub mod log_quota;
 pub mod pending_heads;
+pub mod position_window;
 pub mod recent_event_ids;
 pub mod stream_history_reader;

@@ -3,6 +3,7 @@
 use crate::append::expected_version_check::StreamHistory;
 use crate::append::index_queue::IndexQueue;
 use crate::append::pending_heads::PendingHeads;
+use crate::append::position_window::PositionWindow;
 use crate::append::recent_event_ids::RecentEventIds;
 use crate::event_log::LogCursor;
 use crate::index::stream_head::StreamHead;
@@ -31,6 +32,8 @@ pub struct StreamHistoryReader<'a> {
     pub sees_deleted: bool,
     /// Cursor over the log.
     pub cursor: &'a mut LogCursor,
+    /// Positions of events that were read from the index.
+    pub window: PositionWindow,
 }
 
 impl StreamHistoryReader<'_> {
@@ -45,14 +48,38 @@ impl StreamHistoryReader<'_> {
         Ok(stream_names::metadata_subject(frame.stream) == Some(self.stream))
     }
 
-    fn position(&self, head: &StreamHead, revision: u64) -> Result<Option<u64>> {
+    /// Position that the head or a queued append has for this revision.
+    fn unindexed_position(&self, head: &StreamHead, revision: u64) -> Option<u64> {
         if revision == head.last_revision && !head.is_tombstoned {
-            return Ok(Some(head.last_position));
+            return Some(head.last_position);
         }
-        let queued = self.pending_heads.position(self.queue, self.hash, self.stream, revision);
-        match queued {
-            Some(position) => Ok(Some(position)),
-            None => Ok(self.components.index.position(head.id, revision)?),
+        self.pending_heads.position(self.queue, self.hash, self.stream, revision)
+    }
+
+    /// Id and position of the event at this position; `None` if a scavenge removed it. An event
+    /// with a stub exists.
+    fn event_at(&mut self, position: u64) -> Result<Option<(EventId, u64)>> {
+        Ok(self.cursor.find_event(position)?.map(|frame| (frame.event.id, position)))
+    }
+
+    /// Id and position of the event that the index has for this revision.
+    fn indexed_event(
+        &mut self,
+        head: &StreamHead,
+        revision: u64,
+    ) -> Result<Option<(EventId, u64)>> {
+        let index = &self.components.index;
+        let range = (revision, head.last_revision);
+        let Some(position) = self.window.position(index, head.id, range)? else { return Ok(None) };
+        let found = self.event_at(position);
+        if matches!(found, Ok(Some(_))) {
+            return found;
+        }
+        // A scavenge may have deleted the entry since the window was read.
+        match self.components.index.position(head.id, revision)? {
+            None => Ok(None),
+            Some(current) if current == position => found,
+            Some(current) => self.event_at(current),
         }
     }
 }
@@ -62,9 +89,10 @@ impl StreamHistory for StreamHistoryReader<'_> {
         let Some(head) = self.head.filter(|head| revision <= head.last_revision) else {
             return Ok(None);
         };
-        let Some(position) = self.position(&head, revision)? else { return Ok(None) };
-        // A scavenged event no longer exists; an event with a stub does.
-        Ok(self.cursor.find_event(position)?.map(|frame| (frame.event.id, position)))
+        match self.unindexed_position(&head, revision) {
+            Some(position) => self.event_at(position),
+            None => self.indexed_event(&head, revision),
+        }
     }
 
     fn recent_revision(&mut self, id: EventId) -> Result<Option<u64>> {

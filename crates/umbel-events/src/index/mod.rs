@@ -39,6 +39,13 @@ const FILTER: LevelFilter =
 /// filling a store. Lookups of absent names probe none of the level-0 tables.
 const LEVEL0_TABLES_MAX: usize = 8;
 
+#[cfg(test)]
+thread_local! {
+    /// Number of range seeks of this thread for positions of streams, for tests of the work of a
+    /// call.
+    pub static POSITION_SEEKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The keyspaces of the index.
 #[derive(Debug)]
 pub struct Index {
@@ -147,6 +154,8 @@ impl Index {
         limit: usize,
         backwards: bool,
     ) -> Result<Vec<(u64, u64)>> {
+        #[cfg(test)]
+        POSITION_SEEKS.set(POSITION_SEEKS.get() + 1);
         let range = event_key(id, first)..=event_key(id, last);
         let entry = |entry: Result<(Vec<u8>, Vec<u8>)>| {
             let (key, value) = entry?;

@@ -673,4 +673,7 @@ pub mod store_stats;
 mod fork_tests;
 
 #[cfg(test)]
+mod retry_tests;
+
+#[cfg(test)]
 mod tests;

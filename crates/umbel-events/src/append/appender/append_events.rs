@@ -6,6 +6,7 @@ use crate::append::append_request::{
     AppendRequest, CheckedMetadata, StreamAppend, StreamCheck, WriteResult,
 };
 use crate::append::expected_version_check::{ConflictCollector, Decision, StreamSnapshot, decide};
+use crate::append::position_window::PositionWindow;
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::limits::REVISION_MAX;
 use crate::store_components::StoreComponents;
@@ -137,6 +138,7 @@ impl Appender {
             pending_heads: &self.pending_heads,
             sees_deleted: false,
             cursor: &mut self.cursor,
+            window: PositionWindow::default(),
         };
         decide(append.stream, known, append.expected, append.events, &mut written)
     }

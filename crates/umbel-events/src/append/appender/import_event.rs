@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::append::append_plan::AppendPlan;
 use crate::append::expected_version_check::{StreamHistory, StreamSnapshot};
+use crate::append::position_window::PositionWindow;
 use crate::append::stream_history_reader::StreamHistoryReader;
 use crate::index::stream_head::StreamHead;
 use crate::limits::{REVISION_MAX, TOMBSTONE_REVISION};
@@ -113,6 +114,7 @@ impl Appender {
             pending_heads: &self.pending_heads,
             sees_deleted: true,
             cursor: &mut self.cursor,
+            window: PositionWindow::default(),
         };
         let revision = match task.event.revision {
             Some(revision) => Some(revision),
