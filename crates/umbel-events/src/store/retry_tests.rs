@@ -151,7 +151,8 @@ struct RandomHistory {
 impl RandomHistory {
     fn new(seed: u64) -> RandomHistory {
         let sim = Sim::new(seed);
-        let durability = if seed % 2 == 0 { Durability::Synced } else { Durability::Buffered };
+        let is_synced = seed.is_multiple_of(2);
+        let durability = if is_synced { Durability::Synced } else { Durability::Buffered };
         let store = Store::open("/events", options(&sim, durability)).expect("a new store");
         let random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let (written, recognized) = ([Vec::new(), Vec::new()], [0, 0]);
