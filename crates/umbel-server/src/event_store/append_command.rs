@@ -11,6 +11,12 @@ use crate::protocol::proto_convert::ProposedEvent;
 use crate::resources::deferred_drop::{DeferredDrop, PartCount, ProposedEventList};
 use crate::resources::inbound_quota::QuotaShare;
 
+#[cfg(test)]
+thread_local! {
+    /// Number of events whose bytes this thread has counted, for tests of the work of a call.
+    pub static EVENTS_COUNTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Events for one stream.
 #[derive(Debug)]
 pub struct StreamEvents {
@@ -36,6 +42,8 @@ pub struct AppendCommand {
     pub checks: Vec<(String, ExpectedVersion)>,
     /// Result of the checks that need no state of the store, if they precede the submission.
     checked: Option<Result<CheckedMetadata, Error>>,
+    /// Bytes of the events, if they were counted with the checks.
+    counted: Option<usize>,
     /// The share of the append quota that the events hold.
     #[expect(dead_code, reason = "the field is kept for its Drop, as long as the events")]
     share: QuotaShare,
@@ -64,7 +72,7 @@ impl AppendCommand {
     /// Creates an append to one stream.
     pub fn to_stream(stream: StreamEvents, share: QuotaShare) -> AppendCommand {
         let target = AppendTarget::Stream(stream);
-        AppendCommand { target, checks: Vec::new(), checked: None, share }
+        AppendCommand { target, checks: Vec::new(), checked: None, counted: None, share }
     }
 
     /// Creates an append to several streams.
@@ -73,7 +81,8 @@ impl AppendCommand {
         checks: Vec<(String, ExpectedVersion)>,
         share: QuotaShare,
     ) -> AppendCommand {
-        AppendCommand { target: AppendTarget::Streams(streams), checks, checked: None, share }
+        let target = AppendTarget::Streams(streams);
+        AppendCommand { target, checks, checked: None, counted: None, share }
     }
 
     /// The streams to which the events are appended.
@@ -102,8 +111,10 @@ impl AppendCommand {
         system.map(data).sum::<usize>() > UNCHECKED_METADATA_BYTES_MAX
     }
 
-    /// Checks everything that needs no state of the store, so that the appender need not.
+    /// Checks everything that needs no state of the store, so that the appender need not. Counts
+    /// the bytes, so that no asynchronous worker need do so.
     pub fn check(&mut self) {
+        self.counted = Some(self.count_bytes());
         let events: Vec<NewEvent<'_>> = self.events().map(ProposedEvent::as_new_event).collect();
         let appends: Vec<_> = stream_appends(self.streams(), &events).collect();
         let checks: Vec<_> = self.stream_checks().collect();
@@ -134,6 +145,12 @@ impl AppendCommand {
 
     /// Bytes of the types, data and metadata of all events, and the overhead of each event.
     pub fn counted_bytes(&self) -> usize {
+        self.counted.unwrap_or_else(|| self.count_bytes())
+    }
+
+    fn count_bytes(&self) -> usize {
+        #[cfg(test)]
+        EVENTS_COUNTED.set(EVENTS_COUNTED.get() + self.events().count());
         self.events().map(|event| event.bytes() + EVENT_OVERHEAD_BYTES).sum()
     }
 

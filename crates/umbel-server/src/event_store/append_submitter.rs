@@ -422,7 +422,7 @@ mod tests {
     use umbel_events::{EventId, ExpectedVersion};
 
     use super::*;
-    use crate::event_store::append_command::StreamEvents;
+    use crate::event_store::append_command::{EVENTS_COUNTED, StreamEvents};
     use crate::limits::{UNCHECKED_METADATA_BYTES_MAX, UNCHECKED_PARTS_MAX};
     use crate::protocol::grpc_status;
     use crate::resources::deferred_drop::parts_deferred;
@@ -562,6 +562,28 @@ mod tests {
             let written = submitter.submit(long("Stated")).await.unwrap();
             assert_eq!(written[0].last, Some(UNCHECKED_PARTS_MAX as u64));
             assert_eq!(fixture.bytes(), 0);
+        });
+    }
+
+    /// Story: an asynchronous worker counted the bytes of 100,000 events before it queued their
+    /// append, for a millisecond.
+    #[test]
+    fn bytes_of_many_events_are_counted_on_a_blocking_thread() {
+        let fixture = TestService::new();
+        let event = |number: usize| {
+            let id = EventId((number as u128 + 1).to_be_bytes());
+            ProposedEvent::new(id, "Stated".into(), false, (Bytes::new(), Box::default()))
+        };
+        let events = (0..=UNCHECKED_PARTS_MAX).map(event).collect::<Vec<_>>().into();
+        let (stream, expected) = ("s".to_string(), ExpectedVersion::NoStream);
+        let share = fixture.service.append_quota.new_share();
+        let append = AppendCommand::to_stream(StreamEvents { stream, expected, events }, share);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let before = EVENTS_COUNTED.get();
+            let written = fixture.service.store.appends().submit(append).await.unwrap();
+            assert_eq!(written[0].last, Some(UNCHECKED_PARTS_MAX as u64));
+            assert_eq!(EVENTS_COUNTED.get(), before);
         });
     }
 
