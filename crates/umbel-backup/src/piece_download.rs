@@ -3,7 +3,7 @@
 use umbel_base::checksum::checksum;
 use umbel_env::{File, ObjectName};
 
-use crate::backup_error::BackupResult;
+use crate::backup_error::{BackupError, BackupResult};
 use crate::manifest::ManifestContents;
 use crate::object_requests::ObjectRequests;
 use crate::piece::{BLOCK_BYTES, Piece, SourceFile, decode_trailer, trailer_bytes};
@@ -50,7 +50,7 @@ pub fn download<C: ManifestContents>(
         match at {
             0 => {
                 let bytes = head.get(..to as usize).unwrap_or_default();
-                check(bytes).map_err(|reason| requests.damaged(&name, reason))?;
+                check(bytes).map_err(|reason| damaged_piece(requests, &name, reason))?;
                 write(bytes, piece.from)?;
             }
             _ => {
@@ -107,9 +107,7 @@ fn read_checked<T>(
     let mut reason = "";
     for _ in 0..READS_MAX {
         let Some(read) = requests.read(name, from..to)? else {
-            let cause = "the object is missing; restore it from a version or a copy, or restore \
-                         a state that does not need it";
-            return Err(requests.damaged(name, cause));
+            return Err(damaged_piece(requests, name, "the object is missing"));
         };
         match read.bytes.len() as u64 == to - from {
             true => match check(&read.bytes) {
@@ -119,5 +117,11 @@ fn read_checked<T>(
             false => reason = "it is shorter than the object that was written",
         }
     }
-    Err(requests.damaged(name, reason))
+    Err(damaged_piece(requests, name, reason))
+}
+
+/// Returns the error for a missing piece, or for one with wrong bytes.
+fn damaged_piece(requests: &ObjectRequests, name: &ObjectName, reason: &str) -> BackupError {
+    let advice = "restore it from a version or a copy, or restore a state that does not need it";
+    requests.damaged(name, format!("{reason}; {advice}"))
 }

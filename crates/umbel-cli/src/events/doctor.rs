@@ -282,8 +282,14 @@ fn millis(time: Duration) -> String {
 /// Returns the finding for an HTTP page that the server did not return.
 fn missing_page(status: CommandResult<StatusCode>) -> (FindingState, String) {
     match status {
-        Ok(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            let message = "this check needs a user: --connect kurrentdb://USER@HOST:PORT";
+        // Story: doctor with a wrong password advised to name a user.
+        Ok(StatusCode::UNAUTHORIZED) => {
+            let message = "this check needs a user with the right password, who is not disabled: \
+                           --connect kurrentdb://USER@HOST:PORT";
+            (FindingState::Unseen, message.to_string())
+        }
+        Ok(StatusCode::FORBIDDEN) => {
+            let message = "this check needs another user: one in $ops or $admins";
             (FindingState::Unseen, message.to_string())
         }
         Ok(status) => (FindingState::Wrong, format!("the server returned {status}")),
