@@ -243,28 +243,31 @@ pub fn floor_bytes(kind: BackupKind, number: u64, backup: &[u8; 16]) -> Vec<u8> 
     sealed(out)
 }
 
-/// Whether a floor with a larger number exists, so that the manifest `number` does not count. The
-/// list begins after the call, so it has each floor whose creation was confirmed before, or a
-/// higher one.
-pub fn has_floor_above(
+/// Returns the number of the highest floor; 1 if there is none. Floors up to `number` are not read,
+/// only listed. The list begins after the call, so it has each floor whose creation was confirmed
+/// before, or a higher one.
+pub fn highest_floor(
     requests: &ObjectRequests,
     kind: BackupKind,
     backup: &[u8; 16],
     number: u64,
-) -> BackupResult<bool> {
+) -> BackupResult<u64> {
     let listed = requests.list(FLOOR_PREFIX)?;
-    let numbers =
+    let floors =
         listed.iter().filter_map(|floor| number_of_name(FLOOR_PREFIX, floor.name.as_str()));
-    for floor in numbers.filter(|floor| *floor > number) {
+    for floor in floors.collect::<Vec<_>>().into_iter().rev() {
+        if floor <= number {
+            return Ok(floor);
+        }
         match requests.read_whole(&floor_name(floor), 1 << 20)? {
             // A retention deletes a floor only below a higher one.
-            None => return Ok(true),
-            Some(bytes) if bytes == floor_bytes(kind, floor, backup) => return Ok(true),
+            None => return Ok(floor),
+            Some(bytes) if bytes == floor_bytes(kind, floor, backup) => return Ok(floor),
             // A damaged floor raises nothing.
             Some(_) => {}
         }
     }
-    Ok(false)
+    Ok(1)
 }
 
 /// Returns the highest floor of a backup; 1 if there is none. A damaged floor raises nothing.

@@ -6,16 +6,18 @@
 //! take effect late. Then all uploads begin again, so that invariant 2 of the crate holds.
 //!
 //! A number is no proof by itself: a retention deletes manifests, and the numbers of another
-//! writer's manifests are free again. It creates a higher floor before that. So a run lists the
-//! floors after its last creation, and its manifests count if no floor is above them. The manifest
-//! before them must exist as well: something else can have deleted it.
+//! writer's manifests are free again. It creates a higher floor before that. So a writer lists the
+//! floors after a creation, and reports its manifests once no floor is above them. The manifest
+//! before them must exist as well, or the chain that a restore finds must contain them: something
+//! else can have deleted manifests and floors.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use umbel_env::ObjectName;
 
 use crate::backup_error::{BackupError, BackupResult};
-use crate::backup_identity::{BackupIdentity, has_floor_above};
+use crate::backup_identity::{BackupIdentity, highest_floor};
 use crate::lost_objects::{LostObjects, list_pieces, missing_pieces};
 use crate::manifest::{MANIFEST_BYTES_MAX, Manifest, ManifestContents, manifest_name};
 use crate::manifest_chain::{ManifestChain, read_manifest};
@@ -29,6 +31,9 @@ const DELTAS_MAX: u64 = 1024;
 /// Uploaded bytes for each byte of a full manifest, except for the first one.
 const BYTES_PER_FULL_BYTE: u64 = 128;
 
+/// Time within a long run after which the manifests so far are confirmed.
+const CONFIRM_INTERVAL: Duration = Duration::from_secs(10);
+
 /// A manifest whose creation was sent, with an unknown outcome.
 #[derive(Debug)]
 struct Pending<C: ManifestContents> {
@@ -40,11 +45,26 @@ struct Pending<C: ManifestContents> {
 /// The newest manifest.
 #[derive(Debug)]
 struct Newest<S> {
-    number: u64,
-    uid: [u8; 16],
+    named: NamedManifest,
     state: S,
     /// Number of manifests since the last full one.
     deltas: u64,
+}
+
+/// A manifest without its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct NamedManifest {
+    number: u64,
+    uid: [u8; 16],
+    /// Position or sequence number up to which the backup has everything.
+    through: u64,
+}
+
+impl NamedManifest {
+    fn of<C: ManifestContents>(manifest: &Manifest<C>) -> NamedManifest {
+        let through = manifest.contents.through();
+        NamedManifest { number: manifest.number, uid: manifest.uid, through }
+    }
 }
 
 /// Outcome of the creation of a manifest.
@@ -57,15 +77,15 @@ pub enum Commit {
     Overtaken,
 }
 
-/// State of a manifest on which others build.
-#[derive(Debug)]
-enum Predecessor {
-    /// It exists, or no other manifest needs it.
-    Whole,
-    /// It is missing or damaged, and has this name.
-    Lost(ObjectName),
-    /// Another writer's manifest has its number.
-    Replaced,
+/// Whether a restore finds the manifests of a writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// They are in the chain.
+    Counts,
+    /// They build on a manifest that is missing or damaged.
+    IsBroken,
+    /// The chain has manifests of another writer in their place.
+    IsReplaced,
 }
 
 /// The process that adds manifests to a backup.
@@ -78,9 +98,12 @@ pub struct ChainWriter<C: ManifestContents> {
     /// Whether the chain must be read before the next manifest.
     needs_load: bool,
     newest: Option<Newest<C::State>>,
-    /// Number and uid of the last manifest that counted for certain after its creation, or when
-    /// it was read.
-    confirmed: Option<(u64, [u8; 16])>,
+    /// The last manifest that counted for certain after its creation, or when it was read.
+    confirmed: Option<NamedManifest>,
+    /// Monotonic time of the last confirmation.
+    confirmed_at: Duration,
+    /// The highest floor that this writer has seen.
+    floor: u64,
     pending: Option<Pending<C>>,
     /// Whether this writer created a manifest.
     has_own_manifest: bool,
@@ -122,6 +145,8 @@ impl<C: ManifestContents> ChainWriter<C> {
             needs_load: true,
             newest: None,
             confirmed: None,
+            confirmed_at: Duration::ZERO,
+            floor: 1,
             pending: None,
             has_own_manifest: false,
             has_confirmed_own: false,
@@ -145,7 +170,13 @@ impl<C: ManifestContents> ChainWriter<C> {
 
     /// Number of the newest manifest; 0 before the first one.
     pub fn number(&self) -> u64 {
-        self.newest.as_ref().map_or(0, |newest| newest.number)
+        self.newest.as_ref().map_or(0, |newest| newest.named.number)
+    }
+
+    /// Number of the last manifest that counts for certain, and the position or sequence number up
+    /// to which it has everything.
+    pub fn confirmed(&self) -> Option<(u64, u64)> {
+        self.confirmed.map(|confirmed| (confirmed.number, confirmed.through))
     }
 
     /// Number of manifests that this writer created.
@@ -243,12 +274,14 @@ impl<C: ManifestContents> ChainWriter<C> {
                 return Err(damage);
             }
             let (state, deltas) = chain.state_with_deltas(chain.newest.number)?;
-            let (number, uid) = (chain.newest.number, chain.newest.uid);
+            let named = NamedManifest::of(&chain.newest);
             // The bytes since the last full manifest are unknown: the number of manifests decides.
             self.since_full = (0, 0);
-            self.newest = Some(Newest { number, uid, state, deltas });
-            self.confirmed = Some((number, uid));
+            self.newest = Some(Newest { named, state, deltas });
+            self.confirmed = Some(named);
+            self.floor = self.floor.max(chain.floor);
         }
+        self.confirmed_at = requests.env.clock.now();
         self.needs_load = false;
         Ok(())
     }
@@ -278,7 +311,7 @@ impl<C: ManifestContents> ChainWriter<C> {
         let manifest = Manifest {
             number: self.number() + 1,
             uid: requests.env.entropy.id()?,
-            previous: newest.map_or([0; 16], |newest| newest.uid),
+            previous: newest.map_or([0; 16], |newest| newest.named.uid),
             backup: self.identity.backup,
             writer: self.id,
             wall_micros: requests.env.clock.wall_micros(),
@@ -315,77 +348,102 @@ impl<C: ManifestContents> ChainWriter<C> {
         self.lost.pieces = self.still_lost(&state);
         self.created_manifests += 1;
         self.has_own_manifest = true;
-        self.newest = Some(Newest { number: manifest.number, uid: manifest.uid, state, deltas });
-        Ok(Commit::Done)
+        self.newest = Some(Newest { named: NamedManifest::of(&manifest), state, deltas });
+        let since = requests.env.clock.now().saturating_sub(self.confirmed_at);
+        match since >= CONFIRM_INTERVAL && self.lost.manifest.is_none() {
+            true => self.confirm(requests),
+            false => Ok(Commit::Done),
+        }
     }
 
     /// Checks that the manifests which this writer has created since the last call count, so that
     /// a restore finds them. REQUIRED before a caller reports success.
     ///
-    /// If the manifest before them is lost, `Overtaken` makes the caller begin again, and its next
+    /// If they build on a lost manifest, `Overtaken` makes the caller begin again, and its next
     /// manifest is a full one.
     pub fn confirm(&mut self, requests: &ObjectRequests) -> BackupResult<Commit> {
         if let Some(name) = &self.lost.manifest {
             let cause = "the manifest is lost, and no full one replaces it yet; the next run does";
             return Err(requests.damaged(name, cause));
         }
-        let newest = self.newest.as_ref().map(|newest| (newest.number, newest.uid));
-        let Some((number, uid)) = newest.filter(|newest| self.confirmed != Some(*newest)) else {
+        let newest = self.newest.as_ref().map(|newest| newest.named);
+        let Some(newest) = newest.filter(|newest| self.confirmed != Some(*newest)) else {
             return Ok(Commit::Done);
         };
-        let backup = self.identity.backup;
-        if has_floor_above(requests, C::KIND, &backup, number)? {
-            return self.give_up(requests, self.has_confirmed_own);
-        }
-        let predecessor = match self.confirmed {
-            Some(before) => self.predecessor(requests, before, (number, uid))?,
-            None => Predecessor::Whole,
+        let floor = self.find_floor(requests, newest.number)?;
+        let standing = match floor > newest.number {
+            true => Standing::IsReplaced,
+            false => self.standing(requests, newest, floor)?,
         };
-        if let Predecessor::Replaced = predecessor {
-            return self.give_up(requests, self.has_confirmed_own);
-        }
-        self.confirmed = Some((number, uid));
-        self.has_confirmed_own = true;
-        match predecessor {
-            Predecessor::Lost(name) => {
-                self.lost.manifest = Some(name);
+        match standing {
+            Standing::Counts => {
+                self.confirmed = Some(newest);
+                self.confirmed_at = requests.env.clock.now();
+                self.has_confirmed_own = true;
+                Ok(Commit::Done)
+            }
+            Standing::IsBroken => {
+                let before = self.confirmed.take().map_or(newest.number, |before| before.number);
+                self.lost.manifest = Some(manifest_name(before));
                 Ok(Commit::Overtaken)
             }
-            Predecessor::Whole | Predecessor::Replaced => Ok(Commit::Done),
+            Standing::IsReplaced => self.give_up(requests, self.has_confirmed_own),
         }
     }
 
-    /// Returns the state of the manifest `before`, on which the ones up to `newest` build.
-    fn predecessor(
+    /// Returns whether a restore finds the manifest `newest` of this writer, above the floor.
+    fn standing(
         &self,
         requests: &ObjectRequests,
-        before: (u64, [u8; 16]),
-        newest: (u64, [u8; 16]),
-    ) -> BackupResult<Predecessor> {
-        let backup = self.identity.backup;
-        match read_manifest::<C>(requests, &backup, before.0) {
-            Ok(Some(found)) if found.uid == before.1 => return Ok(Predecessor::Whole),
-            Ok(Some(_)) => return Ok(Predecessor::Replaced),
-            Ok(None) => {}
-            Err(error) if error.is_damage() => {}
-            Err(error) => return Err(error),
-        }
-        // Nothing needs it if a later manifest is full: then a retention can have deleted it.
-        let is_mine = ManifestChain::<C>::load(requests, backup).and_then(|chain| {
-            let Some(chain) = chain else { return Ok(None) };
-            let is_mine = chain.manifest(newest.0)?.uid == newest.1;
-            if is_mine {
-                chain.state(newest.0)?;
+        newest: NamedManifest,
+        floor: u64,
+    ) -> BackupResult<Standing> {
+        // Below the floor, a late creation of another writer can have the number.
+        if let Some(before) = self.confirmed.filter(|before| before.number >= floor) {
+            match read_manifest::<C>(requests, &self.identity.backup, before.number) {
+                Ok(Some(found)) if found.uid == before.uid => return Ok(Standing::Counts),
+                Ok(Some(_)) => return Ok(Standing::IsReplaced),
+                Ok(None) => {}
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(error),
             }
-            Ok(Some(is_mine))
-        });
-        match is_mine {
-            Ok(Some(true)) => Ok(Predecessor::Whole),
-            Ok(Some(false)) => Ok(Predecessor::Replaced),
-            Ok(None) => Ok(Predecessor::Lost(manifest_name(before.0))),
-            Err(error) if error.is_damage() => Ok(Predecessor::Lost(manifest_name(before.0))),
-            Err(error) => Err(error),
         }
+        match self.standing_in_chain(requests, newest) {
+            Err(error) if error.is_damage() => Ok(Standing::IsBroken),
+            standing => standing,
+        }
+    }
+
+    /// Returns whether the chain contains the manifest `newest` of this writer.
+    ///
+    /// # Errors
+    /// Damage of a manifest on which it builds, and failed requests.
+    fn standing_in_chain(
+        &self,
+        requests: &ObjectRequests,
+        newest: NamedManifest,
+    ) -> BackupResult<Standing> {
+        let chain = ManifestChain::<C>::load(requests, self.identity.backup)?;
+        let Some(chain) = chain else { return Ok(Standing::IsBroken) };
+        if chain.newest.number < newest.number {
+            return Ok(Standing::IsBroken);
+        }
+        if chain.manifest(newest.number)?.uid != newest.uid || !chain.damage.is_empty() {
+            return Ok(Standing::IsReplaced);
+        }
+        if chain.newest.number > newest.number {
+            // Another writer goes on, from this manifest or from another chain.
+            let next = match chain.manifest(newest.number + 1) {
+                Ok(next) => next,
+                Err(error) if error.is_damage() => return Ok(Standing::IsReplaced),
+                Err(error) => return Err(error),
+            };
+            if next.previous != newest.uid || chain.first > newest.number {
+                return Ok(Standing::IsReplaced);
+            }
+        }
+        chain.state(newest.number)?;
+        Ok(Standing::Counts)
     }
 
     /// Decides what it means that another writer's manifests are newer.
@@ -396,6 +454,26 @@ impl<C: ManifestContents> ChainWriter<C> {
         self.has_own_manifest = false;
         self.needs_load = true;
         Ok(Commit::Overtaken)
+    }
+
+    /// Whether a manifest that this writer has created counts, or counted.
+    fn has_counted(&mut self, requests: &ObjectRequests) -> BackupResult<bool> {
+        let number = self.number();
+        Ok(self.has_confirmed_own || self.find_floor(requests, number)? <= number)
+    }
+
+    /// Returns the highest floor; a floor up to `number` is not read.
+    ///
+    /// A list of files or of pages can miss a floor that is created while a lower one is deleted.
+    /// So a list that lacks a floor which was seen before is repeated.
+    fn find_floor(&mut self, requests: &ObjectRequests, number: u64) -> BackupResult<u64> {
+        let backup = self.identity.backup;
+        let mut floor = highest_floor(requests, C::KIND, &backup, number)?;
+        if floor < self.floor {
+            floor = highest_floor(requests, C::KIND, &backup, number)?;
+        }
+        self.floor = self.floor.max(floor);
+        Ok(floor)
     }
 
     /// Decides what it means that another manifest has the number.
@@ -412,7 +490,10 @@ impl<C: ManifestContents> ChainWriter<C> {
                 self.pending = Some(pending);
                 Err(error)
             }
-            Ok(_) => self.give_up(requests, self.has_own_manifest),
+            Ok(_) => {
+                let has_own = self.has_own_manifest && self.has_counted(requests)?;
+                self.give_up(requests, has_own)
+            }
         }
     }
 

@@ -11,7 +11,7 @@
 //! 4. **Read after write.** A read that begins after the confirmation finds the object.
 //! 5. **List after write.** A list that begins after the confirmation contains the object. Only
 //!    garbage collection, reports, and the check of a backup after its last manifest rely on this
-//!    guarantee; other protocols read names that they know.
+//!    guarantee, and a backup's reader to find the newest manifest.
 //! 6. **The store's clock.** Each confirmed creation carries the store's time, so that a caller can
 //!    compare ages without its own wall clock.
 //!

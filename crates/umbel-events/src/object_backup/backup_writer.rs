@@ -50,17 +50,13 @@ impl BackupWriter {
         BackupWriter { chain, options, shown }
     }
 
-    /// Position of the last event in the backup; `None` before the first manifest.
-    fn through(&self) -> Option<u64> {
-        self.chain.state().map(|state| state.through)
-    }
-
-    /// Shows how far the backup is.
+    /// Shows how far the backup is. Manifests that may not count are not shown.
     fn show(&self) {
         let mut shown = self.shown.lock().ignore_poison();
-        shown.through = self.through().map(Position).or(shown.through);
+        let (number, through) = self.chain.confirmed().unzip();
+        shown.through = through.map(Position).or(shown.through);
         shown.uploaded_bytes = self.chain.uploaded_bytes();
-        shown.manifest = self.chain.number().max(shown.manifest);
+        shown.manifest = number.unwrap_or(0).max(shown.manifest);
         shown.stopped = self.chain.stopped().map(str::to_owned);
     }
 
@@ -99,14 +95,20 @@ impl BackupWriter {
             shared.sync_log()?;
         }
         for _ in 0..TAKEOVERS_MAX {
-            let attempted = match self.attempt(&mut run)? {
-                Commit::Done => self.chain.confirm(run.requests),
-                Commit::Overtaken => Ok(Commit::Overtaken),
-            };
+            let mut attempted = self.attempt(&mut run);
+            // Manifests before local damage count as well, or the backup has stopped.
+            let is_local = matches!(&attempted, Err(ObjectBackupError::Store(_)));
+            if is_local || matches!(attempted, Ok(Commit::Done)) {
+                match self.chain.confirm(run.requests) {
+                    Ok(Commit::Done) => {}
+                    confirmed => attempted = confirmed.map_err(Into::into),
+                }
+            }
             self.show();
             match attempted? {
                 Commit::Done => {
-                    run.report.through = Position(self.through().unwrap_or(0));
+                    let through = self.chain.state().map_or(0, |state| state.through);
+                    run.report.through = Position(through);
                     run.report.manifest = self.chain.number();
                     run.report.created_manifests = self.chain.created_manifests() - before.0;
                     run.report.uploaded_bytes = self.chain.uploaded_bytes() - before.1;

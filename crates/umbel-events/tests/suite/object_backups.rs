@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, Objects};
+use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_events::{
     Durability, ExistenceSize, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions,
     ObjectBackupResult, ObjectRequestOptions, Position, RecordedEvent, RestoreTo, RetentionOptions,
@@ -609,10 +609,96 @@ fn writer_does_not_go_on_at_numbers_that_a_retention_freed() {
     let retained = retain(&fixture.env, fixture.client(), retention).expect("retained");
     assert_eq!((retained.first_manifest, retained.deleted_manifests), (4, 3));
     append_large(&fixture.store, "a", 9, 60_000);
+    let before = first.state();
     let error = first.run_once().expect_err("the events are in no backup that counts");
     assert!(error.to_string().contains("another server backs up to"), "{error}");
+    // Story: the state was that of the manifest that does not count, so no lag was reported.
+    let state = first.state();
+    assert_eq!((state.manifest, state.through), (before.manifest, before.through));
+    assert!(state.lag_bytes > 60_000, "{state:?}");
     let report = second.run_once().expect("backed up");
     assert_eq!((report.manifest, report.through), (5, fixture.store.visible_position()));
+}
+
+/// Story: a rule of the bucket had deleted the floor as well, so that no number looked freed.
+#[test]
+fn writer_does_not_go_on_at_freed_numbers_without_their_floor() {
+    for full_manifest_interval in [1, 64] {
+        let fixture = Fixture::new(31);
+        let taking_over = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+        let options = ObjectBackupOptions { full_manifest_interval, ..backup_options() };
+        let first = fixture.store.object_backup(fixture.client(), options).expect("opened");
+        let second = fixture.store.object_backup(fixture.client(), taking_over).expect("opened");
+        append_large(&fixture.store, "a", 0, 60_000);
+        assert_eq!(first.run_once().expect("backed up").manifest, 1);
+        for manifest in 2..=4 {
+            append_large(&fixture.store, "a", manifest, 60_000);
+            assert_eq!(second.run_once().expect("backed up").manifest, manifest);
+        }
+        fixture.env.threads.pause(Duration::from_secs(10));
+        assert_eq!(fixture.retain(Duration::ZERO, false).expect("retained").first_manifest, 4);
+        let floor = ObjectName::new(format!("floors/{:020}", 4)).expect("a name");
+        fixture.client().delete(&floor).expect("deleted");
+        append_large(&fixture.store, "a", 9, 60_000);
+        let error = first.run_once().expect_err("no restore has the events");
+        assert!(error.to_string().contains("another server backs up to"), "{error}");
+    }
+}
+
+/// Story: the later writer created several manifests at freed numbers in its first run, and stopped
+/// for good when it met one of the earlier writer. The later writer is the one that goes on.
+#[test]
+fn later_writer_begins_again_after_its_first_manifests_did_not_count() {
+    let fixture = Fixture::new(33);
+    let options = ObjectBackupOptions { full_manifest_interval: 1, ..backup_options() };
+    let earlier = fixture.store.object_backup(fixture.client(), options).expect("opened");
+    append_large(&fixture.store, "a", 0, 60_000);
+    earlier.run_once().expect("backed up");
+    let overtaking = OvertakenObjects {
+        inner: fixture.client(),
+        overtake: Mutex::new(Some(Box::new({
+            let (env, store, client) =
+                (fixture.env.clone(), fixture.store.clone(), fixture.client());
+            move || {
+                for manifest in 2..=4 {
+                    append_large(&store, "a", manifest, 60_000);
+                    assert_eq!(earlier.run_once().expect("backed up").manifest, manifest);
+                }
+                env.threads.pause(Duration::from_secs(10));
+                let keep = Duration::ZERO;
+                let retention = RetentionOptions { keep, dry_run: false, requests: plain() };
+                assert_eq!(retain(&env, client, retention).expect("retained").first_manifest, 4);
+            }
+        }))),
+    };
+    let options = ObjectBackupOptions { manifest_bytes: 1, ..backup_options() };
+    let later = fixture.store.object_backup(Arc::new(overtaking), options).expect("opened");
+    (5..12).for_each(|number| append_large(&fixture.store, "a", number, 60_000));
+    let report = later.run_once().expect("backed up");
+    assert_eq!(report.through, fixture.store.visible_position());
+    assert_eq!(fixture.restored(RestoreTo::Latest), all(&fixture.store));
+}
+
+/// Runs a function before the first object is written.
+struct OvertakenObjects {
+    inner: Arc<dyn Objects>,
+    overtake: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for OvertakenObjects {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("OvertakenObjects")
+    }
+}
+
+impl Objects for OvertakenObjects {
+    umbel_env::delegate_object_calls!(inner: location create create_concurrently read list delete);
+
+    fn put(&self, name: &ObjectName, source: &dyn ObjectSource) -> ObjectResult<()> {
+        let overtake = self.overtake.lock().expect("not poisoned").take();
+        overtake.into_iter().for_each(|overtake| overtake());
+        self.inner.put(name, source)
+    }
 }
 
 /// Story: a writer looked whether the manifest before its own still exists. A late creation, or an

@@ -198,13 +198,13 @@ impl ContinuousBackup {
             self.status();
         let data = names.data;
         match progress.lag {
-            Some(0) => tracing::info!(to = location, "the backup has all {data}"),
             lag if stopped.is_some() => tracing::error!(
                 to = location,
                 lag,
                 reason = stopped,
                 "the backup has stopped, and lacks the last {data}"
             ),
+            Some(0) => tracing::info!(to = location, "the backup has all {data}"),
             lag => tracing::warn!(
                 to = location,
                 lag,

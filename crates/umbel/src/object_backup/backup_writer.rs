@@ -29,6 +29,8 @@ pub struct BackupWriter {
     options: ObjectBackupOptions,
     /// The last sequence number when the last complete run of this writer began.
     complete_through: Option<u64>,
+    /// The one of a run whose manifest is not confirmed yet.
+    unconfirmed_through: Option<u64>,
     missing_bytes: u64,
 }
 
@@ -54,7 +56,13 @@ impl BackupWriter {
         options: ObjectBackupOptions,
     ) -> BackupWriter {
         let chain = ChainWriter::new(identity, id, options.full_manifest_interval);
-        BackupWriter { chain, options, complete_through: None, missing_bytes: 0 }
+        BackupWriter {
+            chain,
+            options,
+            complete_through: None,
+            unconfirmed_through: None,
+            missing_bytes: 0,
+        }
     }
 
     /// Bytes that were uploaded.
@@ -67,9 +75,10 @@ impl BackupWriter {
         self.missing_bytes
     }
 
-    /// Number of the newest manifest; 0 before the first one.
-    pub fn manifest(&self) -> u64 {
-        self.chain.number()
+    /// Number of the last manifest that counts for certain, and the last sequence number of its
+    /// state.
+    pub fn confirmed(&self) -> Option<(u64, u64)> {
+        self.chain.confirmed()
     }
 
     /// Makes the next run replace objects that the object store lacks.
@@ -80,11 +89,6 @@ impl BackupWriter {
     /// The last sequence number when the last complete run of this writer began.
     pub fn complete_through(&self) -> Option<u64> {
         self.complete_through
-    }
-
-    /// The newest state that the backup has.
-    pub fn state(&self) -> Option<&BackupState> {
-        self.chain.state()
     }
 
     /// Backs up everything that was written before the call.
@@ -104,6 +108,8 @@ impl BackupWriter {
             };
             match attempted {
                 Commit::Done => {
+                    self.complete_through =
+                        self.unconfirmed_through.take().or(self.complete_through);
                     let state = self.chain.state();
                     return Ok(ObjectBackupReport {
                         last_sequence: state.map_or(0, BackupState::last_sequence),
@@ -115,7 +121,9 @@ impl BackupWriter {
                         requests: Default::default(),
                     });
                 }
-                Commit::Overtaken => self.complete_through = None,
+                Commit::Overtaken => {
+                    (self.complete_through, self.unconfirmed_through) = (None, None);
+                }
             }
         }
         Err(self.chain.stop(requests))
@@ -154,7 +162,7 @@ impl BackupWriter {
         (next.captured_micros, next.is_complete) = (plan.captured_micros, true);
         let commit = self.chain.commit(run.requests, &next)?;
         if commit == Commit::Done {
-            self.complete_through = Some(through);
+            self.unconfirmed_through = Some(through);
         }
         Ok(commit)
     }

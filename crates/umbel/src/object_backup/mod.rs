@@ -149,9 +149,9 @@ impl BackupRunner {
         state.requests.clone_from(&counts);
         state.uploaded_bytes = writer.uploaded_bytes();
         // The last write can be of a kind that no table has, such as a new keyspace.
-        let backed = writer.state().map(|state| state.last_sequence());
-        state.last_sequence = backed.max(writer.complete_through());
-        state.manifest = writer.manifest().max(state.manifest);
+        let (number, through) = writer.confirmed().unzip();
+        state.last_sequence = through.max(writer.complete_through());
+        state.manifest = number.unwrap_or(0).max(state.manifest);
         state.missing_bytes = writer.missing_bytes();
         match ran {
             Ok(mut report) => {
