@@ -442,7 +442,9 @@ fn unservable_store_is_rejected() {
     wrong.fails(2, &["--advertise is store", "a colon and a port"]);
     let file = fixture.path("file");
     std::fs::write(&file, "no store").unwrap();
-    let run = fixture.bare(&["--db", file.to_str().unwrap(), "serve", "--insecure"]);
+    // Regression: the test failed beside a server at the default port.
+    let serve = ["serve", "--insecure", "--listen", "127.0.0.1:0"];
+    let run = fixture.bare(&[&["--db", file.to_str().unwrap()], &serve[..]].concat());
     run.fails(2, &["is a file"]);
 }
 
