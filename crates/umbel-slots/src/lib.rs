@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod commit_gate;
 mod freshness;
 mod object_frame;
 mod slot_collection;
@@ -28,6 +29,7 @@ mod slot_takeover;
 mod slot_writer;
 
 pub use chain::ChainEnd;
+pub use commit_gate::{AppendStatus, AppendTicket, CommitGate, GateRefusal, IndexCommit, LogPoint};
 pub use freshness::{Contact, SlotTimes};
 pub use slot_collection::{CollectionStep, SlotCollection};
 pub use slot_error::{SlotError, SlotResult};
