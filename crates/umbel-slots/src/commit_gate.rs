@@ -70,6 +70,13 @@ pub enum GateRefusal {
     BeyondSlots,
 }
 
+impl IndexCommit {
+    /// Offsets of the part.
+    pub fn range(&self) -> Range<u64> {
+        self.0.clone()
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     Following,
@@ -352,7 +359,7 @@ mod tests {
     fn opens_index_as_later_slots_do() {
         let mut gate = CommitGate::new(point(1, 10));
         assert_eq!(gate.visible(), 0);
-        assert_eq!(gate.begin_commit(), Some(IndexCommit(0..10)));
+        assert_eq!(gate.begin_commit().expect("a part").range(), 0..10);
         assert_eq!(commit(&mut gate), []);
         gate.slot_applied(point(3, 12)).expect("a follower");
         assert_eq!(gate.begin_commit(), Some(IndexCommit(10..12)));

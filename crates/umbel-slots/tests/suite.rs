@@ -1,7 +1,9 @@
 //! Tests of the replicated log.
 
 mod suite {
+    mod event_exploration;
     mod exploration;
+    mod explored_events;
     mod explored_store;
     mod histories;
     mod simulation;

@@ -1,12 +1,13 @@
 //! Explores the state machines of the replicated log with every order of requests, lost answers,
 //! late effects, lists that lag, pauses that a node does not see, crashes and lost disks, up to a
-//! bound. Checks in every state that what was acknowledged is what the chain has.
+//! bound. Checks in every state that what was acknowledged is what the chain has. Each node has an
+//! event store, too, which appends, closes and follows: [`super::explored_events`].
 //!
 //! `UMBEL_SLOT_STATES=5000000 cargo test --release -p umbel-slots --test suite exploration` is the
 //! campaign; a normal test run explores fewer states.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
@@ -17,13 +18,16 @@ use umbel_slots::{
     SlotIds, SlotSnapshot, SlotTakeover, SlotTimes, SlotWriter, TakeoverStep, WriteStep,
 };
 
+use super::explored_events::{DiskLoss, EventFault, ExploredEvents, slot_ids};
 use super::explored_store::{ExploredClock, ExploredStore, StoreFault, StoreState, UNIT_MICROS};
 
 /// States and random histories of a normal test run.
-const STATES: usize = 30_000;
-const WALKS: usize = 500;
+pub const STATES: usize = 30_000;
+pub const WALKS: usize = 500;
 /// Histories within which a planted fault must be found.
-const PLANTED_WALKS: u64 = 4000;
+pub const PLANTED_WALKS: u64 = 4000;
+/// Events that are tried for each one that happens, at most.
+const ATTEMPTS: usize = 100;
 /// Mean number of events between two stalls of a node, and the longest stall.
 const STALL_INTERVAL: u64 = 10;
 const STALL_EVENTS_MAX: usize = 200;
@@ -31,16 +35,26 @@ const STORE: [u8; 16] = [7; 16];
 const NODES: usize = 2;
 /// Number for the clocks of all nodes.
 const ALL_NODES: usize = NODES + 1;
+/// Ids of the newest events that clients repeat.
+const REPEATED_IDS: u8 = 3;
 
 /// Bounds of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Bounds {
+pub struct Bounds {
     /// Slots that the leaders propose, beginnings of epochs included.
-    proposals: u8,
-    snapshots: u8,
-    crashes: u8,
+    pub proposals: u8,
+    pub snapshots: u8,
+    pub crashes: u8,
     /// Times at which time passes.
-    ticks: u8,
+    pub ticks: u8,
+    /// Whether leaders collect.
+    pub collects: bool,
+    /// Appends, repetitions included.
+    pub appends: u8,
+    /// Closes, and demotions of leaders that could go on.
+    pub ends: u8,
+    /// Detachments, and opens without the cluster.
+    pub alone: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,6 +62,8 @@ enum Role {
     Down,
     Following(Box<SlotTakeover>),
     Leading(Box<SlotWriter>),
+    /// Serves its directory without the cluster.
+    Alone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,6 +71,7 @@ struct Node {
     role: Role,
     /// The state on its disk.
     disk: Option<ChainEnd>,
+    events: ExploredEvents,
     /// Used while it leads. What it has seen stays valid while it does not.
     collection: SlotCollection,
     /// Units in which its clock stood still.
@@ -64,24 +81,30 @@ struct Node {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct World {
-    store: StoreState,
+pub struct World {
+    pub store: StoreState,
     nodes: Vec<Node>,
-    left: Bounds,
+    pub left: Bounds,
     /// Number of acknowledged slots.
-    acknowledged: u64,
+    pub acknowledged: u64,
+    /// Number of slots that ever were, and the ids in them.
+    chain: (u64, Vec<u8>),
+    /// Ids that clients have sent.
+    sent: u8,
+    /// Ids that any node acknowledged to clients of the cluster.
+    pub acknowledged_ids: BTreeSet<u8>,
 }
 
 /// Description of what is wrong.
 type Violation = String;
 
-fn times(fresh: u64, keep: u64) -> SlotTimes {
+pub fn times(fresh: u64, keep: u64) -> SlotTimes {
     let units = |units: u64| Duration::from_micros(units * UNIT_MICROS);
     SlotTimes { fresh: units(fresh), skew: Duration::ZERO, keep: units(keep) }
 }
 
 impl World {
-    fn new(bounds: Bounds, times: SlotTimes, fault: StoreFault) -> World {
+    pub fn new(bounds: Bounds, times: SlotTimes, fault: StoreFault) -> World {
         let mut store = StoreState { fault, ..StoreState::default() };
         let first = SlotSnapshot {
             ids: SlotIds { store: STORE, uid: [1; 16] },
@@ -93,11 +116,45 @@ impl World {
         let node = |number| Node {
             role: Role::Following(Box::new(takeover(number, times, None))),
             disk: None,
+            events: ExploredEvents::new(EventFault::None),
             collection: SlotCollection::new(STORE, times),
             paused: 0,
             ids: 0,
         };
-        World { store, nodes: (0..NODES).map(node).collect(), left: bounds, acknowledged: 0 }
+        let nodes = (0..NODES).map(node).collect();
+        let (chain, acknowledged_ids) = ((0, Vec::new()), BTreeSet::new());
+        let left = bounds;
+        let mut world =
+            World { store, nodes, left, acknowledged: 0, chain, sent: 0, acknowledged_ids };
+        world.plant(EventFault::None);
+        world
+    }
+
+    /// Gives each node the fault, and opens its empty event store.
+    pub fn plant(&mut self, fault: EventFault) {
+        for node in &mut self.nodes {
+            node.events = ExploredEvents::new(fault);
+            assert_eq!(node.events.open(), Ok(true));
+        }
+    }
+
+    /// Lets the first node lead, while the second one has followed to the end of the slots.
+    pub fn elect(&mut self, times: SlotTimes) {
+        let bounds = self.left;
+        self.left.proposals = 1;
+        let act = |world: &mut World, node, action| {
+            let event = Event::Act { node, action, outcome: 0 };
+            world.apply(event, times).expect("no violation")
+        };
+        for node in 0..NODES {
+            while act(self, node, Action::Step) > 0 {}
+            if node == 0 {
+                act(self, node, Action::BeginEpoch);
+                while act(self, node, Action::Step) > 0 {}
+            }
+        }
+        assert!(matches!(self.nodes[0].role, Role::Leading(_)));
+        self.left = bounds;
     }
 
     /// Events that can be next. A step of a node is listed with its first outcome only.
@@ -109,31 +166,66 @@ impl World {
                 all.extend((0..=ALL_NODES).map(|paused| Event::Tick { units, paused }));
             }
         }
-        for (node, it) in self.nodes.iter().enumerate() {
-            if it.role == Role::Down {
-                all.push(Event::Start(node));
-                continue;
-            }
-            if self.left.crashes > 0 {
-                all.extend([false, true].map(|loses_disk| Event::Crash { node, loses_disk }));
-            }
-            let actions = [
-                Action::Step,
-                Action::Propose,
-                Action::Follow,
-                Action::BeginEpoch,
-                Action::Snapshot,
-                Action::Collect,
-                Action::RestartCollection,
-            ];
-            all.extend(actions.map(|action| Event::Act { node, action, outcome: 0 }));
+        for node in 0..NODES {
+            self.add_node_events(node, &mut all);
         }
         all
+    }
+
+    fn add_node_events(&self, node: usize, all: &mut Vec<Event>) {
+        let Node { role, events, .. } = &self.nodes[node];
+        if events.has_tickets() {
+            all.push(Event::Act { node, action: Action::Wait, outcome: 0 });
+        }
+        if *role == Role::Down {
+            all.push(Event::Start(node));
+            if self.left.alone > 0 {
+                all.extend([Event::OpenAlone(node), Event::Detach(node)]);
+            }
+            if events.is_detached() {
+                all.push(Event::Replace(node));
+            }
+            return;
+        }
+        if self.left.crashes > 0 {
+            let tail = events.has_tail().then_some(DiskLoss::Tail);
+            let losses = [DiskLoss::Nothing, DiskLoss::Everything].into_iter().chain(tail);
+            all.extend(losses.map(|loss| Event::Crash { node, loss }));
+        }
+        if *role == Role::Alone || self.left.ends > 0 {
+            all.extend([Event::Close(node), Event::Demote(node)]);
+        }
+        let mut actions = vec![
+            Action::Step,
+            Action::Propose,
+            Action::Follow,
+            Action::BeginEpoch,
+            Action::Snapshot,
+            Action::Collect,
+            Action::RestartCollection,
+        ];
+        if events.can_commit() {
+            actions.push(Action::Commit);
+        }
+        if self.left.appends > 0 {
+            let ids = self.sent.saturating_sub(REPEATED_IDS)..=self.sent;
+            let pairs = ids.flat_map(|before| [false, true].map(|waits| (before + 1, waits)));
+            actions.extend(pairs.map(|(id, waits)| Action::Append { id, waits }));
+        }
+        all.extend(actions.into_iter().map(|action| Event::Act { node, action, outcome: 0 }));
     }
 
     /// Lets an event happen. Returns the number of outcomes that it could have had; zero if it
     /// cannot happen now, which changes nothing.
     fn apply(&mut self, event: Event, times: SlotTimes) -> Result<usize, Violation> {
+        let outcomes = self.happen(event, times)?;
+        if outcomes > 0 {
+            self.check_events()?;
+        }
+        Ok(outcomes)
+    }
+
+    fn happen(&mut self, event: Event, times: SlotTimes) -> Result<usize, Violation> {
         match event {
             Event::Land(index) => self.store.land_late(index),
             Event::Tick { units, paused } => {
@@ -145,8 +237,38 @@ impl World {
                     }
                 }
             }
-            Event::Start(node) => self.start(node, times),
-            Event::Crash { node, loses_disk } => self.crash(node, loses_disk, times),
+            Event::Start(node) => {
+                if !self.nodes[node].events.open()? {
+                    return Ok(0);
+                }
+                self.follow(node, times);
+            }
+            Event::Crash { node, loss } => {
+                self.left.crashes -= 1;
+                self.crash(node, loss, times);
+            }
+            Event::Replace(node) => self.crash(node, DiskLoss::Everything, times),
+            Event::Close(node) => self.close(node),
+            Event::Demote(node) => {
+                if !matches!(self.nodes[node].role, Role::Leading(_)) {
+                    return Ok(0);
+                }
+                self.left.ends -= 1;
+                self.demote(node, times)?;
+            }
+            Event::OpenAlone(node) => {
+                if !self.nodes[node].events.can_open_alone() {
+                    return Ok(0);
+                }
+                self.left.alone -= 1;
+                self.nodes[node].role = Role::Alone;
+            }
+            Event::Detach(node) => {
+                if !self.nodes[node].events.detach() {
+                    return Ok(0);
+                }
+                self.left.alone -= 1;
+            }
             Event::Act { node, action, outcome } => return self.act(node, action, outcome, times),
         }
         Ok(1)
@@ -172,17 +294,32 @@ impl World {
         Ok(all)
     }
 
-    fn start(&mut self, node: usize, times: SlotTimes) {
+    /// Follows from the state on the disk.
+    fn follow(&mut self, node: usize, times: SlotTimes) {
         let disk = self.nodes[node].disk;
         self.nodes[node].role = Role::Following(Box::new(takeover(node, times, disk)));
     }
 
-    fn crash(&mut self, node: usize, loses_disk: bool, times: SlotTimes) {
-        self.left.crashes -= 1;
+    /// A leader leads no more. What is certain stays on its disk.
+    fn demote(&mut self, node: usize, times: SlotTimes) -> Result<(), Violation> {
+        self.nodes[node].events.demote()?;
+        self.follow(node, times);
+        Ok(())
+    }
+
+    fn close(&mut self, node: usize) {
+        self.left.ends -= u8::from(self.nodes[node].role != Role::Alone);
+        self.nodes[node].role = Role::Down;
+        let ids = self.nodes[node].events.close();
+        self.acknowledged_ids.extend(ids);
+    }
+
+    fn crash(&mut self, node: usize, loss: DiskLoss, times: SlotTimes) {
         let node = &mut self.nodes[node];
         node.role = Role::Down;
         node.collection = SlotCollection::new(STORE, times);
-        if loses_disk {
+        node.events.crash(loss);
+        if loss == DiskLoss::Everything {
             node.disk = None;
         }
     }
@@ -219,13 +356,14 @@ impl World {
             }
             (Action::Propose, Role::Leading(writer)) => {
                 self.left.proposals -= 1;
-                let entries = vec![SlotEntry::Nothing];
+                let entries = vec![self.nodes[node].events.next_entry()];
                 writer.propose(self.new_id(node), 0, entries).expect("a valid slot");
             }
             (Action::Snapshot, Role::Leading(writer)) => {
                 self.left.snapshots -= 1;
                 let ids = SlotIds { store: STORE, uid: self.new_id(node) };
-                let snapshot = SlotSnapshot { ids, end: writer.end(), state: Vec::new() };
+                let state = self.nodes[node].events.state();
+                let snapshot = SlotSnapshot { ids, end: writer.end(), state };
                 // A write that is not confirmed is given up; it can still take effect.
                 let _ = store.put(&snapshot.name(), &snapshot.encode());
             }
@@ -239,6 +377,16 @@ impl World {
             }
             (Action::RestartCollection, Role::Leading(_)) => self.nodes[node].collection.restart(),
             (Action::Follow, Role::Following(takeover)) => takeover.keep_following(),
+            (Action::Append { id, waits }, role) => {
+                done = Done::Acknowledged(self.append(node, *role == Role::Alone, id, waits));
+            }
+            (Action::Wait, _) => {
+                let acknowledged = self.nodes[node].events.wait(0);
+                done = Done::Acknowledged(Ok(acknowledged.into_iter().collect()));
+            }
+            (Action::Commit, _) => {
+                done = Done::Acknowledged(self.nodes[node].events.commit());
+            }
             _ => {}
         }
         let outcomes;
@@ -248,6 +396,23 @@ impl World {
         Ok(outcomes)
     }
 
+    fn append(
+        &mut self,
+        node: usize,
+        is_alone: bool,
+        id: u8,
+        waits: bool,
+    ) -> Result<Vec<u8>, Violation> {
+        self.left.appends -= 1;
+        self.sent = self.sent.max(id);
+        let events = &mut self.nodes[node].events;
+        let acknowledged = match is_alone {
+            true => events.append_alone(id),
+            false => events.append(id, waits)?,
+        };
+        Ok(acknowledged.into_iter().collect())
+    }
+
     fn can_act(&self, node: usize, action: Action) -> bool {
         match (&self.nodes[node].role, action) {
             (Role::Leading(writer), Action::Step) => writer.is_busy(),
@@ -255,7 +420,12 @@ impl World {
                 !writer.is_busy() && self.left.proposals > 0
             }
             (Role::Leading(..), Action::Snapshot) => self.left.snapshots > 0,
-            (Role::Leading(..), Action::Collect | Action::RestartCollection) => true,
+            (Role::Leading(..), Action::Collect | Action::RestartCollection) => self.left.collects,
+            (Role::Leading(..) | Role::Alone, Action::Append { .. }) => self.left.appends > 0,
+            (Role::Leading(..) | Role::Following(_), Action::Commit) => {
+                self.nodes[node].events.can_commit()
+            }
+            (_, Action::Wait) => self.nodes[node].events.has_tickets(),
             (Role::Following(takeover), Action::Step) => !takeover.is_at_end(),
             (Role::Following(takeover), Action::Follow) => takeover.is_at_end(),
             (Role::Following(takeover), Action::BeginEpoch) => {
@@ -273,11 +443,13 @@ impl World {
         };
         match done {
             Done::Nothing | Done::Took(Ok(TakeoverStep::Again)) => {}
+            Done::Acknowledged(ids) => self.acknowledge(node, ids?)?,
             Done::Took(Err(error)) => checked(error)?,
             Done::Wrote(Err(error)) => checked(error)?,
             Done::Collected(Err(error)) => checked(error)?,
             Done::Took(Ok(TakeoverStep::Followed(FollowStep::Applied(slot)))) => {
                 self.check(node, "applied", &slot)?;
+                self.nodes[node].events.apply_slot(&slot)?;
                 self.keep_end(node);
             }
             Done::Took(Ok(TakeoverStep::Followed(FollowStep::Restart(snapshot)))) => {
@@ -286,6 +458,7 @@ impl World {
                 {
                     return Err(format!("node {node} began from a wrong snapshot {}", end.number));
                 }
+                self.nodes[node].events.load(end.epoch, &snapshot.state)?;
                 self.keep_end(node);
             }
             Done::Took(Ok(TakeoverStep::Followed(_) | TakeoverStep::Overtaken)) => {}
@@ -294,26 +467,35 @@ impl World {
             }
             Done::Took(Ok(TakeoverStep::Leading(writer, slot))) => {
                 self.check(node, "leads since", &slot)?;
+                self.nodes[node].events.promote(slot.epoch)?;
                 self.nodes[node].disk = Some(writer.end());
                 self.nodes[node].role = Role::Leading(writer);
             }
             Done::Wrote(Ok(WriteStep::Acknowledged(slot))) => {
                 self.check(node, "acknowledged", &slot)?;
+                self.nodes[node].events.slot_created(&slot)?;
                 self.acknowledged += 1;
                 self.keep_end(node);
             }
-            Done::Wrote(Ok(WriteStep::Deposed)) => {
-                // What is certain stays on its disk.
-                self.start(node, times);
-            }
+            Done::Wrote(Ok(WriteStep::Deposed)) => self.demote(node, times)?,
             Done::Wrote(Ok(WriteStep::Idle | WriteStep::Open)) | Done::Collected(Ok(_)) => {}
         }
         Ok(())
     }
 
+    /// A node acknowledges events to clients, which read them there.
+    fn acknowledge(&mut self, node: usize, ids: Vec<u8>) -> Result<(), Violation> {
+        let Node { role, events, .. } = &self.nodes[node];
+        if let Some(id) = ids.iter().find(|id| *role != Role::Alone && !events.shows(**id)) {
+            return Err(format!("node {node} acknowledges event {id} and does not show it"));
+        }
+        self.acknowledged_ids.extend(ids);
+        Ok(())
+    }
+
     fn keep_end(&mut self, node: usize) {
         let end = match &self.nodes[node].role {
-            Role::Down => return,
+            Role::Down | Role::Alone => return,
             Role::Following(takeover) => takeover.follower().end(),
             Role::Leading(writer) => writer.end(),
         };
@@ -335,6 +517,38 @@ impl World {
         }
     }
 
+    /// Checks the rules for the event log: the chain has each id once, and all acknowledged ones;
+    /// the nodes have and show nothing else.
+    fn check_events(&mut self) -> Result<(), Violation> {
+        while let Some(slot) = self.first_of(self.chain.0 + 1) {
+            let (from, ids) = slot_ids(&slot);
+            if !ids.is_empty() && from != self.chain.1.len() as u64 {
+                return Err(format!("slot {} does not continue the log", slot.number));
+            }
+            if let Some(id) = ids.iter().find(|id| self.chain.1.contains(id)) {
+                return Err(format!("slot {} has event {id} a second time", slot.number));
+            }
+            self.chain.0 += 1;
+            self.chain.1.extend(ids);
+        }
+        let chain = &self.chain.1;
+        if let Some(id) = self.acknowledged_ids.iter().find(|id| !chain.contains(id)) {
+            return Err(format!("event {id} is acknowledged, and the slots have {chain:?}"));
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            let violation = |it| format!("node {number}: {it}, the slots have {chain:?}");
+            node.events.check(chain).map_err(violation)?;
+        }
+        Ok(())
+    }
+
+    /// Number of leaders whose events the slots have.
+    pub fn epochs_with_events(&self) -> usize {
+        let slots = (1..=self.chain.0).filter_map(|number| self.first_of(number));
+        let with_events = slots.filter(|slot| !slot_ids(slot).1.is_empty());
+        with_events.map(|slot| slot.epoch).collect::<BTreeSet<u64>>().len()
+    }
+
     fn fingerprint(&self) -> u128 {
         let hash = |salt: u8| {
             let mut hasher = DefaultHasher::new();
@@ -348,7 +562,7 @@ impl World {
 
 /// Next event of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
+pub enum Event {
     /// A late request takes effect.
     Land(usize),
     /// Time passes, while the clock of one node stands still; no node has the number [`NODES`].
@@ -360,8 +574,17 @@ enum Event {
     Start(usize),
     Crash {
         node: usize,
-        loses_disk: bool,
+        loss: DiskLoss,
     },
+    Close(usize),
+    /// A leader that could go on leads no more.
+    Demote(usize),
+    /// A server opens a closed directory without the cluster's options.
+    OpenAlone(usize),
+    /// An operator makes a closed directory one of its own.
+    Detach(usize),
+    /// An operator gives a node an empty directory instead of a detached one.
+    Replace(usize),
     Act {
         node: usize,
         action: Action,
@@ -377,7 +600,7 @@ struct Failed {
 
 /// Action of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
+pub enum Action {
     /// The next request of its state machine.
     Step,
     Propose,
@@ -388,6 +611,15 @@ enum Action {
     Collect,
     /// Ends a round of the collection, as a caller does that only reports.
     RestartCollection,
+    /// A client appends an event, for the first time or again.
+    Append {
+        id: u8,
+        waits: bool,
+    },
+    /// A client waits for the append that it sent first.
+    Wait,
+    /// The index gets what it may have.
+    Commit,
 }
 
 /// Result of an action.
@@ -396,6 +628,8 @@ enum Done {
     Took(Result<TakeoverStep, SlotError>),
     Wrote(Result<WriteStep, SlotError>),
     Collected(Result<CollectionStep, SlotError>),
+    /// These ids are acknowledged.
+    Acknowledged(Result<Vec<u8>, Violation>),
 }
 
 fn takeover(node: usize, times: SlotTimes, disk: Option<ChainEnd>) -> SlotTakeover {
@@ -404,11 +638,11 @@ fn takeover(node: usize, times: SlotTimes, disk: Option<ChainEnd>) -> SlotTakeov
 }
 
 /// Result of an exploration.
-struct Explored {
-    states: usize,
-    is_complete: bool,
+pub struct Explored {
+    pub states: usize,
+    pub is_complete: bool,
     /// The first violation, with the events that led to it.
-    violation: Option<String>,
+    pub violation: Option<String>,
 }
 
 /// The violation with its history.
@@ -419,7 +653,7 @@ fn told(failed: &Failed, events: &[Event]) -> String {
 
 /// Explores states in the order of the number of events that lead to them, up to a number of
 /// states.
-fn explore(world: World, times: SlotTimes, states_max: usize) -> Explored {
+pub fn explore(world: World, times: SlotTimes, states_max: usize) -> Explored {
     let mut seen = HashSet::from([world.fingerprint()]);
     // Each state's event, and the index of the state before.
     let mut paths: Vec<(usize, Event)> = vec![(0, Event::Start(0))];
@@ -474,24 +708,37 @@ impl Stall {
     }
 }
 
-/// Lets this many random events happen. Returns the number of slots that were acknowledged.
-fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Result<u64, String> {
+/// Whether a random history drops most of these events, which would hide the others.
+fn is_rare(event: Event) -> bool {
+    match event {
+        Event::Tick { .. }
+        | Event::Crash { .. }
+        | Event::Close(_)
+        | Event::Demote(_)
+        | Event::OpenAlone(_)
+        | Event::Detach(_)
+        | Event::Replace(_) => true,
+        Event::Act { action: Action::RestartCollection | Action::Append { .. }, .. } => true,
+        Event::Act { .. } | Event::Land(_) | Event::Start(_) => false,
+    }
+}
+
+/// Lets this many random events happen. Returns the state after them.
+pub fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Result<World, String> {
     let mut random = Random::new(seed);
     let mut happened = Vec::new();
     let mut stall = Stall::default();
-    while happened.len() < count {
+    // All nodes can be detached: then nothing can happen.
+    for _ in 0..count * ATTEMPTS {
+        if happened.len() >= count {
+            break;
+        }
         let events = world.events(times);
         let mut event = events[random.below_usize(events.len())];
         if stall.stops(&mut random, event) {
             continue;
         }
-        let is_rare = matches!(
-            event,
-            Event::Tick { .. }
-                | Event::Crash { .. }
-                | Event::Act { action: Action::RestartCollection, .. }
-        );
-        if is_rare && random.below(8) != 0 {
+        if is_rare(event) && random.below(8) != 0 {
             continue;
         }
         if let Event::Act { outcome, .. } = &mut event {
@@ -504,16 +751,28 @@ fn walk(mut world: World, times: SlotTimes, seed: u64, count: usize) -> Result<u
             Err(violation) => return Err(told(&Failed { event, violation }, &happened)),
         }
     }
-    Ok(world.acknowledged)
+    Ok(world)
 }
 
-fn from_environment(name: &str, default: usize) -> usize {
+pub fn from_environment(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
+/// Slots without appends.
+const SLOTS: Bounds = Bounds {
+    proposals: 0,
+    snapshots: 0,
+    crashes: 0,
+    ticks: 0,
+    collects: true,
+    appends: 0,
+    ends: 0,
+    alone: 0,
+};
+
 #[test]
 fn nothing_acknowledged_is_lost_in_any_order_of_events() {
-    let bounds = Bounds { proposals: 3, snapshots: 1, crashes: 1, ticks: 2 };
+    let bounds = Bounds { proposals: 3, snapshots: 1, crashes: 1, ticks: 2, ..SLOTS };
     let times = times(1, 4);
     let states_max = from_environment("UMBEL_SLOT_STATES", STATES);
     let explored = explore(World::new(bounds, times, StoreFault::None), times, states_max);
@@ -524,7 +783,7 @@ fn nothing_acknowledged_is_lost_in_any_order_of_events() {
 }
 
 /// Bounds of random histories.
-const LONG: Bounds = Bounds { proposals: 30, snapshots: 6, crashes: 4, ticks: 16 };
+const LONG: Bounds = Bounds { proposals: 30, snapshots: 6, crashes: 4, ticks: 16, ..SLOTS };
 /// Events of a random history.
 const EVENTS: usize = 300;
 
@@ -535,7 +794,7 @@ fn nothing_acknowledged_is_lost_in_long_histories() {
     let mut acknowledged = 0;
     for seed in 0..from_environment("UMBEL_SLOT_WALKS", WALKS) as u64 {
         match walk(world.clone(), times, seed, EVENTS) {
-            Ok(count) => acknowledged += count,
+            Ok(world) => acknowledged += world.acknowledged,
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
     }
@@ -550,7 +809,7 @@ fn nothing_acknowledged_is_lost_with_short_pages_and_skewed_servers() {
     let mut acknowledged = 0;
     for seed in 0..from_environment("UMBEL_SLOT_WALKS", WALKS) as u64 {
         match walk(world.clone(), times, seed, EVENTS) {
-            Ok(count) => acknowledged += count,
+            Ok(world) => acknowledged += world.acknowledged,
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
     }
