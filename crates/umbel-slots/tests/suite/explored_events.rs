@@ -67,7 +67,7 @@ impl EventFault {
     ];
 }
 
-/// What a crash takes from the disk.
+/// Loss of the disk in a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskLoss {
     Nothing,
