@@ -73,6 +73,14 @@ fn parse_directory(text: &str) -> Result<PathBuf> {
              file:///mnt/share/backups"
         )))
     };
+    // The parser drops some of these, and takes a backslash for a slash: another directory.
+    let is_dropped = |c: char| c.is_ascii_control() || c == '\\';
+    if text.contains(is_dropped) || text.starts_with(' ') || text.ends_with(' ') {
+        return invalid(
+            "a control character, a backslash, or a blank at its end must be percent-encoded, as \
+             %09 for a tab, %5C or %20",
+        );
+    }
     let url = match Url::parse(text) {
         Ok(url) => url,
         Err(_) if text.is_empty() => return invalid("it is empty"),
@@ -151,6 +159,8 @@ mod tests {
         for (url, path) in [
             ("file:///mnt/share/backups", "/mnt/share/backups"),
             ("file:///mnt/a%20b", "/mnt/a b"),
+            ("file:///mnt/a b", "/mnt/a b"),
+            ("file:///mnt/a%09%5C%20", "/mnt/a\t\\ "),
             ("file://localhost/mnt", "/mnt"),
             ("FILE:///mnt", "/mnt"),
             ("file:///", "/"),
@@ -168,6 +178,12 @@ mod tests {
             "file:///mnt?x=1",
             "file:///mnt#x",
             "file:///a%00b",
+            // Regression: these named another directory.
+            "file:///mnt/a\tb",
+            "file:///mnt/a\nb",
+            "file:///mnt/a\\b",
+            "file:///mnt/a ",
+            " file:///mnt/a",
         ] {
             let error = parse_directory(url).expect_err(url).to_string();
             assert!(error.contains("file:///mnt/share/backups"), "{url}: {error}");

@@ -703,6 +703,19 @@ fn headers_with_different_values_are_refused() {
     }
     let types = [JSON, "kurrent-eventtype: Opened", "es-eventtype: Closed"];
     send(address, "POST", "/streams/cart", &types, b"{}").is(400);
+    // Story: the first media type decided, and an id in the path hid another one in the header.
+    let octets = "content-type: application/octet-stream";
+    let types = [JSON, octets, "kurrent-eventtype: Opened"];
+    let refused = send(address, "POST", "/streams/cart", &types, b"{}").is(400);
+    assert!(refused["message"].as_str().unwrap().contains("different values"), "{refused}");
+    let (id, other) = (
+        "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
+        "kurrent-eventid: 3f2504e0-4f89-41d3-9a0c-0305e82c3302",
+    );
+    let path = format!("/streams/cart/incoming/{id}");
+    let head = [JSON, "kurrent-eventtype: Opened", other];
+    let refused = send(address, "POST", &path, &head, b"{}").is(400);
+    assert!(refused["message"].as_str().unwrap().contains("different ids"), "{refused}");
     let equal = ["kurrent-harddelete: false", "es-harddelete: false"];
     assert_eq!(delete(&equal).status, 204);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hyper::header::LOCATION;
+use hyper::header::{CONTENT_TYPE, LOCATION};
 use hyper::http::HeaderName;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::json;
@@ -146,6 +146,12 @@ pub fn expected_version(text: Option<&str>) -> Result<ExpectedVersion, ApiError>
 }
 
 fn content(headers: &HeaderMap) -> Result<Content, ApiError> {
+    let mut kinds = headers.get_all(CONTENT_TYPE).iter();
+    let first = kinds.next();
+    if kinds.any(|kind| Some(kind) != first) {
+        let why = "the header Content-Type has different values; send one value";
+        return Err(ApiError::bad_request(why));
+    }
     let kind = http::media_type(headers);
     match kind.as_deref() {
         Some("application/json") => Ok(Content::Json),
@@ -161,11 +167,13 @@ fn content(headers: &HeaderMap) -> Result<Content, ApiError> {
 fn event_head(request: &ApiRequest, content: Content) -> Result<Option<EventHead>, ApiError> {
     let kind = request.header(EVENT_TYPE)?.map(str::to_string);
     let in_path = Some(request.parameter(1)).filter(|id| !id.is_empty());
-    let id = match in_path {
-        Some(id) => Some(id),
-        None => request.header(EVENT_ID)?,
-    };
-    let id = id.map(parse_id).transpose()?;
+    let in_path = in_path.map(parse_id).transpose()?;
+    let in_header = request.header(EVENT_ID)?.map(parse_id).transpose()?;
+    if in_path.is_some() && in_header.is_some() && in_path != in_header {
+        let why = "the path and the header Kurrent-EventId have different ids; send one of them";
+        return Err(ApiError::bad_request(why));
+    }
+    let id = in_path.or(in_header);
     if content == Content::Events {
         if kind.is_some() || id.is_some() {
             let why = "each event of a list has its own eventType and eventId; send no headers \
