@@ -52,6 +52,7 @@ struct AppendQueue {
 }
 
 /// Appends with their completions.
+#[expect(clippy::large_enum_variant, reason = "nearly all are single; a box adds an allocation")]
 #[derive(Debug)]
 enum AppendJob {
     Single(AppendCommand, AppendCompletion),
