@@ -362,6 +362,7 @@ mod tests {
         assert_eq!(gate.begin_commit().expect("a part").range(), 0..10);
         assert_eq!(commit(&mut gate), []);
         gate.slot_applied(point(3, 12)).expect("a follower");
+        assert_eq!(gate.in_slots(), point(3, 12));
         assert_eq!(gate.begin_commit(), Some(IndexCommit(10..12)));
     }
 
