@@ -10,7 +10,7 @@ use umbel_env::{Env, Objects};
 use umbel_events::{
     ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
     ObjectVerifyReport, Position, RestorableRange, RestoreTo, RetentionOptions, RetentionReport,
-    Store, restore_from_objects, retain, verify_objects,
+    Store, first_event_after, restore_from_objects, retain, verify_objects,
 };
 use umbel_server::ObjectBackupConfig;
 
@@ -127,6 +127,15 @@ pub fn restore(
         (None, None) => RestoreTo::Latest,
     };
     let (env, requests) = (Env::system(), options(args.throttle));
+    let first = first_event_after(&env, Arc::clone(&objects), restore_to, options(args.throttle));
+    if let Some((position, created)) = first.map_err(backup_error)? {
+        return Err(CommandError::usage(format!(
+            "the backup has no event up to the requested end, so the store would be empty; its \
+             first event is at position {} and has the time {}: name a later end",
+            position.0,
+            timestamps::rfc3339(created)
+        )));
+    }
     let restored = restore_from_objects(&env, objects, directory, restore_to, requests);
     let report = restored.map_err(backup_error)?;
     if report.is_short {

@@ -26,7 +26,7 @@ use crate::object_backup::object_manifest::{
     BackedChunk, BackupState, LogContents, ObjectManifest,
 };
 use crate::object_backup::restore_cut::RestoreCut;
-use crate::object_backup::time_search::last_kept_position;
+use crate::object_backup::time_search::{first_event, last_kept_position};
 use crate::types::event::Position;
 
 /// End of a restore.
@@ -139,6 +139,34 @@ pub fn restore_from_objects(
     restored.write(env, target)?;
     finish(env, target)?;
     Ok(report(&entries))
+}
+
+/// Returns position and time of the first event of a backup, if it is after the end of a restore:
+/// the restored store would have no event. The time is in units of 100 ns since 1970. Writes
+/// nothing.
+///
+/// # Errors
+/// The errors of [`restore_from_objects`] about the backup.
+pub fn first_event_after(
+    env: &Env,
+    objects: Arc<dyn Objects>,
+    restore_to: RestoreTo,
+    options: ObjectRequestOptions,
+) -> ObjectBackupResult<Option<(Position, u64)>> {
+    let requests = Arc::new(ObjectRequests::new(env, objects, options));
+    let (_, chain) = ManifestChain::<LogContents>::find(&requests)?;
+    let epochs = chain.newest.contents.head.epochs.clone();
+    let cut = match restore_to {
+        RestoreTo::Latest => return Ok(None),
+        RestoreTo::Position(Position(last)) => RestoreCut::Position(last),
+        RestoreTo::Time(last) => RestoreCut::Time(last, epochs.clone()),
+    };
+    let (manifest, _, _) = choose(&requests, &chain, restore_to)?;
+    let (_, state) = chain.state_from(manifest)?;
+    let first = first_event(&requests, &chain.backup, &state)?;
+    let after = first.filter(|(position, created)| !cut.keeps(*position, *created));
+    Ok(after
+        .map(|(position, created)| (Position(position), epochs.ordered_time(position, created))))
 }
 
 fn report(entries: &[ChunkEntry], manifest: u64) -> ObjectRestoreReport {

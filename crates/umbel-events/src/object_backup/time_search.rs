@@ -38,6 +38,31 @@ pub fn last_kept_position(
     Ok(0)
 }
 
+/// Returns position and time of the first event of a state; `None` if it has none.
+pub fn first_event(
+    requests: &ObjectRequests,
+    backup: &[u8; 16],
+    state: &BackupState,
+) -> ObjectBackupResult<Option<(u64, u64)>> {
+    for chunk in &state.chunks {
+        for piece in &chunk.pieces {
+            let mut bytes = Vec::new();
+            download::<LogContents>(requests, backup, (chunk.file(), piece), |block, _| {
+                bytes.extend_from_slice(block);
+                Ok(())
+            })?;
+            let mut first = None;
+            each_event(chunk, piece.from, &bytes, |meta| {
+                first.get_or_insert((meta.position, meta.created));
+            });
+            if first.is_some() {
+                return Ok(first);
+            }
+        }
+    }
+    Ok(None)
+}
+
 /// Calls `event` with each event in the bytes of a piece that begins at `from`, in order.
 fn each_event(chunk: &BackedChunk, from: u64, bytes: &[u8], mut event: impl FnMut(&FrameMeta)) {
     let id = chunk.entry.id;
