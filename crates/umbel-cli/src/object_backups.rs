@@ -88,7 +88,12 @@ pub fn restore(
         }
         return kv::object_backup::restore(directory, objects, args)?.print(json);
     }
-    let mut done = events::object_backup::restore(directory, Arc::clone(&objects), args)?;
+    let has_keys = || -> CommandResult<bool> {
+        let kind = find_kind(&env, &server_kv_objects(Arc::clone(&objects)))?;
+        Ok(kind == Some(BackupKind::KeyValues))
+    };
+    let events = Arc::clone(&objects);
+    let mut done = events::object_backup::restore(directory, events, args, has_keys)?;
     match restore_kv(&env, directory, objects, args) {
         Ok(kv) => {
             if kv.is_some() && args.to_position.is_some() {

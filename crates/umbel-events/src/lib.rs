@@ -61,7 +61,7 @@ pub use crate::event_log::log_bytes::LogBytes;
 pub use crate::index::stream_existence::{ExistenceSize, ExistenceStats};
 pub use crate::object_backup::object_backup_error::{ObjectBackupError, ObjectBackupResult};
 pub use crate::object_backup::object_restore::{
-    ObjectRestoreReport, RestoreTo, first_event_after, restore_from_objects,
+    ObjectRestoreReport, RestoreTo, restore_events_from_objects, restore_from_objects,
 };
 pub use crate::object_backup::object_retention::{RemainingCopy, RetentionReport, retain};
 pub use crate::object_backup::object_verify::{

@@ -10,7 +10,7 @@ use umbel_env::{Env, Objects};
 use umbel_events::{
     ObjectBackupError, ObjectBackupOptions, ObjectBackupReport, ObjectRequestOptions,
     ObjectVerifyReport, Position, RestorableRange, RestoreTo, RetentionOptions, RetentionReport,
-    Store, first_event_after, restore_from_objects, retain, verify_objects,
+    Store, restore_events_from_objects, restore_from_objects, retain, verify_objects,
 };
 use umbel_server::ObjectBackupConfig;
 
@@ -114,11 +114,13 @@ fn retention_json(report: &RetentionReport, is_dry_run: bool) -> Value {
     })
 }
 
-/// Restores a store from the object store into the directory.
+/// Restores a store from the object store into the directory. An end before that of the first
+/// append makes an empty store only beside keys and values, whose history can begin earlier.
 pub fn restore(
     directory: &Path,
     objects: Arc<dyn Objects>,
     args: &RestoreArgs,
+    has_keys: impl FnOnce() -> CommandResult<bool>,
 ) -> CommandResult<ObjectBackupOutcome> {
     refuse_file(directory)?;
     let restore_to = match (args.to_position, args.to_time) {
@@ -126,17 +128,13 @@ pub fn restore(
         (None, Some(ticks)) => RestoreTo::Time(ticks),
         (None, None) => RestoreTo::Latest,
     };
-    let (env, requests) = (Env::system(), options(args.throttle));
-    let first = first_event_after(&env, Arc::clone(&objects), restore_to, options(args.throttle));
-    if let Some((position, created)) = first.map_err(backup_error)? {
-        return Err(CommandError::usage(format!(
-            "the backup has no event up to the requested end, so the store would be empty; its \
-             first event is at position {} and has the time {}: name a later end",
-            position.0,
-            timestamps::rfc3339(created)
-        )));
+    let (env, requests) = (Env::system(), || options(args.throttle));
+    let again = Arc::clone(&objects);
+    let mut restored =
+        restore_events_from_objects(&env, objects, directory, restore_to, requests());
+    if matches!(restored, Err(ObjectBackupError::NoEvents { .. })) && has_keys()? {
+        restored = restore_from_objects(&env, again, directory, restore_to, requests());
     }
-    let restored = restore_from_objects(&env, objects, directory, restore_to, requests);
     let report = restored.map_err(backup_error)?;
     if report.is_short {
         note(
@@ -234,6 +232,12 @@ fn backup_error(error: ObjectBackupError) -> CommandError {
     match error {
         ObjectBackupError::Store(error) => error.into(),
         ObjectBackupError::Objects(error) => request_error(error),
+        ObjectBackupError::NoEvents { position, created } => CommandError::Usage(format!(
+            "no append ends at or before the requested end, so the store would be empty; the \
+             first append ends at position {} and has the time {}: name a later end",
+            position.0,
+            timestamps::rfc3339(created)
+        )),
         error => CommandError::Usage(error.to_string()),
     }
 }

@@ -167,10 +167,11 @@ fn restores_end_at_a_position_or_a_time() {
     assert_ne!(next["created"], last["created"]);
     // Story: a script took the empty store for a success.
     let first: Value = serde_json::from_str(lines[0]).unwrap();
-    let named = format!("first event is at position {}", first["position"]);
-    let named = [named.as_str(), first["created"].as_str().unwrap(), "so the store would be empty"];
+    let created = first["created"].as_str().unwrap();
+    let named = ["first append ends at position ", created, "so the store would be empty"];
     backed_up.restore("early", &["--to-time", "2020-01-01T00:00:00Z"]).fails(2, &named);
     backed_up.restore("early", &["--to-position", "1"]).fails(2, &named);
+    assert!(!backed_up.fixture.path("early").exists());
     backed_up.restore("early", &["--to-time", time]).succeeds();
     let cut = backed_up.restore("cut", &["--to-position", &(restored + 1).to_string()]).succeeds();
     assert!(cut.stderr.contains("before the requested position"), "{}", cut.stderr);
@@ -182,6 +183,33 @@ fn restores_end_at_a_position_or_a_time() {
     backed_up
         .restore("bad", &["--to-time", time, "--to-position", "1"])
         .fails(2, &["cannot be used with"]);
+}
+
+/// Story: the keys of Wednesday could not be restored, since the first event was of Friday.
+#[test]
+fn keys_from_before_the_first_event_are_restored() {
+    let backed_up = BackedUp::new();
+    let fixture = &backed_up.fixture;
+    fixture.feed(&["append"], b"").succeeds();
+    let run = |store: &str, words: &[&str]| {
+        let kv = fixture.path(store).join("kv");
+        fixture.bare(&[&["--db", kv.to_str().unwrap()][..], words].concat()).succeeds()
+    };
+    run("store", &["put", "ada", "1815"]);
+    backed_up.back_up();
+    let verify = ["verify", "--from", &backed_up.url, "--json"];
+    let verified = fixture.bare(&verify).succeeds().json();
+    let time = verified["kv"]["restorable"][0]["first_time"].as_str().unwrap();
+    run("store", &["put", "ada", "1816"]);
+    backed_up.append(0..10);
+    backed_up.back_up();
+    let early = backed_up.restore("early", &["--to-time", time]).succeeds();
+    assert!(early.stderr.contains("so the store is empty"), "{early:?}");
+    assert_eq!(run("early", &["get", "ada"]).text(), "1815\n");
+    assert_eq!(backed_up.read_all("early"), "");
+    // Without keys and values, an empty store is no success.
+    fs::remove_dir_all(fixture.path("objects/kv")).unwrap();
+    backed_up.restore("none", &["--to-time", time]).fails(2, &["so the store would be empty"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use umbel_base::damage_count::StoreError;
 use umbel_env::ObjectError;
 
 use crate::types::error::Error;
+use crate::types::event::Position;
 
 /// Result of a call about a backup in an object store.
 pub type ObjectBackupResult<T> = Result<T, ObjectBackupError>;
@@ -21,6 +22,13 @@ pub enum ObjectBackupError {
     Store(Error),
     /// The prefix belongs to another store or another server, or holds foreign objects.
     Refused(String),
+    /// A restore would make a store without events: the end is before that of the first append.
+    NoEvents {
+        /// Position of the last event of the first append.
+        position: Position,
+        /// Time of that event, in units of 100 ns since 1970.
+        created: u64,
+    },
     /// The caller set the cancellation flag.
     Cancelled,
 }
@@ -55,6 +63,12 @@ impl fmt::Display for ObjectBackupError {
             ObjectBackupError::Objects(error) => error.fmt(f),
             ObjectBackupError::Store(error) => error.fmt(f),
             ObjectBackupError::Refused(message) => f.write_str(message),
+            ObjectBackupError::NoEvents { position, .. } => write!(
+                f,
+                "the restored store would be empty: the first append of the backup ends at \
+                 position {}",
+                position.0
+            ),
             ObjectBackupError::Cancelled => f.write_str("the caller cancelled the call"),
         }
     }

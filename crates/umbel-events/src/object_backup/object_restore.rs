@@ -26,7 +26,7 @@ use crate::object_backup::object_manifest::{
     BackedChunk, BackupState, LogContents, ObjectManifest,
 };
 use crate::object_backup::restore_cut::RestoreCut;
-use crate::object_backup::time_search::{first_event, last_kept_position};
+use crate::object_backup::time_search::{first_append_end, last_kept_position};
 use crate::types::event::Position;
 
 /// End of a restore.
@@ -88,16 +88,45 @@ pub fn restore_from_objects(
     restore_to: RestoreTo,
     options: ObjectRequestOptions,
 ) -> ObjectBackupResult<ObjectRestoreReport> {
+    let requests = Arc::new(ObjectRequests::new(env, objects, options));
+    restore(env, &requests, target, restore_to, true)
+}
+
+/// Restores as [`restore_from_objects`] does, but makes no store without events from a backup with
+/// events.
+///
+/// # Errors
+/// - [`ObjectBackupError::NoEvents`], before anything is written, if the requested end is before
+///   that of the first append.
+/// - The errors of [`restore_from_objects`].
+pub fn restore_events_from_objects(
+    env: &Env,
+    objects: Arc<dyn Objects>,
+    target: &Path,
+    restore_to: RestoreTo,
+    options: ObjectRequestOptions,
+) -> ObjectBackupResult<ObjectRestoreReport> {
+    let requests = Arc::new(ObjectRequests::new(env, objects, options));
+    restore(env, &requests, target, restore_to, false)
+}
+
+/// Restores a backup. `can_be_empty` allows a store without events from a backup with events.
+fn restore(
+    env: &Env,
+    requests: &Arc<ObjectRequests>,
+    target: &Path,
+    restore_to: RestoreTo,
+    can_be_empty: bool,
+) -> ObjectBackupResult<ObjectRestoreReport> {
     check_path("the restored store", target)?;
     let given = target;
     let target = &*env.files.absolute(target)?;
-    let requests = Arc::new(ObjectRequests::new(env, objects, options));
-    let (_, chain) = ManifestChain::<LogContents>::find(&requests)?;
+    let (_, chain) = ManifestChain::<LogContents>::find(requests)?;
     let resumed = interrupted(env, target, &chain, restore_to)?;
     let is_resumed = resumed.is_some();
     let (manifest, cut, is_short) = match resumed {
         Some(manifest) => (manifest, RestoreCut::End, false),
-        None => choose(&requests, &chain, restore_to)?,
+        None => choose(requests, &chain, restore_to)?,
     };
     let (manifest, state) = chain.state_from(manifest)?;
     let marker = marker_bytes(&manifest, restore_to);
@@ -117,6 +146,9 @@ pub fn restore_from_objects(
         return Ok(report(&restored.chunks));
     }
     crate::types::nested_store_check::check_not_nested(env, target)?;
+    if !can_be_empty {
+        refuse_empty(requests, &chain, (&state, &cut))?;
+    }
     let chunks = chunk_directory(target);
     create_directory(env, target)?;
     create_directory(env, &chunks)?;
@@ -131,7 +163,7 @@ pub fn restore_from_objects(
     write_marker(env, target, &marker)?;
     let backup = chain.backup;
     let restore =
-        Arc::new(Restore { env: env.clone(), requests: Arc::clone(&requests), backup, chunks });
+        Arc::new(Restore { env: env.clone(), requests: Arc::clone(requests), backup, chunks });
     let entries = restore.write_chunks(state.chunks.clone(), &cut)?;
     env.files.sync_dir(&restore.chunks)?;
     let mut restored = restored_manifest(env, &restored_head(&state, &entries, &cut))?;
@@ -141,32 +173,29 @@ pub fn restore_from_objects(
     Ok(report(&entries))
 }
 
-/// Returns position and time of the first event of a backup, if it is after the end of a restore:
-/// the restored store would have no event. The time is in units of 100 ns since 1970. Writes
-/// nothing.
-///
-/// # Errors
-/// The errors of [`restore_from_objects`] about the backup.
-pub fn first_event_after(
-    env: &Env,
-    objects: Arc<dyn Objects>,
-    restore_to: RestoreTo,
-    options: ObjectRequestOptions,
-) -> ObjectBackupResult<Option<(Position, u64)>> {
-    let requests = Arc::new(ObjectRequests::new(env, objects, options));
-    let (_, chain) = ManifestChain::<LogContents>::find(&requests)?;
-    let epochs = chain.newest.contents.head.epochs.clone();
-    let cut = match restore_to {
-        RestoreTo::Latest => return Ok(None),
-        RestoreTo::Position(Position(last)) => RestoreCut::Position(last),
-        RestoreTo::Time(last) => RestoreCut::Time(last, epochs.clone()),
-    };
-    let (manifest, _, _) = choose(&requests, &chain, restore_to)?;
-    let (_, state) = chain.state_from(manifest)?;
-    let first = first_event(&requests, &chain.backup, &state)?;
-    let after = first.filter(|(position, created)| !cut.keeps(*position, *created));
-    Ok(after
-        .map(|(position, created)| (Position(position), epochs.ordered_time(position, created))))
+/// Returns an error if the cut removes every event of a state, and the backup has events. Without
+/// events in the state, the first ones of the newest state count.
+fn refuse_empty(
+    requests: &ObjectRequests,
+    chain: &ManifestChain<'_, LogContents>,
+    (state, cut): (&BackupState, &RestoreCut),
+) -> ObjectBackupResult<()> {
+    if matches!(cut, RestoreCut::End) {
+        return Ok(());
+    }
+    let newest = &chain.newest;
+    let mut first = first_append_end(requests, &chain.backup, state)?;
+    if first.is_none() && newest.contents.through > 0 {
+        let (_, state) = chain.state_from(newest.clone())?;
+        first = first_append_end(requests, &chain.backup, &state)?;
+    }
+    match first {
+        Some((position, created)) if !cut.keeps(position, created) => {
+            let created = newest.contents.head.epochs.ordered_time(position, created);
+            Err(ObjectBackupError::NoEvents { position: Position(position), created })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn report(entries: &[ChunkEntry], manifest: u64) -> ObjectRestoreReport {

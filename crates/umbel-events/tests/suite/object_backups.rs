@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use umbel_env::{Env, ObjectBytes, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_events::{
-    Durability, ExistenceSize, ObjectBackup, ObjectBackupErrorKind, ObjectBackupOptions,
-    ObjectBackupResult, ObjectRequestOptions, Position, RecordedEvent, RestoreTo, RetentionOptions,
-    RetentionReport, ScavengeOptions, Store, StoreOptions, restore_from_objects, retain,
-    verify_objects,
+    Durability, ExistenceSize, ObjectBackup, ObjectBackupError, ObjectBackupErrorKind,
+    ObjectBackupOptions, ObjectBackupResult, ObjectRequestOptions, Position, RecordedEvent,
+    RestoreTo, RetentionOptions, RetentionReport, ScavengeOptions, Store, StoreOptions,
+    restore_events_from_objects, restore_from_objects, retain, verify_objects,
 };
 use umbel_sim::{ObjectDamage, ObjectSim, Sim};
 
@@ -176,6 +176,48 @@ fn restore_to_a_position_keeps_appends_whole() {
         fixture.restored(RestoreTo::Position(Position(events[index].position))).len()
     };
     assert_eq!([found(0), found(1), found(2), found(3)], [1, 1, 1, 4]);
+}
+
+/// Story: a script took an empty store for a success. A position inside the first append made one,
+/// and so did an end before the first event of a backup whose first state is empty.
+#[test]
+fn restore_of_events_to_before_the_first_append_is_refused() {
+    let fixture = Fixture::new(30);
+    let backup = fixture.backup();
+    backup.run_once().expect("of nothing");
+    let env = fixture.objects.env();
+    let restore = |target: &str, end: RestoreTo| {
+        let target = Path::new(target);
+        restore_events_from_objects(&env, fixture.client(), target, end, plain())
+    };
+    let of_nothing = restore("/empty", RestoreTo::Position(Position(5))).expect("restored");
+    assert_eq!(of_nothing.through, Position::START);
+    append(&fixture.store, "a", 0..3);
+    append(&fixture.store, "a", 3..4);
+    backup.run_once().expect("backed up");
+    let events = all(&fixture.store);
+    let (first, last) = (&events[0], &events[2]);
+    let ends = [
+        RestoreTo::Position(Position(0)),
+        RestoreTo::Position(Position(first.position)),
+        RestoreTo::Position(Position(last.position - 1)),
+        RestoreTo::Time(0),
+        RestoreTo::Time(first.created - 1),
+    ];
+    for end in ends {
+        match restore("/copy", end).expect_err("no append ends there") {
+            ObjectBackupError::NoEvents { position, created } => {
+                assert_eq!((position.0, created), (last.position, last.created), "{end:?}");
+            }
+            other => panic!("{end:?}: {other}"),
+        }
+        assert!(!env.files.exists(Path::new("/copy")).expect("looked up"), "{end:?}");
+    }
+    let report = restore("/copy", RestoreTo::Position(Position(last.position))).expect("restored");
+    assert_eq!(report.through.0, last.position);
+    // The directory is checked before the first append is downloaded.
+    let error = restore("/copy", RestoreTo::Position(Position(0))).expect_err("a store is there");
+    assert!(error.to_string().contains("holds an event store already"), "{error}");
 }
 
 #[test]
