@@ -9,6 +9,7 @@
 //! since the one before it, however old that is. So a backup that runs each 10 s has the limit from
 //! its first byte.
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ const BYTES_PER_WRITTEN_BYTE: f64 = 2.0;
 pub struct WriteTotals {
     /// Events or entries.
     pub writes: u64,
-    /// Position in the log, in bytes.
+    /// Written bytes, without gaps between positions.
     pub bytes: u64,
 }
 
@@ -38,14 +39,12 @@ pub trait WriterLoad: Debug + Send + Sync {
     fn totals(&self) -> WriteTotals;
 }
 
-/// Limit after a busy sample.
+/// Limit from a busy sample.
 #[derive(Debug, Clone, Copy)]
 struct BusyLimit {
     bytes_per_second: u64,
-    /// End of the sample that the limit is from.
-    since: Duration,
-    /// End of the last busy sample.
-    busy_at: Duration,
+    /// End of the sample.
+    at: Duration,
 }
 
 /// Rate limit that depends on the writers.
@@ -55,14 +54,16 @@ pub struct AdaptiveLimit {
     least: u64,
     /// End of the last sample.
     sample: Option<(Duration, WriteTotals)>,
-    limit: Option<BusyLimit>,
+    /// Limits from busy samples, oldest first. Each is larger than the next one, which replaces it
+    /// a second after its sample. The first one applies; the last one is from the last busy sample.
+    limits: VecDeque<BusyLimit>,
 }
 
 impl AdaptiveLimit {
     /// Creates the limit for a machine with this many processors.
     pub fn new(processors: usize) -> AdaptiveLimit {
         let least = BYTES_PER_SECOND.saturating_mul(processors as u64);
-        AdaptiveLimit { least, sample: None, limit: None }
+        AdaptiveLimit { least, sample: None, limits: VecDeque::new() }
     }
 
     /// Returns the limit in bytes per second at the monotonic time `now`; `None` beside writers
@@ -79,27 +80,32 @@ impl AdaptiveLimit {
             let catch_up = (rate(before.bytes, totals.bytes) * BYTES_PER_WRITTEN_BYTE) as u64;
             let is_busy = rate(before.writes, totals.writes) >= BUSY_WRITES_PER_SECOND
                 || catch_up >= self.least;
-            self.limit = match is_busy {
-                true => Some(self.busy_limit(now, catch_up)),
-                false => self.limit.filter(|limit| now.saturating_sub(limit.busy_at) < IDLE_TIME),
-            };
+            if is_busy {
+                self.add_busy(now, catch_up.max(self.least));
+            } else if self.limits.back().is_some_and(|last| is_old(last, now)) {
+                self.limits.clear();
+            }
             self.sample = Some((now, totals));
         }
-        self.limit.map(|limit| limit.bytes_per_second)
+        self.limits.front().map(|limit| limit.bytes_per_second)
     }
 
-    /// Returns the limit after a busy sample: the largest one of the last second. The sample with
-    /// the end of a burst has few bytes, and a limit from it alone could never catch up.
-    fn busy_limit(&self, now: Duration, catch_up: u64) -> BusyLimit {
-        let bytes_per_second = catch_up.max(self.least);
-        let larger = self.limit.filter(|limit| {
-            limit.bytes_per_second > bytes_per_second && now.saturating_sub(limit.since) < IDLE_TIME
-        });
-        match larger {
-            Some(limit) => BusyLimit { busy_at: now, ..limit },
-            None => BusyLimit { bytes_per_second, since: now, busy_at: now },
+    /// Adds the limit from a busy sample. The largest one of the last second applies: the sample
+    /// with the end of a burst has few bytes, and a limit from it alone could never catch up.
+    fn add_busy(&mut self, now: Duration, bytes_per_second: u64) {
+        while self.limits.front().is_some_and(|limit| is_old(limit, now)) {
+            self.limits.pop_front();
         }
+        while self.limits.back().is_some_and(|limit| limit.bytes_per_second <= bytes_per_second) {
+            self.limits.pop_back();
+        }
+        self.limits.push_back(BusyLimit { bytes_per_second, at: now });
     }
+}
+
+/// Whether the sample of a limit ended a second ago.
+fn is_old(limit: &BusyLimit, now: Duration) -> bool {
+    now.saturating_sub(limit.at) >= IDLE_TIME
 }
 
 #[cfg(test)]
@@ -162,6 +168,24 @@ mod tests {
         ];
         let (large, small) = (Some(72 << 20), Some(8 << 20));
         assert_eq!(limits(&samples), [None, large, large, large, small]);
+    }
+
+    /// Story: bursts came a little early. The sample with the end of the second one replaced the
+    /// limit of the first one, and the backup fell behind for most of a second.
+    #[test]
+    fn second_largest_limit_of_a_second_follows_the_largest() {
+        let samples = [
+            after(0, 0, 0),
+            after(250, 900, 9 << 20),
+            after(500, 900, 9 << 20),
+            after(750, 900, 9 << 20),
+            after(1000, 1800, 17 << 20),
+            after(1250, 1900, 17 << 20),
+            after(2000, 2800, 17 << 20),
+        ];
+        let (first, second, tail) = (Some(72 << 20), Some(64 << 20), Some(8 << 20));
+        let expected = [None, first, first, first, first, second, tail];
+        assert_eq!(limits(&samples), expected);
     }
 
     /// A limit below the rate of the writers would let the backup fall behind for ever.
