@@ -114,12 +114,30 @@ pub struct ObjectBackupState {
 
 /// The appends of a store.
 #[derive(Debug)]
-struct Appends(Arc<StoreInner>);
+struct Appends {
+    shared: Arc<StoreInner>,
+    /// Position up to which bytes were counted, and their number. A distance of positions also has
+    /// the gaps between chunks: up to a chunk after a redaction, and terabytes after a restore.
+    counted: Mutex<(u64, u64)>,
+}
+
+impl Appends {
+    fn new(shared: &Arc<StoreInner>) -> Appends {
+        let counted = Mutex::new((shared.visible.position(), 0));
+        Appends { shared: Arc::clone(shared), counted }
+    }
+}
 
 impl WriterLoad for Appends {
     fn totals(&self) -> WriteTotals {
-        let visible = &self.0.visible;
-        WriteTotals { writes: visible.appended(), bytes: visible.position() }
+        let visible = &self.shared.visible;
+        let mut counted = self.counted.lock().ignore_poison();
+        let (through, bytes) = *counted;
+        let position = visible.position();
+        if position > through {
+            *counted = (position, bytes + self.shared.log.bytes_between(through, position));
+        }
+        WriteTotals { writes: visible.appended(), bytes: counted.1 }
     }
 }
 
@@ -150,7 +168,7 @@ impl ObjectBackup {
     ) -> ObjectBackupResult<ObjectBackup> {
         shared.check_open()?;
         let requests = ObjectRequests::new(&shared.outer_env, objects, options.requests.clone());
-        requests.give_way_to(Arc::new(Appends(Arc::clone(shared))));
+        requests.give_way_to(Arc::new(Appends::new(shared)));
         let (seed, instance) = {
             let manifest = shared.log.manifest.lock().ignore_poison();
             (manifest.seed, manifest.instance)

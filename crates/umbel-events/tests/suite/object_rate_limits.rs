@@ -8,7 +8,8 @@ use std::time::Duration;
 use umbel_backup::{ObjectRequests, WriteTotals, WriterLoad};
 use umbel_env::{Env, ObjectName, ObjectResult, ObjectSource, Objects};
 use umbel_events::{
-    ObjectBackupErrorKind, ObjectBackupOptions, ObjectRequestOptions, Store, StoreOptions,
+    ObjectBackupErrorKind, ObjectBackupOptions, ObjectRequestOptions, ScavengeOptions, Store,
+    StoreOptions,
 };
 use umbel_sim::ObjectSim;
 
@@ -193,6 +194,35 @@ fn wait_for_the_limit_ends_a_second_after_the_last_writes() {
     // No wait is left for the next upload.
     let seconds = upload_seconds(&requests, "third", 8 << 20);
     assert!(seconds < 0.1, "{seconds} s");
+}
+
+/// Story: the gap between positions that a redaction or a scavenge leaves counted as written bytes,
+/// and a backup on an idle machine had a limit.
+#[test]
+fn gap_between_positions_is_no_work_of_writers() {
+    let fixture = Fixture::new(33);
+    let options = StoreOptions { chunk_bytes: 64 << 20, ..options_in(&fixture.env) };
+    let store = Store::open("/large-chunks", options).expect("a new store");
+    append_large(&store, "a", 0, 100);
+    let backup = store.object_backup(fixture.client(), backup_options()).expect("opened");
+    backup.run_once().expect("backed up");
+    let before = store.visible_position();
+    // Chunks of 4, 8 and 16 MiB end with one event.
+    for number in 1..4 {
+        let options = ScavengeOptions { removes_all: true, ..ScavengeOptions::default() };
+        store.scavenge(&options).expect("scavenged");
+        append_large(&store, "a", number, 100);
+    }
+    (4..12).for_each(|number| append_large(&store, "a", number, 1 << 20));
+    let distance = store.visible_position().0 - before.0;
+    assert!(distance > 30 << 20, "{distance}");
+    // Twice the distance is above 4 MiB a second, and twice the written bytes are below.
+    fixture.env.threads.pause(Duration::from_secs(13));
+    let began = fixture.env.clock.now();
+    let report = backup.run_once().expect("backed up");
+    assert!(report.uploaded_bytes > 8 << 20, "{report:?}");
+    let seconds = (fixture.env.clock.now() - began).as_secs_f64();
+    assert!(seconds < 0.7, "{seconds} s");
 }
 
 /// Every read passes the same function, those of a restore and of a search for lost objects too.
