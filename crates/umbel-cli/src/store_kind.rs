@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+pub use umbel_server::KV_DIRECTORY;
+
 /// Name of a file that every event store has, and no other directory.
 const EVENT_STORE_FILE: &str = "CHUNKS";
-
-/// Name of the subdirectory of an event store with the server's key-value store.
-pub const KV_DIRECTORY: &str = "kv";
 
 /// Name of a file that every key-value store has.
 const KV_STORE_FILE: &str = "CURRENT";

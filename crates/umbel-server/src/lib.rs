@@ -55,6 +55,7 @@ pub use crate::access_control::passwords::{PASSWORD_BYTES_MAX, Secret};
 pub use crate::access_control::users::BootstrapPasswords;
 pub use crate::auth::tls::{CertificateNames, CertificateStore, Pem};
 pub use crate::continuous_backup::ObjectBackupConfig;
+pub use crate::event_store::backups::KV_DIRECTORY;
 pub use crate::event_store::scavenge_schedule::ScavengeSchedule;
 pub use crate::telemetry::otlp::otlp_config::{
     CollectorEndpoint, OtlpConfig, parse_headers, parse_pairs,

@@ -206,8 +206,7 @@ impl ServerContext {
         starting.unwrap_or_else(|_| Err(grpc_status::shutting_down()))
     }
 
-    /// Starts a backup into the backup directory. The log says that it leaves out keys and values,
-    /// if the server has them.
+    /// Starts a backup into the backup directory, which leaves out keys and values.
     ///
     /// # Errors
     /// The errors of [`Backups::start`].
@@ -216,14 +215,7 @@ impl ServerContext {
         origin: WorkOrigin,
         bytes_per_second: Option<u64>,
     ) -> Result<String, Status> {
-        let id = self.backups.start(origin, bytes_per_second)?;
-        if self.kv.is_some() {
-            tracing::info!(
-                id,
-                "the backup leaves out keys and values; --backup-to backs them up, too"
-            );
-        }
-        Ok(id)
+        self.backups.start(origin, bytes_per_second, self.kv.is_some())
     }
 
     /// Creates the generator of identifiers for the events of one call.

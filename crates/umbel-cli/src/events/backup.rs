@@ -100,6 +100,7 @@ pub fn run(
         .map_err(|failure| with_server_remedy(failure, limits, AT_A_SERVER))?;
     let env = Env::system();
     let keys = store.path().join(KV_DIRECTORY);
+    let omits_keys = keys.is_dir();
     let report = with_progress("backup", &env, (args.throttle, limits), |options| {
         store.backup(target, options)
     });
@@ -109,7 +110,7 @@ pub fn run(
         at_place(failure, target, "the backup, not in the store", again)
     })?;
     closed?;
-    if keys.is_dir() {
+    if omits_keys {
         note(&format!(
             "umbel: the keys and values in {} are not in this backup; back them up with \
              `umbel checkpoint`, or back up both into an object store with --to URL",
@@ -154,8 +155,8 @@ fn run_on_server(connect: &str, throttle: Option<u64>, json: bool) -> CommandRes
     };
     if ended["omitsKeysAndValues"].as_bool() == Some(true) {
         note(
-            "umbel: the keys and values of the server are not in this backup; its option \
-             --backup-to backs them up, too",
+            "umbel: the keys and values of the server are not in this backup; its option --kv \
+             with --backup-to backs them up, too",
         );
     }
     let directory = ended["directory"].as_str().unwrap_or_default();

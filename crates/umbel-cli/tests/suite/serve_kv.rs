@@ -122,6 +122,10 @@ fn backup_into_a_directory_names_missing_keys_and_values() {
     assert!(log.contains("the backup leaves out keys and values"), "{log}");
     let run = fixture.run(&["backup", "--to", target]).succeeds();
     assert!(run.stderr.contains("store/kv are not in this backup"), "{run:?}");
+    // Story: a server without the option said nothing of the keys of last week.
+    let (notes, log) = back_up(&[]);
+    assert!(notes.contains("the keys and values of the server are not in this backup"), "{notes}");
+    assert!(log.contains("the backup leaves out keys and values"), "{log}");
 }
 
 fn both(number: usize, round: usize) -> Vec<Operation> {

@@ -17,6 +17,12 @@ use crate::event_store::work_history::{StopReason, WorkHistory, WorkOrigin, Work
 use crate::limits::OUTCOMES_MAX;
 use crate::protocol::grpc_status;
 
+/// Name of the subdirectory of an event store with the server's keys and values.
+pub const KV_DIRECTORY: &str = "kv";
+
+/// Member that says whether a backup leaves out keys and values.
+pub const OMITS_KEYS_AND_VALUES: &str = "omitsKeysAndValues";
+
 /// Reason of a backup that the stop of the server ended.
 const INTERRUPTED: &str = "the server stopped; the next backup reuses the complete files";
 /// Error of a backup whose thread panicked.
@@ -86,6 +92,9 @@ pub struct BackupState {
     pub progress: Option<CopyProgress>,
     /// Phase of the backup.
     pub phase: BackupPhase,
+    /// Whether the server or the directory of its store had keys and values at the start, which are
+    /// not in the backup.
+    pub omits_keys_and_values: bool,
 }
 
 impl BackupState {
@@ -109,7 +118,7 @@ impl StartedBackups {
     ///
     /// # Errors
     /// A backup is running, or the server is stopping.
-    fn add(&mut self, id: &str) -> Result<CopyCancellation, Status> {
+    fn add(&mut self, id: &str, has_kv: bool) -> Result<CopyCancellation, Status> {
         if self.is_shut_down {
             return Err(grpc_status::shutting_down());
         }
@@ -120,8 +129,12 @@ impl StartedBackups {
         if self.backups.len() == OUTCOMES_MAX {
             self.backups.pop_front();
         }
-        let state =
-            BackupState { id: id.to_string(), progress: None, phase: BackupPhase::InProgress };
+        let state = BackupState {
+            id: id.to_string(),
+            progress: None,
+            phase: BackupPhase::InProgress,
+            omits_keys_and_values: has_kv,
+        };
         let cancellation = CopyCancellation::default();
         self.backups.push_back(StartedBackup {
             state,
@@ -168,7 +181,8 @@ impl Backups {
     }
 
     /// Starts a backup that copies at most `bytes_per_second`; it continues after this function
-    /// has returned. Returns its id, with which [`Backups::state`] finds the backup.
+    /// has returned. Returns its id, with which [`Backups::state`] finds the backup. `has_kv` says
+    /// whether the server has keys and values; the directory of its store can have some of earlier.
     ///
     /// # Errors
     /// No backup directory is configured, a backup is running, or the server is stopping.
@@ -176,6 +190,7 @@ impl Backups {
         &self,
         origin: WorkOrigin,
         bytes_per_second: Option<u64>,
+        has_kv: bool,
     ) -> Result<String, Status> {
         let Some(directory) = self.directory.clone() else {
             return Err(Status::failed_precondition(
@@ -183,7 +198,7 @@ impl Backups {
             ));
         };
         let id = self.store.new_id().map_err(|error| grpc_status::status(&error))?.to_string();
-        let cancellation = self.started().add(&id)?;
+        let cancellation = self.started().add(&id, has_kv)?;
         self.history.begin(&id, origin);
         let (store, started) = (self.store.clone(), Arc::clone(&self.started));
         let (own, history) = (id.clone(), Arc::clone(&self.history));
@@ -191,6 +206,9 @@ impl Backups {
             let mut end = EndOfBackup::new(own, history, started);
             // The backup has the record of its start. A failure is logged.
             let _ = end.history.flush(&store);
+            if has_kv || store.path().join(KV_DIRECTORY).is_dir() {
+                end.note_omitted_keys();
+            }
             let mut note = |progress| {
                 if let Some(backup) = end.started.lock().ignore_poison().find(&end.id) {
                     backup.state.progress = Some(progress);
@@ -319,6 +337,17 @@ impl EndOfBackup {
         EndOfBackup { id, history, started, phase }
     }
 
+    /// Notes that the backup leaves out keys and values.
+    fn note_omitted_keys(&self) {
+        tracing::info!(
+            id = self.id,
+            "the backup leaves out keys and values; --kv with --backup-to backs them up, too"
+        );
+        if let Some(backup) = self.started.lock().ignore_poison().find(&self.id) {
+            backup.state.omits_keys_and_values = true;
+        }
+    }
+
     /// Sets the result of the backup.
     fn set(&mut self, ended: StoreResult<BackupReport>) {
         self.phase = match ended {
@@ -335,10 +364,15 @@ impl EndOfBackup {
 
 impl Drop for EndOfBackup {
     fn drop(&mut self) {
-        let details = match &self.phase {
+        let mut details = match &self.phase {
             BackupPhase::Success(report) => report_json(report),
             _ => Map::new(),
         };
+        let omits_keys_and_values = {
+            let mut started = self.started.lock().ignore_poison();
+            started.find(&self.id).is_some_and(|backup| backup.state.omits_keys_and_values)
+        };
+        details.insert(OMITS_KEYS_AND_VALUES.into(), omits_keys_and_values.into());
         let (outcome, reason) = self.phase.outcome();
         self.history.end(&self.id, outcome, reason, details);
         if let Some(backup) = self.started.lock().ignore_poison().find(&self.id) {
@@ -473,7 +507,7 @@ mod tests {
 
         /// Starts a backup whose thread has not begun yet.
         fn start(&self) -> String {
-            self.backups.start(WorkOrigin::default(), None).unwrap()
+            self.backups.start(WorkOrigin::default(), None, false).unwrap()
         }
 
         /// Asserts that the state and the history have this outcome. Returns its reason.
@@ -491,10 +525,29 @@ mod tests {
     fn no_backup_starts_once_the_server_stops() {
         let fixture = Fixture::new();
         fixture.backups.shut_down();
-        let refused = fixture.backups.start(WorkOrigin::default(), None).unwrap_err();
+        let refused = fixture.backups.start(WorkOrigin::default(), None, false).unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
         let backups = &fixture.backups;
         assert!(backups.last_state().is_none() && backups.history().records().is_empty());
+    }
+
+    /// Story: whether keys and values are missing was about the server at the time of the question,
+    /// and the record of an earlier run of the server did not say it.
+    #[test]
+    fn backup_records_that_it_leaves_out_keys_and_values() {
+        for (has_kv, has_directory) in [(false, false), (true, false), (false, true)] {
+            let fixture = Fixture::new();
+            if has_directory {
+                std::fs::create_dir(fixture.backups.store.path().join(KV_DIRECTORY)).unwrap();
+            }
+            let id = fixture.backups.start(WorkOrigin::default(), None, has_kv).unwrap();
+            assert!(fixture.threads.run());
+            fixture.check_outcome(&id, WorkOutcome::Success);
+            let omits = has_kv || has_directory;
+            assert_eq!(fixture.backups.state(&id).unwrap().omits_keys_and_values, omits);
+            let record = fixture.backups.history().record(&id).unwrap();
+            assert_eq!(record.to_json(WorkKind::Backup)[OMITS_KEYS_AND_VALUES], omits);
+        }
     }
 
     /// Story: after a panic a backup was running until the server was restarted. No further backup

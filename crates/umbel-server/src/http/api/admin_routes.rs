@@ -206,7 +206,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
         }
         id => service.backups.state(id),
     };
-    let Some(BackupState { id, progress, phase }) = state else {
+    let Some(BackupState { id, progress, phase, omits_keys_and_values }) = state else {
         // An earlier run of the server may have started it.
         let history = service.backups.history();
         let record = if id == "last" { history.last_record() } else { history.record(id) };
@@ -231,7 +231,7 @@ fn read_backup(service: &ServerContext, id: &str) -> ApiResult {
         value.insert("error".into(), reason.into());
     }
     value.insert("backupResult".into(), outcome.name().into());
-    value.insert("omitsKeysAndValues".into(), service.kv.is_some().into());
+    value.insert(backups::OMITS_KEYS_AND_VALUES.into(), omits_keys_and_values.into());
     Ok(ok(Value::Object(value)))
 }
 
