@@ -567,8 +567,8 @@ impl FileSystem for SystemFiles {
         }
         // Root is permitted everything, but not on a file system that is mounted read-only.
         let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-        open_directory::retry_on_interrupt(|| accessat(directory, name, access, AtFlags::EACCESS))
-            .map_err(failed)
+        let ask = |flags: AtFlags| accessat(directory, name, access, flags);
+        open_directory::retry_on_interrupt(|| effective_access(ask)).map_err(failed)
     }
 
     fn resolved(&self, path: &Path) -> PathBuf {
@@ -601,5 +601,36 @@ impl FileSystem for SystemFiles {
     fn pin(&self, path: &Path, version: u64) -> Result<Option<Box<dyn Pin>>> {
         let taken = reader_pin::take(&self.locate(path)?, path, version)?;
         Ok(taken.map(|pin| Box::new(pin) as Box<dyn Pin>))
+    }
+}
+
+/// Asks for the access of the effective user. Older container runtimes refuse the call that this
+/// needs, with the error of an immutable directory. The answer for the real user then counts: it
+/// has the same error for an immutable directory only.
+fn effective_access(
+    ask: impl Fn(AtFlags) -> std::result::Result<(), Errno>,
+) -> std::result::Result<(), Errno> {
+    match ask(AtFlags::EACCESS) {
+        Err(Errno::PERM) => ask(AtFlags::empty()),
+        answer => answer,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Story: each start of a server in an older container runtime warned that the backup directory
+    /// cannot be used, although the backups succeeded.
+    #[test]
+    fn refused_call_for_the_effective_user_does_not_say_that_a_directory_cannot_be_written() {
+        let answer = |effective, real| {
+            effective_access(|flags| if flags.is_empty() { real } else { effective })
+        };
+        assert_eq!(answer(Err(Errno::PERM), Ok(())), Ok(()));
+        assert_eq!(answer(Err(Errno::PERM), Err(Errno::PERM)), Err(Errno::PERM), "it is immutable");
+        assert_eq!(answer(Err(Errno::PERM), Err(Errno::ROFS)), Err(Errno::ROFS));
+        assert_eq!(answer(Err(Errno::ACCESS), Ok(())), Err(Errno::ACCESS));
+        assert_eq!(answer(Ok(()), Err(Errno::ACCESS)), Ok(()));
     }
 }
